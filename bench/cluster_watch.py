@@ -24,7 +24,7 @@ from dba_console.agent.protocol import SampleMessage
 from dba_console.cli.config_file import load_config
 from dba_console.config import Config
 from dba_console.demo.cluster import Cluster, make_standby
-from dba_console.samples.findings import Conclusions
+from dba_console.samples.findings import FindingsNow
 from dba_console.samples.sample import Part, decode_sample
 from dba_console.target import make_target
 from tests.postgres.bouncer import bouncer
@@ -127,7 +127,7 @@ def _split_brain(phase_s: float) -> float:
         return (found_us - begun_us) / 1e6
 
 
-def _open(conclusions: Conclusions, rule: str) -> bool:
+def _open(conclusions: FindingsNow, rule: str) -> bool:
     return any(row.rule == rule for row in conclusions.rows)
 
 

@@ -131,7 +131,7 @@ def measured(rounds: int, ways: Sequence[str], *, top_s: int, settle_s: float) -
                               f"{worst['ours']:.3g} s against {worst['bare']:.3g} s"))  # fmt: skip
     text = f"pgbench at {SHARE * top:.0f} transactions a second; {found.sentence()}"
     figures.append(Figure("the same: acknowledged commits lost", len(found.lost), "commits", 0, text))
-    figures.append(Figure("the same: commits there twice", len(found.twice), "commits", 0))
+    figures.append(Figure("the same: commits there twice", len(found.duplicated), "commits", 0))
     return figures
 
 

@@ -64,5 +64,5 @@ def run(smoke: bool) -> list[Figure]:
         Figure("cutovers with something killed in them: not ended with one primary, its standbys and its clients",
                len(broken), "cutovers", 0, text),
         Figure("the same: acknowledged commits lost", len(found.lost), "commits", 0),
-        Figure("the same: commits there twice", len(found.twice), "commits", 0),
+        Figure("the same: commits there twice", len(found.duplicated), "commits", 0),
     ]  # fmt: skip

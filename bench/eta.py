@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 from bench.console import PROGRAM, own_directories, recording_agent
 from bench.databases import Archives, archives
 from bench.figure import Figure
-from dba_console.demo.account import clean_environment
 from dba_console.demo.cluster import Cluster
+from dba_console.demo.server_account import clean_environment
 
 GOAL_PCT = 15.0
 """Of the whole run's time, the predicted end may be off in its second half."""

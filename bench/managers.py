@@ -75,7 +75,7 @@ def _repmgr() -> Figure:
                 "promote_command='false'\nfollow_command='false'\n"
                 f"repmgrd_pid_file='{first.base}/{name}.pid'\nlog_file='{first.base}/{name}.log'\n"
             )
-            first.account.own(file)
+            first.account.chown(file)
         first.run("repmgr", "-f", str(first.base / "db1.conf"), "primary", "register")
         _until(lambda: second.psql("select 1 from pg_database where datname = 'repmgr'"))
         first.run("repmgr", "-f", str(first.base / "db2.conf"), "standby", "register", "--force")
@@ -117,7 +117,7 @@ def _repmgr_outages() -> list[Figure]:
         def bare(old: str, new: str) -> ManagedCommand:
             return switchover(_manager(ground.config, new), old, new)
 
-        found = _outages(ground.config, REPMGR, ground.config_file, nodes, bare, ground.first.account.name)
+        found = _outages(ground.config, REPMGR, ground.config_file, nodes, bare, ground.first_node.account.name)
         return _figures("repmgr", found, ground.verdict())
 
 

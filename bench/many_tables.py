@@ -24,16 +24,16 @@ from bench.figure import Figure
 from dba_console.agent.client import AgentClient
 from dba_console.agent.launch import RunningAgent
 from dba_console.agent.protocol import SampleMessage
-from dba_console.demo.account import clean_environment
 from dba_console.demo.cluster import Cluster
+from dba_console.demo.server_account import clean_environment
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.derive import derive
-from dba_console.frames.history import History
 from dba_console.frames.model import Frame
 from dba_console.frames.picture import Picture
 from dba_console.panels import progress
 from dba_console.panels.job_page import job_page
 from dba_console.panels.progress_words import is_job
-from dba_console.samples.own import Self
+from dba_console.samples.agent_health import AgentHealth
 from dba_console.samples.sample import decode_sample
 
 GOAL_MS = 50.0
@@ -153,12 +153,12 @@ class _Console:
     """What a console does with each sample, timed by its own processor time."""
 
     def __init__(self) -> None:
-        self._picture, self._history = Picture(), History()
+        self._picture, self._history = Picture(), ChartHistory()
         self._spent_us: int | None = None
 
     def tick(self, encoded: bytes) -> Tick:
         begun = time.thread_time()
-        self._picture = self._picture.absorb(decode_sample(encoded))
+        self._picture = self._picture.with_sample(decode_sample(encoded))
         decoded = time.thread_time()
         frame = derive(self._picture, self._history)
         width, height = SCREEN
@@ -174,7 +174,7 @@ class _Console:
         )  # fmt: skip
 
     def _agent_ms(self) -> float:
-        reading = self._picture.now("self", Self)
+        reading = self._picture.now("self", AgentHealth)
         spent, before = (reading.cpu_us if reading is not None else 0), self._spent_us
         self._spent_us = spent
         return 0.0 if before is None else (spent - before) / 1000

@@ -18,10 +18,10 @@ from typing import Self
 
 import psycopg
 
-from dba_console.demo.account import clean_environment
+from dba_console.demo.child_processes import end_child, start_child
 from dba_console.demo.cluster import Cluster, Settings, make_standby
-from dba_console.demo.conf import conninfo
-from dba_console.demo.leash import end, on_leash
+from dba_console.demo.server_account import clean_environment
+from dba_console.demo.server_settings import conninfo
 from dba_console.errors import ConsoleError
 
 DATABASE = "shop"
@@ -72,7 +72,7 @@ class Pair:
         primary = Cluster(settings=self._settings)
         self._stack.callback(primary.close)
         self.account = primary.account
-        self.account.own(self.base)
+        self.account.chown(self.base)
         primary.initdb()
         (primary.data_directory / "pg_hba.conf").write_text(_TRUST)
         primary.start()
@@ -136,7 +136,7 @@ class Pair:
             file.write(f"primary_conninfo = '{source}'\n")
         signal_file = self.nodes[node].data_directory / "standby.signal"
         signal_file.touch()
-        self.account.own(signal_file)
+        self.account.chown(signal_file)
 
     def forget_upstream(self, node: str) -> None:
         """Remove what led the node to a primary. The runbook uses slots; for the others wal_keep_size keeps the WAL,
@@ -193,7 +193,7 @@ class Pair:
         if found is None:
             raise ConsoleError("pgbouncer is not installed")
         with (self.base / "pgbouncer.log").open("ab") as log:
-            self._pooler = on_leash(
+            self._pooler = start_child(
                 [found, str(self.pooler_ini)], output=log, environment=clean_environment(str(self.base)),
                 spawn=self.account.spawn,
             )  # fmt: skip
@@ -209,7 +209,7 @@ class Pair:
     def kill_pooler(self) -> None:
         if self._pooler is not None:
             self._pooler.kill()
-            end(self._pooler)
+            end_child(self._pooler)
 
     def _write_pooler(self) -> None:
         self.pooler_port = self._free_port()
@@ -223,7 +223,7 @@ class Pair:
         )
         self.pooler_leads_to(self.names[0])
         for path in (users, self.pooler_ini):
-            self.account.own(path)
+            self.account.chown(path)
 
     @staticmethod
     def _free_port() -> int:

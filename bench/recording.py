@@ -20,7 +20,7 @@ from bench.figure import Figure
 from bench.ground import ground
 from dba_console.samples.sample import Part, Sample
 from dba_console.session.backlog import Batch, SealedBlock
-from dba_console.session.blockformat import Head
+from dba_console.session.blockformat import BlockHead
 from dba_console.session.blockreader import BlockReader
 from dba_console.session.blockwriter import BlockWriter
 from dba_console.session.layout import session_directory
@@ -123,7 +123,7 @@ def _sealed(samples: list[Sample], points: list[Point]) -> SealedBlock:
     writer = BlockWriter()  # the real blocks have their key samples where this one wants them
     for sample in samples:
         writer.add(sample)
-    head = Head(writer.samples, writer.first_seq, writer.first_us, writer.last_us)
+    head = BlockHead(writer.samples, writer.first_seq, writer.first_us, writer.last_us)
     packed = pack_points([sample.wall_us for sample in samples], points)
     return SealedBlock(head, samples[-1].seq, writer.seal(), packed)
 

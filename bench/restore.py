@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 from bench.console import PROGRAM, own_directories
 from bench.databases import Archives, archives
 from bench.figure import Figure
-from dba_console.demo.account import clean_environment
 from dba_console.demo.cluster import Cluster
+from dba_console.demo.server_account import clean_environment
 
 GOAL = 2.0
 """Times as fast as story S3."""

@@ -10,7 +10,7 @@ from bench.ground import ground
 from dba_console.agent.client import AgentClient
 from dba_console.agent.launch import RunningAgent
 from dba_console.agent.protocol import SampleMessage
-from dba_console.samples.own import Self
+from dba_console.samples.agent_health import AgentHealth
 from dba_console.samples.sample import decode_sample
 
 SETTLED_S = 45.0
@@ -30,10 +30,10 @@ def run(smoke: bool = False) -> list[Figure]:
     return [Figure("rules, of the agent's CPU", 100 * spent_us / whole_us, "%", 5.0, text)]
 
 
-def _readings(agent: RunningAgent, seconds: float) -> list[tuple[float, Self]]:
+def _readings(agent: RunningAgent, seconds: float) -> list[tuple[float, AgentHealth]]:
     """The part `self` of every sample, with the seconds since the first."""
     client = AgentClient.connect(agent.path, role="show")
-    found: list[tuple[float, Self]] = []
+    found: list[tuple[float, AgentHealth]] = []
     begun = time.monotonic()
     try:
         while time.monotonic() - begun < seconds:
@@ -41,7 +41,7 @@ def _readings(agent: RunningAgent, seconds: float) -> list[tuple[float, Self]]:
             if isinstance(message, SampleMessage):
                 own = next((part for part in decode_sample(message.data).parts if part.name == "self"), None)
                 reading = None if own is None else own.decode()
-                if isinstance(reading, Self):
+                if isinstance(reading, AgentHealth):
                     found.append((time.monotonic() - begun, reading))
     finally:
         client.close()

@@ -25,11 +25,11 @@ from msgspec import Struct
 from bench.console import own_directories
 from bench.figure import Figure
 from dba_console.actions import registry
-from dba_console.actions.action import Control, Done, Sight, World
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
 from dba_console.agent import launch
 from dba_console.agent.client import AgentClient
 from dba_console.agent.protocol import RunAnswer, RunBegin, RunViewMessage
-from dba_console.plans.view import ENDED
+from dba_console.plans.run_view import ENDED_STATES
 
 ACTS = 10
 GOAL_MS = 25.0
@@ -53,20 +53,24 @@ class Stamp:
     undoable: ClassVar[bool] = False
     acts_on_cluster: ClassVar[bool] = True
 
-    def look(self, settings: StampSettings, world: World) -> Sight:
-        return Sight(text="the time is noted", exact=f"append to {settings.file}")
+    def preview(self, settings: StampSettings, world: ActionContext) -> ActionPreview:
+        return ActionPreview(text="the time is noted", exact=f"append to {settings.file}")
 
-    def act(self, settings: StampSettings, sight: Sight, world: World, control: Control) -> Done:
+    def act(
+        self, settings: StampSettings, sight: ActionPreview, world: ActionContext, control: Control
+    ) -> ActionResult:
         with open(settings.file, "a") as file:
             begun = time.monotonic_ns()
             file.write(json.dumps([begun, time.monotonic_ns()]) + "\n")
-        return Done(state="ok", text="noted")
+        return ActionResult(state="ok", text="noted")
 
-    def settle(self, settings: StampSettings, sight: Sight, world: World) -> Done:
-        return Done(state="unknown", text="nothing tells")
+    def settle(self, settings: StampSettings, sight: ActionPreview, world: ActionContext) -> ActionResult:
+        return ActionResult(state="unknown", text="nothing tells")
 
-    def undo(self, settings: StampSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
-        return Done(state="failed", text="nothing to take back")
+    def undo(
+        self, settings: StampSettings, data: Mapping[str, Any], world: ActionContext, control: Control
+    ) -> ActionResult:
+        return ActionResult(state="failed", text="nothing to take back")
 
 
 PROSE = "What is done here, why it comes before the next step, and what to read when it fails. " * 6
@@ -149,7 +153,7 @@ def _attached(place: Path, number: int, *, together: bool = False) -> list[float
             message = client.receive(60.0)
             if not isinstance(message, RunViewMessage) or not message.yours:
                 continue
-            if message.view.state in ENDED:
+            if message.view.state in ENDED_STATES:
                 return _gaps(file)
             asked = message.view.question
             if asked is not None and message.may_answer and asked.id > answered:
@@ -171,7 +175,7 @@ def _client() -> Iterator[AgentClient]:
 
 def _command() -> int:
     """The command or the agent it starts, both knowing the action."""
-    registry._PLACES["stamp"] = f"{MODULE}:Stamp"
+    registry._CLASS_PATHS["stamp"] = f"{MODULE}:Stamp"
     if len(sys.argv) > 1:
         from dba_console.__main__ import main
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.figure import Figure
-from dba_console.actions.action import PlainControl, World
+from dba_console.actions.action import ActionContext, PlainControl
 from dba_console.actions.shrink_file import ShrinkFile, ShrinkFileSettings
 
 MIB = 1 << 20
@@ -82,14 +82,14 @@ def _loop(path: Path) -> None:
 
 
 def _shrink(path: Path) -> None:
-    action, settings, world = ShrinkFile(), ShrinkFileSettings(path=str(path)), World()
-    sight = action.look(settings, world)
+    action, settings, world = ShrinkFile(), ShrinkFileSettings(path=str(path)), ActionContext()
+    sight = action.preview(settings, world)
     for _ in range(TRIES):
         if sight.refusal is None:
             break
         print(f"  looked at once more: {sight.refusal}", file=sys.stderr)
         time.sleep(0.1)
-        sight = action.look(settings, world)
+        sight = action.preview(settings, world)
     assert sight.refusal is None, sight.refusal
     done = action.act(settings, sight, world, PlainControl())
     assert done.state == "ok", done.text

@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 from bench.figure import Figure
 from dba_console.demo.cluster import Cluster
-from dba_console.dumping import meter
-from dba_console.dumping.curve import Run
-from dba_console.dumping.programs import find_program
-from dba_console.dumping.scratch import nowhere, scratch
-from dba_console.dumping.server import client_environment, connected
-from dba_console.dumping.sweep import Asked, Step, sweep
-from dba_console.dumping.tables import tables_of
-from dba_console.dumping.trial import Way, trial
+from dba_console.dumping import host_usage
+from dba_console.dumping.client_programs import find_program
+from dba_console.dumping.dump_tables import read_tables
+from dba_console.dumping.jobs_curve import TrialRun
+from dba_console.dumping.scratch_directory import memory_directory, scratch_directory
+from dba_console.dumping.server_connection import client_environment, open_server
+from dba_console.dumping.sweep import SweepEvent, SweepOptions, sweep
+from dba_console.dumping.trial_dump import TrialSettings, run_trial
 from dba_console.target import Target, make_target
 
 MOST = 8
@@ -75,23 +75,25 @@ def _fill(cluster: Cluster, database: str, parts: list[int], size: int) -> None:
 
 def _round(target: Target, bindir: str) -> Round:
     begun = time.monotonic()
-    kept = sweep(target, Asked(bindir=bindir, most=MOST, niceness=NICENESS), _tell)
+    kept = sweep(target, SweepOptions(bindir=bindir, max_jobs=MOST, niceness=NICENESS), _tell)
     took = time.monotonic() - begun
     every = {run.jobs: run.wall_s for run in _exhaustive(target, bindir)}
     return Round(kept.jobs, every[kept.jobs] / min(every.values()), took / sum(every.values()), every, took)
 
 
-def _exhaustive(target: Target, bindir: str) -> list[Run]:
+def _exhaustive(target: Target, bindir: str) -> list[TrialRun]:
     """As somebody does it by hand: one after the other, each to its end."""
     program = find_program("pg_dump", bindir=bindir)
-    with connected(target.conninfo) as server, scratch(nowhere()) as place:
-        tables, _ = tables_of(server)
-        way = Way(program.path, client_environment(target.conninfo), (), NICENESS, True, meter.runs_here(server))
-        host = meter.HostMeter(None, None)
-        return [trial(way, server, host, place, tables, jobs, lambda: 86400.0) for jobs in range(1, MOST + 1)]
+    with open_server(target.conninfo) as server, scratch_directory(memory_directory()) as place:
+        tables, _ = read_tables(server)
+        way = TrialSettings(
+            program.path, client_environment(target.conninfo), (), NICENESS, True, host_usage.is_local_server(server)
+        )
+        host = host_usage.HostMeter(None, None)
+        return [run_trial(way, server, host, place, tables, jobs, lambda: 86400.0) for jobs in range(1, MOST + 1)]
 
 
-def _tell(step: Step) -> None:
+def _tell(step: SweepEvent) -> None:
     if step.kind == "run":
         print(f"    {step.text}", file=sys.stderr, flush=True)
 

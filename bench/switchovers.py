@@ -13,8 +13,8 @@ from typing import Any, Self
 
 from bench.console import PROGRAM
 from bench.pair import NAME, Pair
-from dba_console.demo.account import clean_environment
-from dba_console.demo.leash import end, on_leash
+from dba_console.demo.child_processes import end_child, start_child
+from dba_console.demo.server_account import clean_environment
 from dba_console.errors import ConsoleError
 
 Steps = dict[str, float]
@@ -85,11 +85,11 @@ class Repmgr:
         for number, name in enumerate(self._pair.names, 1):
             self._write_conf(number, name)
         for path in (self._place, *self._place.iterdir()):
-            self._pair.account.own(path)
+            self._pair.account.chown(path)
         found = shutil.which("sshd", path="/usr/sbin:/sbin:/usr/bin")
         if found is None:
             raise ConsoleError("sshd is not installed")
-        self._sshd = on_leash(
+        self._sshd = start_child(
             [found, "-D", "-e", "-f", str(self._place / "sshd_config")],
             environment=clean_environment(str(self._place)), spawn=self._pair.account.spawn,
             output=(self._place / "sshd.log").open("ab"),
@@ -98,7 +98,7 @@ class Repmgr:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._sshd is not None:
-            end(self._sshd)
+            end_child(self._sshd)
 
     def switch(self, old: str, new: str) -> Steps:
         """One switchover. Raises ConsoleError with repmgr's own words when it fails."""

@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import Self
 
 from bench.pair import Pair
-from dba_console.demo.account import clean_environment
-from dba_console.demo.leash import end, on_leash
-from dba_console.demo.ledger import LedgerVerdict, start_ledger, verdict
+from dba_console.demo.child_processes import end_child, start_child
+from dba_console.demo.ledger import LedgerVerdict, ledger_verdict, start_ledger
+from dba_console.demo.server_account import clean_environment
 
 CLIENTS = 8
 SHARE = 0.7
@@ -46,7 +46,7 @@ class Traffic:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for process in (*self._benches, *([self._load] if self._load else [])):
             process.terminate()
-            end(process)
+            end_child(process)
 
     def keep_going(self) -> None:
         """Start what ended. Called from the thread that made this, since a client ends with the thread that started
@@ -57,14 +57,14 @@ class Traffic:
                 self.restarts += 1
 
     def verdict(self, node: str) -> LedgerVerdict:
-        return verdict(self.ledger, self._pair.dsn(node))
+        return ledger_verdict(self.ledger, self._pair.dsn(node))
 
     def _pgbench(self) -> subprocess.Popen[bytes]:
         program = str(self._pair.nodes[self._pair.names[0]].binaries.program("pgbench"))
         # A transaction that is a second late is left out: what an outage held back does not come at once after it.
         pace = ["-R", f"{self._rate_per_s / CLIENTS:g}", "-L", "1000"]
         with Path(self._pair.base / "pgbench.log").open("ab") as log:
-            return on_leash(
+            return start_child(
                 [program, "-n", "-c", "1", "-T", "100000", *pace, self._conninfo], output=log,
                 environment=clean_environment(str(self._pair.base)), spawn=self._pair.account.spawn,
             )  # fmt: skip

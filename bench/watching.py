@@ -21,10 +21,10 @@ from bench.databases import Archives, archives
 from bench.figure import Figure
 from bench.process import cpu_ms
 from bench.terminal import Terminal
-from dba_console.demo.account import clean_environment
 from dba_console.demo.cluster import Cluster
+from dba_console.demo.server_account import clean_environment
+from dba_console.keeping.command_spec import CommandSpec
 from dba_console.keeping.launch import start
-from dba_console.keeping.spec import Spec
 
 GOAL_PCT = 1.0
 SETTLED_S = 8.0
@@ -81,7 +81,7 @@ def _kept(argv: Sequence[str]) -> float:
     """Under a keeper that stamps each of its lines; the command's own time, as the keeper saw it begin and end."""
     directory = tempfile.mkdtemp(prefix="bench-keeper-")
     try:
-        handle = start(Spec(tuple(argv), directory, "BENCH", "bench", env=clean_environment()))
+        handle = start(CommandSpec(tuple(argv), directory, "BENCH", "bench", env=clean_environment()))
         ended = handle.wait(1800).exit
         if ended is None or not ended.ok:
             raise RuntimeError(f"under its keeper the command ended with {ended}")

@@ -42,19 +42,19 @@ def main() -> int:
         from dba_console.cli.stamp import run as stamp
 
         return stamp(arguments[1:])
-    from dba_console.processes import keep_out_others
+    from dba_console.safe_environment import sanitize_environment
 
-    keep_out_others()
+    sanitize_environment()
     if arguments and arguments[0] in COMMANDS:
         from dba_console.cli.app import run
 
         return run(arguments)
-    from dba_console.lean import begin_lean
+    from dba_console.fast_start import begin_fast_start
 
-    begin_lean()
+    begin_fast_start()
     from dba_console.cli.guard import guarded
 
-    return guarded(lambda: _console(arguments), sys.argv)
+    return guarded(lambda: open_console_from_arguments(arguments), sys.argv)
 
 
 def fill_closed_streams(*, readable_only: bool = False) -> None:
@@ -68,7 +68,7 @@ def fill_closed_streams(*, readable_only: bool = False) -> None:
             setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8", closefd=False))
 
 
-def _console(arguments: list[str]) -> int:
+def open_console_from_arguments(arguments: list[str]) -> int:
     from dba_console.cli.config_file import load_config
     from dba_console.cli.console_arguments import parse
     from dba_console.cli.targeting import require_server, resolve_target
@@ -91,14 +91,14 @@ def open_console(target: Target, config: Config, *, mouse: bool | None = None) -
     from dba_console.tui.terminal import require_terminal
 
     require_terminal()
-    from dba_console.agent.launch import begin
+    from dba_console.agent.launch import start_agent
 
-    launch = begin(target, config, replace=True)
+    launch = start_agent(target, config, replace=True)
     # The agent connects and reads while the screen is being loaded: both take about as long.
     import dba_console.tui.app as screen
 
     options = screen_options(config, mouse)
-    return screen.run_console(screen.live_feed(launch.wait, lambda: begin(target, config).wait()), options)
+    return screen.run_console(screen.live_feed(launch.wait, lambda: start_agent(target, config).wait()), options)
 
 
 def screen_options(config: Config, mouse: bool | None = None) -> ScreenOptions:

@@ -116,7 +116,7 @@ class PoolerConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
         return f"PoolerConfig(databases={self.databases!r})"
 
 
-COMMAND_NAMES = ("cluster", "from", "to")
+COMMAND_PLACEHOLDERS = ("cluster", "from", "to")
 """What an argument of a command of a cutover may name in braces."""
 
 

@@ -3,7 +3,7 @@
 It has a process session of its own, so that neither a dropped SSH session nor the end of the agent reaches it. It reads
 the command's output, stamps each line with the time it arrived, and writes down how the command ended and what it used.
 What to run comes as JSON on its standard input (a memory file: there are secrets in it), whether it began is told on
-its standard output. `dba_console.keeping.launch` starts it, `dba_console.keeping.look` reads what it leaves.
+its standard output. `dba_console.keeping.launch` starts it, `dba_console.keeping.command_status` reads what it leaves.
 
 Should the keeper be killed, the command is not: it ends when it next prints (SIGPIPE), or goes on to its end if it does
 not. Nobody decided that it should end, so nothing ends it for that; the record says `lost` (`look`).
@@ -20,25 +20,25 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from dba_console.keeping.attending import Attendance
-from dba_console.keeping.command import Command
-from dba_console.keeping.files import RESERVE, Reserved, write_whole
-from dba_console.keeping.outlog import OutLog
-from dba_console.keeping.proc import boot_id, counts_io, group_members, name_of, start_ticks
-from dba_console.keeping.rolling import RollingLog
+from dba_console.keeping.atomic_files import RESERVED_BYTES, ReservedFile, write_atomically
+from dba_console.keeping.child_command import ChildCommand
+from dba_console.keeping.command_loop import CommandLoop
+from dba_console.keeping.log_segments import SegmentedLog
+from dba_console.keeping.output_log import OutputLog
+from dba_console.keeping.proc import boot_id, group_members, kernel_counts_io, process_name, start_ticks
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from dba_console.masking import Masker
+    from dba_console.stream_masking import Masker
 
     Order = dict[str, Any]
 
-BLOCK = 512
+BLOCK_BYTES = 512
 """Bytes; the kernel's unit of ru_inblock and ru_oublock (getrusage(2)), whatever the device's."""
-MOST_LEFT = 20
+MAX_NAMED_LEFTOVERS = 20
 """Processes of a command's group that are named when they outlive it: the record has to fit into its reserve."""
-LOG_PATIENCE_S = 10.0
+LOG_CLOSE_TIMEOUT_S = 10.0
 """After the command's end, for a full disk to have room again for the rest of the log."""
 
 
@@ -53,45 +53,45 @@ def main() -> int:
     with open(0, "rb", closefd=False) as file:
         order: Order = json.loads(file.read())
     try:
-        keep(order)
+        run_command(order)
     except Exception as error:  # a defect of the keeper: nobody else would ever hear of it
-        _leave_trace(order["directory"], error)
+        _write_traceback(order["directory"], error)
         return 1
     return 0
 
 
-def keep(order: Order) -> None:
+def run_command(order: Order) -> None:
     """Run the command to its end. What cannot be begun is answered and recorded."""
     directory = order["directory"]
     try:
-        ending = Reserved(directory, "exit.json")
-        files = RollingLog(directory, order["head_bytes"], order["tail_bytes"])
-        running = _about_us(order)
+        exit_file = ReservedFile(directory, "exit.json")
+        files = SegmentedLog(directory, order["head_bytes"], order["tail_bytes"])
+        running = _running_record(order)
         # Written before there is a command: whoever finds only this, and no keeper, knows that it may have begun.
-        write_whole(directory, "running.json", _json(running))
+        write_atomically(directory, "running.json", _json(running))
     except OSError as error:
-        _answer(f"the keeper cannot write to {directory}: {error.strerror}")
+        _answer_caller(f"the keeper cannot write to {directory}: {error.strerror}")
         return
     try:
-        command = Command(order["argv"], order["env"], order["cwd"], stdin=order["stdin"] is not None)
+        command = ChildCommand(order["argv"], order["env"], order["cwd"], stdin=order["stdin"] is not None)
     except (OSError, ValueError) as error:
-        why = _why_not(order, error)
-        ending.finish(_json({"error": why, "ended_us": _wall_us()}))
-        _answer(why)
+        why = _start_error(order, error)
+        exit_file.finish(_json({"error": why, "ended_us": _wall_us()}))
+        _answer_caller(why)
         return
-    begun = time.monotonic()
+    started_at = time.monotonic()
     running |= {"child_pid": command.pid, "child_start": start_ticks(command.pid), "started_us": _wall_us()}
     running["started_mono_us"] = time.monotonic_ns() // 1000
-    untold = None
+    write_error = None
     try:
-        write_whole(directory, "running.json", _json(running))
+        write_atomically(directory, "running.json", _json(running))
     except OSError as error:
-        untold = error
-    maskers = _maskers(order["masks"])
-    log = OutLog(files)
-    _answer(None)
-    _let_go()
-    attendance = Attendance(
+        write_error = error
+    maskers = _make_maskers(order["masks"])
+    log = OutputLog(files)
+    _answer_caller(None)
+    _release_standard_streams()
+    loop = CommandLoop(
         command,
         log,
         maskers,
@@ -100,26 +100,26 @@ def keep(order: Order) -> None:
         grace_s=order["grace_s"],
     )
     order.clear()
-    attendance.run()
-    complete = log.close(LOG_PATIENCE_S)
-    record = _record(command, attendance, directory, begun)
+    loop.run()
+    complete = log.close(LOG_CLOSE_TIMEOUT_S)
+    record = _exit_record(command, loop, directory, started_at)
     record |= {
         "dropped_lines": log.dropped_lines + files.rolled_lines,
         "dropped_bytes": log.dropped_bytes + files.rolled_bytes,
         "log_complete": complete,
     }
-    if untold is not None:
-        record["note"] = f"the command's process could not be recorded: {untold.strerror}"
+    if write_error is not None:
+        record["note"] = f"the command's process could not be recorded: {write_error.strerror}"
     if log.unwritten_end:
         record["unwritten_end"] = log.unwritten_end.decode("utf-8", "replace")
     content = _json(record)
-    if len(content) > RESERVE:
+    if len(content) > RESERVED_BYTES:
         record.pop("unwritten_end", None)
         content = _json(record)
-    ending.finish(content)
+    exit_file.finish(content)
 
 
-def _about_us(order: Order) -> dict[str, object]:
+def _running_record(order: Order) -> dict[str, object]:
     return {
         "keeper_pid": os.getpid(),
         "keeper_start": start_ticks(os.getpid()),
@@ -133,28 +133,28 @@ def _about_us(order: Order) -> dict[str, object]:
     }
 
 
-def _record(command: Command, attendance: Attendance, directory: str, begun: float) -> dict[str, object]:
-    ended_at = attendance.ended_at or begun
+def _exit_record(command: ChildCommand, loop: CommandLoop, directory: str, started_at: float) -> dict[str, object]:
+    ended_at = loop.ended_at or started_at
     left = group_members(command.pid)  # before it is buried: its group's number is nobody else's until then
-    status, usage = command.bury()
+    status, usage = command.reap()
     code = os.waitstatus_to_exitcode(status)
-    streams = attendance.streams.values()
+    streams = loop.streams.values()
     return {
         "code": code if code >= 0 else None,
         "signal": -code if code < 0 else None,
-        "ended_us": attendance.ended_us,
-        "wall_s": round(ended_at - begun, 6),
+        "ended_us": loop.ended_us,
+        "wall_s": round(ended_at - started_at, 6),
         "user_s": usage.ru_utime,
         "sys_s": usage.ru_stime,
         "max_rss_bytes": usage.ru_maxrss * 1024,
-        "read_bytes": usage.ru_inblock * BLOCK if counts_io() else None,
-        "write_bytes": usage.ru_oublock * BLOCK if counts_io() else None,
+        "read_bytes": usage.ru_inblock * BLOCK_BYTES if kernel_counts_io() else None,
+        "write_bytes": usage.ru_oublock * BLOCK_BYTES if kernel_counts_io() else None,
         "out_lines": sum(stream.lines for stream in streams),
         "out_bytes": sum(stream.bytes for stream in streams),
-        "timed_out": attendance.timed_out,
-        "stopped_by": _stopped_by(directory) if attendance.stop_asked else None,
-        "left_open": attendance.left_open,
-        "left": [[pid, name_of(pid)] for pid in left[:MOST_LEFT]],
+        "timed_out": loop.timed_out,
+        "stopped_by": _stopped_by(directory) if loop.stop_requested else None,
+        "left_open": loop.left_open,
+        "left": [[pid, process_name(pid)] for pid in left[:MAX_NAMED_LEFTOVERS]],
     }
 
 
@@ -167,16 +167,16 @@ def _stopped_by(directory: str) -> str:
         return "a signal to the keeper"
 
 
-def _maskers(secrets: list[str]) -> tuple[Masker | None, Masker | None]:
+def _make_maskers(secrets: list[str]) -> tuple[Masker | None, Masker | None]:
     """One per output: a secret is looked for across all that one stream carries."""
     if not secrets:
         return None, None
-    from dba_console.masking import Masker
+    from dba_console.stream_masking import Masker
 
     return Masker(secrets), Masker(secrets)
 
 
-def _why_not(order: Order, error: OSError | ValueError) -> str:
+def _start_error(order: Order, error: OSError | ValueError) -> str:
     program, where = order["argv"][0], order["cwd"]
     if where is not None and not os.path.isdir(where):
         return f"the command cannot start in {where}: there is no such directory"
@@ -184,15 +184,15 @@ def _why_not(order: Order, error: OSError | ValueError) -> str:
     return f"{program} cannot be started: {reason}"
 
 
-def _answer(why_not: str | None) -> None:
+def _answer_caller(error: str | None) -> None:
     """One line to whoever started us; it may be gone."""
     try:
-        os.write(1, _json({"ok": why_not is None, "pid": os.getpid(), "message": why_not or ""}) + b"\n")
+        os.write(1, _json({"ok": error is None, "pid": os.getpid(), "message": error or ""}) + b"\n")
     except OSError:
         pass
 
 
-def _let_go() -> None:
+def _release_standard_streams() -> None:
     """Of what we were started with: no pipe of somebody else's is held open for hours."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
@@ -200,7 +200,7 @@ def _let_go() -> None:
     os.close(nothing)
 
 
-def _leave_trace(directory: str, error: Exception) -> None:
+def _write_traceback(directory: str, error: Exception) -> None:
     import traceback
 
     try:
@@ -209,7 +209,7 @@ def _leave_trace(directory: str, error: Exception) -> None:
             traceback.print_exception(error, file=file)
     except OSError:
         pass
-    _answer(f"the keeper broke: {type(error).__name__}")
+    _answer_caller(f"the keeper broke: {type(error).__name__}")
 
 
 def _json(record: dict[str, object]) -> bytes:

@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 
 from dba_console.errors import ConfigError, PermissionDenied
-from dba_console.trust import not_ours
+from dba_console.path_trust import ownership_problem
 
 SOCKET_PATH_LIMIT = 107
 """Bytes a unix socket path may have (sizeof sun_path - 1, unix(7))."""
@@ -66,7 +66,7 @@ def private_dir(path: Path) -> Path:
     directory at all.
     """
     try:
-        _make(path)
+        _make_directories(path)
         status = os.lstat(path)
     except OSError as error:
         raise PermissionDenied(
@@ -75,14 +75,14 @@ def private_dir(path: Path) -> Path:
         ) from error
     if not stat.S_ISDIR(status.st_mode):
         raise ConfigError(f"{path} is not a directory")
-    if (why := not_ours(path)) is not None:
+    if (why := ownership_problem(path)) is not None:
         raise PermissionDenied(
             f"{why.text}, so what lies there may be theirs", hint=f"`{why.fix}`, or name another directory"
         )
     return path
 
 
-def _make(path: Path) -> None:
+def _make_directories(path: Path) -> None:
     """Make `path` and what is missing above it, all of it 0700 whatever the umask allows others."""
     for missing in reversed([one for one in (path, *path.parents) if not one.exists()]):
         try:

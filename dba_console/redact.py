@@ -99,7 +99,7 @@ _HINTS = (
     "://", " -u", "-user", "sshpass", "mysql", "mariadb", "scram-sha", "md5", "crypt", "pgp_sym", "hmac", "gen_salt",
 )  # fmt: skip
 """Text without any of these holds nothing to mask: what is asked first, of every text."""
-_STATEMENTS = (*_NAMES, "crypt", "pgp_sym", "hmac", "gen_salt")
+_SQL_SECRET_WORDS = (*_NAMES, "crypt", "pgp_sym", "hmac", "gen_salt")
 """What a statement has that may carry a secret."""
 _SQL = re.compile(
     r"(?is)(?:\s|--[^\n]*(?:\n|$)|/\*(?:[^*]|\*(?!/))*+\*/|\()*+(?:select|insert|update|delete|merge|with|values|alter|create|set|call|do|"
@@ -116,7 +116,7 @@ _TOKEN = re.compile(
     | (?P<end> ; )
     """
 )
-_DEEPEST = 3
+_MAX_QUOTE_DEPTH = 3
 """Dollar quotes within dollar quotes that are looked into; what lies deeper is masked whole."""
 
 
@@ -150,11 +150,11 @@ def redact(text: str, *, cut: bool = False) -> str:
     """
     lowered = text.lower()
     if cut:
-        text = _without_literals(text, cut=True)
+        text = _mask_literals(text, cut=True)
     if not any(one in lowered for one in _HINTS):
         return text
-    if not cut and any(one in lowered for one in _STATEMENTS) and _SQL.match(text):
-        text = _without_literals(text)
+    if not cut and any(one in lowered for one in _SQL_SECRET_WORDS) and _SQL.match(text):
+        text = _mask_literals(text)
     for hints, pattern, replacement in _PATTERNS:
         if any(one in lowered for one in hints):
             text = pattern.sub(replacement, text)
@@ -170,7 +170,7 @@ def normalise(text: str) -> str:
     parts: list[str] = []
     at = 0
     while (token := _TOKEN.search(text, at)) is not None:
-        kind, body, end = token.lastgroup, token[0], _end(token)
+        kind, body, end = token.lastgroup, token[0], _token_end(token)
         shown = {"comment": " ", "literal": "?", "dollar": "?", "number": "?"}.get(kind or "", body)
         parts += [text[at : token.start()], shown]
         at = end
@@ -180,7 +180,7 @@ def normalise(text: str) -> str:
     return "".join([*parts, text[at:]])
 
 
-def _end(token: re.Match[str]) -> int:
+def _token_end(token: re.Match[str]) -> int:
     """Where a token ends; comments nest."""
     if token[0] != "/*":
         return token.end()
@@ -192,7 +192,7 @@ def _end(token: re.Match[str]) -> int:
     return len(token.string)
 
 
-def _without_literals(text: str, depth: int = 0, *, cut: bool = False) -> str:
+def _mask_literals(text: str, depth: int = 0, *, cut: bool = False) -> str:
     """The literals of each statement masked that carries a secret, and, of a text that was cut, of the last one. What
     stands in dollar quotes may be SQL itself."""
     parts: list[str] = []
@@ -205,13 +205,13 @@ def _without_literals(text: str, depth: int = 0, *, cut: bool = False) -> str:
         literals.clear()
 
     while (token := _TOKEN.search(text, at)) is not None:
-        kind, end = token.lastgroup, _end(token)
+        kind, end = token.lastgroup, _token_end(token)
         body = text[token.start() : end]
         if kind == "name":
             lowered = body.lower()
-            carries = carries or any(one in lowered for one in _STATEMENTS)
+            carries = carries or any(one in lowered for one in _SQL_SECRET_WORDS)
         elif kind == "dollar" and (inner := token["body"]):
-            body = _MASKED if depth == _DEEPEST else body.replace(inner, _without_literals(inner, depth + 1), 1)
+            body = _MASKED if depth == _MAX_QUOTE_DEPTH else body.replace(inner, _mask_literals(inner, depth + 1), 1)
         parts += [text[at : token.start()], body]
         at = end
         if kind in ("literal", "dollar"):

@@ -17,12 +17,12 @@ from dba_console.clock import Clock
 
 OUTPUT_LIMIT = 64 * 1024
 """Bytes of output that are kept; more is read and thrown away, so that the command does not wait for us."""
-REAP_S = 2.0
+REAP_TIMEOUT_S = 2.0
 """After SIGKILL: a process in an uninterruptible wait is left to the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommandResult:
     """How it ended."""
 
     code: int | None
@@ -39,11 +39,11 @@ def run_short(
     clock: Clock,
     data: bytes = b"",
     limit: int = OUTPUT_LIMIT,
-) -> Ended:
+) -> CommandResult:
     """Run it in a process group of its own, killed when the time is up; `data` is its input, `limit` the bytes kept of
     each output. Raises OSError where it cannot start."""
-    begun_us = clock.mono_us()
-    until_us = begun_us + int(timeout_s * 1e6)
+    started_us = clock.mono_us()
+    deadline_us = started_us + int(timeout_s * 1e6)
     process = subprocess.Popen(
         list(argv), env=dict(env), cwd="/", stdin=subprocess.PIPE if data else subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -52,26 +52,26 @@ def run_short(
     assert process.stdout is not None and process.stderr is not None
     kept = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
     try:
-        _exchange(process.stdin, data, dict(kept), limit, until_us, clock)
-        code = _waited(process, (until_us - clock.mono_us()) / 1e6)
+        _exchange(process.stdin, data, dict(kept), limit, deadline_us, clock)
+        code = _wait(process, (deadline_us - clock.mono_us()) / 1e6)
     finally:
         _kill_group(process)
         out, errors = (bytes(data).decode("utf-8", "replace") for data in kept.values())
         process.stdout.close()
         process.stderr.close()
-    return Ended(code, out, errors, (clock.mono_us() - begun_us) / 1e6)
+    return CommandResult(code, out, errors, (clock.mono_us() - started_us) / 1e6)
 
 
 def _exchange(
-    stdin: IO[bytes] | None, data: bytes, ends: dict[int, bytearray], limit: int, until_us: int, clock: Clock
+    stdin: IO[bytes] | None, data: bytes, outputs: dict[int, bytearray], limit: int, deadline_us: int, clock: Clock
 ) -> None:
     """Write the input and read until every end is closed or the time is up."""
     rest = memoryview(data)
     try:
         if stdin is not None:
             os.set_blocking(stdin.fileno(), False)
-        while (ends or stdin) and (left_us := until_us - clock.mono_us()) > 0:
-            readable, writable, _ = select.select(list(ends), [stdin] if stdin else [], [], left_us / 1e6)
+        while (outputs or stdin) and (left_us := deadline_us - clock.mono_us()) > 0:
+            readable, writable, _ = select.select(list(outputs), [stdin] if stdin else [], [], left_us / 1e6)
             if stdin is not None and writable:
                 try:
                     rest = rest[os.write(stdin.fileno(), rest) :]
@@ -80,18 +80,18 @@ def _exchange(
                 if not rest:
                     stdin.close()
                     stdin = None
-            for end in readable:
-                got = os.read(end, 65536)
+            for output in readable:
+                got = os.read(output, 65536)
                 if not got:
-                    del ends[end]
-                elif len(ends[end]) < limit:
-                    ends[end] += got[: limit - len(ends[end])]
+                    del outputs[output]
+                elif len(outputs[output]) < limit:
+                    outputs[output] += got[: limit - len(outputs[output])]
     finally:
         if stdin is not None:
             stdin.close()
 
 
-def _waited(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> int | None:
     try:
         return process.wait(max(0.0, seconds))
     except subprocess.TimeoutExpired:
@@ -104,4 +104,4 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         pass
-    _waited(process, REAP_S)
+    _wait(process, REAP_TIMEOUT_S)

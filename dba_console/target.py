@@ -23,13 +23,13 @@ _ENVIRONMENT = {
 }  # fmt: skip
 LOCAL = "local"
 """The host of an address that names none: libpq connects to a socket of this one."""
-_HERE = re.compile(rf"(?i){LOCAL}|[/@].*|localhost|127\.[\d.]+|::1", re.S)
+_LOCAL_HOST = re.compile(rf"(?i){LOCAL}|[/@].*|localhost|127\.[\d.]+|::1", re.S)
 """Hosts that mean this one: sockets, abstract ones too, and loopback addresses."""
 ADDRESS_VARIABLES = tuple(_ENVIRONMENT.values())
 """Variables by which libpq's environment says where to connect."""
-_SECRET = frozenset({"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"})
+_SECRET_KEYWORDS = frozenset({"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"})
 """Keywords of libpq whose values let somebody in (PostgreSQL documentation, "Parameter Key Words")."""
-_PAIR = re.compile(r"\s*(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|((?:[^\s'\\]|\\.)*))")
+_KEY_VALUE = re.compile(r"\s*(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|((?:[^\s'\\]|\\.)*))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def parse_conninfo(text: str) -> dict[str, str]:
     values: dict[str, str] = {}
     position = 0
     while text[position:].strip():
-        match = _PAIR.match(text, position)
+        match = _KEY_VALUE.match(text, position)
         if match is None:
             raise UsageError(
                 f"not a connection string: no key=value at character {position + 1}",
@@ -145,7 +145,7 @@ def make_target(
     address = address_of(conninfo, environ)
     if address.service:
         shown = address.service
-    elif _HERE.fullmatch(address.host):
+    elif _LOCAL_HOST.fullmatch(address.host):
         shown = f"{address.database}:{address.port}@{os.uname().nodename}"
     else:
         shown = f"{address.database}@{address.host}" + ("" if address.port == "5432" else f":{address.port}")
@@ -158,8 +158,8 @@ def with_host(name: str, host: str) -> str:
     >>> with_host("db", "db2"), with_host("app:5432@db2", "db2"), with_host("app@10.0.0.1:5433", "10.0.0.1")
     ('db on db2', 'app:5432@db2', 'app@10.0.0.1:5433')
     """
-    said = name.rpartition("@")[2]
-    return name if not host or host in (said, said.rpartition(":")[0]) else f"{name} on {host}"
+    named_host = name.rpartition("@")[2]
+    return name if not host or host in (named_host, named_host.rpartition(":")[0]) else f"{name} on {host}"
 
 
 def address_of(conninfo: str, environ: Mapping[str, str] = os.environ) -> Address:
@@ -169,9 +169,9 @@ def address_of(conninfo: str, environ: Mapping[str, str] = os.environ) -> Addres
     >>> a.server == b.server, a.key == b.key
     (True, False)
     """
-    merged = _completed(conninfo, environ)
+    merged = _with_environment(conninfo, environ)
     service = merged.get("service", "")
-    user = merged.get("user") or ("" if service else user_here())
+    user = merged.get("user") or ("" if service else default_user())
     return Address(
         service,
         merged.get("host") or merged.get("hostaddr") or ("" if service else LOCAL),
@@ -191,25 +191,25 @@ def without_secrets(conninfo: str, environ: Mapping[str, str] = os.environ) -> s
     >>> without_secrets("service=prod", {"PGHOST": "db9"})
     "service='prod'"
     """
-    said = parse_conninfo(conninfo)
-    service = said.get("service") or environ.get("PGSERVICE")
+    given = parse_conninfo(conninfo)
+    service = given.get("service") or environ.get("PGSERVICE")
     # In the string it would go before what the service file says; libpq takes it from the environment after that.
-    values = {**said, "service": service} if service else _completed(conninfo, environ)
+    values = {**given, "service": service} if service else _with_environment(conninfo, environ)
     if not values.get("user") and not values.get("service"):
-        values["user"] = user_here()
-    kept = {key: re.sub(r"([\\'])", r"\\\1", value) for key, value in values.items() if key not in _SECRET}
+        values["user"] = default_user()
+    kept = {key: re.sub(r"([\\'])", r"\\\1", value) for key, value in values.items() if key not in _SECRET_KEYWORDS}
     return " ".join(f"{key}='{value}'" for key, value in kept.items())
 
 
 def holds_secret(conninfo: str) -> bool:
     """Whether a connection string holds a password or another secret of its own; False where it cannot be read."""
     try:
-        return not _SECRET.isdisjoint(parse_conninfo(conninfo))
+        return not _SECRET_KEYWORDS.isdisjoint(parse_conninfo(conninfo))
     except UsageError:
         return False
 
 
-def _completed(conninfo: str, environ: Mapping[str, str]) -> dict[str, str]:
+def _with_environment(conninfo: str, environ: Mapping[str, str]) -> dict[str, str]:
     """What a connection string says, and what the environment says of where it leads."""
     values = parse_conninfo(conninfo)
     merged = {key: environ[variable] for key, variable in _ENVIRONMENT.items() if environ.get(variable)}
@@ -224,7 +224,7 @@ def _digest(names: tuple[str, ...]) -> str:
     return hashlib.sha256("\0".join(names).encode(errors="surrogateescape")).hexdigest()[:12]
 
 
-def user_here() -> str:
+def default_user() -> str:
     """As whom libpq connects where nothing says it: the user of this process."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name

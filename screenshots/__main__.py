@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 
 from dba_console.demo.incidents.lock_queue import LockQueue
-from dba_console.demo.incidents.sessions import sessions
+from dba_console.demo.incidents.sessions import session_count
 from dba_console.demo.incidents.waiting import wait_for
 from dba_console.demo.load import LoadPlan
-from dba_console.demo.practice import PracticeGround
+from dba_console.demo.practice_ground import PracticeGround
 from dba_console.errors import ConsoleError, ExitCode
 from screenshots.incident import Incident
 from screenshots.png import convert, require_converters
@@ -28,7 +28,7 @@ from screenshots.watching import Watching
 
 HERE = Path(__file__).resolve().parent
 WALKED_ON = LoadPlan(clients=20, rate_per_s=120, idle=40, scale=10)
-WAITED = sessions("wait_event_type = 'Lock' and query_start < clock_timestamp() - interval '4 s'") + " > 0"
+WAITED = session_count("wait_event_type = 'Lock' and query_start < clock_timestamp() - interval '4 s'") + " > 0"
 """The runbook begins with a check of two seconds; the panel it reads may be a second or two old."""
 
 

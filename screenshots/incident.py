@@ -12,11 +12,11 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Protocol, Self
 
-from dba_console.demo.account import clean_environment
+from dba_console.demo.child_processes import end_child, start_child
 from dba_console.demo.cluster import make_standby
-from dba_console.demo.leash import end, on_leash
 from dba_console.demo.load import DATABASE, LoadPlan
-from dba_console.demo.practice import PracticeGround
+from dba_console.demo.practice_ground import PracticeGround
+from dba_console.demo.server_account import clean_environment
 
 Say = Callable[[str], None]
 # A hundred sessions are left for those that come during the incident.
@@ -70,7 +70,7 @@ class Incident:
             archive_mode="on", archive_command=f"cp %p {archive}/%f", wal_keep_size="64MB", max_wal_size="512MB"
         )
         archive.mkdir()
-        self._cluster.account.own(archive)
+        self._cluster.account.chown(archive)
 
     @property
     def dsn(self) -> str:
@@ -160,8 +160,8 @@ class Incident:
         base = self._cluster.base
         with (base / "incident.log").open("ab") as log:
             environment = clean_environment(str(base))
-            process = on_leash(command, output=log, environment=environment, spawn=self._cluster.account.spawn)
-        self._around.callback(end, process)
+            process = start_child(command, output=log, environment=environment, spawn=self._cluster.account.spawn)
+        self._around.callback(end_child, process)
 
 
 def _cancel(application: str) -> str:

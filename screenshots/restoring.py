@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from dba_console.demo.binaries import find_binaries
+from dba_console.demo.child_processes import end_child, start_child
 from dba_console.demo.cluster import Cluster
-from dba_console.demo.leash import end, on_leash
 from screenshots.incident import Say
 from screenshots.walking import Move, pictured
 from screenshots.watching import Watching
@@ -66,7 +66,7 @@ def restored(base: Path, say: Say) -> dict[str, str]:
             given = [word for name, value in inputs.items() for word in ("--input", f"{name}={value}")]
             command = [sys.executable, "-m", "dba_console", "runbook", "run", "restore", "--dsn", cluster.dsn()]
             with (base / "run.log").open("ab") as log:
-                run = on_leash(
+                run = start_child(
                     [*command, "--plain", "--yes", "--confirm", "start=yes", *given],
                     output=log, environment=dict(os.environ),
                 )  # fmt: skip
@@ -76,5 +76,5 @@ def restored(base: Path, say: Say) -> dict[str, str]:
             except subprocess.TimeoutExpired:
                 say("the restore did not come to its end")
             finally:
-                end(run)
+                end_child(run)
     return pictures

@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Self
 
 from dba_console.agent.client import AgentClient, ConnectionLost
-from dba_console.agent.lock import socket_path
 from dba_console.agent.protocol import EventMessage, Mark
-from dba_console.demo.leash import end, on_leash
+from dba_console.agent.target_lock import socket_path
+from dba_console.demo.child_processes import end_child, start_child
 from dba_console.errors import ConnectError, ConsoleError
 from dba_console.session.recording import Recording
 from dba_console.session.resolve import resolve
@@ -46,16 +46,16 @@ class Watching:
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "dba_console", "record", "--sessions", str(self._sessions), NAME]
         with self._log.open("ab") as log:
-            self._agent = on_leash(command, output=log, environment=dict(os.environ))
+            self._agent = start_child(command, output=log, environment=dict(os.environ))
         try:
             self._attached().close()
         except BaseException:
-            end(self._agent)
+            end_child(self._agent)
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        end(self._agent, patience_s=15.0)
+        end_child(self._agent, patience_s=15.0)
 
     def mark(self, text: str) -> None:
         """Mark this moment, as the key `m` does, and wait until the agent has told of it."""

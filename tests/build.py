@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.cluster_model import NodeRow, NodeSlot, PoolerRow
-from dba_console.frames.history import History
 from dba_console.frames.model import (
     ChecksumRow,
     Cluster,
@@ -69,7 +69,7 @@ def picture(*samples: Sample) -> Picture:
     """The picture after these samples."""
     seen = Picture()
     for each in samples:
-        seen = seen.absorb(each)
+        seen = seen.with_sample(each)
     return seen
 
 
@@ -84,9 +84,9 @@ def series(readings: dict[str, list[Any]], *, step_s: float = 1.0, start_s: floa
     return picture(*samples)
 
 
-def busy_history() -> History:
+def busy_history() -> ChartHistory:
     """Ten minutes at 1 Hz up to `busy_frame`: quiet, then from the sixth on the cache falls and connections rise."""
-    history = History()
+    history = ChartHistory()
     for tick in range(600):
         history.add(NOW_US - (599 - tick) * 1_000_000, _busy_point(tick))
     return history

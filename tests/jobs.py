@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dba_console.frames.model import Frame, LockNode, Locks, Progress
-from dba_console.frames.past_jobs import JobPast, PhasePast, RunPast
+from dba_console.frames.past_jobs import PastPhase, PastRun, PastRuns
 from dba_console.frames.progress_model import JobCounts, ObjectRow, PhaseRow, ProgressRow
 
 GB = 1 << 30
@@ -80,20 +80,20 @@ def frame_of(*rows: ProgressRow) -> Frame:
     return Frame(at_us=NOW_US, progress=Progress(age_s=0.1, operations=list(rows)), locks=waiters())
 
 
-def nights(count: int, *, first_s: float = 3600.0, grows_s: float = 60.0, **fields: object) -> tuple[RunPast, ...]:
+def nights(count: int, *, first_s: float = 3600.0, grows_s: float = 60.0, **fields: object) -> tuple[PastRun, ...]:
     """A run each night, the last one a day before NOW_US, each longer than the one before, with some scatter."""
     return tuple(
-        RunPast(
+        PastRun(
             started_us=NOW_US - (count - place) * DAY_US, seconds=first_s + place * grows_s + (37 * place) % 100,
             size_bytes=100.0 * GB + place * GB, bytes=40.0 * GB, rate_per_s=2e6, format="directory", jobs=4, exit=0,
-            errors=0, phases=(PhasePast(name="data", wall_s=first_s, busy_s=4 * first_s, bytes=40.0 * GB),),
+            errors=0, phases=(PastPhase(name="data", wall_s=first_s, busy_s=4 * first_s, bytes=40.0 * GB),),
             **fields,  # type: ignore[arg-type]
         )
         for place in range(count)
     )  # fmt: skip
 
 
-def job(name: str = "appdb", runs: tuple[RunPast, ...] = (), kind: str = "pg_dump") -> JobPast:
+def job(name: str = "appdb", runs: tuple[PastRun, ...] = (), kind: str = "pg_dump") -> PastRuns:
     """A job with those runs, by default thirty nights."""
     mine = runs or nights(30)
-    return JobPast(kind=kind, database=name, user="backup", runs=mine, usual_s=mine[len(mine) // 2].seconds)
+    return PastRuns(kind=kind, database=name, user="backup", runs=mine, usual_s=mine[len(mine) // 2].seconds)

@@ -20,12 +20,12 @@ from typing import NamedTuple, Self
 import psycopg
 
 from dba_console.config import ClusterConfig, NodeConfig, PoolerConfig
-from dba_console.demo.account import clean_environment, server_account
 from dba_console.demo.binaries import find_binaries
-from dba_console.demo.leash import end, on_leash
-from dba_console.demo.ledger import LedgerVerdict, start_ledger, verdict
+from dba_console.demo.child_processes import end_child, start_child
+from dba_console.demo.installation_copy import make_readable
+from dba_console.demo.ledger import LedgerVerdict, ledger_verdict, start_ledger
 from dba_console.demo.pooler import Pooler, find_pgbouncer
-from dba_console.demo.readable import open_to_all
+from dba_console.demo.server_account import clean_environment, server_account
 from tests.background import wait_until
 from tests.requirements import lacking, require_tool
 from tests.servers import alone
@@ -62,7 +62,7 @@ def _fetch(home: Path) -> None:
     except subprocess.SubprocessError as error:
         shutil.rmtree(home, ignore_errors=True)
         lacking(f"pip could not fetch {PINNED}: {error}")
-    open_to_all(home)
+    make_readable(home)
 
 
 def _runs(command: list[str]) -> bool:
@@ -157,13 +157,15 @@ class PatroniCluster:
     def verdict(self) -> LedgerVerdict:
         ports = ",".join(map(str, self._ports))
         hosts = "host=127.0.0.1,127.0.0.1"
-        return verdict(self.ledger, f"{hosts} port={ports} user=postgres dbname={NAME} target_session_attrs=read-write")
+        return ledger_verdict(
+            self.ledger, f"{hosts} port={ports} user=postgres dbname={NAME} target_session_attrs=read-write"
+        )
 
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _make(self) -> None:
         self.base.mkdir()
-        self.account.own(self.base)
+        self.account.chown(self.base)
         etcd = ["etcd", "--data-dir", f"{self.base}/etcd", "--unsafe-no-fsync"]
         for name, port in (("client", self._etcd), ("peer", self._peer)):
             etcd += [f"--listen-{name}-urls", f"http://127.0.0.1:{port}"]
@@ -171,7 +173,7 @@ class PatroniCluster:
         self._start(etcd, "etcd")
         for node in NODES:
             self._file(node).write_text(self._configuration(node))
-            self.account.own(self._file(node))
+            self.account.chown(self._file(node))
         for node in NODES:
             self.patroni[node] = self._start([str(self._programs / "patroni"), str(self._file(node))], node)
             if node == NODES[0]:
@@ -181,7 +183,7 @@ class PatroniCluster:
         self.pooler.start(NAME, _Place("127.0.0.1", self._ports[0]))
         self._stack.callback(self.pooler.stop)
         load = start_ledger(self.ledger, self.clients)
-        self._stack.callback(lambda: end(load))
+        self._stack.callback(lambda: end_child(load))
         self._write_config()
         wait_until(self.complete, 60, what="the second member streaming")
         wait_until(lambda: self.verdict().acknowledged, what="a commit of the load")
@@ -190,8 +192,8 @@ class PatroniCluster:
         """As the servers' user; Patroni stops its server when it is ended."""
         with (self.base / f"{name}.log").open("wb") as log:
             environment = {**clean_environment(str(self.base)), "PATH": os.environ["PATH"]}
-            process = on_leash(command, output=log, environment=environment, spawn=self.account.spawn)
-        self._stack.callback(lambda: end(process, patience_s=30))
+            process = start_child(command, output=log, environment=environment, spawn=self.account.spawn)
+        self._stack.callback(lambda: end_child(process, patience_s=30))
         return process
 
     def _file(self, node: str) -> Path:

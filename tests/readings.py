@@ -7,7 +7,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 
-from dba_console.samples import host, own, postgres
+from dba_console.samples import agent_health, host, postgres
 from dba_console.samples.registry import PARTS
 from tests.build import NOW_US
 
@@ -119,7 +119,7 @@ def busy_server(count: int, tick: int) -> dict[str, Any]:
         for index in range(count)
     ]
     waiters = [
-        postgres.Lock(row.pid, [1000], "relation", "RowExclusiveLock", "public.orders", at_us - 5_000_000)
+        postgres.LockWaiter(row.pid, [1000], "relation", "RowExclusiveLock", "public.orders", at_us - 5_000_000)
         for row in rows
         if row.wait_event_type == "Lock"
     ]
@@ -138,7 +138,7 @@ def busy_server(count: int, tick: int) -> dict[str, Any]:
         ),
         "pg.server": server(),
         "pg.activity": sessions(*rows, now_us=at_us),
-        "pg.locks": postgres.Locks(waiters, [postgres.Held(1000, "ShareLock", "public.orders", "relation")]),
+        "pg.locks": postgres.Locks(waiters, [postgres.HeldLock(1000, "ShareLock", "public.orders", "relation")]),
         "pg.progress": postgres.Operations(
             [postgres.Operation("create_index", 1010, "appdb", "i", "loading", 4 + tick, 100, "tuples", {})]
         ),
@@ -152,5 +152,5 @@ def busy_server(count: int, tick: int) -> dict[str, Any]:
         "pg.databases": postgres.DatabaseStats(
             [of(postgres.DatabaseStat, oid=index, name=f"db{index}", xact_commit=tick * 9) for index in range(8)]
         ),
-        "self": of(own.Self, cpu_us=tick * 7000, rss=41 << 20, recording="ok"),
+        "self": of(agent_health.AgentHealth, cpu_us=tick * 7000, rss=41 << 20, recording="ok"),
     }

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo import practice_cluster
-from dba_console.demo.account import clean_environment
 from dba_console.demo.binaries import find_binaries
-from dba_console.demo.leash import end, on_leash
+from dba_console.demo.child_processes import end_child, start_child
 from dba_console.demo.practice_cluster import PracticeCluster
+from dba_console.demo.server_account import clean_environment
 from tests.background import wait_until
 from tests.requirements import require_tool
 
@@ -35,12 +35,12 @@ def repmgr_cluster() -> Iterator[PracticeCluster]:
 
 @contextmanager
 def _registered(ground: PracticeCluster) -> Iterator[None]:
-    place = ground.site / "repmgr"
+    place = ground.directory / "repmgr"
     place.mkdir(mode=0o700)
-    ground.first.account.own(place)
+    ground.first_node.account.chown(place)
     server = _sshd(ground, place)
     try:
-        ground.first.psql("create database repmgr")
+        ground.first_node.psql("create database repmgr")
         for number, name in enumerate(ground.nodes, 1):
             (place / f"{name}.conf").write_text(_conf(ground, place, number, name, server.port))
         _run(ground, place, "repmgr", "db1", "primary", "register")
@@ -55,7 +55,7 @@ def _registered(ground: PracticeCluster) -> Iterator[None]:
         for file in place.glob("*.pid"):
             with suppress(ProcessLookupError, ValueError):
                 os.kill(int(file.read_text()), signal.SIGTERM)
-        end(server.process)
+        end_child(server.process)
 
 
 class _Sshd:
@@ -79,11 +79,11 @@ def _sshd(ground: PracticeCluster, place: Path) -> _Sshd:
         f"StrictModes no\nAuthorizedKeysFile {place}/authorized_keys\nPasswordAuthentication no\n"
     )
     for file in place.iterdir():
-        ground.first.account.own(file)
+        ground.first_node.account.chown(file)
     command = [require_tool("sshd"), "-D", "-e", "-f", str(place / "sshd_config")]
     with (place / "sshd.log").open("wb") as log:
-        process = on_leash(
-            command, output=log, environment=clean_environment(str(place)), spawn=ground.first.account.spawn
+        process = start_child(
+            command, output=log, environment=clean_environment(str(place)), spawn=ground.first_node.account.spawn
         )
     return _Sshd(process, port)
 
@@ -105,9 +105,9 @@ def _conf(ground: PracticeCluster, place: Path, number: int, name: str, port: in
 
 
 def _run(ground: PracticeCluster, place: Path, program: str, node: str, *arguments: str) -> None:
-    command = [str(ground.first.binaries.program(program)), "-f", str(place / f"{node}.conf"), *arguments]
+    command = [str(ground.first_node.binaries.program(program)), "-f", str(place / f"{node}.conf"), *arguments]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=60, check=False, cwd="/",
-        env=clean_environment(str(place)), **ground.first.account.spawn,
+        env=clean_environment(str(place)), **ground.first_node.account.spawn,
     )  # fmt: skip
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"

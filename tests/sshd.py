@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.postmaster import children_of, send_all
+from dba_console.demo.postmaster import child_pids, send_signals
 from tests.background import wait_until
 from tests.requirements import require_tool
 
@@ -91,19 +91,19 @@ class Sshd:
     def cut(self) -> None:
         """End every connection, as a network does: what runs on the other side goes on."""
         if self._process is not None:
-            sessions = children_of(self._process.pid)
-            send_all(sessions, signal.SIGKILL)
-            wait_until(lambda: not set(sessions) & set(children_of(self._process.pid if self._process else 0)))
+            sessions = child_pids(self._process.pid)
+            send_signals(sessions, signal.SIGKILL)
+            wait_until(lambda: not set(sessions) & set(child_pids(self._process.pid if self._process else 0)))
 
     @contextmanager
     def silent(self) -> Iterator[None]:
         """Its connections stay open and nothing goes through, as behind a firewall that drops."""
-        sessions = children_of(self._process.pid) if self._process is not None else []
-        send_all(sessions, signal.SIGSTOP)
+        sessions = child_pids(self._process.pid) if self._process is not None else []
+        send_signals(sessions, signal.SIGSTOP)
         try:
             yield
         finally:
-            send_all(sessions, signal.SIGCONT)
+            send_signals(sessions, signal.SIGCONT)
 
     def stop(self) -> None:
         if self._process is not None:

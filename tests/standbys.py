@@ -63,4 +63,4 @@ def hand_over(cluster: Cluster) -> None:
         return
     for directory, _, files in os.walk(cluster.data_directory):
         for path in (Path(directory), *(Path(directory) / name for name in files)):
-            cluster.account.own(path)
+            cluster.account.chown(path)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dba_console.findings.changes import event_of
-from dba_console.findings.judge import Judge
-from dba_console.frames.history import History
+from dba_console.findings.finding_events import change_event
+from dba_console.findings.rule_engine import RuleEngine
+from dba_console.frames.chart_history import ChartHistory
+from dba_console.frames.chart_points import point_of
 from dba_console.frames.picture import Picture
-from dba_console.frames.points import point_of
 from dba_console.limits import Limits
 from dba_console.samples.event import Event
 from dba_console.samples.sample import Sample
@@ -44,7 +44,7 @@ def pictures(samples: Iterable[Sample]) -> Iterator[Picture]:
     """The picture after each sample, as the agent had it: the readings before a block are known in it."""
     picture = Picture()
     for sample in samples:
-        picture = picture.absorb(sample)
+        picture = picture.with_sample(sample)
         yield picture
 
 
@@ -61,16 +61,16 @@ def judge_again(
     Events are told by the monotonic clock from the first sample on: setting the wall clock does not move them.
     """
     recording = Recording.open(session)
-    judge, history = Judge(limits or Limits()), History()
+    judge, history = RuleEngine(limits or Limits()), ChartHistory()
     judged = Judged(first_us=recording.first_us, last_us=recording.last_us)
     began_us = 0
     for picture in pictures(lived(samples_of(recording))):
         point = point_of(picture)
         history.add(picture.wall_us, point)
-        changes = judge.consider(picture, history, point)
+        changes = judge.evaluate(picture, history, point)
         began_us = began_us or picture.mono_us
         at_us = judged.first_us + picture.mono_us - began_us
-        judged.events += [event_of(change, at_us, picture.mono_us) for change in changes]
+        judged.events += [change_event(change, at_us, picture.mono_us) for change in changes]
         judged.failed.update(judge.conclusions.failed)
     recording.close()
     return judged

@@ -16,8 +16,8 @@ from typing import Any, Self
 
 import psycopg
 
-from dba_console.demo.account import clean_environment
 from dba_console.demo.cluster import Cluster, make_standby
+from dba_console.demo.server_account import clean_environment
 
 DATABASE = "shop"
 SLOT = "standby_a"
@@ -124,7 +124,7 @@ class Place:
     def _directory(self, name: str) -> Path:
         path = self.cluster.base / name
         path.mkdir(mode=0o700)
-        self.cluster.account.own(path)
+        self.cluster.account.chown(path)
         return path
 
     def _set_up(self) -> None:

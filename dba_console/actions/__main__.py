@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from dba_console.actions.reference import markdown
+from dba_console.actions.reference_page import markdown
 
 print(markdown(), end="")

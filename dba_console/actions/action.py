@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from dba_console.frames.model import Frame
 
 
-class Link(Protocol):
+class QueryConnection(Protocol):
     """The acting connection: opened on demand, identified before each act. Every call is bounded in time.
 
     Its methods raise `ConnectError` when there is no connection, `Refused` when the server is not the one the run was
-    begun on, `StatementFailed` when the server said no, `Lost` when the connection broke and the end is unknown.
+    begun on, `StatementFailed` when the server said no, `StatementLost` when the connection broke and the end is
+    unknown.
     """
 
     def rows(
@@ -41,12 +42,12 @@ class Link(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class ActionContext:
     """Where an action acts. Tests hand it directories of their own in place of /proc and /sys."""
 
-    link: Link | None = None
+    connection: QueryConnection | None = None
     """None: no server is needed or none can be reached."""
-    here: bool = True
+    server_is_local: bool = True
     """The server is proven to run on this host."""
     frame: Frame | None = None
     """Newest frame of the agent, for figures that were measured anyway."""
@@ -59,11 +60,11 @@ class World:
     """Id of the run it belongs to; what it owes is written under this name."""
     runbook: str = ""
     run_directory: str = ""
-    who: str = ""
+    confirmed_by: str = ""
     """Who confirmed it."""
     target: str = ""
     target_key: str = ""
-    debts: str | None = None
+    reverts_directory: str | None = None
     """Where debts lie; None: in the state directory."""
     config: Config | None = None
     """The configuration of the agent: its clusters."""
@@ -72,20 +73,20 @@ class World:
 class Control(Protocol):
     """How the person speaks to an action under way, and it to them."""
 
-    def stop_asked(self) -> bool:
+    def stop_requested(self) -> bool:
         """The operator wants it to stop at the next safe point."""
 
-    def pause_asked(self) -> bool:
+    def pause_requested(self) -> bool:
         """The operator wants it to hold still until this is False again."""
 
-    def tell(self, text: str, done: float | None = None, total: float | None = None, unit: str = "") -> None:
+    def report_progress(self, text: str, done: float | None = None, total: float | None = None, unit: str = "") -> None:
         """What it is doing now, and why it waits; shown, not recorded each time."""
 
     def wait(self, seconds: float) -> bool:
         """Let time pass; True as soon as it is asked to stop."""
 
 
-class Sight(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ActionPreview(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an action saw before it acts: shown before the question, recorded with the intent."""
 
     text: str
@@ -107,16 +108,16 @@ class Sight(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Already as wanted: nothing to do."""
     by: str = ""
     """With `done`: not as wanted yet, and left to this program, which does it."""
-    grave: bool = False
+    destructive: bool = False
     """It can cost everything: the gate wants words to be typed, not a letter and not `yes`."""
 
 
-def with_refusal(sight: Sight, refusal: str, hint: str) -> Sight:
+def with_refusal(preview: ActionPreview, refusal: str, hint: str) -> ActionPreview:
     """What was seen, and why nothing will be done about it."""
-    return Sight(text=sight.text, exact=sight.exact, values=sight.values, refusal=refusal, hint=hint)
+    return ActionPreview(text=preview.text, exact=preview.exact, values=preview.values, refusal=refusal, hint=hint)
 
 
-class Done(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ActionResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an act came to."""
 
     state: str
@@ -147,22 +148,22 @@ class Action(Protocol):
     begun on, whichever servers run there, and is given no server. `undo` has to be safe to repeat: where nobody saw its
     end, it is done again."""
 
-    def look(self, settings: Any, world: World) -> Sight:
+    def preview(self, settings: Any, context: ActionContext) -> ActionPreview:
         """Reads only; bounded in time."""
 
-    def act(self, settings: Any, sight: Sight, world: World, control: Control) -> Done:
+    def act(self, settings: Any, preview: ActionPreview, context: ActionContext, control: Control) -> ActionResult:
         """Does what `sight.exact` says, on what `sight.rows` names; looks again for what may have changed meanwhile."""
 
-    def settle(self, settings: Any, sight: Sight, world: World) -> Done:
+    def settle(self, settings: Any, preview: ActionPreview, context: ActionContext) -> ActionResult:
         """The end of an act nobody saw, by evidence; state unknown where nothing tells."""
 
-    def undo(self, settings: Any, data: Mapping[str, Any], world: World, control: Control) -> Done:
+    def undo(self, settings: Any, data: Mapping[str, Any], context: ActionContext, control: Control) -> ActionResult:
         """Takes it back, where `undoable`."""
 
 
-def acts_on_cluster(acting: Action) -> bool:
+def acts_on_cluster(action: Action) -> bool:
     """Whether it acts on nodes of a cluster, by connections of its own."""
-    return getattr(acting, "acts_on_cluster", False)
+    return getattr(action, "acts_on_cluster", False)
 
 
 @dataclass(slots=True)
@@ -170,16 +171,16 @@ class PlainControl:
     """A control for a caller without a console: never pauses; stops when `stop` says so."""
 
     stop: Callable[[], bool] = field(default=lambda: False)
-    told: Callable[[str], None] = field(default=lambda text: None)
+    on_progress: Callable[[str], None] = field(default=lambda text: None)
 
-    def stop_asked(self) -> bool:
+    def stop_requested(self) -> bool:
         return self.stop()
 
-    def pause_asked(self) -> bool:
+    def pause_requested(self) -> bool:
         return False
 
-    def tell(self, text: str, done: float | None = None, total: float | None = None, unit: str = "") -> None:
-        self.told(text)
+    def report_progress(self, text: str, done: float | None = None, total: float | None = None, unit: str = "") -> None:
+        self.on_progress(text)
 
     def wait(self, seconds: float) -> bool:
         import threading

@@ -14,16 +14,24 @@ from msgspec import Struct
 from msgspec.structs import replace
 from psycopg import sql
 
-from dba_console.actions.action import Control, Done, Sight, World
-from dba_console.actions.database_sql import BORN_WITH, PRIVILEGES, Database, alterations, creation, database, of_dump
-from dba_console.actions.link import Lost, ServerLink, StatementFailed, server
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.connection_api import ServerConnection, StatementFailed, StatementLost, require_connection
+from dba_console.actions.database_sql import (
+    FIXED_AT_CREATION,
+    PRIVILEGES,
+    DatabaseDefinition,
+    alter_statements,
+    create_statement,
+    parse_dump_options,
+    read_definition,
+)
 from dba_console.redact import redact
 
-CREATE_S = 900.0
+CREATE_TIMEOUT_S = 900.0
 """A checkpoint is part of it (dbcommands.c), which takes minutes on a busy server; the files of template0 are small."""
-STATEMENT_S = 30.0
+STATEMENT_TIMEOUT_S = 30.0
 _CREATE = "CREATE DATABASE "
-_MAY = """
+_PRIVILEGES = """
 SELECT pg_catalog.pg_is_in_recovery() AS standby, r.rolsuper AS superuser, r.rolsuper OR r.rolcreatedb AS may
   FROM pg_catalog.pg_roles r WHERE r.rolname = current_user
 """
@@ -54,94 +62,121 @@ class CreateDatabase:
     needs_root: ClassVar[bool] = False
     undoable: ClassVar[bool] = True
 
-    def look(self, settings: DatabaseSettings, world: World) -> Sight:
-        link = server(world)
-        [me] = link.rows(_MAY)
-        now, wanted = database(link, settings.database), _wanted(settings, link, superuser=me["superuser"])
+    def preview(self, settings: DatabaseSettings, context: ActionContext) -> ActionPreview:
+        connection = require_connection(context)
+        [me] = connection.rows(_PRIVILEGES)
+        now, wanted = (
+            read_definition(connection, settings.database),
+            _wanted_definition(settings, connection, superuser=me["superuser"]),
+        )
         refusal, hint = _refusal(settings, now, wanted, me)
         if refusal is not None or wanted is None:
-            return Sight(text=f"Database {settings.database} is to be made.", exact="", refusal=refusal, hint=hint)
-        texts = [redact(text) for text in _statements(settings, link, now, wanted)]
-        return Sight(
-            text=_told(settings, now, wanted, len(texts)),
+            return ActionPreview(
+                text=f"Database {settings.database} is to be made.", exact="", refusal=refusal, hint=hint
+            )
+        texts = [redact(text) for text in _statements(settings, connection, now, wanted)]
+        return ActionPreview(
+            text=_preview_text(settings, now, wanted, len(texts)),
             exact="; ".join(texts),
             count=len(texts),
             rows=tuple({"statement": text} for text in texts),
             done=not texts,
         )
 
-    def act(self, settings: DatabaseSettings, sight: Sight, world: World, control: Control) -> Done:
-        link, made = server(world), False
-        [me] = link.rows(_MAY)
-        wanted = _wanted(settings, link, superuser=me["superuser"])
-        texts = [] if wanted is None else _statements(settings, link, database(link, settings.database), wanted)
-        shown = [row["statement"] for row in sight.rows]
+    def act(
+        self, settings: DatabaseSettings, preview: ActionPreview, context: ActionContext, control: Control
+    ) -> ActionResult:
+        connection, made = require_connection(context), False
+        [me] = connection.rows(_PRIVILEGES)
+        wanted = _wanted_definition(settings, connection, superuser=me["superuser"])
+        texts = (
+            []
+            if wanted is None
+            else _statements(settings, connection, read_definition(connection, settings.database), wanted)
+        )
+        shown = [row["statement"] for row in preview.rows]
         if [redact(text) for text in texts] != shown:
-            return Done(state="failed", text="it would do something else than was shown: look again")
+            return ActionResult(state="failed", text="it would do something else than was shown: look again")
         for count, text in enumerate(texts):
-            if count and control.stop_asked():
-                return _end(settings, link, made, "stopped", f"stopped after {count} of {len(texts)} statements")
-            control.tell(shown[count], count, len(texts), "statements")
+            if count and control.stop_requested():
+                return _result(
+                    settings, connection, made, "stopped", f"stopped after {count} of {len(texts)} statements"
+                )
+            control.report_progress(shown[count], count, len(texts), "statements")
             new = text.startswith(_CREATE)
             try:
-                link.act(text, transaction=not new, timeout_s=CREATE_S if new else STATEMENT_S)
+                connection.execute_change(
+                    text, transaction=not new, timeout_s=CREATE_TIMEOUT_S if new else STATEMENT_TIMEOUT_S
+                )
             except StatementFailed as error:
                 text = f"{count} of {len(texts)} statements executed, then {shown[count]}: {error.message}"
-                return _end(settings, link, made, "failed", text)
-            except Lost as error:
-                return Done(state="unknown", text=f"{shown[count]}: {error.message}")
+                return _result(settings, connection, made, "failed", text)
+            except StatementLost as error:
+                return ActionResult(state="unknown", text=f"{shown[count]}: {error.message}")
             made = made or new
-        left = self.look(settings, world)
+        left = self.preview(settings, context)
         if not left.done:
-            return _end(settings, link, made, "failed", f"it is not as it was to be: {left.refusal or left.exact}")
-        return _end(settings, link, made, "ok", _words(settings))
+            return _result(
+                settings, connection, made, "failed", f"it is not as it was to be: {left.refusal or left.exact}"
+            )
+        return _result(settings, connection, made, "ok", _done_text(settings))
 
-    def settle(self, settings: DatabaseSettings, sight: Sight, world: World) -> Done:
-        link, left = server(world), self.look(settings, world)
-        made = any(row["statement"].startswith(_CREATE) for row in sight.rows)
+    def settle(self, settings: DatabaseSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
+        connection, left = require_connection(context), self.preview(settings, context)
+        made = any(row["statement"].startswith(_CREATE) for row in preview.rows)
         if left.done:
-            return _end(settings, link, made, "ok", _words(settings))
-        done = _end(settings, link, made, "failed", f"not executed yet: {left.refusal or left.exact}")
+            return _result(settings, connection, made, "ok", _done_text(settings))
+        done = _result(settings, connection, made, "failed", f"not executed yet: {left.refusal or left.exact}")
         return replace(done, again=left.refusal is None)
 
-    def undo(self, settings: DatabaseSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
-        link = server(world)
-        now = database(link, settings.database)
+    def undo(
+        self, settings: DatabaseSettings, data: Mapping[str, Any], context: ActionContext, control: Control
+    ) -> ActionResult:
+        connection = require_connection(context)
+        now = read_definition(connection, settings.database)
         if now is None:
-            return Done(state="ok", text=f"there is no database {settings.database}")
+            return ActionResult(state="ok", text=f"there is no database {settings.database}")
         if now.oid != data["oid"]:
-            return Done(state="failed", text=f"{settings.database} is not the one that was made: it is left alone")
+            return ActionResult(
+                state="failed", text=f"{settings.database} is not the one that was made: it is left alone"
+            )
         drop = sql.SQL("DROP DATABASE {}").format(sql.Identifier(settings.database)).as_string(None)
         try:
-            link.act(drop, transaction=False, timeout_s=CREATE_S)
+            connection.execute_change(drop, transaction=False, timeout_s=CREATE_TIMEOUT_S)
         except StatementFailed as error:
-            return Done(state="failed", text=f"{drop}: {error.message}")
-        return Done(state="ok", text=f"dropped {settings.database}, with what was in it")
+            return ActionResult(state="failed", text=f"{drop}: {error.message}")
+        return ActionResult(state="ok", text=f"dropped {settings.database}, with what was in it")
 
 
-def _wanted(settings: DatabaseSettings, link: ServerLink, *, superuser: bool) -> Database | None:
+def _wanted_definition(
+    settings: DatabaseSettings, connection: ServerConnection, *, superuser: bool
+) -> DatabaseDefinition | None:
     """None where the one it is to be like is not there."""
-    wanted = of_dump(settings.dumped) if settings.like is None else database(link, settings.like)
+    wanted = (
+        parse_dump_options(settings.dumped) if settings.like is None else read_definition(connection, settings.like)
+    )
     return replace(wanted, connection_limit=0) if wanted and settings.closed and superuser else wanted
 
 
-def _statements(settings: DatabaseSettings, link: ServerLink, now: Database | None, wanted: Database) -> list[str]:
+def _statements(
+    settings: DatabaseSettings, connection: ServerConnection, now: DatabaseDefinition | None, wanted: DatabaseDefinition
+) -> list[str]:
     """What is to be executed, in this order. Where nothing is `like`, one that is there is as it should be.
 
     The tablespace a database gets anyway is not named: that would take a right to it (dbcommands.c).
     """
     texts = []
     if now is None:
-        standard = database(link, "template0")
+        standard = read_definition(connection, "template0")
         anyway = standard is not None and wanted.tablespace == standard.tablespace
-        texts.append(creation(settings.database, replace(wanted, tablespace=None) if anyway else wanted))
+        texts.append(create_statement(settings.database, replace(wanted, tablespace=None) if anyway else wanted))
     if settings.like is not None:
-        texts += alterations(settings.database, now or _fresh(wanted), wanted)
+        texts += alter_statements(settings.database, now or _new_definition(wanted), wanted)
     return texts
 
 
 def _refusal(
-    settings: DatabaseSettings, now: Database | None, wanted: Database | None, me: Mapping[str, Any]
+    settings: DatabaseSettings, now: DatabaseDefinition | None, wanted: DatabaseDefinition | None, me: Mapping[str, Any]
 ) -> tuple[str | None, str | None]:
     if me["standby"]:
         return "this is a standby: databases are made on its primary", None
@@ -149,7 +184,7 @@ def _refusal(
         return "this role may not make databases", "ALTER ROLE … CREATEDB, or act as another role"
     if wanted is None:
         return f"there is no database {settings.like} to make it like", None
-    born = [name for name in BORN_WITH if now and getattr(wanted, name) not in (None, getattr(now, name))]
+    born = [name for name in FIXED_AT_CREATION if now and getattr(wanted, name) not in (None, getattr(now, name))]
     if born:
         return (
             f"{settings.database} is there, and its {', '.join(born)} cannot be changed any more",
@@ -158,28 +193,34 @@ def _refusal(
     return None, None
 
 
-def _fresh(wanted: Database) -> Database:
+def _new_definition(wanted: DatabaseDefinition) -> DatabaseDefinition:
     """What CREATE DATABASE gives: rights as the server gives to everybody and to the owner."""
     granted = [(None, "CONNECT"), (None, "TEMPORARY"), *((wanted.owner, one) for one in PRIVILEGES)]
-    return Database(owner=wanted.owner, connection_limit=wanted.connection_limit, grants=dict.fromkeys(granted, False))
+    return DatabaseDefinition(
+        owner=wanted.owner, connection_limit=wanted.connection_limit, grants=dict.fromkeys(granted, False)
+    )
 
 
-def _told(settings: DatabaseSettings, now: Database | None, wanted: Database, count: int) -> str:
+def _preview_text(
+    settings: DatabaseSettings, now: DatabaseDefinition | None, wanted: DatabaseDefinition, count: int
+) -> str:
     after = "like " + settings.like if settings.like is not None else "as the server makes them"
     if now is not None:
         return f"Database {settings.database} is there: {count or 'no'} statements make it {after}."
     known = (wanted.encoding, wanted.provider, wanted.lc_collate, wanted.locale, wanted.owner, wanted.tablespace)
     named = ", ".join(one for one in known if one)
-    told = f"An empty database {settings.database}, {after}" + (f": {named}." if named else ".")
-    return told + (" Until it is opened superusers alone get in." if wanted.connection_limit == 0 else "")
+    message = f"An empty database {settings.database}, {after}" + (f": {named}." if named else ".")
+    return message + (" Until it is opened superusers alone get in." if wanted.connection_limit == 0 else "")
 
 
-def _words(settings: DatabaseSettings) -> str:
+def _done_text(settings: DatabaseSettings) -> str:
     if settings.like is None:
         return f"{settings.database} is there"
     return f"{settings.database} is like {settings.like}: compared once more after the last statement"
 
 
-def _end(settings: DatabaseSettings, link: ServerLink, made: bool, state: str, text: str) -> Done:
-    now = database(link, settings.database) if made else None
-    return Done(state=state, text=text, undo=None if now is None else {"oid": now.oid})
+def _result(
+    settings: DatabaseSettings, connection: ServerConnection, made: bool, state: str, text: str
+) -> ActionResult:
+    now = read_definition(connection, settings.database) if made else None
+    return ActionResult(state=state, text=text, undo=None if now is None else {"oid": now.oid})

@@ -14,10 +14,10 @@ from typing import Any
 from msgspec import Struct
 from psycopg import sql
 
-from dba_console.actions.link import ServerLink
-from dba_console.actions.parameter_sql import Spot, statement
+from dba_console.actions.connection_api import ServerConnection
+from dba_console.actions.parameter_sql import ParameterLocation, set_statement
 
-_SEEN = """
+_DEFINITION = """
 SELECT d.oid::int8 AS oid, d.datname::text AS name, pg_catalog.pg_encoding_to_char(d.encoding)::text AS encoding,
        CASE pg_catalog.to_jsonb(d) ->> 'datlocprovider' WHEN 'i' THEN 'icu' WHEN 'b' THEN 'builtin' WHEN 'c' THEN 'libc'
        END AS provider,
@@ -53,7 +53,7 @@ Parameters = Mapping[tuple[str | None, str], str]
 """Role, None for all of them, and name -> value as the catalog has it."""
 
 
-class Database(Struct, frozen=True, kw_only=True):
+class DatabaseDefinition(Struct, frozen=True, kw_only=True):
     """A database, or one that is to be: what is None or empty there is left to the server."""
 
     oid: int | None = None
@@ -75,13 +75,13 @@ class Database(Struct, frozen=True, kw_only=True):
     settings: Parameters = {}
 
 
-BORN_WITH = ("encoding", "provider", "lc_collate", "lc_ctype", "locale", "icu_rules", "tablespace")
+FIXED_AT_CREATION = ("encoding", "provider", "lc_collate", "lc_ctype", "locale", "icu_rules", "tablespace")
 """Cannot be changed any more, or not without a copy of all of it."""
 
 
-def database(link: ServerLink, name: str) -> Database | None:
+def read_definition(connection: ServerConnection, name: str) -> DatabaseDefinition | None:
     """The database of this name, None where the server has none."""
-    rows = link.rows(_SEEN, {"name": name})
+    rows = connection.rows(_DEFINITION, {"name": name})
     if not rows:
         return None
     row = rows[0]
@@ -92,13 +92,13 @@ def database(link: ServerLink, name: str) -> Database | None:
     pairs = ((role, entry.partition("=")) for role, entry in json.loads(row.pop("settings")))
     settings = {(role, name): value for role, (name, _, value) in pairs}
     del row["name"]
-    return Database(**row, grants=grants, settings=settings)
+    return DatabaseDefinition(**row, grants=grants, settings=settings)
 
 
-def of_dump(options: str) -> Database:
+def parse_dump_options(options: str) -> DatabaseDefinition:
     """Encoding and locale as the CREATE DATABASE of a dump has them; what it does not say is None.
 
-    >>> made = of_dump(" ENCODING = 'UTF8' LOCALE_PROVIDER = icu LOCALE = 'de_DE.UTF-8' ICU_LOCALE = 'de'")
+    >>> made = parse_dump_options(" ENCODING = 'UTF8' LOCALE_PROVIDER = icu LOCALE = 'de_DE.UTF-8' ICU_LOCALE = 'de'")
     >>> made.encoding, made.provider, made.lc_collate, made.lc_ctype, made.locale
     ('UTF8', 'icu', 'de_DE.UTF-8', 'de_DE.UTF-8', 'de')
     """
@@ -109,10 +109,10 @@ def of_dump(options: str) -> Database:
             found |= {"lc_collate": value, "lc_ctype": value}
         elif name in _OPTIONS:
             found[_OPTIONS[name]] = value
-    return Database(**found)
+    return DatabaseDefinition(**found)
 
 
-def creation(name: str, wanted: Database) -> str:
+def create_statement(name: str, wanted: DatabaseDefinition) -> str:
     """The statement that makes it, empty."""
     options = [("OWNER", wanted.owner and sql.Identifier(wanted.owner)),
                ("ENCODING", wanted.encoding and sql.Literal(wanted.encoding)),
@@ -129,7 +129,7 @@ def creation(name: str, wanted: Database) -> str:
     return made.as_string(None)
 
 
-def alterations(name: str, now: Database, wanted: Database) -> Iterator[str]:
+def alter_statements(name: str, now: DatabaseDefinition, wanted: DatabaseDefinition) -> Iterator[str]:
     """The statements that give a database what it can still be given; none where it is as wanted."""
     this = sql.Identifier(name)
     if wanted.owner and wanted.owner != now.owner:
@@ -141,15 +141,17 @@ def alterations(name: str, now: Database, wanted: Database) -> Iterator[str]:
     if wanted.comment != now.comment:
         yield _text("COMMENT ON DATABASE {} IS {}", this, sql.Literal(wanted.comment))
     if wanted.grants is not None:
-        yield from _granted(this, now.grants or {}, wanted.grants)
-    for spot in sorted({*now.settings, *wanted.settings}, key=str):
-        if now.settings.get(spot) != wanted.settings.get(spot):
-            role, parameter = spot
-            where = Spot(parameter=parameter, scope="role" if role else "database", database=name, role=role)
-            yield statement(where, wanted.settings.get(spot)).strip()
+        yield from _grant_statements(this, now.grants or {}, wanted.grants)
+    for location in sorted({*now.settings, *wanted.settings}, key=str):
+        if now.settings.get(location) != wanted.settings.get(location):
+            role, parameter = location
+            where = ParameterLocation(
+                parameter=parameter, scope="role" if role else "database", database=name, role=role
+            )
+            yield set_statement(where, wanted.settings.get(location)).strip()
 
 
-def _granted(this: sql.Identifier, now: Grants, wanted: Grants) -> Iterator[str]:
+def _grant_statements(this: sql.Identifier, now: Grants, wanted: Grants) -> Iterator[str]:
     """What nobody shall have first: else PUBLIC would have it for a moment."""
     for key in sorted(now.keys() - wanted.keys(), key=str):
         yield _text("REVOKE {} ON DATABASE {} FROM {}", sql.SQL(key[1]), this, _role(key[0]))

@@ -12,17 +12,17 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
 
-from dba_console.actions.action import Control, Done, Sight, World, with_refusal
-from dba_console.actions.read_rate import ReadRate, read_rate
-from dba_console.probes.host.files import read_file
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control, with_refusal
+from dba_console.actions.disk_read_rate import ReadRate, read_rate
+from dba_console.probes.deadline_lane import Lane, LaneTimeout
+from dba_console.probes.host.kernel_files import read_file
 from dba_console.probes.host.memory import meminfo_values
-from dba_console.probes.lane import Lane, LaneTimeout
 from dba_console.units import human_bytes, human_duration
 
-WRITE_S = 300.0
+WRITE_TIMEOUT_S = 300.0
 """The kernel walks all of the cache before the write returns: seconds for hundreds of GB, more in a stall."""
-RATE_S = 5.0
-WHAT = {1: "page cache", 2: "directory entries and inodes", 3: "page cache, directory entries and inodes"}
+RATE_TIMEOUT_S = 5.0
+LEVEL_NAMES = {1: "page cache", 2: "directory entries and inodes", 3: "page cache, directory entries and inodes"}
 
 
 class DropCachesSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,73 +43,84 @@ class DropCaches:
     needs_root: ClassVar[bool] = True
     undoable: ClassVar[bool] = False
 
-    def look(self, settings: DropCachesSettings, world: World) -> Sight:
+    def preview(self, settings: DropCachesSettings, context: ActionContext) -> ActionPreview:
         """The read rate is measured on the server's own files, for a third of a second; not where I/O stands still."""
-        path = _path(world)
+        path = _path(context)
         exact = f"echo {settings.level} > {path}"
         try:
-            values = _values(world)
+            values = _read_values(context)
         except (OSError, KeyError, ValueError) as error:
             text = f"the memory of this host cannot be read: {error}"
-            return Sight(text=text, exact=exact, refusal=text)
-        rate = None if settings.level == 2 else _rate(world)
-        text, told = _cost(settings.level, values, rate)
-        sight = Sight(text=text, exact=exact, values=values | told)
-        if not world.here:
+            return ActionPreview(text=text, exact=exact, refusal=text)
+        rate = None if settings.level == 2 else _measure_read_rate(context)
+        text, message = _estimate_cost(settings.level, values, rate)
+        preview = ActionPreview(text=text, exact=exact, values=values | message)
+        if not context.server_is_local:
             return with_refusal(
-                sight, "the server is not proven to run on this host", "run the console on the server's host"
+                preview, "the server is not proven to run on this host", "run the console on the server's host"
             )
         if not os.access(path, os.W_OK):
             return with_refusal(
-                sight, f"{path} cannot be written", "run it as root, and on the host: not in a container"
+                preview, f"{path} cannot be written", "run it as root, and on the host: not in a container"
             )
-        return sight
+        return preview
 
-    def act(self, settings: DropCachesSettings, sight: Sight, world: World, control: Control) -> Done:
-        path, before = _path(world), _values(world)
-        control.tell(f"the kernel drops {WHAT[settings.level]}")
-        begun = time.monotonic()
-        lane = Lane("drop-caches", world.clock)
+    def act(
+        self, settings: DropCachesSettings, preview: ActionPreview, context: ActionContext, control: Control
+    ) -> ActionResult:
+        path, before = _path(context), _read_values(context)
+        control.report_progress(f"the kernel drops {LEVEL_NAMES[settings.level]}")
+        started = time.monotonic()
+        lane = Lane("drop-caches", context.clock)
         try:
-            lane.call(lambda: _write(path, settings.level), WRITE_S)
+            lane.call(lambda: _write(path, settings.level), WRITE_TIMEOUT_S)
         except LaneTimeout:
-            text = f"the kernel has not come back from dropping {WHAT[settings.level]} in {human_duration(WRITE_S)}"
-            return Done(state="unknown", text=text)
+            text = (
+                f"the kernel has not come back from dropping {LEVEL_NAMES[settings.level]} in "
+                f"{human_duration(WRITE_TIMEOUT_S)}"
+            )
+            return ActionResult(state="unknown", text=text)
         except OSError as error:
-            return Done(state="failed", text=f"{path} cannot be written: {error.strerror}")
+            return ActionResult(state="failed", text=f"{path} cannot be written: {error.strerror}")
         finally:
             lane.close()
-        took = time.monotonic() - begun
-        after = _values(world)
+        took = time.monotonic() - started
+        after = _read_values(context)
         dropped, freed = before["cached_bytes"] - after["cached_bytes"], after["free_bytes"] - before["free_bytes"]
         text = (
             f"{human_bytes(max(0, dropped))} of cache dropped in {human_duration(took)}, {human_bytes(freed)} more free"
         )
-        return Done(state="ok", text=text, values=after | {"dropped_bytes": dropped, "took_s": round(took, 3)})
+        return ActionResult(state="ok", text=text, values=after | {"dropped_bytes": dropped, "took_s": round(took, 3)})
 
-    def settle(self, settings: DropCachesSettings, sight: Sight, world: World) -> Done:
+    def settle(self, settings: DropCachesSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
         """By the kernel's own count of drops (drop_pagecache, drop_slab in /proc/vmstat): once is as good as twice, so
         another's drop will do as well.
         """
         name = "drop_slab_count" if settings.level == 2 else "drop_pagecache_count"
         try:
-            now = _values(world)
+            now = _read_values(context)
         except (OSError, KeyError, ValueError) as error:
-            return Done(state="unknown", text=f"the memory of this host cannot be read: {error}")
-        before, count = sight.values.get(name), now.get(name)
+            return ActionResult(state="unknown", text=f"the memory of this host cannot be read: {error}")
+        before, count = preview.values.get(name), now.get(name)
         if not isinstance(before, int) or not isinstance(count, int) or count < before:
-            return Done(state="unknown", text="this kernel does not count drops, or was started anew", values=now)
+            return ActionResult(
+                state="unknown", text="this kernel does not count drops, or was started anew", values=now
+            )
         if count == before:
-            return Done(state="failed", text="the kernel has counted no drop since: nothing was done", values=now)
+            return ActionResult(
+                state="failed", text="the kernel has counted no drop since: nothing was done", values=now
+            )
         drops = "one drop" if count - before == 1 else f"{count - before} drops"
-        return Done(state="ok", text=f"the kernel has counted {drops} since, by whomever", values=now)
+        return ActionResult(state="ok", text=f"the kernel has counted {drops} since, by whomever", values=now)
 
-    def undo(self, settings: DropCachesSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
-        return Done(state="failed", text="what was dropped can only be read again")
+    def undo(
+        self, settings: DropCachesSettings, data: Mapping[str, Any], context: ActionContext, control: Control
+    ) -> ActionResult:
+        return ActionResult(state="failed", text="what was dropped can only be read again")
 
 
-def _path(world: World) -> str:
-    return f"{world.proc}/sys/vm/drop_caches"
+def _path(context: ActionContext) -> str:
+    return f"{context.proc}/sys/vm/drop_caches"
 
 
 def _write(path: str, level: int) -> None:
@@ -120,10 +131,10 @@ def _write(path: str, level: int) -> None:
         os.close(fd)
 
 
-def _values(world: World) -> dict[str, Any]:
+def _read_values(context: ActionContext) -> dict[str, Any]:
     """Bytes and counts now. Raises OSError, KeyError, ValueError where the kernel's files are not as they should be."""
-    memory = meminfo_values(read_file(f"{world.proc}/meminfo"))
-    counts = _vmstat(read_file(f"{world.proc}/vmstat"))
+    memory = meminfo_values(read_file(f"{context.proc}/meminfo"))
+    counts = _parse_drop_counts(read_file(f"{context.proc}/vmstat"))
     return {
         "free_bytes": memory[b"MemFree:"],
         "cached_bytes": memory[b"Cached:"],
@@ -136,7 +147,7 @@ def _values(world: World) -> dict[str, Any]:
     }
 
 
-def _vmstat(data: bytes) -> dict[bytes, int]:
+def _parse_drop_counts(data: bytes) -> dict[bytes, int]:
     words = (line.split() for line in data.splitlines())
     return {pair[0]: int(pair[1]) for pair in words if len(pair) == 2 and pair[0].startswith(b"drop_")}
 
@@ -150,30 +161,30 @@ def droppable_bytes(values: Mapping[str, Any]) -> int:
     return max(0, int(values["cached_bytes"]) - int(values["shmem_bytes"]) - int(values["dirty_bytes"]))
 
 
-def _cost(level: int, values: Mapping[str, Any], rate: ReadRate | None) -> tuple[str, dict[str, Any]]:
+def _estimate_cost(level: int, values: Mapping[str, Any], rate: ReadRate | None) -> tuple[str, dict[str, Any]]:
     """What it would cost, in a sentence and as values."""
     if level == 2:
         size = int(values["slab_reclaimable_bytes"])
         return f"up to {human_bytes(size)} of directory entries and inodes would go, and be looked up again", {}
     size = droppable_bytes(values)
-    told: dict[str, Any] = {"droppable_bytes": size}
+    message: dict[str, Any] = {"droppable_bytes": size}
     text = f"up to {human_bytes(size)} of {human_bytes(values['cached_bytes'])} page cache would go"
     if rate is None or rate.bytes_per_s is None:
         why = "not measured" if rate is None else rate.note
-        return f"{text}; how long it takes to read again is unknown ({why})", told
+        return f"{text}; how long it takes to read again is unknown ({why})", message
     seconds = size / rate.bytes_per_s
-    told |= {"read_bytes_per_s": round(rate.bytes_per_s), "reread_s": round(seconds, 1)}
+    message |= {"read_bytes_per_s": round(rate.bytes_per_s), "reread_s": round(seconds, 1)}
     speed = human_bytes(rate.bytes_per_s, per_s=True)
     return (
         f"{text}; to read all of it again takes {human_duration(seconds)} (estimated: {speed}, measured by "
         f"{human_bytes(rate.read_bytes)} of {rate.source})"
-    ), told
+    ), message
 
 
-def _rate(world: World) -> ReadRate | None:
-    lane = Lane("read-rate", world.clock)
+def _measure_read_rate(context: ActionContext) -> ReadRate | None:
+    lane = Lane("read-rate", context.clock)
     try:
-        return lane.call(lambda: read_rate(world.proc), RATE_S)
+        return lane.call(lambda: read_rate(context.proc), RATE_TIMEOUT_S)
     except LaneTimeout:
         return ReadRate(None, 0, "", "a read did not come back in time: I/O stands still")
     finally:

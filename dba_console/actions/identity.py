@@ -15,7 +15,7 @@ from msgspec import Struct
 PRIMARY, STANDBY = "primary", "standby"
 
 
-class Identity(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ServerIdentity(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Who a server is. None is what this role may not read."""
 
     system_identifier: str | None = None
@@ -31,10 +31,10 @@ class Identity(Struct, frozen=True, kw_only=True, omit_defaults=True):
     database: str = ""
     user: str = ""
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """As it is shown beside the name of the target.
 
-        >>> Identity(system_identifier="7412", timeline=1, version_num=150018).words()
+        >>> ServerIdentity(system_identifier="7412", timeline=1, version_num=150018).describe()
         'system identifier 7412, primary, timeline 1, PG 15.18'
         """
         version = f"PG {self.version_num // 10000}.{self.version_num % 10000}"
@@ -59,12 +59,12 @@ def host_identity(proc: str = "/proc") -> HostIdentity:
     return HostIdentity(name=os.uname().nodename, boot_id=boot_id)
 
 
-def other_server(planned: Identity, now: Identity) -> str | None:
+def server_mismatch(planned: ServerIdentity, now: ServerIdentity) -> str | None:
     """Why `now` is not the server the run was begun on, in a sentence; None where nothing speaks against it.
 
-    A restart alone is not told here: see `restarted`.
+    A restart alone is not told here: see `restart_since`.
     """
-    for was, is_now, told in (
+    for was, is_now, template in (
         (planned.system_identifier, now.system_identifier, "another cluster answers: system identifier {1}, not {0}"),
         (planned.role, now.role, "the server is a {1} now; the run was begun on a {0}"),
         (planned.timeline, now.timeline, "the server is on timeline {1} now; the run was begun on timeline {0}"),
@@ -72,13 +72,16 @@ def other_server(planned: Identity, now: Identity) -> str | None:
         (planned.port, now.port, "the server that answers is configured for port {1}, not for {0}"),
     ):
         if was is not None and is_now is None:
-            return f"it cannot be told any more whether this is the same server: {_unreadable(told)} cannot be read"
+            return (
+                f"it cannot be told any more whether this is the same server: {_unreadable_field(template)} "
+                f"cannot be read"
+            )
         if was is not None and was != is_now:
-            return told.format(was, is_now)
+            return template.format(was, is_now)
     return None
 
 
-def restarted(planned: Identity, now: Identity) -> str | None:
+def restart_since(planned: ServerIdentity, now: ServerIdentity) -> str | None:
     """When the server was started anew since, in a sentence; None where it was not."""
     if planned.server_start_us == now.server_start_us:
         return None
@@ -86,10 +89,10 @@ def restarted(planned: Identity, now: Identity) -> str | None:
     return f"the server was started at {start:%Y-%m-%d %H:%M:%S} UTC, after this run was planned"
 
 
-def other_host(planned: HostIdentity, now: HostIdentity) -> str | None:
+def host_mismatch(planned: HostIdentity, now: HostIdentity) -> str | None:
     """Why this is not the host the run was begun on; None where it is.
 
-    >>> other_host(HostIdentity(name="db1", boot_id="a"), HostIdentity(name="db2", boot_id="b"))
+    >>> host_mismatch(HostIdentity(name="db1", boot_id="a"), HostIdentity(name="db2", boot_id="b"))
     'this host is db2; the run was begun on db1'
     """
     if planned.name != now.name:
@@ -99,5 +102,7 @@ def other_host(planned: HostIdentity, now: HostIdentity) -> str | None:
     return None
 
 
-def _unreadable(told: str) -> str:
-    return next((name for name in ("system identifier", "timeline", "data directory", "port") if name in told), "role")
+def _unreadable_field(template: str) -> str:
+    return next(
+        (name for name in ("system identifier", "timeline", "data directory", "port") if name in template), "role"
+    )

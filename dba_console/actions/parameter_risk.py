@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dba_console.actions.link import ServerLink
+from dba_console.actions.connection_api import ServerConnection
 from dba_console.actions.parameter_check import Refusal
-from dba_console.actions.parameter_sql import file_entry, setting
-from dba_console.actions.parameter_values import meaning
+from dba_console.actions.parameter_sql import read_auto_conf_entry, read_setting
+from dba_console.actions.parameter_values import parse_value
 from dba_console.errors import ConsoleError
 
-DURABLE = ("fsync", "full_page_writes")
+DURABILITY_PARAMETERS = ("fsync", "full_page_writes")
 """Off, a crash of the host or a loss of power may leave the whole cluster unusable (PostgreSQL documentation, "Write
 Ahead Log")."""
-NAMED = 5
+MAX_NAMED_DATABASES = 5
 """Databases told by name."""
 
 _DATABASES = """
@@ -35,47 +35,47 @@ SELECT count(*) AS objects
                       AND p.deptype = 'e')
 """
 """What initdb and extensions made is nobody's data (FirstNormalObjectId in access/transam.h)."""
-_STREAMS = """
+_REPLICATION = """
 SELECT (SELECT count(*) FROM pg_catalog.pg_stat_replication) AS standbys,
        (SELECT count(*) FROM pg_catalog.pg_replication_slots WHERE NOT temporary) AS slots
 """
-_NEEDED = (("max_wal_senders", "0"), ("archive_mode", "off"), ("summarize_wal", "off"))
+_MINIMAL_REQUIRES = (("max_wal_senders", "0"), ("archive_mode", "off"), ("summarize_wal", "off"))
 """What wal_level = minimal needs, else the server does not start (postmaster.c; summarize_wal from 17 on)."""
 
 
-def risky(name: str, value: str | None) -> bool:
+def disables_durability(name: str, value: str | None) -> bool:
     """Whether this takes the cluster's durability away."""
-    return name.lower() in DURABLE and value is not None and meaning(value, "bool", None) is False
+    return name.lower() in DURABILITY_PARAMETERS and value is not None and parse_value(value, "bool", None) is False
 
 
-def risk_of(
-    link: ServerLink, wanted: Mapping[str, str | None], *, temporary: bool, for_database: str | None
+def find_risk(
+    connection: ServerConnection, wanted: Mapping[str, str | None], *, temporary: bool, for_database: str | None
 ) -> Refusal:
     """The first thing that speaks against setting these for the whole server. `wanted` are set together."""
-    off = [name for name, value in wanted.items() if risky(name, value)]
+    off = [name for name, value in wanted.items() if disables_durability(name, value)]
     if off:
-        told = f"{' and '.join(off)} off: a crash of the host costs the whole cluster"
+        message = f"{' and '.join(off)} off: a crash of the host costs the whole cluster"
         if not temporary:
-            return f"{told}, so it is done for a time only", "temporary = true, and put-back at the end"
-        if others := list(others_of(link, for_database)):
-            more = f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
+            return f"{message}, so it is done for a time only", "temporary = true, and put-back at the end"
+        if others := list(other_databases_in_use(connection, for_database)):
+            more = f" and {len(others) - MAX_NAMED_DATABASES} more" if len(others) > MAX_NAMED_DATABASES else ""
             return (
-                f"{told}, and others live in it: {'; '.join(others[:NAMED])}{more}",
+                f"{message}, and others live in it: {'; '.join(others[:MAX_NAMED_DATABASES])}{more}",
                 "only on a cluster that holds nothing but what is being loaded",
             )
     level = wanted.get("wal_level")
     if level is not None and level.strip().lower() == "minimal":
-        return _minimal(link, wanted)
+        return _check_wal_minimal(connection, wanted)
     return None, None
 
 
-def remarks(link: ServerLink, wanted: Mapping[str, str | None]) -> Iterator[str]:
+def remarks(connection: ServerConnection, wanted: Mapping[str, str | None]) -> Iterator[str]:
     """What is worth a sentence before these are set."""
-    off = [name for name, value in wanted.items() if risky(name, value)]
+    off = [name for name, value in wanted.items() if disables_durability(name, value)]
     if off:
         yield f"while {' and '.join(off)} is off, a crash of the host or a loss of power costs the whole cluster"
-    if "autovacuum" in wanted and meaning(wanted["autovacuum"] or "on", "bool", None) is False:
-        rows = link.rows(
+    if "autovacuum" in wanted and parse_value(wanted["autovacuum"] or "on", "bool", None) is False:
+        rows = connection.rows(
             "SELECT count(*) AS n FROM pg_catalog.pg_database d WHERE d.datallowconn AND NOT d.datistemplate"
         )
         yield f"autovacuum is off for all {rows[0]['n']} databases of the server, but for what prevents wraparound"
@@ -83,43 +83,43 @@ def remarks(link: ServerLink, wanted: Mapping[str, str | None]) -> Iterator[str]
         yield "with wal_level minimal no base backup from before it can be rolled forward past it: take one afterwards"
 
 
-def others_of(link: ServerLink, mine: str | None) -> Iterator[str]:
+def other_databases_in_use(connection: ServerConnection, mine: str | None) -> Iterator[str]:
     """Who else uses this cluster, in words: databases beside that one with sessions or objects in them.
 
     postgres is everybody's for logging in: there objects alone count.
     """
-    own = mine or link.identity().database
-    for row in link.rows(_DATABASES, {"mine": own}):
+    own = mine or connection.read_identity().database
+    for row in connection.rows(_DATABASES, {"mine": own}):
         sessions = 0 if row["name"] == "postgres" else row["sessions"]
-        objects = _objects(link, row["name"]) if row["open"] else None
-        told = [f"{sessions} sessions"] if sessions else []
+        objects = _count_objects(connection, row["name"]) if row["open"] else None
+        parts = [f"{sessions} sessions"] if sessions else []
         if objects is None:
-            told.append("what is in it cannot be looked at")
+            parts.append("what is in it cannot be looked at")
         elif objects:
-            told.append(f"{objects} objects")
-        if told:
-            yield f"database {row['name']} ({', '.join(told)})"
+            parts.append(f"{objects} objects")
+        if parts:
+            yield f"database {row['name']} ({', '.join(parts)})"
 
 
-def _objects(link: ServerLink, database: str) -> int | None:
+def _count_objects(connection: ServerConnection, database: str) -> int | None:
     try:
-        return int(link.to(database).rows(_OBJECTS)[0]["objects"])
+        return int(connection.for_database(database).rows(_OBJECTS)[0]["objects"])
     except ConsoleError:
         return None
 
 
-def _minimal(link: ServerLink, wanted: Mapping[str, str | None]) -> Refusal:
-    for name, needed in _NEEDED:
-        now = setting(link, name)
+def _check_wal_minimal(connection: ServerConnection, wanted: Mapping[str, str | None]) -> Refusal:
+    for name, needed in _MINIMAL_REQUIRES:
+        now = read_setting(connection, name)
         if now is None:
             continue
-        will = _after(link, name, wanted, now)
-        if meaning(will, now["vartype"], now["unit"]) != meaning(needed, now["vartype"], now["unit"]):
+        will = _value_after_restart(connection, name, wanted, now)
+        if parse_value(will, now["vartype"], now["unit"]) != parse_value(needed, now["vartype"], now["unit"]):
             return (
                 f"with wal_level = minimal the server starts only where {name} is {needed}, and it will be {will}",
                 f"set {name} = {needed} with it, where nobody needs it",
             )
-    [row] = link.rows(_STREAMS)
+    [row] = connection.rows(_REPLICATION)
     if row["standbys"] or row["slots"]:
         return (
             f"wal_level = minimal ends replication, and there are {row['standbys']} standbys or other readers of WAL "
@@ -129,10 +129,12 @@ def _minimal(link: ServerLink, wanted: Mapping[str, str | None]) -> Refusal:
     return None, None
 
 
-def _after(link: ServerLink, name: str, wanted: Mapping[str, str | None], now: Mapping[str, Any]) -> str:
+def _value_after_restart(
+    connection: ServerConnection, name: str, wanted: Mapping[str, str | None], now: Mapping[str, Any]
+) -> str:
     """What it will be at the next start: as it is about to be set, else as it is written, else as it is."""
     given = wanted.get(name)
     if given is not None:
         return given
-    entry = file_entry(link, name)
+    entry = read_auto_conf_entry(connection, name)
     return str(entry["setting"] if entry is not None else now["setting"])

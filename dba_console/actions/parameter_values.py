@@ -22,10 +22,10 @@ _FALSE = {"off", "of", "false", "fals", "fal", "fa", "f", "no", "n", "0"}
 _ELEMENT = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^",]*?))\s*(?:,|$)')
 
 
-def text_of(value: str | int | float | bool) -> str:
+def setting_text(value: str | int | float | bool) -> str:
     """A setting of a runbook as the server reads it.
 
-    >>> text_of(True), text_of(64), text_of("64MB")
+    >>> setting_text(True), setting_text(64), setting_text("64MB")
     ('on', '64', '64MB')
     """
     if isinstance(value, bool):
@@ -33,12 +33,12 @@ def text_of(value: str | int | float | bool) -> str:
     return str(value)
 
 
-def meaning(text: str, vartype: str, unit: str | None) -> object:
+def parse_value(text: str, vartype: str, unit: str | None) -> object:
     """What a text means for a parameter of this type, so that two can be compared.
 
-    >>> meaning("64MB", "integer", "8kB") == meaning("8192", "integer", "8kB")
+    >>> parse_value("64MB", "integer", "8kB") == parse_value("8192", "integer", "8kB")
     True
-    >>> meaning("1min", "integer", "ms"), meaning("YES", "bool", None), meaning(" Logical", "enum", None)
+    >>> parse_value("1min", "integer", "ms"), parse_value("YES", "bool", None), parse_value(" Logical", "enum", None)
     (60000, True, 'logical')
     """
     if vartype == "bool":
@@ -46,15 +46,15 @@ def meaning(text: str, vartype: str, unit: str | None) -> object:
         return True if word in _TRUE else False if word in _FALSE else word
     if vartype == "enum":
         return text.strip().lower()
-    if vartype in ("integer", "real") and (number := _number(text, unit)) is not None:
+    if vartype in ("integer", "real") and (number := _parse_number(text, unit)) is not None:
         return round(number) if vartype == "integer" else number
     return text
 
 
-def elements(text: str) -> list[str]:
+def split_list(text: str) -> list[str]:
     """The elements of a list of names, without their quotes.
 
-    >>> elements('"$user", public'), elements(''), elements('a,"b, c"')
+    >>> split_list('"$user", public'), split_list(''), split_list('a,"b, c"')
     (['$user', 'public'], [], ['a', 'b, c'])
     """
     found: list[str] = []
@@ -68,16 +68,16 @@ def elements(text: str) -> list[str]:
     return [] if found == [""] else found
 
 
-def same(name: str, one: str | None, other: str | None, vartype: str, unit: str | None) -> bool:
+def same_value(name: str, one: str | None, other: str | None, vartype: str, unit: str | None) -> bool:
     """Two values mean the same; None is `not set`."""
     if one is None or other is None:
         return one is other
     if name.lower() in LIST_QUOTED:
-        return elements(one) == elements(other)
-    return meaning(one, vartype, unit) == meaning(other, vartype, unit)
+        return split_list(one) == split_list(other)
+    return parse_value(one, vartype, unit) == parse_value(other, vartype, unit)
 
 
-def _number(text: str, unit: str | None) -> float | None:
+def _parse_number(text: str, unit: str | None) -> float | None:
     """In the base unit of the parameter; None for what is no number with a unit that fits."""
     match = _NUMBER.fullmatch(text)
     if match is None:

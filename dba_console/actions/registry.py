@@ -13,10 +13,10 @@ from typing import Any, cast
 import msgspec
 
 from dba_console.actions.action import Action
+from dba_console.decoding import convert
 from dba_console.errors import UsageError
-from dba_console.records import convert
 
-_PLACES = {
+_CLASS_PATHS = {
     "create-database": "create_database:CreateDatabase",
     "cutover-begin": "dba_console.clusters.steps.begin:Begin",
     "cutover-drain": "dba_console.clusters.steps.hold:Drain",
@@ -49,7 +49,7 @@ _PLACES = {
 """Module and class."""
 
 
-class _Actions(Mapping[str, Action]):
+class _ActionRegistry(Mapping[str, Action]):
     """Made when first asked for; actions keep nothing, so one of each is enough."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class _Actions(Mapping[str, Action]):
 
     def __getitem__(self, name: str) -> Action:
         if name not in self._made:
-            module, _, kind = _PLACES[name].partition(":")
+            module, _, kind = _CLASS_PATHS[name].partition(":")
             # What acts on a cluster stands in a package above this one.
             place = module if "." in module else f"dba_console.actions.{module}"
             made = getattr(importlib.import_module(place), kind)()
@@ -65,19 +65,19 @@ class _Actions(Mapping[str, Action]):
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(_PLACES))
+        return iter(sorted(_CLASS_PATHS))
 
     def __len__(self) -> int:
-        return len(_PLACES)
+        return len(_CLASS_PATHS)
 
     def __contains__(self, name: object) -> bool:
-        return name in _PLACES  # without loading it
+        return name in _CLASS_PATHS  # without loading it
 
 
-ACTIONS: Mapping[str, Action] = _Actions()
+ACTIONS: Mapping[str, Action] = _ActionRegistry()
 
 
-def action(name: str) -> Action:
+def find_action(name: str) -> Action:
     """The action of this name. Raises UsageError saying what was probably meant."""
     if name in ACTIONS:
         return ACTIONS[name]
@@ -86,9 +86,9 @@ def action(name: str) -> Action:
     raise UsageError(f"there is no action {name!r}", hint=there)
 
 
-def settings_of(name: str, values: Mapping[str, Any]) -> Any:
+def parse_settings(name: str, values: Mapping[str, Any]) -> Any:
     """The settings of an action from what a runbook says. Raises UsageError naming the setting that cannot be meant."""
-    kind = action(name).Settings
+    kind = find_action(name).Settings
     known = [field.name for field in msgspec.structs.fields(kind)]
     for given in values:
         if given not in known:

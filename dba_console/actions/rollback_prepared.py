@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 from msgspec import Struct
 from psycopg import sql
 
-from dba_console.actions.action import Control, Done, Sight, World
-from dba_console.actions.link import Lost, ServerLink, StatementFailed, server
-from dba_console.actions.settling import xact_status
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.connection_api import ServerConnection, StatementFailed, StatementLost, require_connection
+from dba_console.actions.outcome_evidence import xact_status
 from dba_console.units import human_count, human_duration, parse_duration
 
-_SEEN = """
+_PREPARED = """
 WITH held AS MATERIALIZED (SELECT l.* FROM pg_catalog.pg_locks l WHERE l.pid IS NULL)
 SELECT p.gid, p.transaction::text AS transaction, p.owner::text AS owner, p.database::text AS database,
        (EXTRACT(epoch FROM p.prepared) * 1000000)::int8 AS prepared_us, pg_catalog.age(p.transaction) AS xids,
@@ -41,10 +41,10 @@ SELECT pg_catalog.pg_xact_status(xid::text::pg_catalog.xid8) AS status FROM full
 """
 """The view gives 32 bits of the id; the epoch is that of the newest id not greater than the next one."""
 _WARNING = "What they did will be gone: ask the transaction managers they belong to whether they still mean to commit."
-_KEY = ("gid", "transaction", "owner", "database", "prepared_us")
+_KEY_COLUMNS = ("gid", "transaction", "owner", "database", "prepared_us")
 
 
-class Prepared(Struct, frozen=True):
+class PreparedToRollBack(Struct, frozen=True):
     """A row that names a prepared transaction; it may say more of it."""
 
     gid: str
@@ -53,7 +53,7 @@ class Prepared(Struct, frozen=True):
 class PreparedSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gid: str | None = None
     """Identifier it was prepared with."""
-    rows: list[Prepared] = []
+    rows: list[PreparedToRollBack] = []
     """Instead: rows of a preview with `gid`, as in `rows = "%(prepared)s"`."""
     min_age: str = "10m"
     """A younger one is refused: its transaction manager may be about to commit it."""
@@ -79,68 +79,76 @@ class RollbackPrepared:
     may_shrink: ClassVar[bool] = True
     """What has ended meanwhile need not be ended."""
 
-    def look(self, settings: PreparedSettings, world: World) -> Sight:
-        link = server(world)
-        if link.rows(_STANDBY)[0]["standby"]:
-            told = "this is a standby: it shows no prepared transactions, and they end on its primary"
-            return Sight(text=f"Nothing is rolled back here: {told}.", exact="", refusal=told)
-        there = {row["gid"]: row for row in link.rows(_SEEN)}
+    def preview(self, settings: PreparedSettings, context: ActionContext) -> ActionPreview:
+        connection = require_connection(context)
+        if connection.rows(_STANDBY)[0]["standby"]:
+            message = "this is a standby: it shows no prepared transactions, and they end on its primary"
+            return ActionPreview(text=f"Nothing is rolled back here: {message}.", exact="", refusal=message)
+        there = {row["gid"]: row for row in connection.rows(_PREPARED)}
         found = [there[gid] for gid in settings.gids if gid in there]
         gone = [gid for gid in settings.gids if gid not in there]
         exact = "; ".join(f"{_statement(row['gid'])} in database {row['database']}" for row in found)
-        text = " ".join([*(_told(row) for row in found[:5]), *_more(len(found) - 5), *_absent(gone, there)])
+        text = " ".join(
+            [*(_transaction_text(row) for row in found[:5]), *_more_text(len(found) - 5), *_absent_text(gone, there)]
+        )
         if not found:
-            return Sight(text=text or "No prepared transaction is named.", exact=exact, done=True, count=0)
+            return ActionPreview(text=text or "No prepared transaction is named.", exact=exact, done=True, count=0)
         refusal, hint = next((told for told in (_refusal(settings, row) for row in found) if told[0]), (None, None))
-        return Sight(
+        return ActionPreview(
             text=f"{text} {_WARNING}",
             exact=exact,
             values=_figures(list(there.values())),
             refusal=refusal,
             hint=hint,
             count=len(found),
-            rows=tuple({name: row[name] for name in _KEY} for row in found),
+            rows=tuple({name: row[name] for name in _KEY_COLUMNS} for row in found),
         )
 
-    def act(self, settings: PreparedSettings, sight: Sight, world: World, control: Control) -> Done:
-        link = server(world)
-        for done, key in enumerate(sight.rows):
-            if done and control.stop_asked():
-                return _end(link, "stopped", f"stopped after {done} of {len(sight.rows)}")
-            control.tell(f"rolling back {key['gid']}", done, len(sight.rows), "transactions")
+    def act(
+        self, settings: PreparedSettings, preview: ActionPreview, context: ActionContext, control: Control
+    ) -> ActionResult:
+        connection = require_connection(context)
+        for done, key in enumerate(preview.rows):
+            if done and control.stop_requested():
+                return _result(connection, "stopped", f"stopped after {done} of {len(preview.rows)}")
+            control.report_progress(f"rolling back {key['gid']}", done, len(preview.rows), "transactions")
             try:
-                told = _roll_back(link, key)
-            except Lost as error:
-                return Done(state="unknown", text=f"{key['gid']}: {error.message}")
-            if told is not None:
-                before = f"{done} of {len(sight.rows)} rolled back, then " if done else ""
-                return _end(link, "failed", f"{before}{key['gid']}: {told}")
-        return _end(link, "ok", f"rolled back {len(sight.rows)}; their locks are free")
+                message = _roll_back(connection, key)
+            except StatementLost as error:
+                return ActionResult(state="unknown", text=f"{key['gid']}: {error.message}")
+            if message is not None:
+                before = f"{done} of {len(preview.rows)} rolled back, then " if done else ""
+                return _result(connection, "failed", f"{before}{key['gid']}: {message}")
+        return _result(connection, "ok", f"rolled back {len(preview.rows)}; their locks are free")
 
-    def settle(self, settings: PreparedSettings, sight: Sight, world: World) -> Done:
-        link = server(world)
-        there = {tuple(row[name] for name in _KEY) for row in link.rows(_SEEN)}
-        left = [key["gid"] for key in sight.rows if tuple(key[name] for name in _KEY) in there]
+    def settle(self, settings: PreparedSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
+        connection = require_connection(context)
+        there = {tuple(row[name] for name in _KEY_COLUMNS) for row in connection.rows(_PREPARED)}
+        left = [key["gid"] for key in preview.rows if tuple(key[name] for name in _KEY_COLUMNS) in there]
         if left:
-            return _end(link, "failed", f"still prepared: {', '.join(left)}")
-        ends = {key["gid"]: xact_status(link, int(key["transaction"]), _STATUS) for key in sight.rows}
+            return _result(connection, "failed", f"still prepared: {', '.join(left)}")
+        ends = {key["gid"]: xact_status(connection, int(key["transaction"]), _STATUS) for key in preview.rows}
         other = {gid: status for gid, status in ends.items() if status != "aborted"}
         if not other:
-            return _end(link, "ok", "rolled back: the server's commit log says so")
-        told = "; ".join(f"{gid}: {status}" for gid, status in other.items())
+            return _result(connection, "ok", "rolled back: the server's commit log says so")
+        message = "; ".join(f"{gid}: {status}" for gid, status in other.items())
         state = "failed" if "committed" in other.values() else "unknown"
-        return _end(link, state, f"prepared no more, but not known as rolled back: {told}")
+        return _result(connection, state, f"prepared no more, but not known as rolled back: {message}")
 
-    def undo(self, settings: PreparedSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
-        return Done(state="failed", text="what was rolled back cannot be brought back")
+    def undo(
+        self, settings: PreparedSettings, data: Mapping[str, Any], context: ActionContext, control: Control
+    ) -> ActionResult:
+        return ActionResult(state="failed", text="what was rolled back cannot be brought back")
 
 
-def _roll_back(link: ServerLink, key: Mapping[str, Any]) -> str | None:
+def _roll_back(connection: ServerConnection, key: Mapping[str, Any]) -> str | None:
     """Why it was not rolled back; None where it was. Raises Lost."""
-    if not any(all(row[name] == key[name] for name in _KEY) for row in link.rows(_SEEN)):
+    if not any(all(row[name] == key[name] for name in _KEY_COLUMNS) for row in connection.rows(_PREPARED)):
         return "it is not the one any more that was shown"
     try:
-        link.to(key["database"]).act(_statement(key["gid"]), transaction=False, timeout_s=60.0)
+        connection.for_database(key["database"]).execute_change(
+            _statement(key["gid"]), transaction=False, timeout_s=60.0
+        )
     except StatementFailed as error:
         return f"the server refused: {error.message}"
     return None
@@ -158,18 +166,18 @@ def _refusal(settings: PreparedSettings, row: Mapping[str, Any]) -> tuple[str | 
     return None, None
 
 
-def _told(row: Mapping[str, Any]) -> str:
+def _transaction_text(row: Mapping[str, Any]) -> str:
     return (
         f"{row['gid']} of {row['owner']} in database {row['database']} was prepared {human_duration(row['age_s'])} "
         f"ago, holds {row['locks']} locks on relations, and the horizon {human_count(row['xids'])} transactions back."
     )
 
 
-def _more(count: int) -> list[str]:
+def _more_text(count: int) -> list[str]:
     return [f"And {count} more."] if count > 0 else []
 
 
-def _absent(gone: Sequence[str], there: Mapping[str, Any]) -> list[str]:
+def _absent_text(gone: Sequence[str], there: Mapping[str, Any]) -> list[str]:
     if not gone:
         return []
     known = f"there are {', '.join(sorted(there)[:5])}" if there else "there is none"
@@ -184,8 +192,8 @@ def _figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _end(link: ServerLink, state: str, text: str) -> Done:
-    return Done(state=state, text=text, values=_figures(link.rows(_SEEN)))
+def _result(connection: ServerConnection, state: str, text: str) -> ActionResult:
+    return ActionResult(state=state, text=text, values=_figures(connection.rows(_PREPARED)))
 
 
 def _statement(gid: str) -> str:

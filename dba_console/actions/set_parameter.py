@@ -13,14 +13,22 @@ from typing import Any, ClassVar
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from dba_console.actions.action import Control, Done, Sight, World
-from dba_console.actions.link import ServerLink, server
-from dba_console.actions.owing import owe, refuse_owed, strike_returned
-from dba_console.actions.parameter_apply import Change, apply, counts, tell
-from dba_console.actions.parameter_check import refusal_of, shown
-from dba_console.actions.parameter_risk import remarks, risk_of, risky
-from dba_console.actions.parameter_sql import Scope, Spot, missing, names, setting, statement, stored
-from dba_console.actions.parameter_values import same, text_of
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.connection_api import ServerConnection, require_connection
+from dba_console.actions.parameter_apply import ParameterChange, apply_changes, describe_setting, has_effect
+from dba_console.actions.parameter_check import find_refusal, masked_value
+from dba_console.actions.parameter_risk import disables_durability, find_risk, remarks
+from dba_console.actions.parameter_sql import (
+    ParameterLocation,
+    Scope,
+    find_missing_object,
+    parameter_names,
+    read_setting,
+    read_stored_value,
+    set_statement,
+)
+from dba_console.actions.parameter_values import same_value, setting_text
+from dba_console.actions.temporary_settings import refuse_changed_by_other_run, remove_reverted, save_reverts
 
 
 class ParameterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,13 +53,13 @@ class ParameterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """With fsync or full_page_writes off: the one database whose loss is accepted; without it the run's own."""
 
     @property
-    def spot(self) -> Spot:
-        return Spot(parameter=self.parameter, scope=self.scope, database=self.database, role=self.role)
+    def location(self) -> ParameterLocation:
+        return ParameterLocation(parameter=self.parameter, scope=self.scope, database=self.database, role=self.role)
 
     @property
     def wanted(self) -> str | None:
         """None: not set."""
-        return None if self.reset or self.value is None else text_of(self.value)
+        return None if self.reset or self.value is None else setting_text(self.value)
 
 
 class SetParameter:
@@ -69,124 +77,155 @@ class SetParameter:
     needs_root: ClassVar[bool] = False
     undoable: ClassVar[bool] = True
 
-    def look(self, settings: ParameterSettings, world: World) -> Sight:
-        link = server(world)
-        now = setting(link, settings.parameter)
+    def preview(self, settings: ParameterSettings, context: ActionContext) -> ActionPreview:
+        connection = require_connection(context)
+        now = read_setting(connection, settings.parameter)
         if now is None:
-            near = difflib.get_close_matches(settings.parameter, names(link), 1)
+            near = difflib.get_close_matches(settings.parameter, parameter_names(connection), 1)
             near_hint = f"did you mean {near[0]}?" if near else "an extension's own are there once it is loaded"
-            told = f"the server has no parameter {settings.parameter}"
-            return Sight(text=f"{told}.", exact="", refusal=told, hint=near_hint)
-        spot, wanted = named(settings.spot, now), settings.wanted
-        refusal, hint = _refusal(settings, now, link, spot, world)
+            message = f"the server has no parameter {settings.parameter}"
+            return ActionPreview(text=f"{message}.", exact="", refusal=message, hint=near_hint)
+        location, wanted = with_server_spelling(settings.location, now), settings.wanted
+        refusal, hint = _refusal(settings, now, connection, location, context)
         if refusal is not None:
-            text = f"{now['name']} is {shown(now['name'], now['shown'])}."
-            return Sight(text=text, exact="", refusal=refusal, hint=hint)
-        old = stored(link, spot)
-        more = "".join(f" {one[0].upper()}{one[1:]}." for one in remarks(link, {spot.parameter: wanted}))
-        return Sight(
-            text=_told(spot, now, old, wanted) + (more if spot.scope == "system" else ""),
-            exact=_exact(spot, wanted),
+            text = f"{now['name']} is {masked_value(now['name'], now['shown'])}."
+            return ActionPreview(text=text, exact="", refusal=refusal, hint=hint)
+        old = read_stored_value(connection, location)
+        more = "".join(f" {one[0].upper()}{one[1:]}." for one in remarks(connection, {location.parameter: wanted}))
+        return ActionPreview(
+            text=_preview_text(location, now, old, wanted) + (more if location.scope == "system" else ""),
+            exact=_exact_text(location, wanted),
             values={"value": now["shown"], "set": old},
             count=1,
-            rows=({**asdict(spot), "set": old},),
-            done=same(now["name"], old, wanted, now["vartype"], now["unit"]) and not now["pending_restart"],
-            grave=spot.scope == "system" and risky(now["name"], wanted),
+            rows=({**asdict(location), "set": old},),
+            done=same_value(now["name"], old, wanted, now["vartype"], now["unit"]) and not now["pending_restart"],
+            destructive=location.scope == "system" and disables_durability(now["name"], wanted),
         )
 
-    def act(self, settings: ParameterSettings, sight: Sight, world: World, control: Control) -> Done:
-        spot, old = _spot_of(sight)
-        change = Change(spot, settings.wanted)
-        return _set(server(world), change, old, world, control, temporary=settings.temporary)
+    def act(
+        self, settings: ParameterSettings, preview: ActionPreview, context: ActionContext, control: Control
+    ) -> ActionResult:
+        location, old = _location_of(preview)
+        change = ParameterChange(location, settings.wanted)
+        return _set(require_connection(context), change, old, context, control, temporary=settings.temporary)
 
-    def settle(self, settings: ParameterSettings, sight: Sight, world: World) -> Done:
-        link = server(world)
-        spot, old = _spot_of(sight)
-        now = setting(link, spot.parameter)
+    def settle(self, settings: ParameterSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
+        connection = require_connection(context)
+        location, old = _location_of(preview)
+        now = read_setting(connection, location.parameter)
         if now is None:
-            return Done(state="unknown", text=f"the server has no parameter {spot.parameter} any more")
-        found, kind = stored(link, spot), (now["vartype"], now["unit"])
+            return ActionResult(state="unknown", text=f"the server has no parameter {location.parameter} any more")
+        found, kind = read_stored_value(connection, location), (now["vartype"], now["unit"])
         values = {"value": now["shown"], "set": found}
-        if same(spot.parameter, found, settings.wanted, *kind):
-            back = _undo(spot, old, settings.wanted)
-            if counts(link, Change(spot, settings.wanted), now):
-                return Done(state="ok", text=f"{tell(spot, found)}, and it counts", values=values, undo=back)
-            text = f"{tell(spot, found)}, but the server has not read it: it was not reloaded"
-            return Done(state="failed", text=text, values=values, undo=back)
-        if same(spot.parameter, found, old, *kind):
+        if same_value(location.parameter, found, settings.wanted, *kind):
+            back = _undo_data(location, old, settings.wanted)
+            if has_effect(connection, ParameterChange(location, settings.wanted), now):
+                return ActionResult(
+                    state="ok", text=f"{describe_setting(location, found)}, and it counts", values=values, undo=back
+                )
+            text = f"{describe_setting(location, found)}, but the server has not read it: it was not reloaded"
+            return ActionResult(state="failed", text=text, values=values, undo=back)
+        if same_value(location.parameter, found, old, *kind):
             if settings.temporary:
-                strike_returned(world, link, [spot])
-            return Done(state="failed", text=f"{tell(spot, found)}, as before", values=values, again=True)
-        return Done(state="unknown", text=f"{tell(spot, found)}: neither as before nor as it was to be", values=values)
+                remove_reverted(context, connection, [location])
+            return ActionResult(
+                state="failed", text=f"{describe_setting(location, found)}, as before", values=values, again=True
+            )
+        return ActionResult(
+            state="unknown",
+            text=f"{describe_setting(location, found)}: neither as before nor as it was to be",
+            values=values,
+        )
 
-    def undo(self, settings: ParameterSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
-        link = server(world)
-        spot = Spot(**data["spot"])
-        now = setting(link, spot.parameter)
-        found = stored(link, spot)
-        if now is None or not same(spot.parameter, found, data["new"], now["vartype"], now["unit"]):
-            return Done(state="failed", text=f"{tell(spot, found)}: somebody has changed it since, so it is left alone")
-        done = _set(link, Change(spot, data["old"]), found, world, control, temporary=False)
+    def undo(
+        self, settings: ParameterSettings, data: Mapping[str, Any], context: ActionContext, control: Control
+    ) -> ActionResult:
+        connection = require_connection(context)
+        location = ParameterLocation(**data["spot"])
+        now = read_setting(connection, location.parameter)
+        found = read_stored_value(connection, location)
+        if now is None or not same_value(location.parameter, found, data["new"], now["vartype"], now["unit"]):
+            return ActionResult(
+                state="failed",
+                text=f"{describe_setting(location, found)}: somebody has changed it since, so it is left alone",
+            )
+        done = _set(connection, ParameterChange(location, data["old"]), found, context, control, temporary=False)
         if settings.temporary:
-            strike_returned(world, link, [spot])
+            remove_reverted(context, connection, [location])
         return done
 
 
 def _refusal(
-    settings: ParameterSettings, now: Mapping[str, Any], link: ServerLink, spot: Spot, world: World
+    settings: ParameterSettings,
+    now: Mapping[str, Any],
+    connection: ServerConnection,
+    location: ParameterLocation,
+    context: ActionContext,
 ) -> tuple[str | None, str | None]:
     if settings.reset == (settings.value is not None):
         return "it has to be said what to set: a value, or reset = true, and not both", None
-    refusal, hint = refusal_of(spot, settings.wanted, now, link, restart=settings.restart)
-    if refusal is None and (gone := missing(link, spot)):
+    refusal, hint = find_refusal(location, settings.wanted, now, connection, restart=settings.restart)
+    if refusal is None and (gone := find_missing_object(connection, location)):
         return f"the server has no {gone}", None
     if refusal is None and settings.temporary:
-        if spot.scope == "session":
+        if location.scope == "session":
             return "what is set for the statements of a run ends with it: temporary has no meaning there", None
-        refusal, hint = refuse_owed(world, link, [spot])
-    if refusal is None and spot.scope == "system":
-        wanted = {spot.parameter: settings.wanted}
-        return risk_of(link, wanted, temporary=settings.temporary, for_database=settings.for_database)
+        refusal, hint = refuse_changed_by_other_run(context, connection, [location])
+    if refusal is None and location.scope == "system":
+        wanted = {location.parameter: settings.wanted}
+        return find_risk(connection, wanted, temporary=settings.temporary, for_database=settings.for_database)
     return refusal, hint
 
 
-def named(spot: Spot, now: Mapping[str, Any]) -> Spot:
+def with_server_spelling(location: ParameterLocation, now: Mapping[str, Any]) -> ParameterLocation:
     """The spot with the parameter's name as the server spells it."""
-    return Spot(parameter=now["name"], scope=spot.scope, database=spot.database, role=spot.role)
+    return ParameterLocation(
+        parameter=now["name"], scope=location.scope, database=location.database, role=location.role
+    )
 
 
-def _spot_of(sight: Sight) -> tuple[Spot, str | None]:
-    row = dict(sight.rows[0])
-    return Spot(**{name: row[name] for name in Spot.__struct_fields__}), row["set"]
+def _location_of(preview: ActionPreview) -> tuple[ParameterLocation, str | None]:
+    row = dict(preview.rows[0])
+    return ParameterLocation(**{name: row[name] for name in ParameterLocation.__struct_fields__}), row["set"]
 
 
-def _set(link: ServerLink, change: Change, old: str | None, world: World, control: Control, *, temporary: bool) -> Done:
+def _set(
+    connection: ServerConnection,
+    change: ParameterChange,
+    old: str | None,
+    context: ActionContext,
+    control: Control,
+    *,
+    temporary: bool,
+) -> ActionResult:
     """Write it, have it read, and look whether it counts."""
-    spot, value = change
-    back = _undo(spot, old, value)
+    location, value = change
+    back = _undo_data(location, old, value)
     if temporary:
-        owe(world, link, [(change, old)])
-    [became] = apply(link, [change], world, control)
-    if became.state == "unknown":
-        return Done(state="unknown", text=became.text, undo=back)
-    if not became.written:
+        save_reverts(context, connection, [(change, old)])
+    [outcome] = apply_changes(connection, [change], context, control)
+    if outcome.state == "unknown":
+        return ActionResult(state="unknown", text=outcome.text, undo=back)
+    if not outcome.written:
         if temporary:
-            strike_returned(world, link, [spot])
-        return Done(state="failed", text=became.text)
-    return Done(state=became.state, text=became.text, values={"value": became.shown, "set": value}, undo=back)
+            remove_reverted(context, connection, [location])
+        return ActionResult(state="failed", text=outcome.text)
+    return ActionResult(
+        state=outcome.state, text=outcome.text, values={"value": outcome.effective, "set": value}, undo=back
+    )
 
 
-def _undo(spot: Spot, old: str | None, new: str | None) -> dict[str, Any]:
-    return {"spot": asdict(spot), "old": old, "new": new}
+def _undo_data(location: ParameterLocation, old: str | None, new: str | None) -> dict[str, Any]:
+    return {"spot": asdict(location), "old": old, "new": new}
 
 
-def _exact(spot: Spot, wanted: str | None) -> str:
-    text = statement(spot, wanted).strip()
-    return f"{text}; SELECT pg_reload_conf()" if spot.scope == "system" else text
+def _exact_text(location: ParameterLocation, wanted: str | None) -> str:
+    text = set_statement(location, wanted).strip()
+    return f"{text}; SELECT pg_reload_conf()" if location.scope == "system" else text
 
 
-def _told(spot: Spot, now: Mapping[str, Any], old: str | None, wanted: str | None) -> str:
+def _preview_text(location: ParameterLocation, now: Mapping[str, Any], old: str | None, wanted: str | None) -> str:
     was = "is not set" if old is None else f"is {old!r}"
     to = "taken out" if wanted is None else f"set to {wanted!r}"
     later = "; it counts after a restart only" if now["context"] == "postmaster" else ""
-    return f"{now['name']} is {now['shown']} ({now['source']}); {spot.words()} it {was} and will be {to}{later}."
+    return f"{now['name']} is {now['shown']} ({now['source']}); {location.describe()} it {was} and will be {to}{later}."

@@ -9,15 +9,31 @@ from typing import Any, ClassVar
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from dba_console.actions.action import Control, Done, Sight, World
-from dba_console.actions.link import ServerLink, server
-from dba_console.actions.owing import owe, refuse_owed, strike_returned
-from dba_console.actions.parameter_apply import Became, Change, apply, counts, reload, tell, unread
-from dba_console.actions.parameter_check import Refusal, refusal_of
-from dba_console.actions.parameter_risk import remarks, risk_of, risky
-from dba_console.actions.parameter_sql import Scope, Spot, missing, names, setting, statement, stored
-from dba_console.actions.parameter_values import same, text_of
-from dba_console.actions.set_parameter import named
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.connection_api import ServerConnection, require_connection
+from dba_console.actions.parameter_apply import (
+    ChangeOutcome,
+    ParameterChange,
+    apply_changes,
+    describe_setting,
+    has_effect,
+    needs_reload,
+    reload,
+)
+from dba_console.actions.parameter_check import Refusal, find_refusal
+from dba_console.actions.parameter_risk import disables_durability, find_risk, remarks
+from dba_console.actions.parameter_sql import (
+    ParameterLocation,
+    Scope,
+    find_missing_object,
+    parameter_names,
+    read_setting,
+    read_stored_value,
+    set_statement,
+)
+from dba_console.actions.parameter_values import same_value, setting_text
+from dba_console.actions.set_parameter import with_server_spelling
+from dba_console.actions.temporary_settings import refuse_changed_by_other_run, remove_reverted, save_reverts
 
 
 class ParametersSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,10 +56,10 @@ class ParametersSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     def wanted(self) -> dict[str, str]:
         """Those that are to be set."""
         given = {name: value for name, value in self.settings.items() if value is not None and value != ""}
-        return {name: text_of(value) for name, value in given.items()}
+        return {name: setting_text(value) for name, value in given.items()}
 
-    def spot(self, name: str) -> Spot:
-        return Spot(parameter=name, scope=self.scope, database=self.database, role=self.role)
+    def location(self, name: str) -> ParameterLocation:
+        return ParameterLocation(parameter=name, scope=self.scope, database=self.database, role=self.role)
 
 
 class SetParameters:
@@ -59,143 +75,161 @@ class SetParameters:
     needs_server: ClassVar[bool] = True
     needs_root: ClassVar[bool] = False
     undoable: ClassVar[bool] = True
-    row_key: ClassVar[tuple[str, ...]] = (*Spot.__struct_fields__, "set", "to")
+    row_key: ClassVar[tuple[str, ...]] = (*ParameterLocation.__struct_fields__, "set", "to")
 
-    def look(self, settings: ParametersSettings, world: World) -> Sight:
-        link = server(world)
-        found = {name: setting(link, name) for name in settings.wanted}
-        refusal, hint = _refusal(settings, found, link, world)
+    def preview(self, settings: ParametersSettings, context: ActionContext) -> ActionPreview:
+        connection = require_connection(context)
+        found = {name: read_setting(connection, name) for name in settings.wanted}
+        refusal, hint = _refusal(settings, found, connection, context)
         if refusal is not None:
-            return Sight(text=f"{len(found)} parameters were to be set.", exact="", refusal=refusal, hint=hint)
+            return ActionPreview(text=f"{len(found)} parameters were to be set.", exact="", refusal=refusal, hint=hint)
         rows, left = [], []
         for name, now in found.items():
             assert now is not None  # a name the server does not have was refused
-            spot, wanted = named(settings.spot(name), now), settings.wanted[name]
-            old = stored(link, spot)
-            if same(spot.parameter, old, wanted, now["vartype"], now["unit"]) and not now["pending_restart"]:
-                left.append(spot.parameter)
+            location, wanted = with_server_spelling(settings.location(name), now), settings.wanted[name]
+            old = read_stored_value(connection, location)
+            if same_value(location.parameter, old, wanted, now["vartype"], now["unit"]) and not now["pending_restart"]:
+                left.append(location.parameter)
                 continue
-            rows.append({**asdict(spot), "set": old, "to": wanted, "is": now["shown"], "when": _when(now)})
-        return Sight(
-            text=_told(settings, rows, left, list(remarks(link, settings.wanted))),
-            exact=_exact(settings, rows),
+            rows.append(
+                {**asdict(location), "set": old, "to": wanted, "is": now["shown"], "when": _when_effective(now)}
+            )
+        return ActionPreview(
+            text=_preview_text(settings, rows, left, list(remarks(connection, settings.wanted))),
+            exact=_exact_text(settings, rows),
             values={row["parameter"]: row["is"] for row in rows},
             count=len(rows),
             rows=tuple(rows),
             done=not rows,
-            grave=settings.scope == "system" and any(risky(row["parameter"], row["to"]) for row in rows),
+            destructive=settings.scope == "system"
+            and any(disables_durability(row["parameter"], row["to"]) for row in rows),
         )
 
-    def act(self, settings: ParametersSettings, sight: Sight, world: World, control: Control) -> Done:
-        link, pairs = server(world), _pairs(sight)
+    def act(
+        self, settings: ParametersSettings, preview: ActionPreview, context: ActionContext, control: Control
+    ) -> ActionResult:
+        connection, pairs = require_connection(context), _changes_with_old(preview)
         if settings.temporary:
-            owe(world, link, pairs)
-        became = apply(link, [change for change, _ in pairs], world, control)
-        if settings.temporary and any(not one.written for one in became):
-            strike_returned(world, link, [one.change.spot for one in became if not one.written])
-        return _done(became, pairs)
+            save_reverts(context, connection, pairs)
+        outcomes = apply_changes(connection, [change for change, _ in pairs], context, control)
+        if settings.temporary and any(not one.written for one in outcomes):
+            remove_reverted(context, connection, [one.change.location for one in outcomes if not one.written])
+        return _result(outcomes, pairs)
 
-    def settle(self, settings: ParametersSettings, sight: Sight, world: World) -> Done:
-        link, pairs = server(world), _pairs(sight)
-        became = [_found(link, change, old) for change, old in pairs]
+    def settle(self, settings: ParametersSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
+        connection, pairs = require_connection(context), _changes_with_old(preview)
+        outcomes = [_find_outcome(connection, change, old) for change, old in pairs]
         if settings.temporary:
-            strike_returned(world, link, [change.spot for change, _ in pairs])
-        done = _done(became, pairs)
-        left = [one for one in became if one.state == "failed"]
+            remove_reverted(context, connection, [change.location for change, _ in pairs])
+        done = _result(outcomes, pairs)
+        left = [one for one in outcomes if one.state == "failed"]
         again = done.state == "failed" and all(not one.written for one in left)
         return replace(done, again=again)
 
-    def undo(self, settings: ParametersSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
-        link = server(world)
+    def undo(
+        self, settings: ParametersSettings, data: Mapping[str, Any], context: ActionContext, control: Control
+    ) -> ActionResult:
+        connection = require_connection(context)
         back, altered, stale = [], [], False
         for row in data["rows"]:
-            spot = Spot(**row["spot"])
-            now, found = setting(link, spot.parameter), stored(link, spot)
+            location = ParameterLocation(**row["spot"])
+            now, found = read_setting(connection, location.parameter), read_stored_value(connection, location)
             kind = ("string", None) if now is None else (now["vartype"], now["unit"])
-            if same(spot.parameter, found, row["old"], *kind):
-                stale = stale or (now is not None and unread(spot, row["old"], now))
+            if same_value(location.parameter, found, row["old"], *kind):
+                stale = stale or (now is not None and needs_reload(location, row["old"], now))
                 continue
-            if now is None or not same(spot.parameter, found, row["new"], *kind):
-                altered.append(f"{tell(spot, found)}: somebody has changed it since, so it is left alone")
+            if now is None or not same_value(location.parameter, found, row["new"], *kind):
+                altered.append(
+                    f"{describe_setting(location, found)}: somebody has changed it since, so it is left alone"
+                )
             else:
-                back.append(Change(spot, row["old"]))
-        became = apply(link, back, world, control) if back else []
+                back.append(ParameterChange(location, row["old"]))
+        outcomes = apply_changes(connection, back, context, control) if back else []
         if stale and not back:
-            reload(link, world, control)
+            reload(connection, context, control)
         if settings.temporary:
-            strike_returned(world, link, [Spot(**row["spot"]) for row in data["rows"]])
-        states = {one.state for one in became} | ({"failed"} if altered else set())
+            remove_reverted(context, connection, [ParameterLocation(**row["spot"]) for row in data["rows"]])
+        states = {one.state for one in outcomes} | ({"failed"} if altered else set())
         state = next((state for state in ("unknown", "failed") if state in states), "ok")
-        return Done(state=state, text="; ".join([*(one.text for one in became), *altered]) or "all are as they were")
+        return ActionResult(
+            state=state, text="; ".join([*(one.text for one in outcomes), *altered]) or "all are as they were"
+        )
 
 
-def _refusal(settings: ParametersSettings, found: Mapping[str, Any], link: ServerLink, world: World) -> Refusal:
+def _refusal(
+    settings: ParametersSettings, found: Mapping[str, Any], connection: ServerConnection, context: ActionContext
+) -> Refusal:
     if settings.temporary and settings.scope == "session":
         return "what is set for the statements of a run ends with it: temporary has no meaning there", None
     for name, now in found.items():
         if now is None:
-            near = difflib.get_close_matches(name, names(link), 1)
+            near = difflib.get_close_matches(name, parameter_names(connection), 1)
             return f"the server has no parameter {name}", f"did you mean {near[0]}?" if near else None
-        spot = named(settings.spot(name), now)
-        refusal, hint = refusal_of(spot, settings.wanted[name], now, link, restart=settings.restart)
-        if refusal is None and (gone := missing(link, spot)):
+        location = with_server_spelling(settings.location(name), now)
+        refusal, hint = find_refusal(location, settings.wanted[name], now, connection, restart=settings.restart)
+        if refusal is None and (gone := find_missing_object(connection, location)):
             refusal = f"the server has no {gone}"
         if refusal is not None:
             return refusal, hint
-    spots = [named(settings.spot(name), now) for name, now in found.items()]
-    told = refuse_owed(world, link, spots) if settings.temporary else (None, None)
-    if told[0] is not None or settings.scope != "system":
-        return told
-    return risk_of(link, settings.wanted, temporary=settings.temporary, for_database=settings.for_database)
+    locations = [with_server_spelling(settings.location(name), now) for name, now in found.items()]
+    message = refuse_changed_by_other_run(context, connection, locations) if settings.temporary else (None, None)
+    if message[0] is not None or settings.scope != "system":
+        return message
+    return find_risk(connection, settings.wanted, temporary=settings.temporary, for_database=settings.for_database)
 
 
-def _pairs(sight: Sight) -> list[tuple[Change, str | None]]:
+def _changes_with_old(preview: ActionPreview) -> list[tuple[ParameterChange, str | None]]:
     """Each change with what was there."""
     return [
-        (Change(Spot(**{name: row[name] for name in Spot.__struct_fields__}), row["to"]), row["set"])
-        for row in sight.rows
+        (
+            ParameterChange(
+                ParameterLocation(**{name: row[name] for name in ParameterLocation.__struct_fields__}), row["to"]
+            ),
+            row["set"],
+        )
+        for row in preview.rows
     ]
 
 
-def _found(link: ServerLink, change: Change, old: str | None) -> Became:
+def _find_outcome(connection: ServerConnection, change: ParameterChange, old: str | None) -> ChangeOutcome:
     """What is to be found of a change of which nobody saw the end."""
-    now = setting(link, change.spot.parameter)
+    now = read_setting(connection, change.location.parameter)
     if now is None:
-        return Became(change, "unknown", f"the server has no parameter {change.spot.parameter} any more")
-    found, kind = stored(link, change.spot), (now["vartype"], now["unit"])
-    told = tell(change.spot, found)
-    if same(change.spot.parameter, found, change.value, *kind):
-        if counts(link, change, now):
-            return Became(change, "ok", f"{told}, and it counts", now["shown"], True)
-        return Became(change, "failed", f"{told}, but the server has not read it", now["shown"], True)
-    if same(change.spot.parameter, found, old, *kind):
-        return Became(change, "failed", f"{told}, as before", now["shown"])
-    return Became(change, "unknown", f"{told}: neither as before nor as it was to be", now["shown"], True)
+        return ChangeOutcome(change, "unknown", f"the server has no parameter {change.location.parameter} any more")
+    found, kind = read_stored_value(connection, change.location), (now["vartype"], now["unit"])
+    message = describe_setting(change.location, found)
+    if same_value(change.location.parameter, found, change.value, *kind):
+        if has_effect(connection, change, now):
+            return ChangeOutcome(change, "ok", f"{message}, and it counts", now["shown"], True)
+        return ChangeOutcome(change, "failed", f"{message}, but the server has not read it", now["shown"], True)
+    if same_value(change.location.parameter, found, old, *kind):
+        return ChangeOutcome(change, "failed", f"{message}, as before", now["shown"])
+    return ChangeOutcome(change, "unknown", f"{message}: neither as before nor as it was to be", now["shown"], True)
 
 
-def _done(became: Sequence[Became], pairs: Sequence[tuple[Change, str | None]]) -> Done:
+def _result(outcomes: Sequence[ChangeOutcome], pairs: Sequence[tuple[ParameterChange, str | None]]) -> ActionResult:
     before = dict(pairs)
-    written = [one.change for one in became if one.written or one.state == "unknown"]
-    rows = [{"spot": asdict(one.spot), "old": before[one], "new": one.value} for one in written]
-    states = [one.state for one in became]
+    written = [one.change for one in outcomes if one.written or one.state == "unknown"]
+    rows = [{"spot": asdict(one.location), "old": before[one], "new": one.value} for one in written]
+    states = [one.state for one in outcomes]
     state = "unknown" if "unknown" in states else "ok" if set(states) <= {"ok"} else "failed"
-    return Done(
+    return ActionResult(
         state=state,
-        text="; ".join(one.text for one in became),
-        values={one.change.spot.parameter: one.shown for one in became},
+        text="; ".join(one.text for one in outcomes),
+        values={one.change.location.parameter: one.effective for one in outcomes},
         undo={"rows": rows} if rows else None,
     )
 
 
-def _when(now: Mapping[str, Any]) -> str:
+def _when_effective(now: Mapping[str, Any]) -> str:
     return "after a restart" if now["context"] == "postmaster" else "at once"
 
 
-def _told(
+def _preview_text(
     settings: ParametersSettings, rows: Sequence[Mapping[str, Any]], left: Sequence[str], more: Sequence[str]
 ) -> str:
     words = [f"{row['parameter']} from {row['is']} to {row['to']}" for row in rows]
-    where = settings.spot("").words()
+    where = settings.location("").describe()
     sentences = [f"{where}: {', '.join(words)}" if words else f"nothing is to be set {where}"]
     if later := [row["parameter"] for row in rows if row["when"] != "at once"]:
         sentences.append(f"{', '.join(later)} counts after a restart only")
@@ -206,7 +240,7 @@ def _told(
     return " ".join(f"{one[0].upper()}{one[1:]}." for one in sentences)
 
 
-def _exact(settings: ParametersSettings, rows: Sequence[Mapping[str, Any]]) -> str:
-    spots = [Spot(**{name: row[name] for name in Spot.__struct_fields__}) for row in rows]
-    texts = [statement(spot, row["to"]).strip() for spot, row in zip(spots, rows, strict=True)]
+def _exact_text(settings: ParametersSettings, rows: Sequence[Mapping[str, Any]]) -> str:
+    locations = [ParameterLocation(**{name: row[name] for name in ParameterLocation.__struct_fields__}) for row in rows]
+    texts = [set_statement(location, row["to"]).strip() for location, row in zip(locations, rows, strict=True)]
     return "; ".join([*texts, *(["SELECT pg_reload_conf()"] if texts and settings.scope == "system" else [])])

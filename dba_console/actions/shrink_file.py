@@ -8,19 +8,19 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
 
-from dba_console.actions.action import Control, Done, Sight, World
-from dba_console.actions.shrink import aside, openers
-from dba_console.actions.shrink.candidate import SUFFIX, Candidate, examine, open_file, refuse_others
-from dba_console.actions.shrink.cutting import Cutting, Progress
-from dba_console.actions.shrink.pace import Limits
-from dba_console.actions.shrink.senses import HostSenses
-from dba_console.actions.shrink.words import advice, after_text, rest_text, sight_text
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.shrink import open_files, rename_file
+from dba_console.actions.shrink.candidate import SUFFIX, ShrinkCandidate, examine, open_file, refuse_others
+from dba_console.actions.shrink.disk_probe import HostDiskProbe
+from dba_console.actions.shrink.messages import advice, preview_text, remaining_text, result_text
+from dba_console.actions.shrink.pace import PaceLimits
+from dba_console.actions.shrink.stepwise_truncate import StepwiseTruncation, TruncationProgress
 from dba_console.errors import ConsoleError, Refused
-from dba_console.probes.host.files import readable
-from dba_console.probes.lane import Lane, LaneTimeout
+from dba_console.probes.deadline_lane import Lane, LaneTimeout
+from dba_console.probes.host.kernel_files import printable
 from dba_console.units import parse_duration, parse_size
 
-LOOK_S = 30.0
+PREVIEW_TIMEOUT_S = 30.0
 """For the file system to answer, and all of /proc to be read."""
 
 
@@ -50,94 +50,106 @@ class ShrinkFile:
     needs_root: ClassVar[bool] = False
     undoable: ClassVar[bool] = True
 
-    def look(self, settings: ShrinkFileSettings, world: World) -> Sight:
+    def preview(self, settings: ShrinkFileSettings, context: ActionContext) -> ActionPreview:
         """Refuses, as Sight.refusal, whatever candidate.examine refuses."""
-        _limits(settings)
-        lane = Lane("shrink-file", world.clock)
+        _pace_limits(settings)
+        lane = Lane("shrink-file", context.clock)
         try:
-            return lane.call(lambda: _sight(settings, world), LOOK_S)
+            return lane.call(lambda: _preview(settings, context), PREVIEW_TIMEOUT_S)
         except LaneTimeout:
-            text = f"the file system of {readable(settings.path)} does not answer"
-            return Sight(text=text, exact="", refusal=text, hint="look at the disks panel for what is stalled")
+            text = f"the file system of {printable(settings.path)} does not answer"
+            return ActionPreview(text=text, exact="", refusal=text, hint="look at the disks panel for what is stalled")
         finally:
             lane.close()
 
-    def act(self, settings: ShrinkFileSettings, sight: Sight, world: World, control: Control) -> Done:
+    def act(
+        self, settings: ShrinkFileSettings, preview: ActionPreview, context: ActionContext, control: Control
+    ) -> ActionResult:
         """Raises Refused where the file is not the one that was seen; a file system's errors end as `failed`."""
-        candidate = _as_seen(settings, sight, world)
+        candidate = _require_unchanged(settings, preview, context)
         try:
             fd = open_file(candidate)
         except OSError as error:
-            return Done(state="failed", text=f"{readable(candidate.now)} cannot be opened: {error.strerror}")
+            return ActionResult(
+                state="failed", text=f"{printable(candidate.current_path)} cannot be opened: {error.strerror}"
+            )
         try:
-            refuse_others(fd, candidate, world.proc)
-            if not candidate.aside:
-                aside.set_aside(candidate, fd)
+            refuse_others(fd, candidate, context.proc)
+            if not candidate.renamed:
+                rename_file.rename_to_trash(candidate, fd)
             if settings.stage == "aside":
-                return Done(state="ok", text=f"renamed to {readable(candidate.trash)}", undo=_undo(candidate))
-            return _cut(settings, candidate, fd, world, control)
+                return ActionResult(
+                    state="ok", text=f"renamed to {printable(candidate.trash_path)}", undo=_file_identity(candidate)
+                )
+            return _truncate(settings, candidate, fd, context, control)
         except OSError as error:
-            return Done(state="failed", text=f"{readable(candidate.trash)}: {error.strerror}; {rest_text(candidate)}")
+            return ActionResult(
+                state="failed", text=f"{printable(candidate.trash_path)}: {error.strerror}; {remaining_text(candidate)}"
+            )
         finally:
-            openers.drop_lease(fd)
+            open_files.drop_lease(fd)
             os.close(fd)
 
-    def settle(self, settings: ShrinkFileSettings, sight: Sight, world: World) -> Done:
+    def settle(self, settings: ShrinkFileSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
         """By what lies in the directory now."""
-        row = sight.rows[0] if sight.rows else {}
+        row = preview.rows[0] if preview.rows else {}
         path = str(row.get("path", settings.path))
         identity, size = (row.get("device"), row.get("inode")), row.get("size_bytes")
         try:
             found = {name: status for name in (path, path + SUFFIX) if (status := _stat(name)) is not None}
         except OSError as error:
-            return Done(state="unknown", text=f"{readable(path)} cannot be looked at: {error.strerror}")
+            return ActionResult(state="unknown", text=f"{printable(path)} cannot be looked at: {error.strerror}")
         ours = {name: status for name, status in found.items() if (status.st_dev, status.st_ino) == identity}
         if not ours:
-            return Done(state="ok", text=f"{readable(path)} is gone")
+            return ActionResult(state="ok", text=f"{printable(path)} is gone")
         name, status = next(iter(ours.items()))
         if name == path:
-            return Done(state="failed", text=f"{readable(path)} is there as it was: nothing was done", again=True)
+            return ActionResult(
+                state="failed", text=f"{printable(path)} is there as it was: nothing was done", again=True
+            )
         if status.st_size == size and settings.stage == "aside":
-            return Done(state="ok", text=f"renamed to {readable(name)}", undo=dict(row))
+            return ActionResult(state="ok", text=f"renamed to {printable(name)}", undo=dict(row))
         if status.st_size == size:
-            text = f"renamed to {readable(name)}, nothing was cut yet"
-            return Done(state="stopped", text=text, undo=dict(row), again=True)
-        text = f"{status.st_size} of {size} bytes of {readable(name)} are left"
-        return Done(state="stopped", text=text, values={"left_bytes": status.st_size}, again=True)
+            text = f"renamed to {printable(name)}, nothing was cut yet"
+            return ActionResult(state="stopped", text=text, undo=dict(row), again=True)
+        text = f"{status.st_size} of {size} bytes of {printable(name)} are left"
+        return ActionResult(state="stopped", text=text, values={"left_bytes": status.st_size}, again=True)
 
-    def undo(self, settings: ShrinkFileSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
+    def undo(
+        self, settings: ShrinkFileSettings, data: Mapping[str, Any], context: ActionContext, control: Control
+    ) -> ActionResult:
         """Gives the file its name back, while nothing of it is cut."""
         path = str(data["path"])
         try:
-            why = aside.put_back(path, (int(data["device"]), int(data["inode"])), int(data["size_bytes"]))
+            why = rename_file.rename_back(path, (int(data["device"]), int(data["inode"])), int(data["size_bytes"]))
         except OSError as error:
-            why = f"{readable(path + SUFFIX)} cannot be renamed: {error.strerror}"
+            why = f"{printable(path + SUFFIX)} cannot be renamed: {error.strerror}"
         if why is not None:
-            return Done(state="failed", text=why)
-        return Done(state="ok", text=f"{readable(path)} has its name back")
+            return ActionResult(state="failed", text=why)
+        return ActionResult(state="ok", text=f"{printable(path)} has its name back")
 
 
-def _sight(settings: ShrinkFileSettings, world: World) -> Sight:
+def _preview(settings: ShrinkFileSettings, context: ActionContext) -> ActionPreview:
     try:
-        candidate = examine(settings.path, stopped_cluster=settings.stopped_cluster, proc=world.proc)
+        candidate = examine(settings.path, stopped_cluster=settings.stopped_cluster, proc=context.proc)
     except Refused as refused:
-        return Sight(text=refused.message, exact="", refusal=refused.message, hint=refused.hint)
-    renaming = "" if candidate.aside else f"rename {readable(candidate.path)} to {readable(candidate.trash)}"
-    cutting = f"cut {readable(candidate.trash)} to nothing from its end, step by step, and unlink it"
-    done = settings.stage == "aside" and candidate.aside
+        return ActionPreview(text=refused.message, exact="", refusal=refused.message, hint=refused.hint)
+    renaming = "" if candidate.renamed else f"rename {printable(candidate.path)} to {printable(candidate.trash_path)}"
+    cutting = f"cut {printable(candidate.trash_path)} to nothing from its end, step by step, and unlink it"
+    done = settings.stage == "aside" and candidate.renamed
     exact = renaming if settings.stage == "aside" else "; ".join(part for part in (renaming, cutting) if part)
-    return Sight(
-        text=sight_text(candidate, world),
+    return ActionPreview(
+        text=preview_text(candidate, context),
         exact=exact,
         values={"size_bytes": candidate.size, "allocated_bytes": candidate.allocated, "free_bytes": _free(candidate)},
         hint=advice(candidate),
         count=1,
-        rows=(_undo(candidate),),
+        rows=(_file_identity(candidate),),
         done=done,
     )
 
 
-def _undo(candidate: Candidate) -> dict[str, Any]:
+def _file_identity(candidate: ShrinkCandidate) -> dict[str, Any]:
     """What names the file whatever it is called: shown, kept with the intent, and what an undo goes by."""
     return {
         "path": candidate.path,
@@ -148,72 +160,79 @@ def _undo(candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _as_seen(settings: ShrinkFileSettings, sight: Sight, world: World) -> Candidate:
-    """The file of `sight`, examined again. Raises Refused where it has become another."""
-    candidate = examine(settings.path, stopped_cluster=settings.stopped_cluster, proc=world.proc)
-    if not sight.rows or dict(sight.rows[0]) != _undo(candidate):
+def _require_unchanged(settings: ShrinkFileSettings, preview: ActionPreview, context: ActionContext) -> ShrinkCandidate:
+    """The file of `preview`, examined again. Raises Refused where it has become another."""
+    candidate = examine(settings.path, stopped_cluster=settings.stopped_cluster, proc=context.proc)
+    if not preview.rows or dict(preview.rows[0]) != _file_identity(candidate):
         raise Refused(
-            f"{readable(candidate.now)} has changed since it was looked at",
+            f"{printable(candidate.current_path)} has changed since it was looked at",
             hint="look again: another file may have taken its name, or somebody still writes it",
         )
     return candidate
 
 
-def _limits(settings: ShrinkFileSettings) -> Limits:
+def _pace_limits(settings: ShrinkFileSettings) -> PaceLimits:
     """Raises UsageError where a setting is not a size or a duration."""
-    return Limits(
-        largest=max(1 << 20, parse_size(settings.largest_step)), commit_limit_s=parse_duration(settings.commit_limit)
+    return PaceLimits(
+        largest_step=max(1 << 20, parse_size(settings.largest_step)),
+        commit_limit_s=parse_duration(settings.commit_limit),
     )
 
 
-def _cut(settings: ShrinkFileSettings, candidate: Candidate, fd: int, world: World, control: Control) -> Done:
-    directory = os.path.dirname(candidate.trash)
-    senses = HostSenses(directory, candidate.device, world.link, proc=world.proc, sys=world.sys)
+def _truncate(
+    settings: ShrinkFileSettings, candidate: ShrinkCandidate, fd: int, context: ActionContext, control: Control
+) -> ActionResult:
+    directory = os.path.dirname(candidate.trash_path)
+    probe = HostDiskProbe(directory, candidate.device, context.connection, proc=context.proc, sys=context.sys)
     try:
-        cutting = Cutting(fd, senses, control, _limits(settings), flags=lambda: _flag(candidate.trash))
-        progress = cutting.run(cutting.measure(), before_first=lambda: _last_look(fd))
-        values = _values(progress, candidate, senses)
+        truncation = StepwiseTruncation(
+            fd, probe, control, _pace_limits(settings), flags=lambda: _find_flag_file(candidate.trash_path)
+        )
+        progress = truncation.run(truncation.measure_baseline(), before_first=lambda: _check_openers(fd))
+        values = _result_values(progress, candidate, probe)
         if progress.stopped:
-            undo = _undo(candidate) if progress.cuts == 0 else None
-            text = f"{progress.stopped}; {rest_text(candidate)}"
-            return Done(state="stopped", text=text, values=values, undo=undo)
-        aside.unlink(candidate, fd)
-        return Done(state="ok", text=after_text(candidate, progress), values=values | {"free_bytes": _free(candidate)})
+            undo = _file_identity(candidate) if progress.cuts == 0 else None
+            text = f"{progress.stopped}; {remaining_text(candidate)}"
+            return ActionResult(state="stopped", text=text, values=values, undo=undo)
+        rename_file.unlink_trash(candidate, fd)
+        return ActionResult(
+            state="ok", text=result_text(candidate, progress), values=values | {"free_bytes": _free(candidate)}
+        )
     except ConsoleError as error:
-        return Done(state="failed", text=error.message)
+        return ActionResult(state="failed", text=error.message)
     finally:
-        senses.close()
+        probe.close()
 
 
-def _last_look(fd: int) -> str:
+def _check_openers(fd: int) -> str:
     """Before the point of no return: does anybody want to open the file? From then on nobody is kept waiting."""
-    wanted = openers.lease_wanted(fd)
-    openers.drop_lease(fd)
+    wanted = open_files.lease_break_requested(fd)
+    open_files.drop_lease(fd)
     return "somebody is opening the file" if wanted else ""
 
 
-def _flag(trash: str) -> str:
+def _find_flag_file(trash: str) -> str:
     """`stop PATH` or `pause PATH` where such a file was put beside what is cut."""
     for word in ("stop", "pause"):
         if os.path.lexists(f"{trash}.{word}"):
-            return f"{word} {readable(trash)}.{word}"
+            return f"{word} {printable(trash)}.{word}"
     return ""
 
 
-def _values(progress: Progress, candidate: Candidate, senses: HostSenses) -> dict[str, Any]:
+def _result_values(progress: TruncationProgress, candidate: ShrinkCandidate, probe: HostDiskProbe) -> dict[str, Any]:
     return {
         "freed_bytes": progress.freed,
         "cuts": progress.cuts,
         "largest_step_bytes": progress.largest_step,
         "worst_commit_s": round(progress.worst_s, 6),
         "quiet_commit_s": None if progress.quiet_s is None else round(progress.quiet_s, 6),
-        "held_s": round(progress.held_s, 3),
-        "cutting_s": round(progress.lasted_s, 3),
-        "database": senses.database_note,
+        "held_s": round(progress.paused_s, 3),
+        "cutting_s": round(progress.duration_s, 3),
+        "database": probe.database_note,
     }
 
 
-def _free(candidate: Candidate) -> int | None:
+def _free(candidate: ShrinkCandidate) -> int | None:
     try:
         status = os.statvfs(os.path.dirname(candidate.path))
     except OSError:

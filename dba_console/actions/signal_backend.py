@@ -12,18 +12,18 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
 
-from dba_console.actions import sql
-from dba_console.actions.action import Control, Done, Sight, World
-from dba_console.actions.link import Lost, ServerLink, StatementFailed, server
-from dba_console.actions.signal_sql import LEFT, SEEN, SIGNAL
+from dba_console.actions import connection_sql
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.connection_api import ServerConnection, StatementFailed, StatementLost, require_connection
+from dba_console.actions.signal_sql import REMAINING, SESSIONS, SIGNAL
 from dba_console.errors import UsageError
-from dba_console.harmless import clean
 from dba_console.redact import redact
+from dba_console.sanitize import clean
 from dba_console.units import human_duration, parse_duration
 
-_LOOK_S = 0.2
-_KEY = ("pid", "backend_start", "query_start", "xact_start", "state_change")
-_WHY = {
+_POLL_S = 0.2
+_KEY_COLUMNS = ("pid", "backend_start", "query_start", "xact_start", "state_change")
+_VERDICT_TEXTS = {
     "own": "this console's own",
     "walsender": "a walsender: its standby or backup would break",
     "wraparound": "an autovacuum to prevent wraparound: it would only start again",
@@ -40,7 +40,7 @@ Time = int | str
 """As pg_stat_activity has it, with its zone; or microseconds since 1970."""
 
 
-class Session(Struct, frozen=True):
+class SignalledSession(Struct, frozen=True):
     """A session, named so that it cannot be taken for a later one. A row may say more of it."""
 
     pid: int
@@ -53,12 +53,12 @@ class Session(Struct, frozen=True):
     """Only while it has done nothing since."""
 
 
-def _us(time: Time | None) -> int | None:
+def _to_us(time: Time | None) -> int | None:
     """Raises UsageError for what is no time."""
     if time is None or isinstance(time, int):
         return time
     try:
-        return sql.wall_us(datetime.fromisoformat(time))
+        return connection_sql.to_wall_us(datetime.fromisoformat(time))
     except (ValueError, TypeError):
         raise UsageError(f"not a time of pg_stat_activity: {time!r}", hint="a date and a time with its zone") from None
 
@@ -66,7 +66,7 @@ def _us(time: Time | None) -> int | None:
 class SignalSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     verb: Literal["cancel", "terminate"]
     """`cancel` ends what the session runs, `terminate` the session."""
-    rows: list[Session]
+    rows: list[SignalledSession]
     """Which sessions: rows of a preview with `pid` and `backend_start`, as in `rows = "%(blockers)s"`. Where they have
     `query_start`, `xact_start` or `state_change` too, a session that has gone on since is left alone."""
     superusers: bool = False
@@ -89,24 +89,27 @@ class SignalBackend:
     undoable: ClassVar[bool] = False
     may_shrink: ClassVar[bool] = True
     """Who has gone meanwhile need not be asked to."""
-    row_key: ClassVar[tuple[str, ...]] = _KEY
+    row_key: ClassVar[tuple[str, ...]] = _KEY_COLUMNS
     """What names a session; the rest of a row is for whoever decides."""
 
-    def look(self, settings: SignalSettings, world: World) -> Sight:
+    def preview(self, settings: SignalSettings, context: ActionContext) -> ActionPreview:
         found = {
-            (row["pid"], row["start_us"]): row for row in server(world).rows(SEEN, _params(settings.rows, settings))
+            (row["pid"], row["start_us"]): row
+            for row in require_connection(context).rows(SESSIONS, _params(settings.rows, settings))
         }
-        verdicts = [(one, found.get((one.pid, _us(one.backend_start)))) for one in _distinct(settings.rows)]
+        verdicts = [(one, found.get((one.pid, _to_us(one.backend_start)))) for one in _distinct(settings.rows)]
         meant = [(one, row) for one, row in verdicts if row is not None and row["verdict"] == "may"]
-        refused = [(one.pid, row["verdict"]) for one, row in verdicts if row is not None and row["verdict"] in _WHY]
+        refused = [
+            (one.pid, row["verdict"]) for one, row in verdicts if row is not None and row["verdict"] in _VERDICT_TEXTS
+        ]
         gone = len(verdicts) - len(meant) - len(refused)
-        rows = tuple(_pinned(settings, one, row) for one, row in meant)
+        rows = tuple(_session_row(settings, one, row) for one, row in meant)
         values = {"sessions": len(meant), "active": sum(row["state"] == "active" for _, row in meant)}
         # None may be left out silently: the operator named the set.
-        refusal = "; ".join(f"process {pid} is {_WHY[why]}" for pid, why in refused[:5]) or None
-        return Sight(
-            text=_told(settings, [row for _, row in meant], gone),
-            exact=_exact(settings, rows),
+        refusal = "; ".join(f"process {pid} is {_VERDICT_TEXTS[why]}" for pid, why in refused[:5]) or None
+        return ActionPreview(
+            text=_preview_text(settings, [row for _, row in meant], gone),
+            exact=_exact_text(settings, rows),
             values=values,
             refusal=refusal,
             hint="take what may not be signalled out of the selection" if refusal else None,
@@ -115,116 +118,122 @@ class SignalBackend:
             done=not meant and not refused,
         )
 
-    def act(self, settings: SignalSettings, sight: Sight, world: World, control: Control) -> Done:
-        link, params = server(world), _params(_sessions(sight), settings)
+    def act(
+        self, settings: SignalSettings, preview: ActionPreview, context: ActionContext, control: Control
+    ) -> ActionResult:
+        connection, params = require_connection(context), _params(_sessions(preview), settings)
         try:
-            signalled = link.act(SIGNAL[settings.verb], params, timeout_s=10.0).rows
-        except Lost as error:
-            return Done(state="unknown", text=f"it is not known whether they were signalled: {error.message}")
+            signalled = connection.execute_change(SIGNAL[settings.verb], params, timeout_s=10.0).rows
+        except StatementLost as error:
+            return ActionResult(state="unknown", text=f"it is not known whether they were signalled: {error.message}")
         except StatementFailed as error:
-            return Done(state="failed", text=f"the server refused: {error.message}")
+            return ActionResult(state="failed", text=f"the server refused: {error.message}")
         sent = {row["pid"] for row in signalled if row["sent"]}
-        return _came_to(settings, sight, sent, self._left(settings, sight, sent, world, control))
+        return _result(settings, preview, sent, self._wait_until_gone(settings, preview, sent, context, control))
 
-    def settle(self, settings: SignalSettings, sight: Sight, world: World) -> Done:
-        left = _at_it(settings, sight, server(world))
+    def settle(self, settings: SignalSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
+        left = _still_running(settings, preview, require_connection(context))
         if not left:
             gone = "all of them are gone" if settings.verb == "terminate" else "none of them is at that query any more"
-            return Done(state="ok", text=gone)
-        return Done(state="failed", text=f"still {'there' if settings.verb == 'terminate' else 'at it'}: {_pids(left)}")
+            return ActionResult(state="ok", text=gone)
+        return ActionResult(
+            state="failed", text=f"still {'there' if settings.verb == 'terminate' else 'at it'}: {_pids_text(left)}"
+        )
 
-    def undo(self, settings: SignalSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
-        return Done(state="failed", text="a session that was ended cannot be brought back")
+    def undo(
+        self, settings: SignalSettings, data: Mapping[str, Any], context: ActionContext, control: Control
+    ) -> ActionResult:
+        return ActionResult(state="failed", text="a session that was ended cannot be brought back")
 
-    def _left(
-        self, settings: SignalSettings, sight: Sight, sent: set[int], world: World, control: Control
+    def _wait_until_gone(
+        self, settings: SignalSettings, preview: ActionPreview, sent: set[int], context: ActionContext, control: Control
     ) -> list[int]:
         """Who was signalled and has not obeyed by the time that is waited for."""
-        link = server(world)
-        until_us = world.clock.mono_us() + int(parse_duration(settings.wait) * 1e6)
+        connection = require_connection(context)
+        deadline_us = context.clock.mono_us() + int(parse_duration(settings.wait) * 1e6)
         while True:
-            left = [pid for pid in _at_it(settings, sight, link) if pid in sent]
-            if not left or world.clock.mono_us() >= until_us:
+            left = [pid for pid in _still_running(settings, preview, connection) if pid in sent]
+            if not left or context.clock.mono_us() >= deadline_us:
                 return left
-            control.tell(f"waiting for {_pids(left)}", len(sent) - len(left), len(sent), "sessions")
-            if control.wait(_LOOK_S):
+            control.report_progress(f"waiting for {_pids_text(left)}", len(sent) - len(left), len(sent), "sessions")
+            if control.wait(_POLL_S):
                 return left
 
 
-def _at_it(settings: SignalSettings, sight: Sight, link: ServerLink) -> list[int]:
+def _still_running(settings: SignalSettings, preview: ActionPreview, connection: ServerConnection) -> list[int]:
     """Those of the sight that are still there, or still at the query that was to be cancelled."""
-    at = {row["pid"]: row["query_start"] for row in sight.rows if "query_start" in row}
-    rows = link.rows(LEFT, _params(_sessions(sight), settings))
+    at = {row["pid"]: row["query_start"] for row in preview.rows if "query_start" in row}
+    rows = connection.rows(REMAINING, _params(_sessions(preview), settings))
     if settings.verb == "terminate":
         return [row["pid"] for row in rows]
     return [row["pid"] for row in rows if row["state"] == "active" and row["query_us"] == at.get(row["pid"])]
 
 
-def _pinned(settings: SignalSettings, one: Session, row: Mapping[str, Any]) -> dict[str, Any]:
+def _session_row(settings: SignalSettings, one: SignalledSession, row: Mapping[str, Any]) -> dict[str, Any]:
     """What names a session from here on: what the row said, and for a cancel the query that was seen."""
-    stamps = {"query_start": _us(one.query_start), "xact_start": _us(one.xact_start)}
-    stamps["state_change"] = _us(one.state_change)
+    stamps = {"query_start": _to_us(one.query_start), "xact_start": _to_us(one.xact_start)}
+    stamps["state_change"] = _to_us(one.state_change)
     if settings.verb == "cancel":
         stamps["query_start"] = row["query_us"]
     given = {name: time for name, time in stamps.items() if time is not None}
-    told = {name: row[name] for name in ("user", "database", "application", "state")}
+    message = {name: row[name] for name in ("user", "database", "application", "state")}
     query = "\n".join(clean(one) for one in redact(row["query"] or "", cut=bool(row["cut"])).split("\n"))
-    return {"pid": row["pid"], "backend_start": row["start_us"], **given, **told, "query": query}
+    return {"pid": row["pid"], "backend_start": row["start_us"], **given, **message, "query": query}
 
 
-def _came_to(settings: SignalSettings, sight: Sight, sent: set[int], left: list[int]) -> Done:
+def _result(settings: SignalSettings, preview: ActionPreview, sent: set[int], left: list[int]) -> ActionResult:
     verb = "cancelled" if settings.verb == "cancel" else "ended"
-    unsent = len(sight.rows) - len(sent)
-    values = {"sessions": len(left) if settings.verb == "terminate" else len(sight.rows), "signalled": len(sent)}
+    unsent = len(preview.rows) - len(sent)
+    values = {"sessions": len(left) if settings.verb == "terminate" else len(preview.rows), "signalled": len(sent)}
     if left:
-        text = f"{_pids(left)} did not obey within {settings.wait}"
-        return Done(state="failed", text=f"{text}: it may hang in the kernel, or in a rollback", values=values)
-    text = f"{len(sent)} of {len(sight.rows)} {verb}"
+        text = f"{_pids_text(left)} did not obey within {settings.wait}"
+        return ActionResult(state="failed", text=f"{text}: it may hang in the kernel, or in a rollback", values=values)
+    text = f"{len(sent)} of {len(preview.rows)} {verb}"
     if unsent:
         text += f"; {unsent} had gone, or had become something that is not signalled"
-    return Done(state="ok", text=text, values=values)
+    return ActionResult(state="ok", text=text, values=values)
 
 
-def _sessions(sight: Sight) -> list[Session]:
-    return [Session(**{name: row[name] for name in _KEY if name in row}) for row in sight.rows]
+def _sessions(preview: ActionPreview) -> list[SignalledSession]:
+    return [SignalledSession(**{name: row[name] for name in _KEY_COLUMNS if name in row}) for row in preview.rows]
 
 
-def _distinct(rows: Sequence[Session]) -> list[Session]:
-    return list({(one.pid, _us(one.backend_start)): one for one in rows}.values())
+def _distinct(rows: Sequence[SignalledSession]) -> list[SignalledSession]:
+    return list({(one.pid, _to_us(one.backend_start)): one for one in rows}.values())
 
 
-def _params(rows: Sequence[Session], settings: SignalSettings) -> dict[str, Any]:
+def _params(rows: Sequence[SignalledSession], settings: SignalSettings) -> dict[str, Any]:
     return {
         "pids": [one.pid for one in rows],
-        "starts": [_us(one.backend_start) for one in rows],
-        "queries": [_us(one.query_start) for one in rows],
-        "transactions": [_us(one.xact_start) for one in rows],
-        "states": [_us(one.state_change) for one in rows],
+        "starts": [_to_us(one.backend_start) for one in rows],
+        "queries": [_to_us(one.query_start) for one in rows],
+        "transactions": [_to_us(one.xact_start) for one in rows],
+        "states": [_to_us(one.state_change) for one in rows],
         "superusers": settings.superusers,
         "cancel": settings.verb == "cancel",
     }
 
 
-def _told(settings: SignalSettings, meant: Sequence[Mapping[str, Any]], gone: int) -> str:
+def _preview_text(settings: SignalSettings, meant: Sequence[Mapping[str, Any]], gone: int) -> str:
     verb = "Cancel the query of" if settings.verb == "cancel" else "End"
-    who = "; ".join(_who(row) for row in meant[:5]) or "no session"
+    who = "; ".join(_session_text(row) for row in meant[:5]) or "no session"
     more = f"; and {len(meant) - 5} more" if len(meant) > 5 else ""
     ended = f". {gone} of those named have ended, or gone on to something else" if gone else ""
     return f"{verb} {len(meant)} session{'' if len(meant) == 1 else 's'}: {who}{more}{ended}"
 
 
-def _who(row: Mapping[str, Any]) -> str:
+def _session_text(row: Mapping[str, Any]) -> str:
     age = "" if row["xact_age_s"] is None else f", in transaction for {human_duration(row['xact_age_s'])}"
     named = f" {row['application']}" if row["application"] else ""
     return f"{row['pid']} {row['user']}@{row['database']}{named} {row['state'] or ''}{age}"
 
 
-def _exact(settings: SignalSettings, rows: Sequence[Mapping[str, Any]]) -> str:
+def _exact_text(settings: SignalSettings, rows: Sequence[Mapping[str, Any]]) -> str:
     function = "pg_cancel_backend" if settings.verb == "cancel" else "pg_terminate_backend"
     which = ", ".join(str(row["pid"]) for row in rows)
     return f"SELECT {function}(pid) for the processes {which}, each only if it still has the start shown"
 
 
-def _pids(pids: Sequence[int]) -> str:
+def _pids_text(pids: Sequence[int]) -> str:
     shown = ", ".join(str(pid) for pid in sorted(pids)[:10])
     return f"{'process' if len(pids) == 1 else 'processes'} {shown}{' …' if len(pids) > 10 else ''}"

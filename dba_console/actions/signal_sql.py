@@ -7,12 +7,12 @@ the statement that signals.
 from __future__ import annotations
 
 
-def _us(time: str) -> str:
+def _to_us(time: str) -> str:
     """A time as microseconds since 1970, as it is written down."""
     return f"(EXTRACT(epoch FROM {time}) * 1000000)::int8"
 
 
-_MEANT = """
+_SELECTED = """
   SELECT w.*, timestamptz 'epoch' + w.start_us * interval '1 microsecond' AS backend_start
     FROM ROWS FROM (pg_catalog.unnest(%(pids)s::int4[]), pg_catalog.unnest(%(starts)s::int8[]),
                     pg_catalog.unnest(%(queries)s::int8[]), pg_catalog.unnest(%(transactions)s::int8[]),
@@ -33,33 +33,35 @@ _JUDGED = f"""
            WHEN NOT me.rolsuper AND coalesce(r.rolsuper, true) THEN 'role'
            WHEN NOT me.rolsuper AND NOT pg_catalog.pg_has_role(a.usesysid, 'USAGE')
                 AND NOT pg_catalog.pg_has_role('pg_signal_backend', 'USAGE') THEN 'role'
-           WHEN w.query_us <> {_us("a.query_start")} OR w.xact_us <> coalesce({_us("a.xact_start")}, 0)
-             OR w.state_us <> {_us("a.state_change")} THEN 'moved'
+           WHEN w.query_us <> {_to_us("a.query_start")} OR w.xact_us <> coalesce({_to_us("a.xact_start")}, 0)
+             OR w.state_us <> {_to_us("a.state_change")} THEN 'moved'
            WHEN %(cancel)s::bool AND a.state <> 'active' THEN 'idle'
            ELSE 'may'
          END AS verdict
-    FROM ({_MEANT}) w
+    FROM ({_SELECTED}) w
     JOIN pg_catalog.pg_stat_activity a
       ON a.pid = w.pid AND (a.backend_start = w.backend_start OR a.backend_start IS NULL)
     LEFT JOIN pg_catalog.pg_roles r ON r.oid = a.usesysid
     JOIN pg_catalog.pg_roles me ON me.rolname = current_user
 """
-_SHOWN = "pg_catalog.left(j.query, CASE WHEN pg_catalog.cardinality(%(pids)s::int4[]) <= 20 THEN 8000 ELSE 200 END)"
-SEEN = f"""
+_QUERY_TEXT = (
+    "pg_catalog.left(j.query, CASE WHEN pg_catalog.cardinality(%(pids)s::int4[]) <= 20 THEN 8000 ELSE 200 END)"
+)
+SESSIONS = f"""
 SELECT j.pid, j.verdict, j.usename::text AS "user", j.datname::text AS database, j.application_name AS application,
-       j.state, {_us("j.query_start")} AS query_us, j.start_us,
-       {_SHOWN} AS query, pg_catalog.octet_length(j.query) > pg_catalog.octet_length({_SHOWN}) AS cut,
+       j.state, {_to_us("j.query_start")} AS query_us, j.start_us,
+       {_QUERY_TEXT} AS query, pg_catalog.octet_length(j.query) > pg_catalog.octet_length({_QUERY_TEXT}) AS cut,
        EXTRACT(epoch FROM pg_catalog.clock_timestamp() - j.xact_start)::float8 AS xact_age_s
   FROM ({_JUDGED}) j
 """
-LEFT = f"""
-SELECT a.pid, a.state, {_us("a.query_start")} AS query_us
-  FROM ({_MEANT}) w
+REMAINING = f"""
+SELECT a.pid, a.state, {_to_us("a.query_start")} AS query_us
+  FROM ({_SELECTED}) w
   JOIN pg_catalog.pg_stat_activity a ON a.pid = w.pid AND a.backend_start = w.backend_start
 """
 
 
-def _signal(function: str) -> str:
+def _signal_statement(function: str) -> str:
     # Materialized: judged for all of them first, and the signal goes to none that the judgement did not name.
     return f"""
 WITH judged AS MATERIALIZED ({_JUDGED})
@@ -67,4 +69,4 @@ SELECT j.pid, pg_catalog.{function}(j.pid) AS sent FROM judged j WHERE j.verdict
 """
 
 
-SIGNAL = {"cancel": _signal("pg_cancel_backend"), "terminate": _signal("pg_terminate_backend")}
+SIGNAL = {"cancel": _signal_statement("pg_cancel_backend"), "terminate": _signal_statement("pg_terminate_backend")}

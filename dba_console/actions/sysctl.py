@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from dba_console.actions.action import Control, Done, Sight, World, with_refusal
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control, with_refusal
 from dba_console.errors import Refused
-from dba_console.probes.host.files import read_file, readable
+from dba_console.probes.host.kernel_files import printable, read_file
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*(\.[A-Za-z0-9_-]+)+")
 _VALUE = re.compile(r"[A-Za-z0-9_+.-]+( [A-Za-z0-9_+.-]+)*")
@@ -31,8 +31,8 @@ _DENIED = {
     "vm.mmap_rnd_compat_bits": "it guards processes",
     "fs.suid_dumpable": "it guards processes",
 }
-_DENIED_ROOMS = ("fs.binfmt_misc.", "fs.protected_", "fs.verity.", "fs.xfs.")
-_TWINS = {
+_DENIED_PREFIXES = ("fs.binfmt_misc.", "fs.protected_", "fs.verity.", "fs.xfs.")
+_ALIASES = {
     "vm.dirty_bytes": "vm.dirty_ratio",
     "vm.dirty_ratio": "vm.dirty_bytes",
     "vm.dirty_background_bytes": "vm.dirty_background_ratio",
@@ -41,7 +41,7 @@ _TWINS = {
     "vm.overcommit_ratio": "vm.overcommit_kbytes",
 }
 """Two names of one setting: writing one makes the other 0, and a 0 cannot be written back to undo that."""
-_HUGE = "transparent_hugepage."
+_THP_PREFIX = "transparent_hugepage."
 
 
 class SysctlSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,15 +54,15 @@ class SysctlSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class KernelSetting:
     """A setting that may be changed."""
 
     name: str
     path: str
 
     @property
-    def huge(self) -> bool:
-        return self.name.startswith(_HUGE)
+    def is_thp(self) -> bool:
+        return self.name.startswith(_THP_PREFIX)
 
 
 class Sysctl:
@@ -76,135 +76,141 @@ class Sysctl:
     needs_root: ClassVar[bool] = True
     undoable: ClassVar[bool] = True
 
-    def look(self, settings: SysctlSettings, world: World) -> Sight:
+    def preview(self, settings: SysctlSettings, context: ActionContext) -> ActionPreview:
         """Refuses names outside of the list, names this kernel does not have, and what cannot be written."""
         try:
-            key, wanted = find(settings.key, world), _wanted(settings.value)
+            key, wanted = find_setting(settings.key, context), _parse_value(settings.value)
             now = _read(key)
         except Refused as refused:
-            return Sight(text=refused.message, exact="", refusal=refused.message, hint=refused.hint)
-        twin = _twin(key, world)
+            return ActionPreview(text=refused.message, exact="", refusal=refused.message, hint=refused.hint)
+        twin = _read_alias(key, context)
         values = {"key": key.name, "value": now, "wanted": wanted} | ({"twin": twin} if twin else {})
         text = (
-            f"{key.name} is {now} and would be {wanted} until the next boot; to keep it: {persistent(key.name, wanted)}"
+            f"{key.name} is {now} and would be {wanted} until the next boot; to keep it: "
+            f"{persistent_line(key.name, wanted)}"
         )
-        sight = Sight(text=text, exact=f"echo {wanted} > {key.path}", values=values, done=now == wanted)
-        if not world.here:
+        preview = ActionPreview(text=text, exact=f"echo {wanted} > {key.path}", values=values, done=now == wanted)
+        if not context.server_is_local:
             return with_refusal(
-                sight, "the server is not proven to run on this host", "run the console on the server's host"
+                preview, "the server is not proven to run on this host", "run the console on the server's host"
             )
         if not os.access(key.path, os.W_OK):
             return with_refusal(
-                sight, f"{key.path} cannot be written", "run it as root, and on the host: not in a container"
+                preview, f"{key.path} cannot be written", "run it as root, and on the host: not in a container"
             )
-        return sight
+        return preview
 
-    def act(self, settings: SysctlSettings, sight: Sight, world: World, control: Control) -> Done:
+    def act(
+        self, settings: SysctlSettings, preview: ActionPreview, context: ActionContext, control: Control
+    ) -> ActionResult:
         """Raises Refused where the setting is no longer what it was when it was looked at."""
-        key, wanted = find(settings.key, world), _wanted(settings.value)
+        key, wanted = find_setting(settings.key, context), _parse_value(settings.value)
         old = _read(key)
-        if old != sight.values.get("value"):
+        if old != preview.values.get("value"):
             raise Refused(
-                f"{key.name} is {old} now; it was {sight.values.get('value')} when it was looked at", hint="look again"
+                f"{key.name} is {old} now; it was {preview.values.get('value')} when it was looked at",
+                hint="look again",
             )
-        undo = {"key": key.name, "old": old, "new": wanted, "twin": _twin(key, world)}
+        undo = {"key": key.name, "old": old, "new": wanted, "twin": _read_alias(key, context)}
         if (why := _write(key, wanted)) is not None:
-            return Done(state="failed", text=why)
+            return ActionResult(state="failed", text=why)
         now = _read(key)
-        values = {"key": key.name, "value": now, "persistent": persistent(key.name, wanted)}
+        values = {"key": key.name, "value": now, "persistent": persistent_line(key.name, wanted)}
         if now != wanted:
             text = f"the kernel made {now} of {key.name} = {wanted}; it was {old}"
-            return Done(state="failed", text=text, values=values, undo=undo | {"new": now})
+            return ActionResult(state="failed", text=text, values=values, undo=undo | {"new": now})
         text = f"{key.name} is {now}, it was {old}; to keep it over a boot: {values['persistent']}"
-        return Done(state="ok", text=text, values=values, undo=undo)
+        return ActionResult(state="ok", text=text, values=values, undo=undo)
 
-    def settle(self, settings: SysctlSettings, sight: Sight, world: World) -> Done:
+    def settle(self, settings: SysctlSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
         """By its value now."""
         try:
-            key, wanted = find(settings.key, world), _wanted(settings.value)
+            key, wanted = find_setting(settings.key, context), _parse_value(settings.value)
             now = _read(key)
         except Refused as refused:
-            return Done(state="unknown", text=refused.message)
-        old = sight.values.get("value")
+            return ActionResult(state="unknown", text=refused.message)
+        old = preview.values.get("value")
         if now == wanted:
-            undo = {"key": key.name, "old": old, "new": wanted, "twin": sight.values.get("twin")}
-            return Done(state="ok", text=f"{key.name} is {now}", values={"value": now}, undo=undo)
+            undo = {"key": key.name, "old": old, "new": wanted, "twin": preview.values.get("twin")}
+            return ActionResult(state="ok", text=f"{key.name} is {now}", values={"value": now}, undo=undo)
         if now == old:
-            return Done(state="failed", text=f"{key.name} is {now} as before", values={"value": now})
-        return Done(state="unknown", text=f"{key.name} is {now}: neither what it was nor what it was to be")
+            return ActionResult(state="failed", text=f"{key.name} is {now} as before", values={"value": now})
+        return ActionResult(state="unknown", text=f"{key.name} is {now}: neither what it was nor what it was to be")
 
-    def undo(self, settings: SysctlSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
+    def undo(
+        self, settings: SysctlSettings, data: Mapping[str, Any], context: ActionContext, control: Control
+    ) -> ActionResult:
         """Puts the old value back, where nobody else has changed it since."""
         try:
-            key = find(str(data["key"]), world)
+            key = find_setting(str(data["key"]), context)
             now = _read(key)
             if now != data["new"]:
                 text = f"{key.name} is {now}, not {data['new']}: somebody changed it since, so it is left alone"
-                return Done(state="failed", text=text, values={"value": now})
+                return ActionResult(state="failed", text=text, values={"value": now})
             twin = data.get("twin")
             target, value = key, str(data["old"])
             if twin and value == "0" and twin["value"] != "0":
-                target, value = find(str(twin["key"]), world), str(twin["value"])
+                target, value = find_setting(str(twin["key"]), context), str(twin["value"])
             if (why := _write(target, value)) is not None:
-                return Done(state="failed", text=why)
+                return ActionResult(state="failed", text=why)
             now = _read(key)
         except Refused as refused:
-            return Done(state="failed", text=refused.message)
+            return ActionResult(state="failed", text=refused.message)
         state = "ok" if now == str(data["old"]) else "failed"
-        return Done(state=state, text=f"{key.name} is {now} again" if state == "ok" else f"{key.name} is {now}",
+        return ActionResult(state=state, text=f"{key.name} is {now} again" if state == "ok" else f"{key.name} is {now}",
                     values={"value": now})  # fmt: skip
 
 
-def find(name: str, world: World) -> Key:
+def find_setting(name: str, context: ActionContext) -> KernelSetting:
     """The setting of this name, with dots or slashes. Raises Refused where it may not be changed or is not there."""
     dotted = name.strip().replace("/", ".")
     if _NAME.fullmatch(dotted) is None:
-        raise Refused(f"{readable(name)!r} is not the name of a kernel setting", hint="as in vm.zone_reclaim_mode")
+        raise Refused(f"{printable(name)!r} is not the name of a kernel setting", hint="as in vm.zone_reclaim_mode")
     if dotted in _DENIED:
         raise Refused(f"{dotted} is not changed here: {_DENIED[dotted]}")
-    if _ALLOWED.fullmatch(dotted) is None or dotted.startswith(_DENIED_ROOMS):
+    if _ALLOWED.fullmatch(dotted) is None or dotted.startswith(_DENIED_PREFIXES):
         raise Refused(
             f"{dotted} is not changed here",
             hint="vm.*, kernel.numa*, fs.* and transparent_hugepage.* are, without those that guard the kernel",
         )
-    if dotted.startswith(_HUGE):
-        path = f"{world.sys}/kernel/mm/transparent_hugepage/{dotted.removeprefix(_HUGE)}"
+    if dotted.startswith(_THP_PREFIX):
+        path = f"{context.sys}/kernel/mm/transparent_hugepage/{dotted.removeprefix(_THP_PREFIX)}"
     else:
-        path = f"{world.proc}/sys/{dotted.replace('.', '/')}"
+        path = f"{context.proc}/sys/{dotted.replace('.', '/')}"
     if not os.path.isfile(path):
         raise Refused(f"this kernel has no {dotted}")
-    return Key(dotted, path)
+    return KernelSetting(dotted, path)
 
 
-def persistent(name: str, value: str) -> str:
+def persistent_line(name: str, value: str) -> str:
     """The line that keeps a setting over a boot, and where it goes."""
-    if name.startswith(_HUGE):
-        what = name.removeprefix(_HUGE)
+    if name.startswith(_THP_PREFIX):
+        what = name.removeprefix(_THP_PREFIX)
         line = f"w /sys/kernel/mm/transparent_hugepage/{what} - - - - {value}"
         return f"`{line}` in /etc/tmpfiles.d/90-database.conf"
     return f"`{name} = {value}` in /etc/sysctl.d/90-database.conf"
 
 
-def _wanted(value: str | int) -> str:
+def _parse_value(value: str | int) -> str:
     text = " ".join(str(value).split())
     if _VALUE.fullmatch(text) is None:
         raise Refused(
-            f"{readable(str(value))!r} is not a value of a kernel setting", hint="a number, numbers or a word"
+            f"{printable(str(value))!r} is not a value of a kernel setting", hint="a number, numbers or a word"
         )
     return text
 
 
-def _read(key: Key) -> str:
+def _read(key: KernelSetting) -> str:
     """The value now, one blank between words; of a choice the chosen word. Raises Refused where it cannot be read."""
     try:
-        text = " ".join(readable(read_file(key.path)).split())
+        text = " ".join(printable(read_file(key.path)).split())
     except OSError as error:
         raise Refused(f"{key.path} cannot be read: {error.strerror}", hint="run it as root") from error
-    chosen = re.search(r"\[(\S+)\]", text) if key.huge else None
+    chosen = re.search(r"\[(\S+)\]", text) if key.is_thp else None
     return chosen[1] if chosen else text
 
 
-def _write(key: Key, value: str) -> str | None:
+def _write(key: KernelSetting, value: str) -> str | None:
     """None, or why the kernel did not take it."""
     try:
         fd = os.open(key.path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
@@ -217,11 +223,11 @@ def _write(key: Key, value: str) -> str | None:
     return None
 
 
-def _twin(key: Key, world: World) -> dict[str, str] | None:
-    name = _TWINS.get(key.name)
+def _read_alias(key: KernelSetting, context: ActionContext) -> dict[str, str] | None:
+    name = _ALIASES.get(key.name)
     if name is None:
         return None
     try:
-        return {"key": name, "value": _read(find(name, world))}
+        return {"key": name, "value": _read(find_setting(name, context))}
     except Refused:
         return None

@@ -13,31 +13,37 @@ from typing import Any, ClassVar, NamedTuple
 
 from msgspec import Struct
 
-from dba_console.actions.action import Control, Done, Sight, World
-from dba_console.actions.link import Lost, ServerLink, StatementFailed, Stopped, server
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.connection_api import (
+    ServerConnection,
+    StatementFailed,
+    StatementLost,
+    StatementStopped,
+    require_connection,
+)
+from dba_console.actions.vacuum_progress import VacuumWatcher
 from dba_console.actions.vacuum_sql import (
     BYTES,
     DATABASE,
     DONE_SINCE,
     MAINTAIN,
-    OURS,
+    OWN_VACUUMS,
     SERVER,
     TABLE,
     statement,
 )
-from dba_console.actions.vacuum_watch import Watcher
 from dba_console.errors import ConnectError
 from dba_console.units import human_bytes, human_count, parse_duration
 
 _KINDS = {"r", "m", "p", "t"}
 """Tables, materialized views, partitioned tables, TOAST tables."""
-_FEW = 3
+_MAX_LISTED = 3
 """Places that are told one by one."""
-_LOOKS, _LOOK_S = 15, 0.2
+_STATISTICS_CHECKS, _STATISTICS_POLL_S = 15, 0.2
 """Before 15 the server's statistics come half a second late."""
 
 
-class Place(Struct, frozen=True):
+class VacuumTarget(Struct, frozen=True):
     """A row that names a database, or a table in it; it may say more of it."""
 
     datname: str
@@ -51,7 +57,7 @@ class VacuumSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """As one writes it in SQL, with its schema; without it the whole database."""
     database: str | None = None
     """Where; without it the run's own."""
-    rows: list[Place] = []
+    rows: list[VacuumTarget] = []
     """Instead: rows of a preview with `datname`, `table` where tables are meant, and `index_cleanup` where it differs,
     as in `rows = "%(oldest)s"`. Taken in this order; what was dropped is left out, and one that fails does not end
     the rest."""
@@ -73,7 +79,7 @@ class VacuumSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How long at most for each; what was vacuumed by then stays so."""
 
     @property
-    def places(self) -> list[tuple[str | None, str | None, bool | None]]:
+    def targets(self) -> list[tuple[str | None, str | None, bool | None]]:
         """Database (None: the run's own), table (None: all of it) and what becomes of its indexes, in order."""
         if not self.rows:
             return [(self.database, self.table, self.index_cleanup)]
@@ -96,151 +102,175 @@ class Vacuum:
     may_shrink: ClassVar[bool] = True
     """A table that was dropped meanwhile need not be vacuumed."""
 
-    def look(self, settings: VacuumSettings, world: World) -> Sight:
+    def preview(self, settings: VacuumSettings, context: ActionContext) -> ActionPreview:
         if settings.rows and (settings.database or settings.table):
-            told = "it has to be said what to vacuum once: by rows, or by database and table"
-            return Sight(text=f"It will not be vacuumed: {told}.", exact="", refusal=told)
-        asked, known, seen, gone = server(world), dict[str | None, _Home](), list[Sight](), list[str]()
-        for name, table, index_cleanup in settings.places:
-            if name not in known:
-                known[name] = _home(name, asked)
-            sight = _seen(settings, known[name], table, index_cleanup)
-            if sight.refusal is not None:
-                return sight
-            if sight.done and settings.rows:
+            message = "it has to be said what to vacuum once: by rows, or by database and table"
+            return ActionPreview(text=f"It will not be vacuumed: {message}.", exact="", refusal=message)
+        connection, databases, previews, gone = (
+            require_connection(context),
+            dict[str | None, _Database](),
+            list[ActionPreview](),
+            list[str](),
+        )
+        for name, table, index_cleanup in settings.targets:
+            if name not in databases:
+                databases[name] = _open_database(name, connection)
+            preview = _preview_one(settings, databases[name], table, index_cleanup)
+            if preview.refusal is not None:
+                return preview
+            if preview.done and settings.rows:
                 gone.append(str(table))
             else:
-                seen.append(sight)
-        _let_go(asked, [home.row["name"] for home in known.values()])
-        texts = [sight.text for sight in seen] if len(seen) <= _FEW else [_many(seen)]
+                previews.append(preview)
+        _close_connections(connection, [home.row["name"] for home in databases.values()])
+        texts = [sight.text for sight in previews] if len(previews) <= _MAX_LISTED else [_many_text(previews)]
         texts += [f"No more there: {', '.join(gone[:5])}{' …' if gone[5:] else ''}."] if gone else []
-        if not seen:
-            return Sight(text=" ".join(texts), exact="", done=True, count=0)
-        return Sight(
+        if not previews:
+            return ActionPreview(text=" ".join(texts), exact="", done=True, count=0)
+        return ActionPreview(
             text=" ".join(texts),
-            exact=";\n".join(sight.exact for sight in seen),
-            values={**_together([sight.values for sight in seen]), "looked_us": seen[0].values["looked_us"]},
-            count=len(seen),
-            rows=tuple(row for sight in seen for row in sight.rows),
+            exact=";\n".join(sight.exact for sight in previews),
+            values={**_sum_figures([sight.values for sight in previews]), "looked_us": previews[0].values["looked_us"]},
+            count=len(previews),
+            rows=tuple(row for sight in previews for row in sight.rows),
         )
 
-    def act(self, settings: VacuumSettings, sight: Sight, world: World, control: Control) -> Done:
-        asked, told, failed, many = server(world), list[str](), list[str](), len(sight.rows)
-        for number, key in enumerate(sight.rows):
-            if number and control.stop_asked():
-                return _end(asked, sight, "stopped", _summary(told, failed, f"stopped after {number} of {many}"))
-            link = asked.to(key["database"])
-            where = "" if many == 1 else f"{number + 1} of {many}, {_name(key)}: "
+    def act(
+        self, settings: VacuumSettings, preview: ActionPreview, context: ActionContext, control: Control
+    ) -> ActionResult:
+        connection, done, failed, many = require_connection(context), list[str](), list[str](), len(preview.rows)
+        for number, key in enumerate(preview.rows):
+            if number and control.stop_requested():
+                return _result(
+                    connection, preview, "stopped", _summary(done, failed, f"stopped after {number} of {many}")
+                )
+            database_connection = connection.for_database(key["database"])
+            where = "" if many == 1 else f"{number + 1} of {many}, {_target_name(key)}: "
             try:
-                state, text = _vacuum(settings, key, link, Watcher(link, world.clock, control, where))
-            except Lost as error:
-                return Done(state="unknown", text=_summary(told, failed, f"{_name(key)}: {error.message}"))
-            said = text if many == 1 else f"{_name(key)}: {text}"
+                state, text = _vacuum(
+                    settings,
+                    key,
+                    database_connection,
+                    VacuumWatcher(database_connection, context.clock, control, where),
+                )
+            except StatementLost as error:
+                return ActionResult(
+                    state="unknown", text=_summary(done, failed, f"{_target_name(key)}: {error.message}")
+                )
+            text_of_one = text if many == 1 else f"{_target_name(key)}: {text}"
             if state == "stopped":
-                return _end(asked, sight, state, _summary(told, failed, said))
-            (told if state == "ok" else failed).append(said)
-            if number + 1 < many and sight.rows[number + 1]["database"] != key["database"]:
-                _let_go(asked, [key["database"]])
-        return _end(asked, sight, "failed" if failed else "ok", _summary(told, failed))
+                return _result(connection, preview, state, _summary(done, failed, text_of_one))
+            (done if state == "ok" else failed).append(text_of_one)
+            if number + 1 < many and preview.rows[number + 1]["database"] != key["database"]:
+                _close_connections(connection, [key["database"]])
+        return _result(connection, preview, "failed" if failed else "ok", _summary(done, failed))
 
-    def settle(self, settings: VacuumSettings, sight: Sight, world: World) -> Done:
-        asked, undone, known = server(world), list[str](), True
-        for key in sight.rows:
-            link = asked.to(key["database"])
-            if rows := link.rows(OURS, {"database": key["database"]}):
+    def settle(self, settings: VacuumSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
+        connection, undone, known = require_connection(context), list[str](), True
+        for key in preview.rows:
+            database_connection = connection.for_database(key["database"])
+            if rows := database_connection.rows(OWN_VACUUMS, {"database": key["database"]}):
                 pids = ", ".join(str(row["pid"]) for row in rows)
-                return Done(state="unknown", text=f"a VACUUM of this console is still under way in process {pids}")
-            if key["oid"] is not None and _table(key["table"], link) is None:
+                return ActionResult(
+                    state="unknown", text=f"a VACUUM of this console is still under way in process {pids}"
+                )
+            if key["oid"] is not None and _read_table(key["table"], database_connection) is None:
                 continue
-            [row] = link.rows(DONE_SINCE, {"since": sight.values["looked_us"], "oid": key["oid"]})
+            [row] = database_connection.rows(DONE_SINCE, {"since": preview.values["looked_us"], "oid": key["oid"]})
             if row["vacuumed"] < row["tables"]:
-                undone.append(f"{_name(key)}: {row['vacuumed']} of {row['tables']} tables")
+                undone.append(f"{_target_name(key)}: {row['vacuumed']} of {row['tables']} tables")
             known = known and bool(row["tables"]) and not row["restarted"]
         if not known:
             text = "its backend has ended, and the server's statistics do not tell how; vacuuming again does no harm"
-            return _end(asked, sight, "unknown", text)
+            return _result(connection, preview, "unknown", text)
         if undone:
             text = f"not all was vacuumed ({'; '.join(undone[:3])}); vacuuming again does no harm"
-            return _end(asked, sight, "failed", text)
-        return _end(asked, sight, "ok", "every table of it was vacuumed since")
+            return _result(connection, preview, "failed", text)
+        return _result(connection, preview, "ok", "every table of it was vacuumed since")
 
-    def undo(self, settings: VacuumSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
-        return Done(state="failed", text="there is nothing to take back")
+    def undo(
+        self, settings: VacuumSettings, data: Mapping[str, Any], context: ActionContext, control: Control
+    ) -> ActionResult:
+        return ActionResult(state="failed", text="there is nothing to take back")
 
 
-class _Home(NamedTuple):
+class _Database(NamedTuple):
     """A database that is looked into; `refusal` is why nobody can."""
 
-    link: ServerLink
+    link: ServerConnection
     row: Mapping[str, Any]
     now: Mapping[str, Any]
     refusal: str | None = None
 
 
-def _home(name: str | None, asked: ServerLink) -> _Home:
-    database = next(iter(asked.rows(DATABASE, {"database": name})), None)
+def _open_database(name: str | None, connection: ServerConnection) -> _Database:
+    database = next(iter(connection.rows(DATABASE, {"database": name})), None)
     if database is None or not database["connects"]:
-        told = f"database {name} {'does not exist' if database is None else 'allows no connections'}"
-        return _Home(asked, {}, {}, told)
-    link = asked.to(database["name"])
-    [now] = link.rows(SERVER, {"database": database["name"]})
-    return _Home(link, database, now)
+        message = f"database {name} {'does not exist' if database is None else 'allows no connections'}"
+        return _Database(connection, {}, {}, message)
+    database_connection = connection.for_database(database["name"])
+    [now] = database_connection.rows(SERVER, {"database": database["name"]})
+    return _Database(database_connection, database, now)
 
 
-def _seen(settings: VacuumSettings, home: _Home, table_name: str | None, index_cleanup: bool | None) -> Sight:
+def _preview_one(
+    settings: VacuumSettings, database: _Database, table_name: str | None, index_cleanup: bool | None
+) -> ActionPreview:
     """What is there in one place; `done` where there is no such table."""
-    if home.refusal is not None:
-        return Sight(text=f"The {home.refusal}.", exact="", refusal=home.refusal)
-    table = None if table_name is None else _table(table_name, home.link)
+    if database.refusal is not None:
+        return ActionPreview(text=f"The {database.refusal}.", exact="", refusal=database.refusal)
+    table = None if table_name is None else _read_table(table_name, database.link)
     if table_name is not None and table is None and settings.rows:
-        return Sight(text=f"There is no table {table_name}.", exact="", done=True)
-    refusal = _refusal(table_name, home.now, table, home.link)
+        return ActionPreview(text=f"There is no table {table_name}.", exact="", done=True)
+    refusal = _refusal(table_name, database.now, table, database.link)
     if refusal is not None:
-        return Sight(text=f"It will not be vacuumed: {refusal}.", exact="", refusal=refusal)
-    name = home.row["name"]
-    shown = table or {**home.row, **home.link.rows(BYTES, {"database": name})[0]}
+        return ActionPreview(text=f"It will not be vacuumed: {refusal}.", exact="", refusal=refusal)
+    name = database.row["name"]
+    shown = table or {**database.row, **database.link.rows(BYTES, {"database": name})[0]}
     key = {"database": name, "table": table_name, "oid": None if table is None else table["oid"]}
-    return Sight(
-        text=_told(table_name, name, shown),
+    return ActionPreview(
+        text=_preview_text(table_name, name, shown),
         exact=f"{_statement(settings, table, index_cleanup)} in database {name}",
-        values={**_figures(shown), "looked_us": home.now["now_us"]},
+        values={**_figures(shown), "looked_us": database.now["now_us"]},
         rows=({**key, "index_cleanup": index_cleanup},),
     )
 
 
-def _vacuum(settings: VacuumSettings, key: Mapping[str, Any], link: ServerLink, watch: Watcher) -> tuple[str, str]:
+def _vacuum(
+    settings: VacuumSettings, key: Mapping[str, Any], connection: ServerConnection, watch: VacuumWatcher
+) -> tuple[str, str]:
     """State and what to say of it. Raises Lost."""
-    [now] = link.rows(SERVER, {"database": key["database"]})
-    table = None if key["oid"] is None else _table(key["table"], link)
+    [now] = connection.rows(SERVER, {"database": key["database"]})
+    table = None if key["oid"] is None else _read_table(key["table"], connection)
     if key["oid"] is not None and table is None:
         return "ok", "dropped meanwhile"
     if key["oid"] is not None and table is not None and table["oid"] != key["oid"]:
         return "failed", f"nothing was done: {key['table']} is not the table any more that was shown"
     with closing(watch):
         try:
-            result = link.act(
+            result = connection.execute_change(
                 _statement(settings, table, key["index_cleanup"]),
                 transaction=False,
                 timeout_s=None if settings.timeout is None else parse_duration(settings.timeout),
                 lock_timeout_s=0.0 if settings.lock_timeout is None else parse_duration(settings.lock_timeout),
                 watch=watch,
             )
-        except Stopped:
+        except StatementStopped:
             return "stopped", "stopped; what was vacuumed by then stays so"
         except StatementFailed as error:
             return "failed", f"the server gave up: {error.message}"
-    return _came_to(link, key, now["now_us"], result.warnings, watch.control)
+    return _check_vacuumed(connection, key, now["now_us"], result.warnings, watch.control)
 
 
-def _let_go(asked: ServerLink, databases: Iterable[str]) -> None:
+def _close_connections(connection: ServerConnection, databases: Iterable[str]) -> None:
     """Close the connections to other databases: a server has many of those, and few connections to spare."""
     for name in dict.fromkeys(databases):
-        if (link := asked.to(name)) is not asked:
-            link.close()
+        if (database_connection := connection.for_database(name)) is not connection:
+            database_connection.close()
 
 
-def _table(name: str, link: ServerLink) -> dict[str, Any] | None:
-    rows = link.rows(TABLE, {"table": name})
+def _read_table(name: str, connection: ServerConnection) -> dict[str, Any] | None:
+    rows = connection.rows(TABLE, {"table": name})
     return rows[0] if rows else None
 
 
@@ -256,7 +286,9 @@ def _statement(settings: VacuumSettings, table: Mapping[str, Any] | None, index_
     return statement(options, None if table is None else (table["schema"], table["name"]))
 
 
-def _refusal(name: str | None, now: Mapping[str, Any], table: Mapping[str, Any] | None, link: ServerLink) -> str | None:
+def _refusal(
+    name: str | None, now: Mapping[str, Any], table: Mapping[str, Any] | None, connection: ServerConnection
+) -> str | None:
     if now["in_recovery"]:
         return "this is a standby: VACUUM runs on its primary, and comes here with the WAL"
     if name is None:
@@ -265,11 +297,11 @@ def _refusal(name: str | None, now: Mapping[str, Any], table: Mapping[str, Any] 
         return f"there is no table {name}"
     if table["kind"] not in _KINDS:
         return f"{name} is no table"
-    maintains = now["version_num"] >= 170000 and link.rows(MAINTAIN, {"oid": table["oid"]})[0]["may"]
+    maintains = now["version_num"] >= 170000 and connection.rows(MAINTAIN, {"oid": table["oid"]})[0]["may"]
     return None if table["owned"] or maintains else f"this role may not vacuum {name}: it is not its owner"
 
 
-def _told(name: str | None, database: str, shown: Mapping[str, Any]) -> str:
+def _preview_text(name: str | None, database: str, shown: Mapping[str, Any]) -> str:
     what = f"table {name} in database {database}" if name else f"every table of database {database}"
     dead = shown.get("dead_rows")
     rows = "" if dead is None else f", about {human_count(dead)} dead rows"
@@ -279,24 +311,24 @@ def _told(name: str | None, database: str, shown: Mapping[str, Any]) -> str:
     return f"Vacuum {what}: {human_bytes(shown['bytes'])}{rows}{ages}."
 
 
-def _many(seen: Sequence[Sight]) -> str:
+def _many_text(previews: Sequence[ActionPreview]) -> str:
     """What more than a few come to, in one sentence."""
-    figures, keys = _together([sight.values for sight in seen]), [sight.rows[0] for sight in seen]
+    figures, keys = _sum_figures([sight.values for sight in previews]), [preview.rows[0] for preview in previews]
     databases = list(dict.fromkeys(key["database"] for key in keys))
     where = ", ".join(databases[:5]) + (f" and {len(databases) - 5} more" if databases[5:] else "")
-    what = f"{len(seen)} tables, one after the other, in" if keys[0]["table"] else "every table of"
+    what = f"{len(previews)} tables, one after the other, in" if keys[0]["table"] else "every table of"
     noun = "database" if len(databases) == 1 else "databases"
     size = "" if figures["bytes"] is None else f": {human_bytes(figures['bytes'])}"
     age = "" if figures["xid_age"] is None else f", oldest transaction id {human_count(figures['xid_age'])} back"
-    return f"Vacuum {what} {noun} {where}{size}{age}. The first is {_name(keys[0])}."
+    return f"Vacuum {what} {noun} {where}{size}{age}. The first is {_target_name(keys[0])}."
 
 
-def _summary(told: Sequence[str], failed: Sequence[str], last: str = "") -> str:
+def _summary(done: Sequence[str], failed: Sequence[str], last: str = "") -> str:
     """What came of all of them: failures first, each with its reason."""
-    if len(told) + len(failed) + bool(last) <= 3:
-        return "; ".join([*failed, *told, *([last] if last else [])])
+    if len(done) + len(failed) + bool(last) <= 3:
+        return "; ".join([*failed, *done, *([last] if last else [])])
     parts = [f"{len(failed)} failed: {'; '.join(failed[:5])}{' …' if failed[5:] else ''}"] if failed else []
-    parts += [f"{len(told)} vacuumed"] if told else []
+    parts += [f"{len(done)} vacuumed"] if done else []
     return "; ".join([*parts, *([last] if last else [])])
 
 
@@ -304,7 +336,7 @@ def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"xid_age": row["xid_age"], "bytes": row["bytes"], "dead_rows": row.get("dead_rows")}
 
 
-def _together(figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _sum_figures(figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The oldest id; bytes and dead rows of all."""
 
     def known(name: str) -> list[Any]:
@@ -317,35 +349,37 @@ def _together(figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _name(key: Mapping[str, Any]) -> str:
+def _target_name(key: Mapping[str, Any]) -> str:
     return f"{key['table']} in {key['database']}" if key["table"] else str(key["database"])
 
 
-def _end(link: ServerLink, sight: Sight, state: str, text: str) -> Done:
+def _result(connection: ServerConnection, preview: ActionPreview, state: str, text: str) -> ActionResult:
     """With the figures of the sight measured anew; without them where the server does not answer now."""
     figures = []
     try:
-        for key in sight.rows:
-            table = _table(key["table"], link.to(key["database"])) if key["oid"] is not None else None
+        for key in preview.rows:
+            table = (
+                _read_table(key["table"], connection.for_database(key["database"])) if key["oid"] is not None else None
+            )
             if table is not None:
                 figures.append(_figures(table))
             elif key["oid"] is None:
                 asked = {"database": key["database"]}
-                figures.append(_figures({**link.rows(DATABASE, asked)[0], **link.rows(BYTES, asked)[0]}))
+                figures.append(_figures({**connection.rows(DATABASE, asked)[0], **connection.rows(BYTES, asked)[0]}))
     except (StatementFailed, ConnectError):
-        return Done(state=state, text=text)
+        return ActionResult(state=state, text=text)
     finally:
-        _let_go(link, [key["database"] for key in sight.rows])
-    return Done(state=state, text=text, values=_together(figures))
+        _close_connections(connection, [key["database"] for key in preview.rows])
+    return ActionResult(state=state, text=text, values=_sum_figures(figures))
 
 
-def _came_to(
-    link: ServerLink, key: Mapping[str, Any], since_us: int, warnings: Sequence[str], control: Control
+def _check_vacuumed(
+    connection: ServerConnection, key: Mapping[str, Any], since_us: int, warnings: Sequence[str], control: Control
 ) -> tuple[str, str]:
     """VACUUM ends well also where it passed a table over, and says so in a warning only."""
-    for _ in range(_LOOKS):
-        [row] = link.rows(DONE_SINCE, {"since": since_us, "oid": key["oid"]})
-        if row["vacuumed"] == row["tables"] or control.wait(_LOOK_S):
+    for _ in range(_STATISTICS_CHECKS):
+        [row] = connection.rows(DONE_SINCE, {"since": since_us, "oid": key["oid"]})
+        if row["vacuumed"] == row["tables"] or control.wait(_STATISTICS_POLL_S):
             break
     beside = f": {'; '.join(warnings[:3])}" if warnings else ""
     if row["tables"] and not row["vacuumed"] and warnings:

@@ -66,7 +66,7 @@ SELECT a.pid, a.query_start, a.wait_event_type, pg_catalog.pg_blocking_pids(a.pi
   LEFT JOIN pg_catalog.pg_stat_progress_vacuum p ON p.pid = a.pid
  WHERE a.pid = %(pid)s
 """
-OURS = """
+OWN_VACUUMS = """
 SELECT a.pid FROM pg_catalog.pg_stat_activity a
  WHERE a.usename = current_user AND a.application_name LIKE 'dba-console:%%' AND a.state = 'active'
    AND a.query ILIKE 'vacuum%%' AND a.pid <> pg_catalog.pg_backend_pid()
@@ -92,7 +92,7 @@ def _value(value: str | int | bool | None) -> str:
     return f" {'off' if value is False else value}"
 
 
-def told(row: Mapping[str, Any] | None) -> str:
+def phase_text(row: Mapping[str, Any] | None) -> str:
     """What a VACUUM under way does, in a few words."""
     if row is None:
         return "waiting for its backend"

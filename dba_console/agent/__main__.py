@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 # ruff: noqa: E402  # what follows must not have loaded what is kept out
-from dba_console.lean import begin_lean
+from dba_console.fast_start import begin_fast_start
 
-begin_lean()
+begin_fast_start()
 
 import os
 import sys
@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 
 from dba_console.agent.launch import LaunchAnswer, LaunchRequest, log_path
+from dba_console.decoding import from_json
 from dba_console.errors import ConsoleError, ExitCode
-from dba_console.records import from_json
 from dba_console.redact import redact
 from dba_console.target import Target
 
@@ -26,19 +26,19 @@ def main() -> int:
     try:
         return _run(request)
     except ConsoleError as error:
-        return _refuse(request, error)
+        return _report_start_failure(request, error)
     except Exception as error:
-        _report(error)
-        failure = _limited(error) or ConsoleError(
+        _write_traceback(error)
+        failure = _resource_limit_error(error) or ConsoleError(
             f"the agent failed: {type(error).__name__}", hint=f"{log_path()} has the report"
         )
         failure.code = ExitCode.UNSUPPORTED
-        return _refuse(request, failure)
+        return _report_start_failure(request, failure)
 
 
 def _run(request: LaunchRequest) -> int:
     target = Target(request.name, request.key, request.conninfo, request.host_panels)
-    from dba_console.agent.run import run_agent
+    from dba_console.agent.agent_process import run_agent
 
     return run_agent(
         target,
@@ -46,11 +46,11 @@ def _run(request: LaunchRequest) -> int:
         foreground=request.foreground,
         for_s=request.for_s,
         sessions=None if request.sessions is None else Path(request.sessions),
-        ready=_let_go_of_input if request.foreground else _ready,
+        ready=_close_stdin if request.foreground else _ready,
     )
 
 
-def _refuse(request: LaunchRequest, error: ConsoleError) -> int:
+def _report_start_failure(request: LaunchRequest, error: ConsoleError) -> int:
     """Say why there is no agent, to whom started it."""
     if request.foreground:
         print(f"error: {redact(str(error))}", file=sys.stderr)
@@ -59,7 +59,7 @@ def _refuse(request: LaunchRequest, error: ConsoleError) -> int:
     return int(error.code)
 
 
-def _limited(error: Exception) -> ConsoleError | None:
+def _resource_limit_error(error: Exception) -> ConsoleError | None:
     """Which limit of this process kept the agent from starting; None where none did."""
     import errno
     import resource
@@ -71,13 +71,13 @@ def _limited(error: Exception) -> ConsoleError | None:
     if no_memory or "can't start new thread" in str(error):
         memory, _ = resource.getrlimit(resource.RLIMIT_AS)
         threads, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-        told = ", ".join(f"{what} {'none' if soft < 0 else soft}" for what, soft in (
+        limits = ", ".join(f"{what} {'none' if soft < 0 else soft}" for what, soft in (
             ("address space in bytes (ulimit -v)", memory), ("processes (ulimit -u)", threads)))  # fmt: skip
-        return ConsoleError(f"the agent has too little memory or too few threads: its limits are {told}")
+        return ConsoleError(f"the agent has too little memory or too few threads: its limits are {limits}")
     return None
 
 
-def _report(error: Exception) -> None:
+def _write_traceback(error: Exception) -> None:
     """What went wrong, for who mends it; without local variables, which may hold a connection string."""
     import traceback  # and all it loads, only where it is needed
 
@@ -90,7 +90,7 @@ def _report(error: Exception) -> None:
 def _ready() -> None:
     """Tell the console that started us, then keep nothing of its terminal or process."""
     _answer(LaunchAnswer(ok=True))
-    _let_go_of_input()
+    _close_stdin()
     os.dup2(0, 1)
     os.chdir("/")
 
@@ -102,7 +102,7 @@ def _answer(answer: LaunchAnswer) -> None:
         pass  # the console that started us is gone already
 
 
-def _let_go_of_input() -> None:
+def _close_stdin() -> None:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.close(null)

@@ -21,7 +21,7 @@ from dba_console.agent.protocol import (
     Notice,
     ProtocolError,
     Request,
-    RunWord,
+    RunReply,
     SampleMessage,
     pack,
 )
@@ -40,7 +40,7 @@ class AgentClient:
     def __init__(self, connection: socket.socket, hello: Hello, deframer: Deframer, waiting: list[Message]) -> None:
         self._socket = connection
         self._deframer = deframer
-        self._waiting = waiting
+        self._undelivered = waiting
         self.hello = hello
 
     @classmethod
@@ -53,11 +53,13 @@ class AgentClient:
         connection.settimeout(timeout_s)
         try:
             connection.connect(str(path))
-            _require_own(connection, path)
+            _require_trusted_listener(connection, path)
             connection.sendall(
-                pack(Greeting(protocol=PROTOCOL, version=__version__, login=login(), role=role, pid=os.getpid()))
+                pack(
+                    Greeting(protocol=PROTOCOL, version=__version__, login=operator_login(), role=role, pid=os.getpid())
+                )
             )
-            return cls._greeted(connection)
+            return cls._await_hello(connection)
         except (FileNotFoundError, ConnectionRefusedError) as error:
             connection.close()
             raise ConnectError("no agent answers any more; `dba-console DSN` starts one") from error
@@ -74,7 +76,7 @@ class AgentClient:
             raise
 
     @classmethod
-    def _greeted(cls, connection: socket.socket) -> AgentClient:
+    def _await_hello(cls, connection: socket.socket) -> AgentClient:
         deframer = Deframer()
         while data := connection.recv(1 << 16):
             messages = list(deframer.feed(data))
@@ -88,14 +90,14 @@ class AgentClient:
             return cls(connection, first, deframer, messages[1:])
         raise ProtocolError("closed before it answered")
 
-    def receive(self, timeout_s: float | None) -> SampleMessage | EventMessage | NoticeMessage | RunWord | None:
+    def receive(self, timeout_s: float | None) -> SampleMessage | EventMessage | NoticeMessage | RunReply | None:
         """The next message, None when none came in `timeout_s` seconds. Raises ConnectionLost at its end."""
         while True:
-            while self._waiting:
-                message = self._waiting.pop(0)
+            while self._undelivered:
+                message = self._undelivered.pop(0)
                 if isinstance(message, Bye):
                     raise ConnectionLost(message.reason)
-                if isinstance(message, SampleMessage | EventMessage | Notice | RunWord):
+                if isinstance(message, SampleMessage | EventMessage | Notice | RunReply):
                     return message
             if not select.select([self._socket], [], [], timeout_s)[0]:
                 return None
@@ -103,7 +105,7 @@ class AgentClient:
                 data = self._socket.recv(1 << 18)
                 if not data:
                     raise ConnectionLost("the agent is gone")
-                self._waiting.extend(self._deframer.feed(data))
+                self._undelivered.extend(self._deframer.feed(data))
             except (OSError, ProtocolError) as error:
                 raise ConnectionLost(f"the connection to the agent broke: {error}") from error
 
@@ -121,27 +123,28 @@ class AgentClient:
         self._socket.close()
 
 
-def trusted(listener: int, caller: int) -> bool:
+def is_trusted_listener(listener: int, caller: int) -> bool:
     """Whether the user id `caller` believes an agent of `listener`: a socket in a shared directory can be anybody's.
 
-    >>> trusted(1000, 1000), trusted(0, 1000), trusted(26, 0), trusted(1001, 1000)
+    >>> (is_trusted_listener(1000, 1000), is_trusted_listener(0, 1000), is_trusted_listener(26, 0),
+    ...  is_trusted_listener(1001, 1000))
     (True, True, True, False)
     """
     return listener in (caller, 0) or caller == 0
 
 
-def _require_own(connection: socket.socket, path: Path | str) -> None:
+def _require_trusted_listener(connection: socket.socket, path: Path | str) -> None:
     """Raises ConnectError where the listener is not to be trusted; the kernel says who called listen() (unix(7))."""
     size = struct.calcsize("3i")
     _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    if not trusted(uid, os.geteuid()):
+    if not is_trusted_listener(uid, os.geteuid()):
         raise ConnectError(
             f"the agent at {path} belongs to uid {uid}, not to you (uid {os.geteuid()})",
             hint="attach as that user, as in `sudo -u postgres dba-console attach`",
         )
 
 
-def login() -> str:
+def operator_login() -> str:
     """Who sits at this terminal: the login behind sudo where there is one, and where the SSH session comes from."""
     user = os.environ.get("SUDO_USER")
     if not user:

@@ -13,28 +13,28 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from dba_console.agent.connect_options import monitor_options
-from dba_console.agent.debt_side import DebtSide
-from dba_console.agent.host_side import HOST_PARTS, HostSide
+from dba_console.agent.host_service import HOST_PARTS, HostService
 from dba_console.agent.own_cost import OwnCost
-from dba_console.agent.schedule import due
-from dba_console.agent.server_side import ServerSide
+from dba_console.agent.part_schedule import due_parts
+from dba_console.agent.pending_reverts_service import PendingRevertService
+from dba_console.agent.server_service import ServerService
 from dba_console.clock import SYSTEM, Clock
 from dba_console.config import Config
-from dba_console.probes.postgres.options import MonitorOptions
-from dba_console.samples.own import Self
+from dba_console.probes.postgres.monitor_options import MonitorOptions
+from dba_console.samples.agent_health import AgentHealth
 from dba_console.samples.sample import Part, Sample, make_part
 from dba_console.target import Target
 from dba_console.units import parse_duration
 
 if TYPE_CHECKING:
-    from dba_console.agent.cluster_side import ClusterSide
+    from dba_console.agent.cluster_service import ClusterService
 
-BUDGET = 0.7
+TICK_BUDGET_SHARE = 0.7
 """Share of the interval a tick waits for its lanes."""
 
-FIRST_US = 1_500_000
+FIRST_CONNECT_WAIT_US = 1_500_000
 """The first tick waits this long for the server: a picture without it would look like an outage."""
-ATTEMPT_US = 200_000
+CONNECT_WAIT_US = 200_000
 """Later ones wait this long for an attempt to connect before they count connections by their processes."""
 
 
@@ -49,23 +49,26 @@ class Collector:
         self.interval_s = max(0.25, parse_duration(config.agent.interval))
         self.boot = secrets.token_hex(4)
         options = options or monitor_options(config.agent, target.host_panels)
-        self.server = ServerSide(target.conninfo, options, clock, self.interval_s)
-        self.host = HostSide(target, clock)
-        self.debts = DebtSide(target, self.server, clock)
-        self.cluster = _cluster_side(target, config, self.server, clock)
+        self.server = ServerService(target.conninfo, options, clock, self.interval_s)
+        self.host = HostService(target, clock)
+        self.pending_reverts = PendingRevertService(target, self.server, clock)
+        self.cluster = _make_cluster_service(target, config, self.server, clock)
         self._own = OwnCost(clock)
         self._seq = 0
         self._tick = 0
-        self.extend_own: Callable[[Self], Self] = lambda own: own
+        self.extend_self_part: Callable[[AgentHealth], AgentHealth] = lambda own: own
         """Lets the agent add what it knows of its recording and consoles to the part `self`."""
-        self.more: Callable[[], list[Part]] = list
+        self.make_extra_parts: Callable[[], list[Part]] = list
         """Lets the agent add parts made of what was read, in the tick in which it was."""
 
     def tick(self, late_us: int = 0) -> Sample:
         """Read everything that is due. Takes at most BUDGET of the interval, whatever hangs."""
         started = self._clock.mono_us()
-        until = started + int(self.interval_s * BUDGET * 1e6)
-        names = [*due(HOST_PARTS, self._tick, self.interval_s), *due(("host.mounts",), self._tick, self.interval_s)]
+        until = started + int(self.interval_s * TICK_BUDGET_SHARE * 1e6)
+        names = [
+            *due_parts(HOST_PARTS, self._tick, self.interval_s),
+            *due_parts(("host.mounts",), self._tick, self.interval_s),
+        ]
         if self.cluster is not None:
             self.cluster.begin()
         self.server.begin()
@@ -73,7 +76,7 @@ class Collector:
         if not self.server.connected:
             # Whether the host may be shown is known only after the server has said who it is; and an attempt of ours
             # that is being refused should be over before connections are counted by their processes.
-            parts += self.server.finish(started + (FIRST_US if self._tick == 0 else ATTEMPT_US))
+            parts += self.server.finish(started + (FIRST_CONNECT_WAIT_US if self._tick == 0 else CONNECT_WAIT_US))
             self.host.begin(names, self.server)
             until = max(until, self._clock.mono_us() + 300_000)
         else:
@@ -81,26 +84,26 @@ class Collector:
             parts += self.server.finish(until)
         parts += self.host.finish(until)
         self._tick += 1
-        parts += self.debts.tick()
+        parts += self.pending_reverts.tick()
         if self.cluster is not None:
             parts += self.cluster.finish()
-        parts += self.more()
-        parts.append(self._own_part(late_us))
+        parts += self.make_extra_parts()
+        parts.append(self._self_part(late_us))
         return self._sample(parts)
 
     def close(self) -> None:
         """Give back the connection and end idle lanes."""
         self.server.close()
         self.host.close()
-        self.debts.close()
+        self.pending_reverts.close()
         if self.cluster is not None:
             self.cluster.close()
 
-    def _own_part(self, late_us: int) -> Part:
+    def _self_part(self, late_us: int) -> Part:
         lanes = list(self.host.stuck)
         if self.server.stuck:
             lanes.append("postgres")
-        if self.debts.stuck:
+        if self.pending_reverts.stuck:
             lanes.append("debts")
         if self.cluster is not None:
             lanes += self.cluster.stuck
@@ -109,17 +112,17 @@ class Collector:
         own = self._own.read(self.server.counters(), backend, lanes, late_us)
         if (outage := self.server.outage) is not None:
             own = replace(own, outage=outage.kind, refused_by=outage.refused_by)
-        return make_part("self", self.extend_own(own), at_us=self._clock.mono_us())
+        return make_part("self", self.extend_self_part(own), at_us=self._clock.mono_us())
 
     def _sample(self, parts: list[Part]) -> Sample:
         self._seq += 1
         return Sample(self._seq, self._clock.wall_us(), self._clock.mono_us(), parts, self.boot)
 
 
-def _cluster_side(target: Target, config: Config, server: ServerSide, clock: Clock) -> ClusterSide | None:
+def _make_cluster_service(target: Target, config: Config, server: ServerService, clock: Clock) -> ClusterService | None:
     """None, and nothing loaded, where no cluster is configured."""
     if not config.clusters:
         return None
-    from dba_console.agent.cluster_side import ClusterSide
+    from dba_console.agent.cluster_service import ClusterService
 
-    return ClusterSide(target, config, server, clock)
+    return ClusterService(target, config, server, clock)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dba_console.config import AgentConfig
-from dba_console.probes.postgres.options import MonitorOptions
+from dba_console.probes.postgres.monitor_options import MonitorOptions
 from dba_console.units import parse_duration
 
 

@@ -19,15 +19,15 @@ import msgspec
 
 from dba_console import paths
 from dba_console.agent.client import AgentClient
-from dba_console.agent.lock import TargetLock, socket_path
-from dba_console.agent.replacing import make_way
+from dba_console.agent.replace_agent import end_if_refused
+from dba_console.agent.target_lock import TargetLock, socket_path
 from dba_console.config import Config
+from dba_console.decoding import from_json
 from dba_console.errors import ConnectError, ConsoleError, ExitCode
-from dba_console.processes import python
-from dba_console.records import from_json
+from dba_console.safe_environment import python_command
 from dba_console.target import Target
 
-_COMMAND = python("dba_console.agent")
+_COMMAND = python_command("dba_console.agent")
 START_S = 15.0
 """Seconds a new agent may take until it listens: on a host with stalled disks Python itself loads slowly."""
 POLL_S = 0.05
@@ -86,24 +86,24 @@ class Launch:
         """
         self._key = key
         self._answer = answer
-        self._other = other
+        self._start_replacement = other
         self.path = socket_path(key)
 
     def wait(self) -> Path:
         """The socket, once the agent listens. Raises the agent's own error, or ConnectError when it says nothing."""
         if self._answer is not None:
             answer, self._answer = self._answer, None
-            _hear(answer)
-        self._until_it_listens()
-        other = self._other(self.path)
+            _read_launch_answer(answer)
+        self._wait_until_listening()
+        other = self._start_replacement(self.path)
         return self.path if other is None else other.wait()
 
-    def _until_it_listens(self) -> None:
+    def _wait_until_listening(self) -> None:
         """Another console may have started the agent a moment ago: it holds the lock before it has its socket."""
         lock = TargetLock(self._key)
         pause = threading.Event()
         for _ in range(int(START_S / POLL_S)):
-            if _listens(self.path):
+            if _is_listening(self.path):
                 return
             if lock.holder() is None:
                 break
@@ -111,7 +111,7 @@ class Launch:
         raise ConnectError("the agent does not listen", hint=f"its log is {log_path()}")
 
 
-def _hear(pipe: int) -> None:
+def _read_launch_answer(pipe: int) -> None:
     """What the new agent says of its start. Raises its error, or ConnectError when it says nothing."""
     try:
         ready = select.select([pipe], [], [], START_S)[0]
@@ -133,7 +133,7 @@ def _hear(pipe: int) -> None:
         raise error
 
 
-def _listens(path: Path) -> bool:
+def _is_listening(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:
@@ -153,7 +153,7 @@ def find_agent(target: Target) -> Path | None:
     return socket_path(target.key) if TargetLock(target.key).holder() is not None else None
 
 
-def begin(target: Target, config: Config, *, replace: bool = False) -> Launch:
+def start_agent(target: Target, config: Config, *, replace: bool = False) -> Launch:
     """Start an agent for the target unless one runs; returns at once.
 
     `replace`: one that PostgreSQL has never let in is replaced where this process has other credentials. For consoles
@@ -164,7 +164,7 @@ def begin(target: Target, config: Config, *, replace: bool = False) -> Launch:
             return Launch(target.key)
 
         def other(path: Path) -> Launch | None:
-            return begin(target, config) if make_way(path, target.key, target.conninfo) else None
+            return start_agent(target, config) if end_if_refused(path, target.key, target.conninfo) else None
 
         return Launch(target.key, other=other)
     log = os.open(log_path(), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -192,7 +192,7 @@ def _memory_file(content: bytes) -> int:
     return descriptor
 
 
-def become(target: Target, config: Config, *, for_s: float | None = None, sessions: Path | None = None) -> NoReturn:
+def exec_agent(target: Target, config: Config, *, for_s: float | None = None, sessions: Path | None = None) -> NoReturn:
     """Turn this process into the agent of the target, in the foreground; its pid, terminal and signals stay.
 
     What the command line needed to be read (a parser, help texts) is not carried along for weeks of recording.

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from dba_console.agent.peer import OWED_LIMIT, SAMPLE, Peer
+from dba_console.agent.console_connection import SAMPLE, UNSENT_ANSWERS_LIMIT, ConsoleConnection
 from dba_console.agent.protocol import (
     PROTOCOL,
     REQUEST_LIMIT,
@@ -37,7 +37,7 @@ BACKLOG = 128
 READ_BYTES = 4096
 """Of one console at a time: what it sends in a flood must not keep the others waiting."""
 _PEER = struct.Struct("3i")
-Give = Callable[[Peer], None]
+PushToConsole = Callable[[ConsoleConnection], None]
 
 
 class Listener:
@@ -52,17 +52,17 @@ class Listener:
         path: Path,
         clock: Clock,
         *,
-        welcome: Callable[[Peer], tuple[Hello, list[bytes]]],
-        request: Callable[[Peer, Message], None],
-        left: Callable[[Peer], None],
+        welcome: Callable[[ConsoleConnection], tuple[Hello, list[bytes]]],
+        request: Callable[[ConsoleConnection, Message], None],
+        left: Callable[[ConsoleConnection], None],
     ) -> None:
         self.path = path
         self._clock = clock
         self._welcome, self._request, self._left = welcome, request, left
         self._selector = selectors.DefaultSelector()
-        self._peers: dict[int, Peer] = {}
+        self._peers: dict[int, ConsoleConnection] = {}
         self._lock = threading.Lock()
-        self._inbox: deque[Give] = deque(maxlen=1024)
+        self._queued_pushes: deque[PushToConsole] = deque(maxlen=1024)
         self._missed: dict[int, int] = {}
         self._closing: str | None = None
         self.slow_dropped = 0
@@ -84,12 +84,12 @@ class Listener:
 
     def broadcast(self, packed: bytes, *, sample: bool = False) -> None:
         """Send to every greeted console. Returns at once, whatever the consoles do."""
-        self.each(lambda peer: peer.push(packed, sample=sample))
+        self.push_to_each(lambda peer: peer.push(packed, sample=sample))
 
-    def each(self, give: Give) -> None:
+    def push_to_each(self, give: PushToConsole) -> None:
         """Have `give` push what it has for each greeted console; on the listener's thread. Returns at once."""
         with self._lock:
-            self._inbox.append(give)
+            self._queued_pushes.append(give)
         self._wake()
 
     def close(self, reason: str) -> None:
@@ -110,7 +110,7 @@ class Listener:
                 if key.fileobj is self._server:
                     self._accept()
                 elif key.fd == self._wake_read:
-                    self._distribute()
+                    self._push_queued()
                 elif (peer := self._peers.get(key.fd)) is not None:  # gone already where an earlier event ended it
                     self._serve(peer, events)
             self._drop_stalled()
@@ -122,7 +122,7 @@ class Listener:
         except OSError:
             return
         pid, uid, _gid = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
-        peer = Peer(connection, pid, uid, moved_us=self._clock.mono_us())
+        peer = ConsoleConnection(connection, pid, uid, last_sent_us=self._clock.mono_us())
         connection.setblocking(False)
         self._peers[connection.fileno()] = peer
         self._selector.register(connection, selectors.EVENT_READ)
@@ -131,40 +131,40 @@ class Listener:
         elif len(self._peers) > CONSOLES_LIMIT:
             self._refuse(peer, f"{CONSOLES_LIMIT} consoles are attached already")
 
-    def _refuse(self, peer: Peer, reason: str) -> None:
+    def _refuse(self, peer: ConsoleConnection, reason: str) -> None:
         peer.clear()
         peer.push(pack(Bye(reason=reason)), sample=False)
         peer.closing = True
         self._flush(peer)
 
-    def _distribute(self) -> None:
+    def _push_queued(self) -> None:
         try:
             os.read(self._wake_read, 4096)
         except BlockingIOError:
             pass
         with self._lock:
-            gifts = list(self._inbox)
-            self._inbox.clear()
+            gifts = list(self._queued_pushes)
+            self._queued_pushes.clear()
         for peer in list(self._peers.values()):
             if peer.greeting is not None and not peer.closing:
-                self._give(peer, gifts)
+                self._push_all(peer, gifts)
 
-    def _give(self, peer: Peer, gifts: list[Give]) -> None:
+    def _push_all(self, peer: ConsoleConnection, gifts: list[PushToConsole]) -> None:
         try:
             for give in gifts:
                 give(peer)
         except Exception as error:
-            self._refuse(peer, f"the agent failed on what it had for this console, {_reported(error)}")
+            self._refuse(peer, f"the agent failed on what it had for this console, {_error_text(error)}")
         else:
             self._flush(peer)
 
-    def _serve(self, peer: Peer, events: int) -> None:
+    def _serve(self, peer: ConsoleConnection, events: int) -> None:
         if events & selectors.EVENT_WRITE:
             self._flush(peer)
         if events & selectors.EVENT_READ and peer.connection.fileno() >= 0:
             self._read(peer)
 
-    def _read(self, peer: Peer) -> None:
+    def _read(self, peer: ConsoleConnection) -> None:
         try:
             data = peer.connection.recv(READ_BYTES)
         except BlockingIOError:
@@ -172,20 +172,20 @@ class Listener:
         except OSError:
             data = b""
         if not data:
-            self._forget(peer)
+            self._close_peer(peer)
             return
         try:
             for message in peer.deframer.feed(data):
-                self._take(peer, message)
+                self._handle_message(peer, message)
         except ProtocolError as error:
             self._refuse(peer, f"cannot understand this console: {error}")
         except Exception as error:  # of this console only: the thread serves the others, and every run waits for it
-            self._refuse(peer, f"the agent failed on what this console asked, {_reported(error)}")
+            self._refuse(peer, f"the agent failed on what this console asked, {_error_text(error)}")
         else:
             if peer.queue and peer.connection.fileno() >= 0:
                 self._flush(peer)
 
-    def _take(self, peer: Peer, message: Message) -> None:
+    def _handle_message(self, peer: ConsoleConnection, message: Message) -> None:
         if peer.closing:
             return
         if isinstance(message, Greeting):
@@ -202,7 +202,7 @@ class Listener:
         else:
             self._request(peer, message)
 
-    def _greet(self, peer: Peer, greeting: Greeting) -> None:
+    def _greet(self, peer: ConsoleConnection, greeting: Greeting) -> None:
         peer.greeting = greeting
         peer.deframer.limit = REQUEST_LIMIT
         hello, first = self._welcome(peer)
@@ -216,37 +216,37 @@ class Listener:
             peer.push(packed, sample=False)
         self._flush(peer)
 
-    def _flush(self, peer: Peer) -> None:
+    def _flush(self, peer: ConsoleConnection) -> None:
         try:
             while view := peer.next_bytes():
                 sent = peer.connection.send(view)
                 peer.sending = view[sent:]
-                peer.moved_us = self._clock.mono_us()
+                peer.last_sent_us = self._clock.mono_us()
         except BlockingIOError:
             # Who takes no answers is asked for no more requests.
-            reads = 0 if peer.owed > OWED_LIMIT else selectors.EVENT_READ
+            reads = 0 if peer.unsent_answer_bytes > UNSENT_ANSWERS_LIMIT else selectors.EVENT_READ
             self._selector.modify(peer.connection, reads | selectors.EVENT_WRITE)
             return
         except OSError:
-            self._forget(peer)
+            self._close_peer(peer)
             return
         if peer.closing:
-            self._forget(peer)
+            self._close_peer(peer)
         else:
             self._selector.modify(peer.connection, selectors.EVENT_READ)
 
     def _drop_stalled(self) -> None:
         now = self._clock.mono_us()
         for peer in list(self._peers.values()):
-            waits = bool(peer.sending) and now - peer.moved_us > STALLED_S * 1e6
-            silent = peer.greeting is None and now - peer.moved_us > STALLED_S * 1e6
+            waits = bool(peer.sending) and now - peer.last_sent_us > STALLED_S * 1e6
+            silent = peer.greeting is None and now - peer.last_sent_us > STALLED_S * 1e6
             if waits or silent:
                 if peer.greeting is not None:
                     self.slow_dropped += 1
                     self._missed[peer.pid] = peer.dropped + sum(kind == SAMPLE for kind, _ in peer.queue)
-                self._forget(peer)
+                self._close_peer(peer)
 
-    def _forget(self, peer: Peer) -> None:
+    def _close_peer(self, peer: ConsoleConnection) -> None:
         if self._peers.pop(peer.connection.fileno(), None) is None:
             return
         self._selector.unregister(peer.connection)
@@ -267,9 +267,9 @@ class Listener:
             pass
 
 
-def _reported(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """A defect in words, with its report where that can be written."""
-    from dba_console.crash import summary, write_report
+    from dba_console.crash_report import summary, write_report
 
     try:
         return f"a defect: {summary(error, [])}; its report is {write_report(error, [])}"

@@ -6,8 +6,8 @@ import os
 import resource
 
 from dba_console.clock import Clock
-from dba_console.probes.host.procstat import stat_of
-from dba_console.samples.own import Self
+from dba_console.probes.host.procstat import read_stat
+from dba_console.samples.agent_health import AgentHealth
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -19,11 +19,13 @@ class OwnCost:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
-    def read(self, counters: tuple[int, int, int], backend_pid: int | None, lanes: list[str], late_us: int) -> Self:
+    def read(
+        self, counters: tuple[int, int, int], backend_pid: int | None, lanes: list[str], late_us: int
+    ) -> AgentHealth:
         """A reading with everything but the recording and the consoles, which the agent adds."""
         queries, query_us, received = counters
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        return Self(
+        return AgentHealth(
             cpu_us=int((usage.ru_utime + usage.ru_stime) * 1e6),
             rss=_resident(),
             queries=queries,
@@ -48,5 +50,5 @@ def _resident() -> int:
 
 def _backend_cpu(pid: int) -> int | None:
     """Microseconds of CPU of a server process on this host, None where there is no such process to read."""
-    stat = stat_of("/proc", pid)
+    stat = read_stat("/proc", pid)
     return None if stat is None else (stat.user_ticks + stat.system_ticks) * 1_000_000 // _TICKS

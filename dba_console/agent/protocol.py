@@ -14,8 +14,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from dba_console.plans.view import OutputLine, RunState, RunView
-from dba_console.records import packed_decoder
+from dba_console.decoding import packed_decoder
+from dba_console.plans.run_view import OutputLine, RunState, RunView
 from dba_console.samples.event import Event
 
 PROTOCOL = 1
@@ -238,13 +238,13 @@ class EventMessage(Struct, kw_only=True):
 
 
 RunRequest = RunBegin | RunAnswer | RunControl | RunResume | RunWatch
-RunWord = RunViewMessage | RunLines | RunRefused
+RunReply = RunViewMessage | RunLines | RunRefused
 """What the agent says of runs."""
 
 Request = Mark | Note | Acknowledge | Silence | EndIfRefused | RunRequest
 """What a console may ask of the agent."""
 
-Message = Greeting | Hello | Notice | Bye | Request | SampleMessage | EventMessage | RunWord
+Message = Greeting | Hello | Notice | Bye | Request | SampleMessage | EventMessage | RunReply
 
 _LETTERS: dict[type[Any], bytes] = {
     Greeting: b"g",

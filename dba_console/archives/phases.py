@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from dba_console.archives.entries import Phase
-from dba_console.archives.items import Item, Sums
+from dba_console.archives.dump_plan import Phase
+from dba_console.archives.objects import DumpObject, ObjectSums
 
 
 class PhaseSum(Struct, frozen=True, kw_only=True, gc=False):
@@ -14,7 +14,7 @@ class PhaseSum(Struct, frozen=True, kw_only=True, gc=False):
     name: Phase
     state: str
     """waiting, running, done."""
-    items: int
+    objects: int
     waiting: int
     running: int
     done: int
@@ -32,15 +32,17 @@ class PhaseSum(Struct, frozen=True, kw_only=True, gc=False):
     """Of all its objects together."""
 
 
-def phase_sum(name: Phase, sums: Sums, running: list[Item], now_us: int, *, over: bool = False) -> PhaseSum:
-    """The phase at `now_us`; `running` are its objects at work, `over` that the program has gone."""
-    ended = sums.items - sums.waiting - sums.running
+def phase_sum(
+    name: Phase, sums: ObjectSums, running: list[DumpObject], now_us: int, *, program_ended: bool = False
+) -> PhaseSum:
+    """The phase at `now_us`; `running` are its objects at work, `program_ended` that the program has gone."""
+    ended = sums.objects - sums.waiting - sums.running
     state = "waiting"
-    if ended and (over or ended == sums.items):
+    if ended and (program_ended or ended == sums.objects):
         state = "done"
     elif sums.running or ended:
         state = "running"
-    elif not sums.items and sums.started_us is not None:
+    elif not sums.objects and sums.started_us is not None:
         state = "done"
     upto = now_us if state == "running" else sums.ended_us
     wall = None if sums.started_us is None or upto is None else max(0.0, (upto - sums.started_us) / 1e6)
@@ -49,12 +51,12 @@ def phase_sum(name: Phase, sums: Sums, running: list[Item], now_us: int, *, over
     return PhaseSum(
         name=name,
         state=state,
-        items=sums.items,
+        objects=sums.objects,
         waiting=sums.waiting,
         running=sums.running,
         done=sums.done,
         failed=sums.failed,
-        weight=None if name == "data" and sums.unweighed else sums.weight,
+        weight=None if name == "data" and sums.unknown_weight else sums.weight,
         weight_done=max(0.0, sums.weight_done + partial),
         started_us=sums.started_us,
         ended_us=sums.ended_us if state == "done" else None,

@@ -39,7 +39,7 @@ class ArchiveError(ConsoleError):
     code = ExitCode.UNSUPPORTED
 
 
-class NoArchiveError(ArchiveError):
+class ArchiveNotFoundError(ArchiveError):
     """There is nothing at the path, or it cannot be opened."""
 
     code = ExitCode.USAGE
@@ -49,7 +49,7 @@ class TocEntry(Struct, frozen=True, gc=False):
     """One entry as it is written. Names are server text."""
 
     dump_id: int
-    dumper: bool
+    has_data: bool
     """It has data in the archive."""
     table_oid: int
     """Of the catalog its oid is in."""
@@ -85,71 +85,71 @@ class Toc(Struct, frozen=True, kw_only=True):
     entries: tuple[TocEntry, ...]
 
 
-class _Cut(Exception):
+class _Truncated(Exception):
     """The bytes at hand do not hold what is being read."""
 
 
-class _Bytes:
+class _TocReader:
     """A window on a file; numbers and texts as an archive writes them."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self.held = b""
-        self.at = 0
+        self.buffer = b""
+        self.position = 0
         self.int_size = 4
         self.offset_size = 8
         self.encoding = "utf-8"
 
-    def more(self) -> bool:
+    def read_more(self) -> bool:
         """Read on, from where the current entry begins; False at the end of the file."""
         read = self._file.read(_WINDOW)
         if not read:
             return False
-        if len(self.held) - self.at > _LARGEST_ENTRY:
+        if len(self.buffer) - self.position > _LARGEST_ENTRY:
             raise ArchiveError(
                 f"an entry of the table of contents is longer than {_LARGEST_ENTRY >> 20} MB", hint=_DAMAGED
             )
-        self.held = self.held[self.at :] + read
-        self.at = 0
+        self.buffer = self.buffer[self.position :] + read
+        self.position = 0
         return True
 
-    def raw(self, size: int) -> bytes:
-        at = self.at
-        if at + size > len(self.held):
-            raise _Cut
-        self.at = at + size
-        return self.held[at : at + size]
+    def read_bytes(self, size: int) -> bytes:
+        at = self.position
+        if at + size > len(self.buffer):
+            raise _Truncated
+        self.position = at + size
+        return self.buffer[at : at + size]
 
-    def byte(self) -> int:
-        return self.raw(1)[0]
+    def read_byte(self) -> int:
+        return self.read_bytes(1)[0]
 
-    def number(self) -> int:
-        at, held, size = self.at, self.held, self.int_size
+    def read_number(self) -> int:
+        at, held, size = self.position, self.buffer, self.int_size
         end = at + 1 + size
         if end > len(held):
-            raise _Cut
-        self.at = end
+            raise _Truncated
+        self.position = end
         value = int.from_bytes(held[at + 1 : end], "little")
         return -value if held[at] else value
 
-    def text(self) -> str | None:
-        size = self.number()
+    def read_text(self) -> str | None:
+        size = self.read_number()
         if size < 0:
             return None
-        value = self.raw(size)
+        value = self.read_bytes(size)
         if size > _LONGEST_NAME:
             value = value[:_LONGEST_NAME]
         return value.decode(self.encoding, "replace")
 
-    def fields(self, layout: str) -> list[int | str | None]:
+    def read_fields(self, layout: str) -> list[int | str | None]:
         """Numbers (`n`) and texts (`t`); numbers (`.`) and texts (`-`) that nobody asks for are passed over, no copy of
         them is made. At one go: an archive has a dozen and more of them for each of its objects."""
-        held, at, size, whole = self.held, self.at, self.int_size, len(self.held)
+        held, at, size, whole = self.buffer, self.position, self.int_size, len(self.buffer)
         values: list[int | str | None] = []
         for kind in layout:
             begin = at + 1 + size
             if begin > whole:
-                raise _Cut
+                raise _Truncated
             value = int.from_bytes(held[at + 1 : begin], "little")
             if held[at]:
                 value = -value
@@ -164,66 +164,66 @@ class _Bytes:
                 if at > whole:
                     if value > _LARGEST_ENTRY:
                         raise ArchiveError("a length in the table of contents is beyond all measure", hint=_DAMAGED)
-                    raise _Cut
+                    raise _Truncated
             if kind == "t":
                 upto = min(at, begin + _LONGEST_NAME)
                 values.append(None if value < 0 else str(held[begin:upto], self.encoding, "replace"))
-        self.at = at
+        self.position = at
         return values
 
-    def data_offset(self) -> int | None:
-        flag = self.byte()
-        value = int.from_bytes(self.raw(self.offset_size), "little")
+    def read_data_offset(self) -> int | None:
+        flag = self.read_byte()
+        value = int.from_bytes(self.read_bytes(self.offset_size), "little")
         if flag not in (0, 1, 2, 3):
             raise ArchiveError(f"a data offset of the table of contents has the unknown mark {flag}", hint=_DAMAGED)
         return value if flag == 2 else None
 
 
 _DAMAGED = "the archive is damaged, or was cut short while it was copied: compare it with where it came from"
-_UNDER_WAY = "a dump that is still being written shows its table of contents only once the catalog has been read"
+_STILL_WRITTEN = "a dump that is still being written shows its table of contents only once the catalog has been read"
 
 
 def read_toc(file: BinaryIO) -> Toc:
     """Read head and table of contents. Raises ArchiveError for what is none, is cut short, or of another version."""
-    bytes_ = _Bytes(file)
-    bytes_.more()
+    bytes_ = _TocReader(file)
+    bytes_.read_more()
     try:
-        toc, count = _head(bytes_)
-        entries = _entries(bytes_, toc, count)
-    except _Cut:
-        raise ArchiveError("the archive ends within its table of contents", hint=_UNDER_WAY) from None
+        toc, count = _read_head(bytes_)
+        entries = _read_entries(bytes_, toc, count)
+    except _Truncated:
+        raise ArchiveError("the archive ends within its table of contents", hint=_STILL_WRITTEN) from None
     return Toc(**{**{name: getattr(toc, name) for name in toc.__struct_fields__}, "entries": entries})
 
 
-def _head(read: _Bytes) -> tuple[Toc, int]:
+def _read_head(reader: _TocReader) -> tuple[Toc, int]:
     """The head, and how many entries follow. A head is far shorter than a window."""
-    if read.raw(len(MAGIC)) != MAGIC:
+    if reader.read_bytes(len(MAGIC)) != MAGIC:
         raise ArchiveError("not an archive of pg_dump: it does not begin with PGDMP")
-    major, minor, revision = read.raw(3)
+    major, minor, revision = reader.read_bytes(3)
     if not OLDEST <= (major, minor) <= NEWEST:
         raise _unknown_version(major, minor)
-    read.int_size, read.offset_size, form = read.raw(3)
-    if read.int_size not in range(1, 9) or read.offset_size not in range(1, 9) or form not in _FORMATS:
+    reader.int_size, reader.offset_size, form = reader.read_bytes(3)
+    if reader.int_size not in range(1, 9) or reader.offset_size not in range(1, 9) or form not in _FORMATS:
         raise ArchiveError("the head of the archive makes no sense", hint=_DAMAGED)
     level: int | None = None
     if (major, minor) >= (1, 15):
-        method = _COMPRESSIONS.get(read.byte(), "unknown")
+        method = _COMPRESSIONS.get(reader.read_byte(), "unknown")
     else:
-        level = read.number()
+        level = reader.read_number()
         method = "none" if level == 0 else "gzip"
-    second, minute, hour, day, month, year, summer = (read.number() for _ in range(7))
+    second, minute, hour, day, month, year, summer = (reader.read_number() for _ in range(7))
     toc = Toc(
         version=(major, minor, revision),
         format=_FORMATS[form],
         compression=method,
         level=level,
         created=(year + 1900, month + 1, day, hour, minute, second, summer),
-        database=read.text(),
-        server_version=read.text(),
-        dump_version=read.text(),
+        database=reader.read_text(),
+        server_version=reader.read_text(),
+        dump_version=reader.read_text(),
         entries=(),
     )
-    count = read.number()
+    count = reader.read_number()
     if not 0 <= count <= _MOST_ENTRIES:
         raise ArchiveError(f"the archive claims to have {count} entries", hint=_DAMAGED)
     return toc, count
@@ -236,38 +236,38 @@ def _unknown_version(major: int, minor: int) -> ArchiveError:
     return ArchiveError(f"the archive is of version {major}.{minor}: of a pg_dump before 9.0", hint=None)
 
 
-def _entries(read: _Bytes, toc: Toc, count: int) -> tuple[TocEntry, ...]:
+def _read_entries(reader: _TocReader, toc: Toc, count: int) -> tuple[TocEntry, ...]:
     minor = toc.version[1]
     texts: dict[str, str] = {}
     entries: list[TocEntry] = []
     for _ in range(count):
         while True:
-            begin = read.at
+            begin = reader.position
             try:
-                entries.append(_entry(read, minor, toc.format, texts))
+                entries.append(_read_entry(reader, minor, toc.format, texts))
                 break
-            except _Cut:
-                read.at = begin
-                if not read.more():
+            except _Truncated:
+                reader.position = begin
+                if not reader.read_more():
                     raise
             except ValueError as error:
                 raise ArchiveError("an entry of the table of contents makes no sense", hint=_DAMAGED) from error
     return tuple(entries)
 
 
-def _entry(read: _Bytes, minor: int, form: str, texts: dict[str, str]) -> TocEntry:
+def _read_entry(reader: _TocReader, minor: int, form: str, texts: dict[str, str]) -> TocEntry:
     """One entry; `texts` keeps one copy of what thousands of entries share."""
-    dump_id, dumper, table_oid, oid, tag, desc, section, copy, schema, owner = read.fields(
+    dump_id, dumper, table_oid, oid, tag, desc, section, copy, schema, owner = reader.read_fields(
         _LAYOUT[min(max(minor, 13), 16)]
     )
     needs = []
-    while (need := read.text()) is not None:
+    while (need := reader.read_text()) is not None:
         needs.append(int(need))
     file, offset = None, None
     if form == "custom":
-        offset = read.data_offset()
+        offset = reader.read_data_offset()
     else:
-        file = read.text() or None
+        file = reader.read_text() or None
     if not isinstance(dump_id, int) or not isinstance(section, int):
         raise ValueError("a number is none")  # never: the layout has them so
     return TocEntry(
@@ -276,23 +276,24 @@ def _entry(read: _Bytes, minor: int, form: str, texts: dict[str, str]) -> TocEnt
         int(table_oid or 0),
         int(oid or 0),
         str(tag or ""),
-        _one(texts, desc) or "",
+        _interned(texts, desc) or "",
         section,
-        _one(texts, schema),
-        _one(texts, owner),
+        _interned(texts, schema),
+        _interned(texts, owner),
         tuple(needs),
         file,
         offset,
-        _columns(copy) if isinstance(copy, str) else None,
+        _count_columns(copy) if isinstance(copy, str) else None,
     )
 
 
-def _columns(statement: str) -> int | None:
+def _count_columns(statement: str) -> int | None:
     """How many columns a COPY statement names.
 
-    >>> _columns('COPY public."a (b" (x, "y, (z", w) FROM stdin;'), _columns('COPY public.t ("Name") FROM stdin;')
+    >>> (_count_columns('COPY public."a (b" (x, "y, (z", w) FROM stdin;'),
+    ...  _count_columns('COPY public.t ("Name") FROM stdin;'))
     (3, 1)
-    >>> _columns("COPY public.empty  FROM stdin;")
+    >>> _count_columns("COPY public.empty  FROM stdin;")
     0
     """
     match = _COPY.fullmatch(_QUOTED.sub("x", statement))
@@ -301,6 +302,6 @@ def _columns(statement: str) -> int | None:
     return match[1].count(",") + 1 if match[1] else 0
 
 
-def _one(texts: dict[str, str], value: int | str | None) -> str | None:
+def _interned(texts: dict[str, str], value: int | str | None) -> str | None:
     """The one copy of a text that thousands of entries share."""
     return texts.setdefault(value, value) if isinstance(value, str) and value else None

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from dba_console.agent.launch import RunningAgent, begin, list_agents
+from dba_console.agent.launch import RunningAgent, list_agents, start_agent
 from dba_console.cli.config_file import LoadedConfig, load_config
 from dba_console.cli.options import Json, new_app
 from dba_console.cli.output import columns, put_json
@@ -53,7 +53,7 @@ def _again(agent: RunningAgent, loaded: LoadedConfig) -> Path:
             "no agent runs, and from this environment (PGHOST, PGSERVICE, …) its server cannot be reached",
             hint="`dba-console DSN` starts one",
         )
-    return begin(target, loaded.config).wait()
+    return start_agent(target, loaded.config).wait()
 
 
 def choose(

@@ -126,7 +126,7 @@ def not_judged(frame: Frame, off: Sequence[str]) -> list[str]:
         return []
     from dba_console.findings.registry import RULES  # in the first minutes alone: an agent has watched for longer
 
-    return sorted(rule.name for rule in RULES if rule.watch_s > frame.judged_s and rule.name not in off)
+    return sorted(rule.name for rule in RULES if rule.warm_up_s > frame.judged_s and rule.name not in off)
 
 
 def judge(frame: Frame, limits: ConnectionLimits, unjudged: Sequence[str] = ()) -> Verdict:

@@ -24,8 +24,8 @@ from dba_console.clusters.readiness import readiness, ready
 from dba_console.clusters.survey import Survey, remember, survey
 from dba_console.config import ClusterConfig
 from dba_console.errors import ConsoleError, ExitCode, UsageError
-from dba_console.harmless import clean
 from dba_console.panels.times import moment, rfc3339
+from dba_console.sanitize import clean
 from dba_console.units import UNKNOWN, human_bytes, human_duration
 
 app = new_app("Clusters: what its nodes and poolers are now, and whether a cutover can begin.")

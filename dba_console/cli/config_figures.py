@@ -12,7 +12,7 @@ from typing import Any
 
 from dba_console.errors import UsageError
 from dba_console.limits import Limits
-from dba_console.limits.order import ORDER
+from dba_console.limits.threshold_order import ORDERED_PAIRS
 
 _DEFAULTS = Limits()
 
@@ -50,7 +50,7 @@ def check_off(names: list[str]) -> None:
 
 def out_of_order(figures: Mapping[str, Any]) -> tuple[tuple[str, str], str] | None:
     """The first figure that contradicts another, as (family, name) and a sentence; what is not set has its default."""
-    for family, pairs in ORDER.items():
+    for family, pairs in ORDERED_PAIRS.items():
         given = figures.get(family, {})
         for lower, upper in pairs:
             low, high = (given.get(name, getattr(getattr(_DEFAULTS, family), name)) for name in (lower, upper))

@@ -20,9 +20,9 @@ from dba_console import paths
 from dba_console.cli.config_lines import key_lines
 from dba_console.cli.config_schema import KeyPath, Problem, dotted, find_problem, leaves
 from dba_console.config import Config
+from dba_console.decoding import convert
 from dba_console.errors import ConfigError
-from dba_console.records import convert
-from dba_console.trust import foreign
+from dba_console.path_trust import trust_problem
 
 DEFAULT = "default"
 
@@ -92,7 +92,7 @@ def sessions_directory(config: Config) -> Path:
 
 
 def _read(file: Path, *, must_exist: bool) -> str | None:
-    if (why := foreign(file)) is not None and file.exists():
+    if (why := trust_problem(file)) is not None and file.exists():
         raise ConfigError(f"{why.text}, so what {file} says may be theirs", hint=f"`{why.fix}`")
     try:
         return file.read_text("utf-8")

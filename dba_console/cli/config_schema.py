@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from dba_console.actions.policy import COMMAND, SQL
+from dba_console.actions.policy import COMMAND_ACT, SQL_ACT
 from dba_console.actions.registry import ACTIONS
 from dba_console.cli.config_figures import check_figure, check_off, out_of_order
-from dba_console.config import COMMAND_NAMES, Config
+from dba_console.config import COMMAND_PLACEHOLDERS, Config
+from dba_console.decoding import convert
 from dba_console.errors import UsageError
 from dba_console.limits import Limits
-from dba_console.records import convert
 from dba_console.units import parse_duration, parse_size
 
 KeyPath = tuple[str, ...]
@@ -129,7 +129,7 @@ def _one_of(*known: str) -> Callable[[str], None]:
 
 def _deny(names: list[str]) -> None:
     for name in names:
-        if name not in (known := (*ACTIONS, SQL, COMMAND)):
+        if name not in (known := (*ACTIONS, SQL_ACT, COMMAND_ACT)):
             raise UsageError(f"{name!r} is no action", hint=_did_you_mean(name, known))
 
 
@@ -145,8 +145,10 @@ def _command(name: str, value: Any) -> None:
     if name == "timeout_s" and not 0 < value < math.inf:
         raise UsageError(f"{value} must be a number of seconds above 0")
     for argument in value if name in ("run", "undo") else ():
-        for unknown in set(_IN_BRACES.findall(argument)) - set(COMMAND_NAMES):
-            raise UsageError(f"{{{unknown}}} is not known", hint=f"known are {', '.join(COMMAND_NAMES)}, in braces")
+        for unknown in set(_IN_BRACES.findall(argument)) - set(COMMAND_PLACEHOLDERS):
+            raise UsageError(
+                f"{{{unknown}}} is not known", hint=f"known are {', '.join(COMMAND_PLACEHOLDERS)}, in braces"
+            )
 
 
 _MEANINGS: dict[str, Callable[[Any], object]] = {

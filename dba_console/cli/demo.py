@@ -37,9 +37,9 @@ def demo(
     a load that keeps a ledger of its commits: `cluster check demo --to db2`, `runbook run cutover`.
     """
     if list_:
-        from dba_console.demo.incidents.registry import overview
+        from dba_console.demo.incidents.registry import incident_list
 
-        put(overview())
+        put(incident_list())
         return ExitCode.OK
     from dba_console.demo.command import run_demo
 

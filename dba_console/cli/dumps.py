@@ -22,9 +22,9 @@ from dba_console.cli.output import columns, put_json
 from dba_console.cli.stderr import say
 from dba_console.cli.stdout import put
 from dba_console.cli.targeting import resolve_target
-from dba_console.dumping.kept import Kept, load, save
-from dba_console.dumping.sweep import MOST_EVER, NOWHERE, WINDOW_S, Asked, Step, sweep
-from dba_console.dumping.words import HEAD, RIGHT, S4_TOLD, conclusion, table
+from dba_console.dumping.sweep import MAX_JOBS, NOWHERE, WINDOW_S, SweepEvent, SweepOptions, sweep
+from dba_console.dumping.sweep_store import SweepResult, load_result, save_result
+from dba_console.dumping.sweep_text import HEAD, NUMBER_COLUMNS, REFERENCE_TEXT, conclusion_lines, sweep_table
 from dba_console.errors import ConsoleError, ExitCode, UsageError
 from dba_console.target import Target, make_target
 from dba_console.units import human_duration, parse_duration
@@ -50,7 +50,7 @@ def sweep_command(
         str, typer.Option("--share", metavar="PCT", help="Of the data: the biggest tables, and of the rest a part.")
     ] = "100%",
     jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, max=MOST_EVER, help="The most jobs to try.", show_default=False)
+        int | None, typer.Option("--jobs", "-j", min=1, max=MAX_JOBS, help="The most jobs to try.", show_default=False)
     ] = None,
     window: Annotated[
         str, typer.Option("--window", metavar="TIME", help="A trial is cut after this long.")
@@ -66,9 +66,9 @@ def sweep_command(
     json: Json = False,
 ) -> int:
     """Try dumps with several numbers of jobs, find the fewest that are as good as any, and keep the result."""
-    asked = Asked(
-        to=to, share=_share(share), most=jobs, window_s=_window(window), compression=compress, niceness=nice,
-        fresh=fresh, bindir=bindir,
+    asked = SweepOptions(
+        to=to, share=_share(share), max_jobs=jobs, window_s=_window(window), compression=compress, niceness=nice,
+        evict_cache=fresh, bindir=bindir,
     )  # fmt: skip
     target = _target(dsn)
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -85,7 +85,7 @@ def sweep_command(
 def jobs_command(dsn: Dsn = None, plain: Plain = False, json: Json = False) -> int:
     """What the last sweep of this database found, and its table."""
     target = _target(dsn)
-    kept = load(target.key)
+    kept = load_result(target.key)
     if plain:
         if kept is not None:
             put(str(kept.jobs))
@@ -96,31 +96,31 @@ def jobs_command(dsn: Dsn = None, plain: Plain = False, json: Json = False) -> i
     return ExitCode.OK
 
 
-def _show(kept: Kept, *, as_json: bool) -> None:
+def _show(kept: SweepResult, *, as_json: bool) -> None:
     if as_json:
         put_json(msgspec.to_builtins(kept))
         return
-    put(columns(HEAD, table(kept), right=RIGHT))
+    put(columns(HEAD, sweep_table(kept), right=NUMBER_COLUMNS))
     put("")
-    put("\n".join(conclusion(kept)))
-    put(S4_TOLD)
+    put("\n".join(conclusion_lines(kept)))
+    put(REFERENCE_TEXT)
 
 
-def _keep(target: Target, kept: Kept) -> str | None:
+def _keep(target: Target, kept: SweepResult) -> str | None:
     """Write it down; what is to be said where that failed: the result is shown all the same."""
     try:
-        save(target.key, kept)
+        save_result(target.key, kept)
     except (OSError, ConsoleError) as error:
         return f"warning: it could not be kept: {error}"
     return None
 
 
-def _teller() -> Callable[[Step], None]:
+def _teller() -> Callable[[SweepEvent], None]:
     """What a sweep tells while it goes on: lines on stderr, and on a terminal the run under way."""
     live = sys.stderr.isatty()
     clear = "\r\x1b[K" if live else ""
 
-    def tell(step: Step) -> None:
+    def tell(step: SweepEvent) -> None:
         if step.kind == "progress":
             if live:
                 sys.stderr.write(clear + step.text)
@@ -171,18 +171,18 @@ def estimate_command(
     json: Json = False,
 ) -> int:
     """How large a dump will be, and whether it fits there. Exit code 7: it does not."""
-    from dba_console.dumping.estimate import estimate, estimate_words
-    from dba_console.dumping.server import connected
+    from dba_console.dumping.server_connection import open_server
+    from dba_console.dumping.size_estimate import estimate_dump_size, estimate_lines
 
     target = _target(dsn)
-    with connected(target.conninfo) as server:
-        found = estimate(server, target, None if to is None else Path(to).absolute())
+    with open_server(target.conninfo) as server:
+        found = estimate_dump_size(server, target, None if to is None else Path(to).absolute())
     if json:
         put_json(msgspec.to_builtins(found))
     elif number:
         put(str(found.at_most_bytes))
     else:
-        put("\n".join(estimate_words(found)))
+        put("\n".join(estimate_lines(found)))
     return ExitCode.RUNBOOK_FAILED if found.fits is False else ExitCode.OK
 
 
@@ -192,14 +192,14 @@ Archive = Annotated[Path, typer.Argument(metavar="ARCHIVE", help="Directory or f
 @app.command("list")
 def list_command(archive: Archive, json: Json = False) -> int:
     """What an archive holds: objects, sizes, phases, what a restore waits for. Exit code 7: something is missing."""
-    from dba_console.dumping.listing import listing_of, listing_words
+    from dba_console.dumping.archive_listing import listing_lines, read_listing
     from dba_console.units import human_bytes
 
-    found = listing_of(archive.absolute())
+    found = read_listing(archive.absolute())
     if json:
         put_json(msgspec.to_builtins(found))
     else:
-        put("\n".join(listing_words(found)))
+        put("\n".join(listing_lines(found)))
         if found.biggest:
             put("")
             put(columns(("table", "size"), [(name, human_bytes(size)) for name, size in found.biggest], right=(1,)))
@@ -222,22 +222,22 @@ def verify_command(
     json: Json = False,
 ) -> int:
     """Read an archive to its end, and compare the rows of some tables. Exit code 7: it cannot be relied on."""
-    from dba_console.dumping.server import connected
-    from dba_console.dumping.verify import verdict_words, verify
+    from dba_console.dumping.server_connection import open_server
+    from dba_console.dumping.verify_archive import result_lines, verify_archive
 
     tell = _teller()
 
     def told(text: str) -> None:
-        tell(Step(kind="progress", text=text))
+        tell(SweepEvent(kind="progress", text=text))
 
     with ExitStack() as stack:
-        server = stack.enter_context(connected(_target(dsn).conninfo)) if sample else None
-        found = verify(archive.absolute(), server, sample, seed, bindir=bindir, told=told)
+        server = stack.enter_context(open_server(_target(dsn).conninfo)) if sample else None
+        found = verify_archive(archive.absolute(), server, sample, seed, bindir=bindir, report=told)
     told("")
     if json:
         put_json({**msgspec.to_builtins(found), "good": found.good})
     else:
-        put("\n".join(verdict_words(found)))
+        put("\n".join(result_lines(found)))
     return ExitCode.OK if found.good else ExitCode.RUNBOOK_FAILED
 
 
@@ -247,7 +247,7 @@ def keys_command(
     dsn: Annotated[
         str | None, typer.Option("--dsn", metavar="DSN", help="The database they are made in.", show_default=False)
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=MOST_EVER, help="Keys checked at once.")] = 2,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=MAX_JOBS, help="Keys checked at once.")] = 2,
     without: Annotated[
         bool, typer.Option("--list", help="Print a list for pg_restore -L: everything but the keys.")
     ] = False,
@@ -259,14 +259,14 @@ def keys_command(
     pg_restore checks keys that refer to one table one after the other. Leave them out by `--list`, restore, ANALYZE,
     then this.
     """
-    from dba_console.dumping.keying import list_without_keys, make_keys
+    from dba_console.dumping.create_foreign_keys import create_keys, list_without_keys
 
     if without:
         put(list_without_keys(archive.absolute(), bindir))
         return ExitCode.OK
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
-    made = make_keys(archive.absolute(), _target(dsn).conninfo, jobs, bindir=bindir, told=say)
+    made = create_keys(archive.absolute(), _target(dsn).conninfo, jobs, bindir=bindir, report=say)
     if json:
         put_json(msgspec.to_builtins(made))
     else:

@@ -12,15 +12,15 @@ import msgspec
 
 from dba_console.cli.live import EVENTS_KEPT, View
 from dba_console.errors import ConsoleError, SessionError, UsageError
+from dba_console.frames.chart_history import ChartHistory
+from dba_console.frames.chart_points import point_of
 from dba_console.frames.derive import derive
-from dba_console.frames.history import History
 from dba_console.frames.model import PANELS as CONTRACT
 from dba_console.frames.model import Frame
-from dba_console.frames.points import point_of
-from dba_console.harmless import escaped
 from dba_console.panels.registry import PANELS
 from dba_console.panels.text import show_json, show_text
-from dba_console.probes.lane import Lane, LaneTimeout
+from dba_console.probes.deadline_lane import Lane, LaneTimeout
+from dba_console.sanitize import escape_json
 
 if TYPE_CHECKING:
     from dba_console.session.recording import Recording
@@ -36,7 +36,7 @@ class Framer:
     """Makes the frame of each view; keeps the last ten minutes, which growth and time-to-full are taken from."""
 
     def __init__(self, session: str | None = None, until_us: int | None = None) -> None:
-        self.history = History()
+        self.history = ChartHistory()
         if session is not None and until_us is not None:
             self.history.extend(_recorded(Path(session), until_us))
 
@@ -55,7 +55,7 @@ class Framer:
         return derive(picture, self.history, recording.events(to_us=wall_us, limit=EVENTS_KEPT))
 
 
-def text_of(frame: Frame, names: Sequence[str], width: int, history: History, *, ascii: bool = False) -> str:
+def text_of(frame: Frame, names: Sequence[str], width: int, history: ChartHistory, *, ascii: bool = False) -> str:
     """The named panels in full, or the overview where none is named.
 
     `ascii`, or a locale that is not UTF-8, leaves out every sign such a terminal could not show.
@@ -71,7 +71,7 @@ def json_of(frame: Frame, names: Sequence[str]) -> str:
         value = msgspec.json.decode(encoded)
         value["panels"] = {name: panel for name, panel in value["panels"].items() if name in names}
         encoded = msgspec.json.encode(value)
-    return escaped(encoded.decode())
+    return escape_json(encoded.decode())
 
 
 def known_panel(name: str) -> bool:

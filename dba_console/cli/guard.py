@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from dba_console.cli.stderr import crash_lines, say
 from dba_console.cli.stdout import ReaderGone
-from dba_console.crash import CRASHED
+from dba_console.crash_report import CRASH_EXIT_CODE
 from dba_console.errors import ConsoleError, ExitCode
 
 UNKNOWN = 3
@@ -40,7 +40,7 @@ def guarded(command: Callable[[], int], argv: Sequence[str]) -> int:
     except Exception as error:
         _flush_or_let_go()
         say(crash_lines(error, argv))
-        return CRASHED
+        return CRASH_EXIT_CODE
 
 
 def guarded_plugin(command: Callable[[], int], argv: Sequence[str]) -> int:

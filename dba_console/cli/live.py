@@ -18,7 +18,7 @@ from msgspec import structs
 from dba_console.agent.client import AgentClient, ConnectionLost
 from dba_console.agent.launch import find_agent
 from dba_console.agent.protocol import EventMessage, SampleMessage
-from dba_console.agent.replacing import useless
+from dba_console.agent.replace_agent import should_replace
 from dba_console.cli.stderr import say
 from dba_console.clock import SYSTEM, Clock
 from dba_console.config import Config
@@ -110,7 +110,7 @@ def _attached(target: Target) -> _AgentLive | None:
 
 def _usable(agent: _AgentLive, target: Target) -> _AgentLive | None:
     """None for an agent that was never let in, where this command may be."""
-    if not useless(agent.hello, target.conninfo):
+    if not should_replace(agent.hello, target.conninfo):
         return agent
     agent.close()
     return None
@@ -139,7 +139,7 @@ class _AgentLive:
             if isinstance(message, EventMessage):
                 self._events.append(message.event)
             elif isinstance(message, SampleMessage):
-                self._picture = self._picture.absorb(decode_sample(message.data))
+                self._picture = self._picture.with_sample(decode_sample(message.data))
                 return View(self._picture, tuple(self._events))
 
     def close(self) -> None:
@@ -151,17 +151,17 @@ class _OwnLive:
 
     def __init__(self, target: Target, config: Config, clock: Clock) -> None:
         from dba_console.agent.collector import Collector  # loads the driver, which an agent's reader does not need
-        from dba_console.agent.concluding import Concluding
-        from dba_console.agent.jobs.side import JobSide
-        from dba_console.agent.lock import words_path
+        from dba_console.agent.finding_service import FindingService
+        from dba_console.agent.jobs.job_service import JobService
+        from dba_console.agent.target_lock import acknowledgements_path
 
         self.session: str | None = None
         self.source = "read by this command itself"
         self._collector = Collector(target, config, clock=clock)
-        self._jobs = JobSide(target.key, self._collector.server, clock, keep=False)
-        self._collector.more = self._jobs.tick
-        self._concluding = Concluding(config.findings, words_path(target.key), clock, keep=False)
-        self._concluding.load()
+        self._jobs = JobService(target.key, self._collector.server, clock, keep=False)
+        self._collector.make_extra_parts = self._jobs.tick
+        self._concluding = FindingService(config.findings, acknowledgements_path(target.key), clock, keep=False)
+        self._concluding.load_rules()
         self._clock = clock
         self._due_us = clock.mono_us()
         self._picture = Picture()
@@ -169,17 +169,19 @@ class _OwnLive:
 
     @property
     def settled(self) -> bool:
-        return not self._jobs.due and (self._collector.cluster is None or self._collector.cluster.settled)
+        return not self._jobs.is_waiting_for_observation and (
+            self._collector.cluster is None or self._collector.cluster.settled
+        )
 
     def next(self) -> View:
         self._pause.wait(max(0.0, (self._due_us - self._clock.mono_us()) / 1e6))
         # What was missed is not made up for: ticks that follow at once would read the same moment.
         self._due_us = max(self._due_us, self._clock.mono_us()) + int(self._collector.interval_s * 1e6)
         sample = self._collector.tick()
-        self._picture = self._picture.absorb(sample)
+        self._picture = self._picture.with_sample(sample)
         part, _ = self._concluding.tick(self._picture)
         if part is not None:
-            self._picture = self._picture.absorb(structs.replace(sample, parts=[part]))
+            self._picture = self._picture.with_sample(structs.replace(sample, parts=[part]))
         return View(self._picture)
 
     def close(self) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from dba_console.cli.stdout import put
-from dba_console.harmless import escaped
 from dba_console.panels.cells import clean, fit, width
+from dba_console.sanitize import escape_json
 
 
 def put_json(value: Any) -> None:
     """Write one object on one line. NaN cannot appear: unknown is null. Nothing in it drives a terminal."""
-    put(escaped(msgspec.json.encode(value).decode()))
+    put(escape_json(msgspec.json.encode(value).decode()))
 
 
 def columns(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:

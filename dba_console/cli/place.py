@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 from dba_console.clock import SYSTEM
+from dba_console.path_trust import ownership_problem, trust_problem
+from dba_console.probes.deadline_lane import Lane, LaneTimeout
 from dba_console.probes.host.context import HostContext
 from dba_console.probes.host.mounts import MountProbe
-from dba_console.probes.lane import Lane, LaneTimeout
 from dba_console.samples.host import Mount, Mounts
-from dba_console.trust import foreign, not_ours
 
 DEADLINE_S = 1.0
 
@@ -38,7 +38,7 @@ def _refused(directory: Path) -> str | None:
         return "it is a link: name where it leads"
     if _kernels(nearest):
         return "it lies in a file system of the kernel's own"
-    if (why := not_ours(directory) if nearest == directory else foreign(nearest)) is not None:
+    if (why := ownership_problem(directory) if nearest == directory else trust_problem(nearest)) is not None:
         return f"{why.text}: `{why.fix}`"
     if os.statvfs(nearest).f_flag & os.ST_RDONLY:
         return "its file system is read-only"

@@ -45,9 +45,9 @@ def run_record(target: Target, config: Config, for_s: float | None, sessions: Pa
     if (reason := refused_reason(sessions)) is not None:
         hint = "name another directory with --sessions or $DBA_CONSOLE_SESSIONS"
         raise SessionError(f"cannot record to {sessions}: {reason}", hint=hint)
-    from dba_console.agent.launch import become, find_agent
+    from dba_console.agent.launch import exec_agent, find_agent
 
     how_long = "until SIGTERM or ctrl-C" if for_s is None else f"for {human_duration(for_s)}"
     if find_agent(target) is None:
         say(f"watching {target.name} {how_long}; sessions go to {sessions}")
-    become(target, config, for_s=for_s, sessions=sessions)
+    exec_agent(target, config, for_s=for_s, sessions=sessions)

@@ -124,7 +124,7 @@ def moments(recording: Recording, at: str | None, for_s: float | None) -> Iterat
 
 def when(recording: Recording, at: str) -> int:
     """The wall time TIME names in the recording. Raises UsageError."""
-    from dba_console.session.when import parse_when
+    from dba_console.session.time_argument import parse_when
 
     events = recording.events() if at.startswith(("mark:", "finding:")) else []
     return parse_when(at, first_us=recording.first_us, last_us=recording.last_us, events=events)

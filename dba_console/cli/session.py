@@ -19,14 +19,14 @@ from dba_console.cli.stderr import say
 from dba_console.cli.stdout import put
 from dba_console.cli.targeting import resolve_target
 from dba_console.errors import ExitCode, SessionError, Unsupported, UsageError
-from dba_console.frames.outgrowing import windows_of
+from dba_console.frames.window_forecast import windows_of
 from dba_console.session.layout import require_readable
 from dba_console.session.listing import list_sessions, pin, row_of
 from dba_console.session.recording import Recording
 from dba_console.session.resolve import resolve
 from dba_console.session.retention import Candidate, candidates, prune
-from dba_console.session.runlisting import row_of as run_row
-from dba_console.session.runplaces import run_directories
+from dba_console.session.run_listing import row_of as run_row
+from dba_console.session.run_paths import run_directories
 from dba_console.session.verify import verify
 from dba_console.target import Address, address_of, looks_like_conninfo
 from dba_console.units import parse_duration, parse_size

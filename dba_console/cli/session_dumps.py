@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from dba_console.agent.jobs.past import read_past
+from dba_console.agent.jobs.history_reader import read_job_history
 from dba_console.cli.output import put_json
 from dba_console.cli.stdout import put
 from dba_console.errors import ExitCode, UsageError
-from dba_console.frames.outgrowing import Outgrowing, Windows, outgrowing
-from dba_console.frames.past_jobs import JobPast, Past, RunPast
+from dba_console.frames.past_jobs import PastRun, PastRuns, TargetJobHistory
+from dba_console.frames.window_forecast import JobWindows, WindowForecast, forecast_window
 from dba_console.panels.cells import Detail, Line, Span, plain
 from dba_console.panels.job_history import history, runs_of
 from dba_console.panels.tables import table_lines
@@ -24,10 +24,10 @@ from dba_console.target import Address
 
 
 def report_dumps(
-    target_key: str, target_name: str, windows: Windows, *, address: Address | None = None, json: bool, width: int
+    target_key: str, target_name: str, windows: JobWindows, *, address: Address | None = None, json: bool, width: int
 ) -> int:
     """Print it. Exit code 0 also where nothing is known: that is said. `address`: see `read_past`."""
-    past = read_past(target_key, address)
+    past = read_job_history(target_key, address)
     if json:
         for job in past.jobs:
             put_json(job_object(job, windows))
@@ -45,7 +45,7 @@ def positive_window(text: str | None) -> str | None:
     return text
 
 
-def report_lines(past: Past, target_name: str, windows: Windows, width: int) -> list[str]:
+def report_lines(past: TargetJobHistory, target_name: str, windows: JobWindows, width: int) -> list[str]:
     """The report as text: all jobs in a table, then each with its sentences and its runs."""
     whole = history(past, windows, width)
     lines = [f"{whole.title}: {target_name}", *(plain(one) for one in whole.head)]
@@ -64,9 +64,9 @@ def _table(detail: Detail, width: int) -> list[str]:
     return [plain((Span("  "), *one)) for one in lines]
 
 
-def job_object(job: JobPast, windows: Windows) -> dict[str, Any]:
+def job_object(job: PastRuns, windows: JobWindows) -> dict[str, Any]:
     """One job as JSON: what is not known is null."""
-    found = outgrowing(job.runs, windows.of(job))
+    found = forecast_window(job.runs, windows.for_job(job))
     return {
         "job": job.name,
         "kind": job.kind,
@@ -80,7 +80,7 @@ def job_object(job: JobPast, windows: Windows) -> dict[str, Any]:
     }
 
 
-def _trend(found: Outgrowing) -> dict[str, Any]:
+def _trend(found: WindowForecast) -> dict[str, Any]:
     trend = found.trend
     return {
         "verdict": {"few": "unknown"}.get(trend.verdict, trend.verdict),
@@ -94,7 +94,7 @@ def _trend(found: Outgrowing) -> dict[str, Any]:
     }
 
 
-def _window(found: Outgrowing) -> dict[str, Any] | None:
+def _window(found: WindowForecast) -> dict[str, Any] | None:
     """None without a window. `outgrown_at` is null where it does not grow, that is not known, or too far ahead."""
     if found.window_s is None:
         return None
@@ -113,7 +113,7 @@ def _moment(at_us: int | None) -> str | None:
     return None if at_us is None else rfc3339(at_us)
 
 
-def _run(run: RunPast) -> dict[str, Any]:
+def _run(run: PastRun) -> dict[str, Any]:
     told: dict[str, Any] = msgspec.to_builtins(run)
     for name in ("started_us", "exit_tells"):
         del told[name]

@@ -10,7 +10,7 @@ from dba_console.panels.times import moment
 from dba_console.samples.event import Event
 from dba_console.session.backlog import Gap
 from dba_console.session.listing import SessionRow
-from dba_console.session.runlisting import RunRow
+from dba_console.session.run_listing import RunRow
 from dba_console.session.verify import Verification
 from dba_console.units import UNKNOWN, human_bytes, human_duration
 

@@ -21,7 +21,7 @@ from dba_console.config import Config
 from dba_console.errors import ExitCode, UsageError
 from dba_console.frames.model import PANELS, Frame
 from dba_console.frames.picture import Picture
-from dba_console.samples.own import Self
+from dba_console.samples.agent_health import AgentHealth
 from dba_console.target import Target, looks_like_conninfo
 from dba_console.units import parse_duration
 
@@ -124,5 +124,5 @@ def _code(frame: Frame, picture: Picture) -> int:
         return ExitCode.OK
     sentence, hint = split_note(frame.target.note, "the server does not answer")
     say(f"error: not connected: {sentence}" + (f"\nhint: {hint}" if hint else ""))
-    own = picture.now("self", Self)
+    own = picture.now("self", AgentHealth)
     return ExitCode.PERMISSION if own is not None and own.outage == "auth" else ExitCode.CONNECT

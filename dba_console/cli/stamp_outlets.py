@@ -10,10 +10,10 @@ from pathlib import Path
 
 from dba_console.cli.stamp_lines import Outlet, Stamps
 from dba_console.errors import ConsoleError, SessionError
-from dba_console.harmless import clean
-from dba_console.keeping.outlog import OutLog
-from dba_console.keeping.rolling import RollingLog
-from dba_console.keeping.stamping import Stamper
+from dba_console.keeping.line_stamps import LineStamper
+from dba_console.keeping.log_segments import SegmentedLog
+from dba_console.keeping.output_log import OutputLog
+from dba_console.sanitize import clean
 from dba_console.units import human_duration
 
 SYSTEM_LOG = "/dev/log"
@@ -102,11 +102,11 @@ class SessionFile(Outlet):
         try:
             directory = session / "out"
             directory.mkdir(mode=0o700, exist_ok=True)
-            self._files = RollingLog(str(directory), SESSION_BYTES, SESSION_BYTES, self.name)
+            self._files = SegmentedLog(str(directory), SESSION_BYTES, SESSION_BYTES, self.name)
         except OSError as error:
             raise SessionError(f"cannot write into the session {session.name}: {error.strerror}") from error
-        self._log = OutLog(self._files)
-        self._stamper = Stamper(b"o")
+        self._log = OutputLog(self._files)
+        self._stamper = LineStamper(b"o")
         self._lines, self._begun = 0, time.monotonic()
         note(session, f"{tag}: lines are stamped into out/{self.name}.log")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from dba_console.crash import summary, write_report
+from dba_console.crash_report import summary, write_report
 from dba_console.errors import ConsoleError
 from dba_console.redact import redact
 

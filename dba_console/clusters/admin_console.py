@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Self
 from dba_console.clock import Clock
 from dba_console.config import PoolerConfig
 from dba_console.errors import ConnectError, ConsoleError, PermissionDenied
-from dba_console.harmless import clean
-from dba_console.probes.postgres.connecting import open_connection
+from dba_console.probes.postgres.async_connect import open_connection
+from dba_console.probes.postgres.connect_errors import ConnectionLost, plain_message
 from dba_console.probes.postgres.conninfo import monitor_conninfo
-from dba_console.probes.postgres.failures import ConnectionLost, plain
-from dba_console.probes.postgres.resolving import resolved
-from dba_console.probes.postgres.simple import Answer, receive_answer, send_command
+from dba_console.probes.postgres.name_resolution import resolve_hosts
+from dba_console.probes.postgres.simple_query import SimpleResult, receive_answer, send_command
 from dba_console.redact import redact
+from dba_console.sanitize import clean
 from dba_console.target import parse_conninfo
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ COMMAND_S = 10.0
 def open_admin(config: PoolerConfig, clock: Clock, timeout_s: float = ANSWER_S) -> PGconn:
     """A connection to the admin console. Raises ConnectFailed."""
     given = {"dbname": ADMIN, **parse_conninfo(config.dsn)}
-    return open_connection(monitor_conninfo(resolved(given)), timeout_s, clock)
+    return open_connection(monitor_conninfo(resolve_hosts(given)), timeout_s, clock)
 
 
 class AdminConsole:
@@ -70,18 +70,18 @@ class AdminConsole:
         except ConnectionLost as error:
             raise self._lost(error) from None
 
-    def answer(self, timeout_s: float) -> Answer | None:
+    def answer(self, timeout_s: float) -> SimpleResult | None:
         """What the command that was sent gave; None: nothing yet. Raises ConnectError."""
         try:
             return receive_answer(self._connection, timeout_s, self._clock)
         except ConnectionLost as error:
             raise self._lost(error) from None
 
-    def rows_of(self, command: str, answer: Answer) -> list[dict[str, str]]:
+    def rows_of(self, command: str, answer: SimpleResult) -> list[dict[str, str]]:
         """The rows of an answer. Raises PermissionDenied, or ConsoleError with PgBouncer's message."""
         if not answer.error:
             return answer.rows
-        message = f'pooler "{self._name}" refused {clean(command)}: {clean(redact(plain(answer.error)))}'
+        message = f'pooler "{self._name}" refused {clean(command)}: {clean(redact(plain_message(answer.error)))}'
         if "admin access needed" in answer.error:  # of stats_users, which may only ask (PgBouncer: src/admin.c)
             raise PermissionDenied(message, hint="add the role of the pooler's dsn to admin_users in pgbouncer.ini")
         raise ConsoleError(message)

@@ -19,7 +19,7 @@ from dba_console.clock import SYSTEM
 from dba_console.clusters.heartbeat import FILE, FIRST_S
 from dba_console.clusters.heartbeat_clients import CONNECT_S, REMOVE_S, Beater, Writer
 from dba_console.clusters.heartbeat_record import Record
-from dba_console.keeping.files import write_all
+from dba_console.keeping.atomic_files import write_all
 from dba_console.keeping.proc import boot_id, start_ticks
 
 FLUSH_S = 0.2

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dba_console.clusters.admin_console import AdminConsole
 from dba_console.errors import ConsoleError, ExitCode
-from dba_console.harmless import clean
+from dba_console.sanitize import clean
 
 NAMED = 3
 """Blockers a message names."""

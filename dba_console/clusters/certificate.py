@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
-from dba_console.lean import allow_tls
+from dba_console.fast_start import allow_ssl_import
 
 CONNECT_S = 3.0
 _SSL_REQUEST = b"\0\0\0\x08\x04\xd2\x16\x2f"
@@ -38,7 +38,7 @@ def read_certificate(places: Sequence[tuple[str, str]]) -> Certificate:
                 plain.sendall(_SSL_REQUEST)
                 if plain.recv(1) != b"S":
                     return Certificate(error=f"{host}:{port} does not offer TLS")
-                allow_tls()
+                allow_ssl_import()
                 import ssl  # of an agent's five megabytes only where a server offers TLS
 
                 context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

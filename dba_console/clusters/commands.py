@@ -8,19 +8,19 @@ from contextlib import closing
 
 from dba_console.clock import Clock
 from dba_console.clusters.host import Host, last_line
-from dba_console.config import COMMAND_NAMES, CommandConfig
-from dba_console.harmless import clean
-from dba_console.short_command import Ended
+from dba_console.config import COMMAND_PLACEHOLDERS, CommandConfig
+from dba_console.sanitize import clean
+from dba_console.short_command import CommandResult
 
 
-def run_command(config: CommandConfig, *, cluster: str, from_: str, to: str, undo: bool, clock: Clock) -> Ended:
+def run_command(config: CommandConfig, *, cluster: str, from_: str, to: str, undo: bool, clock: Clock) -> CommandResult:
     """Run it, or what reverts it, on its host. Raises ConsoleError where the host cannot be reached."""
-    names = dict(zip(COMMAND_NAMES, (cluster, from_, to), strict=True))
+    names = dict(zip(COMMAND_PLACEHOLDERS, (cluster, from_, to), strict=True))
     with closing(Host(config.ssh, clock)) as host:
         return host.run(filled(config.undo if undo else config.run, names), timeout_s=config.timeout_s)
 
 
-def failure(what: str, ended: Ended) -> str | None:
+def failure(what: str, ended: CommandResult) -> str | None:
     """Why a command failed, in a sentence with the last line it printed; None where it did not."""
     if ended.code == 0:
         return None

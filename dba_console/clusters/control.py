@@ -20,7 +20,7 @@ from dba_console.clusters.host import Host, LostHost, confining_unit, last_line,
 from dba_console.config import NodeConfig
 from dba_console.errors import ConfigError, ConsoleError, Refused, Unsupported
 from dba_console.probes.host.pg_control import DamagedControl, PgControl, parse_control
-from dba_console.short_command import Ended
+from dba_console.short_command import CommandResult
 
 POLL_S = 0.005
 """Between two looks at a server that stops or starts here: reading two small files, and clients wait."""
@@ -136,17 +136,17 @@ class ServerControl:
             argv += ["-o", shlex.join(options)]
         return self.host.command(argv, user=self.owner())
 
-    def stop(self, timeout_s: float) -> Ended:
+    def stop(self, timeout_s: float) -> CommandResult:
         """Stop the server. `code` 0: it is down, whatever the command said. Raises as Host.run."""
         if not self.running():
-            return Ended(0, "", "", 0.0)
+            return CommandResult(0, "", "", 0.0)
         ended = self._execute(self.stop_command(timeout_s), scripts.ATTACHED * bool(self._config.stop), timeout_s)
         return self._settled(ended, "stopped", timeout_s)
 
-    def start(self, timeout_s: float) -> Ended:
+    def start(self, timeout_s: float) -> CommandResult:
         """Start the server. `code` 0: it accepts connections, or replays where hot_standby is off."""
         if self._wait("", 0) == "ready":
-            return Ended(0, "", "", 0.0)
+            return CommandResult(0, "", "", 0.0)
         ended = self._execute(self.start_command(timeout_s), scripts.DETACHED * bool(self._config.start), timeout_s)
         return self._settled(ended, "ready", timeout_s)
 
@@ -178,7 +178,7 @@ class ServerControl:
         self._write_settings("")
         self.host.remove(f"{self.data_directory}/standby.signal", user=self.owner())
 
-    def rewind(self, source_conninfo: str, *, dry_run: bool, timeout_s: float) -> Ended:
+    def rewind(self, source_conninfo: str, *, dry_run: bool, timeout_s: float) -> CommandResult:
         """Take the stopped server's history back to where it left the source's, by pg_rewind; then it is a standby.
 
         `code` None: it still runs on the host, and the next call waits for it. Raises ConsoleError: nothing was done.
@@ -195,7 +195,7 @@ class ServerControl:
         argv = ["pg_rewind", "-D", self.data_directory, f"--source-server={options}", "-P"]
         return self._rebuild("dry" if dry_run else "rewind", argv + ["-n"] * dry_run, passfile, timeout_s)
 
-    def clone(self, source_conninfo: str, timeout_s: float) -> Ended:
+    def clone(self, source_conninfo: str, timeout_s: float) -> CommandResult:
         """Put a base backup of the source in the place of the stopped server's data directory, to start as a standby.
 
         The former directory is renamed to DIRECTORY.before-TIME, and stays. `code` and errors as of `rewind`.
@@ -227,7 +227,7 @@ class ServerControl:
         record = self.host.read(f"{self.data_directory}.dba-console/done", user=self.owner())
         return (record or b"").startswith(b"rewind ")
 
-    def _rebuild(self, how: str, argv: list[str], passfile: bytes, timeout_s: float) -> Ended:
+    def _rebuild(self, how: str, argv: list[str], passfile: bytes, timeout_s: float) -> CommandResult:
         argv[0] = self.program(argv[0])
         if self.host.run(["test", "-x", argv[0]], user=self.owner(), repeatable=True).code != 0:
             raise Unsupported(
@@ -240,13 +240,13 @@ class ServerControl:
         script = ["sh", "-c", scripts.REBUILD, "sh", scripts.REBUILD_BODY, seconds, self.data_directory, how]
         return self.host.run([*script, *argv], user=self.owner(), data=passfile, timeout_s=timeout_s)
 
-    def _execute(self, command: Sequence[str], script: str, timeout_s: float) -> Ended:
+    def _execute(self, command: Sequence[str], script: str, timeout_s: float) -> CommandResult:
         """`script` runs a command of the configuration; ours get 5 s more, to end by their own limit."""
         if script:
             return self.host.run(["sh", "-c", script, "sh", *command], timeout_s=timeout_s)
         return self.host.run(command, timeout_s=timeout_s + 5, repeatable=True)
 
-    def _settled(self, ended: Ended, wanted: str, timeout_s: float) -> Ended:
+    def _settled(self, ended: CommandResult, wanted: str, timeout_s: float) -> CommandResult:
         left_s = max(0.0, timeout_s - ended.seconds)
         try:
             wait_s = left_s if ended.code == 0 else 0.0
@@ -256,8 +256,8 @@ class ServerControl:
         except ConsoleError as error:  # the command has run
             raise LostHost(f"what became of {self.name} cannot be read: {error.message}", hint=error.hint) from error
         if now == wanted:
-            return Ended(0, ended.output, ended.errors, ended.seconds)
-        return Ended(ended.code or None, ended.output, ended.errors, ended.seconds)
+            return CommandResult(0, ended.output, ended.errors, ended.seconds)
+        return CommandResult(ended.code or None, ended.output, ended.errors, ended.seconds)
 
     def _wait(self, wanted: str, seconds: float) -> str:
         """The server's state: stopped, running, ready. As soon as it is `wanted`, or after `seconds`."""

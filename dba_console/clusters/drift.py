@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dba_console.clusters.checks import Check, failed, ok, unknown, warning
 from dba_console.clusters.node import NodeState
 from dba_console.redact import redact
-from dba_console.samples.cluster import NOT_LOWER
+from dba_console.samples.cluster import STANDBY_MINIMUM_SETTINGS
 
 HARMFUL = {"default_transaction_read_only": "off", "fsync": "on", "full_page_writes": "on", "autovacuum": "on"}
 """Settings, and the value that a primary needs: the other one loses data or refuses writes."""
@@ -24,7 +24,7 @@ _OWN = frozenset((
     "sync_replication_slots", "synchronized_standby_slots", "synchronous_standby_names", "syslog_ident",
     "transaction_read_only", "unix_socket_directories", "unix_socket_group", "unix_socket_permissions",
     "wal_receiver_create_temp_slot", "wal_receiver_status_interval", "wal_receiver_timeout",
-    "wal_retrieve_retry_interval", *NOT_LOWER, *HARMFUL,
+    "wal_retrieve_retry_interval", *STANDBY_MINIMUM_SETTINGS, *HARMFUL,
 ))  # fmt: skip
 """Settings of a node or of a standby that may differ, and those that other conditions judge."""
 _SHOWN = 8

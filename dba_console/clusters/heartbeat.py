@@ -23,10 +23,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dba_console.clock import Clock
+from dba_console.decoding import json_decoder
 from dba_console.errors import ConnectError, SessionError
-from dba_console.keeping.proc import boot_id, lives
-from dba_console.processes import python
-from dba_console.records import json_decoder
+from dba_console.keeping.proc import boot_id, is_alive
+from dba_console.safe_environment import python_command
 from dba_console.target import parse_conninfo
 
 FILE = "heartbeat.jsonl"
@@ -122,7 +122,7 @@ def start_heartbeat(directory: Path, conninfo: str, clock: Clock, *, life_s: flo
     try:
         os.write(request, json.dumps(order).encode(errors="surrogateescape"))
         os.lseek(request, 0, os.SEEK_SET)
-        command = [*python("dba_console.clusters.beating"), str(directory)]
+        command = [*python_command("dba_console.clusters.beating"), str(directory)]
         pid = os.posix_spawn(
             command[0], command, _environment(), setsid=True,
             file_actions=[(os.POSIX_SPAWN_DUP2, one, to) for to, one in enumerate((request, answer[1], nothing))],
@@ -241,7 +241,7 @@ def _headers(directory: Path) -> list[dict[str, Any]]:
 
 
 def _lives(header: dict[str, Any]) -> bool:
-    return bool(header["boot"] == boot_id()) and lives(header["pid"], header["ticks"])
+    return bool(header["boot"] == boot_id()) and is_alive(header["pid"], header["ticks"])
 
 
 class _Gap:

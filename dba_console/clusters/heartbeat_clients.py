@@ -13,13 +13,13 @@ from dba_console.clock import SYSTEM
 from dba_console.clusters import heartbeat_table as table
 from dba_console.clusters.heartbeat import INTERVAL_S
 from dba_console.clusters.heartbeat_record import READ, WRITE, Record
-from dba_console.harmless import clean
-from dba_console.probes.postgres.connecting import message_of, open_connection, wait_for
+from dba_console.probes.postgres.async_connect import message_of, open_connection, wait_for
+from dba_console.probes.postgres.connect_errors import ConnectFailed, plain_message
 from dba_console.probes.postgres.conninfo import monitor_conninfo
 from dba_console.probes.postgres.encodings import decode
-from dba_console.probes.postgres.failures import ConnectFailed, plain
-from dba_console.probes.postgres.resolving import resolved
+from dba_console.probes.postgres.name_resolution import resolve_hosts
 from dba_console.redact import redact
+from dba_console.sanitize import clean
 from dba_console.target import parse_conninfo
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Failed(Exception):
     """A beat that was not acknowledged; `code` is the SQLSTATE where the server sent one."""
 
     def __init__(self, message: str, code: str = "") -> None:
-        super().__init__(clean(redact(plain(message))))
+        super().__init__(clean(redact(plain_message(message))))
         self.code = code
 
 
@@ -104,7 +104,7 @@ class Beater:
 
     def _connect(self) -> PGconn:
         failure = ConnectFailed("other", "no host to connect to")
-        for host in _hosts(resolved({**self._given})):
+        for host in _hosts(resolve_hosts({**self._given})):
             try:
                 conninfo = monitor_conninfo(host, application_name=_APPLICATION)
                 self._connection = open_connection(conninfo, CONNECT_S, SYSTEM)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from dba_console.clock import SYSTEM
-from dba_console.keeping.files import write_all
+from dba_console.keeping.atomic_files import write_all
 
 WRITE, READ = "w", "r"
 MOST_LINES = 200_000

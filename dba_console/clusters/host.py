@@ -25,10 +25,10 @@ from dba_console.clock import Clock
 from dba_console.clusters import scripts
 from dba_console.clusters.local_files import LONGEST_FILE, NotTheirs, read_file, write_file
 from dba_console.errors import ConfigError, ConnectError, ConsoleError, ExitCode, PermissionDenied, Unsupported
-from dba_console.harmless import clean
 from dba_console.paths import SOCKET_PATH_LIMIT, private_dir, runtime_dir
 from dba_console.redact import redact
-from dba_console.short_command import Ended, run_short
+from dba_console.sanitize import clean
+from dba_console.short_command import CommandResult, run_short
 
 CONNECT_S = 5
 LOGIN_S = 30.0
@@ -84,7 +84,7 @@ class Host:
         data: bytes = b"",
         timeout_s: float = 10.0,
         repeatable: bool = False,
-    ) -> Ended:
+    ) -> CommandResult:
         """Run a command to its end, in / and as `user` (None: as the account we have). `code` None: it did not end in
         time, and was killed where that is possible.
 
@@ -165,7 +165,7 @@ class Host:
 
     def _run(
         self, argv: Sequence[str], user: str | None, data: bytes, timeout_s: float, limit: int, repeatable: bool
-    ) -> Ended:
+    ) -> CommandResult:
         command = self.command(argv, user=user)
         if self.ssh is not None:
             for tries_left in (2, 1, 0) if repeatable else (0,):
@@ -181,12 +181,12 @@ class Host:
             try:
                 ended = run_short(command, env, timeout_s, self._clock, data, limit)
             except OSError as error:
-                ended = Ended(127, "", f"{command[0]}: {error.strerror}", 0.0)
+                ended = CommandResult(127, "", f"{command[0]}: {error.strerror}", 0.0)
         if command[0] == "sudo" and argv[0] != "sudo":
             self._refused_by_sudo(ended, argv, user or "")
         return ended
 
-    def _refused_by_sudo(self, ended: Ended, argv: Sequence[str], user: str) -> None:
+    def _refused_by_sudo(self, ended: CommandResult, argv: Sequence[str], user: str) -> None:
         line = ended.errors.strip().split("\n")[0]
         missing = ended.code == 127 and "sudo" in line
         refused = ended.code == 1 and line.startswith(("sudo:", "Sorry, user")) and "command not found" not in line
@@ -198,7 +198,7 @@ class Host:
                 f"{self.account()} ALL=({user}) NOPASSWD: {what}",
             )
 
-    def _over_ssh(self, ssh: str, argv: Sequence[str], data: bytes, timeout_s: float, limit: int) -> Ended:
+    def _over_ssh(self, ssh: str, argv: Sequence[str], data: bytes, timeout_s: float, limit: int) -> CommandResult:
         if not self._reached:  # from then on an end without an answer is one of a command that ran
             self._connect(ssh)
             self._reached = True
@@ -219,7 +219,7 @@ class Host:
                 hint=f"read on {self.name} what became of it",
             )
         if ended.code == _KILLED and ended.seconds >= timeout_s:
-            return Ended(None, ended.output, ended.errors, ended.seconds)
+            return CommandResult(None, ended.output, ended.errors, ended.seconds)
         return ended
 
     def _connect(self, ssh: str) -> None:
@@ -231,7 +231,11 @@ class Host:
                 break
             threading.Event().wait(_AGAIN_S)
         if code != 0:
-            why = "it did not answer, or printed without end" if code is None else last_line(Ended(code, "", text, 0.0))
+            why = (
+                "it did not answer, or printed without end"
+                if code is None
+                else last_line(CommandResult(code, "", text, 0.0))
+            )
             raise ConnectError(
                 f"cannot connect to {self.name} by ssh: {why}",
                 hint=f"`ssh -o BatchMode=yes {shlex.quote(ssh)} true` has to work without a question",
@@ -266,7 +270,7 @@ class Host:
                 return None
 
 
-def last_line(ended: Ended) -> str:
+def last_line(ended: CommandResult) -> str:
     """What a command said last, harmless and without secrets, for a sentence."""
     lines = [line for line in (ended.errors.strip() or ended.output.strip()).split("\n") if line.strip()]
     if lines:
@@ -274,7 +278,7 @@ def last_line(ended: Ended) -> str:
     return "no answer in time" if ended.code is None else f"exit code {ended.code}"
 
 
-def last_word(ended: Ended) -> str:
+def last_word(ended: CommandResult) -> str:
     """What a command answered, behind what a login shell printed; empty where it printed nothing."""
     return next(reversed(ended.output.split()), "")
 

@@ -29,9 +29,9 @@ from dba_console.clusters.plan import conninfo
 from dba_console.clusters.scripts import CONTENT
 from dba_console.config import NodeConfig
 from dba_console.errors import ConsoleError, PermissionDenied, Refused, Unsupported
-from dba_console.harmless import clean
 from dba_console.redact import redact
-from dba_console.short_command import Ended
+from dba_console.sanitize import clean
+from dba_console.short_command import CommandResult
 
 ANSWER_S = 5.0
 CONNECT_S = 3
@@ -209,7 +209,7 @@ def _reached(found: HostState, control: ServerControl, owner: str, target: NodeS
     return msgspec.structs.replace(found, reaches=reaches, reaches_text=text)
 
 
-def _judged(ended: Ended, target: NodeState) -> tuple[bool | None, str]:
+def _judged(ended: CommandResult, target: NodeState) -> tuple[bool | None, str]:
     printed = clean(redact(" ".join(ended.errors.split())))
     if ended.code == 0:
         identifier = ended.output.strip().rpartition("\n")[2].partition("|")[0].strip()

@@ -12,18 +12,18 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from dba_console.actions.identity import PRIMARY, Identity
-from dba_console.actions.link import StatementFailed
-from dba_console.actions.operator import Operator
+from dba_console.actions.acting_connection import ActingConnection
+from dba_console.actions.connection_api import StatementFailed
+from dba_console.actions.identity import PRIMARY, ServerIdentity
 from dba_console.clock import Clock
 from dba_console.clusters.certificate import Certificate, read_certificate
 from dba_console.clusters.questions import REPMGR_NODES, REPMGRD, SELF, for_cutover, questions, together
 from dba_console.clusters.redirected import refuse_redirected
 from dba_console.config import NodeConfig
 from dba_console.errors import ConsoleError
-from dba_console.harmless import clean
-from dba_console.probes.postgres.failures import ConnectFailed
+from dba_console.probes.postgres.connect_errors import ConnectFailed
 from dba_console.redact import redact
+from dba_console.sanitize import clean
 from dba_console.target import parse_conninfo
 
 CONNECT_S = 3.0
@@ -124,7 +124,7 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
 def read_node(name: str, config: NodeConfig, clock: Clock, *, detailed: bool = False) -> NodeState:
     """Ask one node everything. Never raises: who does not answer is a state with an `error`."""
     asked_us = clock.wall_us()
-    link = Operator(
+    link = ActingConnection(
         config.dsn, application=APPLICATION, connect_timeout_s=CONNECT_S, lock_timeout_s=LOCK_S, clock=clock
     )
     with closing(link):
@@ -141,8 +141,10 @@ def read_node(name: str, config: NodeConfig, clock: Clock, *, detailed: bool = F
     return state
 
 
-def _read(name: str, config: NodeConfig, link: Operator, asked_us: int, clock: Clock, detailed: bool) -> NodeState:
-    who = link.identity()
+def _read(
+    name: str, config: NodeConfig, link: ActingConnection, asked_us: int, clock: Clock, detailed: bool
+) -> NodeState:
+    who = link.read_identity()
     [own] = link.rows(SELF, timeout_s=ANSWER_S)
     clock_apart_s = own.pop("clock_s") - clock.wall_us() / 1e6
     hba, cron = own.pop("reads_hba"), own.pop("reads_cron")
@@ -177,7 +179,9 @@ def _read(name: str, config: NodeConfig, link: Operator, asked_us: int, clock: C
     )
 
 
-def _answers(link: Operator, asked: Mapping[str, str]) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
+def _answers(
+    link: ActingConnection, asked: Mapping[str, str]
+) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
     """The rows of each question, and why some have none: asked one by one only where they cannot be asked together."""
     try:
         [row] = link.rows(together(asked), timeout_s=ANSWER_S)
@@ -194,7 +198,7 @@ def _answers(link: Operator, asked: Mapping[str, str]) -> tuple[dict[str, list[d
     return known, unknown
 
 
-def _details(known: Mapping[str, list[dict[str, Any]]], reads_cron: bool | None, link: Operator) -> Details:
+def _details(known: Mapping[str, list[dict[str, Any]]], reads_cron: bool | None, link: ActingConnection) -> Details:
     def first(what: str) -> dict[str, Any] | None:
         return next(iter(known.get(what, [])), None)
 
@@ -213,11 +217,11 @@ def _details(known: Mapping[str, list[dict[str, Any]]], reads_cron: bool | None,
     )
 
 
-def _repmgr(link: Operator, database: str | None) -> dict[str, Any] | None:
+def _repmgr(link: ActingConnection, database: str | None) -> dict[str, Any] | None:
     """What the extension knows; None where it is not installed."""
     if database is None:
         return None
-    inside = link.to(database)
+    inside = link.for_database(database)
     try:
         if not inside.rows("SELECT 1 FROM pg_extension WHERE extname = 'repmgr'", timeout_s=ANSWER_S):
             return None
@@ -234,7 +238,7 @@ def _member(row: dict[str, Any]) -> dict[str, str]:
     return {"name": row["node_name"], "config": row["config_file"] or "", **place}
 
 
-def _places(config: NodeConfig, who: Identity | None = None) -> tuple[tuple[str, str], ...]:
+def _places(config: NodeConfig, who: ServerIdentity | None = None) -> tuple[tuple[str, str], ...]:
     found: dict[tuple[str, str], None] = {}
     for conninfo in (config.dsn, config.replication_dsn or ""):
         try:
@@ -257,7 +261,7 @@ def _replication(config: NodeConfig) -> dict[str, str]:
     return {name: given[name] for name in ("host", "hostaddr", "port") if name in given}
 
 
-def _timeline(who: Identity, replayed: int | None) -> int | None:
+def _timeline(who: ServerIdentity, replayed: int | None) -> int | None:
     """Of a standby without a WAL receiver the newest it has replayed: its last restartpoint may be on an older one."""
     if who.timeline is None or who.role == PRIMARY or replayed is None:
         return who.timeline

@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from dba_console.clusters.host import Host
+from dba_console.decoding import from_json
 from dba_console.errors import ConsoleError
-from dba_console.harmless import clean
-from dba_console.records import from_json
+from dba_console.sanitize import clean
 
 PORT = "8008"
 """Where the API listens if the configuration does not say."""

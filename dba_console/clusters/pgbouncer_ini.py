@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dba_console.errors import ConsoleError
-from dba_console.harmless import clean
+from dba_console.sanitize import clean
 
 DEFAULT_PORT = "5432"
 FALLBACK = "*"

@@ -13,13 +13,13 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from dba_console.actions.action import World
+from dba_console.actions.action import ActionContext
 from dba_console.clusters.checks import position
 from dba_console.clusters.node import NodeState
 from dba_console.config import ClusterConfig, NodeConfig
+from dba_console.decoding import from_json
 from dba_console.errors import Refused, SessionError, UsageError
-from dba_console.keeping.files import write_whole
-from dba_console.records import from_json
+from dba_console.keeping.atomic_files import write_atomically
 from dba_console.target import parse_conninfo
 
 FILE = "cutover.json"
@@ -88,18 +88,18 @@ class CutoverPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return [name for name in self.nodes if name not in (self.old, self.to)]
 
 
-def save_plan(world: World, plan: CutoverPlan) -> None:
+def save_plan(world: ActionContext, plan: CutoverPlan) -> None:
     """Keep it, whole and synced. Raises SessionError; Refused where it could not be read again."""
     if len(content := msgspec.json.encode(plan)) > LIMIT:
         raise Refused(f"the plan of this cutover has {len(content)} bytes, more than {LIMIT}: too many databases")
     try:
-        write_whole(world.run_directory, FILE, content)
+        write_atomically(world.run_directory, FILE, content)
     except OSError as error:
         text = f"the plan of this cutover cannot be written to {world.run_directory}: {error.strerror}"
         raise SessionError(text, hint="make room there, or make it writable, then try again") from None
 
 
-def load_plan(world: World, cluster: str, to: str) -> CutoverPlan:
+def load_plan(world: ActionContext, cluster: str, to: str) -> CutoverPlan:
     """The plan of this run. Raises Refused where it has none yet, or one of another cluster or target."""
     try:
         descriptor = os.open(Path(world.run_directory) / FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -114,7 +114,7 @@ def load_plan(world: World, cluster: str, to: str) -> CutoverPlan:
     return plan
 
 
-def cluster_of(world: World, name: str) -> ClusterConfig:
+def cluster_of(world: ActionContext, name: str) -> ClusterConfig:
     """Raises UsageError where the configuration of this agent has no such cluster."""
     clusters = {} if world.config is None else world.config.clusters
     if name not in clusters:

@@ -21,14 +21,14 @@ from dba_console.clusters.pooler import PooledDatabase, ask_pooler
 from dba_console.clusters.redirected import refuse_redirected
 from dba_console.clusters.seen import Seen, save_seen
 from dba_console.config import NodeConfig, PoolerConfig
+from dba_console.decoding import json_decoder
 from dba_console.errors import ConsoleError, UsageError
-from dba_console.probes.postgres.connecting import open_connection
+from dba_console.probes.postgres.async_connect import open_connection
+from dba_console.probes.postgres.connect_errors import ConnectFailed, ConnectionLost
 from dba_console.probes.postgres.conninfo import monitor_conninfo
-from dba_console.probes.postgres.failures import ConnectFailed, ConnectionLost
-from dba_console.probes.postgres.resolving import resolved
-from dba_console.probes.postgres.simple import last_value
-from dba_console.records import json_decoder
-from dba_console.samples.cluster import NodeDetails, NodeNow, PooledNow, PoolerNow, Sender, SlotNow
+from dba_console.probes.postgres.name_resolution import resolve_hosts
+from dba_console.probes.postgres.simple_query import last_value
+from dba_console.samples.cluster import NodeDetails, NodeNow, NodeSlotNow, PoolerDatabase, PoolerNow, Sender
 from dba_console.target import address_of, parse_conninfo
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class _Answer(Struct):
     receiver_slot: str | None
     receiver_application: str | None
     senders: tuple[Sender, ...] | None
-    slots: tuple[SlotNow, ...] | None
+    slots: tuple[NodeSlotNow, ...] | None
 
 
 class _Slow(Struct):
@@ -177,7 +177,7 @@ class NodePoll:
     def _open(self) -> PGconn:
         refuse_redirected(self.name, self._config.dsn)
         given = parse_conninfo(self._config.dsn)
-        text = monitor_conninfo(resolved(given), client_encoding="UTF8")
+        text = monitor_conninfo(resolve_hosts(given), client_encoding="UTF8")
         connection = open_connection(text, CONNECT_S, self._clock)
         try:
             self._rights = rights = self._value(connection, _HELLO, _RIGHTS)
@@ -282,8 +282,8 @@ class PoolerPoll:
             self._connection.finish()
             self._connection = None
 
-    def _pooled(self, one: PooledDatabase) -> PooledNow:
-        return PooledNow(
+    def _pooled(self, one: PooledDatabase) -> PoolerDatabase:
+        return PoolerDatabase(
             one.name, one.host, one.port, one.mode, one.paused, self._paused.get(one.name), one.clients_active,
             one.clients_waiting, one.servers_active + one.servers_idle, one.longest_wait_s,
         )  # fmt: skip

@@ -13,10 +13,10 @@ from msgspec import Struct, structs
 from dba_console.clock import Clock
 from dba_console.clusters.admin_console import ADMIN, ANSWER_S, open_admin
 from dba_console.config import PoolerConfig
-from dba_console.harmless import clean
-from dba_console.probes.postgres.failures import ConnectFailed, ConnectionLost
-from dba_console.probes.postgres.simple import simple_query
+from dba_console.probes.postgres.connect_errors import ConnectFailed, ConnectionLost
+from dba_console.probes.postgres.simple_query import simple_query
 from dba_console.redact import redact
+from dba_console.sanitize import clean
 from dba_console.target import address_of
 
 if TYPE_CHECKING:

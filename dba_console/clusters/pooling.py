@@ -21,7 +21,7 @@ from dba_console.clusters.admin_console import ADMIN, AdminConsole, quoted
 from dba_console.clusters.blockers import Blocker, blockers_of, expired, listed
 from dba_console.config import PoolerConfig
 from dba_console.errors import ConsoleError, PermissionDenied
-from dba_console.harmless import clean
+from dba_console.sanitize import clean
 
 ASK_S = 0.1
 """How often a wait asks whether to stop. The end of the pause itself is not late by it."""

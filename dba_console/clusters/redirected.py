@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dba_console.errors import Refused
-from dba_console.harmless import clean
-from dba_console.probes.postgres.resolving import libpq_defaults
+from dba_console.probes.postgres.name_resolution import libpq_defaults
+from dba_console.sanitize import clean
 from dba_console.target import parse_conninfo
 
 

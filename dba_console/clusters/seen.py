@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from dba_console import paths
-from dba_console.keeping.files import write_whole
-from dba_console.records import from_json
+from dba_console.decoding import from_json
+from dba_console.keeping.atomic_files import write_atomically
 
 FORMAT = 1
 _LIMIT = 1 << 20
@@ -69,4 +69,4 @@ def load_file(path: Path, kind: type[T]) -> T | None:
 def save_file(path: Path, record: Struct, *, synced: bool = True) -> None:
     """Write it whole, or leave what was there. Raises OSError or ConsoleError."""
     paths.private_dir(paths.private_dir(path.parent.parent) / path.parent.name)
-    write_whole(str(path.parent), path.name, msgspec.json.encode(record), synced=synced)
+    write_atomically(str(path.parent), path.name, msgspec.json.encode(record), synced=synced)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from dba_console.clusters.checks import Check, failed, ok, unknown, warning
 from dba_console.clusters.node import NodeState
-from dba_console.samples.cluster import NOT_LOWER
+from dba_console.samples.cluster import STANDBY_MINIMUM_SETTINGS
 
 
 def same_server(primary: NodeState, target: NodeState) -> Iterator[Check]:
@@ -79,7 +79,7 @@ def streams(primary: NodeState, target: NodeState) -> Iterator[Check]:
 
 def settings(primary: NodeState, target: NodeState) -> Iterator[Check]:
     lower, higher, unseen = [], [], []
-    for name in NOT_LOWER:
+    for name in STANDBY_MINIMUM_SETTINGS:
         ours, theirs = primary.settings.get(name), target.settings.get(name)
         if ours is None or theirs is None:
             unseen.append(name)

@@ -18,8 +18,8 @@ from dba_console.clusters.pooler_file import check_file
 from dba_console.clusters.seen import Seen, load_seen, save_seen
 from dba_console.config import ClusterConfig
 from dba_console.errors import ConsoleError
-from dba_console.harmless import clean
 from dba_console.redact import redact
+from dba_console.sanitize import clean
 
 PATIENCE_S = 15.0
 """For all together: each has its own limits; resolving a name has none but this."""

@@ -9,7 +9,7 @@ from dba_console.clusters.checks import Check, failed, ok, unknown, warning
 from dba_console.clusters.follow import leads_to
 from dba_console.clusters.node import NodeState
 from dba_console.clusters.survey import Survey
-from dba_console.samples.cluster import NOT_LOWER
+from dba_console.samples.cluster import STANDBY_MINIMUM_SETTINGS
 
 
 def other_standbys(found: Survey, primary: NodeState, target: NodeState) -> Iterator[Check]:
@@ -19,7 +19,7 @@ def other_standbys(found: Survey, primary: NodeState, target: NodeState) -> Iter
         yield from _follows(found, node, target)
         lower = [
             f"{name} {theirs} → {ours}"
-            for name in NOT_LOWER
+            for name in STANDBY_MINIMUM_SETTINGS
             if None not in (theirs := target.settings.get(name), ours := node.settings.get(name))
             and int(ours or 0) < int(theirs or 0)
         ]

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dba_console.demo.account import clean_environment, server_account
-from dba_console.demo.readable import readable_copy
+from dba_console.demo.installation_copy import readable_copy
+from dba_console.demo.server_account import clean_environment, server_account
 from dba_console.errors import Unsupported
 
 NEEDED = ("postgres", "initdb", "psql", "pgbench")

@@ -8,10 +8,10 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from dba_console.demo.account import clean_environment
 from dba_console.demo.binaries import find_binaries
+from dba_console.demo.child_processes import end_child, start_child
 from dba_console.demo.cluster import SUPERUSER, Cluster
-from dba_console.demo.leash import end, on_leash
+from dba_console.demo.server_account import clean_environment
 from dba_console.errors import ConnectError, ConsoleError
 
 Client = subprocess.Popen[bytes]
@@ -34,7 +34,7 @@ class Clients:
         """A psql that runs `statements` one after the other, and then stays connected as somebody who thinks."""
         dsn = self._cluster.dsn(user=role, dbname=dbname, application_name=application)
         client = self.start("psql", "-XAtq", "-d", dsn, stdin=subprocess.PIPE)
-        say(client, *statements)
+        send_statements(client, *statements)
         return client
 
     def start(
@@ -48,7 +48,7 @@ class Clients:
         if not binaries.has(program):
             binaries = find_binaries([program], at_least=self._cluster.major)
         with self._log.open("ab") as log:
-            client = on_leash(
+            client = start_child(
                 [str(binaries.program(program)), *arguments],
                 stdin=stdin,
                 output=log if output is None else output,
@@ -63,7 +63,7 @@ class Clients:
         path = self._cluster.base / name
         try:
             path.write_text(text)
-            self._cluster.account.own(path)
+            self._cluster.account.chown(path)
         except OSError as error:
             raise ConsoleError(f"cannot write {path}: {error.strerror}") from error
         return path
@@ -72,19 +72,19 @@ class Clients:
         """Raises ConnectError when a client ended by itself, with its last words."""
         for client in self._running:
             if client.poll() is not None:
-                said = self._log.read_text(errors="replace").strip()
-                raise ConnectError(f"the load ended by itself: {said[-500:] or 'it left no message'}")
+                log_text = self._log.read_text(errors="replace").strip()
+                raise ConnectError(f"the load ended by itself: {log_text[-500:] or 'it left no message'}")
 
     def stop(self) -> None:
         """End every client. May be called twice."""
         for client in self._running:
             client.terminate()
         for client in self._running:
-            end(client)
+            end_child(client)
         self._running.clear()
 
 
-def say(client: Client, *statements: str) -> None:
+def send_statements(client: Client, *statements: str) -> None:
     """Type statements into a psql."""
     assert client.stdin is not None
     for statement in statements:

@@ -16,12 +16,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from dba_console.demo.account import clean_environment, server_account
 from dba_console.demo.binaries import Binaries, find_binaries
-from dba_console.demo.conf import Settings, conninfo, write_settings
-from dba_console.demo.guard import Guard
-from dba_console.demo.postmaster import PID_FILE, Daemon, Postmaster
-from dba_console.demo.readable import reachable
+from dba_console.demo.cleanup_process import CleanupProcess
+from dba_console.demo.installation_copy import is_readable_by_all
+from dba_console.demo.postmaster import PID_FILE, PgCtlServer, PostmasterChild
+from dba_console.demo.server_account import clean_environment, server_account
+from dba_console.demo.server_settings import Settings, conninfo, write_settings
 from dba_console.errors import ConnectError, ConsoleError
 from dba_console.paths import SOCKET_PATH_LIMIT
 
@@ -60,8 +60,10 @@ class Cluster:
         self.socket_directory = self._make_directories()
         self.settings: dict[str, str | int] = {} if durable else {"fsync": "off", "synchronous_commit": "off"}
         self.settings.update(settings or {})
-        self._postmaster: Postmaster | Daemon | None = None
-        self._guard = Guard([self.data_directory / PID_FILE], self._temporary()) if guarded else None
+        self._postmaster: PostmasterChild | PgCtlServer | None = None
+        self._guard = (
+            CleanupProcess([self.data_directory / PID_FILE], self._temporary_directories()) if guarded else None
+        )
 
     def __enter__(self) -> Self:
         try:
@@ -116,21 +118,21 @@ class Cluster:
 
     def sigstop(self) -> None:
         """Freeze the postmaster alone: sessions go on, new connections hang."""
-        self._running().send(signal.SIGSTOP)
+        self._running_server().send_signal(signal.SIGSTOP)
 
     def sigcont(self) -> None:
-        self._running().send(signal.SIGCONT)
+        self._running_server().send_signal(signal.SIGCONT)
 
     def reload(self, settings: Settings | None = None) -> None:
         """Write further settings, and have the server read them (SIGHUP: applied very soon, not at once)."""
         self.settings.update(settings or {})
         self._write_settings()
-        self._running().send(signal.SIGHUP)
+        self._running_server().send_signal(signal.SIGHUP)
 
     def close(self) -> None:
         """Stop the server whatever its state, and remove what was temporary. May be called twice."""
         self.stop("immediate" if self.data_directory.is_relative_to(self.base) and not self._keep else "fast")
-        for directory in self._temporary():
+        for directory in self._temporary_directories():
             shutil.rmtree(directory, ignore_errors=True)
         if self._guard is not None:
             self._guard.release()
@@ -185,15 +187,15 @@ class Cluster:
 
     def _make_directories(self) -> Path:
         self.base.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.account.own(self.base)
+        self.account.chown(self.base)
         sockets = self.base / "socket"
         if len(os.fsencode(sockets / f".s.PGSQL.{self.port}.lock")) > SOCKET_PATH_LIMIT:
             sockets = Path(tempfile.mkdtemp(prefix="dbac-", dir="/tmp"))
         sockets.mkdir(mode=0o700, exist_ok=True)
-        self.account.own(sockets)
+        self.account.chown(sockets)
         return sockets
 
-    def _temporary(self) -> list[Path]:
+    def _temporary_directories(self) -> list[Path]:
         own = [] if self._keep else [self.base]
         return own if self.socket_directory.is_relative_to(self.base) else [*own, self.socket_directory]
 
@@ -204,10 +206,10 @@ class Cluster:
         }  # fmt: skip
         write_settings(self.data_directory, {**own, **self.settings}, self.account)
 
-    def _spawn(self) -> Postmaster | Daemon:
-        return Postmaster(self.binaries.program("postgres"), self.data_directory, self.log_path, self.account)
+    def _spawn(self) -> PostmasterChild | PgCtlServer:
+        return PostmasterChild(self.binaries.program("postgres"), self.data_directory, self.log_path, self.account)
 
-    def _running(self) -> Postmaster | Daemon:
+    def _running_server(self) -> PostmasterChild | PgCtlServer:
         if self._postmaster is None:
             raise ConnectError("the server is not running")
         return self._postmaster
@@ -230,7 +232,7 @@ def make_standby(primary: Cluster, *, slot: str | None = None, settings: Setting
 def scratch_directory() -> str:
     """The caller's temporary directory where the server's user can enter it, else /tmp."""
     usual = tempfile.gettempdir()
-    return usual if not server_account().switched or reachable(Path(usual)) else "/tmp"
+    return usual if not server_account().switched or is_readable_by_all(Path(usual)) else "/tmp"
 
 
 def _free_port() -> int:

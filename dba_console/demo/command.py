@@ -7,26 +7,26 @@ import sys
 import time
 from pathlib import Path
 
-from dba_console.demo.incidents.incident import Incident, stand_in
-from dba_console.demo.incidents.registry import CLUSTER_INCIDENTS, find
-from dba_console.demo.practice import PracticeGround
-from dba_console.demo.rehearsal import Rehearsal, recorded_verdict
-from dba_console.demo.running import (
+from dba_console.demo.console_processes import (
     HEADLESS_S,
-    command,
-    deaf_to_signals,
-    end_agent,
-    environment,
+    console_command,
+    console_environment,
+    exit_on_signals,
+    ignore_message,
+    ignore_signals,
     open_console,
+    print_message,
     record,
-    say,
-    silent,
-    stopped_by_signals,
+    stop_agent,
 )
-from dba_console.demo.verdict import Verdict, clock_of, sentence_of, severity_of
+from dba_console.demo.incident_verdict import IncidentVerdict, clock_text, finding_text, severity_of
+from dba_console.demo.incidents.incident import Incident, substitute_recording
+from dba_console.demo.incidents.registry import CLUSTER_INCIDENTS, find_incident
+from dba_console.demo.practice_ground import PracticeGround
+from dba_console.demo.rehearsal import Rehearsal, recorded_verdict
 from dba_console.errors import ExitCode, SessionError
 
-NOT_SEEN = 1
+NOT_DETECTED = 1
 """The exit code where an incident was not seen: no error of the command's own."""
 
 
@@ -44,29 +44,31 @@ def run_demo(
         from dba_console.demo.cluster_command import run_cluster_demo
 
         return run_cluster_demo(headless, duration_s, keep, incident_name)
-    incident = None if incident_name is None else find(incident_name)
-    if incident is not None and (recording := stand_in(incident)) is not None:
+    incident = None if incident_name is None else find_incident(incident_name)
+    if incident is not None and (recording := substitute_recording(incident)) is not None:
         return _replay(incident, recording, headless)
-    with stopped_by_signals(), PracticeGround(keep=keep, say=say, incident=incident) as ground:
+    with exit_on_signals(), PracticeGround(keep=keep, say=print_message, incident=incident) as ground:
         if keep:
-            say(_kept(ground))
-        say(f"dba-console '{ground.dsn}'")
-        rehearsal = None if incident is None else Rehearsal(ground, incident, say if headless else silent)
+            print_message(_kept_text(ground))
+        print_message(f"dba-console '{ground.dsn}'")
+        rehearsal = (
+            None if incident is None else Rehearsal(ground, incident, print_message if headless else ignore_message)
+        )
         try:
             if headless:
                 usual = HEADLESS_S if incident is None else HEADLESS_S + incident.within_s
                 code = record(ground, usual if duration_s is None else duration_s, rehearsal)
-                return code if rehearsal is None or code != ExitCode.OK else _tell(rehearsal.verdict())
+                return code if rehearsal is None or code != ExitCode.OK else _print_verdict(rehearsal.verdict())
             code = open_console(ground, duration_s, rehearsal)
             if rehearsal is not None and rehearsal.begun:
-                say(_last_word(rehearsal))
+                print_message(_verdict_text(rehearsal))
             return code
         finally:
-            deaf_to_signals()
-            end_agent(ground.dsn)
+            ignore_signals()
+            stop_agent(ground.dsn)
 
 
-def _last_word(rehearsal: Rehearsal) -> str:
+def _verdict_text(rehearsal: Rehearsal) -> str:
     """What the recording says of the incident, or why it says nothing: leaving a console is no failure."""
     try:
         return rehearsal.verdict().sentence()
@@ -78,34 +80,36 @@ def _replay(incident: Incident, directory: Path, headless: bool) -> int:
     """Show a recording of the incident, and say that it is one; without a screen, its findings and the verdict too."""
     verdict = recorded_verdict(directory, incident)
     made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(verdict.begun_us / 1e6))
-    say(f"{incident.name} needs root: {incident.title}")
-    say(f"this is a RECORDING of it, of {made}, on another host; nothing happens here")
-    at = ["--at", f"finding:{incident.finding}"] if verdict.seen is not None else []
+    print_message(f"{incident.name} needs root: {incident.title}")
+    print_message(f"this is a RECORDING of it, of {made}, on another host; nothing happens here")
+    at = ["--at", f"finding:{incident.finding}"] if verdict.detected is not None else []
     shown = ["--show", *at] if headless else []
-    code = subprocess.run(command("replay", str(directory), *shown), env=environment(), check=False).returncode
-    return code if not headless or code != ExitCode.OK else _tell(verdict)
+    code = subprocess.run(
+        console_command("replay", str(directory), *shown), env=console_environment(), check=False
+    ).returncode
+    return code if not headless or code != ExitCode.OK else _print_verdict(verdict)
 
 
-def _tell(verdict: Verdict) -> int:
+def _print_verdict(verdict: IncidentVerdict) -> int:
     """The findings to stdout, the verdict to stderr; 0 where the incident was seen, else 1."""
     print("\nFindings raised:" if verdict.findings else "\nNo finding was raised.")
     for event in verdict.findings:
-        print(f"  {clock_of(event.wall_us)} {severity_of(event):<8} {sentence_of(event)}")
+        print(f"  {clock_text(event.wall_us)} {severity_of(event):<8} {finding_text(event)}")
     sys.stdout.flush()
-    say(verdict.sentence())
+    print_message(verdict.sentence())
     for event in verdict.others:
-        say(f"another critical finding at {clock_of(event.wall_us)}: {sentence_of(event)}")
-    return 0 if verdict.seen is not None else NOT_SEEN
+        print_message(f"another critical finding at {clock_text(event.wall_us)}: {finding_text(event)}")
+    return 0 if verdict.detected is not None else NOT_DETECTED
 
 
-def _kept(ground: PracticeGround) -> str:
+def _kept_text(ground: PracticeGround) -> str:
     cluster = ground.cluster
     if not cluster.data_directory.is_relative_to(cluster.base):
         return f"kept afterwards: the logs in {cluster.base}; the data is not kept, its disk goes with the demo"
-    return f"kept afterwards: {cluster.base}, to be started again with: {_start_again(ground)}"
+    return f"kept afterwards: {cluster.base}, to be started again with: {_start_command(ground)}"
 
 
-def _start_again(ground: PracticeGround) -> str:
+def _start_command(ground: PracticeGround) -> str:
     cluster = ground.cluster
     server = f"{cluster.binaries.program('postgres')} -D {cluster.data_directory}"
     return f"runuser -u {cluster.account.name} -- {server}" if cluster.account.switched else server

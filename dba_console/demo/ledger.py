@@ -26,11 +26,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dba_console.demo.account import clean_environment
-from dba_console.demo.leash import on_leash
+from dba_console.demo.child_processes import start_child
+from dba_console.demo.server_account import clean_environment
 from dba_console.errors import ConnectError, ConsoleError
-from dba_console.harmless import clean
 from dba_console.redact import redact
+from dba_console.sanitize import clean
 
 if TYPE_CHECKING:
     import psycopg
@@ -58,39 +58,41 @@ _BEGIN = b"begin; set local synchronous_commit = on"
 _INSERT = b"insert into public.ledger (client, number) values (%s, %s)"
 _UPDATE = b"update public.ledger_totals set transactions = transactions + 1 where client = %s"
 
-Id = tuple[int, int]
+TransactionId = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerVerdict:
-    """What became of every transaction in the ledgers of a directory. `lost` and `twice` are (client, number)."""
+    """What became of every transaction in the ledgers of a directory. `lost` and `duplicated` are (client, number)."""
 
     sent: int
     acknowledged: int
-    lost: tuple[Id, ...]
+    lost: tuple[TransactionId, ...]
     """Acknowledged, and not in the table."""
-    twice: tuple[Id, ...]
+    duplicated: tuple[TransactionId, ...]
     """More than once in the table."""
-    unknown_there: int
+    unknown_committed: int
     """Sent, not acknowledged, and in the table."""
-    unknown_gone: int
+    unknown_missing: int
     """Sent, not acknowledged, and not in the table."""
 
     @property
     def unknown(self) -> int:
-        return self.unknown_there + self.unknown_gone
+        return self.unknown_committed + self.unknown_missing
 
     @property
-    def kept(self) -> bool:
+    def all_kept(self) -> bool:
         """True when no acknowledged commit was lost and none came twice."""
-        return not self.lost and not self.twice
+        return not self.lost and not self.duplicated
 
     def sentence(self) -> str:
         """One line for people, with the first ids of what went wrong."""
-        named = "".join(f"; {what}: {_named(ids)}" for what, ids in (("lost", self.lost), ("twice", self.twice)) if ids)
+        named = "".join(
+            f"; {what}: {_first_ids(ids)}" for what, ids in (("lost", self.lost), ("twice", self.duplicated)) if ids
+        )
         return (
-            f"{self.acknowledged:,} commits acknowledged, {len(self.lost)} lost, {len(self.twice)} twice; "
-            f"{self.unknown} without an answer ({self.unknown_there} of them committed){named}"
+            f"{self.acknowledged:,} commits acknowledged, {len(self.lost)} lost, {len(self.duplicated)} twice; "
+            f"{self.unknown} without an answer ({self.unknown_committed} of them committed){named}"
         )
 
 
@@ -104,7 +106,7 @@ def start_ledger(
     command += ["--clients", str(clients), "--rate", str(rate_per_s)]
     environment = clean_environment(os.environ.get("HOME", "/"))
     with (directory / "errors.log").open("ab") as log:
-        return on_leash(command, output=log, environment=environment)
+        return start_child(command, output=log, environment=environment)
 
 
 def prepare(conninfo: str, clients: int) -> None:
@@ -113,7 +115,7 @@ def prepare(conninfo: str, clients: int) -> None:
     import psycopg
 
     try:
-        with _connected(conninfo) as connection, connection.transaction():
+        with _connect(conninfo) as connection, connection.transaction():
             for statement in _CREATE:
                 name = statement.split()[2]
                 if connection.execute("select to_regclass(%s)", [name]).fetchone() == (None,):
@@ -124,39 +126,39 @@ def prepare(conninfo: str, clients: int) -> None:
                 [clients],
             )
     except psycopg.OperationalError as error:
-        raise ConnectError(f"cannot prepare the ledger's tables: {_sentence(error)}") from None
+        raise ConnectError(f"cannot prepare the ledger's tables: {_error_message(error)}") from None
     except psycopg.Error as error:
-        raise ConsoleError(f"cannot prepare the ledger's tables: {_sentence(error)}") from None
+        raise ConsoleError(f"cannot prepare the ledger's tables: {_error_message(error)}") from None
 
 
-def verdict(directory: Path, conninfo: str) -> LedgerVerdict:
+def ledger_verdict(directory: Path, conninfo: str) -> LedgerVerdict:
     """Compare the ledgers in `directory` with the table. May be asked while the load runs: the ledgers are read first.
 
     Raises ConnectError where the table cannot be read.
     """
     import psycopg
 
-    sent: set[Id] = set()
-    acknowledged: set[Id] = set()
+    sent: set[TransactionId] = set()
+    acknowledged: set[TransactionId] = set()
     for path in sorted(directory.glob("client-*.ledger")):
-        for word, number in _events(path):
+        for word, number in _read_events(path):
             (acknowledged if word == "acked" else sent).add((int(path.stem.removeprefix("client-")), number))
     try:
-        with _connected(conninfo) as connection, connection.transaction():
+        with _connect(conninfo) as connection, connection.transaction():
             connection.execute(f"set local statement_timeout = '{READ_S}s'".encode())
-            rows: list[Id] = connection.execute("select client, number from public.ledger").fetchall()
+            rows: list[TransactionId] = connection.execute("select client, number from public.ledger").fetchall()
     except psycopg.Error as error:
-        raise ConnectError(f"cannot read the ledger's table: {_sentence(error)}") from None
-    there = Counter(rows)
+        raise ConnectError(f"cannot read the ledger's table: {_error_message(error)}") from None
+    rows_by_id = Counter(rows)
     unknown = sent - acknowledged
-    committed = sum(1 for one in unknown if one in there)
+    committed = sum(1 for one in unknown if one in rows_by_id)
     return LedgerVerdict(
         sent=len(sent),
         acknowledged=len(acknowledged),
-        lost=tuple(sorted(acknowledged - there.keys())),
-        twice=tuple(sorted(one for one, times in there.items() if times > 1)),
-        unknown_there=committed,
-        unknown_gone=len(unknown) - committed,
+        lost=tuple(sorted(acknowledged - rows_by_id.keys())),
+        duplicated=tuple(sorted(one for one, times in rows_by_id.items() if times > 1)),
+        unknown_committed=committed,
+        unknown_missing=len(unknown) - committed,
     )
 
 
@@ -166,7 +168,7 @@ class _Client:
     def __init__(self, directory: Path, conninfo: str, client: int, period_s: float, stop: threading.Event) -> None:
         path = directory / f"client-{client}.ledger"
         # Numbers go on after those of an earlier process: an id is sent once.
-        self._number = max((number for _, number in _events(path)), default=0)
+        self._number = max((number for _, number in _read_events(path)), default=0)
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         if path.stat().st_size:
             os.write(self._file, b"\n")  # ends a line that a killed process left torn
@@ -180,7 +182,7 @@ class _Client:
         due = time.monotonic()
         while not self._stop.is_set():
             try:
-                connection = connection or _connected(self._conninfo)
+                connection = connection or _connect(self._conninfo)
                 self._transaction(connection)
             except psycopg.Error as error:
                 self._report(error)
@@ -209,13 +211,13 @@ class _Client:
 
     def _report(self, error: Exception) -> None:
         """Each new sentence once: a pooler without a server repeats one many times a second."""
-        sentence = _sentence(error)
+        sentence = _error_message(error)
         if sentence != self._reported:
             self._reported = sentence
             print(f"client {self._client}, after number {self._number}: {sentence}", file=sys.stderr, flush=True)
 
 
-def _events(path: Path) -> Iterator[tuple[str, int]]:
+def _read_events(path: Path) -> Iterator[tuple[str, int]]:
     """Whole lines only: numbers have a fixed width, so that a torn line is not taken for another number."""
     try:
         lines = path.read_text().splitlines()
@@ -227,7 +229,7 @@ def _events(path: Path) -> Iterator[tuple[str, int]]:
             yield word, int(number)
 
 
-def _connected(conninfo: str) -> psycopg.Connection[Any]:
+def _connect(conninfo: str) -> psycopg.Connection[Any]:
     import psycopg
 
     known = psycopg.conninfo.make_conninfo(_LIMITS, application_name=_APPLICATION)
@@ -235,12 +237,12 @@ def _connected(conninfo: str) -> psycopg.Connection[Any]:
     return psycopg.connect(merged, autocommit=True, prepare_threshold=None)
 
 
-def _named(ids: tuple[Id, ...]) -> str:
+def _first_ids(ids: tuple[TransactionId, ...]) -> str:
     more = f" and {len(ids) - 5} more" if len(ids) > 5 else ""
     return ", ".join(f"{client}/{number}" for client, number in ids[:5]) + more
 
 
-def _sentence(error: Exception) -> str:
+def _error_message(error: Exception) -> str:
     return clean(redact(str(error).strip()))
 
 

@@ -70,7 +70,7 @@ class Load:
             pace = ["-c", str(plan.clients), "-R", str(plan.rate_per_s), "-M", "prepared"]
             self._pgbench(pace, role="shop_web", application="shop-web")
         pause = self._clients.script("pause.sql", _PAUSE)
-        for share, role, application in _shares(plan.idle):
+        for share, role, application in _idle_pools(plan.idle):
             self._pgbench(["-c", str(share), "-f", str(pause)], role=role, application=application)
         if plan.forgotten:
             self._clients.psql(*_FORGOTTEN, role="reporting", application="monthly-report", dbname=DATABASE)
@@ -92,12 +92,12 @@ class Load:
         self._clients.pgbench(*arguments, role=role, application=application, dbname=DATABASE)
 
 
-def _shares(idle: int) -> list[tuple[int, str, str]]:
+def _idle_pools(idle: int) -> list[tuple[int, str, str]]:
     """Idle sessions by pool: two thirds of the web application, the rest of background jobs.
 
-    >>> _shares(180)
+    >>> _idle_pools(180)
     [(120, 'shop_web', 'shop-web-pool'), (60, 'shop_jobs', 'shop-jobs')]
-    >>> _shares(0)
+    >>> _idle_pools(0)
     []
     """
     web = idle * 2 // 3

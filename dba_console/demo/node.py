@@ -5,11 +5,11 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from dba_console.demo.account import clean_environment
 from dba_console.demo.binaries import Binaries
 from dba_console.demo.cluster import Cluster
-from dba_console.demo.conf import Settings, conninfo
-from dba_console.demo.postmaster import Daemon
+from dba_console.demo.postmaster import PgCtlServer
+from dba_console.demo.server_account import clean_environment
+from dba_console.demo.server_settings import Settings, conninfo
 from dba_console.errors import ConsoleError
 
 
@@ -20,7 +20,7 @@ class Node(Cluster):
     def __init__(self, name: str, base: Path, binaries: Binaries, settings: Settings) -> None:
         super().__init__(binaries, base=base, settings={**settings, "cluster_name": name}, guarded=False)
         self.name = name
-        self._daemon = Daemon(binaries.program("pg_ctl"), self.data_directory, self.log_path, self.account)
+        self._daemon = PgCtlServer(binaries.program("pg_ctl"), self.data_directory, self.log_path, self.account)
 
     @property
     def running(self) -> bool:
@@ -57,7 +57,7 @@ class Node(Cluster):
             file.write(f"primary_conninfo = '{source}'\nprimary_slot_name = '{self.name}'\n")
         signal_file = self.data_directory / "standby.signal"
         signal_file.touch()
-        self.account.own(signal_file)
+        self.account.chown(signal_file)
 
     def is_primary(self) -> bool:
         """True when it answers, and is not in recovery."""
@@ -66,9 +66,9 @@ class Node(Cluster):
         except (ConsoleError, subprocess.TimeoutExpired):
             return False
 
-    def _spawn(self) -> Daemon:
+    def _spawn(self) -> PgCtlServer:
         self._daemon.start()
         return self._daemon
 
-    def _running(self) -> Daemon:
+    def _running_server(self) -> PgCtlServer:
         return self._daemon

@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from dba_console.demo.account import Account, clean_environment
 from dba_console.demo.cluster import SUPERUSER
-from dba_console.demo.conf import conninfo
-from dba_console.demo.postmaster import send_all
+from dba_console.demo.postmaster import send_signals
+from dba_console.demo.server_account import Account, clean_environment
+from dba_console.demo.server_settings import conninfo
 from dba_console.errors import ConnectError
 
 START_S = 10.0
@@ -27,7 +27,7 @@ def find_pgbouncer() -> str | None:
     return shutil.which("pgbouncer", path=os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin")
 
 
-class Reached(Protocol):
+class ServerAddress(Protocol):
     """A server, by where it is reached."""
 
     @property
@@ -49,7 +49,7 @@ class Pooler:
         """A connection string through it; unless named otherwise, of its admin console."""
         return conninfo({"host": str(self.directory), "port": PORT, "user": user, "dbname": dbname, **more})
 
-    def start(self, database: str, primary: Reached) -> None:
+    def start(self, database: str, primary: ServerAddress) -> None:
         """Start it, `database` led to `primary`. Raises ConnectError with the end of its log."""
         self.directory.mkdir(mode=0o700)
         users = self.directory / "users.txt"
@@ -64,7 +64,7 @@ class Pooler:
             f"pidfile = {self.pid_file}\nlogfile = {self._log}\n"
         )
         for path in (self.directory, users, self.config):
-            self._account.own(path)
+            self._account.chown(path)
         self.launch()
 
     def launch(self) -> None:
@@ -88,7 +88,7 @@ class Pooler:
         changed = (f"pool_mode = {mode}\n" if line.startswith("pool_mode") else line for line in lines)
         self.config.write_text("".join(changed))
         if (pid := self.pid) is not None:
-            send_all([pid], signal.SIGHUP)
+            send_signals([pid], signal.SIGHUP)
 
     @property
     def pid(self) -> int | None:
@@ -103,7 +103,7 @@ class Pooler:
         """End it at once, with every connection through it. May be called twice."""
         until = time.monotonic() + START_S
         while (pid := self.pid) is not None:
-            send_all([pid], signal.SIGKILL if time.monotonic() > until else signal.SIGQUIT)
+            send_signals([pid], signal.SIGKILL if time.monotonic() > until else signal.SIGQUIT)
             time.sleep(0.02)
 
     @property

@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from dba_console.demo.account import Account, clean_environment
+from dba_console.demo.server_account import Account, clean_environment
 from dba_console.errors import ConnectError
-from dba_console.probes.host.procstat import stat_of
+from dba_console.probes.host.procstat import read_stat
 
 PID_FILE = "postmaster.pid"
 _READY = ("ready", "standby")
@@ -21,13 +21,13 @@ _NO_LOCK_FILE_S = 5.0
 _SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 
 
-class Postmaster:
+class PostmasterChild:
     """One server process on a data directory; our child, so that its end is seen at once and it is always reaped."""
 
     def __init__(self, program: Path, data_directory: Path, log_path: Path, account: Account) -> None:
         self._data_directory = data_directory
         with log_path.open("ab") as log:
-            account.own(log_path)
+            account.chown(log_path)
             self._process = subprocess.Popen(
                 [str(program), "-D", str(data_directory)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
                 start_new_session=True, env=clean_environment(str(log_path.parent)), **account.spawn,
@@ -52,36 +52,36 @@ class Postmaster:
 
     def stop(self, mode: str, timeout_s: float) -> None:
         """Stop it: smart, fast or immediate. One that does not go in time is killed."""
-        everyone = children_of(self.pid)
+        everyone = child_pids(self.pid)
         if self.running:
             self._process.send_signal(_SIGNALS[mode])
-            send_all([self.pid, *everyone], signal.SIGCONT)  # a frozen process heeds no other signal
+            send_signals([self.pid, *everyone], signal.SIGCONT)  # a frozen process heeds no other signal
             try:
                 self._process.wait(timeout_s)
             except subprocess.TimeoutExpired:
                 self._process.kill()
-        self._wait_gone(everyone)
+        self._reap_all(everyone)
 
     def kill(self) -> None:
         """SIGKILL, as the kernel's OOM killer does it; returns when its children have noticed and gone too."""
-        everyone = children_of(self.pid)
+        everyone = child_pids(self.pid)
         self._process.kill()
-        send_all(everyone, signal.SIGCONT)
-        self._wait_gone(everyone)
+        send_signals(everyone, signal.SIGCONT)
+        self._reap_all(everyone)
 
-    def send(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         """A signal to the postmaster alone. Raises ConnectError when it does not run."""
         if not self.running:
             raise ConnectError("the server is not running")
         self._process.send_signal(number)
 
-    def _wait_gone(self, everyone: list[int]) -> None:
+    def _reap_all(self, everyone: list[int]) -> None:
         """Reap it and wait for its children: one that holds shared memory keeps the next server from starting."""
         self._process.wait(30.0)  # even SIGKILL waits for a frozen file system; better an error than a hang
-        send_all(_left_of(everyone, 10.0), signal.SIGKILL)
+        send_signals(_wait_ended(everyone, 10.0), signal.SIGKILL)
 
 
-class Daemon:
+class PgCtlServer:
     """The server on a data directory, started by `pg_ctl`: not our child, so others may stop it and start it again.
 
     Its process is the one that postmaster.pid names now.
@@ -94,7 +94,7 @@ class Daemon:
     def start(self) -> None:
         """Start it; `wait_ready` says what became of it."""
         self._log_path.touch()
-        self._account.own(self._log_path)
+        self._account.chown(self._log_path)
         # The exit code is left aside: what matters is whether it gets ready.
         subprocess.run(
             [str(self._program), "start", "-s", "-W", "-D", str(self._data_directory), "-l", str(self._log_path)],
@@ -128,30 +128,30 @@ class Daemon:
     def stop(self, mode: str, timeout_s: float) -> None:
         """Stop it: smart, fast or immediate. One that does not go in time is killed."""
         if (pid := self.pid) is not None:
-            self._end(pid, _SIGNALS[mode], timeout_s)
+            self._stop_process(pid, _SIGNALS[mode], timeout_s)
 
     def kill(self) -> None:
         """SIGKILL, as the kernel's OOM killer does it; returns when its children have noticed and gone too."""
         if (pid := self.pid) is not None:
-            self._end(pid, signal.SIGKILL, 30.0)
+            self._stop_process(pid, signal.SIGKILL, 30.0)
 
-    def send(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         """A signal to the postmaster alone. Raises ConnectError when it does not run."""
         if (pid := self.pid) is None:
             raise ConnectError("the server is not running")
         os.kill(pid, number)
 
-    def _end(self, pid: int, number: signal.Signals, timeout_s: float) -> None:
-        everyone = children_of(pid)
-        send_all([pid], number)
-        send_all([pid, *everyone], signal.SIGCONT)
-        send_all(_left_of([pid], timeout_s), signal.SIGKILL)
-        send_all(_left_of(everyone, 10.0), signal.SIGKILL)
+    def _stop_process(self, pid: int, number: signal.Signals, timeout_s: float) -> None:
+        everyone = child_pids(pid)
+        send_signals([pid], number)
+        send_signals([pid, *everyone], signal.SIGCONT)
+        send_signals(_wait_ended([pid], timeout_s), signal.SIGKILL)
+        send_signals(_wait_ended(everyone, 10.0), signal.SIGKILL)
         # Reaped as well, by the process of number 1: until then the lock file it left keeps a new server away.
-        _left_of([pid], 10.0, "")
+        _wait_ended([pid], 10.0, "")
 
 
-def _left_of(pids: Iterable[int], timeout_s: float, entry: str = "exe") -> list[int]:
+def _wait_ended(pids: Iterable[int], timeout_s: float, entry: str = "exe") -> list[int]:
     """Wait for the end of processes, which takes their program from them; those that have not ended in time."""
     until = time.monotonic() + timeout_s
     while (left := [pid for pid in pids if os.path.exists(f"/proc/{pid}/{entry}")]) and time.monotonic() < until:
@@ -168,13 +168,13 @@ def is_ready(data_directory: Path, pid: int) -> bool:
     return len(lines) >= 8 and lines[0].strip() == str(pid) and lines[7].strip() in _READY
 
 
-def children_of(pid: int) -> list[int]:
+def child_pids(pid: int) -> list[int]:
     """The process ids whose parent is `pid`, in no order."""
     everyone = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
-    return [one for one in everyone if (stat := stat_of("/proc", one)) is not None and stat.parent == pid]
+    return [one for one in everyone if (stat := read_stat("/proc", one)) is not None and stat.parent == pid]
 
 
-def send_all(pids: Iterable[int], number: signal.Signals) -> None:
+def send_signals(pids: Iterable[int], number: signal.Signals) -> None:
     """A signal to each of several processes; one that ended meanwhile is passed over."""
     for pid in pids:
         try:

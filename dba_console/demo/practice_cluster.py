@@ -20,17 +20,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from dba_console.config import ClusterConfig, NodeConfig, PoolerConfig
-from dba_console.demo.account import server_account
 from dba_console.demo.binaries import NEEDED, find_binaries
+from dba_console.demo.child_processes import end_child
+from dba_console.demo.cleanup_process import CleanupProcess
 from dba_console.demo.clients import Clients
 from dba_console.demo.cluster import SUPERUSER, scratch_directory
-from dba_console.demo.conf import conninfo
-from dba_console.demo.guard import Guard
-from dba_console.demo.leash import end
-from dba_console.demo.ledger import LedgerVerdict, start_ledger, verdict
+from dba_console.demo.ledger import LedgerVerdict, ledger_verdict, start_ledger
 from dba_console.demo.node import Node
 from dba_console.demo.pooler import Pooler, find_pgbouncer
 from dba_console.demo.postmaster import PID_FILE
+from dba_console.demo.server_account import server_account
+from dba_console.demo.server_settings import conninfo
 from dba_console.errors import ConnectError
 from dba_console.paths import SOCKET_PATH_LIMIT
 
@@ -46,7 +46,7 @@ APPLICATION_ROLE = "shop_web"
 """Owns the database and is not a superuser, so a connection limit applies to it."""
 CLIENTS = 10
 RATE_PER_S = 100.0
-COMMITS_S = 20.0
+FIRST_COMMIT_S = 20.0
 """How long the first commit may take."""
 
 SETTINGS: dict[str, str | int] = {
@@ -83,35 +83,35 @@ class PracticeCluster:
         self.say, self.keep, self.incident = say, keep, incident
         binaries = find_binaries([*NEEDED, "pg_ctl", "pg_rewind"])
         account = server_account()
-        self.site = _site()
-        self.archive = self.site / "archive"
-        self.ledger = self.site / "ledger"
-        self.config_file = self.site / "config.toml"
+        self.directory = _make_directory()
+        self.archive = self.directory / "archive"
+        self.ledger = self.directory / "ledger"
+        self.config_file = self.directory / "config.toml"
         command = (
             f"cmp -s %p '{self.archive}/%f' || "
             f"{{ test ! -e '{self.archive}/%f' && cp %p '{self.archive}/%f.part' && "
             f"mv '{self.archive}/%f.part' '{self.archive}/%f'; }}"
         )
         settings = {**SETTINGS, "archive_command": command}
-        self.nodes = {name: Node(name, self.site / name, binaries, settings) for name in NODES}
+        self.nodes = {name: Node(name, self.directory / name, binaries, settings) for name in NODES}
         program = find_pgbouncer() if pooled else None
         users = (SUPERUSER, APPLICATION_ROLE)
-        self.pooler = None if program is None else Pooler(program, self.site / "pooler", account, users)
-        self.clients = Clients(self.first, "incident.log")
+        self.pooler = None if program is None else Pooler(program, self.directory / "pooler", account, users)
+        self.clients = Clients(self.first_node, "incident.log")
         self.standby_clients = Clients(self.nodes["db2"], "incident.log")
         self._load: subprocess.Popen[bytes] | None = None
         pid_files = [node.data_directory / PID_FILE for node in self.nodes.values()]
         pid_files += [] if self.pooler is None else [self.pooler.pid_file]
-        self._guard = Guard(pid_files, [] if keep else [self.site])
+        self._guard = CleanupProcess(pid_files, [] if keep else [self.directory])
 
     @property
-    def first(self) -> Node:
+    def first_node(self) -> Node:
         """The node that begins as the primary, and that the console opens on."""
         return self.nodes[NODES[0]]
 
     @property
     def dsn(self) -> str:
-        return self.first.dsn(dbname=DATABASE)
+        return self.first_node.dsn(dbname=DATABASE)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -123,12 +123,12 @@ class PracticeCluster:
         """How the application connects: through the pooler, else to whichever node takes writes."""
         if self.pooler is not None:
             return self.pooler.dsn(user=APPLICATION_ROLE, dbname=DATABASE)
-        return self._writable(APPLICATION_ROLE)
+        return self._primary_dsn(APPLICATION_ROLE)
 
     @property
     def config(self) -> ClusterConfig:
         """The cluster as the configuration file has it."""
-        binaries = self.first.binaries
+        binaries = self.first_node.binaries
         nodes = {
             name: NodeConfig(
                 dsn=node.dsn(dbname=DATABASE), control="pg_ctl", data_directory=str(node.data_directory),
@@ -181,17 +181,17 @@ class PracticeCluster:
 
     def stop_load(self) -> None:
         if self._load is not None:
-            end(self._load)
+            end_child(self._load)
             self._load = None
 
     def verdict(self) -> LedgerVerdict:
         """Compare what the load saw acknowledged with what the primary has. Raises ConnectError where there is none."""
-        return verdict(self.ledger, self._writable(SUPERUSER))
+        return ledger_verdict(self.ledger, self._primary_dsn(SUPERUSER))
 
-    def start_again(self) -> str:
+    def start_command(self) -> str:
         """A command that starts the first server of a cluster that was kept."""
-        pg_ctl = f"{self.first.binaries.program('pg_ctl')} -D {self.first.data_directory} start"
-        account = self.first.account
+        pg_ctl = f"{self.first_node.binaries.program('pg_ctl')} -D {self.first_node.data_directory} start"
+        account = self.first_node.account
         return f"runuser -u {account.name} -- {pg_ctl}" if account.switched else pg_ctl
 
     # -- inside --------------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class PracticeCluster:
         db1, *standbys = self.nodes.values()
         self.say(f"PostgreSQL {db1.binaries.version} from {db1.binaries.directory}, run by {db1.account.name}")
         self.archive.mkdir(mode=0o700)
-        db1.account.own(self.archive)
+        db1.account.chown(self.archive)
         db1.initdb()
         with ThreadPoolExecutor() as copying:
             list(copying.map(lambda standby: standby.copy_from(db1), standbys))
@@ -240,18 +240,18 @@ class PracticeCluster:
 
     def _wait_committed(self) -> None:
         """Return when the application has its first commit, and both standbys stream."""
-        until = time.monotonic() + COMMITS_S
+        until = time.monotonic() + FIRST_COMMIT_S
         streaming = "select count(*) = 2 from pg_stat_replication where state = 'streaming'"
-        while not self._acknowledged() or self.first.psql(streaming) != "t":
+        while not self._acknowledged() or self.first_node.psql(streaming) != "t":
             self.check()
             if time.monotonic() > until:
-                raise ConnectError("the cluster was not complete in time", hint=f"see the logs below {self.site}")
+                raise ConnectError("the cluster was not complete in time", hint=f"see the logs below {self.directory}")
             time.sleep(0.05)
 
     def _acknowledged(self) -> bool:
         return any("acked" in path.read_text() for path in self.ledger.glob("client-*.ledger"))
 
-    def _writable(self, user: str) -> str:
+    def _primary_dsn(self, user: str) -> str:
         """A connection string that finds the primary among the nodes."""
         nodes = self.nodes.values()
         return conninfo(
@@ -270,10 +270,10 @@ class PracticeCluster:
 
     def _remove(self) -> None:
         if not self.keep:
-            shutil.rmtree(self.site, ignore_errors=True)
+            shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def _site() -> Path:
+def _make_directory() -> Path:
     """A new directory that everybody may pass and only its owner may read, short enough for sockets below it."""
     directory = scratch_directory()
     longest = len(os.fsencode(f"{directory}/dba-console-12345678/db1/socket/.s.PGSQL.65535.lock"))

@@ -13,9 +13,9 @@ from pathlib import Path
 from dba_console.agent.client import AgentClient, ConnectionLost
 from dba_console.agent.launch import find_agent
 from dba_console.agent.protocol import EventMessage, Mark, SampleMessage
+from dba_console.demo.incident_verdict import IncidentVerdict, clock_text, judge
 from dba_console.demo.incidents.incident import Incident
-from dba_console.demo.practice import PracticeGround
-from dba_console.demo.verdict import Verdict, clock_of, judge
+from dba_console.demo.practice_ground import PracticeGround
 from dba_console.errors import ConnectError, SessionError
 from dba_console.session.recording import Recording
 from dba_console.target import make_target
@@ -29,7 +29,7 @@ MARK_S = 3.0
 """Waited for the agent's word on a mark."""
 
 
-class Occurrence:
+class TriggeredIncident:
     """Something that is made to happen while an agent watches `dsn`: `begin` calls `cause` and marks the moment in the
     recording; without a `cause` it stands already. `say` gets the moment it begins and the one the cause is there."""
 
@@ -43,19 +43,19 @@ class Occurrence:
         self._say = say
         self._session: Path | None = None
         self._begun_us = 0
-        self._there_us = 0
+        self._cause_us = 0
 
     @property
     def begun(self) -> bool:
         return self._begun_us > 0
 
-    def wait_calm(self, ticks: int, patient: Callable[[], bool]) -> bool:
-        """Return when the agent has ticked that often; False as soon as `patient` says no."""
+    def wait_calm(self, ticks: int, keep_waiting: Callable[[], bool]) -> bool:
+        """Return when the agent has ticked that often; False as soon as `keep_waiting` says no."""
         seen = 0
         client: AgentClient | None = None
         try:
             while seen < ticks:
-                if not patient():
+                if not keep_waiting():
                     return False
                 client = client or self._attach()
                 if client is None:
@@ -75,14 +75,14 @@ class Occurrence:
         """Cause it, and mark the moment in the recording; one that stands already is only told of."""
         word = "stands" if self._cause is None else BEGUN
         self._mark(f"incident {word}: {self.name}")
-        self._begun_us = self._there_us = _now_us()
-        self._say(f"{clock_of(self._begun_us)} incident {word}: {self.name}: {self._title}")
+        self._begun_us = self._cause_us = _now_us()
+        self._say(f"{clock_text(self._begun_us)} incident {word}: {self.name}: {self._title}")
         if self._cause is None:
             return
         self._cause()
-        self._there_us = _now_us()
-        took = (self._there_us - self._begun_us) / 1e6
-        self._say(f"{clock_of(self._there_us)} the cause is there, after {took:.1f} s")
+        self._cause_us = _now_us()
+        took = (self._cause_us - self._begun_us) / 1e6
+        self._say(f"{clock_text(self._cause_us)} the cause is there, after {took:.1f} s")
 
     def _mark(self, text: str) -> None:
         client = self._attach()
@@ -109,14 +109,14 @@ class Occurrence:
         return client
 
 
-class Rehearsal(Occurrence):
+class Rehearsal(TriggeredIncident):
     """One incident on a running practice ground, judged by the findings of the recording. `dsn` is what the agent
     watches it by, unless it is the ground's own."""
 
     def __init__(
         self, ground: PracticeGround, incident: Incident, say: Callable[[str], None], dsn: str | None = None
     ) -> None:
-        cause = None if incident.standing else partial(incident.cause, ground)
+        cause = None if incident.present_at_start else partial(incident.cause, ground)
         super().__init__(ground.dsn if dsn is None else dsn, incident.name, incident.title, cause, say)
         self._incident = incident
 
@@ -131,22 +131,22 @@ class Rehearsal(Occurrence):
             return 0.0
         last_us = recording.last_us
         recording.close()
-        return max(0.0, (last_us - self._there_us) / 1e6)
+        return max(0.0, (last_us - self._cause_us) / 1e6)
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> IncidentVerdict:
         """What the recording says of it so far. Raises SessionError where there is none to be read."""
         if self._session is None or not self.begun:
-            return judge([], self._incident, self._begun_us, self._there_us)
+            return judge([], self._incident, self._begun_us, self._cause_us)
         recording = Recording.open(self._session)
         try:
-            if self._incident.standing:
-                self._begun_us = self._there_us = recording.first_us
-            return judge(recording.events(self._begun_us), self._incident, self._begun_us, self._there_us)
+            if self._incident.present_at_start:
+                self._begun_us = self._cause_us = recording.first_us
+            return judge(recording.events(self._begun_us), self._incident, self._begun_us, self._cause_us)
         finally:
             recording.close()
 
 
-def recorded_verdict(directory: Path, incident: Incident) -> Verdict:
+def recorded_verdict(directory: Path, incident: Incident) -> IncidentVerdict:
     """What a recording of the incident says of it. Raises SessionError where it cannot be read."""
     recording = Recording.open(directory)
     try:

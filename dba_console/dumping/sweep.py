@@ -10,17 +10,17 @@ from pathlib import Path
 from msgspec import Struct
 
 from dba_console.clock import SYSTEM, Clock
-from dba_console.dumping import meter
-from dba_console.dumping.curve import NEAR, Curve, Run
-from dba_console.dumping.fresh import forget
-from dba_console.dumping.kept import Kept, Row
-from dba_console.dumping.limits import Largest, disturbed, limit_of, notes_of
-from dba_console.dumping.programs import Program, find_program
-from dba_console.dumping.scratch import KEEP_FREE, nowhere, room_of, scratch
-from dba_console.dumping.server import Server, client_environment, connected
-from dba_console.dumping.slots import SPARE, require_slots, slots_of
-from dba_console.dumping.tables import chosen, tables_of
-from dba_console.dumping.trial import Way, trial
+from dba_console.dumping import host_usage
+from dba_console.dumping.bottleneck import LargestTable, find_bottleneck, is_disturbed, measurement_notes
+from dba_console.dumping.client_programs import InstalledProgram, find_program
+from dba_console.dumping.connection_budget import RESERVE, read_connection_budget, require_connections
+from dba_console.dumping.dump_tables import choose_tables, read_tables
+from dba_console.dumping.evict_cache import evict_tables
+from dba_console.dumping.jobs_curve import TOLERANCE, JobsCurve, TrialRun
+from dba_console.dumping.scratch_directory import MIN_FREE_SHARE, free_space, memory_directory, scratch_directory
+from dba_console.dumping.server_connection import ReadOnlyConnection, client_environment, open_server
+from dba_console.dumping.sweep_store import SweepResult, SweepRow
+from dba_console.dumping.trial_dump import TrialSettings, run_trial
 from dba_console.errors import Refused, Unsupported, UsageError
 from dba_console.target import Target
 from dba_console.units import human_bytes
@@ -28,11 +28,11 @@ from dba_console.units import human_bytes
 NOWHERE = "nowhere"
 WINDOW_S = 30.0
 """A trial is cut after this long: by then every job has had its table for long enough to tell the rate."""
-ALONE_SHARE, ALONE_S = 0.35, 3.0
+SINGLE_JOB_SHARE, SINGLE_JOB_S = 0.35, 3.0
 """A job alone runs for comparison only: this much of the best time, but this many seconds."""
-MOST = 8
+DEFAULT_MAX_JOBS = 8
 """Jobs tried at most where nothing else is asked for, or twice the processors where that is more."""
-MOST_EVER = 64
+MAX_JOBS = 64
 
 
 _OTHERS = """
@@ -40,171 +40,179 @@ select count(*)::int from pg_stat_activity where application_name = 'dba-console
 """
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class SweepOptions(Struct, frozen=True, kw_only=True):
     """What the sweep is to do."""
 
     to: str = NOWHERE
     share: float = 1.0
-    most: int | None = None
+    max_jobs: int | None = None
     window_s: float = WINDOW_S
     compression: str | None = None
     niceness: int = 10
-    fresh: bool = False
+    evict_cache: bool = False
     bindir: str | None = None
 
 
-class Step(Struct, frozen=True, kw_only=True):
+class SweepEvent(Struct, frozen=True, kw_only=True):
     """What is told while it goes on."""
 
     kind: str
     """plan, begin, progress, run."""
     text: str
     jobs: int | None = None
-    run: Run | None = None
+    run: TrialRun | None = None
 
 
-Tell = Callable[[Step], None]
+ReportEvent = Callable[[SweepEvent], None]
 
 
-def sweep(target: Target, asked: Asked, tell: Tell, clock: Clock = SYSTEM) -> Kept:
+def sweep(target: Target, options: SweepOptions, report: ReportEvent, clock: Clock = SYSTEM) -> SweepResult:
     """Try, and say what was found. Raises ConsoleError saying why it could not be."""
-    with connected(target.conninfo, "dba-console:sweep") as server:
-        return _Sweep(target, asked, server, tell, clock).go()
+    with open_server(target.conninfo, "dba-console:sweep") as server:
+        return _Sweep(target, options, server, report, clock).run()
 
 
 class _Sweep:
     """One sweep under way."""
 
-    def __init__(self, target: Target, asked: Asked, server: Server, tell: Tell, clock: Clock) -> None:
-        self._target, self._asked, self._server, self._tell, self._clock = target, asked, server, tell, clock
-        self._program: Program = find_program("pg_dump", at_least=server.major, bindir=asked.bindir)
-        self._local = meter.runs_here(server)
-        self._data = meter.data_place(server) if self._local else None
-        if asked.fresh and self._data is None:
+    def __init__(
+        self, target: Target, options: SweepOptions, server: ReadOnlyConnection, report: ReportEvent, clock: Clock
+    ) -> None:
+        self._target, self._options, self._server, self._report, self._clock = target, options, server, report, clock
+        self._program: InstalledProgram = find_program("pg_dump", at_least=server.major, bindir=options.bindir)
+        self._is_local = host_usage.is_local_server(server)
+        self._data = host_usage.data_directory(server) if self._is_local else None
+        if options.evict_cache and self._data is None:
             raise Unsupported(
                 "--fresh needs a server on this host and a role that may read data_directory (pg_monitor)"
             )
-        self._all, note = tables_of(server)
+        self._all_tables, note = read_tables(server)
         self._notes = [note] if note else []
-        self._all = [table for table in self._all if table.size > 0]
-        if not self._all:
+        self._all_tables = [table for table in self._all_tables if table.size > 0]
+        if not self._all_tables:
             raise UsageError(f"there is no table with rows in the database {server.database}")
-        self._cpus = meter.cpus()
-        self._most, self._ceiling = self._most_jobs()
-        self._tables = chosen(self._all, asked.share, 2 * self._most)
-        whole = len(self._tables) == len(self._all)
-        sizes = [float(table.size) for table in self._all]
-        self._curve = Curve(sizes, self._cpus, self._most, whole=whole, shared_cores=meter.shared_cores())
+        self._cpus = host_usage.usable_cpus()
+        self._max_jobs, self._ceiling = self._find_max_jobs()
+        self._tables = choose_tables(self._all_tables, options.share, 2 * self._max_jobs)
+        whole = len(self._tables) == len(self._all_tables)
+        sizes = [float(table.size) for table in self._all_tables]
+        self._curve = JobsCurve(
+            sizes, self._cpus, self._max_jobs, all_tables=whole, shared_cores=host_usage.has_shared_cores()
+        )
         self._began_us = clock.mono_us()
-        self._history: list[Run] = []
+        self._runs: list[TrialRun] = []
 
-    def go(self) -> Kept:
+    def run(self) -> SweepResult:
         """All of it."""
         (others,) = self._server.one(_OTHERS)
         if others:
             raise Refused(
                 "another sweep runs on this server: two at once would measure each other", hint="let it end first"
             )
-        place = nowhere() if self._asked.to == NOWHERE else self._place(Path(self._asked.to))
-        self._tell(Step(kind="plan", text=self._plan(place)))
-        let_go = self._asked.to == NOWHERE
-        self._meter = meter.HostMeter(
-            meter.device_of(self._data), None if let_go else meter.device_of(str(place)), self._clock
+        place = memory_directory() if self._options.to == NOWHERE else self._check_scratch(Path(self._options.to))
+        self._report(SweepEvent(kind="plan", text=self._plan(place)))
+        let_go = self._options.to == NOWHERE
+        self._meter = host_usage.HostMeter(
+            host_usage.disk_under(self._data), None if let_go else host_usage.disk_under(str(place)), self._clock
         )
         with ExitStack() as stack:
-            directory = stack.enter_context(scratch(place))
-            self._search(directory)
-            self._again_if_disturbed(directory)
-        return self._kept()
+            directory = stack.enter_context(scratch_directory(place))
+            self._run_trials(directory)
+            self._repeat_if_disturbed(directory)
+        return self._result()
 
-    def _search(self, directory: Path) -> None:
-        while (jobs := self._curve.next()) is not None:
+    def _run_trials(self, directory: Path) -> None:
+        while (jobs := self._curve.next_jobs()) is not None:
             try:
-                require_slots(self._server, jobs)
+                require_connections(self._server, jobs)
             except Refused as error:
-                if not self._history:
+                if not self._runs:
                     raise
                 # Others have come meanwhile: what is known is told, with what it lacks.
                 self._notes.append(f"-j {jobs} and more were not tried: {error.message}")
                 return
-            self._try(directory, jobs)
-            self._again_if_cold(directory)
+            self._run_trial(directory, jobs)
+            self._repeat_if_cached(directory)
 
-    def _try(self, directory: Path, jobs: int) -> None:
-        if self._asked.fresh and self._data is not None:
-            forget(self._server, self._data, self._tables)
-        self._tell(Step(kind="begin", text=f"-j {jobs}", jobs=jobs))
+    def _run_trial(self, directory: Path, jobs: int) -> None:
+        if self._options.evict_cache and self._data is not None:
+            evict_tables(self._server, self._data, self._tables)
+        self._report(SweepEvent(kind="begin", text=f"-j {jobs}", jobs=jobs))
         limit_s = self._limit_s(jobs)
 
-        def told(done: float, total: float) -> None:
+        def report_progress(done: float, total: float) -> None:
             pct = f"{100 * done / total:.0f} %" if total else "?"
-            self._tell(Step(kind="progress", text=f"-j {jobs}: {pct} of {human_bytes(total)}", jobs=jobs))
+            self._report(SweepEvent(kind="progress", text=f"-j {jobs}: {pct} of {human_bytes(total)}", jobs=jobs))
 
-        way = Way(
-            self._program.path, client_environment(self._target.conninfo), self._arguments(), self._asked.niceness,
-            self._asked.to == NOWHERE, self._local,
+        settings = TrialSettings(
+            self._program.path, client_environment(self._target.conninfo), self._arguments(), self._options.niceness,
+            self._options.to == NOWHERE, self._is_local,
         )  # fmt: skip
-        run = trial(
-            way, self._server, self._meter, directory, self._tables, jobs, lambda: limit_s, self._clock, told,
+        run = run_trial(
+            settings, self._server, self._meter, directory, self._tables, jobs, lambda: limit_s, self._clock,
+            report_progress,
         )  # fmt: skip
-        self._history.append(run)
+        self._runs.append(run)
         self._curve.add(run)
-        self._tell(Step(kind="run", text=_words(run), jobs=jobs, run=run))
+        self._report(SweepEvent(kind="run", text=_run_text(run), jobs=jobs, run=run))
 
-    def _again_if_cold(self, directory: Path) -> None:
+    def _repeat_if_cached(self, directory: Path) -> None:
         """The first trial may have read from the disk what the second found in memory: then they are not comparable."""
-        if len(self._history) != 2 or self._asked.fresh:
+        if len(self._runs) != 2 or self._options.evict_cache:
             return
-        first, second = self._history
+        first, second = self._runs
         if first.read_bytes is None or second.read_bytes is None or first.done <= 0 or second.jobs < first.jobs:
             return
         if first.read_bytes > 0.3 * first.done and second.read_bytes < 0.5 * first.read_bytes:
-            self._try(directory, first.jobs)
+            self._run_trial(directory, first.jobs)
 
-    def _again_if_disturbed(self, directory: Path) -> None:
+    def _repeat_if_disturbed(self, directory: Path) -> None:
         """Where others kept the host busy, one trial may have had more of it than the next: the two quickest run again,
         and of each the better one counts."""
-        if len(self._curve.runs) < 2 or not disturbed(self._history, self._cpus):
+        if len(self._curve.runs) < 2 or not is_disturbed(self._runs, self._cpus):
             return
         for jobs in sorted(self._curve.runs, key=self._curve.seconds)[:2]:
-            if slots_of(self._server).jobs >= jobs:
-                self._try(directory, jobs)
+            if read_connection_budget(self._server).max_jobs >= jobs:
+                self._run_trial(directory, jobs)
         self._notes.append("others worked on this host: the two quickest were tried twice, and the better one counts")
 
     def _limit_s(self, jobs: int) -> float:
         """Seconds after which a trial with so many jobs has told what it can."""
         if not self._curve.runs or self._server.major < 14:
-            return self._asked.window_s if self._server.major >= 14 else 86400.0
-        best = self._curve.runs[self._curve.best()]
-        took = best.wall_s - best.before_s
-        if jobs == 1 and not self._curve.may_do(1):
-            return min(self._asked.window_s, max(ALONE_S, ALONE_SHARE * took))
-        return min(self._asked.window_s, max(ALONE_S, took * (1 + 2 * NEAR)) if best.complete else self._asked.window_s)
-
-    def _most_jobs(self) -> tuple[int, str]:
-        """The most jobs worth trying, and what says so."""
-        wanted = self._asked.most or max(MOST, 2 * self._cpus)
-        limits = [(min(wanted, MOST_EVER), f"most: no more than {min(wanted, MOST_EVER)} jobs were to be tried")]
-        count = len(self._all)
-        limits.append((count, f"tables: there are {count} tables with rows, and a table is dumped by one job"))
-        slots = slots_of(self._server)
-        limits.append(
-            (slots.jobs, f"connections: {slots.free} are free by {slots.limit}, and {SPARE} stay free for others")
+            return self._options.window_s if self._server.major >= 14 else 86400.0
+        best = self._curve.runs[self._curve.best_jobs()]
+        took = best.wall_s - best.startup_s
+        if jobs == 1 and not self._curve.may_suffice(1):
+            return min(self._options.window_s, max(SINGLE_JOB_S, SINGLE_JOB_SHARE * took))
+        return min(
+            self._options.window_s,
+            max(SINGLE_JOB_S, took * (1 + 2 * TOLERANCE)) if best.complete else self._options.window_s,
         )
-        most, told = min(limits, key=lambda limit: limit[0])
+
+    def _find_max_jobs(self) -> tuple[int, str]:
+        """The most jobs worth trying, and what says so."""
+        wanted = self._options.max_jobs or max(DEFAULT_MAX_JOBS, 2 * self._cpus)
+        limits = [(min(wanted, MAX_JOBS), f"most: no more than {min(wanted, MAX_JOBS)} jobs were to be tried")]
+        count = len(self._all_tables)
+        limits.append((count, f"tables: there are {count} tables with rows, and a table is dumped by one job"))
+        slots = read_connection_budget(self._server)
+        limits.append(
+            (slots.max_jobs, f"connections: {slots.free} are free by {slots.limit}, and {RESERVE} stay free for others")
+        )
+        most, reason = min(limits, key=lambda limit: limit[0])
         if most < 1:
             raise Refused(
-                f"{max(0, slots.free)} connections are free by {slots.limit}: a dump takes 2, and {SPARE} stay free",
+                f"{max(0, slots.free)} connections are free by {slots.limit}: a dump takes 2, and {RESERVE} stay free",
                 hint="try at an hour with fewer sessions",
             )
-        return most, told
+        return most, reason
 
-    def _place(self, place: Path) -> Path:
+    def _check_scratch(self, place: Path) -> Path:
         """The scratch directory's, where it has room for the dump. Raises UsageError or Refused."""
         if not place.is_absolute() or not place.is_dir():
             raise UsageError(f"{place} is not the absolute path of a directory")
-        room, need = room_of(place), sum(table.size for table in self._tables)
-        if room.free - need < room.size * KEEP_FREE:
+        room, need = free_space(place), sum(table.size for table in self._tables)
+        if room.free - need < room.size * MIN_FREE_SHARE:
             raise Refused(
                 f"{place} has {human_bytes(room.free)} free; a dump of {human_bytes(need)} of tables may take as much",
                 hint="dump less (--share), or to nowhere (--to nowhere)",
@@ -212,49 +220,53 @@ class _Sweep:
         return place
 
     def _arguments(self) -> tuple[str, ...]:
-        compression = ("-Z", self._asked.compression) if self._asked.compression is not None else ()
+        compression = ("-Z", self._options.compression) if self._options.compression is not None else ()
         if self._curve.whole:
             return compression
         return (*compression, *(word for table in self._tables for word in ("-t", table.pattern)))
 
     def _plan(self, place: Path) -> str:
-        total, taken = (sum(table.size for table in tables) for tables in (self._all, self._tables))
+        total, taken = (sum(table.size for table in tables) for tables in (self._all_tables, self._tables))
         what = (
-            f"all {len(self._all)} tables" if self._curve.whole else f"{len(self._tables)} of {len(self._all)} tables"
+            f"all {len(self._all_tables)} tables"
+            if self._curve.whole
+            else f"{len(self._tables)} of {len(self._all_tables)} tables"
         )
-        where = f"nowhere (memory at {place}, given back as it is written)" if self._asked.to == NOWHERE else str(place)
+        where = (
+            f"nowhere (memory at {place}, given back as it is written)" if self._options.to == NOWHERE else str(place)
+        )
         return (
             f"{what}, {human_bytes(taken)} of {human_bytes(total)}, by pg_dump {self._program.version} to {where}; "
-            f"{self._cpus} processors; at most {self._most} jobs"
+            f"{self._cpus} processors; at most {self._max_jobs} jobs"
         )
 
-    def _kept(self) -> Kept:
-        curve, total = self._curve, sum(table.size for table in self._all)
-        biggest = self._all[0]
-        limit = limit_of(curve, Largest(f"{biggest.schema}.{biggest.name}", biggest.size), self._ceiling)
-        complete = [run for run in self._history if run.complete and run.done > 0]
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if self._local else None
-        return Kept(
-            jobs=curve.knee(), best_jobs=curve.best(), at_us=self._clock.wall_us(), target=self._target.name,
-            database=self._server.database, rows=tuple(_row(curve, jobs) for jobs in sorted(curve.runs)),
+    def _result(self) -> SweepResult:
+        curve, total = self._curve, sum(table.size for table in self._all_tables)
+        biggest = self._all_tables[0]
+        limit = find_bottleneck(curve, LargestTable(f"{biggest.schema}.{biggest.name}", biggest.size), self._ceiling)
+        complete = [run for run in self._runs if run.complete and run.done > 0]
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if self._is_local else None
+        return SweepResult(
+            jobs=curve.knee(), best_jobs=curve.best_jobs(), at_us=self._clock.wall_us(), target=self._target.name,
+            database=self._server.database, rows=tuple(_result_row(curve, jobs) for jobs in sorted(curve.runs)),
             limit=limit.kind, sentence=limit.sentence, host=os.uname().nodename, cpus=self._cpus,
-            program=self._program.version, compression=self._asked.compression, place=self._asked.to,
-            table_bytes=total, chosen_bytes=sum(table.size for table in self._tables), tables=len(self._all),
+            program=self._program.version, compression=self._options.compression, place=self._options.to,
+            table_bytes=total, chosen_bytes=sum(table.size for table in self._tables), tables=len(self._all_tables),
             chosen_tables=len(self._tables), ratio=complete[-1].output_bytes / complete[-1].done if complete else None,
-            notes=(*self._notes, *notes_of(self._history, total, self._cpus, memory)),
+            notes=(*self._notes, *measurement_notes(self._runs, total, self._cpus, memory)),
             took_s=(self._clock.mono_us() - self._began_us) / 1e6,
         )  # fmt: skip
 
 
-def _row(curve: Curve, jobs: int) -> Row:
+def _result_row(curve: JobsCurve, jobs: int) -> SweepRow:
     run = curve.runs[jobs]
     read_pct = None if run.read_bytes is None or run.done <= 0 else min(100.0, 100 * run.read_bytes / run.done)
-    return Row(
-        jobs=jobs, seconds=curve.seconds(jobs), measured=curve.measured(jobs), ran_s=run.wall_s, rate=run.rate,
+    return SweepRow(
+        jobs=jobs, seconds=curve.seconds(jobs), measured=curve.is_measured(jobs), ran_s=run.wall_s, rate=run.rate,
         host_busy_pct=run.host_busy_pct, read_pct=read_pct,
     )  # fmt: skip
 
 
-def _words(run: Run) -> str:
+def _run_text(run: TrialRun) -> str:
     how = "to its end" if run.complete else "cut"
     return f"-j {run.jobs}: {run.wall_s:.1f} s, {how}, {human_bytes(run.rate, per_s=True)}"

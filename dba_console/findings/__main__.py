@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from dba_console.findings.document import markdown
+from dba_console.findings.rules_document import render_markdown
 
-print(markdown(), end="")
+print(render_markdown(), end="")

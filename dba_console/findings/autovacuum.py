@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dba_console.findings.rule import Rule
+from dba_console.findings.rule_context import RuleContext
 from dba_console.findings.signal import Signal
-from dba_console.findings.situation import Situation
-from dba_console.findings.unread import kept_while_unread
-from dba_console.frames.times import age_s, rfc3339
-from dba_console.harmless import clean
+from dba_console.findings.stale_parts import keep_signals_while_stale
+from dba_console.frames.timestamps import age_s, rfc3339
 from dba_console.samples import postgres
-from dba_console.samples.catalog import DeadRows, Unvacuumed
-from dba_console.samples.debts import DebtsNow
+from dba_console.samples.catalog import DeadRows, DeadRowTables
+from dba_console.samples.pending_reverts import PendingRevertsNow
+from dba_console.sanitize import clean
 from dba_console.units import human_count, human_duration
 
 WORKER = "autovacuum worker"
@@ -26,7 +26,7 @@ FULL_S = 7.0 * 86_400
 """A table is followed no longer: its numbers of the last days are no news."""
 
 
-def autovacuum_off(s: Situation) -> Iterator[Signal]:
+def autovacuum_off(s: RuleContext) -> Iterator[Signal]:
     """autovacuum or track_counts is off for the whole server: nothing is cleaned up, no statistics are made anew.
 
     A warning, for dead rows and stale plans come within hours; a remark while a run of a runbook has switched it off
@@ -35,8 +35,8 @@ def autovacuum_off(s: Situation) -> Iterator[Signal]:
     off = [name for name in ("autovacuum", "track_counts") if s.facts.setting(name) == "off"]
     if not off or s.facts.in_recovery:
         return
-    debts = s.picture.now("debts", DebtsNow)
-    lent = debts is not None and any(debt.parameter in off and debt.under_way for debt in debts.debts)
+    debts = s.picture.now("debts", PendingRevertsNow)
+    lent = debts is not None and any(debt.parameter in off and debt.run_is_active for debt in debts.reverts)
     yield Signal(
         severity="info" if lent else "warning",
         text=f"{' and '.join(off)} {'are' if len(off) > 1 else 'is'} off: nobody removes dead rows or renews statistics"
@@ -47,7 +47,7 @@ def autovacuum_off(s: Situation) -> Iterator[Signal]:
     )
 
 
-def autovacuum_busy(s: Situation) -> Iterator[Signal]:
+def autovacuum_busy(s: RuleContext) -> Iterator[Signal]:
     """Every autovacuum worker was busy at each look for an hour: tables wait for their turn.
 
     Looked at once a minute. autovacuum_max_workers share one cost limit, so that more of them alone do not vacuum
@@ -88,7 +88,7 @@ def autovacuum_busy(s: Situation) -> Iterator[Signal]:
 
 
 @dataclass(slots=True)
-class Behind:
+class LaggingTable:
     """A table with too many dead rows, since when it is followed, and what was done about it meanwhile."""
 
     first_us: int
@@ -97,7 +97,7 @@ class Behind:
     """Process ids of autovacuum workers seen at it."""
 
 
-def autovacuum_behind(s: Situation) -> Iterator[Signal]:
+def autovacuum_behind(s: RuleContext) -> Iterator[Signal]:
     """A table with twice the dead rows autovacuum comes at, for an hour, and what becomes of them meanwhile.
 
     Either it is switched off for the table; or it has been there again and again and cannot remove them, for something
@@ -106,28 +106,28 @@ def autovacuum_behind(s: Situation) -> Iterator[Signal]:
     autovacuum_vacuum_scale_factor * reltuples, at most autovacuum_vacuum_max_threshold (18 and later), or what is set
     on the table (documentation, 24.1.6).
     """
-    found = s.picture.now("pg.dead_rows", Unvacuumed)
+    found = s.picture.now("pg.dead_rows", DeadRowTables)
     if found is None or s.facts.in_recovery:
         return
-    known: dict[str, Behind] = s.memo("autovacuum-behind").setdefault("known", {})
+    known: dict[str, LaggingTable] = s.memo("autovacuum-behind").setdefault("known", {})
     limits = s.limits.safety
     rows = [row for row in found.rows if row.dead >= limits.autovacuum_behind_times * max(1, row.trigger)]
     for gone in known.keys() - {row.name for row in rows}:
         del known[gone]
-    at = _at_work(s)
-    old: list[tuple[DeadRows, Behind]] = []
+    at = _vacuuming_pids(s)
+    old: list[tuple[DeadRows, LaggingTable]] = []
     for row in rows:
-        behind = known.setdefault(row.name, Behind(s.mono_us, row.vacuums))
+        behind = known.setdefault(row.name, LaggingTable(s.mono_us, row.vacuums))
         if row.vacuums < behind.vacuums:
             behind.vacuums = row.vacuums  # the statistics were reset
         behind.workers.extend(pid for pid in at.get(row.name, ()) if pid not in behind.workers)
         if (s.mono_us - behind.first_us) / 1e6 >= limits.autovacuum_behind_s:
             old.append((row, behind))
     if old:
-        yield _behind(s, found.database, old, at)
+        yield _behind_signal(s, found.database, old, at)
 
 
-def _at_work(s: Situation) -> dict[str, list[int]]:
+def _vacuuming_pids(s: RuleContext) -> dict[str, list[int]]:
     """Tables and the processes that vacuum them now."""
     found: dict[str, list[int]] = {}
     operations = s.picture.now("pg.progress", postgres.Operations)
@@ -137,11 +137,13 @@ def _at_work(s: Situation) -> dict[str, list[int]]:
     return found
 
 
-def _behind(s: Situation, database: str, old: list[tuple[DeadRows, Behind]], at: dict[str, list[int]]) -> Signal:
+def _behind_signal(
+    s: RuleContext, database: str, old: list[tuple[DeadRows, LaggingTable]], at: dict[str, list[int]]
+) -> Signal:
     row, behind = max(old, key=lambda one: one[0].dead / max(1, one[0].trigger))
     since_s = (s.mono_us - behind.first_us) / 1e6
     vacuums = row.vacuums - behind.vacuums
-    why, advice = _why(s, row, behind, vacuums, under_way=row.name in at)
+    why, advice = _reason_and_advice(s, row, behind, vacuums, under_way=row.name in at)
     more = f"; {len(old) - 1} more tables like it" if len(old) > 1 else ""
     name = f"{clean(row.name)} of database {clean(database)}"
     evidence: dict[str, Any] = {
@@ -168,7 +170,9 @@ def _behind(s: Situation, database: str, old: list[tuple[DeadRows, Behind]], at:
     )
 
 
-def _why(s: Situation, row: DeadRows, behind: Behind, vacuums: int, *, under_way: bool) -> tuple[str, str]:
+def _reason_and_advice(
+    s: RuleContext, row: DeadRows, behind: LaggingTable, vacuums: int, *, under_way: bool
+) -> tuple[str, str]:
     """Why they are still there, and what to do."""
     if not row.enabled:
         return (
@@ -189,7 +193,7 @@ def _why(s: Situation, row: DeadRows, behind: Behind, vacuums: int, *, under_way
         )
     if under_way:
         return "a worker is at it", "Look at its progress; autovacuum_vacuum_cost_delay decides how fast it may go."
-    last = "" if row.last_vacuum is None else f", the last one {_ago(s, row.last_vacuum)}"
+    last = "" if row.last_vacuum is None else f", the last one {_ago_text(s, row.last_vacuum)}"
     return (
         f"vacuumed {'once' if vacuums == 1 else f'{vacuums} times'} since"
         if vacuums
@@ -198,7 +202,7 @@ def _why(s: Situation, row: DeadRows, behind: Behind, vacuums: int, *, under_way
     )
 
 
-def _ago(s: Situation, server_us: int) -> str:
+def _ago_text(s: RuleContext, server_us: int) -> str:
     age = age_s(s.facts.server_now_us, server_us)
     return "at an unknown time" if age is None else f"{human_duration(age)} ago"
 
@@ -208,15 +212,15 @@ RULES: tuple[Rule, ...] = (
         name="autovacuum-off",
         title="Autovacuum is off for the whole server",
         parts=("pg.server", "debts"),
-        look=autovacuum_off,
+        check=autovacuum_off,
         source="PostgreSQL: autovacuum, track_counts (19.10, 19.9); check_postgres autovac_freeze says why it matters",
     ),
     Rule(
         name="autovacuum-busy",
         title="All autovacuum workers have been busy for long",
         parts=("pg.dead_rows",),
-        look=kept_while_unread("pg.dead_rows", autovacuum_busy),
-        watch_s=3600.0,
+        check=keep_signals_while_stale("pg.dead_rows", autovacuum_busy),
+        warm_up_s=3600.0,
         clear_after_s=120.0,
         settings=("safety.autovacuum_busy_s",),
         source="PostgreSQL: autovacuum_max_workers, autovacuum_vacuum_cost_limit (19.10)",
@@ -225,8 +229,8 @@ RULES: tuple[Rule, ...] = (
         name="autovacuum-behind",
         title="Autovacuum does not come through with a table",
         parts=("pg.dead_rows",),
-        look=kept_while_unread("pg.dead_rows", autovacuum_behind),
-        watch_s=3600.0,
+        check=keep_signals_while_stale("pg.dead_rows", autovacuum_behind),
+        warm_up_s=3600.0,
         clear_after_s=120.0,
         settings=("safety.autovacuum_behind_times", "safety.autovacuum_behind_s"),
         source="PostgreSQL: The Autovacuum Daemon (24.1.6), whose threshold it is",

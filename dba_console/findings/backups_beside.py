@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dba_console.findings.rule_context import RuleContext
 from dba_console.findings.signal import Signal
-from dba_console.findings.situation import Situation
-from dba_console.harmless import clean
 from dba_console.samples.host import Mount, Mounts
+from dba_console.sanitize import clean
 
 _BACKUPS = {"archive": "Archived WAL", "backup": "backups"}
 
 
-def wal_beside_backups(s: Situation) -> Iterator[Signal]:
+def wal_beside_backups(s: RuleContext) -> Iterator[Signal]:
     """The directory archive_command copies to, where that is plain to see, and the server's files: on one file system,
     be it mounted in one place or in two.
 
@@ -27,9 +27,9 @@ def wal_beside_backups(s: Situation) -> Iterator[Signal]:
             systems.setdefault(_file_system(mount), []).append(mount)
     for together in systems.values():
         held = sorted({one for mount in together for one in mount.holds})
-        beside, server = [one for one in held if one in _BACKUPS], [one for one in held if _of_server(one)]
+        beside, server = [one for one in held if one in _BACKUPS], [one for one in held if _belongs_to_server(one)]
         if beside and server:
-            yield _beside(together, beside, server)
+            yield _beside_signal(together, beside, server)
 
 
 def _file_system(mount: Mount) -> str:
@@ -37,11 +37,11 @@ def _file_system(mount: Mount) -> str:
     return mount.source if mount.source.startswith("/dev/") else mount.path
 
 
-def _of_server(held: str) -> bool:
+def _belongs_to_server(held: str) -> bool:
     return held in ("wal", "data") or held.startswith("tablespace:")
 
 
-def _beside(together: list[Mount], beside: list[str], server: list[str]) -> Signal:
+def _beside_signal(together: list[Mount], beside: list[str], server: list[str]) -> Signal:
     paths = [clean(mount.path) for mount in together]
     where = paths[0] if len(paths) == 1 else f"one file system ({clean(together[0].source)} on {', '.join(paths)})"
     kept = " and ".join(_BACKUPS[held] for held in beside)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dba_console.findings.moments import YEAR_S, in_time
 from dba_console.findings.rule import Rule
+from dba_console.findings.rule_context import RuleContext
 from dba_console.findings.signal import Signal
-from dba_console.findings.situation import Situation
-from dba_console.findings.unread import kept_while_unread
-from dba_console.harmless import clean
-from dba_console.samples.catalog import CatalogFaults, ChangedCollation, FullSequence, InvalidIndex
+from dba_console.findings.stale_parts import keep_signals_while_stale
+from dba_console.findings.time_phrases import YEAR_S, future_time_text
+from dba_console.samples.catalog import CatalogFaults, ChangedCollation, InvalidIndex, SequenceUsage
 from dba_console.samples.findings import Severity
+from dba_console.sanitize import clean
 from dba_console.units import human_pct
 
 SHOWN = 3
@@ -24,7 +24,7 @@ RATE_S = 600.0
 """No date is told by a shorter time of watching: two readings are five minutes apart."""
 
 
-def collation_version(s: Situation) -> Iterator[Signal]:
+def collation_version(s: RuleContext) -> Iterator[Signal]:
     """The operating system or ICU sorts otherwise than when a database was made: indexes on text may be out of order.
 
     Before PostgreSQL 15 only collations named in the connected database are known, not the defaults of databases.
@@ -36,10 +36,13 @@ def collation_version(s: Situation) -> Iterator[Signal]:
     rows = faults.collations
     yield Signal(
         severity="warning",
-        text=f"{_which(faults, rows)} recorded with version {clean(rows[0].recorded)}, and {clean(rows[0].provider)} "
+        text=f"{_collations_text(faults, rows)} recorded with version {clean(rows[0].recorded)}, and "
+        f"{clean(rows[0].provider)} "
         f"has {clean(rows[0].actual)} now: indexes on text may be out of order",
         evidence={
-            "collations": [f"{_place(faults, row)}: {clean(row.recorded)} -> {clean(row.actual)}" for row in rows],
+            "collations": [
+                f"{_collation_text(faults, row)}: {clean(row.recorded)} -> {clean(row.actual)}" for row in rows
+            ],
             "collation_recorded": clean(rows[0].recorded),
             "collation_actual": clean(rows[0].actual),
         },
@@ -48,20 +51,20 @@ def collation_version(s: Situation) -> Iterator[Signal]:
     )
 
 
-def _which(faults: CatalogFaults, rows: list[ChangedCollation]) -> str:
-    places = [_place(faults, row) for row in rows]
+def _collations_text(faults: CatalogFaults, rows: list[ChangedCollation]) -> str:
+    places = [_collation_text(faults, row) for row in rows]
     more = f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
     many = len(places) > 1
     return f"Collation{'s' if many else ''} of {', '.join(places[:SHOWN])}{more} {'were' if many else 'was'}"
 
 
-def _place(faults: CatalogFaults, row: ChangedCollation) -> str:
+def _collation_text(faults: CatalogFaults, row: ChangedCollation) -> str:
     if row.database is not None:
         return f"database {clean(row.database)}"
     return f"{clean(row.name or '')} in database {clean(faults.database)}"
 
 
-def invalid_index(s: Situation) -> Iterator[Signal]:
+def invalid_index(s: RuleContext) -> Iterator[Signal]:
     """An index no query uses, left by a CREATE INDEX or REINDEX CONCURRENTLY that failed; those not built or dropped
     now.
 
@@ -81,10 +84,10 @@ def invalid_index(s: Situation) -> Iterator[Signal]:
     least_us = int(s.limits.safety.invalid_index_s * 1e6)
     old = [row for row in faults.indexes if s.mono_us - first[row.name] >= least_us]
     if old:
-        yield _invalid(faults, old)
+        yield _invalid_signal(faults, old)
 
 
-def _invalid(faults: CatalogFaults, rows: list[InvalidIndex]) -> Signal:
+def _invalid_signal(faults: CatalogFaults, rows: list[InvalidIndex]) -> Signal:
     row = next((row for row in rows if row.ready), rows[0])
     costs = ", and every write to the table writes it" if row.ready else ""
     more = f"; {len(rows) - 1} more like it" if len(rows) > 1 else ""
@@ -102,7 +105,7 @@ def _invalid(faults: CatalogFaults, rows: list[InvalidIndex]) -> Signal:
     )
 
 
-def sequence_full(s: Situation) -> Iterator[Signal]:
+def sequence_full(s: RuleContext) -> Iterator[Signal]:
     """A sequence that has used most of the numbers that it, or the column it belongs to, can hold.
 
     The column counts where it is narrower: a bigint sequence behind an integer column ends at 2,147,483,647. A warning
@@ -118,12 +121,14 @@ def sequence_full(s: Situation) -> Iterator[Signal]:
     for gone in first.keys() - {row.name for row in faults.sequences}:
         del first[gone]
     for row in faults.sequences:
-        signal = _full(s, faults, row, first)
+        signal = _full_signal(s, faults, row, first)
         if signal is not None:
             yield signal
 
 
-def _full(s: Situation, faults: CatalogFaults, row: FullSequence, first: dict[str, tuple[int, int]]) -> Signal | None:
+def _full_signal(
+    s: RuleContext, faults: CatalogFaults, row: SequenceUsage, first: dict[str, tuple[int, int]]
+) -> Signal | None:
     since_us, value = first.setdefault(row.name, (s.mono_us, row.last))
     if (row.last - value) * row.increment < 0:  # somebody has set it back
         since_us, value = first[row.name] = (s.mono_us, row.last)
@@ -138,7 +143,7 @@ def _full(s: Situation, faults: CatalogFaults, row: FullSequence, first: dict[st
     if not soon and not s.over(pct, limits.sequence_warn_pct, limits.sequence_warn_pct - 1, "sequence-full", subject):
         return None
     severity: Severity = "critical" if soon or pct >= limits.sequence_critical_pct else "warning"
-    when = f", used up {in_time(left_s, s.now_us)}" if left_s is not None and left_s < YEAR_S else ""
+    when = f", used up {future_time_text(left_s, s.now_us)}" if left_s is not None and left_s < YEAR_S else ""
     column = "" if row.column is None else f", for column {clean(row.column)},"
     return Signal(
         severity=severity,
@@ -166,15 +171,15 @@ RULES: tuple[Rule, ...] = (
         name="collation-version",
         title="A collation sorts otherwise than when its database was made",
         parts=("pg.catalog",),
-        look=kept_while_unread("pg.catalog", collation_version),
+        check=keep_signals_while_stale("pg.catalog", collation_version),
         source="PostgreSQL: ALTER COLLATION (Notes), pg_database_collation_actual_version (15 and later)",
     ),
     Rule(
         name="invalid-index",
         title="An invalid index that nobody builds",
         parts=("pg.catalog",),
-        look=kept_while_unread("pg.catalog", invalid_index),
-        watch_s=600.0,
+        check=keep_signals_while_stale("pg.catalog", invalid_index),
+        warm_up_s=600.0,
         settings=("safety.invalid_index_s",),
         source="PostgreSQL: CREATE INDEX (Building Indexes Concurrently), REINDEX; check_pgactivity invalid_indexes",
     ),
@@ -182,7 +187,7 @@ RULES: tuple[Rule, ...] = (
         name="sequence-full",
         title="A sequence, or the column it numbers, is at its end",
         parts=("pg.catalog",),
-        look=kept_while_unread("pg.catalog", sequence_full),
+        check=keep_signals_while_stale("pg.catalog", sequence_full),
         settings=("safety.sequence_warn_pct", "safety.sequence_critical_pct", "safety.xid_stop_critical_s"),
         source="check_postgres sequence 85 % / 95 %; PostgreSQL: CREATE SEQUENCE, Numeric Types (8.1)",
     ),

@@ -10,27 +10,27 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dba_console.findings.moments import at_moment
 from dba_console.findings.rule import Rule
+from dba_console.findings.rule_context import RuleContext
 from dba_console.findings.signal import Signal
-from dba_console.findings.situation import Situation
-from dba_console.frames.times import rfc3339
-from dba_console.harmless import clean
+from dba_console.findings.time_phrases import past_time_text
+from dba_console.frames.timestamps import rfc3339
 from dba_console.samples import postgres
 from dba_console.samples.findings import Severity
+from dba_console.sanitize import clean
 
 ONLINE_MAJOR = 19
 """pg_enable_data_checksums() came with 19; before, pg_checksums needs a stopped server."""
 
 
 @dataclass(slots=True)
-class Damaged:
+class DatabaseDamage:
     """What is known of one database: pg_stat_database counts, as far as it was not reset meanwhile."""
 
     name: str | None
     failures: int
     """All that were ever seen: what was there at the beginning, and each one since."""
-    fresh: int
+    new_failures: int
     """Those since the agent began."""
     counter: int
     """The view's own number at the last reading."""
@@ -38,7 +38,7 @@ class Damaged:
     """checksum_last_failure, the server's clock."""
 
 
-def checksum_failures(s: Situation) -> Iterator[Signal]:
+def checksum_failures(s: RuleContext) -> Iterator[Signal]:
     """Failures counted in pg_stat_database (12+), those of the time before the agent too.
 
     Critical until a day after the last one, by the server's own time of it, so that starting the agent anew changes
@@ -47,15 +47,15 @@ def checksum_failures(s: Situation) -> Iterator[Signal]:
     stats = s.picture.now("pg.databases", postgres.DatabaseStats)
     if stats is None:
         return
-    known: dict[int, Damaged] = s.memo("checksum-failure").setdefault("known", {})
-    _count(known, stats.rows, first="seen" not in s.memo("checksum-failure"))
+    known: dict[int, DatabaseDamage] = s.memo("checksum-failure").setdefault("known", {})
+    _update_counts(known, stats.rows, first="seen" not in s.memo("checksum-failure"))
     s.memo("checksum-failure")["seen"] = True
     damaged = sorted((one for one in known.values() if one.failures), key=lambda one: -(one.last_us or 0))
     if damaged:
-        yield _failed(s, damaged)
+        yield _failure_signal(s, damaged)
 
 
-def _count(known: dict[int, Damaged], rows: Collection[postgres.DatabaseStat], *, first: bool) -> None:
+def _update_counts(known: dict[int, DatabaseDamage], rows: Collection[postgres.DatabaseStat], *, first: bool) -> None:
     if len(known) > len(rows):
         there = {row.oid for row in rows}
         for oid in [oid for oid, one in known.items() if oid not in there and not one.failures]:
@@ -65,29 +65,29 @@ def _count(known: dict[int, Damaged], rows: Collection[postgres.DatabaseStat], *
             continue  # checksums are off, or it may not be seen
         one = known.get(row.oid)
         if one is None:
-            one = known[row.oid] = Damaged(row.name, 0, 0, 0, None)
+            one = known[row.oid] = DatabaseDamage(row.name, 0, 0, 0, None)
         # After a reset the view begins at 0 again: what it counts then has all happened since.
         new = row.checksum_failures - (one.counter if row.checksum_failures >= one.counter else 0)
         one.failures += new
-        one.fresh += 0 if first else new
+        one.new_failures += 0 if first else new
         one.counter = row.checksum_failures
         if row.checksum_last_failure is not None:
             one.last_us = max(one.last_us or 0, row.checksum_last_failure)
 
 
-def _failed(s: Situation, damaged: list[Damaged]) -> Signal:
-    failures, fresh = sum(one.failures for one in damaged), sum(one.fresh for one in damaged)
+def _failure_signal(s: RuleContext, damaged: list[DatabaseDamage]) -> Signal:
+    failures, fresh = sum(one.failures for one in damaged), sum(one.new_failures for one in damaged)
     last = max((one.last_us or 0 for one in damaged), default=0) or None
     last_us = s.host_us(last)
-    where = ", ".join(_place(one) for one in damaged[:3]) + (", and others" if len(damaged) > 3 else "")
-    text = f"{_times(failures)} in {where}"
+    where = ", ".join(_database_text(one) for one in damaged[:3]) + (", and others" if len(damaged) > 3 else "")
+    text = f"{_failure_text(failures)} in {where}"
     if last_us is not None:
-        text += f", the last {at_moment(last_us, s.now_us)}"
-    elsewhere = "; the server's own count was reset since" if _forgotten(damaged) else ""
+        text += f", the last {past_time_text(last_us, s.now_us)}"
+    elsewhere = "; the server's own count was reset since" if _was_reset(damaged) else ""
     evidence: dict[str, Any] = {
         "checksum_failures": failures,
         "checksum_failures_since_start": fresh,
-        "checksum_databases": [_place(one) for one in damaged],
+        "checksum_databases": [_database_text(one) for one in damaged],
         "checksum_last_failure": rfc3339(last),
     }
     return Signal(
@@ -101,25 +101,25 @@ def _failed(s: Situation, damaged: list[Damaged]) -> Signal:
     )
 
 
-def _severity(s: Situation, fresh: int, last_us: int | None) -> Severity:
+def _severity(s: RuleContext, fresh: int, last_us: int | None) -> Severity:
     if last_us is None:
         return "critical" if fresh else "warning"
     return "critical" if (s.now_us - last_us) / 1e6 < s.limits.safety.checksum_critical_s else "warning"
 
 
-def _place(one: Damaged) -> str:
+def _database_text(one: DatabaseDamage) -> str:
     return "the shared catalogs" if one.name is None else f"database {clean(one.name)}"
 
 
-def _times(count: int) -> str:
+def _failure_text(count: int) -> str:
     return "A page failed its checksum" if count == 1 else f"{count} reads failed their checksum"
 
 
-def _forgotten(damaged: list[Damaged]) -> bool:
+def _was_reset(damaged: list[DatabaseDamage]) -> bool:
     return any(one.counter < one.failures for one in damaged)
 
 
-def checksums_off(s: Situation) -> Iterator[Signal]:
+def checksums_off(s: RuleContext) -> Iterator[Signal]:
     """The cluster has none: nothing on the way from disk to memory would be noticed (initdb's default until 17)."""
     if s.facts.setting("data_checksums") != "off":
         return
@@ -142,7 +142,7 @@ RULES: tuple[Rule, ...] = (
         name="checksum-failure",
         title="Pages failed their checksum when they were read from disk",
         parts=("pg.databases",),
-        look=checksum_failures,
+        check=checksum_failures,
         settings=("safety.checksum_critical_s",),
         runbook="checksum-failure",
         source="pg_stat_database.checksum_failures, checksum_last_failure (PostgreSQL 12+)",
@@ -151,7 +151,7 @@ RULES: tuple[Rule, ...] = (
         name="checksums-off",
         title="The cluster has no data checksums",
         parts=("pg.server",),
-        look=checksums_off,
+        check=checksums_off,
         source="data_checksums; pg_checksums; online from PostgreSQL 19 on",
     ),
 )

@@ -9,19 +9,19 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from dba_console.findings.rule import Rule
+from dba_console.findings.rule_context import RuleContext
 from dba_console.findings.signal import Signal
-from dba_console.findings.situation import Situation
 from dba_console.frames.cluster import node_at, only_primary, sender_of
 from dba_console.frames.replication import lsn_text
-from dba_console.frames.times import rfc3339
-from dba_console.harmless import clean
+from dba_console.frames.timestamps import rfc3339
 from dba_console.samples.cluster import ClusterDetails, ClusterNow, NodeNow, PoolerNow
+from dba_console.sanitize import clean
 from dba_console.units import human_duration
 
 PART = "cluster"
 
 
-def split_brain(s: Situation) -> Iterator[Signal]:
+def split_brain(s: RuleContext) -> Iterator[Signal]:
     """Two nodes answer as primary with the same system identifier: each takes commits that the other does not have.
     Also where one of them is an old primary that was started again, by an operator or its supervisor.
 
@@ -36,21 +36,21 @@ def split_brain(s: Situation) -> Iterator[Signal]:
     found: dict[str, NodeNow] = {}
     for one, other in combinations(_primaries(now.nodes), 2):
         same = one.started_us == other.started_us  # two names of one server
-        if one.system_identifier == other.system_identifier and not same and _at_once(one, other):
+        if one.system_identifier == other.system_identifier and not same and _overlap(one, other):
             found |= {one.name: one, other.name: other}
     if found:
-        yield _split(now, sorted(found.values(), key=lambda one: (one.timeline or 0, one.role_from_us)))
+        yield _split_brain_signal(now, sorted(found.values(), key=lambda one: (one.timeline or 0, one.role_from_us)))
 
 
 def _primaries(nodes: Sequence[NodeNow]) -> list[NodeNow]:
     return [one for one in nodes if one.answers and one.role == "primary" and one.system_identifier is not None]
 
 
-def _at_once(one: NodeNow, other: NodeNow) -> bool:
+def _overlap(one: NodeNow, other: NodeNow) -> bool:
     return max(one.role_from_us, other.role_from_us) <= min(one.asked_us, other.asked_us)
 
 
-def _split(now: ClusterNow, nodes: Sequence[NodeNow]) -> Signal:
+def _split_brain_signal(now: ClusterNow, nodes: Sequence[NodeNow]) -> Signal:
     names = " and ".join(clean(one.name) for one in nodes)
     where = ", ".join(f"{clean(one.name)} on timeline {one.timeline} at {lsn_text(one.lsn)}" for one in nodes)
     text = f"Split brain in {clean(now.name)}: {names} both answer as primary of system identifier "
@@ -59,7 +59,7 @@ def _split(now: ClusterNow, nodes: Sequence[NodeNow]) -> Signal:
     if later is not newest and later.timeline != newest.timeline:
         text += f"; {clean(later.name)} is an old primary that was started again"
     text += "".join(f"; standby {clean(one.name)} is on timeline {one.timeline}" for one in _standbys(now, newest))
-    led = _led(now, nodes)
+    led = _pooler_routes(now, nodes)
     text += f"; {'; '.join(led)}" if led else "; no pooler leads to either" if now.poolers else ""
     return Signal(
         severity="critical",
@@ -85,7 +85,7 @@ def _standbys(now: ClusterNow, lead: NodeNow) -> list[NodeNow]:
     ]
 
 
-def _led(now: ClusterNow, nodes: Sequence[NodeNow]) -> list[str]:
+def _pooler_routes(now: ClusterNow, nodes: Sequence[NodeNow]) -> list[str]:
     """Where each pooler's clients are led."""
     names = {one.name for one in nodes}
     led: dict[tuple[str, str], list[str]] = {}
@@ -100,7 +100,7 @@ def _led(now: ClusterNow, nodes: Sequence[NodeNow]) -> list[str]:
     ]
 
 
-def dead_timeline(s: Situation) -> Iterator[Signal]:
+def dead_timeline(s: RuleContext) -> Iterator[Signal]:
     """A standby on another timeline than the primary. Critical at once where it has replayed more of its timeline than
     became part of the primary's history: it cannot follow any more. A warning where it could follow and has not for ten
     seconds, or where the history may not be read (that takes EXECUTE on `pg_read_file`). While there are two primaries
@@ -111,25 +111,25 @@ def dead_timeline(s: Situation) -> Iterator[Signal]:
         return
     memo = s.memo("dead-timeline")
     lead = only_primary(now.nodes)
-    apart = [] if lead is None else [one for one in _standbys(now, lead) if _apart(one, lead)]
+    apart = [] if lead is None else [one for one in _standbys(now, lead) if _on_other_timeline(one, lead)]
     for gone in memo.keys() - {one.name for one in apart}:
         del memo[gone]
     for one in apart:
         assert lead is not None
         since_us = memo.setdefault(one.name, s.mono_us)
-        why = _cannot_follow(s, one, lead)
+        why = _cannot_follow_reason(s, one, lead)
         if why or s.mono_us - since_us >= s.limits.cluster.follow_s * 1e6:
-            yield _dead(one, lead, why)
+            yield _dead_timeline_signal(one, lead, why)
 
 
-def _apart(one: NodeNow, lead: NodeNow) -> bool:
+def _on_other_timeline(one: NodeNow, lead: NodeNow) -> bool:
     return None not in (one.timeline, lead.timeline, lead.system_identifier) and one.timeline != lead.timeline
 
 
-def _cannot_follow(s: Situation, one: NodeNow, lead: NodeNow) -> str:
+def _cannot_follow_reason(s: RuleContext, one: NodeNow, lead: NodeNow) -> str:
     """Why it can never follow, where that is certain."""
     replayed = one.replayed_lsn
-    ends = timeline_ends(_history(s, lead))
+    ends = timeline_ends(_timeline_history(s, lead))
     if ends is None or replayed is None:
         if replayed is not None and lead.lsn is not None and replayed > lead.lsn:
             return f"it has replayed up to {lsn_text(replayed)}, further than {clean(lead.name)} has written"
@@ -141,7 +141,7 @@ def _cannot_follow(s: Situation, one: NodeNow, lead: NodeNow) -> str:
     return ""
 
 
-def _history(s: Situation, lead: NodeNow) -> str | None:
+def _timeline_history(s: RuleContext, lead: NodeNow) -> str | None:
     details = s.picture.now("cluster.details", ClusterDetails)
     found = [] if details is None else [one for one in details.nodes if one.name == lead.name]
     # Read before the last promotion it is that of another timeline.
@@ -168,7 +168,7 @@ def timeline_ends(history: str | None) -> dict[int, int] | None:
     return ends
 
 
-def _dead(one: NodeNow, lead: NodeNow, why: str) -> Signal:
+def _dead_timeline_signal(one: NodeNow, lead: NodeNow, why: str) -> Signal:
     text = (
         f"Standby {clean(one.name)} is on timeline {one.timeline} at {lsn_text(one.lsn)}, primary {clean(lead.name)} "
         f"on timeline {lead.timeline} at {lsn_text(lead.lsn)}"
@@ -190,7 +190,7 @@ def _dead(one: NodeNow, lead: NodeNow, why: str) -> Signal:
     )
 
 
-def node_unreachable(s: Situation) -> Iterator[Signal]:
+def node_unreachable(s: RuleContext) -> Iterator[Signal]:
     """A node or pooler of the cluster has not answered for ten seconds."""
     now = s.picture.now(PART, ClusterNow)
     if now is None:
@@ -216,12 +216,17 @@ def node_unreachable(s: Situation) -> Iterator[Signal]:
         )
 
 
-def no_primary(s: Situation) -> Iterator[Signal]:
+def no_primary(s: RuleContext) -> Iterator[Signal]:
     """No node has answered as primary for ten seconds, and no standby streams from one: nothing can be written. A
     primary that standbys still stream from is only out of reach from here, and `node-unreachable` names it.
     """
     now, memo = s.picture.now(PART, ClusterNow), s.memo("no-primary")
-    if now is None or _primaries(now.nodes) or not any(one.at_us for one in now.nodes) or _streams(now.nodes):
+    if (
+        now is None
+        or _primaries(now.nodes)
+        or not any(one.at_us for one in now.nodes)
+        or _streams_from_other_server(now.nodes)
+    ):
         memo.clear()
         return
     since_us, since_mono_us = memo.setdefault("since", (s.now_us, s.mono_us))
@@ -249,7 +254,7 @@ def no_primary(s: Situation) -> Iterator[Signal]:
     )
 
 
-def _streams(nodes: Sequence[NodeNow]) -> bool:
+def _streams_from_other_server(nodes: Sequence[NodeNow]) -> bool:
     """Whether a standby streams from a server that is none of the nodes that answer; so too where that is not seen."""
     there = [one for one in nodes if one.answers]
     return any(
@@ -260,7 +265,7 @@ def _streams(nodes: Sequence[NodeNow]) -> bool:
     )
 
 
-def pooler_paused(s: Situation) -> Iterator[Signal]:
+def pooler_paused(s: RuleContext) -> Iterator[Signal]:
     """A database of a pooler has been paused for a minute: its clients wait until it is resumed."""
     now = s.picture.now(PART, ClusterNow)
     for pooler in () if now is None else now.poolers:
@@ -285,7 +290,7 @@ RULES: tuple[Rule, ...] = (
         name="split-brain",
         title="Two nodes of the cluster are primaries at the same time",
         parts=(PART,),
-        look=split_brain,
+        check=split_brain,
         clear_after_s=5.0,
         source="PostgreSQL: pg_is_in_recovery(), pg_control_system(); a role changes to standby by a restart alone",
     ),
@@ -293,7 +298,7 @@ RULES: tuple[Rule, ...] = (
         name="dead-timeline",
         title="A standby is on a timeline that the primary has left",
         parts=(PART,),
-        look=dead_timeline,
+        check=dead_timeline,
         clear_after_s=5.0,
         settings=("cluster.follow_s",),
         source="PostgreSQL: timelines (continuous-archiving), timeline history files",
@@ -302,7 +307,7 @@ RULES: tuple[Rule, ...] = (
         name="node-unreachable",
         title="A node or pooler of the cluster does not answer",
         parts=(PART,),
-        look=node_unreachable,
+        check=node_unreachable,
         clear_after_s=0.0,
         settings=("cluster.unreachable_s",),
     ),
@@ -310,8 +315,8 @@ RULES: tuple[Rule, ...] = (
         name="no-primary",
         title="No node of the cluster is primary",
         parts=(PART,),
-        look=no_primary,
-        watch_s=10.0,
+        check=no_primary,
+        warm_up_s=10.0,
         clear_after_s=0.0,
         settings=("cluster.unreachable_s",),
         source="PostgreSQL: pg_is_in_recovery(), pg_stat_wal_receiver",
@@ -321,7 +326,7 @@ RULES: tuple[Rule, ...] = (
         name="pooler-paused",
         title="A pooler was left paused",
         parts=(PART,),
-        look=pooler_paused,
+        check=pooler_paused,
         clear_after_s=0.0,
         settings=("cluster.paused_s",),
         source="PgBouncer: PAUSE, SHOW DATABASES (usage)",

@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dba_console.findings.situation import Situation
+from dba_console.findings.rule_context import RuleContext
 from dba_console.frames.connections import is_blind
-from dba_console.frames.facts import Facts
+from dba_console.frames.facts import PictureFacts
 
 KEPT_US = 182_000_000
 """A little more than the window growth is told from."""
 
 
 @dataclass(frozen=True, slots=True)
-class Slots:
+class SlotUsage:
     """What is taken of what ordinary roles can have."""
 
     used: int
@@ -33,17 +33,18 @@ class Slots:
         return 100.0 * self.used / self.usable
 
 
-def slots_of(s: Situation) -> Slots | None:
-    """The slots of this tick; None where the count or the limit is not known. Remembers the count for `lowest`."""
+def current_usage(s: RuleContext) -> SlotUsage | None:
+    """The slots of this tick; None where the count or the limit is not known. Remembers the count for
+    `lowest_count`."""
     memo = s.memo("connection-slots")
     if memo.get("tick") != s.mono_us:
         memo["tick"] = s.mono_us
-        memo["slots"] = _count(s, memo)
-    slots: Slots | None = memo["slots"]
+        memo["slots"] = _count_slots(s, memo)
+    slots: SlotUsage | None = memo["slots"]
     return slots
 
 
-def _count(s: Situation, memo: dict[str, Any]) -> Slots | None:
+def _count_slots(s: RuleContext, memo: dict[str, Any]) -> SlotUsage | None:
     used = s.point.get("connections.used")
     if used is None:
         return None
@@ -53,11 +54,11 @@ def _count(s: Situation, memo: dict[str, Any]) -> Slots | None:
     usable = _usable(s, memo, blind)
     if used is None or not usable:
         return None
-    _remember(s, memo, int(used))
-    return Slots(int(used), usable, blind)
+    _record_count(s, memo, int(used))
+    return SlotUsage(int(used), usable, blind)
 
 
-def _usable(s: Situation, memo: dict[str, Any], blind: bool) -> int | None:
+def _usable(s: RuleContext, memo: dict[str, Any], blind: bool) -> int | None:
     """Usable slots by the newest settings; without any, in blind mode, max_connections of pg_control."""
     server = s.picture.current.get("pg.server")
     if server is None:
@@ -68,7 +69,7 @@ def _usable(s: Situation, memo: dict[str, Any], blind: bool) -> int | None:
     return usable
 
 
-def usable_of(facts: Facts) -> int | None:
+def usable_of(facts: PictureFacts) -> int | None:
     """max_connections less superuser_reserved_connections and, from 16 on, reserved_connections (postinit.c)."""
     most, superuser = facts.number("max_connections"), facts.number("superuser_reserved_connections")
     reserved = facts.number("reserved_connections")
@@ -79,27 +80,27 @@ def usable_of(facts: Facts) -> int | None:
     return max(0, most - superuser - reserved)
 
 
-def _remember(s: Situation, memo: dict[str, Any], used: int) -> None:
+def _record_count(s: RuleContext, memo: dict[str, Any], used: int) -> None:
     counts: deque[tuple[int, int]] = memo.setdefault("counts", deque())
     counts.append((s.mono_us, used))
     while counts[0][0] < s.mono_us - KEPT_US:
         counts.popleft()
 
 
-def start_us(s: Situation) -> int | None:
+def server_start_us(s: RuleContext) -> int | None:
     """When the server started, by its own clock."""
     return None if s.facts.server is None else s.facts.server.start_us
 
 
-def counts_of(s: Situation) -> Sequence[tuple[int, int]]:
+def recent_counts(s: RuleContext) -> Sequence[tuple[int, int]]:
     """Monotonic microseconds and count of the last three minutes, the newest last."""
     counts: deque[tuple[int, int]] = s.memo("connection-slots").get("counts") or deque()
     return counts
 
 
-def lowest(s: Situation, window_s: float) -> int | None:
+def lowest_count(s: RuleContext, window_s: float) -> int | None:
     """The lowest count of the last `window_s` seconds; None before the second reading."""
-    counts = counts_of(s)
+    counts = recent_counts(s)
     if len(counts) < 2:
         return None
     since_us, least = s.mono_us - window_s * 1e6, counts[-1][1]
@@ -110,7 +111,7 @@ def lowest(s: Situation, window_s: float) -> int | None:
     return least
 
 
-def watched_s(s: Situation) -> float:
+def observed_s(s: RuleContext) -> float:
     """For how long the count has been followed, at most a little more than three minutes."""
-    counts = counts_of(s)
+    counts = recent_counts(s)
     return (counts[-1][0] - counts[0][0]) / 1e6 if counts else 0.0

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dba_console.findings.outage import outage_of
+from dba_console.findings.outage import find_outage
+from dba_console.findings.rule_context import RuleContext
 from dba_console.findings.signal import Signal
-from dba_console.findings.situation import Situation
-from dba_console.frames.heads import is_fresh
+from dba_console.frames.panel_status import is_fresh
 from dba_console.frames.picture import Picture
-from dba_console.harmless import clean
-from dba_console.samples.host import Titles
-from dba_console.samples.own import Self
+from dba_console.samples.agent_health import AgentHealth
+from dba_console.samples.host import ProcessTitles
 from dba_console.samples.registry import PARTS
+from dba_console.sanitize import clean
 from dba_console.units import human_duration
 
 SHOWN = 3
 
 
-def console_blind(s: Situation) -> Iterator[Signal]:
+def console_blind(s: RuleContext) -> Iterator[Signal]:
     """Every slot is taken, so the console has no connection: sessions are counted by their process titles.
 
     SQLSTATE 53300. That there is none for anybody is what `connections-filling` says; this is why so little is known.
     """
-    outage = outage_of(s.picture)
+    outage = find_outage(s.picture)
     if outage is None or outage.kind != "no_slots":
         return
-    titles = s.facts.picture.now("host.titles", Titles) if is_fresh(s.facts.picture, "host.titles") else None
+    titles = s.facts.picture.now("host.titles", ProcessTitles) if is_fresh(s.facts.picture, "host.titles") else None
     seen = "nothing is known of the sessions" if titles is None else "sessions are counted by their process titles"
     yield Signal(
         severity="warning",
@@ -42,20 +42,20 @@ def console_blind(s: Situation) -> Iterator[Signal]:
     )
 
 
-def console_late(s: Situation) -> Iterator[Signal]:
+def console_late(s: RuleContext) -> Iterator[Signal]:
     """The console does not keep its time: ticks begin late, or queries of its own get no answer within their limit.
 
     Half an interval late five times in a row, which a busy host's scheduler does not do by chance; a query without an
     answer for half a minute, and for two of its turns. Numbers are older then than they seem.
     """
-    own = s.picture.now("self", Self)
+    own = s.picture.now("self", AgentHealth)
     if own is None:
         return
     memo = s.memo("console-late")
     tick_us = s.picture.tick_us
     late = tick_us > 0 and own.late_us >= tick_us * s.limits.console.late_share_pct / 100
     memo["late"] = memo.get("late", 0) + 1 if late else 0
-    unanswered = _unanswered(s, memo.setdefault("asked", {}))
+    unanswered = _unanswered_parts(s, memo.setdefault("asked", {}))
     if memo["late"] >= s.limits.console.late_ticks:
         behind = human_duration(own.late_us / 1e6)
         yield Signal(
@@ -69,11 +69,11 @@ def console_late(s: Situation) -> Iterator[Signal]:
         yield _unanswered_signal(s.picture, unanswered)
 
 
-def _unanswered(s: Situation, asked: dict[str, int]) -> dict[str, float]:
+def _unanswered_parts(s: RuleContext, asked: dict[str, int]) -> dict[str, float]:
     """Parts that have been timing out, with the seconds since; none while the server says nothing at all."""
     if not asked and all(reading.part.status != "timeout" for reading in s.picture.latest.values()):
         return {}
-    silent = outage_of(s.picture) is not None
+    silent = find_outage(s.picture) is not None
     for name, reading in s.picture.latest.items():
         if reading.part.status == "timeout" and not silent and name.startswith("pg."):
             asked.setdefault(name, s.mono_us)
@@ -98,13 +98,13 @@ def _unanswered_signal(picture: Picture, unanswered: dict[str, float]) -> Signal
     )
 
 
-def lane_stuck(s: Situation) -> Iterator[Signal]:
+def lane_stuck(s: RuleContext) -> Iterator[Signal]:
     """Something the console asked of the host hangs: a file system that does not answer, a process that is stuck.
 
     Each is asked in a lane of its own and given up at its deadline, so nothing else waits for it; 3 s are many of
     those deadlines. The server's own lane is told by `server-down`.
     """
-    own = s.picture.now("self", Self)
+    own = s.picture.now("self", AgentHealth)
     memo = s.memo("lane-stuck")
     if own is None or not (own.lanes or memo):
         return
@@ -131,13 +131,13 @@ def _lane_advice(lane: str) -> str:
     return "Look at the I/O panel: a stalled disk makes processes hang that hold locks of the kernel."
 
 
-def recording_lags(s: Situation) -> Iterator[Signal]:
+def recording_lags(s: RuleContext) -> Iterator[Signal]:
     """What is seen is not remembered, or late: the recording is behind, has failed, or left samples out.
 
-    The recorder calls itself lagging when it is 5 s behind (session/standing.py); told after 10 s, or at once where it
-    failed. Samples that were left out are told for five minutes.
+    The recorder calls itself lagging when it is 5 s behind (session/recorder_status.py); told after 10 s, or at once
+    where it failed. Samples that were left out are told for five minutes.
     """
-    own = s.picture.now("self", Self)
+    own = s.picture.now("self", AgentHealth)
     if own is None:
         return
     memo = s.memo("recording-lags")
@@ -148,14 +148,14 @@ def recording_lags(s: Situation) -> Iterator[Signal]:
         memo.setdefault("since_us", s.mono_us)
         lagged = s.mono_us - memo["since_us"] >= s.limits.console.lagging_s * 1e6
         if own.recording == "failed" or lagged:
-            yield _recording(own, *_how(own))
+            yield _recording_signal(own, *_recording_text(own))
         return
     memo.pop("since_us", None)
     if s.mono_us - memo.get("dropped_us", -(10**15)) < s.limits.console.dropped_s * 1e6:
-        yield _recording(own, f"{own.dropped} samples are missing in the recording: its disk was too slow", None)
+        yield _recording_signal(own, f"{own.dropped} samples are missing in the recording: its disk was too slow", None)
 
 
-def _how(own: Self) -> tuple[str, str]:
+def _recording_text(own: AgentHealth) -> tuple[str, str]:
     """The sentence, and its words as what follows from something else."""
     note = clean(own.recording_note or "").removeprefix("not recording: ")
     what = "Nothing is recorded"
@@ -164,7 +164,7 @@ def _how(own: Self) -> tuple[str, str]:
     return f"{what}: {note}" if note else what, what
 
 
-def _recording(own: Self, text: str, effect: str | None) -> Signal:
+def _recording_signal(own: AgentHealth, text: str, effect: str | None) -> Signal:
     return Signal(
         severity="warning",
         text=text,

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dba_console.findings.lasting import latched
-from dba_console.findings.moments import in_time
-from dba_console.findings.mount_words import holds_server, mounts_of, share_used, words_of
-from dba_console.findings.outlook import Outlook, Watched
+from dba_console.findings.fill_forecast import FillForecast, UsageHistory
+from dba_console.findings.hysteresis import latch
+from dba_console.findings.mount_phrases import holds_server, mount_text, mounts_of, share_used
+from dba_console.findings.rule_context import RuleContext
 from dba_console.findings.signal import Signal, Value
-from dba_console.findings.situation import Situation
-from dba_console.frames.times import rfc3339
-from dba_console.harmless import clean
+from dba_console.findings.time_phrases import future_time_text
+from dba_console.frames.timestamps import rfc3339
 from dba_console.samples.findings import Severity
 from dba_console.samples.host import Mount
+from dba_console.sanitize import clean
 from dba_console.units import human_bytes, human_pct
 
 RULE = "disk-filling"
 CLEAR_PCT = 2.0
 """Points below the figure for raising at which a share is no longer told."""
-_LOWER: dict[Severity, Severity | None] = {"critical": "warning", "warning": "info", "info": None}
+_ONE_LESS: dict[Severity, Severity | None] = {"critical": "warning", "warning": "info", "info": None}
 
 
-def disk_filling(s: Situation) -> Iterator[Signal]:
+def disk_filling(s: RuleContext) -> Iterator[Signal]:
     """A file system of PostgreSQL's or of the console's is nearly full, or has a date on which it will be.
 
     By share, 80 % a warning, 90 % critical where data, WAL, temporary files or a tablespace lie (story S12: separate
@@ -31,28 +31,32 @@ def disk_filling(s: Situation) -> Iterator[Signal]:
     further ahead than six times what has been watched; from ten seconds of growth, a warning when they used 2 % of
     what was left and five minutes remain. PostgreSQL stops when WAL finds no room (wal.sgml, "if the disk fills up").
     """
-    watched: dict[str, Watched] = s.memo(RULE)
+    watched: dict[str, UsageHistory] = s.memo(RULE)
     mounts = mounts_of(s)
     for mount in mounts:
         if mount.used is not None and mount.available is not None:
-            yield from _mount(s, mount, mount.used, mount.available, watched.setdefault(mount.path, Watched()))
+            yield from _check_mount(
+                s, mount, mount.used, mount.available, watched.setdefault(mount.path, UsageHistory())
+            )
     for path in watched.keys() - {mount.path for mount in mounts}:
         del watched[path]
 
 
-def _mount(s: Situation, mount: Mount, used: int, available: int, watched: Watched) -> Iterator[Signal]:
+def _check_mount(s: RuleContext, mount: Mount, used: int, available: int, watched: UsageHistory) -> Iterator[Signal]:
     limits = s.limits.disks
     watched.add(s.picture.current["host.mounts"].part.at_us, used)
-    outlook = watched.outlook(
+    outlook = watched.forecast(
         used + available, mount.size or used + available, within_s=limits.full_in_warning_s, soon_s=limits.soon_s
     )
-    by_share, by_date = _by_share(s, mount, available, outlook, watched), _by_date(s, mount, outlook)
+    by_share, by_date = _severity_by_share(s, mount, available, outlook, watched), _severity_by_date(s, mount, outlook)
     severity = by_share if by_date is None or by_share == "critical" else by_date
     if severity is not None:
         yield _signal(s, mount, available, outlook, severity)
 
 
-def _by_share(s: Situation, mount: Mount, available: int, outlook: Outlook | None, watched: Watched) -> Severity | None:
+def _severity_by_share(
+    s: RuleContext, mount: Mount, available: int, outlook: FillForecast | None, watched: UsageHistory
+) -> Severity | None:
     limits, pct = s.limits.disks, share_used(mount) or 0.0
     critical_pct = limits.full_critical_pct if holds_server(mount) else limits.full_beside_critical_pct
     grades: dict[Severity, float] = {"warning": limits.full_warning_pct, "critical": critical_pct}
@@ -60,27 +64,27 @@ def _by_share(s: Situation, mount: Mount, available: int, outlook: Outlook | Non
         del grades["critical"]  # the console's own recording; nothing of the server is in danger
     severity: Severity | None = None
     for grade, at_pct in grades.items():
-        if latched(watched.grades, grade, at=pct >= at_pct, until=pct >= at_pct - CLEAR_PCT):
+        if latch(watched.latches, grade, at=pct >= at_pct, until=pct >= at_pct - CLEAR_PCT):
             severity = grade
     if severity is not None and available >= limits.roomy_bytes and outlook is None:
-        return _LOWER[severity]
+        return _ONE_LESS[severity]
     return severity
 
 
-def _by_date(s: Situation, mount: Mount, outlook: Outlook | None) -> Severity | None:
+def _severity_by_date(s: RuleContext, mount: Mount, outlook: FillForecast | None) -> Severity | None:
     if outlook is None:
         return None
     near = outlook.urgent and outlook.full_in_s <= s.limits.disks.full_in_critical_s
     return "critical" if near and holds_server(mount) else "warning"
 
 
-def _signal(s: Situation, mount: Mount, available: int, outlook: Outlook | None, severity: Severity) -> Signal:
-    pct, name = share_used(mount), words_of(mount)
+def _signal(s: RuleContext, mount: Mount, available: int, outlook: FillForecast | None, severity: Severity) -> Signal:
+    pct, name = share_used(mount), mount_text(mount)
     text = f"{name} is {human_pct(pct)} full, {human_bytes(available)} left"
     cause = text
     if outlook is not None:
         pace = f"+{human_bytes(outlook.per_s, per_s=True)}"
-        date = in_time(outlook.full_in_s, s.now_us)
+        date = future_time_text(outlook.full_in_s, s.now_us)
         text = f"{name} will be full {date}: {pace}, {human_bytes(available)} left ({human_pct(pct)} used)"
         cause = f"{name} fills up, {pace}, {human_bytes(available)} left"
     return Signal(
@@ -95,7 +99,7 @@ def _signal(s: Situation, mount: Mount, available: int, outlook: Outlook | None,
     )
 
 
-def _evidence(s: Situation, mount: Mount, outlook: Outlook | None) -> dict[str, Value]:
+def _evidence(s: RuleContext, mount: Mount, outlook: FillForecast | None) -> dict[str, Value]:
     full_us = None if outlook is None else s.now_us + int(outlook.full_in_s) * 1_000_000
     return {
         "mount": clean(mount.path),
@@ -123,7 +127,7 @@ def _advice(mount: Mount) -> str:
     return "See what grows here; old logs, dumps and archived WAL are the usual ones."
 
 
-def inodes_filling(s: Situation) -> Iterator[Signal]:
+def inodes_filling(s: RuleContext) -> Iterator[Signal]:
     """A file system that runs out of inodes: no file can be made although there is room.
 
     80 and 95 %, as monitoring plugins have it for the room itself; PostgreSQL needs few, so it is mostly something
@@ -140,7 +144,7 @@ def inodes_filling(s: Situation) -> Iterator[Signal]:
         yield Signal(
             severity="critical" if bad else "warning",
             subject=subject,
-            text=f"{words_of(mount)} has used {human_pct(pct)} of its inodes, {mount.inodes_free} are left: "
+            text=f"{mount_text(mount)} has used {human_pct(pct)} of its inodes, {mount.inodes_free} are left: "
             "then no file can be made, though there is room",
             evidence={
                 "mount": subject,
@@ -153,7 +157,7 @@ def inodes_filling(s: Situation) -> Iterator[Signal]:
         )
 
 
-def discard_mount(s: Situation) -> Iterator[Signal]:
+def discard_mount(s: RuleContext) -> Iterator[Signal]:
     """Data, WAL or backups on a file system mounted with `discard`: removing a large file may stall the device.
 
     Freed extents are then trimmed within the file system's transaction (ext4 and xfs documentation: "discard");
@@ -165,7 +169,7 @@ def discard_mount(s: Situation) -> Iterator[Signal]:
         yield Signal(
             severity="info",
             subject=clean(mount.path),
-            text=f"{words_of(mount)} is mounted with discard: removing a large file there can stall the device",
+            text=f"{mount_text(mount)} is mounted with discard: removing a large file there can stall the device",
             evidence={"mount": clean(mount.path), "holds": [clean(held) for held in mount.holds],
                       "device": None if mount.device is None else clean(mount.device)},
             runbook="remove-backup",

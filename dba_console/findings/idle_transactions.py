@@ -8,22 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dba_console.findings import whose
-from dba_console.findings.lasting import while_unread
-from dba_console.findings.lockwaits import Blocker, waits_of
+from dba_console.findings import session_names
+from dba_console.findings.hysteresis import keep_signals_briefly
+from dba_console.findings.lock_waits import LockBlocker, current_waits
 from dba_console.findings.rule import Rule
-from dba_console.findings.signal import RANKS, Signal
-from dba_console.findings.situation import Situation
+from dba_console.findings.rule_context import RuleContext
+from dba_console.findings.signal import SEVERITY_RANKS, Signal
 from dba_console.frames.connections import IN_TRANSACTION, is_client
 from dba_console.frames.sessions import xid_age
-from dba_console.frames.times import age_s
+from dba_console.frames.timestamps import age_s
 from dba_console.samples.findings import Severity
 from dba_console.samples.postgres import Activity, Sessions, Xids
 from dba_console.units import human_count, human_duration
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class IdleTransaction:
     """A session idle in a transaction that is worth telling."""
 
     row: Activity
@@ -36,7 +36,7 @@ class Left:
     """Transactions begun since the oldest thing it keeps VACUUM from cleaning; None where it keeps nothing."""
 
 
-def idle_in_transaction(s: Situation) -> Iterator[Signal]:
+def idle_in_transaction(s: RuleContext) -> Iterator[Signal]:
     """A session idle in transaction that holds others up, holds VACUUM up, or has been there for long.
 
     Others waiting: a warning once it has been idle for two seconds, for no application pauses so long between two
@@ -50,14 +50,14 @@ def idle_in_transaction(s: Situation) -> Iterator[Signal]:
         return
     rows = [row for row in sessions.rows if row.state in IN_TRANSACTION and is_client(row)]
     # The leader of pg_dump -j sits idle in its transaction for as long as its workers work: dump-blocks tells of it.
-    rows = [row for row in rows if whose.job_kind(row) is None]
-    found = [left for row in rows if (left := _left(s, sessions, row)) is not None]
+    rows = [row for row in rows if session_names.job_kind(row) is None]
+    found = [left for row in rows if (left := _idle_transaction(s, sessions, row)) is not None]
     if found:
-        worst = max(found, key=lambda left: (RANKS[left.severity], left.behind, left.idle_s))
+        worst = max(found, key=lambda left: (SEVERITY_RANKS[left.severity], left.behind, left.idle_s))
         yield _signal(s, worst, len(found) - 1)
 
 
-def _left(s: Situation, sessions: Sessions, row: Activity) -> Left | None:
+def _idle_transaction(s: RuleContext, sessions: Sessions, row: Activity) -> IdleTransaction | None:
     limits = s.limits.connections
     idle_s = age_s(sessions.now_us, row.state_change)
     if idle_s is None or idle_s < min(limits.idle_transaction_blocks_s, limits.idle_transaction_s):
@@ -68,15 +68,15 @@ def _left(s: Situation, sessions: Sessions, row: Activity) -> Left | None:
     severity = _severity(s, row, idle_s, behind, blocks_s, horizon)
     if severity is None:
         return None
-    return Left(row, severity, idle_s, age_s(sessions.now_us, row.xact_start), behind, blocks_s, horizon)
+    return IdleTransaction(row, severity, idle_s, age_s(sessions.now_us, row.xact_start), behind, blocks_s, horizon)
 
 
-def _blocker(s: Situation, pid: int) -> Blocker | None:
-    waits = waits_of(s)
+def _blocker(s: RuleContext, pid: int) -> LockBlocker | None:
+    waits = current_waits(s)
     return None if waits is None else waits.blocker(pid)
 
 
-def _horizon_xids(s: Situation, row: Activity) -> int | None:
+def _horizon_xids(s: RuleContext, row: Activity) -> int | None:
     xids = s.picture.now("pg.xids", Xids)
     next_xid = None if xids is None else xids.next_xid
     ages = [age for xid in (row.backend_xmin, row.backend_xid) if (age := xid_age(next_xid, xid)) is not None]
@@ -84,7 +84,7 @@ def _horizon_xids(s: Situation, row: Activity) -> int | None:
 
 
 def _severity(
-    s: Situation, row: Activity, idle_s: float, behind: int, blocks_s: float, horizon: int | None
+    s: RuleContext, row: Activity, idle_s: float, behind: int, blocks_s: float, horizon: int | None
 ) -> Severity | None:
     limits = s.limits.connections
     forced = s.facts.number("autovacuum_freeze_max_age")
@@ -101,25 +101,25 @@ def _severity(
     return "info" if idle_s >= limits.idle_transaction_s else None
 
 
-def _signal(s: Situation, left: Left, others: int) -> Signal:
+def _signal(s: RuleContext, left: IdleTransaction, others: int) -> Signal:
     row = left.row
-    idle = f"{whose.session(row)} is idle in transaction for {human_duration(left.idle_s)}"
-    does = _does(left)
-    last = whose.statement(row.query)
-    said = f"; last statement: {last}" if last else ""
+    idle = f"{session_names.session_text(row)} is idle in transaction for {human_duration(left.idle_s)}"
+    does = _effect_text(left)
+    last = session_names.query_text(row.query)
+    query_clause = f"; last statement: {last}" if last else ""
     more = f"; {others} more like it" if others else ""
-    database = "" if row.database is None else f" in {whose.name(row.database)}"
+    database = "" if row.database is None else f" in {session_names.display_name(row.database)}"
     return Signal(
         severity=left.severity,
-        text=f"{idle}{database}{does}{said}{more}",
+        text=f"{idle}{database}{does}{query_clause}{more}",
         effect=f"{idle}{does}",
         cause=f"{idle}{database}{does if left.behind else ''}",
         evidence={
             "pid": row.pid,
-            "application": whose.name(row.application),
-            "user": whose.name(row.user),
-            "database": whose.name(row.database),
-            "client": None if row.client is None else whose.name(row.client),
+            "application": session_names.display_name(row.application),
+            "user": session_names.display_name(row.user),
+            "database": session_names.display_name(row.database),
+            "client": None if row.client is None else session_names.display_name(row.client),
             "state_age_s": round(left.idle_s, 1),
             "xact_age_s": None if left.xact_s is None else round(left.xact_s, 1),
             "xmin_age_xids": left.horizon_xids,
@@ -135,10 +135,12 @@ def _signal(s: Situation, left: Left, others: int) -> Signal:
     )
 
 
-def _does(left: Left) -> str:
+def _effect_text(left: IdleTransaction) -> str:
     """What it does to others, after the comma."""
     if left.behind:
-        return f", and {whose.sessions(left.behind)} behind it, the first for {human_duration(left.blocks_s)}"
+        return (
+            f", and {session_names.sessions_text(left.behind)} behind it, the first for {human_duration(left.blocks_s)}"
+        )
     if left.horizon_xids:
         count = human_count(left.horizon_xids)
         many = "transaction" if left.horizon_xids == 1 else "transactions"
@@ -152,7 +154,7 @@ IDLE_IN_TRANSACTION = Rule(
     name="idle-in-transaction",
     title="A transaction was left open: it holds other sessions up, or VACUUM, or has been there for long",
     parts=("pg.activity",),
-    look=while_unread("pg.activity", idle_in_transaction),
+    check=keep_signals_briefly("pg.activity", idle_in_transaction),
     clear_after_s=5.0,
     settings=("connections.idle_transaction_s", "connections.idle_transaction_warning_s",
               "connections.idle_transaction_bare_s", "connections.idle_transaction_blocks_s",

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dba_console.findings.io_devices import described, holding
-from dba_console.findings.io_latency import look_saturated, look_slow
-from dba_console.findings.io_stall import Stall, StallWatch, watch_of
-from dba_console.findings.io_waits import places_waited_for
+from dba_console.findings.io_devices import device_text, first_holding
+from dba_console.findings.io_latency import device_saturated, io_slow
+from dba_console.findings.io_stall import IoStall, StallMonitor, stall_monitor
+from dba_console.findings.io_waits import awaited_storage
 from dba_console.findings.rule import Rule
+from dba_console.findings.rule_context import RuleContext
 from dba_console.findings.signal import Signal, Value
-from dba_console.findings.situation import Situation
-from dba_console.harmless import clean
 from dba_console.limits.io import IoLimits
 from dba_console.samples.findings import Severity
+from dba_console.sanitize import clean
 
 _SERIES = ("io.psi_full_pct", "io.iowait_pct", "io.procs_blocked", "io.read_bytes_per_s", "io.write_bytes_per_s")
 _PARTS = ("host.pressure", "host.cpu", "host.disks", "host.processes")
 
 
-def look_stalled(s: Situation) -> Iterator[Signal]:
+def io_stalled(s: RuleContext) -> Iterator[Signal]:
     """I/O stands still, and sessions or processes of the server wait for it.
 
     A warning where a third of the last ten seconds was lost and two ordinary statements have waited for a second, where
@@ -32,27 +32,27 @@ def look_stalled(s: Situation) -> Iterator[Signal]:
     answers nobody) or 60 % was lost to five sessions and more. Dumps, loads, index builds and vacuum wait for I/O by
     trade and count as nobody; a disk that holds nothing of the server may hang.
     """
-    watch = watch_of(s)
-    stall = watch.look(s)
+    watch = stall_monitor(s)
+    stall = watch.update(s)
     memo, is_open = s.memo("io-stalled"), s.is_open("io-stalled")
     severity = stall_severity(stall, s.limits.io, is_open, is_open and memo.get("critical", False))
     if severity is None:
         return
     memo["critical"] = severity == "critical"
-    where = _place(s, watch, stall)
-    signs = list(_signs(stall, s.limits.io))
-    told = "; ".join(signs) if signs else "I/O does not come through"
+    where = _device_text(s, watch, stall)
+    signs = list(_sign_texts(stall, s.limits.io))
+    signs_text = "; ".join(signs) if signs else "I/O does not come through"
     waiting = f", {stall.waiting} sessions wait for it" if stall.waiting else ""
-    text = f"I/O is stalled: {told}{waiting}" + (f"; on {where}" if where and where not in told else "")
+    text = f"I/O is stalled: {signs_text}{waiting}" + (f"; on {where}" if where and where not in signs_text else "")
     evidence: dict[str, Value] = {
         "stalled_pct": stall.share_pct,
         "waiting_sessions": stall.waiting,
-        "stuck_processes": len(stall.stuck),
-        "stuck_s": stall.stuck_s if stall.stuck else None,
-        "unanswered_device": None if stall.unanswered is None else clean(stall.unanswered.name),
-        "unanswered_s": stall.unanswered_s if stall.unanswered is not None else None,
-        "in_flight": None if stall.unanswered is None or stall.unanswered.disk is None
-        else stall.unanswered.disk.in_flight,
+        "stuck_processes": len(stall.hung),
+        "stuck_s": stall.hung_s if stall.hung else None,
+        "unanswered_device": None if stall.unresponsive is None else clean(stall.unresponsive.name),
+        "unanswered_s": stall.unresponsive_s if stall.unresponsive is not None else None,
+        "in_flight": None if stall.unresponsive is None or stall.unresponsive.disk is None
+        else stall.unresponsive.disk.in_flight,
         "procs_blocked": stall.blocked,
         "on": where,
     }  # fmt: skip
@@ -60,7 +60,7 @@ def look_stalled(s: Situation) -> Iterator[Signal]:
         severity=severity,
         text=text,
         effect=text,
-        cause=f"queries wait for I/O: {signs[0] if signs else told}",
+        cause=f"queries wait for I/O: {signs[0] if signs else signs_text}",
         evidence={name: value for name, value in evidence.items() if value is not None},
         series=_SERIES,
         advice="Look at the memory panel beside it, then at the storage: dmesg, multipath, the array's own log.",
@@ -68,7 +68,7 @@ def look_stalled(s: Situation) -> Iterator[Signal]:
 
 
 def stall_severity(
-    stall: Stall, limits: IoLimits, is_open: bool = False, was_critical: bool = False
+    stall: IoStall, limits: IoLimits, is_open: bool = False, was_critical: bool = False
 ) -> Severity | None:
     """None where I/O moves, or nobody is known to wait for it.
 
@@ -77,45 +77,46 @@ def stall_severity(
     below the one a warning needs.
     """
     share = stall.share_pct or 0.0
-    stopped = stall.frozen or (stall.unanswered is not None and stall.felt > 0)
-    if stopped or (share >= limits.critical_pct and stall.felt_long >= limits.critical_sessions):
+    stopped = stall.frozen or (stall.unresponsive is not None and stall.affected > 0)
+    if stopped or (share >= limits.critical_pct and stall.affected_long >= limits.critical_sessions):
         return "critical"
-    if was_critical and share >= limits.stalled_pct and stall.felt >= limits.waiting_sessions:
+    if was_critical and share >= limits.stalled_pct and stall.affected >= limits.waiting_sessions:
         return "critical"
     lasting = share >= (limits.stalled_clear_pct if is_open else limits.stalled_pct)
-    if stall.felt >= limits.waiting_sessions and (lasting or stall.blocked is not None):
+    if stall.affected >= limits.waiting_sessions and (lasting or stall.blocked is not None):
         return "warning"
-    if stall.unanswered is not None or len(stall.stuck) >= limits.stuck_processes:
+    if stall.unresponsive is not None or len(stall.hung) >= limits.stuck_processes:
         return "warning"
     return None
 
 
-def _signs(stall: Stall, limits: IoLimits) -> Iterator[str]:
+def _sign_texts(stall: IoStall, limits: IoLimits) -> Iterator[str]:
     share = stall.share_pct or 0.0
     if share >= limits.stalled_clear_pct:
         yield f"{share:.0f} % of the last {limits.window_s:.0f} s fully stalled"
-    if stall.unanswered is not None and stall.unanswered.disk is not None:
+    if stall.unresponsive is not None and stall.unresponsive.disk is not None:
         yield (
-            f"{described(stall.unanswered)} has {stall.unanswered.disk.in_flight} requests in flight and completed "
-            f"none for {stall.unanswered_s:.0f} s"
+            f"{device_text(stall.unresponsive)} has {stall.unresponsive.disk.in_flight} requests in flight and "
+            f"completed "
+            f"none for {stall.unresponsive_s:.0f} s"
         )
-    if stall.stuck:
-        processes = "process of the server hangs" if len(stall.stuck) == 1 else "processes of the server hang"
-        yield f"{len(stall.stuck)} {processes} in the kernel, for {stall.stuck_s:.0f} s"
+    if stall.hung:
+        processes = "process of the server hangs" if len(stall.hung) == 1 else "processes of the server hang"
+        yield f"{len(stall.hung)} {processes} in the kernel, for {stall.hung_s:.0f} s"
     if stall.blocked is not None:
         yield f"{stall.blocked} tasks blocked for {stall.blocked_s:.0f} s"
 
 
-def _place(s: Situation, watch: StallWatch, stall: Stall) -> str | None:
+def _device_text(s: RuleContext, watch: StallMonitor, stall: IoStall) -> str | None:
     """The device it happens on: the one that does not answer, the one processes hang on, the busiest one."""
     devices = watch.devices
-    found = stall.unanswered
-    if found is None and stall.stuck:
-        direct = devices.direct
-        found = holding(direct, places_waited_for(s, stall.stuck)) or (direct[0] if len(direct) == 1 else None)
-    if found is None and not stall.stuck:
+    found = stall.unresponsive
+    if found is None and stall.hung:
+        direct = devices.with_file_system
+        found = first_holding(direct, awaited_storage(s, stall.hung)) or (direct[0] if len(direct) == 1 else None)
+    if found is None and not stall.hung:
         found = devices.busiest()
-    return None if found is None else described(found)
+    return None if found is None else device_text(found)
 
 
 RULES: tuple[Rule, ...] = (
@@ -123,8 +124,8 @@ RULES: tuple[Rule, ...] = (
         name="io-stalled",
         title="I/O stands still and the server's sessions wait for it",
         parts=_PARTS,
-        look=look_stalled,
-        watch_s=10.0,
+        check=io_stalled,
+        warm_up_s=10.0,
         clear_after_s=10,
         settings=("io.stalled_pct", "io.critical_pct", "io.window_s", "io.waiting_sessions", "io.critical_sessions",
                   "io.stuck_processes", "io.stuck_s", "io.unanswered_s", "io.blocked_processes", "io.blocked_s"),
@@ -135,8 +136,8 @@ RULES: tuple[Rule, ...] = (
         name="device-saturated",
         title="A device of the server is at its limit",
         parts=("host.disks",),
-        look=look_saturated,
-        watch_s=180.0,
+        check=device_saturated,
+        warm_up_s=180.0,
         settings=("io.saturated_pct", "io.saturated_s", "io.saturated_times", "io.usual_minutes"),
         source="iostat(1): %util does not reflect the limits of devices that serve requests in parallel, "
         "so queue or latency must be above the usual as well",
@@ -145,8 +146,8 @@ RULES: tuple[Rule, ...] = (
         name="io-slow",
         title="A device of the server is slower than it usually is",
         parts=("host.disks",),
-        look=look_slow,
-        watch_s=210.0,
+        check=io_slow,
+        warm_up_s=210.0,
         settings=("io.slow_times", "io.slow_ms", "io.slow_flash_ms", "io.slow_requests_per_s", "io.slow_s"),
         source="this host's own medians; seek and half a turn of a disk of 7,200 to 15,000 rpm are 5 to 13 ms",
     ),

@@ -6,18 +6,18 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from dba_console.findings.usual import Usual
+from dba_console.findings.typical_values import TypicalValue
 from dba_console.frames.devices import derive_devices
 from dba_console.frames.rates import delta
-from dba_console.harmless import clean
 from dba_console.samples import host
+from dba_console.sanitize import clean
 
 _WINDOW = 10
 """Readings the present is measured over."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DevicePlacement:
     """What lies on a device."""
 
     holds: tuple[str, ...]
@@ -25,7 +25,7 @@ class Place:
     """A file system of the server lies on it, and not only on a device that stands on it."""
 
 
-def is_servers(held: str) -> bool:
+def belongs_to_server(held: str) -> bool:
     """Whether PostgreSQL needs it to go on: not an archive, a log or a recording."""
     return held in ("data", "wal", "temp") or held.startswith("tablespace:")
 
@@ -37,18 +37,18 @@ def _rank(held: str) -> tuple[int, str]:
     return (_FIRST.index(held) if held in _FIRST else len(_FIRST)), held
 
 
-def server_places(disks: host.Disks, mounts: host.Mounts) -> dict[str, Place]:
+def find_server_devices(disks: host.Disks, mounts: host.Mounts) -> dict[str, DevicePlacement]:
     """Device -> what of the server lies on it, also where it stands under another one."""
-    direct = {mount.device for mount in mounts.mounts if any(is_servers(held) for held in mount.holds)}
+    direct = {mount.device for mount in mounts.mounts if any(belongs_to_server(held) for held in mount.holds)}
     return {
-        row.name: Place(tuple(sorted(set(row.holds), key=_rank)), row.name in direct)
+        row.name: DevicePlacement(tuple(sorted(set(row.holds), key=_rank)), row.name in direct)
         for row in derive_devices(disks, None, mounts)
-        if any(is_servers(held) for held in row.holds)
+        if any(belongs_to_server(held) for held in row.holds)
     }
 
 
 @dataclass(slots=True)
-class Step:
+class DeviceInterval:
     """What a device did between two readings. Milliseconds are summed over requests."""
 
     seconds: float
@@ -61,32 +61,32 @@ class Step:
 
 
 @dataclass(slots=True)
-class Watched:
+class DeviceHistory:
     """One device over time."""
 
     name: str
-    place: Place
+    placement: DevicePlacement
     disk: host.Disk | None = None
     answered_us: int = 0
     """Monotonic time of the last reading in which it had completed something, or had nothing to complete."""
     wrote_us: int = 0
     """The same for a completed write."""
-    steps: deque[Step] = field(default_factory=lambda: deque(maxlen=_WINDOW))
-    read_ms: Usual = field(default_factory=Usual)
-    write_ms: Usual = field(default_factory=Usual)
-    queue: Usual = field(default_factory=Usual)
+    intervals: deque[DeviceInterval] = field(default_factory=lambda: deque(maxlen=_WINDOW))
+    read_ms: TypicalValue = field(default_factory=TypicalValue)
+    write_ms: TypicalValue = field(default_factory=TypicalValue)
+    queue: TypicalValue = field(default_factory=TypicalValue)
     busy_since_us: int | None = None
     """Since when it has been saturated in every reading."""
 
-    def look(self, disk: host.Disk, seconds: float | None, mono_us: int) -> None:
+    def update(self, disk: host.Disk, seconds: float | None, mono_us: int) -> None:
         """Take in one reading; `seconds` since the one before, None where there is none it may be compared with."""
         before, self.disk = self.disk, disk
-        step = None if before is None or seconds is None else _step(disk, before, seconds)
+        step = None if before is None or seconds is None else _interval(disk, before, seconds)
         if step is None or before is None:
             self.answered_us = self.wrote_us = mono_us
             self.busy_since_us = None
             return
-        self.steps.append(step)
+        self.intervals.append(step)
         if _completed(disk) != _completed(before) or not (disk.in_flight and before.in_flight):
             self.answered_us = mono_us
         if step.writes:
@@ -99,21 +99,21 @@ class Watched:
 
     def per_s(self, kind: str) -> float:
         """Requests of the kind (reads, writes) per second over the last readings."""
-        count: float = sum(getattr(step, kind) for step in self.steps)
-        return count / (sum(step.seconds for step in self.steps) or 1.0)
+        count: float = sum(getattr(step, kind) for step in self.intervals)
+        return count / (sum(step.seconds for step in self.intervals) or 1.0)
 
     def last_await_ms(self, kind: str) -> float:
         """The same of the last reading alone; 0 where there was no request."""
-        if not self.steps:
+        if not self.intervals:
             return 0.0
-        count: float = getattr(self.steps[-1], f"{kind}s")
-        took: float = getattr(self.steps[-1], f"{kind}_ms")
+        count: float = getattr(self.intervals[-1], f"{kind}s")
+        took: float = getattr(self.intervals[-1], f"{kind}_ms")
         return took / count if count else 0.0
 
     def await_ms(self, kind: str) -> float | None:
         """Milliseconds a request of the kind took on average over the last readings; None where there was none."""
-        count = sum(getattr(step, f"{kind}s") for step in self.steps)
-        took: float = sum(getattr(step, f"{kind}_ms") for step in self.steps)
+        count = sum(getattr(step, f"{kind}s") for step in self.intervals)
+        took: float = sum(getattr(step, f"{kind}_ms") for step in self.intervals)
         return took / count if count else None
 
 
@@ -121,7 +121,7 @@ def _completed(disk: host.Disk) -> tuple[int, ...]:
     return disk.reads, disk.writes, disk.discards or 0, disk.flushes or 0
 
 
-def _step(new: host.Disk, old: host.Disk, seconds: float) -> Step | None:
+def _interval(new: host.Disk, old: host.Disk, seconds: float) -> DeviceInterval | None:
     reads, writes = delta(new.reads, old.reads), delta(new.writes, old.writes)
     read_ms, write_ms = delta(new.read_ms, old.read_ms, wraps=True), delta(new.write_ms, old.write_ms, wraps=True)
     busy, weighted = delta(new.io_ms, old.io_ms, wraps=True), delta(new.weighted_ms, old.weighted_ms, wraps=True)
@@ -129,23 +129,25 @@ def _step(new: host.Disk, old: host.Disk, seconds: float) -> Step | None:
         return None  # it went and came back: its counters began anew
     assert reads is not None and writes is not None and read_ms is not None and write_ms is not None
     assert busy is not None and weighted is not None
-    return Step(seconds, reads, read_ms, writes, write_ms, weighted / seconds / 1000, min(100.0, busy / seconds / 10))
+    return DeviceInterval(
+        seconds, reads, read_ms, writes, write_ms, weighted / seconds / 1000, min(100.0, busy / seconds / 10)
+    )
 
 
-class Devices:
+class ServerDevices:
     """Every device of the server."""
 
     def __init__(self) -> None:
-        self.watched: dict[str, Watched] = {}
-        self.places_known = False
+        self.histories: dict[str, DeviceHistory] = {}
+        self.placement_known = False
         self._key: object = None
 
     @property
-    def direct(self) -> list[Watched]:
+    def with_file_system(self) -> list[DeviceHistory]:
         """The devices file systems of the server lie on, as far as they have been read."""
-        return [one for one in self.watched.values() if one.place.direct and one.disk is not None]
+        return [one for one in self.histories.values() if one.placement.direct and one.disk is not None]
 
-    def place(self, disks: host.Disks, mounts: host.Mounts | None) -> None:
+    def assign(self, disks: host.Disks, mounts: host.Mounts | None) -> None:
         """Find out anew which devices are the server's, where mounts changed or devices came and went."""
         if mounts is None:
             return
@@ -155,50 +157,52 @@ class Devices:
         )
         if key == self._key:
             return
-        self._key, places = key, server_places(disks, mounts)
-        self.places_known = bool(places)
-        known = self.watched
-        self.watched = {
-            name: known[name] if name in known and known[name].place == place else Watched(name, place)
+        self._key, places = key, find_server_devices(disks, mounts)
+        self.placement_known = bool(places)
+        known = self.histories
+        self.histories = {
+            name: known[name] if name in known and known[name].placement == place else DeviceHistory(name, place)
             for name, place in places.items()
         }
 
-    def look(self, disks: host.Disks, seconds: float | None, mono_us: int) -> None:
+    def update(self, disks: host.Disks, seconds: float | None, mono_us: int) -> None:
         for disk in disks.devices:
-            watched = self.watched.get(disk.name)
+            watched = self.histories.get(disk.name)
             if watched is not None:
-                watched.look(disk, seconds, mono_us)
+                watched.update(disk, seconds, mono_us)
 
-    def unanswered(self, for_s: float, mono_us: int) -> list[Watched]:
+    def find_unresponsive(self, for_s: float, mono_us: int) -> list[DeviceHistory]:
         """Devices with requests in flight that have completed none for so long, the longest first."""
         latest = mono_us - int(for_s * 1e6)
         silent = [
-            one for one in self.watched.values()
+            one for one in self.histories.values()
             if one.disk is not None and one.disk.in_flight and one.answered_us <= latest
         ]  # fmt: skip
         return sorted(silent, key=lambda one: (one.answered_us, one.name))
 
-    def busiest(self) -> Watched | None:
+    def busiest(self) -> DeviceHistory | None:
         """The device that was busy for most of the last seconds; None where none was."""
-        busy = [one for one in self.watched.values() if one.steps and any(step.util_pct for step in one.steps)]
-        return max(busy, key=lambda one: sum(step.util_pct for step in one.steps), default=None)
+        busy = [
+            one for one in self.histories.values() if one.intervals and any(step.util_pct for step in one.intervals)
+        ]
+        return max(busy, key=lambda one: sum(step.util_pct for step in one.intervals), default=None)
 
 
-def holding(watched: Iterable[Watched], held: Iterable[str]) -> Watched | None:
+def first_holding(watched: Iterable[DeviceHistory], held: Iterable[str]) -> DeviceHistory | None:
     """The first device that holds one of these."""
     wanted = set(held)
-    return next((one for one in watched if wanted & set(one.place.holds)), None)
+    return next((one for one in watched if wanted & set(one.placement.holds)), None)
 
 
-_TOLD = ("archive", "backup")
+_ALSO_SHOWN = ("archive", "backup")
 """Told beside what the server needs to go on; its log and the console's own recording are not."""
 
 
-def _names(holds: Iterable[str]) -> str:
-    told = [held for held in holds if is_servers(held) or held in _TOLD]
+def _contents_text(holds: Iterable[str]) -> str:
+    told = [held for held in holds if belongs_to_server(held) or held in _ALSO_SHOWN]
     return ", ".join("WAL" if held == "wal" else clean(held) for held in told)
 
 
-def described(watched: Watched) -> str:
+def device_text(watched: DeviceHistory) -> str:
     """The device with what it holds: `vda (data, WAL)`."""
-    return f"{clean(watched.name)} ({_names(watched.place.holds)})"
+    return f"{clean(watched.name)} ({_contents_text(watched.placement.holds)})"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from dba_console.findings.situation import Situation
+from dba_console.findings.rule_context import RuleContext
 from dba_console.frames.connections import ACTIVE, is_client
 from dba_console.samples import postgres
 
@@ -36,7 +36,7 @@ def is_bulk(row: postgres.Activity) -> bool:
     return row.query[:40].lstrip().lower().startswith(_BULK)
 
 
-def suffering(rows: Iterable[postgres.Activity], now_us: int, for_s: float) -> int:
+def count_waiting_sessions(rows: Iterable[postgres.Activity], now_us: int, for_s: float) -> int:
     """Client sessions whose statement waits for I/O and was sent `for_s` seconds ago or earlier."""
     latest = now_us - int(for_s * 1e6)
     return sum(
@@ -46,7 +46,7 @@ def suffering(rows: Iterable[postgres.Activity], now_us: int, for_s: float) -> i
     )  # fmt: skip
 
 
-def unfelt(situation: Situation, pids: Iterable[int]) -> set[int]:
+def background_or_bulk(situation: RuleContext, pids: Iterable[int]) -> set[int]:
     """Of these processes those nobody waits for: the server's own background, bulk work, the console's probe."""
     found = set()
     for pid in pids:
@@ -56,7 +56,7 @@ def unfelt(situation: Situation, pids: Iterable[int]) -> set[int]:
     return found
 
 
-def places_waited_for(situation: Situation, pids: Iterable[int]) -> Iterator[str]:
+def awaited_storage(situation: RuleContext, pids: Iterable[int]) -> Iterator[str]:
     """What PostgreSQL keeps in the files these processes wait for, by the name of their wait event."""
     for pid in pids:
         row = situation.facts.by_pid.get(pid)

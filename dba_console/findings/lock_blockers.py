@@ -8,56 +8,56 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dba_console.findings import whose
-from dba_console.findings.lasting import latched, while_unread
-from dba_console.findings.lock_queue import SERIES, queue_of
-from dba_console.findings.lockwaits import Blocker, waits_of
+from dba_console.findings import session_names
+from dba_console.findings.hysteresis import keep_signals_briefly, latch
+from dba_console.findings.lock_queue import SERIES, longest_queue
+from dba_console.findings.lock_waits import LockBlocker, current_waits
 from dba_console.findings.rule import Rule
+from dba_console.findings.rule_context import RuleContext
 from dba_console.findings.signal import Signal
-from dba_console.findings.situation import Situation
 from dba_console.samples.postgres import Activity
 from dba_console.units import human_duration
 
 
-def dump_blocks(s: Situation) -> Iterator[Signal]:
+def dump_blocks(s: RuleContext) -> Iterator[Signal]:
     """A dump, a restore or another of PostgreSQL's programs holds others up.
 
     A dump takes ACCESS SHARE on all its tables until it ends (documentation of pg_dump), which holds up nothing but
     DDL; with a queue behind that DDL it is `lock-queue` that tells it.
     """
-    for one in _telling(s, "dump-blocks", jobs=True):
-        yield _blocking(s, "dump-blocks", one, "lock-queue")
+    for one in _find_root(s, "dump-blocks", jobs=True):
+        yield _blocker_signal(s, "dump-blocks", one, "lock-queue")
 
 
-def lock_blocker(s: Situation) -> Iterator[Signal]:
+def lock_blocker(s: RuleContext) -> Iterator[Signal]:
     """A session, or a prepared transaction, that holds others up for longer than ordinary work does.
 
     Ten seconds, or two with five behind it: ordinary waits for a row are as short as the transaction that wrote it,
     and deadlock_timeout, from which on PostgreSQL calls a wait worth logging (log_lock_waits), is one second.
     """
-    for one in _telling(s, "lock-blocker", jobs=False):
-        yield _blocking(s, "lock-blocker", one, "lock-queue")
+    for one in _find_root(s, "lock-blocker", jobs=False):
+        yield _blocker_signal(s, "lock-blocker", one, "lock-queue")
 
 
-def _telling(s: Situation, rule: str, *, jobs: bool) -> list[Blocker]:
+def _find_root(s: RuleContext, rule: str, *, jobs: bool) -> list[LockBlocker]:
     """The root this rule tells: the one with most behind it that no other rule tells."""
-    waits = waits_of(s)
+    waits = current_waits(s)
     if waits is None:
         s.memo(rule).clear()
         return []
-    queue = queue_of(s, waits)
+    queue = longest_queue(s, waits)
     queued = () if queue is None else queue.roots
     for one in waits.blockers:
         row = s.facts.by_pid.get(one.pid)
-        is_job = row is not None and whose.job_kind(row) is not None
-        elsewhere = one.pid in queued or (not is_job and whose.is_left_open(s, row))
-        if is_job is jobs and not elsewhere and _holds_up(s, one, rule):
+        is_job = row is not None and session_names.job_kind(row) is not None
+        elsewhere = one.pid in queued or (not is_job and session_names.is_long_idle_in_transaction(s, row))
+        if is_job is jobs and not elsewhere and _is_reportable(s, one, rule):
             return [one]
     s.memo(rule).clear()
     return []
 
 
-def _holds_up(s: Situation, one: Blocker, rule: str) -> bool:
+def _is_reportable(s: RuleContext, one: LockBlocker, rule: str) -> bool:
     """Whether it is worth telling; one that is told already stays while it holds anybody up for a second."""
     limits = s.limits.locks
     if s.is_open(rule) and one.blocks_s >= min(1.0, limits.blocker_many_s):
@@ -66,15 +66,19 @@ def _holds_up(s: Situation, one: Blocker, rule: str) -> bool:
     return many or one.blocks_s >= limits.blocker_s
 
 
-def _blocking(s: Situation, rule: str, one: Blocker, runbook: str) -> Signal:
+def _blocker_signal(s: RuleContext, rule: str, one: LockBlocker, runbook: str) -> Signal:
     limits = s.limits.locks
     first = one.direct[0]
     waiter = s.facts.by_pid.get(first.pid)
-    who = "" if waiter is None else f", {whose.application(waiter)},"
-    said = "" if waiter is None else _query(waiter)
-    what = whose.name(first.relation) if first.relation else f"a lock of type {whose.name(first.locktype)}"
-    text = f"{whose.sessions(one.behind)} for {whose.root(s, one.pid)}"
-    critical = latched(
+    who = "" if waiter is None else f", {session_names.owner_text(waiter)},"
+    query_clause = "" if waiter is None else _query_clause(waiter)
+    what = (
+        session_names.display_name(first.relation)
+        if first.relation
+        else f"a lock of type {session_names.display_name(first.locktype)}"
+    )
+    text = f"{session_names.sessions_text(one.behind)} for {session_names.root_blocker_text(s, one.pid)}"
+    critical = latch(
         s.memo(rule),
         "critical",
         at=one.behind >= limits.blocker_critical_behind and one.blocks_s >= limits.blocker_critical_s,
@@ -82,7 +86,7 @@ def _blocking(s: Situation, rule: str, one: Blocker, runbook: str) -> Signal:
     )
     return Signal(
         severity="critical" if critical else "warning",
-        text=f"{text}; the first{who} waits {human_duration(one.blocks_s)} for {what}{said}",
+        text=f"{text}; the first{who} waits {human_duration(one.blocks_s)} for {what}{query_clause}",
         effect=text,
         cause=text,
         evidence={
@@ -91,7 +95,7 @@ def _blocking(s: Situation, rule: str, one: Blocker, runbook: str) -> Signal:
             "waiter_pid": first.pid,
             "waiter_mode": first.mode,
             "relation": what,
-            **whose.root_evidence(s, one.pid),
+            **session_names.root_blocker_evidence(s, one.pid),
         },
         series=SERIES,
         since_us=s.now_us - int(one.blocks_s * 1e6),
@@ -100,9 +104,9 @@ def _blocking(s: Situation, rule: str, one: Blocker, runbook: str) -> Signal:
     )
 
 
-def _query(row: Activity) -> str:
-    said = whose.statement(row.query)
-    return f": {said}" if said else ""
+def _query_clause(row: Activity) -> str:
+    text = session_names.query_text(row.query)
+    return f": {text}" if text else ""
 
 
 def _advice(pid: int) -> str:
@@ -118,7 +122,7 @@ DUMP_BLOCKS = Rule(
     name="dump-blocks",
     title="A dump, a restore or another maintenance program holds other sessions up",
     parts=("pg.locks",),
-    look=while_unread("pg.locks", dump_blocks),
+    check=keep_signals_briefly("pg.locks", dump_blocks),
     clear_after_s=5.0,
     settings=_BLOCKER,
     source="PostgreSQL: pg_dump (ACCESS SHARE on every table until it ends), story S2",
@@ -129,7 +133,7 @@ LOCK_BLOCKER = Rule(
     name="lock-blocker",
     title="A session or a prepared transaction holds other sessions up",
     parts=("pg.locks",),
-    look=while_unread("pg.locks", lock_blocker),
+    check=keep_signals_briefly("pg.locks", lock_blocker),
     clear_after_s=5.0,
     settings=_BLOCKER,
     source="PostgreSQL: deadlock_timeout, log_lock_waits (19.12); monitoring reads pg_blocking_pids()",

@@ -8,69 +8,70 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dba_console.findings import whose
-from dba_console.findings.lasting import latched, while_unread
-from dba_console.findings.lockwaits import Waits, waits_of
+from dba_console.findings import session_names
+from dba_console.findings.hysteresis import keep_signals_briefly, latch
+from dba_console.findings.lock_waits import LockWaits, current_waits
 from dba_console.findings.rule import Rule
+from dba_console.findings.rule_context import RuleContext
 from dba_console.findings.signal import Signal
-from dba_console.findings.situation import Situation
-from dba_console.samples.postgres import Lock
+from dba_console.samples.postgres import LockWaiter
 from dba_console.units import human_duration
 
 SERIES = ("locks.waiting", "connections.active")
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class LockWaitQueue:
     """Somebody who waits for a lock on a relation, and those who wait behind him."""
 
-    waiter: Lock
+    waiter: LockWaiter
     behind: int
     waited_s: float
     roots: tuple[int, ...]
     """Who ends it, the oldest transaction first."""
 
 
-def queue_of(s: Situation, waits: Waits) -> Queue | None:
+def longest_queue(s: RuleContext, waits: LockWaits) -> LockWaitQueue | None:
     """The longest queue behind a wait for a relation, None where there is none of a length worth telling.
 
     An open finding stays while anybody is behind.
     """
     least = 1 if s.is_open("lock-queue") else s.limits.locks.queue_behind
-    found = [(waits.behind(lock.pid), waits.waited_s(lock), lock) for lock in waits.asks_for_a_relation()]
+    found = [(waits.behind(lock.pid), waits.waited_s(lock), lock) for lock in waits.strong_relation_locks()]
     found = [each for each in found if each[0] >= least]
     if not found:
         return None
     behind, waited_s, waiter = max(found, key=lambda each: each[:2])
     roots = waits.roots_of(waiter.pid)
-    return Queue(waiter, behind, waited_s, tuple(roots)) if roots else None
+    return LockWaitQueue(waiter, behind, waited_s, tuple(roots)) if roots else None
 
 
-def lock_queue(s: Situation) -> Iterator[Signal]:
+def lock_queue(s: RuleContext) -> Iterator[Signal]:
     """A wait for a strong lock with others queued behind it, who are let in only when it had its turn or gave up.
 
     Three behind, since two may be one page of an application; critical from ten on, or five for ten seconds: by then a
     pool of ordinary size (ten per process) stands still. PostgreSQL's lock manager serves waiters in order (README of
     storage/lmgr), so a dump that lets everybody read stops the house as soon as somebody asks for ACCESS EXCLUSIVE.
     """
-    waits, memo = waits_of(s), s.memo("lock-queue")
-    queue = None if waits is None else queue_of(s, waits)
+    waits, memo = current_waits(s), s.memo("lock-queue")
+    queue = None if waits is None else longest_queue(s, waits)
     if queue is None:
         memo.clear()
         return
     limits = s.limits.locks
     many = queue.behind >= limits.queue_critical_behind and queue.waited_s >= limits.queue_critical_least_s
     long = queue.behind >= limits.queue_long_behind and queue.waited_s >= limits.queue_long_s
-    critical = latched(memo, "critical", at=many or long, until=queue.behind >= limits.queue_behind)
-    root, waiter = queue.roots[0], _waiter(s, queue.waiter)
+    critical = latch(memo, "critical", at=many or long, until=queue.behind >= limits.queue_behind)
+    root, waiter = queue.roots[0], _waiter_text(s, queue.waiter)
     more = f" and {len(queue.roots) - 1} more" if len(queue.roots) > 1 else ""
-    relation = whose.name(queue.waiter.relation)
+    relation = session_names.display_name(queue.waiter.relation)
     effect = (
-        f"{whose.sessions(queue.behind)} behind {waiter} on {relation}, itself waiting {human_duration(queue.waited_s)}"
+        f"{session_names.sessions_text(queue.behind)} behind {waiter} on {relation}, itself waiting "
+        f"{human_duration(queue.waited_s)}"
     )
     yield Signal(
         severity="critical" if critical else "warning",
-        text=f"{effect} for {whose.root(s, root)}{more}",
+        text=f"{effect} for {session_names.root_blocker_text(s, root)}{more}",
         effect=effect,
         evidence={
             "behind": queue.behind,
@@ -78,7 +79,7 @@ def lock_queue(s: Situation) -> Iterator[Signal]:
             "waiter_mode": queue.waiter.mode,
             "relation": relation,
             "wait_s": round(queue.waited_s, 1),
-            **whose.root_evidence(s, root),
+            **session_names.root_blocker_evidence(s, root),
         },
         series=SERIES,
         since_us=None if queue.waiter.wait_start is None else s.host_us(queue.waiter.wait_start),
@@ -87,20 +88,20 @@ def lock_queue(s: Situation) -> Iterator[Signal]:
     )
 
 
-def _waiter(s: Situation, lock: Lock) -> str:
+def _waiter_text(s: RuleContext, lock: LockWaiter) -> str:
     """`migration (app, pid 8123: alter table orders add note text)`."""
     row = s.facts.by_pid.get(lock.pid)
     if row is None:
         return f"pid {lock.pid} ({lock.mode})"
-    said = whose.statement(row.query) or lock.mode
-    return f"{whose.application(row)} (pid {row.pid}: {said})"
+    query = session_names.query_text(row.query) or lock.mode
+    return f"{session_names.owner_text(row)} (pid {row.pid}: {query})"
 
 
 LOCK_QUEUE = Rule(
     name="lock-queue",
     title="Sessions queue behind one that waits for a strong lock on a relation, as an ALTER TABLE does",
     parts=("pg.locks",),
-    look=while_unread("pg.locks", lock_queue),
+    check=keep_signals_briefly("pg.locks", lock_queue),
     # Two readings: what was over within a second is seen in one.
     raise_after_s=0.5,
     clear_after_s=5.0,

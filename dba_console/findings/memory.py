@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dba_console.findings.memory_after import look_reread
-from dba_console.findings.memory_fall import look_dropped, look_reclaim, look_stall
-from dba_console.findings.memory_oom import look_oom
-from dba_console.findings.memory_settings import look_settings
-from dba_console.findings.memory_swap import look_swap
+from dba_console.findings.cache_reread import cache_reread
+from dba_console.findings.memory_oom import oom_kill
+from dba_console.findings.memory_settings import memory_settings
+from dba_console.findings.memory_swap import swap_in_use
+from dba_console.findings.page_cache_drop import cache_dropped, memory_reclaim, reclaim_stall
 from dba_console.findings.rule import Rule
 
 _READ = ("host.memory", "host.vmstat")
@@ -21,8 +21,8 @@ RULES: tuple[Rule, ...] = (
         name="reclaim-stall",
         title="I/O stands still while page cache is reclaimed",
         parts=_READ,
-        look=look_stall,
-        watch_s=30.0,
+        check=reclaim_stall,
+        warm_up_s=30.0,
         clear_after_s=30,  # it comes in bouts: one finding, not one for each
         settings=(*_FALL, "memory.memory_stalled_pct", "memory.standstill_pct", "io.stalled_pct"),
         source=_SIGNATURE,
@@ -32,7 +32,7 @@ RULES: tuple[Rule, ...] = (
         name="cache-dropped",
         title="Somebody dropped the page cache",
         parts=_READ,
-        look=look_dropped,
+        check=cache_dropped,
         settings=("memory.reclaim_warning_pct",),
         source="Documentation/admin-guide/sysctl/vm.rst, drop_caches; drop_pagecache of /proc/vmstat "
         "(fs/drop_caches.c)",
@@ -41,8 +41,8 @@ RULES: tuple[Rule, ...] = (
         name="memory-reclaim",
         title="Page cache goes though nobody needs the memory",
         parts=_READ,
-        look=look_reclaim,
-        watch_s=30.0,
+        check=memory_reclaim,
+        warm_up_s=30.0,
         raise_after_s=4.5,  # by then a stall has shown, and drop_caches has been counted, which is when it is done
         settings=(*_FALL, "memory.reclaim_notice_pct", "memory.reclaim_warning_pct"),
         source=_SIGNATURE,
@@ -52,8 +52,8 @@ RULES: tuple[Rule, ...] = (
         name="cache-reread",
         title="Cache that went is read again",
         parts=("host.vmstat", "host.disks"),
-        look=look_reread,
-        watch_s=10.0,
+        check=cache_reread,
+        warm_up_s=10.0,
         settings=("memory.reread_bytes_per_s", "memory.reread_busy_pct", "memory.reread_s"),
         source="workingset_refault_file (mm/workingset.c); 32 MB/s is a third of what one disk reads in sequence; "
         "io_ticks of /proc/diskstats (Documentation/admin-guide/iostats.rst)",
@@ -62,8 +62,8 @@ RULES: tuple[Rule, ...] = (
         name="swap-in-use",
         title="The host swaps, or has swapped much out",
         parts=_READ,
-        look=look_swap,
-        watch_s=10.0,
+        check=swap_in_use,
+        warm_up_s=10.0,
         settings=("memory.swap_pages_per_s", "memory.swap_s", "memory.swap_used_pct"),
         source="vmstat(8), si and so; story S12; check_swap of the monitoring plugins warns by share alone, which is "
         "no fault by itself",
@@ -72,7 +72,7 @@ RULES: tuple[Rule, ...] = (
         name="oom-kill",
         title="The kernel killed a process for lack of memory",
         parts=("host.vmstat",),
-        look=look_oom,
+        check=oom_kill,
         clear_after_s=0.0,
         settings=("memory.oom_told_s",),
         source="oom_kill of /proc/vmstat (mm/oom_kill.c, Linux 4.13); PostgreSQL: Linux Memory Overcommit (18.4.4)",
@@ -81,7 +81,7 @@ RULES: tuple[Rule, ...] = (
         name="memory-settings",
         title="A setting of the kernel that costs a database its cache or its time",
         parts=("host.settings",),
-        look=look_settings,
+        check=memory_settings,
         settings=("memory.thp_shared_buffers_bytes",),
         source="Documentation/admin-guide/sysctl/vm.rst, zone_reclaim_mode; PostgreSQL documentation, huge_pages "
         "(transparent huge pages are discouraged)",

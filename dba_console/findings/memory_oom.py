@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dba_console.findings.moments import at_moment
+from dba_console.findings.rule_context import RuleContext
 from dba_console.findings.signal import Signal
-from dba_console.findings.situation import Situation
+from dba_console.findings.time_phrases import past_time_text
 from dba_console.samples import host
 
 
-def look_oom(s: Situation) -> Iterator[Signal]:
+def oom_kill(s: RuleContext) -> Iterator[Signal]:
     """The kernel killed a process for lack of memory, its own or that of a control group; told for a quarter of an
     hour.
 
@@ -23,9 +23,9 @@ def look_oom(s: Situation) -> Iterator[Signal]:
         before = memo.get("count", vmstat.oom_kill) if memo.get("boot") == s.picture.boot else vmstat.oom_kill
         memo["count"], memo["boot"] = vmstat.oom_kill, s.picture.boot
         if vmstat.oom_kill > before:
-            told = "mono_us" in memo and s.mono_us - memo["mono_us"] < s.limits.memory.oom_told_s * 1e6
-            memo["killed"] = vmstat.oom_kill - before + (memo["killed"] if told else 0)
-            memo["first_us"] = memo["first_us"] if told else s.now_us
+            still_shown = "mono_us" in memo and s.mono_us - memo["mono_us"] < s.limits.memory.oom_told_s * 1e6
+            memo["killed"] = vmstat.oom_kill - before + (memo["killed"] if still_shown else 0)
+            memo["first_us"] = memo["first_us"] if still_shown else s.now_us
             memo["mono_us"], memo["at_us"] = s.mono_us, s.now_us
     if "mono_us" not in memo or s.mono_us - memo["mono_us"] >= s.limits.memory.oom_told_s * 1e6:
         return
@@ -34,7 +34,7 @@ def look_oom(s: Situation) -> Iterator[Signal]:
     text = f"The kernel killed {what} for lack of memory, {'' if count == 1 else 'the last '}"
     yield Signal(
         severity="critical",
-        text=text + at_moment(memo["at_us"], s.now_us),
+        text=text + past_time_text(memo["at_us"], s.now_us),
         cause=f"the kernel killed {what} for lack of memory",
         evidence={"oom_kills": count},
         series=("memory.available_bytes", "memory.free_bytes", "memory.swap_used_bytes"),

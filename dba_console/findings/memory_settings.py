@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dba_console.findings.rule_context import RuleContext
 from dba_console.findings.signal import Signal
-from dba_console.findings.situation import Situation
 from dba_console.samples import host
 
 _THP = "/sys/kernel/mm/transparent_hugepage"
 
 
-def look_settings(s: Situation) -> Iterator[Signal]:
+def memory_settings(s: RuleContext) -> Iterator[Signal]:
     """zone_reclaim_mode that is on; huge pages on demand, with a wait for compaction at every fault."""
     settings = s.facts.picture.now("host.settings", host.HostSettings)
     if settings is None:
@@ -30,7 +30,7 @@ def look_settings(s: Situation) -> Iterator[Signal]:
         yield from _huge_pages(s)
 
 
-def _huge_pages(s: Situation) -> Iterator[Signal]:
+def _huge_pages(s: RuleContext) -> Iterator[Signal]:
     """Only where memory is big enough for compaction to be felt; explicit huge pages do not fault so."""
     shared = s.facts.size("shared_buffers")
     if shared is None or shared < s.limits.memory.thp_shared_buffers_bytes:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
+from dba_console.findings.rule_context import RuleContext
 from dba_console.findings.signal import Signal
-from dba_console.findings.situation import Situation
 from dba_console.frames.rates import delta
 from dba_console.samples import host
 from dba_console.units import human_bytes, human_pct
 
 _GAP_US = 5_000_000
-_Seen = tuple[int, int, int]
+_SwapCounters = tuple[int, int, int]
 """Monotonic time, pages swapped in and out since boot."""
 
 
-def look_swap(s: Situation) -> Iterator[Signal]:
+def swap_in_use(s: RuleContext) -> Iterator[Signal]:
     """Sustained traffic in both directions is a warning; much swap used is a line, and no fault."""
-    memory = s.facts.picture.now("host.memory", host.Memory)
+    memory = s.facts.picture.now("host.memory", host.MemInfo)
     if memory is None or memory.swap_total <= 0:
         s.memo("swap").clear()
         return
@@ -49,11 +49,11 @@ def look_swap(s: Situation) -> Iterator[Signal]:
         )
 
 
-def _per_s(s: Situation) -> tuple[float, float] | None:
+def _per_s(s: RuleContext) -> tuple[float, float] | None:
     """Pages in and out per second over `swap_s`; None before that much is known, or after a reset."""
     vmstat = s.facts.picture.now("host.vmstat", host.VmStat) if "host.vmstat" in s.read else None
     memo = s.memo("swap")
-    ring: deque[_Seen] = memo.setdefault("ring", deque())
+    ring: deque[_SwapCounters] = memo.setdefault("ring", deque())
     if vmstat is None or vmstat.pswpin is None or vmstat.pswpout is None:
         return None
     if memo.get("boot") != s.picture.boot or (ring and not 0 < s.mono_us - ring[-1][0] <= _gap_us(s)):
@@ -71,5 +71,5 @@ def _per_s(s: Situation) -> tuple[float, float] | None:
     return None if came is None or went is None else (came / seconds, went / seconds)
 
 
-def _gap_us(s: Situation) -> int:
+def _gap_us(s: RuleContext) -> int:
     return max(_GAP_US, 5 * s.picture.tick_us)

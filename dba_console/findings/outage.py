@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dba_console.frames.picture import Picture
-from dba_console.probes.postgres.failures import HINTS, KINDS
-from dba_console.samples.own import Self
+from dba_console.probes.postgres.connect_errors import HINTS, KINDS
+from dba_console.samples.agent_health import AgentHealth
 
 _NOT_YET = "not connected yet"
 """The first tick of an agent: nothing has been tried."""
 
 
 class Outage(NamedTuple):
-    """`kind` as in probes/postgres/failures.py, lost or silent; `text` without the hint, which is in `help`."""
+    """`kind` as in probes/postgres/connect_errors.py, lost or silent; `text` without the hint, which is in `help`."""
 
     kind: str
     text: str
@@ -35,12 +35,12 @@ class Outage(NamedTuple):
         return self.text.rpartition(" failed: ")[2]
 
     @property
-    def shuts_out(self) -> bool:
+    def refuses_console(self) -> bool:
         """The server is there and refuses the console: nobody else need be touched."""
         return self.kind in ("auth", "ssl", "unknown_host", "no_slots")
 
 
-def outage_of(picture: Picture) -> Outage | None:
+def find_outage(picture: Picture) -> Outage | None:
     """Why nothing is heard in this tick; None where the server answers, or nothing was tried yet."""
     sessions, server = picture.latest.get("pg.activity"), picture.latest.get("pg.server")
     if sessions is None or sessions.part.status not in ("timeout", "error"):
@@ -54,7 +54,7 @@ def outage_of(picture: Picture) -> Outage | None:
         return None  # an answer that could not be read is no outage
     hint = next((hint for hint in KINDS if note.endswith(hint)), None)
     text = note.removeprefix("lost: ") if hint is None else note.removesuffix(hint).removesuffix(": ")
-    own = picture.now("self", Self)
+    own = picture.now("self", AgentHealth)
     if own is not None and own.outage in HINTS:
         return Outage(own.outage, text, hint, own.refused_by)
     return Outage("lost" if note.startswith("lost: ") else KINDS.get(hint or "", "other"), text, hint)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class ReclaimCounts:
     """What was counted while page cache fell. Bytes, or events; None where this kernel does not count it."""
 
     fell: int
@@ -38,63 +38,65 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
-    """`name` for the evidence, `words` for the sentence; `reclaimed` False where the kernel was told to let go."""
+class ReclaimCause:
+    """`name` for the evidence, `text` for the sentence; `reclaimed` False where the kernel was told to let go."""
 
     name: str
-    words: str
+    text: str
     reclaimed: bool
     advice: str
 
 
-DROPPED = Cause(
+DROPPED = ReclaimCause(
     "drop_caches", "somebody wrote drop_caches", True,
     "dmesg names the process that wrote drop_caches, unless it asked not to be named; look through cron as well.",
 )  # fmt: skip
-FREED = Cause(
+FREED = ReclaimCause(
     "file freed", "a file was freed", False,
     "A large file was truncated or removed: a dropped table, an old backup, a file system unmounted.",
 )  # fmt: skip
-FREED_OR_CGROUP = Cause(
+FREED_OR_CGROUP = ReclaimCause(
     "file freed or cgroup", "a file was freed, or a memory cgroup's limit", False,
     "This kernel does not tell reclaim for a control group from a freed file: see memory.failcnt of the groups.",
 )  # fmt: skip
-CGROUP = Cause(
+CGROUP = ReclaimCause(
     "cgroup", "a memory cgroup's limit", True,
     "Look at memory.events (high, max) of the control groups, of the server's unit first, and at memory.max there.",
 )  # fmt: skip
-KSWAPD = Cause(
+KSWAPD = ReclaimCause(
     "kswapd overshoot", "kswapd, no shortage", True,
     "The kernel freed far more than it needed: vm.watermark_boost_factor=0 stops reclaim after fragmentation; "
     "raise vm.watermark_scale_factor in small steps.",
 )  # fmt: skip
-KSWAPD_SHORT = Cause("kswapd", "kswapd, memory was short", True, "See which process grew; the cache gave way to it.")
-KSWAPD_UNKNOWN = Cause("kswapd", "kswapd", True, "See vm.min_free_kbytes and vm.watermark_scale_factor.")
-ZONE = Cause(
+KSWAPD_SHORT = ReclaimCause(
+    "kswapd", "kswapd, memory was short", True, "See which process grew; the cache gave way to it."
+)
+KSWAPD_UNKNOWN = ReclaimCause("kswapd", "kswapd", True, "See vm.min_free_kbytes and vm.watermark_scale_factor.")
+ZONE = ReclaimCause(
     "zone_reclaim_mode", "zone_reclaim_mode", True,
     "Set vm.zone_reclaim_mode=0: a node reclaims its own cache while others have memory free.",
 )  # fmt: skip
-DIRECT = Cause(
+DIRECT = ReclaimCause(
     "direct reclaim", "direct reclaim", True,
     "Processes reclaim memory themselves before they get a page: raise vm.watermark_scale_factor.",
 )  # fmt: skip
-COMPACTION = Cause(
+COMPACTION = ReclaimCause(
     "compaction", "compaction for huge pages", True,
     "Set transparent_hugepage/defrag to defer+madvise, or transparent huge pages to never.",
 )  # fmt: skip
-PROACTIVE = Cause(
+PROACTIVE = ReclaimCause(
     "memory.reclaim", "memory.reclaim by a program", True,
     "A program writes to memory.reclaim of a control group: look for a memory tiering or container agent.",
 )  # fmt: skip
-HUGE_PAGES = Cause(
+HUGE_PAGES = ReclaimCause(
     "huge pages", "the pool of huge pages grew", True, "vm.nr_hugepages was raised; its pages are nobody else's."
 )
-UNKNOWN = Cause("unknown", "cause not known", True, "This kernel does not count who reclaims memory.")
+UNKNOWN = ReclaimCause("unknown", "cause not known", True, "This kernel does not count who reclaims memory.")
 
 
-def cause_of(taken: Taken) -> Cause:
+def find_reclaim_cause(taken: ReclaimCounts) -> ReclaimCause:
     """The row of the decision table that explains most of the fall."""
-    parts = _parts(taken)
+    parts = _bytes_by_actor(taken)
     if not parts:
         return DROPPED if taken.dropped else UNKNOWN
     if taken.huge_pages >= taken.fell / 2:
@@ -114,11 +116,11 @@ def cause_of(taken: Taken) -> Cause:
     if taken.zone:
         return ZONE
     if taken.full_node is not None:
-        return _unbalanced(taken.full_node)
-    return _direct(taken) if name == "direct" else _kswapd(taken)
+        return _numa_cause(taken.full_node)
+    return _direct_cause(taken) if name == "direct" else _kswapd_cause(taken)
 
 
-def _parts(taken: Taken) -> dict[str, int]:
+def _bytes_by_actor(taken: ReclaimCounts) -> dict[str, int]:
     """Bytes by where they went; nothing where reclaim is not counted at all."""
     actors = {
         name: value
@@ -136,20 +138,20 @@ def _parts(taken: Taken) -> dict[str, int]:
     return {"freed": taken.fell - taken.file, **cgroup, **actors}
 
 
-def _kswapd(taken: Taken) -> Cause:
+def _kswapd_cause(taken: ReclaimCounts) -> ReclaimCause:
     if taken.short is None:
         return KSWAPD_UNKNOWN
     return KSWAPD_SHORT if taken.short else KSWAPD
 
 
-def _direct(taken: Taken) -> Cause:
+def _direct_cause(taken: ReclaimCounts) -> ReclaimCause:
     """A process that compacts for a huge page reclaims too; one that needs any page stalls and does not compact."""
     compacting = (taken.compact_stalls or 0) > (taken.alloc_stalls or 0)
     return COMPACTION if compacting else DIRECT
 
 
-def _unbalanced(node: int) -> Cause:
-    return Cause(
+def _numa_cause(node: int) -> ReclaimCause:
+    return ReclaimCause(
         "NUMA imbalance", f"NUMA node {node} is full while others are not", True,
         "Start the server with numactl --interleave=all, or see numastat for who fills that node.",
     )  # fmt: skip

@@ -3,9 +3,9 @@ replays, whether subscriptions go on."""
 
 from __future__ import annotations
 
-from dba_console.findings import lag, standby_conflicts, standby_recovery, standbys, subscriptions
+from dba_console.findings import replication_lag, standby_conflicts, standby_recovery, standbys, subscriptions
 from dba_console.findings.rule import Rule
 
 RULES: tuple[Rule, ...] = (
-    *lag.RULES, *standbys.RULES, *standby_recovery.RULES, *standby_conflicts.RULES, *subscriptions.RULES,
+    *replication_lag.RULES, *standbys.RULES, *standby_recovery.RULES, *standby_conflicts.RULES, *subscriptions.RULES,
 )  # fmt: skip

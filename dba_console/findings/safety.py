@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dba_console.findings import autovacuum, catalog_faults, checksums, horizon, wraparound, wraparound_vacuum
+from dba_console.findings import autovacuum, catalog_faults, checksums, wraparound, wraparound_vacuum, xid_horizon
 from dba_console.findings.rule import Rule
 
 RULES: tuple[Rule, ...] = (
-    *checksums.RULES, *wraparound.RULES, *horizon.RULES, *wraparound_vacuum.RULES, *autovacuum.RULES,
+    *checksums.RULES, *wraparound.RULES, *xid_horizon.RULES, *wraparound_vacuum.RULES, *autovacuum.RULES,
     *catalog_faults.RULES,
 )  # fmt: skip

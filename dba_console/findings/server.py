@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dba_console.findings.rule import Rule
-from dba_console.findings.server_down import postmaster_stopped, server_down
-from dba_console.findings.server_news import (
+from dba_console.findings.server_change_rules import (
     server_promoted,
     server_restarted,
     settings_changed,
     version_changed,
 )
-from dba_console.findings.settings_left import settings_left
+from dba_console.findings.server_down import postmaster_stopped, server_down
+from dba_console.findings.settings_not_reverted import settings_left
 
 _NEWS = ("server.news_s",)
 
@@ -19,7 +19,7 @@ RULES: tuple[Rule, ...] = (
         name="server-down",
         title="PostgreSQL cannot be reached, lets nobody in, or does not answer",
         parts=("pg.activity",),
-        look=server_down,
+        check=server_down,
         clear_after_s=0.0,
         settings=(
             "server.down_warning_s",
@@ -33,7 +33,7 @@ RULES: tuple[Rule, ...] = (
         name="postmaster-stopped",
         title="The postmaster is stopped by a signal or a debugger",
         parts=("host.processes",),
-        look=postmaster_stopped,
+        check=postmaster_stopped,
         raise_after_s=2.0,
         clear_after_s=2.0,
         source="Linux: proc_pid_stat(5), states T and t",
@@ -42,8 +42,8 @@ RULES: tuple[Rule, ...] = (
         name="server-promoted",
         title="A standby was promoted, another server or another cluster answers",
         parts=("pg.server",),
-        look=server_promoted,
-        watch_s=30.0,
+        check=server_promoted,
+        warm_up_s=30.0,
         clear_after_s=0.0,
         settings=_NEWS,
         source="PostgreSQL: pg_control_system, pg_control_checkpoint (func.sgml)",
@@ -52,8 +52,8 @@ RULES: tuple[Rule, ...] = (
         name="server-restarted",
         title="PostgreSQL was restarted, in order or after a crash",
         parts=("pg.server",),
-        look=server_restarted,
-        watch_s=30.0,
+        check=server_restarted,
+        warm_up_s=30.0,
         clear_after_s=0.0,
         settings=_NEWS,
         source="PostgreSQL: pg_postmaster_start_time (func.sgml); pgstat.c discards statistics after a crash",
@@ -62,8 +62,8 @@ RULES: tuple[Rule, ...] = (
         name="version-changed",
         title="Another version of PostgreSQL runs",
         parts=("pg.server",),
-        look=version_changed,
-        watch_s=30.0,
+        check=version_changed,
+        warm_up_s=30.0,
         clear_after_s=0.0,
         settings=_NEWS,
     ),
@@ -71,8 +71,8 @@ RULES: tuple[Rule, ...] = (
         name="settings-changed",
         title="Settings of the server changed, from what to what",
         parts=("pg.server",),
-        look=settings_changed,
-        watch_s=30.0,
+        check=settings_changed,
+        warm_up_s=30.0,
         clear_after_s=0.0,
         settings=_NEWS,
     ),
@@ -80,7 +80,7 @@ RULES: tuple[Rule, ...] = (
         name="settings-left",
         title="Settings that a run changed for a time were not put back",
         parts=("debts",),
-        look=settings_left,
+        check=settings_left,
         clear_after_s=0.0,
         source="dba-console: docs/actions.md; PostgreSQL: fsync, full_page_writes (runtime-config-wal)",
         runbook="put-back",

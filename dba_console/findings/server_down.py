@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dba_console.findings.outage import Outage, outage_of
+from dba_console.findings.outage import Outage, find_outage
+from dba_console.findings.rule_context import RuleContext
 from dba_console.findings.signal import Signal
-from dba_console.findings.situation import Situation
-from dba_console.harmless import clean
 from dba_console.samples.findings import Severity
 from dba_console.samples.host import ControlFile, Processes
+from dba_console.sanitize import clean
 
 GAP_US = 5_000_000
 """Longer without a tick, and nobody knows whether it was down all the time."""
@@ -18,7 +18,7 @@ _ORDERLY = ("shut down", "shut down in recovery")
 _STOPPED = ("T", "t")
 
 
-def server_down(s: Situation) -> Iterator[Signal]:
+def server_down(s: RuleContext) -> Iterator[Signal]:
     """Nobody gets in, or nobody gets an answer. How it ended is told by pg_control, where that can be read.
 
     An orderly restart is over within seconds (`server-restarted` tells it), so after 3 s it is a warning and after 10 s
@@ -27,7 +27,7 @@ def server_down(s: Situation) -> Iterator[Signal]:
     is starting up, shutting down or recovering (PostgreSQL documentation, appendix A).
     """
     memo = s.memo("server-down")
-    outage = outage_of(s.picture)
+    outage = find_outage(s.picture)
     if outage is None or outage.kind == "no_slots":
         memo.clear()
         return
@@ -40,18 +40,18 @@ def server_down(s: Situation) -> Iterator[Signal]:
         yield _signal(s, outage, memo, severity)
 
 
-def _severity(s: Situation, outage: Outage, away_s: float) -> Severity | None:
+def _severity(s: RuleContext, outage: Outage, away_s: float) -> Severity | None:
     limits = s.limits.server
     silent = outage.kind == "silent"
     if away_s < (limits.silent_warning_s if silent else limits.down_warning_s):
         return None
-    if outage.shuts_out:
+    if outage.refuses_console:
         return "warning"
     return "critical" if away_s >= (limits.silent_critical_s if silent else limits.down_critical_s) else "warning"
 
 
-def _signal(s: Situation, outage: Outage, memo: dict[str, Any], severity: Severity) -> Signal:
-    said = clean(outage.text)
+def _signal(s: RuleContext, outage: Outage, memo: dict[str, Any], severity: Severity) -> Signal:
+    reason = clean(outage.text)
     # The checkpoint at the end of recovery says "shut down" too (CreateCheckPoint in xlog.c): only where nobody is
     # there does it tell how the server ended.
     state = _control_state(s, memo["begun_us"])
@@ -60,26 +60,29 @@ def _signal(s: Situation, outage: Outage, memo: dict[str, Any], severity: Severi
     what = {
         "silent": "PostgreSQL does not answer",
         "starting": "PostgreSQL does not let anybody in yet",
-    }.get(outage.kind, "PostgreSQL does not let the console in" if outage.shuts_out else "PostgreSQL cannot be reached")
+    }.get(
+        outage.kind,
+        "PostgreSQL does not let the console in" if outage.refuses_console else "PostgreSQL cannot be reached",
+    )
     return Signal(
         severity=severity,
-        text=f"{what}: {clean(outage.reason)}" + _ending(state),
+        text=f"{what}: {clean(outage.reason)}" + _ending_text(state),
         effect=what,
-        evidence={"outage": outage.kind, "reason": said, "control_state": state},
+        evidence={"outage": outage.kind, "reason": reason, "control_state": state},
         series=("connections.used", "io.psi_full_pct"),
         since_us=memo["wall_us"],
         advice=_advice(outage, state),
     )
 
 
-def _control_state(s: Situation, begun_us: int) -> str | None:
+def _control_state(s: RuleContext, begun_us: int) -> str | None:
     """What pg_control says of the server's end, where it was read since."""
     reading = s.facts.picture.current.get("host.control")
     control = s.facts.picture.now("host.control", ControlFile)
     return None if reading is None or control is None or reading.part.at_us < begun_us else control.state
 
 
-def _ending(state: str | None) -> str:
+def _ending_text(state: str | None) -> str:
     if state in _ORDERLY:
         return " (it was shut down in order)"
     return "" if state is None else f" (pg_control: {state})"
@@ -95,7 +98,7 @@ def _advice(outage: Outage, state: str | None) -> str | None:
     return None if outage.help is None else f"{outage.help[0].upper()}{outage.help[1:]}."
 
 
-def postmaster_stopped(s: Situation) -> Iterator[Signal]:
+def postmaster_stopped(s: RuleContext) -> Iterator[Signal]:
     """A signal stopped the postmaster (state T or t in proc_pid_stat(5)): new connections wait for ever.
 
     Sessions go on, so it looks like a network that swallows packets; a debugger does it too.

@@ -9,7 +9,7 @@ from dba_console.samples.findings import Severity
 
 Value = float | int | str | bool | None | list[str]
 
-RANKS: dict[Severity, int] = {"info": 0, "warning": 1, "critical": 2}
+SEVERITY_RANKS: dict[Severity, int] = {"info": 0, "warning": 1, "critical": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Signal:
     evidence: Mapping[str, Value] = field(default_factory=dict)
     """The numbers that prove it, under the names of `show --json`, with their unit in the name."""
     series: tuple[str, ...] = ()
-    """Chart values (frames/points.py) that show it."""
+    """Chart values (frames/chart_points.py) that show it."""
     since_us: int | None = None
     lasted_s: float = 0.0
     """For how long it is known to have been so, where the server itself says: it need not be watched for that time."""

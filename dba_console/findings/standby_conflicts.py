@@ -6,17 +6,17 @@ from collections import deque
 from collections.abc import Iterator
 
 from dba_console.findings.rule import Rule
+from dba_console.findings.rule_context import RuleContext
 from dba_console.findings.signal import Signal
-from dba_console.findings.situation import Situation
-from dba_console.findings.unread import kept_while_unread
-from dba_console.harmless import clean
+from dba_console.findings.stale_parts import keep_signals_while_stale
 from dba_console.samples import postgres
+from dba_console.sanitize import clean
 from dba_console.units import human_duration
 
 Counts = dict[str, int]
 
 
-def standby_conflicts(s: Situation) -> Iterator[Signal]:
+def standby_conflicts(s: RuleContext) -> Iterator[Signal]:
     """Queries this standby cancelled for conflicts with recovery, over ten minutes: a line, and a warning from ten on.
 
     Counted by pg_stat_database, so those of every database, and none of before the console began. Which kind they are
@@ -55,7 +55,7 @@ RULES: tuple[Rule, ...] = (
         name="standby-conflicts",
         title="Replay cancels queries on this standby",
         parts=("pg.databases",),
-        look=kept_while_unread("pg.databases", standby_conflicts),
+        check=keep_signals_while_stale("pg.databases", standby_conflicts),
         settings=("wal.conflicts_window_s", "wal.conflicts_warn"),
         source="pg_stat_database.conflicts; PostgreSQL: Handling Query Conflicts (26.4.2)",
     ),

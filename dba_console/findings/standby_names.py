@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from dba_console.harmless import clean
 from dba_console.samples import postgres
+from dba_console.sanitize import clean
 
 _TABLE_SYNC = re.compile(r"pg_\d+_sync_\d+_")
 """ReplicationSlotNameForTablesync() in tablesync.c: workers that copy one table and then end."""
 
-Name = tuple[str, str | None, int]
+StandbyName = tuple[str, str | None, int]
 """Application, address, and which of several that share both."""
 
 
-def named(standbys: Iterable[postgres.Standby]) -> Iterator[tuple[Name, postgres.Standby]]:
+def name_standbys(standbys: Iterable[postgres.Standby]) -> Iterator[tuple[StandbyName, postgres.Standby]]:
     """Standbys and subscribers that stream and replay, each under a name of its own that outlives its connection."""
     taken: dict[tuple[str, str | None], int] = {}
     for row in standbys:
@@ -32,7 +32,7 @@ def logical_readers(slots: Iterable[postgres.Slot]) -> set[int]:
     return {slot.active_pid for slot in slots if slot.kind == "logical" and slot.active_pid is not None}
 
 
-def subject_of(name: Name) -> str:
+def standby_subject(name: StandbyName) -> str:
     """The name as it stands in a sentence and in the id of a finding."""
     application, host, number = name
     text = clean(application) or "without a name"

@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from dba_console.findings.rule import Rule
+from dba_console.findings.rule_context import RuleContext
 from dba_console.findings.signal import Signal
-from dba_console.findings.situation import Situation
-from dba_console.findings.unread import kept_while_unread
-from dba_console.frames.replication import apply_delay_s, behind
-from dba_console.frames.times import age_s
+from dba_console.findings.stale_parts import keep_signals_while_stale
+from dba_console.frames.replication import apply_delay_s, lsn_distance
+from dba_console.frames.timestamps import age_s
 from dba_console.samples import postgres
 from dba_console.units import human_bytes, human_duration
 
 RECEIVER_S = 30.0
 """A primary that restarts is back by then, and the receiver five seconds later (wal_retrieve_retry_interval)."""
-QUIET_S = 60.0
+IDLE_S = 60.0
 """The last commit replayed is older than this: it stopped long ago, or nobody commits on the primary."""
-AGAIN_S = 6.0
+RETRY_S = 6.0
 """Then it is raised after so long: one attempt to connect again, and a little more."""
 
 TARGETS = (
@@ -26,7 +26,7 @@ TARGETS = (
 )  # fmt: skip
 
 
-def wal_receiver_down(s: Situation) -> Iterator[Signal]:
+def wal_receiver_down(s: RuleContext) -> Iterator[Signal]:
     """This standby has primary_conninfo set and no WAL receiver that streams, and replays nothing from an archive.
 
     Raised at once where the server itself dates it: it has received nothing since it started, half a minute ago or
@@ -46,11 +46,11 @@ def wal_receiver_down(s: Situation) -> Iterator[Signal]:
         return
     memo = s.memo("wal-receiver-down")
     before, memo["lsn"] = memo.get("lsn"), now.lsn
-    if not now.in_recovery or receives(now):
+    if not now.in_recovery or is_receiving(now):
         memo["streamed"] = now.in_recovery
         memo.pop("begun_us", None)
         return
-    if not _is_to_receive(now) or now.lsn != before:
+    if not _should_receive(now) or now.lsn != before:
         return
     commit_s, up_s = age_s(now.now_us, now.replay_at), _up_s(s, now)
     never = _received_nothing(now) and not memo.get("streamed")
@@ -61,11 +61,11 @@ def wal_receiver_down(s: Situation) -> Iterator[Signal]:
         text += f"; the last transaction replayed was committed {human_duration(commit_s)} ago"
     if never and up_s is not None:
         lasted_s = up_s
-    elif not memo.get("streamed") and commit_s is not None and commit_s >= QUIET_S:
-        lasted_s = RECEIVER_S - AGAIN_S
+    elif not memo.get("streamed") and commit_s is not None and commit_s >= IDLE_S:
+        lasted_s = RECEIVER_S - RETRY_S
     yield Signal(
         severity="info" if never and up_s is not None and up_s < (apply_delay_s(s.facts) or 0.0) else "warning",
-        text=text + _waits(s),
+        text=text + _delay_text(s),
         cause="it receives no WAL: no WAL receiver is streaming",
         evidence={
             "receiver_status": now.receiver_status,
@@ -87,12 +87,12 @@ _RECEIVER_ADVICE = (
 )
 
 
-def _is_to_receive(now: postgres.Replication) -> bool:
+def _should_receive(now: postgres.Replication) -> bool:
     """Whether its WAL is to come over a connection; where that is hidden, whether it can come from nowhere else."""
     return now.primary_conninfo_set or (now.primary_conninfo_set is None and now.restore_command_set is False)
 
 
-def receives(now: postgres.Replication) -> bool:
+def is_receiving(now: postgres.Replication) -> bool:
     """Whether a WAL receiver streams; one whose status this role may not see is taken to."""
     return now.receiver_status == "streaming" or (now.has_receiver and now.receiver_status is None)
 
@@ -108,17 +108,17 @@ def _received_nothing(now: postgres.Replication) -> bool:
     return now.receive_lsn is None or (now.lsn is not None and now.receive_lsn < now.lsn)
 
 
-def _since(s: Situation, memo: dict[str, Any], up_s: float | None) -> int:
+def _since(s: RuleContext, memo: dict[str, Any], up_s: float | None) -> int:
     begun_us: int = memo.setdefault("begun_us", s.now_us)
     return begun_us if up_s is None else s.now_us - int(up_s * 1e6)
 
 
-def _up_s(s: Situation, now: postgres.Replication) -> float | None:
+def _up_s(s: RuleContext, now: postgres.Replication) -> float | None:
     server = s.facts.server
     return None if server is None else age_s(now.now_us, server.start_us)
 
 
-def _waits(s: Situation) -> str:
+def _delay_text(s: RuleContext) -> str:
     """Why the server does not even try: it starts a receiver when replay comes to the end of the WAL it has."""
     delay_s = apply_delay_s(s.facts)
     if delay_s is None:
@@ -129,7 +129,7 @@ def _waits(s: Situation) -> str:
     )
 
 
-def replay_paused(s: Situation) -> Iterator[Signal]:
+def replay_paused(s: RuleContext) -> Iterator[Signal]:
     """Replay on this standby is paused: queries see older data by the minute, and WAL piles up.
 
     Told from the first reading. A remark where a recovery target is set: recovery pauses when it reaches one.
@@ -137,7 +137,7 @@ def replay_paused(s: Situation) -> Iterator[Signal]:
     now = s.picture.now("pg.replication", postgres.Replication)
     if now is None or not now.in_recovery or not now.replay_paused:
         return
-    waiting, commit_s = behind(now.receive_lsn, now.lsn), age_s(now.now_us, now.replay_at)
+    waiting, commit_s = lsn_distance(now.receive_lsn, now.lsn), age_s(now.now_us, now.replay_at)
     text = "Replay on this standby is paused"
     if waiting:
         text += f": {human_bytes(waiting)} of WAL received and not replayed"
@@ -172,7 +172,7 @@ RULES: tuple[Rule, ...] = (
         name="wal-receiver-down",
         title="This standby receives no WAL",
         parts=("pg.replication",),
-        look=kept_while_unread("pg.replication", wal_receiver_down),
+        check=keep_signals_while_stale("pg.replication", wal_receiver_down),
         raise_after_s=RECEIVER_S,
         source="pg_stat_wal_receiver, primary_conninfo, pg_last_wal_receive_lsn; wal_retrieve_retry_interval 5 s",
     ),
@@ -180,7 +180,7 @@ RULES: tuple[Rule, ...] = (
         name="replay-paused",
         title="Replay on this standby is paused",
         parts=("pg.replication",),
-        look=kept_while_unread("pg.replication", replay_paused),
+        check=keep_signals_while_stale("pg.replication", replay_paused),
         clear_after_s=0.0,
         source="pg_is_wal_replay_paused; PostgreSQL: Recovery Control Functions (9.28.4), Hot Standby (26.4)",
     ),

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from dba_console.findings.rule import Rule
+from dba_console.findings.rule_context import RuleContext
 from dba_console.findings.signal import Signal
-from dba_console.findings.situation import Situation
-from dba_console.findings.unread import kept_while_unread
-from dba_console.harmless import clean
+from dba_console.findings.stale_parts import keep_signals_while_stale
 from dba_console.samples.catalog import Subscription, Subscriptions
+from dba_console.sanitize import clean
 from dba_console.units import human_duration
 
 
 @dataclass(slots=True)
-class Seen:
+class SubscriptionState:
     """What is remembered of a subscription."""
 
     counts: deque[tuple[int, int]] = field(default_factory=deque)
@@ -25,7 +25,7 @@ class Seen:
     """Monotonic time since when no worker was seen."""
 
 
-def subscription_failing(s: Situation) -> Iterator[Signal]:
+def subscription_failing(s: RuleContext) -> Iterator[Signal]:
     """A subscription, of whichever database, that does not go on.
 
     A warning where the server counts errors of it anew (pg_stat_subscription_stats, 15 and later; a worker that fails
@@ -36,19 +36,19 @@ def subscription_failing(s: Situation) -> Iterator[Signal]:
     now = s.picture.now("pg.subscriptions", Subscriptions)
     if now is None or s.facts.in_recovery:
         return
-    known: dict[tuple[str, str | None], Seen] = s.memo("subscription-failing").setdefault("known", {})
+    known: dict[tuple[str, str | None], SubscriptionState] = s.memo("subscription-failing").setdefault("known", {})
     for gone in known.keys() - {(row.name, row.database) for row in now.rows}:
         del known[gone]
     for row in now.rows:
-        signal = _look(s, row, known.setdefault((row.name, row.database), Seen()))
+        signal = _check(s, row, known.setdefault((row.name, row.database), SubscriptionState()))
         if signal is not None:
             yield signal
 
 
-def _look(s: Situation, row: Subscription, seen: Seen) -> Signal | None:
+def _check(s: RuleContext, row: Subscription, seen: SubscriptionState) -> Signal | None:
     window_s = s.limits.wal.subscription_s
     errors = None if row.apply_errors is None else row.apply_errors + (row.sync_errors or 0)
-    fresh = 0 if errors is None else _fresh(seen, s.mono_us, errors, int(window_s * 1e6))
+    fresh = 0 if errors is None else _count_new_errors(seen, s.mono_us, errors, int(window_s * 1e6))
     if row.worker_pid is not None or not row.enabled:
         seen.away_us = None
     elif seen.away_us is None:
@@ -66,7 +66,7 @@ def _look(s: Situation, row: Subscription, seen: Seen) -> Signal | None:
     return None
 
 
-def _fresh(seen: Seen, mono_us: int, errors: int, span_us: int) -> int:
+def _count_new_errors(seen: SubscriptionState, mono_us: int, errors: int, span_us: int) -> int:
     """Errors counted within the last span; 0 at the first look and after a reset."""
     if seen.counts and errors < seen.counts[-1][1]:
         seen.counts.clear()
@@ -112,8 +112,8 @@ RULES: tuple[Rule, ...] = (
         name="subscription-failing",
         title="A subscription fails, has no worker, or is disabled",
         parts=("pg.subscriptions",),
-        look=kept_while_unread("pg.subscriptions", subscription_failing),
-        watch_s=60.0,
+        check=keep_signals_while_stale("pg.subscriptions", subscription_failing),
+        warm_up_s=60.0,
         clear_after_s=60.0,
         settings=("wal.subscription_s",),
         source="pg_stat_subscription_stats (15 and later); PostgreSQL: Logical Replication, Conflicts",

@@ -10,22 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from dba_console.findings.mount_words import share_used, words_of
+from dba_console.findings.mount_phrases import mount_text, share_used
+from dba_console.findings.rule_context import RuleContext
+from dba_console.findings.session_names import display_name, query_text, session_text
 from dba_console.findings.signal import Signal
-from dba_console.findings.situation import Situation
-from dba_console.findings.whose import name, session, statement
 from dba_console.frames.rates import pair, rate
-from dba_console.harmless import clean
 from dba_console.limits.disks import DiskLimits
 from dba_console.samples.findings import Severity
 from dba_console.samples.host import Mount, Mounts
 from dba_console.samples.postgres import Activity, TempDirectory, TempFiles
+from dba_console.sanitize import clean
 from dba_console.units import human_bytes, human_duration
 
 RULE = "temp-spill"
 SMALL_BYTES = 64 << 20
 """Below this temporary files are no news on any disk."""
-HOLD = 0.7
+CLEAR_SHARE = 0.7
 """Share of each figure at which it is still told."""
 
 
@@ -56,7 +56,7 @@ class _Spill(NamedTuple):
         return None if self.free is None or not self.growth or self.growth <= 0 else self.free / self.growth
 
 
-def temp_spill(s: Situation) -> Iterator[Signal]:
+def temp_spill(s: RuleContext) -> Iterator[Signal]:
     """Sorts and hashes write temporary files that endanger the disk they lie on, with the session that does.
 
     A warning for a fifth of what was free, for 1 GB where they fill the disk within a day or nothing is known of it,
@@ -73,7 +73,7 @@ def temp_spill(s: Situation) -> Iterator[Signal]:
             yield _signal(s, space, spill, severity)
 
 
-def _spills(s: Situation, now: TempFiles) -> dict[str, _Spill]:
+def _spills(s: RuleContext, now: TempFiles) -> dict[str, _Spill]:
     """By tablespace; that of the data directory has no name, for it is the usual one."""
     spaces: dict[str, list[TempDirectory]] = {}
     for row in now.rows:
@@ -97,14 +97,14 @@ def _bytes(rows: list[TempDirectory]) -> int:
     return sum(row.bytes for row in rows)
 
 
-def _mount(s: Situation, tablespace: str) -> Mount | None:
+def _mount(s: RuleContext, tablespace: str) -> Mount | None:
     held = "data" if tablespace == "pg_default" else f"tablespace:{tablespace}"
     mounts = s.facts.picture.now("host.mounts", Mounts)
     return None if mounts is None else next((mount for mount in mounts.mounts if held in mount.holds), None)
 
 
 def _severity(spill: _Spill, limits: DiskLimits, told: bool) -> Severity | None:
-    share = HOLD if told else 1.0
+    share = CLEAR_SHARE if told else 1.0
     if spill.live < SMALL_BYTES * share:
         return None
     eats = spill.free_pct is not None and spill.free_pct >= limits.temp_free_pct * share
@@ -120,17 +120,17 @@ def _severity(spill: _Spill, limits: DiskLimits, told: bool) -> Severity | None:
     return "warning" if eats or much or fast else None
 
 
-def _signal(s: Situation, space: str, spill: _Spill, severity: Severity) -> Signal:
+def _signal(s: RuleContext, space: str, spill: _Spill, severity: Severity) -> Signal:
     row = spill.rows[0]
     activity = None if row.pid is None else s.facts.by_pid.get(row.pid)
     pace = "" if spill.written is None else f", {human_bytes(spill.written, per_s=True)} written"
     held = f"{human_bytes(spill.live)} of temporary files{pace}"
-    text = f"{_who(row, activity)} sorts on disk: {held}{_where(spill)}"
+    text = f"{_who_text(row, activity)} sorts on disk: {held}{_where_text(spill)}"
     return Signal(
         severity=severity,
         subject=space,
         text=text,
-        cause=f"{_who(row, activity)} writes temporary files ({held})",
+        cause=f"{_who_text(row, activity)} writes temporary files ({held})",
         evidence={
             "tablespace": clean(row.tablespace),
             "mount": None if spill.mount is None else clean(spill.mount.path),
@@ -142,35 +142,35 @@ def _signal(s: Situation, space: str, spill: _Spill, severity: Severity) -> Sign
             "temp_full_in_s": None if spill.full_in_s is None else round(spill.full_in_s, 1),
             "pid": row.pid,
             "pid_bytes": row.bytes,
-            **_session(activity),
+            **_session_evidence(activity),
         },
         series=() if spill.mount is None else (f"mount:{spill.mount.path}.used_bytes", "io.write_bytes_per_s"),
         advice=_advice(row, activity),
     )
 
 
-def _who(row: TempDirectory, activity: Activity | None) -> str:
+def _who_text(row: TempDirectory, activity: Activity | None) -> str:
     if activity is not None:
-        return session(activity)
+        return session_text(activity)
     return "A query" if row.pid is None else f"Process {row.pid}"
 
 
-def _where(spill: _Spill) -> str:
+def _where_text(spill: _Spill) -> str:
     if spill.mount is None:
         return ""
     used = share_used(spill.mount)
     full = f", full in {human_duration(spill.full_in_s)}" if spill.full_in_s is not None and used is not None else ""
-    return f" on {words_of(spill.mount)}, {human_bytes(spill.free)} left{full}"
+    return f" on {mount_text(spill.mount)}, {human_bytes(spill.free)} left{full}"
 
 
-def _session(activity: Activity | None) -> dict[str, str | None]:
+def _session_evidence(activity: Activity | None) -> dict[str, str | None]:
     if activity is None:
         return {}
     return {
-        "application": name(activity.application),
-        "user": name(activity.user),
-        "database": name(activity.database),
-        "query": statement(activity.query),
+        "application": display_name(activity.application),
+        "user": display_name(activity.user),
+        "database": display_name(activity.database),
+        "query": query_text(activity.query),
     }
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dba_console.findings import archive, replication, slots
+from dba_console.findings import replication, replication_slots, wal_archiving
 from dba_console.findings.rule import Rule
+from dba_console.findings.rule_context import RuleContext
 from dba_console.findings.signal import Signal
-from dba_console.findings.situation import Situation
-from dba_console.findings.wal_room import wal_mount
-from dba_console.frames.placement import MEMORY
-from dba_console.harmless import clean
+from dba_console.findings.wal_space import wal_mount
+from dba_console.frames.mount_warnings import MEMORY
+from dba_console.sanitize import clean
 
 
-def wal_on_tmpfs(s: Situation) -> Iterator[Signal]:
+def wal_on_tmpfs(s: RuleContext) -> Iterator[Signal]:
     """WAL in memory: fast, and with the next power cut the cluster does not start again (story S9)."""
     mount = wal_mount(s)
     if mount is None or mount.fstype not in MEMORY:
@@ -28,14 +28,14 @@ def wal_on_tmpfs(s: Situation) -> Iterator[Signal]:
 
 
 RULES: tuple[Rule, ...] = (
-    *archive.RULES,
-    *slots.RULES,
+    *wal_archiving.RULES,
+    *replication_slots.RULES,
     *replication.RULES,
     Rule(
         name="wal-on-tmpfs",
         title="WAL lies in memory",
         parts=("host.mounts",),
-        look=wal_on_tmpfs,
-        source="frames/placement.py; kernel documentation, tmpfs",
+        check=wal_on_tmpfs,
+        source="frames/mount_warnings.py; kernel documentation, tmpfs",
     ),
 )

@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from dba_console.findings.holders import holder, ranked, what_to_do
-from dba_console.findings.moments import YEAR_S, in_time
+from dba_console.findings.horizon_holders import holder_advice, holder_text, rank_holders
 from dba_console.findings.rule import Rule
+from dba_console.findings.rule_context import RuleContext
 from dba_console.findings.signal import Signal
-from dba_console.findings.situation import Situation
-from dba_console.findings.unread import kept_while_unread
-from dba_console.findings.wal_room import rounded
+from dba_console.findings.stale_parts import keep_signals_while_stale
+from dba_console.findings.time_phrases import YEAR_S, future_time_text
+from dba_console.findings.wal_space import round_number
 from dba_console.frames.safety import WRAP_AGE, Thresholds, series_name, thresholds
-from dba_console.harmless import clean
 from dba_console.samples import postgres
 from dba_console.samples.findings import Severity
+from dba_console.sanitize import clean
 
 CLEAR_SHARE = 0.97
 """A finding is cleared at this share of the age that raised it."""
 
 
-class Ids(NamedTuple):
+class IdCounter(NamedTuple):
     """One of the two counters: where its oldest database stands, and where the server warns and stops."""
 
     rule: str
@@ -52,10 +52,10 @@ class Ids(NamedTuple):
         return (age - self.age) / self.per_s if self.per_s > 0 else YEAR_S
 
 
-def millions(count: int) -> str:
+def format_ids(count: int) -> str:
     """A number of ids as DBAs say it.
 
-    >>> millions(2_140_483_647), millions(4_000_000), millions(81_499_000), millions(31_500)
+    >>> format_ids(2_140_483_647), format_ids(4_000_000), format_ids(81_499_000), format_ids(31_500)
     ('2,140 M', '4.0 M', '81 M', '31,500')
     """
     if count < 1_000_000:
@@ -63,7 +63,7 @@ def millions(count: int) -> str:
     return f"{count / 1e6:.1f} M" if count < 10_000_000 else f"{count / 1e6:,.0f} M"
 
 
-def xid_wraparound(s: Situation) -> Iterator[Signal]:
+def xid_wraparound(s: RuleContext) -> Iterator[Signal]:
     """The oldest database has an age that autovacuum should never have let come about: how many ids are left, the dates
     at the present rate, and in which database.
 
@@ -77,9 +77,9 @@ def xid_wraparound(s: Situation) -> Iterator[Signal]:
     if panel.xid_age is None or panel.xid_database is None or major is None:
         return
     limits = thresholds(major)
-    yield from _look(
+    yield from _check(
         s,
-        Ids(
+        IdCounter(
             "xid-wraparound", "transaction", panel.xid_database, panel.xid_age, limits.xid_warn, limits.xid_stop,
             panel.freeze_max_age, panel.failsafe_age, panel.xids_per_s,
             server_says(major, clean(panel.xid_database), panel.xid_age, limits),
@@ -87,7 +87,7 @@ def xid_wraparound(s: Situation) -> Iterator[Signal]:
     )  # fmt: skip
 
 
-def mxid_wraparound(s: Situation) -> Iterator[Signal]:
+def mxid_wraparound(s: RuleContext) -> Iterator[Signal]:
     """The same for multixact ids, which sessions that lock the same rows together use up; what holds the xid horizon
     does not hold these.
 
@@ -105,21 +105,21 @@ def mxid_wraparound(s: Situation) -> Iterator[Signal]:
     failsafe = s.facts.number("vacuum_multixact_failsafe_age")
     if failsafe is not None:
         failsafe = max(failsafe, int(1.05 * (freeze or 0)))  # vacuum_xid_failsafe_check in vacuum.c
-    yield from _look(
+    yield from _check(
         s,
-        Ids(
+        IdCounter(
             "mxid-wraparound", "multixact", oldest.database, oldest.mxid_age, limits.mxid_warn, limits.mxid_stop,
             freeze, failsafe, panel.mxids_per_s,
         ),
     )  # fmt: skip
 
 
-def _look(s: Situation, ids: Ids) -> Iterator[Signal]:
+def _check(s: RuleContext, ids: IdCounter) -> Iterator[Signal]:
     raise_at = _warn_age(s, ids)
     failsafe = ids.failsafe is not None and ids.age >= ids.failsafe
     if not s.over(ids.age, raise_at, int(raise_at * CLEAR_SHARE), ids.rule) and not failsafe:
         return
-    felt = _felt(s, ids)
+    felt = _effect_text(s, ids)
     yield Signal(
         severity=_severity(s, ids),
         text=felt + (", autovacuum's failsafe is at work" if failsafe else ""),
@@ -131,7 +131,7 @@ def _look(s: Situation, ids: Ids) -> Iterator[Signal]:
     )
 
 
-def _warn_age(s: Situation, ids: Ids) -> int:
+def _warn_age(s: RuleContext, ids: IdCounter) -> int:
     """40 % of the stop, or where forced vacuums are overdue if that is later, and never later than 1.3 G."""
     limits = s.limits.safety
     share = limits.xid_warn_pct / 100 * ids.stop
@@ -139,7 +139,7 @@ def _warn_age(s: Situation, ids: Ids) -> int:
     return int(min(max(share, overdue), limits.xid_warn_xids))
 
 
-def _severity(s: Situation, ids: Ids) -> Severity:
+def _severity(s: RuleContext, ids: IdCounter) -> Severity:
     """Critical: past 1.6 G (or where the server itself warns), or used up within a day."""
     limits = s.limits.safety
     stop_in_s = ids.reached_in_s(ids.stop)
@@ -147,33 +147,36 @@ def _severity(s: Situation, ids: Ids) -> Severity:
     return "critical" if soon or ids.age >= min(limits.xid_critical_xids, ids.warn) else "warning"
 
 
-def _felt(s: Situation, ids: Ids) -> str:
+def _effect_text(s: RuleContext, ids: IdCounter) -> str:
     """How many are left, in which database, until when."""
     server = f"PostgreSQL {s.facts.major}"
     closed = "" if _allows_connections(s, ids.database) else ", which allows no connections,"
-    where = f"database {clean(ids.database)}{closed} is {millions(ids.age)} ids old"
+    where = f"database {clean(ids.database)}{closed} is {format_ids(ids.age)} ids old"
     if ids.left == 0:
         return f"{server} gives out no {ids.noun} ids any more: {where}"
-    return f"{millions(ids.left)} {ids.noun} ids are left before {server} gives out no more{_when(s, ids)}: {where}"
+    return (
+        f"{format_ids(ids.left)} {ids.noun} ids are left before {server} gives out no "
+        f"more{_dates_text(s, ids)}: {where}"
+    )
 
 
-def _when(s: Situation, ids: Ids) -> str:
+def _dates_text(s: RuleContext, ids: IdCounter) -> str:
     """The dates of the server's own warnings and of the stop, in brackets; nothing where no rate is known."""
     stop_in_s, warn_in_s = ids.reached_in_s(ids.stop), ids.reached_in_s(ids.warn)
     if stop_in_s is None:
         return ""
     if stop_in_s >= YEAR_S:
         return " (at the present rate not within a year)"
-    warned = f"; it warns {in_time(warn_in_s, s.now_us)}" if warn_in_s else ""
-    return f" ({in_time(stop_in_s, s.now_us)}, at {ids.per_s or 0:,.0f} a second{warned})"
+    warned = f"; it warns {future_time_text(warn_in_s, s.now_us)}" if warn_in_s else ""
+    return f" ({future_time_text(stop_in_s, s.now_us)}, at {ids.per_s or 0:,.0f} a second{warned})"
 
 
-def _allows_connections(s: Situation, database: str) -> bool:
+def _allows_connections(s: RuleContext, database: str) -> bool:
     rows = [] if s.facts.server is None else s.facts.server.databases
     return next((row.allow_connections for row in rows if row.name == database), True)
 
 
-def _evidence(s: Situation, ids: Ids, failsafe: bool) -> dict[str, Any]:
+def _evidence(s: RuleContext, ids: IdCounter, failsafe: bool) -> dict[str, Any]:
     kind = "xid" if ids.rule == "xid-wraparound" else "mxid"
     return {
         f"{kind}_database": clean(ids.database),
@@ -181,9 +184,9 @@ def _evidence(s: Situation, ids: Ids, failsafe: bool) -> dict[str, Any]:
         f"{kind}_left": ids.left,
         f"{kind}_warn_age": ids.warn,
         f"{kind}_stop_age": ids.stop,
-        f"{kind}s_per_s": rounded(ids.per_s),
-        "warn_in_s": rounded(ids.reached_in_s(ids.warn)),
-        "stop_in_s": rounded(ids.reached_in_s(ids.stop)),
+        f"{kind}s_per_s": round_number(ids.per_s),
+        "warn_in_s": round_number(ids.reached_in_s(ids.warn)),
+        "stop_in_s": round_number(ids.reached_in_s(ids.stop)),
         "freeze_max_age": ids.freeze_max_age,
         "failsafe_age": ids.failsafe,
         "failsafe_active": failsafe,
@@ -206,19 +209,19 @@ def server_says(major: int, database: str, age: int, limits: Thresholds) -> str 
     return None
 
 
-def _advice(s: Situation, ids: Ids) -> str:
+def _advice(s: RuleContext, ids: IdCounter) -> str:
     """The first steps of the order of the documentation (maintenance.sgml, "Preventing Transaction ID Wraparound
     Failures"): what holds the horizon goes before any VACUUM, which could not freeze otherwise."""
     if s.facts.in_recovery:
         return "On its primary: VACUUM as superuser, once nothing holds the horizon there any more."
     horizon = s.picture.now("pg.horizon", postgres.Horizon)
-    worst = next(iter(ranked(horizon)), None) if horizon is not None and ids.rule == "xid-wraparound" else None
+    worst = next(iter(rank_holders(horizon)), None) if horizon is not None and ids.rule == "xid-wraparound" else None
     if worst is not None and 2 * (worst.xid_age or 0) >= ids.age:
-        return f"First {holder(worst)}. {what_to_do(worst)} Then {_vacuum(s, ids)}"
-    return _vacuum(s, ids)
+        return f"First {holder_text(worst)}. {holder_advice(worst)} Then {_vacuum_advice(s, ids)}"
+    return _vacuum_advice(s, ids)
 
 
-def _vacuum(s: Situation, ids: Ids) -> str:
+def _vacuum_advice(s: RuleContext, ids: IdCounter) -> str:
     database = clean(ids.database)
     text = f"VACUUM as superuser in {database}, the oldest tables first: not FULL, which needs an id, and not FREEZE."
     if not _allows_connections(s, ids.database):
@@ -237,7 +240,7 @@ RULES: tuple[Rule, ...] = (
         title="Transaction ids run out: how many are left, and until when",
         parts=("pg.xids",),
         runbook="xid-wraparound",
-        look=kept_while_unread("pg.xids", xid_wraparound),
+        check=keep_signals_while_stale("pg.xids", xid_wraparound),
         settings=(
             "safety.xid_warn_pct", "safety.xid_warn_xids", "safety.xid_overdue_pct", "safety.xid_critical_xids",
             "safety.xid_stop_critical_s",
@@ -249,7 +252,7 @@ RULES: tuple[Rule, ...] = (
         title="Multixact ids run out: how many are left, and until when",
         parts=("pg.xids",),
         runbook="xid-wraparound",
-        look=kept_while_unread("pg.xids", mxid_wraparound),
+        check=keep_signals_while_stale("pg.xids", mxid_wraparound),
         settings=(
             "safety.xid_warn_pct", "safety.xid_warn_xids", "safety.xid_overdue_pct", "safety.xid_critical_xids",
             "safety.xid_stop_critical_s",

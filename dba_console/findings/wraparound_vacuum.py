@@ -10,20 +10,20 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from dba_console.findings.rule import Rule
+from dba_console.findings.rule_context import RuleContext
 from dba_console.findings.signal import Signal
-from dba_console.findings.situation import Situation
-from dba_console.findings.unread import kept_while_unread
-from dba_console.frames.progress import share
-from dba_console.frames.times import age_s
-from dba_console.harmless import clean
+from dba_console.findings.stale_parts import keep_signals_while_stale
+from dba_console.frames.progress import done_pct
+from dba_console.frames.timestamps import age_s
 from dba_console.samples import postgres
+from dba_console.sanitize import clean
 from dba_console.units import human_duration, human_pct
 
 TITLE = "(to prevent wraparound)"
 """What autovac_report_activity() in autovacuum.c ends its query text with."""
 
 
-class Work(NamedTuple):
+class WraparoundVacuum(NamedTuple):
     pid: int
     table: str
     phase: str | None
@@ -34,7 +34,7 @@ class Work(NamedTuple):
     """The longest wait behind it."""
 
 
-def wraparound_vacuum(s: Situation) -> Iterator[Signal]:
+def wraparound_vacuum(s: RuleContext) -> Iterator[Signal]:
     """Autovacuum works against wraparound, and gives way to nobody meanwhile: how far it is, and who waits behind it.
 
     One finding for all of them, named after the one with the most sessions behind it, else the oldest. Told, and a
@@ -43,7 +43,7 @@ def wraparound_vacuum(s: Situation) -> Iterator[Signal]:
     operations = s.picture.now("pg.progress", postgres.Operations)
     if operations is None or not any(row.kind == "vacuum" for row in operations.rows):
         return
-    works = [work for row in operations.rows if row.kind == "vacuum" and (work := _work(s, row)) is not None]
+    works = [work for row in operations.rows if row.kind == "vacuum" and (work := _find_vacuum(s, row)) is not None]
     if not works:
         return
     worst = max(works, key=lambda work: (work.behind, -(work.started_us or 0)))
@@ -51,7 +51,8 @@ def wraparound_vacuum(s: Situation) -> Iterator[Signal]:
     yield Signal(
         severity="warning" if waited else "info",
         text=_text(worst, len(works), waited=waited),
-        cause=f"autovacuum {worst.pid} vacuums {worst.table} to prevent wraparound{_far(worst)} and gives way to none",
+        cause=f"autovacuum {worst.pid} vacuums {worst.table} to prevent wraparound{_progress_text(worst)} and "
+        f"gives way to none",
         evidence={
             "pid": worst.pid,
             "relation": worst.table,
@@ -69,31 +70,31 @@ def wraparound_vacuum(s: Situation) -> Iterator[Signal]:
     )
 
 
-def _work(s: Situation, row: postgres.Operation) -> Work | None:
+def _find_vacuum(s: RuleContext, row: postgres.Operation) -> WraparoundVacuum | None:
     session = s.facts.by_pid.get(row.pid)
     if session is None or TITLE not in session.query:
         return None
-    behind = s.facts.behind({row.pid}) if s.facts.waiters else 0
+    behind = s.facts.count_blocked({row.pid}) if s.facts.waiters else 0
     table = clean(row.object or session.query.removeprefix("autovacuum: VACUUM ").partition(" (")[0])
-    return Work(row.pid, table, row.phase, share(row), session.xact_start, behind, _wait_s(s, row.pid))
+    return WraparoundVacuum(row.pid, table, row.phase, done_pct(row), session.xact_start, behind, _wait_s(s, row.pid))
 
 
-def _wait_s(s: Situation, pid: int) -> float | None:
+def _wait_s(s: RuleContext, pid: int) -> float | None:
     now_us = s.facts.server_time_us("pg.locks")
     waits = [age_s(now_us, waiter.wait_start) for waiter in s.facts.waiters or () if pid in waiter.blocked_by]
     return max((wait for wait in waits if wait is not None), default=None)
 
 
-def _far(work: Work) -> str:
+def _progress_text(work: WraparoundVacuum) -> str:
     """How far it is, as far as the view tells."""
-    told = [] if work.phase is None else [clean(work.phase)]
-    told += [] if work.pct is None else [human_pct(work.pct)]
-    return f" ({' '.join(told)})" if told else ""
+    words = [] if work.phase is None else [clean(work.phase)]
+    words += [] if work.pct is None else [human_pct(work.pct)]
+    return f" ({' '.join(words)})" if words else ""
 
 
-def _text(work: Work, count: int, *, waited: bool) -> str:
+def _text(work: WraparoundVacuum, count: int, *, waited: bool) -> str:
     others = f", {count - 1} more are at work" if count > 1 else ""
-    text = f"Autovacuum prevents wraparound of {work.table}{_far(work)}{others}"
+    text = f"Autovacuum prevents wraparound of {work.table}{_progress_text(work)}{others}"
     if not waited:
         return text
     wait = "" if work.wait_s is None else f", for up to {human_duration(work.wait_s)}"
@@ -106,7 +107,7 @@ RULES: tuple[Rule, ...] = (
         name="wraparound-vacuum",
         title="Autovacuum works against wraparound, and who waits behind it",
         parts=("pg.progress",),
-        look=kept_while_unread("pg.progress", wraparound_vacuum),
+        check=keep_signals_while_stale("pg.progress", wraparound_vacuum),
         # On an aged cluster hundreds of small tables are vacuumed one after the other, each for a moment.
         raise_after_s=3.0,
         clear_after_s=30.0,

@@ -5,32 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from dba_console.frames.cluster_model import NodeRow, NodeSlot, PoolerRow
-from dba_console.frames.facts import Facts
-from dba_console.frames.heads import fill_head
+from dba_console.frames.facts import PictureFacts
 from dba_console.frames.model import Cluster
-from dba_console.frames.replication import behind, lsn_text
-from dba_console.frames.times import rfc3339
+from dba_console.frames.panel_status import fill_status
+from dba_console.frames.replication import lsn_distance, lsn_text
+from dba_console.frames.timestamps import rfc3339
 from dba_console.samples.cluster import (
-    NOT_LOWER,
+    STANDBY_MINIMUM_SETTINGS,
     ClusterDetails,
     ClusterNow,
     NodeDetails,
     NodeNow,
-    PooledNow,
+    PoolerDatabase,
     PoolerNow,
     Sender,
 )
 
-NONE = "the server is not a node of a configured cluster ([clusters.NAME] in the configuration)"
+NOT_CONFIGURED = "the server is not a node of a configured cluster ([clusters.NAME] in the configuration)"
 
 
-def derive_cluster(facts: Facts) -> Cluster:
+def derive_cluster(facts: PictureFacts) -> Cluster:
     """The cluster panel; `unsupported` where the server belongs to no configured cluster."""
     picture = facts.picture
     now = picture.now("cluster", ClusterNow)
     if now is None and "cluster" not in picture.latest:
-        return Cluster(status="unsupported", note=NONE)
-    panel = fill_head(Cluster(), picture, "cluster")
+        return Cluster(status="unsupported", note=NOT_CONFIGURED)
+    panel = fill_status(Cluster(), picture, "cluster")
     if now is None:
         return panel
     slow = picture.now("cluster.details", ClusterDetails)
@@ -89,11 +89,11 @@ def differences(nodes: Sequence[NodeNow], details: Mapping[str, NodeDetails]) ->
         if one.version != lead.version:
             yield f"{one.name} runs PostgreSQL {one.version}, {lead.name} {lead.version}"
         if one.name in details and lead.name in details:
-            yield from _weaker(one.name, details[one.name].settings, lead.name, details[lead.name].settings)
+            yield from _weaker_settings(one.name, details[one.name].settings, lead.name, details[lead.name].settings)
 
 
-def _weaker(standby: str, its: Mapping[str, str], primary: str, wanted: Mapping[str, str]) -> Iterator[str]:
-    for name in NOT_LOWER:
+def _weaker_settings(standby: str, its: Mapping[str, str], primary: str, wanted: Mapping[str, str]) -> Iterator[str]:
+    for name in STANDBY_MINIMUM_SETTINGS:
         have, need = its.get(name), wanted.get(name)
         if have is not None and need is not None and int(have) < int(need):
             yield f"{name} is {have} on {standby}, {need} on {primary}: {standby} is the weaker one"
@@ -130,7 +130,7 @@ def _node(node: NodeNow, primary: NodeNow | None, details: NodeDetails | None, m
         row.archive_age_s = _age_s(mono_us, details.at_us)
     if primary is not None and node.role == "standby" and node.system_identifier == primary.system_identifier:
         sender = sender_of(primary, node)
-        row.lag_bytes = behind(primary.lsn, node.replayed_lsn)
+        row.lag_bytes = lsn_distance(primary.lsn, node.replayed_lsn)
         row.lag_s = _lag_s(node, row.lag_bytes, sender)
         row.sync_state = None if sender is None else sender.sync_state
     return row
@@ -148,7 +148,7 @@ def _lag_s(node: NodeNow, lag_bytes: int | None, sender: Sender | None) -> float
 def _pooler(pooler: PoolerNow, nodes: Sequence[NodeNow], mono_us: int) -> list[PoolerRow]:
     age_s = _age_s(mono_us, pooler.at_us)
     error, since = pooler.error or None, rfc3339(pooler.since_us) if pooler.error else None
-    rows = [_pooled(pooler.name, one, nodes) for one in pooler.databases]
+    rows = [_pooled_row(pooler.name, one, nodes) for one in pooler.databases]
     rows += [PoolerRow(name=pooler.name, database=one, error="not listed by the pooler") for one in pooler.missing]
     rows = rows or [PoolerRow(name=pooler.name)]
     for row in rows:
@@ -156,7 +156,7 @@ def _pooler(pooler: PoolerNow, nodes: Sequence[NodeNow], mono_us: int) -> list[P
     return rows
 
 
-def _pooled(pooler: str, one: PooledNow, nodes: Sequence[NodeNow]) -> PoolerRow:
+def _pooled_row(pooler: str, one: PoolerDatabase, nodes: Sequence[NodeNow]) -> PoolerRow:
     return PoolerRow(
         name=pooler,
         database=one.name,

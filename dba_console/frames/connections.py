@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dba_console.frames.facts import Facts
-from dba_console.frames.filling import goes_on, growth
-from dba_console.frames.heads import add_note, fill_head
+from dba_console.frames.connection_growth import estimate_growth, is_still_growing
+from dba_console.frames.facts import PictureFacts
 from dba_console.frames.model import ConnectionGroup, Connections
+from dba_console.frames.panel_status import add_note, fill_status
 from dba_console.frames.rates import share_pct
-from dba_console.frames.times import age_s
+from dba_console.frames.timestamps import age_s
 from dba_console.samples import host, postgres
 
 CLIENT = "client backend"
@@ -23,7 +23,7 @@ DISABLED = "disabled"
 """What PostgreSQL says in place of the state where track_activities is off for the session."""
 
 
-def derive_connections(facts: Facts) -> Connections:
+def derive_connections(facts: PictureFacts) -> Connections:
     """The connections panel: from pg_stat_activity, in blind mode from process titles."""
     if is_blind(facts):
         panel = _from_titles(facts)
@@ -34,7 +34,7 @@ def derive_connections(facts: Facts) -> Connections:
     return panel
 
 
-def is_blind(facts: Facts) -> bool:
+def is_blind(facts: PictureFacts) -> bool:
     """Whether process titles are newer than anything the server said about its sessions."""
     titles = facts.picture.current.get("host.titles")
     activity = facts.picture.current.get("pg.activity")
@@ -48,8 +48,8 @@ def is_client(row: postgres.Activity) -> bool:
     return row.backend_type == CLIENT
 
 
-def _from_activity(facts: Facts) -> Connections:
-    panel = fill_head(Connections(), facts.picture, "pg.activity")
+def _from_activity(facts: PictureFacts) -> Connections:
+    panel = fill_status(Connections(), facts.picture, "pg.activity")
     panel.seat = None if facts.server is None else facts.server.seat
     sessions = facts.sessions
     if sessions is None:
@@ -62,7 +62,7 @@ def _from_activity(facts: Facts) -> Connections:
         # Without pg_monitor other roles' states are NULL: how many of them are active is not known.
         add_note(panel, _hidden_note(sessions))
     elif untracked:
-        panel.waiting = waiting(rows)
+        panel.waiting = count_waiting(rows)
     else:
         _count_states(panel, rows)
     if untracked:
@@ -84,12 +84,12 @@ def _untracked_note(untracked: int, used: int) -> str:
     return f"track_activities is off for {of}: their state and query are not known"
 
 
-def waiting(rows: Iterable[postgres.Activity]) -> int:
+def count_waiting(rows: Iterable[postgres.Activity]) -> int:
     """Sessions that wait for a lock: the server reports waits whether or not it tracks activities."""
     return sum(row.wait_event_type == "Lock" and row.state in (*ACTIVE, DISABLED) for row in rows)
 
 
-def states_known(rows: Iterable[postgres.Activity]) -> bool:
+def are_states_known(rows: Iterable[postgres.Activity]) -> bool:
     """Whether the state of each session is known: neither hidden from this role nor not tracked."""
     return all(row.state is not None and row.state != DISABLED for row in rows)
 
@@ -99,7 +99,7 @@ def _count_states(panel: Connections, rows: list[postgres.Activity]) -> None:
     idle = sum(row.state == "idle" for row in rows)
     in_transaction = sum(row.state in IN_TRANSACTION for row in rows)
     panel.active, panel.idle, panel.idle_in_transaction = active, idle, in_transaction
-    panel.waiting = waiting(rows)
+    panel.waiting = count_waiting(rows)
     panel.other_states = len(rows) - active - idle - in_transaction
 
 
@@ -127,28 +127,28 @@ def _groups(
     return sorted(groups.values(), key=lambda group: (-group.count, group.name))
 
 
-def _role_limits(facts: Facts) -> dict[str, int | None]:
+def _role_limits(facts: PictureFacts) -> dict[str, int | None]:
     roles = [] if facts.server is None else facts.server.roles
     # A superuser's CONNECTION LIMIT is never enforced.
     return {role.name: role.connection_limit for role in roles if role.connection_limit >= 0 and not role.superuser}
 
 
-def _database_limits(facts: Facts) -> dict[str, int | None]:
+def _database_limits(facts: PictureFacts) -> dict[str, int | None]:
     databases = [] if facts.server is None else facts.server.databases
     return {database.name: database.connection_limit for database in databases if database.connection_limit >= 0}
 
 
-def _from_titles(facts: Facts) -> Connections:
-    panel = fill_head(Connections(), facts.picture, "host.titles")
+def _from_titles(facts: PictureFacts) -> Connections:
+    panel = fill_status(Connections(), facts.picture, "host.titles")
     panel.source = "process_titles"
-    titles = facts.picture.now("host.titles", host.Titles)
+    titles = facts.picture.now("host.titles", host.ProcessTitles)
     if titles is None:
         return panel
     if panel.status == "unsupported":
         panel.status, panel.age_s = "stale", None  # the server is gone: what its processes said once is no count
         return panel
     add_note(panel, "counted from process titles: there is no connection to the server")
-    rows = [row for row in _settled(facts, titles) if row.kind == CLIENT]
+    rows = [row for row in _lasting_processes(facts, titles) if row.kind == CLIENT]
     panel.used = len(rows)
     if titles.unreadable:
         add_note(panel, f"{titles.unreadable} processes could not be read and are not counted")
@@ -161,20 +161,20 @@ def _from_titles(facts: Facts) -> Connections:
     return panel
 
 
-def _settled(facts: Facts, titles: host.Titles) -> list[host.Title]:
+def _lasting_processes(facts: PictureFacts, titles: host.ProcessTitles) -> list[host.ProcessTitle]:
     """Processes that were there a reading ago too. One that was not may be an attempt being refused, like our own."""
-    before = facts.picture.before("host.titles", host.Titles)
+    before = facts.picture.before("host.titles", host.ProcessTitles)
     if before is None:
         return titles.rows
     known = {(row.pid, row.start_ticks) for row in before.rows}
     return [row for row in titles.rows if (row.pid, row.start_ticks) in known]
 
 
-def _title_is_active(row: host.Title) -> bool:
+def _title_is_active(row: host.ProcessTitle) -> bool:
     return row.state is not None and row.state not in (*IN_TRANSACTION, "idle", "startup")
 
 
-def _count_titles(panel: Connections, rows: list[host.Title]) -> None:
+def _count_titles(panel: Connections, rows: list[host.ProcessTitle]) -> None:
     panel.active = sum(_title_is_active(row) for row in rows)
     panel.idle = sum(row.state == "idle" for row in rows)
     panel.idle_in_transaction = sum(row.state in IN_TRANSACTION for row in rows)
@@ -183,7 +183,9 @@ def _count_titles(panel: Connections, rows: list[host.Title]) -> None:
     panel.other_states = len(rows) - panel.active - panel.idle - panel.idle_in_transaction
 
 
-def _title_groups(rows: list[host.Title], attribute: str, limits: dict[str, int | None]) -> list[ConnectionGroup]:
+def _title_groups(
+    rows: list[host.ProcessTitle], attribute: str, limits: dict[str, int | None]
+) -> list[ConnectionGroup]:
     groups: dict[str, ConnectionGroup] = {}
     for row in rows:
         name = getattr(row, attribute) or ""
@@ -194,7 +196,7 @@ def _title_groups(rows: list[host.Title], attribute: str, limits: dict[str, int 
     return sorted(groups.values(), key=lambda group: (-group.count, group.name))
 
 
-def _limits(panel: Connections, facts: Facts) -> None:
+def _limits(panel: Connections, facts: PictureFacts) -> None:
     control = facts.picture.now("host.control", host.ControlFile)
     panel.max = facts.number("max_connections")
     if panel.max is None and control is not None:
@@ -208,16 +210,16 @@ def _limits(panel: Connections, facts: Facts) -> None:
     panel.used_pct = share_pct(panel.used, panel.usable)
 
 
-def _growth(panel: Connections, facts: Facts) -> None:
+def _growth(panel: Connections, facts: PictureFacts) -> None:
     if panel.used is None:
         return
     if panel.usable is not None and panel.used >= panel.usable:
         panel.full_in_s = 0.0
     counts = facts.history.series("connections.used")
-    found = growth(counts, panel.usable)
+    found = estimate_growth(counts, panel.usable)
     if found is None:
         return
-    if found.per_min > 0 and not goes_on(counts, found.per_min):
+    if found.per_min > 0 and not is_still_growing(counts, found.per_min):
         panel.growth_per_min = 0.0
         return
     panel.growth_per_min = found.per_min

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.cluster import derive_cluster
 from dba_console.frames.connections import derive_connections
+from dba_console.frames.console_usage import derive_own
 from dba_console.frames.disks import derive_disks
-from dba_console.frames.facts import Facts
+from dba_console.frames.facts import PictureFacts
 from dba_console.frames.findings import add_findings
-from dba_console.frames.history import History
 from dba_console.frames.io import derive_io
 from dba_console.frames.locks import derive_locks
 from dba_console.frames.memory import derive_memory
@@ -30,14 +31,13 @@ from dba_console.frames.model import (
     Safety,
     Sessions,
 )
-from dba_console.frames.own import derive_own
 from dba_console.frames.picture import Picture
 from dba_console.frames.progress import derive_progress
 from dba_console.frames.replication import derive_replication
 from dba_console.frames.safety import derive_safety
 from dba_console.frames.sessions import derive_sessions
 from dba_console.frames.target import derive_target
-from dba_console.frames.times import rfc3339
+from dba_console.frames.timestamps import rfc3339
 from dba_console.samples.event import Event
 
 P = TypeVar("P", bound=PanelFrame)
@@ -45,9 +45,9 @@ P = TypeVar("P", bound=PanelFrame)
 LAST_EVENTS = 200
 
 
-def derive(picture: Picture, history: History, events: Sequence[Event] = ()) -> Frame:
+def derive(picture: Picture, history: ChartHistory, events: Sequence[Event] = ()) -> Frame:
     """What the picture and the minutes before it mean. Never raises: a panel that cannot be derived says so."""
-    facts = Facts(picture, history)
+    facts = PictureFacts(picture, history)
     frame = Frame(
         at_us=picture.wall_us,
         seq=picture.seq,
@@ -87,7 +87,7 @@ def derive_events(events: Sequence[Event]) -> Events:
     return Events(rows=rows, age_s=0.0)
 
 
-def _guarded(derivation: Callable[[Facts], P], empty: Callable[[], P], facts: Facts) -> P:
+def _guarded(derivation: Callable[[PictureFacts], P], empty: Callable[[], P], facts: PictureFacts) -> P:
     """The panel, or an empty one with status error: a reading nobody foresaw hides one panel and not the screen."""
     try:
         return derivation(facts)

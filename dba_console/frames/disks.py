@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dba_console.frames.facts import Facts
-from dba_console.frames.heads import fill_head
+from dba_console.frames.facts import PictureFacts
 from dba_console.frames.model import DatabaseRow, Disks, MountRow
-from dba_console.frames.placement import mount_warnings
+from dba_console.frames.mount_warnings import mount_warnings
+from dba_console.frames.panel_status import fill_status
 from dba_console.frames.rates import delta, pair, rate, share_pct
-from dba_console.frames.trend import course
+from dba_console.frames.trend import fit_trend
 from dba_console.samples import host, postgres
 
 GATE_BYTES = 64 << 20
@@ -15,10 +15,10 @@ GATE_SHARE = 0.0002
 """Growth below 64 MB and a 5,000th of the file system over the window predicts nothing: that is logs and noise."""
 
 
-def derive_disks(facts: Facts) -> Disks:
+def derive_disks(facts: PictureFacts) -> Disks:
     """The disks panel; its status is that of the mounts, databases are there without them."""
     picture = facts.picture
-    panel = fill_head(Disks(), picture, "host.mounts", "pg.databases", "pg.sizes", "pg.temp")
+    panel = fill_status(Disks(), picture, "host.mounts", "pg.databases", "pg.sizes", "pg.temp")
     mounts = picture.now("host.mounts", host.Mounts)
     if mounts is not None:
         panel.mounts = sorted((_mount(row, facts) for row in mounts.mounts), key=_order)
@@ -32,7 +32,7 @@ def _order(row: MountRow) -> tuple[bool, float, str]:
     return not row.holds, -(row.used_pct or 0.0), row.path
 
 
-def _mount(mount: host.Mount, facts: Facts) -> MountRow:
+def _mount(mount: host.Mount, facts: PictureFacts) -> MountRow:
     row = MountRow(
         path=mount.path,
         device=mount.device,
@@ -55,10 +55,10 @@ def _mount(mount: host.Mount, facts: Facts) -> MountRow:
     return row
 
 
-def _growth(row: MountRow, limit: int, facts: Facts) -> None:
+def _growth(row: MountRow, limit: int, facts: PictureFacts) -> None:
     if row.available_bytes == 0:
         row.full_in_s = 0.0
-    found = course(facts.history.series(f"mount:{row.path}.used_bytes"))
+    found = fit_trend(facts.history.series(f"mount:{row.path}.used_bytes"))
     if found is not None:
         row.growth_bytes_per_s = found.per_s
         row.watched_s = (found.points[-1][0] - found.points[0][0]) / 1e6
@@ -66,7 +66,7 @@ def _growth(row: MountRow, limit: int, facts: Facts) -> None:
         row.full_in_s = found.time_to_reach(limit, gate=gate)
 
 
-def _databases(facts: Facts) -> list[DatabaseRow]:
+def _databases(facts: PictureFacts) -> list[DatabaseRow]:
     stats = facts.picture.now("pg.databases", postgres.DatabaseStats)
     sizes = facts.picture.now("pg.sizes", postgres.Sizes)
     rows = {row.name: DatabaseRow(name=row.name, bytes=row.bytes) for row in (sizes.rows if sizes is not None else ())}

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.picture import Picture
 from dba_console.samples import postgres
 
 _UNIT_BYTES = {"B": 1, "kB": 1 << 10, "8kB": 8 << 10, "16kB": 16 << 10, "32kB": 32 << 10, "MB": 1 << 20}
 
 
-class Facts:
+class PictureFacts:
     """A picture, the minutes before it, and what follows from both for more than one panel."""
 
-    def __init__(self, picture: Picture, history: History) -> None:
+    def __init__(self, picture: Picture, history: ChartHistory) -> None:
         self.history = history
         # Another host's database never stands beside this host's numbers, whatever was read.
         server = picture.now("pg.server", postgres.Server)
@@ -63,7 +63,7 @@ class Facts:
         return {} if self.sessions is None else {row.pid: row for row in self.sessions.rows}
 
     @cached_property
-    def waiters(self) -> list[postgres.Lock] | None:
+    def waiters(self) -> list[postgres.LockWaiter] | None:
         """Who waits for a lock; nobody where a newer look at the sessions shows no wait; None where it is not known."""
         locks = self.picture.now("pg.locks", postgres.Locks)
         read = self.picture.current.get("pg.locks")
@@ -87,7 +87,7 @@ class Facts:
                 found.setdefault(blocker, []).append(pid)
         return found
 
-    def behind(self, pids: set[int]) -> int:
+    def count_blocked(self, pids: set[int]) -> int:
         """Sessions that wait behind these, at first hand or through others; themselves not counted."""
         if not self.blocked_by:
             return 0

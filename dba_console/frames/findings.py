@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dba_console.frames.model import Finding, Frame
 from dba_console.frames.picture import Picture
-from dba_console.frames.times import rfc3339
-from dba_console.samples.findings import Conclusion, Conclusions
+from dba_console.frames.timestamps import rfc3339
+from dba_console.samples.findings import FindingNow, FindingsNow
 
 
 def add_findings(frame: Frame, picture: Picture) -> Frame:
     """Put in the findings open at that moment, in the order they began, and whether any rule was asked."""
-    conclusions = picture.now("findings", Conclusions)
+    conclusions = picture.now("findings", FindingsNow)
     if conclusions is not None:
         frame.judged = True
         frame.findings = [finding_of(row) for row in conclusions.rows]
@@ -22,7 +22,7 @@ def add_findings(frame: Frame, picture: Picture) -> Frame:
     return frame
 
 
-def finding_of(row: Conclusion) -> Finding:
+def finding_of(row: FindingNow) -> Finding:
     """A conclusion with its times written out."""
     return Finding(
         id=row.id,

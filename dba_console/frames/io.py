@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from dba_console.frames.devices import derive_devices, totals
-from dba_console.frames.facts import Facts
-from dba_console.frames.heads import fill_head
+from dba_console.frames.facts import PictureFacts
 from dba_console.frames.model import Io
+from dba_console.frames.panel_status import fill_status
 from dba_console.frames.rates import Pair, delta, pair, quotient, rate
 from dba_console.samples import host, postgres
 
 
-def derive_io(facts: Facts) -> Io:
+def derive_io(facts: PictureFacts) -> Io:
     """The I/O panel; its status is that of /proc/stat, what else is missing is in the note."""
     picture = facts.picture
-    panel = fill_head(Io(), picture, "host.cpu", "host.disks", "host.pressure")
+    panel = fill_status(Io(), picture, "host.cpu", "host.disks", "host.pressure")
     _cpu(panel, picture.now("host.cpu", host.Cpu), pair(picture, "host.cpu", host.Cpu))
     _pressure(panel, picture.now("host.pressure", host.Pressure), pair(picture, "host.pressure", host.Pressure))
     disks = picture.now("host.disks", host.Disks)
@@ -67,7 +67,7 @@ def _pressure(panel: Io, now: host.Pressure | None, change: Pair[host.Pressure] 
         panel.psi_full_pct = stall_pct(change.new.io_full, change.old.io_full, change.seconds)
 
 
-def stall_pct(new: host.Stall | None, old: host.Stall | None, seconds: float) -> float | None:
+def stall_pct(new: host.PressureStall | None, old: host.PressureStall | None, seconds: float) -> float | None:
     """Share of the interval spent stalled, from the total: unlike avg10 it does not lag."""
     if new is None or old is None:
         return None

@@ -6,10 +6,10 @@ blockers are named on it. A cycle (a deadlock not yet detected) is opened at the
 
 from __future__ import annotations
 
-from dba_console.frames.facts import Facts
-from dba_console.frames.heads import fill_head
+from dba_console.frames.facts import PictureFacts
 from dba_console.frames.model import LockNode, Locks
-from dba_console.frames.times import age_s, rfc3339
+from dba_console.frames.panel_status import fill_status
+from dba_console.frames.timestamps import age_s, rfc3339
 from dba_console.samples import postgres
 
 DEEPEST = 40
@@ -18,25 +18,25 @@ PREPARED = 0
 """pg_blocking_pids() says 0 for a prepared transaction."""
 
 
-def derive_locks(facts: Facts) -> Locks:
+def derive_locks(facts: PictureFacts) -> Locks:
     """The locks panel; nobody waiting is an empty list, not knowing is None."""
-    panel = fill_head(Locks(), facts.picture, "pg.locks")
+    panel = fill_status(Locks(), facts.picture, "pg.locks")
     waiters = facts.waiters
     if waiters is None:
         return panel
     if not waiters and facts.sessions is not None:
         # That nobody waits may be known from the sessions alone: then they are what was read.
-        fill_head(panel, facts.picture, "pg.activity")
+        fill_status(panel, facts.picture, "pg.activity")
     panel.waiting = len(waiters)
     nodes = _nodes(waiters, facts)
     waits = [node.wait_s for node in nodes.values() if node.wait_s is not None]
     panel.longest_wait_s = max(waits, default=None)
-    roots = _grow(nodes, {waiter.pid: waiter.blocked_by for waiter in waiters})
+    roots = _build_trees(nodes, {waiter.pid: waiter.blocked_by for waiter in waiters})
     panel.trees = sorted((nodes[pid] for pid in roots), key=lambda node: (-node.behind, node.pid))
     return panel
 
 
-def _nodes(waiters: list[postgres.Lock], facts: Facts) -> dict[int, LockNode]:
+def _nodes(waiters: list[postgres.LockWaiter], facts: PictureFacts) -> dict[int, LockNode]:
     """A node for everyone who waits or is waited for."""
     now_us = facts.server_time_us("pg.locks")
     locks = facts.picture.now("pg.locks", postgres.Locks)
@@ -55,7 +55,7 @@ def _nodes(waiters: list[postgres.Lock], facts: Facts) -> dict[int, LockNode]:
     return nodes
 
 
-def _node(pid: int, facts: Facts) -> LockNode:
+def _node(pid: int, facts: PictureFacts) -> LockNode:
     if pid == PREPARED:
         return LockNode(pid=pid, state="prepared transaction")
     row = facts.by_pid.get(pid)
@@ -74,14 +74,14 @@ def _node(pid: int, facts: Facts) -> LockNode:
     )
 
 
-def _grow(nodes: dict[int, LockNode], blocked_by: dict[int, list[int]]) -> list[int]:
+def _build_trees(nodes: dict[int, LockNode], blocked_by: dict[int, list[int]]) -> list[int]:
     """Hang every waiter under one blocker, count who is behind whom; returns the roots."""
     parents = {pid: _parent(pid, blockers, blocked_by) for pid, blockers in blocked_by.items()}
     children: dict[int | None, list[int]] = {}
     for pid, parent in parents.items():
         children.setdefault(parent, []).append(pid)
     roots = [pid for pid in nodes if parents.get(pid) is None]
-    order = _hang(roots, nodes, children)
+    order = _link_waiters(roots, nodes, children)
     left = nodes.keys() - order
     while left:
         # Only cycles are left: nobody in them is free.
@@ -89,12 +89,12 @@ def _grow(nodes: dict[int, LockNode], blocked_by: dict[int, list[int]]) -> list[
         children[parents[first]].remove(first)
         parents[first] = None
         roots.append(first)
-        order.update(_hang([first], nodes, children))
+        order.update(_link_waiters([first], nodes, children))
         left = nodes.keys() - order
     for pid, blockers in blocked_by.items():
         nodes[pid].also_blocked_by = sorted({blocker for blocker in blockers if blocker != parents[pid]})
     for root in roots:
-        _count(nodes[root])
+        _count_behind(nodes[root])
     return roots
 
 
@@ -105,7 +105,7 @@ def _parent(pid: int, blockers: list[int], blocked_by: dict[int, list[int]]) -> 
     return next(iter(free or others), None)
 
 
-def _hang(roots: list[int], nodes: dict[int, LockNode], children: dict[int | None, list[int]]) -> set[int]:
+def _link_waiters(roots: list[int], nodes: dict[int, LockNode], children: dict[int | None, list[int]]) -> set[int]:
     """Link nodes from the roots down, without recursion; returns the pids reached."""
     seen = set(roots)
     todo = [(pid, nodes[pid], 1) for pid in roots]
@@ -121,6 +121,6 @@ def _hang(roots: list[int], nodes: dict[int, LockNode], children: dict[int | Non
     return seen
 
 
-def _count(node: LockNode) -> int:
-    node.behind = sum(1 + _count(waiter) for waiter in node.waiters)
+def _count_behind(node: LockNode) -> int:
+    node.behind = sum(1 + _count_behind(waiter) for waiter in node.waiters)
     return node.behind

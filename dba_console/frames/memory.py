@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dba_console.frames.facts import Facts
-from dba_console.frames.heads import fill_head
+from dba_console.frames.facts import PictureFacts
 from dba_console.frames.model import Memory, NumaRow
+from dba_console.frames.panel_status import fill_status
 from dba_console.frames.rates import Pair, change, pair, rate
 from dba_console.samples import host
 
@@ -14,13 +14,13 @@ _SETTINGS = (
 )  # fmt: skip
 
 
-def derive_memory(facts: Facts) -> Memory:
+def derive_memory(facts: PictureFacts) -> Memory:
     """The memory panel; its status is that of /proc/meminfo, what else is missing is in the note."""
     picture = facts.picture
-    panel = fill_head(Memory(), picture, "host.memory", "host.vmstat", "host.pressure", "host.settings")
+    panel = fill_status(Memory(), picture, "host.memory", "host.vmstat", "host.pressure", "host.settings")
     panel.shared_buffers_bytes = facts.size("shared_buffers")
-    _levels(panel, picture.now("host.memory", host.Memory))
-    _changes(panel, pair(picture, "host.memory", host.Memory))
+    _levels(panel, picture.now("host.memory", host.MemInfo))
+    _changes(panel, pair(picture, "host.memory", host.MemInfo))
     vmstat = picture.now("host.vmstat", host.VmStat)
     panel.drop_pagecache_count = None if vmstat is None else vmstat.drop_pagecache
     _reclaim(panel, pair(picture, "host.vmstat", host.VmStat))
@@ -33,7 +33,7 @@ def derive_memory(facts: Facts) -> Memory:
     return panel
 
 
-def _levels(panel: Memory, memory: host.Memory | None) -> None:
+def _levels(panel: Memory, memory: host.MemInfo | None) -> None:
     if memory is None:
         return
     panel.total_bytes, panel.free_bytes, panel.available_bytes = memory.total, memory.free, memory.available
@@ -47,7 +47,7 @@ def _levels(panel: Memory, memory: host.Memory | None) -> None:
         panel.huge_pages_used = max(0, memory.huge_total - memory.huge_free)
 
 
-def _changes(panel: Memory, both: Pair[host.Memory] | None) -> None:
+def _changes(panel: Memory, both: Pair[host.MemInfo] | None) -> None:
     if both is not None:
         panel.cached_change_bytes_per_s = change(both.new.cached, both.old.cached, both.seconds)
         panel.free_change_bytes_per_s = change(both.new.free, both.old.free, both.seconds)

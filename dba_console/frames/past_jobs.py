@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from dba_console.frames.jobs import job_name
+from dba_console.frames.job_sessions import job_name
 
 
-class PhasePast(Struct, frozen=True, kw_only=True):
+class PastPhase(Struct, frozen=True, kw_only=True):
     """One phase of a run that ended."""
 
     name: str
@@ -21,7 +21,7 @@ class PhasePast(Struct, frozen=True, kw_only=True):
     bytes: float | None = None
 
 
-class RunPast(Struct, frozen=True, kw_only=True):
+class PastRun(Struct, frozen=True, kw_only=True):
     """One run that ended."""
 
     started_us: int
@@ -43,7 +43,7 @@ class RunPast(Struct, frozen=True, kw_only=True):
     errors: int | None = None
     """None: its messages could not be read."""
     last_error: str | None = None
-    phases: tuple[PhasePast, ...] = ()
+    phases: tuple[PastPhase, ...] = ()
     whole: bool | None = None
     """Whether it did all it set out to, as far as that was seen."""
     exit_tells: bool = True
@@ -64,14 +64,14 @@ class RunPast(Struct, frozen=True, kw_only=True):
         return "good" if self.whole or (self.exit == 0 and (self.exit_tells or self.errors == 0)) else "unknown"
 
 
-class JobPast(Struct, frozen=True, kw_only=True):
+class PastRuns(Struct, frozen=True, kw_only=True):
     """All runs of one job, oldest first."""
 
     kind: str
     database: str | None
     """None for a base backup, which is of all of them."""
     user: str | None
-    runs: tuple[RunPast, ...] = ()
+    runs: tuple[PastRun, ...] = ()
     usual_s: float | None = None
     watched_since_us: int | None = None
     """Since then no run can have gone unseen."""
@@ -82,10 +82,10 @@ class JobPast(Struct, frozen=True, kw_only=True):
         return job_name(self.kind, self.database)
 
 
-class Past(Struct, frozen=True, kw_only=True):
+class TargetJobHistory(Struct, frozen=True, kw_only=True):
     """What is known of one target."""
 
-    jobs: tuple[JobPast, ...] = ()
+    jobs: tuple[PastRuns, ...] = ()
     until_us: int | None = None
     """Until then it was kept up to date."""
     note: str | None = None

@@ -15,7 +15,7 @@ from dba_console.samples.sample import Part, Sample
 T = TypeVar("T")
 
 
-class Reading:
+class PartReading:
     """One reading of a part with its times; decoded once, on demand."""
 
     __slots__ = ("_decoded", "_value", "boot", "damaged", "part", "wall_us")
@@ -42,7 +42,7 @@ class Reading:
 
 
 class Picture:
-    """What is known after a sample. `absorb` returns a new picture; none is ever changed.
+    """What is known after a sample. `with_sample` returns a new picture; none is ever changed.
 
     `latest` is the newest part of each name whatever its status; `current` and `previous` are the last two that carry
     a reading, so one timeout does not lose the rate that follows it.
@@ -62,11 +62,11 @@ class Picture:
         self.tick_us = 0
         """What a tick is here: the shortest two distances that follow each other, the longer of them. A sample has the
         time of its tick's end, so after one that took long the next comes soon. 0 before the second sample."""
-        self.latest: dict[str, Reading] = {}
-        self.current: dict[str, Reading] = {}
-        self.previous: dict[str, Reading] = {}
+        self.latest: dict[str, PartReading] = {}
+        self.current: dict[str, PartReading] = {}
+        self.previous: dict[str, PartReading] = {}
 
-    def absorb(self, sample: Sample) -> Picture:
+    def with_sample(self, sample: Sample) -> Picture:
         """The picture after `sample`. Parts older than what is known (a key sample's repeats) change nothing.
 
         A sample of another agent run (its `boot` differs) starts with no previous readings: counters and clocks of two
@@ -77,27 +77,27 @@ class Picture:
         picture.boot = sample.boot
         if sample.boot == self.boot:
             picture.step_us = max(0, sample.mono_us - self.mono_us)
-            picture.tick_us = self._tick_with(picture.step_us)
+            picture.tick_us = self._tick_length(picture.step_us)
             picture.settled = self.settled or bool(picture.step_us and self.step_us)
             picture.latest = dict(self.latest)
             picture.current = dict(self.current)
             picture.previous = dict(self.previous)
         for part in sample.parts:
-            picture._take(part, sample)
+            picture._add_part(part, sample)
         return picture
 
-    def _tick_with(self, step_us: int) -> int:
+    def _tick_length(self, step_us: int) -> int:
         """What a tick is, after one more distance."""
         if not step_us or not self.step_us:
             return self.tick_us or step_us
         longer_us = max(step_us, self.step_us)
         return min(longer_us, self.tick_us) if self.settled else longer_us
 
-    def _take(self, part: Part, sample: Sample) -> None:
+    def _add_part(self, part: Part, sample: Sample) -> None:
         known = self.latest.get(part.name)
         if known is not None and known.part.at_us >= part.at_us:
             return
-        reading = Reading(part, sample.boot, sample.wall_us - (sample.mono_us - part.at_us))
+        reading = PartReading(part, sample.boot, sample.wall_us - (sample.mono_us - part.at_us))
         self.latest[part.name] = reading
         if part.reading is not None:
             if part.name in self.current:

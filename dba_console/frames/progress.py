@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 
 from dba_console.frames.connections import ACTIVE
-from dba_console.frames.facts import Facts
-from dba_console.frames.heads import fill_head
-from dba_console.frames.job_rows import Known, bare_row, fill_program, fill_row
-from dba_console.frames.jobs import MIN_ELAPSED_S, Job, command, command_object, find_jobs, job_phase
+from dba_console.frames.facts import PictureFacts
+from dba_console.frames.job_rows import ObservedJobs, fill_program, fill_row, program_row
+from dba_console.frames.job_sessions import MIN_ELAPSED_S, SessionJob, command, command_object, find_jobs, job_phase
 from dba_console.frames.model import Progress
+from dba_console.frames.panel_status import fill_status
 from dba_console.frames.progress_model import ProgressRow
 from dba_console.frames.sessions import wait_text
-from dba_console.frames.times import age_s, rfc3339
+from dba_console.frames.timestamps import age_s, rfc3339
 from dba_console.frames.trend import slope
 from dba_console.samples import postgres
 from dba_console.samples.jobs import JobKey, JobNow, Jobs
@@ -26,7 +26,7 @@ MIN_PCT = 5.0
 """Below this share no time left is told: the rate of a beginning misleads."""
 ESTIMATED_MOST = 99.0
 """An estimated share stays below 100 until the work is gone from the view."""
-LATE = 1.2
+LATE_FACTOR = 1.2
 """A job is called late from so many times its usual duration on; when that is a finding is configured."""
 _SEVERAL = frozenset({"create_index", "cluster", "repack"})
 _UNNAMED = re.compile(r"(.+)/(\d+)", re.DOTALL)
@@ -38,17 +38,17 @@ _ROUNDS = (
 """Columns of the views that tell one round through a phase from the next."""
 
 
-def derive_progress(facts: Facts) -> Progress:
+def derive_progress(facts: PictureFacts) -> Progress:
     """The progress panel: rows of the progress views, dumps and restores as one row each, and other long commands."""
-    panel = fill_head(Progress(), facts.picture, "pg.progress", "pg.activity")
+    panel = fill_status(Progress(), facts.picture, "pg.progress", "pg.activity")
     operations = facts.picture.now("pg.progress", postgres.Operations)
     rows = [] if operations is None else operations.rows
-    known = Known(facts)
+    known = ObservedJobs(facts)
     jobs = _jobs(known, facts)
     copying = {pid for job in jobs for pid in job.pids}
     panel.operations = [_job_row(job, rows, known, facts) for job in jobs]
     whose = {pid: row for job, row in zip(jobs, panel.operations, strict=True) for pid in job.pids}
-    panel.operations += [_lone_row(job, known, facts) for job in known.alone({job.owner for job in jobs})]
+    panel.operations += [_program_row(job, known, facts) for job in known.without_session({job.owner for job in jobs})]
     panel.operations += [
         _view_row(row, facts) for row in rows if not (row.kind in ("copy", "basebackup") and row.pid in copying)
     ]
@@ -56,16 +56,16 @@ def derive_progress(facts: Facts) -> Progress:
     for row in panel.operations:
         job = whose.get(row.pid or 0)
         row.part_of = None if job is None or job is row else job.pid
-    panel.operations.sort(key=lambda row: _place(row, row if row.part_of is None else whose[row.pid or 0]))
+    panel.operations.sort(key=lambda row: _sort_key(row, row if row.part_of is None else whose[row.pid or 0]))
     return panel
 
 
-def _place(row: ProgressRow, top: ProgressRow) -> tuple[float, int, bool, float, int]:
+def _sort_key(row: ProgressRow, top: ProgressRow) -> tuple[float, int, bool, float, int]:
     """The longest first; what is a part of a dump or restore stands below it."""
     return (-(top.elapsed_s or 0.0), top.pid or 0, row is not top, -(row.elapsed_s or 0.0), row.pid or 0)
 
 
-def _jobs(known: Known, facts: Facts) -> list[Job]:
+def _jobs(known: ObservedJobs, facts: PictureFacts) -> list[SessionJob]:
     if facts.sessions is None:
         return []
     rows = facts.sessions.rows
@@ -78,7 +78,7 @@ def phase_key(row: postgres.Operation, query_start: int | None) -> str:
     return f"progress:{row.kind}:{row.pid}:{query_start or 0}:{row.object or ''}:{row.phase or ''}:{rounds}"
 
 
-def share(row: postgres.Operation) -> float | None:
+def done_pct(row: postgres.Operation) -> float | None:
     """Done of the whole in percent, None where the server does not know the whole."""
     if row.kind == "copy" and not row.total:
         done, rows = row.detail.get("tuples_processed"), row.detail.get("reltuples")
@@ -96,43 +96,47 @@ def _grade(row: postgres.Operation) -> str:
     return "estimated" if row.kind == "basebackup" or (row.kind == "copy" and not row.total) else "measured"
 
 
-def _view_row(row: postgres.Operation, facts: Facts) -> ProgressRow:
+def _view_row(row: postgres.Operation, facts: PictureFacts) -> ProgressRow:
     session = facts.by_pid.get(row.pid)
     application = "" if session is None else session.application
     made = ProgressRow(
-        kind="psql" if row.kind == "copy" and application == "psql" else _command_of(row),
+        kind="psql" if row.kind == "copy" and application == "psql" else _command_kind(row),
         pid=row.pid,
         database=row.database,
-        object=named(row, session),
+        object=object_name(row, session),
         phase=row.phase,
         done=row.done,
         total=row.total or None,
         unit=row.unit,
-        blocks=facts.behind({row.pid}),
+        blocks=facts.count_blocked({row.pid}),
     )
-    _of_session(made, session, facts)
+    _fill_session(made, session, facts)
     _measure(made, row, phase_key(row, None if session is None else session.query_start), facts)
     return made
 
 
-def named(row: postgres.Operation, session: postgres.Activity | None) -> str | None:
+def object_name(row: postgres.Operation, session: postgres.Activity | None) -> str | None:
     """What it works on. Of another database than the watched one the server tells no name, and of an index that is
     being built none is there yet: then as the statement has it."""
     unnamed = _UNNAMED.fullmatch(row.object or "")
     if unnamed is None:
         return row.object
-    told = None if session is None else command_object(session.query)
-    return told or f"relation {unnamed[2]} of {unnamed[1]}"
+    from_query = None if session is None else command_object(session.query)
+    return from_query or f"relation {unnamed[2]} of {unnamed[1]}"
 
 
-def _command_of(row: postgres.Operation) -> str:
+def _command_kind(row: postgres.Operation) -> str:
     """As it was asked for, where the view is that of several: `vacuum_full`, `create_index_concurrently`."""
-    told = row.detail.get("command")
-    return told.lower().replace(" ", "_") if row.kind in _SEVERAL and isinstance(told, str) and told else row.kind
+    command_name = row.detail.get("command")
+    return (
+        command_name.lower().replace(" ", "_")
+        if row.kind in _SEVERAL and isinstance(command_name, str) and command_name
+        else row.kind
+    )
 
 
-def _measure(made: ProgressRow, row: postgres.Operation, key: str, facts: Facts) -> None:
-    pct = share(row)
+def _measure(made: ProgressRow, row: postgres.Operation, key: str, facts: PictureFacts) -> None:
+    pct = done_pct(row)
     made.rate_per_s = _rate(f"{key}.done", facts)
     if pct is None:
         return
@@ -145,12 +149,12 @@ def _measure(made: ProgressRow, row: postgres.Operation, key: str, facts: Facts)
         made.eta_grade = "estimated" if made.grade == "estimated" else "unknown"
 
 
-def _rate(name: str, facts: Facts) -> float | None:
+def _rate(name: str, facts: PictureFacts) -> float | None:
     per_s = slope(facts.history.series(name), window_s=120.0, min_span_s=10.0, min_points=5)
     return None if per_s is None else max(0.0, per_s)
 
 
-def _of_session(made: ProgressRow, session: postgres.Activity | None, facts: Facts) -> None:
+def _fill_session(made: ProgressRow, session: postgres.Activity | None, facts: PictureFacts) -> None:
     if session is None:
         return
     made.user, made.query, made.wait = session.user, session.query, wait_text(session)
@@ -160,7 +164,7 @@ def _of_session(made: ProgressRow, session: postgres.Activity | None, facts: Fac
     made.elapsed_s = age_s(facts.server_time_us("pg.activity"), session.query_start)
 
 
-def _job_row(job: Job, rows: list[postgres.Operation], known: Known, facts: Facts) -> ProgressRow:
+def _job_row(job: SessionJob, rows: list[postgres.Operation], known: ObservedJobs, facts: PictureFacts) -> ProgressRow:
     """One row for all sessions of a dump or restore; a base backup has its own view, which says how far it is."""
     leader, pids = job.leader, job.pids
     mine = [row for row in rows if row.pid in pids]
@@ -169,7 +173,7 @@ def _job_row(job: Job, rows: list[postgres.Operation], known: Known, facts: Fact
         shown = _view_row(backups[0], facts)
         if job.owner is not None:
             fill_program(shown, known.jobs[job.owner])
-        _compare(shown, (job.kind, leader.database, leader.user), past)
+        _fill_typical(shown, (job.kind, leader.database, leader.user), past)
         return shown
     copies = [row for row in mine if row.kind == "copy"]
     busiest = max(job.sessions, key=lambda row: (row.state in ACTIVE, -(row.query_start or 0)))
@@ -178,14 +182,14 @@ def _job_row(job: Job, rows: list[postgres.Operation], known: Known, facts: Fact
         kind=job.kind,
         pid=leader.pid,
         database=leader.database,
-        object=", ".join(dict.fromkeys(filter(None, (named(row, facts.by_pid.get(row.pid)) for row in copies))))
+        object=", ".join(dict.fromkeys(filter(None, (object_name(row, facts.by_pid.get(row.pid)) for row in copies))))
         or None,
         phase=job_phase(job),
         user=leader.user,
         query=busiest.query,
         query_bytes=busiest.query_bytes,
         wait=wait_text(busiest),
-        blocks=facts.behind(pids),
+        blocks=facts.count_blocked(pids),
         backends=sorted(pids),
         xid_age=_horizon_age(pids, facts),
     )
@@ -198,22 +202,22 @@ def _job_row(job: Job, rows: list[postgres.Operation], known: Known, facts: Fact
     if job.owner is not None:
         now = known.jobs[job.owner]
         fill_row(made, now, known.age_s)
-    elif known.trouble is not None:
-        made.unknown = [known.trouble]
-    _compare(made, (job.kind, leader.database, leader.user), past, now)
+    elif known.error_note is not None:
+        made.unknown = [known.error_note]
+    _fill_typical(made, (job.kind, leader.database, leader.user), past, now)
     return made
 
 
-def _lone_row(job: JobNow, known: Known, facts: Facts) -> ProgressRow:
+def _program_row(job: JobNow, known: ObservedJobs, facts: PictureFacts) -> ProgressRow:
     """The row of a program that has no session now."""
-    made = bare_row(job, known.age_s)
-    _compare(made, (job.kind, job.database, job.user), facts.picture.now("jobs", Jobs), job)
+    made = program_row(job, known.age_s)
+    _fill_typical(made, (job.kind, job.database, job.user), facts.picture.now("jobs", Jobs), job)
     return made
 
 
-def _compare(row: ProgressRow, key: JobKey, past: Jobs | None, now: JobNow | None = None) -> None:
+def _fill_typical(row: ProgressRow, key: JobKey, past: Jobs | None, now: JobNow | None = None) -> None:
     """Beside the runs before it; of a restore beside those of the same database, whatever it was restored into."""
-    before = None if past is None else past.before(key)
+    before = None if past is None else past.statistics_of(key)
     if now is not None and now.source is not None:
         row.source, row.usual_s, row.usual_runs = now.source, now.usual_s, now.usual_runs
     elif before is not None:
@@ -221,18 +225,18 @@ def _compare(row: ProgressRow, key: JobKey, past: Jobs | None, now: JobNow | Non
     if row.usual_s is None:
         row.usual_runs = None
         return
-    if row.elapsed_s is not None and row.elapsed_s >= LATE * row.usual_s:
+    if row.elapsed_s is not None and row.elapsed_s >= LATE_FACTOR * row.usual_s:
         row.late_s = row.elapsed_s - row.usual_s
 
 
-def _horizon_age(pids: set[int], facts: Facts) -> int | None:
+def _horizon_age(pids: set[int], facts: PictureFacts) -> int | None:
     """How far back these sessions hold the xid horizon; None where none of them does, or it was not read."""
     horizon = facts.picture.now("pg.horizon", postgres.Horizon)
     rows = () if horizon is None else horizon.rows
     return max((row.xid_age for row in rows if row.pid in pids and row.xid_age is not None), default=None)
 
 
-def _job_start(job: Job, past: Jobs | None) -> int | None:
+def _job_start(job: SessionJob, past: Jobs | None) -> int | None:
     """When it began, by the server's clock. A dump is one transaction; a restore is many, and its first session may be
     gone before it ends: the agent has seen it.
     """
@@ -244,12 +248,12 @@ def _job_start(job: Job, past: Jobs | None) -> int | None:
     return min([*seen, leader.backend_start]) if leader.backend_start is not None else None
 
 
-def _query_start(pid: int, facts: Facts) -> int | None:
+def _query_start(pid: int, facts: PictureFacts) -> int | None:
     row = facts.by_pid.get(pid)
     return None if row is None else row.query_start
 
 
-def _command_rows(facts: Facts, known: set[int]) -> list[ProgressRow]:
+def _command_rows(facts: PictureFacts, known: set[int]) -> list[ProgressRow]:
     """Commands that take long and are in no view: ALTER TABLE, REFRESH, and index builds that wait for their lock."""
     made = []
     for session in () if facts.sessions is None else facts.sessions.rows:
@@ -259,9 +263,9 @@ def _command_rows(facts: Facts, known: set[int]) -> list[ProgressRow]:
         if kind is None:
             continue
         row = ProgressRow(
-            kind=kind, pid=session.pid, object=command_object(session.query), blocks=facts.behind({session.pid})
+            kind=kind, pid=session.pid, object=command_object(session.query), blocks=facts.count_blocked({session.pid})
         )
-        _of_session(row, session, facts)
+        _fill_session(row, session, facts)
         if row.elapsed_s is not None and row.elapsed_s >= MIN_ELAPSED_S:
             made.append(row)
     return made

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Generic, NamedTuple, TypeVar
 
-from dba_console.frames.heads import stale_after_s
+from dba_console.frames.panel_status import stale_after_s
 from dba_console.frames.picture import Picture
 from dba_console.samples import host, postgres
 from dba_console.samples.registry import PARTS

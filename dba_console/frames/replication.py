@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dba_console.frames.facts import Facts
-from dba_console.frames.heads import fill_head
+from dba_console.frames.facts import PictureFacts
 from dba_console.frames.model import Replication, SlotRow, StandbyRow
+from dba_console.frames.panel_status import fill_status
 from dba_console.frames.rates import pair, rate
-from dba_console.frames.times import age_s, rfc3339
+from dba_console.frames.timestamps import age_s, rfc3339
 from dba_console.frames.trend import slope
 from dba_console.samples import postgres
 
 
-def derive_replication(facts: Facts) -> Replication:
+def derive_replication(facts: PictureFacts) -> Replication:
     """The replication panel; its status is that of the positions, what else is missing is in the note."""
     picture = facts.picture
-    panel = fill_head(Replication(), picture, "pg.replication", "pg.archiver", "pg.wal")
+    panel = fill_status(Replication(), picture, "pg.replication", "pg.archiver", "pg.wal")
     now = picture.now("pg.replication", postgres.Replication)
     if now is not None:
         panel.role = "standby" if now.in_recovery else "primary"
@@ -23,10 +23,10 @@ def derive_replication(facts: Facts) -> Replication:
         panel.standbys = [_standby(row, now.lsn) for row in now.standbys]
         panel.wal_bytes_per_s = _wal_rate(facts)
         if now.in_recovery:
-            _lag_of_this(panel, now)
+            _fill_standby_lag(panel, now)
             panel.apply_delay_s = apply_delay_s(facts)
         else:
-            _lag_of_others(panel)
+            _fill_primary_lag(panel)
     _archiver(panel, facts)
     _wal(panel, picture.now("pg.wal", postgres.Wal))
     return panel
@@ -41,13 +41,13 @@ def lsn_text(lsn: int | None) -> str | None:
     return None if lsn is None else f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 
-def behind(ahead: int | None, position: int | None) -> int | None:
+def lsn_distance(ahead: int | None, position: int | None) -> int | None:
     """Bytes from `position` to `ahead`; never below 0: the two are not read in the same instant."""
     return None if ahead is None or position is None else max(0, ahead - position)
 
 
 def _standby(row: postgres.Standby, lsn: int | None) -> StandbyRow:
-    lag = behind(lsn, row.replay_lsn)
+    lag = lsn_distance(lsn, row.replay_lsn)
     return StandbyRow(
         application=row.application,
         client=row.client,
@@ -56,27 +56,27 @@ def _standby(row: postgres.Standby, lsn: int | None) -> StandbyRow:
         state=row.state,
         sync_state=row.sync_state,
         lag_bytes=lag,
-        sent_lag_bytes=behind(lsn, row.sent_lsn),
-        flush_lag_bytes=behind(lsn, row.flush_lsn),
+        sent_lag_bytes=lsn_distance(lsn, row.sent_lsn),
+        flush_lag_bytes=lsn_distance(lsn, row.flush_lsn),
         # replay_lag is NULL once a standby has caught up and the primary is idle.
         lag_s=0.0 if lag == 0 and row.replay_lag_s is None else row.replay_lag_s,
     )
 
 
-def _lag_of_others(panel: Replication) -> None:
+def _fill_primary_lag(panel: Replication) -> None:
     """Primary: bytes and time of one standby, the one furthest behind."""
-    known = [row for row in panel.standbys if replays(row) and row.lag_bytes is not None]
+    known = [row for row in panel.standbys if is_standby(row) and row.lag_bytes is not None]
     if known:
         last = max(known, key=lambda row: (row.lag_bytes or 0, row.lag_s or 0.0))
         panel.lag_bytes, panel.lag_s = last.lag_bytes, last.lag_s
 
 
-def replays(row: StandbyRow) -> bool:
+def is_standby(row: StandbyRow) -> bool:
     """Whether it is a standby at all: a base backup and a mere receiver of WAL replay nothing."""
     return row.state != "backup" and (row.lag_bytes is not None or row.state != "streaming")
 
 
-def _lag_of_this(panel: Replication, now: postgres.Replication) -> None:
+def _fill_standby_lag(panel: Replication, now: postgres.Replication) -> None:
     """Standby: received and not replayed.
 
     A standby that has replayed all it received from a living stream is not behind, however long ago the primary last
@@ -86,24 +86,24 @@ def _lag_of_this(panel: Replication, now: postgres.Replication) -> None:
     panel.receiver_status, panel.receiver_host = now.receiver_status, now.receiver_host
     panel.receiver_pid = now.receiver_pid
     # Of a primary that nobody hears, it is not known how far it is ahead.
-    panel.lag_bytes = behind(now.receive_lsn, now.lsn) if now.has_receiver else None
+    panel.lag_bytes = lsn_distance(now.receive_lsn, now.lsn) if now.has_receiver else None
     streaming = now.receiver_status == "streaming"
     panel.lag_s = 0.0 if streaming and panel.lag_bytes == 0 else age_s(now.now_us, now.replay_at)
 
 
-def apply_delay_s(facts: Facts) -> float | None:
+def apply_delay_s(facts: PictureFacts) -> float | None:
     """Seconds by which this standby is to stay behind (recovery_min_apply_delay); None where 0 or not known."""
     delay_ms = facts.number("recovery_min_apply_delay")
     return delay_ms / 1000 if delay_ms else None
 
 
-def _slot(slot: postgres.Slot, now: postgres.Replication, facts: Facts) -> SlotRow:
+def _slot(slot: postgres.Slot, now: postgres.Replication, facts: PictureFacts) -> SlotRow:
     return SlotRow(
         name=slot.name,
         kind=slot.kind,
         database=slot.database,
         active=slot.active_pid is not None,
-        retained_bytes=behind(now.lsn, slot.restart_lsn),
+        retained_bytes=lsn_distance(now.lsn, slot.restart_lsn),
         retained_bytes_per_s=slope(facts.history.series(f"slot:{slot.name}.retained_bytes")),
         wal_status=slot.wal_status,
         safe_bytes=slot.safe_wal_size,
@@ -115,13 +115,13 @@ def _slot(slot: postgres.Slot, now: postgres.Replication, facts: Facts) -> SlotR
     )
 
 
-def _slot_age(name: str, facts: Facts) -> int | None:
+def _slot_age(name: str, facts: PictureFacts) -> int | None:
     horizon = facts.picture.now("pg.horizon", postgres.Horizon)
     ages = [row.xid_age for row in horizon.rows if row.kind == "slot" and row.who == name] if horizon else []
     return max((age for age in ages if age is not None), default=None)
 
 
-def _wal_rate(facts: Facts) -> float | None:
+def _wal_rate(facts: PictureFacts) -> float | None:
     """WAL written here, or on a standby received (replayed, where it comes from an archive)."""
     both = pair(facts.picture, "pg.replication", postgres.Replication)
     if both is None:
@@ -132,7 +132,7 @@ def _wal_rate(facts: Facts) -> float | None:
     return rate(new.lsn, old.lsn, seconds)
 
 
-def _archiver(panel: Replication, facts: Facts) -> None:
+def _archiver(panel: Replication, facts: PictureFacts) -> None:
     archiver = facts.picture.now("pg.archiver", postgres.Archiver)
     if archiver is None:
         return

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dba_console.frames.facts import Facts
-from dba_console.frames.heads import fill_head
+from dba_console.frames.facts import PictureFacts
 from dba_console.frames.model import ChecksumRow, HorizonRow, Safety, XidRow, XidTable
+from dba_console.frames.panel_status import fill_status
 from dba_console.frames.rates import pair, rate, share_pct
-from dba_console.frames.times import age_s, rfc3339
+from dba_console.frames.timestamps import age_s, rfc3339
 from dba_console.frames.trend import mean_rate
 from dba_console.samples import host, postgres
 
@@ -42,9 +42,9 @@ def thresholds(major: int) -> Thresholds:
     return Thresholds(warn, stop, warn, stop)
 
 
-def derive_safety(facts: Facts) -> Safety:
+def derive_safety(facts: PictureFacts) -> Safety:
     """The safety panel; its status is that of the ages, what else is missing is in the note."""
-    panel = fill_head(Safety(), facts.picture, "pg.xids", "pg.databases", "pg.horizon")
+    panel = fill_status(Safety(), facts.picture, "pg.xids", "pg.databases", "pg.horizon")
     _checksums(panel, facts)
     _settings(panel, facts)
     xids = facts.picture.now("pg.xids", postgres.Xids)
@@ -57,7 +57,7 @@ def derive_safety(facts: Facts) -> Safety:
     return panel
 
 
-def _checksums(panel: Safety, facts: Facts) -> None:
+def _checksums(panel: Safety, facts: PictureFacts) -> None:
     panel.data_checksums = facts.setting("data_checksums")
     control = facts.picture.now("host.control", host.ControlFile)
     if panel.data_checksums is None and control is not None and control.data_checksums is not None:
@@ -75,7 +75,7 @@ def _checksums(panel: Safety, facts: Facts) -> None:
     ]
 
 
-def _settings(panel: Safety, facts: Facts) -> None:
+def _settings(panel: Safety, facts: PictureFacts) -> None:
     panel.freeze_max_age = facts.number("autovacuum_freeze_max_age")
     failsafe = facts.number("vacuum_failsafe_age")
     if failsafe is not None:
@@ -86,7 +86,7 @@ def _settings(panel: Safety, facts: Facts) -> None:
         panel.xid_warn_age, panel.xid_stop_age = limits.xid_warn, limits.xid_stop
 
 
-def _ages(panel: Safety, xids: postgres.Xids, facts: Facts) -> None:
+def _ages(panel: Safety, xids: postgres.Xids, facts: PictureFacts) -> None:
     limits = None if facts.major is None else thresholds(facts.major)
     stop = None if limits is None else limits.xid_stop
     mxid_stop = None if limits is None else limits.mxid_stop
@@ -120,12 +120,12 @@ def _ages(panel: Safety, xids: postgres.Xids, facts: Facts) -> None:
     ]
 
 
-def series_name(facts: Facts, counter: str) -> str:
+def series_name(facts: PictureFacts, counter: str) -> str:
     """The series of an id counter: each cluster has its own, so that a failover to another is no burn."""
     return f"safety:{(facts.server and facts.server.system_identifier) or ''}.{counter}"
 
 
-def _rates(panel: Safety, facts: Facts) -> None:
+def _rates(panel: Safety, facts: PictureFacts) -> None:
     """Ids used per second over the longest window there is: the history, else the last two readings."""
     both = pair(facts.picture, "pg.xids", postgres.Xids)
     panel.xids_per_s = mean_rate(facts.history.series(series_name(facts, "next_xid")), min_span_s=MIN_RATE_SPAN_S)
@@ -139,12 +139,12 @@ def _rates(panel: Safety, facts: Facts) -> None:
 
 
 def _dates(panel: Safety) -> None:
-    panel.autovacuum_freeze_in_s = _reached_in_s(panel.xid_age, panel.freeze_max_age, panel.xids_per_s)
-    panel.warn_in_s = _reached_in_s(panel.xid_age, panel.xid_warn_age, panel.xids_per_s)
-    panel.stop_in_s = _reached_in_s(panel.xid_age, panel.xid_stop_age, panel.xids_per_s)
+    panel.autovacuum_freeze_in_s = _seconds_until(panel.xid_age, panel.freeze_max_age, panel.xids_per_s)
+    panel.warn_in_s = _seconds_until(panel.xid_age, panel.xid_warn_age, panel.xids_per_s)
+    panel.stop_in_s = _seconds_until(panel.xid_age, panel.xid_stop_age, panel.xids_per_s)
 
 
-def _reached_in_s(age: int | None, limit: int | None, per_s: float | None) -> float | None:
+def _seconds_until(age: int | None, limit: int | None, per_s: float | None) -> float | None:
     if age is None or limit is None:
         return None
     if age >= limit:
@@ -152,7 +152,7 @@ def _reached_in_s(age: int | None, limit: int | None, per_s: float | None) -> fl
     return (limit - age) / per_s if per_s else None
 
 
-def _horizon(panel: Safety, facts: Facts) -> None:
+def _horizon(panel: Safety, facts: PictureFacts) -> None:
     horizon = facts.picture.now("pg.horizon", postgres.Horizon)
     if horizon is None:
         return
@@ -167,10 +167,10 @@ def _horizon(panel: Safety, facts: Facts) -> None:
             since=rfc3339(row.since),
             since_age_s=age_s(facts.server_now_us, row.since),
         )
-        for row in sorted(horizon.rows, key=_blame)
+        for row in sorted(horizon.rows, key=_holder_order)
     ]
 
 
-def _blame(row: postgres.Holder) -> tuple[int, float]:
+def _holder_order(row: postgres.HorizonHolder) -> tuple[int, float]:
     """Who holds most back first; of those that hold the same, who began first: the others only came to stand behind."""
     return -(row.xid_age or 0), float("inf") if row.since is None else row.since

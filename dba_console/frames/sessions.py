@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dba_console.frames.facts import Facts
-from dba_console.frames.heads import fill_head
+from dba_console.frames.facts import PictureFacts
 from dba_console.frames.model import SessionRow, Sessions
+from dba_console.frames.panel_status import fill_status
 from dba_console.frames.rates import USER_HZ, pair, rate
-from dba_console.frames.times import age_s, rfc3339
+from dba_console.frames.timestamps import age_s, rfc3339
 from dba_console.samples import host, postgres
 
 _HALF = 1 << 31
@@ -25,9 +25,9 @@ class Usage(NamedTuple):
     write_bytes_per_s: float | None
 
 
-def derive_sessions(facts: Facts) -> Sessions:
+def derive_sessions(facts: PictureFacts) -> Sessions:
     """The sessions panel: a row for every row of pg_stat_activity."""
-    panel = fill_head(Sessions(), facts.picture, "pg.activity", "host.processes")
+    panel = fill_status(Sessions(), facts.picture, "pg.activity", "host.processes")
     sessions = facts.sessions
     if sessions is None:
         return panel
@@ -93,7 +93,7 @@ def xid_age(next_xid: int | None, xid: int | None) -> int | None:
     return age if age < _HALF else None
 
 
-def _processes(facts: Facts) -> tuple[dict[int, host.Process], dict[int, Usage]]:
+def _processes(facts: PictureFacts) -> tuple[dict[int, host.Process], dict[int, Usage]]:
     """The newest reading of each process by pid, and what those used that were in both of the last two."""
     now = facts.picture.now("host.processes", host.Processes)
     both = pair(facts.picture, "host.processes", host.Processes)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dba_console.frames.facts import Facts
-from dba_console.frames.heads import is_fresh, part_state
+from dba_console.frames.facts import PictureFacts
 from dba_console.frames.model import TargetFrame
+from dba_console.frames.panel_status import is_fresh, part_status
 from dba_console.frames.picture import Picture
-from dba_console.frames.times import age_s
+from dba_console.frames.timestamps import age_s
 from dba_console.samples import host, postgres
-from dba_console.samples.own import Self
+from dba_console.samples.agent_health import AgentHealth
 
-_HEARD = ("pg.activity", "pg.locks", "pg.progress", "pg.replication")
+_LIVENESS_PARTS = ("pg.activity", "pg.locks", "pg.progress", "pg.replication")
 """Parts read every second or two: any of them answered means the connection lives."""
 
 
-def derive_target(facts: Facts) -> TargetFrame:
+def derive_target(facts: PictureFacts) -> TargetFrame:
     """The target as the last readings know it; role `unknown` where no reading says."""
     frame = TargetFrame()
     _identity(frame, facts)
@@ -25,7 +25,7 @@ def derive_target(facts: Facts) -> TargetFrame:
     return frame
 
 
-def _identity(frame: TargetFrame, facts: Facts) -> None:
+def _identity(frame: TargetFrame, facts: PictureFacts) -> None:
     server = facts.server
     control = facts.picture.now("host.control", host.ControlFile)
     if control is not None:
@@ -47,7 +47,7 @@ def _identity(frame: TargetFrame, facts: Facts) -> None:
     frame.clock_offset_s = (server.now_us - reading.wall_us) / 1e6
 
 
-def _host(frame: TargetFrame, facts: Facts) -> None:
+def _host(frame: TargetFrame, facts: PictureFacts) -> None:
     settings = facts.picture.now("host.settings", host.HostSettings)
     if settings is not None:
         frame.host = settings.hostname
@@ -57,7 +57,7 @@ def _host(frame: TargetFrame, facts: Facts) -> None:
     frame.postmaster_stopped = _stopped(facts)
 
 
-def _stopped(facts: Facts) -> bool | None:
+def _stopped(facts: PictureFacts) -> bool | None:
     """Whether the postmaster is in state T or t (proc_pid_stat(5)), by a reading that is no older than it looks."""
     processes = facts.picture.now("host.processes", host.Processes)
     if processes is None or not is_fresh(facts.picture, "host.processes"):
@@ -66,25 +66,25 @@ def _stopped(facts: Facts) -> bool | None:
     return states[0] in ("T", "t") if states else None
 
 
-def _state(facts: Facts) -> tuple[str, str | None]:
+def _state(facts: PictureFacts) -> tuple[str, str | None]:
     """connected, blind (the host is seen, and no connection slot is free), disconnected; with a sentence why."""
     picture = facts.picture
     server = facts.server
     # How a server is known to be local is nothing to be told; why it is not, is, as is what a pooler costs.
     local_note = None if server is None or (server.local and not server.through) else server.local_note
-    if any(is_fresh(picture, name) for name in _HEARD):
+    if any(is_fresh(picture, name) for name in _LIVENESS_PARTS):
         return "connected", local_note
-    status, note = part_state(picture, "pg.activity")
+    status, note = part_status(picture, "pg.activity")
     if "pg.activity" in picture.latest and status in ("timeout", "denied", "unsupported"):
         # The connection is there; it is the answer that is not.
         return "connected", note
-    own = picture.now("self", Self)
+    own = picture.now("self", AgentHealth)
     full = own is None or own.outage in (None, "no_slots")
     state = "blind" if full and is_fresh(picture, "host.titles") else "disconnected"
-    return state, _reason(picture) or note
+    return state, _connect_error(picture) or note
 
 
-def _reason(picture: Picture) -> str | None:
+def _connect_error(picture: Picture) -> str | None:
     """Why the last attempt to connect failed: it stands in the part that says who the server is."""
     latest = picture.latest.get("pg.server")
     return None if latest is None or latest.part.status != "error" else latest.part.note

@@ -26,7 +26,7 @@ _NOISE = 3.0
 """The change over the window must be so many times the median deviation from the line."""
 
 
-def tail(series: Points, window_s: float) -> Points:
+def recent_points(series: Points, window_s: float) -> Points:
     """The unbroken end of the series: its last `window_s` seconds, from the last gap on.
 
     A gap is a hole of more than five usual distances (and ten seconds): on the other side of it things were different.
@@ -45,7 +45,7 @@ def tail(series: Points, window_s: float) -> Points:
     return recent
 
 
-def thin(series: Points, most: int = MAX_POINTS) -> Points:
+def sample_points(series: Points, most: int = MAX_POINTS) -> Points:
     """At most `most` points, evenly spread, first and last included."""
     if len(series) <= most:
         return series
@@ -53,7 +53,7 @@ def thin(series: Points, most: int = MAX_POINTS) -> Points:
     return [series[round(step * last / (most - 1))] for step in range(most)]
 
 
-class Course(NamedTuple):
+class SeriesTrend(NamedTuple):
     """Where a series goes, from the points of the window."""
 
     per_s: float
@@ -79,16 +79,16 @@ class Course(NamedTuple):
         return seconds if seconds <= horizon_s else None
 
 
-def course(
+def fit_trend(
     series: Points, *, window_s: float = WINDOW_S, min_span_s: float = MIN_SPAN_S, min_points: int = MIN_POINTS
-) -> Course | None:
+) -> SeriesTrend | None:
     """Where the series goes; None where it was not watched for long enough to tell."""
-    recent = tail(series, window_s)
+    recent = recent_points(series, window_s)
     if len(recent) < min_points or (recent[-1][0] - recent[0][0]) / 1e6 < min_span_s:
         return None
     now = median([value for _, value in recent[-3:]])
-    recent = thin(recent)
-    return Course(_agreed_slope(recent), now, recent)
+    recent = sample_points(recent)
+    return SeriesTrend(_agreed_slope(recent), now, recent)
 
 
 def _agreed_slope(points: Points) -> float:
@@ -106,14 +106,14 @@ def _agreed_slope(points: Points) -> float:
 def slope(
     series: Points, *, window_s: float = WINDOW_S, min_span_s: float = MIN_SPAN_S, min_points: int = MIN_POINTS
 ) -> float | None:
-    """Steady change per second; None as in `course`."""
-    found = course(series, window_s=window_s, min_span_s=min_span_s, min_points=min_points)
+    """Steady change per second; None as in `fit_trend`."""
+    found = fit_trend(series, window_s=window_s, min_span_s=min_span_s, min_points=min_points)
     return None if found is None else found.per_s
 
 
 def time_to_reach(series: Points, limit: float, *, gate: float = 0.0) -> float | None:
     """Seconds until the series rises to `limit`, as `Course.time_to_reach`."""
-    found = course(series)
+    found = fit_trend(series)
     return None if found is None else found.time_to_reach(limit, gate=gate)
 
 
@@ -135,7 +135,7 @@ def _scatter(points: Points, per_s: float) -> float:
 
 def mean_rate(series: Points, *, min_span_s: float, window_s: float = float("inf")) -> float | None:
     """Advance per second of a counter over the whole unbroken series; None where it is short or went back."""
-    recent = tail(series, window_s)
+    recent = recent_points(series, window_s)
     if len(recent) < 2:
         return None
     seconds = (recent[-1][0] - recent[0][0]) / 1e6

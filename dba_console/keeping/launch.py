@@ -15,16 +15,27 @@ from pathlib import Path
 
 import dba_console
 from dba_console.errors import RunbookFailed
-from dba_console.keeping.look import Standing, look, stop, wait
-from dba_console.keeping.spec import Spec
+from dba_console.keeping.command_spec import CommandSpec
+from dba_console.keeping.command_status import CommandStatus, read_status, stop, wait
 
-START_S = 30.0
+START_TIMEOUT_S = 30.0
 """Until the keeper says that the command runs: it syncs its records first, and disks may be slow just then."""
-INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "XDG_RUNTIME_DIR")
+INHERITED_VARIABLES = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "TMPDIR",
+    "XDG_RUNTIME_DIR",
+)
 """What a command gets of its caller's environment, with all of LC_*: where things are, and how to speak. Connection
 settings and secrets are given on purpose, in `Spec.env`."""
 
-_BEGIN = "import sys; sys.path.append(sys.argv[1]); from dba_console.keeper import main; sys.exit(main())"
+_BOOTSTRAP = "import sys; sys.path.append(sys.argv[1]); from dba_console.keeper import main; sys.exit(main())"
 """Isolated, without site packages, the standard library first: nothing is imported that was not meant. The tag is
 there for whoever looks at `ps`."""
 
@@ -34,20 +45,20 @@ class KeeperError(RunbookFailed):
 
 
 class StartUnknown(RunbookFailed):
-    """The keeper has not said whether the command was started; its directory will tell (`look`)."""
+    """The keeper has not said whether the command was started; its directory will tell (`status`)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Handle:
+class KeeperHandle:
     """A keeper that was started; the same can be had from the directory alone, by any process."""
 
     directory: str
     pid: int
 
-    def look(self) -> Standing:
-        return look(self.directory)
+    def status(self) -> CommandStatus:
+        return read_status(self.directory)
 
-    def wait(self, timeout_s: float | None = None) -> Standing:
+    def wait(self, timeout_s: float | None = None) -> CommandStatus:
         """How it stands once the keeper has ended, or after `timeout_s`."""
         return wait(self.directory, timeout_s)
 
@@ -55,27 +66,27 @@ class Handle:
         return stop(self.directory, by)
 
 
-def start(spec: Spec) -> Handle:
+def start(spec: CommandSpec) -> KeeperHandle:
     """Start a keeper; returns when the command runs.
 
     Raises KeeperError where it does not run, with the reason, StartUnknown where that could not be found out in time.
     """
-    _require_fresh(spec.directory)
+    _require_unused(spec.directory)
     request = os.memfd_create("keeper")
     answer = os.pipe()
     nothing = os.open(os.devnull, os.O_WRONLY)
     try:
         with open(request, "wb", closefd=False) as file:
-            file.write(spec.to_json(_environment(spec)))
+            file.write(spec.to_json(_command_environment(spec)))
         os.lseek(request, 0, os.SEEK_SET)
         actions = [(os.POSIX_SPAWN_DUP2, source, to) for to, source in enumerate((request, answer[1], nothing))]
-        command = [sys.executable, "-I", "-S", "-c", _BEGIN, _root(), spec.tag]
-        pid = os.posix_spawn(command[0], command, _own_environment(), setsid=True, file_actions=actions)
+        command = [sys.executable, "-I", "-S", "-c", _BOOTSTRAP, _package_root(), spec.tag]
+        pid = os.posix_spawn(command[0], command, _keeper_environment(), setsid=True, file_actions=actions)
     finally:
         for descriptor in (request, answer[1], nothing):
             os.close(descriptor)
     try:
-        handle = _begun(spec.directory, answer[0])
+        handle = _read_answer(spec.directory, answer[0])
     except StartUnknown:
         # What hangs before it could even say something is not waited for.
         os.waitpid(pid, os.WNOHANG)
@@ -89,40 +100,40 @@ def start(spec: Spec) -> Handle:
     return handle
 
 
-def _begun(directory: str, answer: int) -> Handle:
-    if not select.select([answer], [], [], START_S)[0]:
+def _read_answer(directory: str, answer: int) -> KeeperHandle:
+    if not select.select([answer], [], [], START_TIMEOUT_S)[0]:
         raise StartUnknown(
-            f"the keeper has said nothing for {START_S:.0f} s, so whether the command runs is not known",
+            f"the keeper has said nothing for {START_TIMEOUT_S:.0f} s, so whether the command runs is not known",
             hint=f"{directory} will tell, once its disk answers",
         )
     text = os.read(answer, 65536)
     if not text:
         raise KeeperError("the keeper ended before it started the command")
-    said = json.loads(text)
-    if not said["ok"]:
-        raise KeeperError(said["message"])
-    return Handle(directory, said["pid"])
+    reply = json.loads(text)
+    if not reply["ok"]:
+        raise KeeperError(reply["message"])
+    return KeeperHandle(directory, reply["pid"])
 
 
-def _require_fresh(directory: str) -> None:
+def _require_unused(directory: str) -> None:
     """Nothing runs twice: a directory in which a command was started is not used again."""
     if not os.path.isabs(directory) or not os.path.isdir(directory):
         raise KeeperError(f"{directory} is not the absolute path of a directory")
-    if look(directory).state != "absent":
+    if read_status(directory).state != "absent":
         raise KeeperError(f"a command was started in {directory} before")
 
 
-def _environment(spec: Spec) -> dict[str, str]:
+def _command_environment(spec: CommandSpec) -> dict[str, str]:
     """All of the command's environment."""
-    kept = {name: value for name, value in os.environ.items() if name in INHERITED or name.startswith("LC_")}
+    kept = {name: value for name, value in os.environ.items() if name in INHERITED_VARIABLES or name.startswith("LC_")}
     return {**kept, **spec.env}
 
 
-def _own_environment() -> dict[str, str]:
+def _keeper_environment() -> dict[str, str]:
     """The keeper's: no memory arena for its one thread, and UTF-8 whatever the locale here."""
     return {"MALLOC_ARENA_MAX": "1", "LC_ALL": "C.UTF-8"}
 
 
-def _root() -> str:
+def _package_root() -> str:
     """Where this package lies."""
     return str(Path(dba_console.__file__).resolve().parent.parent)

@@ -15,18 +15,18 @@ def boot_id() -> str:
 
 def start_ticks(pid: int) -> int | None:
     """When the process started, in clock ticks since boot; None where it is gone, or dead and only not yet buried."""
-    fields = _stat(pid)
+    fields = _read_stat(pid)
     if fields is None or fields[0] in (b"Z", b"X"):
         return None
     return int(fields[19])
 
 
-def lives(pid: int | None, start: int | None) -> bool:
+def is_alive(pid: int | None, start: int | None) -> bool:
     """Whether the process of that id and start is there and not dead. The caller has compared boots."""
     return pid is not None and start is not None and start_ticks(pid) == start
 
 
-def counts_io() -> bool:
+def kernel_counts_io() -> bool:
     """Whether this kernel counts what processes read from storage and write to it (CONFIG_TASK_IO_ACCOUNTING)."""
     return os.path.exists("/proc/self/io")
 
@@ -37,13 +37,13 @@ def group_members(group: int) -> list[int]:
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
-        fields = _stat(int(name))
+        fields = _read_stat(int(name))
         if fields is not None and fields[2] == wanted and fields[0] not in (b"Z", b"X"):
             members.append(int(name))
     return members
 
 
-def name_of(pid: int) -> str:
+def process_name(pid: int) -> str:
     """The name of a process as the kernel keeps it, 15 bytes at most; empty where it is gone."""
     try:
         with open(f"/proc/{pid}/comm", "rb") as file:
@@ -52,7 +52,7 @@ def name_of(pid: int) -> str:
         return ""
 
 
-def _stat(pid: int) -> list[bytes] | None:
+def _read_stat(pid: int) -> list[bytes] | None:
     """The fields of /proc/PID/stat from the third on (proc_pid_stat(5)): after the name, which may hold anything."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Frame
 from dba_console.panels import events, findings, states
 from dba_console.panels.cells import Line, Span
@@ -44,7 +44,7 @@ class View:
     """What every band draws from."""
 
     frame: Frame
-    history: History
+    history: ChartHistory
 
 
 def title(name: str, view: View) -> Line:

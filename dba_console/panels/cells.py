@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, overload
 
-from dba_console.harmless import clean
 from dba_console.panels.measure import cut, fit, width
+from dba_console.sanitize import clean
 
 __all__ = [
     "Cell", "Column", "Detail", "Line", "Lines", "Row", "Span", "Style", "Table",

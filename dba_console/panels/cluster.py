@@ -5,8 +5,8 @@ Numbers of a node that does not answer are those it gave last, marked as old.
 
 from __future__ import annotations
 
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.cluster_model import NodeRow, PoolerRow
-from dba_console.frames.history import History
 from dba_console.frames.model import Cluster, Frame
 from dba_console.panels import states
 from dba_console.panels.cells import Cell, Column, Detail, Line, Row, Span, Style, Table, clean
@@ -23,7 +23,7 @@ _WAIT_S = (1.0, 10.0)
 _APPLIES_NOT = Cell("–")
 
 
-def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
+def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
     panel = frame.cluster
     lines = [_node_line(row, width) for row in panel.nodes]
     lines += [_pooler_line(row, width) for row in panel.poolers]
@@ -33,7 +33,7 @@ def compact(frame: Frame, width: int, height: int, history: History) -> list[Lin
     return states.body(panel, bool(panel.nodes), lines, width, height)
 
 
-def detail(frame: Frame, width: int, history: History) -> Detail:
+def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     panel = frame.cluster
     if not panel.nodes:
         return Detail("Cluster", tuple(states.note_lines(panel, width)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import ConnectionGroup, Connections, Frame
 from dba_console.panels import charts, states
 from dba_console.panels.cells import Cell, Column, Detail, Line, Row, Span, Style, Table, line_width
@@ -25,7 +25,7 @@ _SOON_WARN_S, _SOON_CRIT_S = 3600.0, 600.0
 _TREND_S = 300.0
 
 
-def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
+def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
     panel = frame.connections
     lines = [
         _usage(panel, width),
@@ -38,7 +38,7 @@ def compact(frame: Frame, width: int, height: int, history: History) -> list[Lin
     return states.body(panel, panel.used is not None, [one for one in lines if one], width, height)
 
 
-def detail(frame: Frame, width: int, history: History) -> Detail:
+def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     panel = frame.connections
     if panel.used is None:
         return Detail("Connections", tuple(states.note_lines(panel, width)))
@@ -97,7 +97,7 @@ def _states(panel: Connections, width: int) -> Line:
     )
 
 
-def _growth(frame: Frame, width: int, history: History) -> Line:
+def _growth(frame: Frame, width: int, history: ChartHistory) -> Line:
     panel = frame.connections
     growth = UNKNOWN if panel.growth_per_min is None else f"{panel.growth_per_min:+.0f}"
     growth = "0" if growth in ("+0", "-0") else growth

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import DatabaseRow, Frame, MountRow
 from dba_console.panels import states
 from dba_console.panels.cells import Cell, Column, Detail, Line, Row, Span, Style, Table, clean, fit, line_width
@@ -17,7 +17,7 @@ _FILLING_PCT, _WATCHED_S = 80.0, 270.0
 a trend is told from: what grew for two minutes may have been a checkpoint."""
 
 
-def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
+def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
     panel = frame.disks
     mounts = sorted(panel.mounts, key=_importance)
     lines = [_mount(row, width) for row in mounts]
@@ -80,7 +80,7 @@ def _soon(row: MountRow) -> Style:
     return "warn" if row.full_in_s < _SOON_CRIT_S and (row.watched_s or 0.0) >= _WATCHED_S else ""
 
 
-def detail(frame: Frame, width: int, history: History) -> Detail:
+def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     panel = frame.disks
     head = [
         (Span(("! " if index == 0 else "  ") + text, "warn"),)

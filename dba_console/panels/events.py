@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import EventRow, Frame
 from dba_console.panels import states
 from dba_console.panels.cells import Cell, Column, Detail, Line, Row, Table, clean
@@ -13,7 +13,9 @@ from dba_console.panels.phrases import name_of, said
 from dba_console.panels.times import moment_of
 
 
-def compact(frame: Frame, width: int, height: int, history: History, told: Collection[str] = frozenset()) -> list[Line]:
+def compact(
+    frame: Frame, width: int, height: int, history: ChartHistory, told: Collection[str] = frozenset()
+) -> list[Line]:
     """The last events that fit, in the order they happened; without those that raised a finding of `told`."""
     panel = frame.events
     rows = [row for row in worth_showing(panel.rows) if row.finding is None or row.finding not in told]
@@ -32,7 +34,7 @@ _COLUMNS = (
 )
 
 
-def detail(frame: Frame, width: int, history: History) -> Detail:
+def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     panel = frame.events
     shown = worth_showing(panel.rows)
     # One tag on every line tells nothing.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Finding, Frame
 from dba_console.panels import charts
 from dba_console.panels.cells import Line, Span, fit, fit_line, line_width
@@ -34,13 +34,13 @@ _NOW_US = 10_000_000
 """Charts that end longer ago do not tell how things are now."""
 
 
-def evidence(frame: Frame, one: Finding, history: History, width: int, height: int) -> list[Line]:
+def evidence(frame: Frame, one: Finding, history: ChartHistory, width: int, height: int) -> list[Line]:
     """The screen of a finding in at most `height` lines, from its first line on."""
     return part(everything(frame, one, history, width, height), height, 0)
 
 
 def everything(
-    frame: Frame, one: Finding, history: History, width: int, height: int, ended_us: int | None = None
+    frame: Frame, one: Finding, history: ChartHistory, width: int, height: int, ended_us: int | None = None
 ) -> list[Line]:
     """All lines: what is told, charts as high as the room of `height` lets them be, and all numbers.
 
@@ -89,7 +89,7 @@ def part(lines: list[Line], height: int, top: int) -> list[Line]:
     return shown
 
 
-def window(since_us: int, now_us: int, history: History, cells: int = 0) -> tuple[int, int]:
+def window(since_us: int, now_us: int, history: ChartHistory, cells: int = 0) -> tuple[int, int]:
     """From when to when it is charted in `cells` columns: around its beginning, as far as anything is known of it.
 
     Where it began before anything known, what is known of it up to now.
@@ -103,7 +103,7 @@ def window(since_us: int, now_us: int, history: History, cells: int = 0) -> tupl
     return min(start, end - least_us), end
 
 
-def _oldest(history: History) -> int | None:
+def _oldest(history: ChartHistory) -> int | None:
     times = [points[0][0] for name in ("connections.used", "io.iowait_pct") if (points := history.series(name))]
     return min(times, default=None)
 
@@ -118,7 +118,7 @@ def _rule(one: Finding, axis: charts.Axis, width: int) -> Line:
 
 
 def _charts(
-    series: Sequence[str], now_us: int, history: History, axis: charts.Axis, gutter: int, rows: int
+    series: Sequence[str], now_us: int, history: ChartHistory, axis: charts.Axis, gutter: int, rows: int
 ) -> list[Line]:
     """The charts in so many lines, shared evenly."""
     each, extra = divmod(rows, len(series))
@@ -161,7 +161,7 @@ def _began(one: Finding) -> list[tuple[int, str]]:
     return [] if since_us is None else [(since_us, "!")]
 
 
-def _chart(name: str, history: History, axis: charts.Axis, past: bool) -> Chart:
+def _chart(name: str, history: ChartHistory, axis: charts.Axis, past: bool) -> Chart:
     ending, write = writer(name)
     points = [point for point in history.series(name) if point[0] <= axis.end_us]
     level = ending == "_bytes" or name.endswith(("next_xid", "next_mxid"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Finding, Frame
 from dba_console.panels.cells import Cell, Column, Detail, Line, Row, Span, Table, clean, cut
 from dba_console.panels.cells import width as width_of
@@ -41,7 +41,7 @@ _MORE = (
 """On a narrow screen the sign tells the state, and the row in full the rest: the sentence needs the cells."""
 
 
-def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
+def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
     """What is not silenced, the most urgent first."""
     shown = speaking(frame.findings)
     return lines_of(shown, width, height) if shown else [said(_nothing(frame), "dim")][: max(0, height)]
@@ -100,7 +100,7 @@ def _wrapped(one: Finding, width: int, most: int) -> list[Line]:
     return [first, *rest]
 
 
-def detail(frame: Frame, width: int, history: History) -> Detail:
+def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     """Every finding with its words; the selected one in full below."""
     found = ordered(frame.findings)
     columns = _COLUMNS + _MORE if width >= _ROOMY else _COLUMNS

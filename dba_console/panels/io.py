@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Device, Frame, Io
 from dba_console.panels import charts, states
 from dba_console.panels.cells import Detail, Line, Span, clean, fit, line_width
@@ -21,7 +21,7 @@ _WAIT_WARN, _WAIT_CRIT = 20.0, 50.0
 _TREND_S = 300.0
 
 
-def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
+def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
     panel = frame.io
     devices = sorted(panel.devices, key=_importance)
     lines = [_stall(panel, width)]
@@ -36,7 +36,7 @@ def known(panel: Io) -> bool:
     return panel.procs_blocked is not None or panel.psi_some_avg10 is not None or bool(panel.devices)
 
 
-def detail(frame: Frame, width: int, history: History) -> Detail:
+def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     panel = frame.io
     if not known(panel):
         return Detail("I/O", tuple(states.note_lines(panel, width)))
@@ -79,7 +79,7 @@ def _stall(panel: Io, width: int) -> Line:
     )
 
 
-def _blocked(frame: Frame, width: int, history: History) -> Line:
+def _blocked(frame: Frame, width: int, history: ChartHistory) -> Line:
     panel = frame.io
     words = fact("blocked", integer(panel.procs_blocked), level(panel.procs_blocked, 5, 20))
     points, label = stall_points(history)
@@ -96,7 +96,7 @@ def _blocked(frame: Frame, width: int, history: History) -> Line:
     )
 
 
-def stall_points(history: History) -> tuple[list[tuple[int, float]], str]:
+def stall_points(history: ChartHistory) -> tuple[list[tuple[int, float]], str]:
     """What tells best that nobody gets on: time in which all were stalled, else the kernel's average, else iowait."""
     for name, label in (("io.psi_full_pct", "full"), ("io.psi_full_avg10", "full"), ("io.iowait_pct", "iowait")):
         if points := history.series(name):

@@ -5,8 +5,8 @@ A run that ended is not a run that succeeded: how it ended stands beside how lon
 
 from __future__ import annotations
 
-from dba_console.frames.outgrowing import Outgrowing, Windows, outgrowing
-from dba_console.frames.past_jobs import JobPast, Past, RunPast
+from dba_console.frames.past_jobs import PastRun, PastRuns, TargetJobHistory
+from dba_console.frames.window_forecast import JobWindows, WindowForecast, forecast_window
 from dba_console.panels.cells import Cell, Column, Detail, Line, Lines, Row, Span, Style, Table, clean
 from dba_console.panels.outgrowing_words import fits_words, sentences, trend_words
 from dba_console.panels.phrases import name_of, said, wrap
@@ -48,9 +48,9 @@ _RUNS = (
 )  # fmt: skip
 
 
-def history(past: Past, windows: Windows, width: int) -> Detail:
+def history(past: TargetJobHistory, windows: JobWindows, width: int) -> Detail:
     """Every job, the one that ran last first."""
-    rows = tuple(_job_row(job, outgrowing(job.runs, windows.of(job)), width) for job in past.jobs)
+    rows = tuple(_job_row(job, forecast_window(job.runs, windows.for_job(job)), width) for job in past.jobs)
     head: list[Line] = []
     if past.note:
         head += [(Span(text, "warn"),) for text in wrap(past.note, max(20, width))]
@@ -59,12 +59,12 @@ def history(past: Past, windows: Windows, width: int) -> Detail:
     return Detail(TITLE, tuple(head), (Table("past", _JOBS, rows, None, "Jobs", "nothing is known yet"),))
 
 
-def job_key(job: JobPast) -> str:
+def job_key(job: PastRuns) -> str:
     """By what a job is known."""
     return "\0".join((job.kind, job.database or "", job.user or ""))
 
 
-def _job_row(job: JobPast, found: Outgrowing, width: int) -> Row:
+def _job_row(job: PastRuns, found: WindowForecast, width: int) -> Row:
     last = job.runs[-1]
     ending, style = ending_words(last, short=True)
     return Row(
@@ -86,7 +86,7 @@ def _job_row(job: JobPast, found: Outgrowing, width: int) -> Row:
     )
 
 
-def _fits_style(found: Outgrowing) -> Style:
+def _fits_style(found: WindowForecast) -> Style:
     if found.beyond:
         return "crit"
     if found.day_us is not None or found.over:
@@ -94,7 +94,7 @@ def _fits_style(found: Outgrowing) -> Style:
     return "stale" if found.window_s is not None and found.trend.verdict == "few" else ""
 
 
-def _more(job: JobPast, found: Outgrowing, width: int) -> list[Line]:
+def _more(job: PastRuns, found: WindowForecast, width: int) -> list[Line]:
     lines = told(found, width)
     for run in job.runs[: -_LAST - 1 : -1]:
         ending, style = ending_words(run)
@@ -103,7 +103,7 @@ def _more(job: JobPast, found: Outgrowing, width: int) -> list[Line]:
     return lines
 
 
-def told(found: Outgrowing, width: int) -> list[Line]:
+def told(found: WindowForecast, width: int) -> list[Line]:
     """The sentences about its trend and its window."""
     style: Style = "crit" if found.beyond else "warn" if found.day_us is not None or found.over else ""
     first, *others = sentences(found)
@@ -113,9 +113,9 @@ def told(found: Outgrowing, width: int) -> list[Line]:
     ]
 
 
-def runs_of(job: JobPast, windows: Windows, width: int) -> Detail:
+def runs_of(job: PastRuns, windows: JobWindows, width: int) -> Detail:
     """Every run of one job, newest first, under what they say together."""
-    found = outgrowing(job.runs, windows.of(job))
+    found = forecast_window(job.runs, windows.for_job(job))
     rows = tuple(_run_row(run, found.window_s) for run in reversed(job.runs))
     by = f" as {name_of(job.user, 30)}" if job.user else ""
     return Detail(
@@ -123,7 +123,7 @@ def runs_of(job: JobPast, windows: Windows, width: int) -> Detail:
     )
 
 
-def _run_row(run: RunPast, window_s: float | None) -> Row:
+def _run_row(run: PastRun, window_s: float | None) -> Row:
     ending, style = ending_words(run)
     over = window_s is not None and run.seconds > window_s
     how = " ".join(filter(None, (run.format or "", f"-j{run.jobs}" if run.jobs is not None else "")))
@@ -144,7 +144,7 @@ def _run_row(run: RunPast, window_s: float | None) -> Row:
     )
 
 
-def _run_lines(run: RunPast, *, over: bool) -> list[Line]:
+def _run_lines(run: PastRun, *, over: bool) -> list[Line]:
     lines = [said(f"{moment(run.started_us)} to {moment(run.ended_us)}")]
     if over:
         lines.append(said("longer than its window", "warn"))
@@ -162,7 +162,7 @@ def _run_lines(run: RunPast, *, over: bool) -> list[Line]:
     return lines
 
 
-def ending_words(run: RunPast, *, short: bool = False) -> tuple[str, Style]:
+def ending_words(run: PastRun, *, short: bool = False) -> tuple[str, Style]:
     """How it ended. Errors a program passed over count, whatever it said itself; unknown is not good."""
     ending = run.ending
     if ending == "good":
@@ -178,7 +178,7 @@ def ending_words(run: RunPast, *, short: bool = False) -> tuple[str, Style]:
     return ("incomplete" if not run.exit else f"exit {run.exit}"), "crit"
 
 
-def phase_words(run: RunPast) -> str:
+def phase_words(run: PastRun) -> str:
     """`data 1h02 · indexes 2h10 · keys 12m`."""
     told = [f"{_SHORT.get(one.name) or name_of(one.name, 12)} {human_duration(one.wall_s)}" for one in run.phases]
     return " · ".join(told)

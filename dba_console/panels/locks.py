@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Frame, LockNode
 from dba_console.panels import states
 from dba_console.panels.cells import Cell, Column, Detail, Line, Lines, Row, Span, Table
@@ -71,7 +71,7 @@ def pids(numbers: list[int]) -> str:
     return shown if len(numbers) <= 4 else f"{shown}, …"
 
 
-def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
+def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
     panel = frame.locks
     lines: list[Line] = []
     if panel.waiting == 0 and not panel.trees:
@@ -155,7 +155,7 @@ _COLUMNS = (
 )
 
 
-def detail(frame: Frame, width: int, history: History) -> Detail:
+def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     panel = frame.locks
     if panel.waiting is None and not panel.trees:
         return Detail("Locks", tuple(states.note_lines(panel, width)))

@@ -1,6 +1,6 @@
 """Text in the cells of a terminal: measured, padded, cut.
 
-It is measured after `clean` (harmless.py) made one line of printable signs of it: a control has no width to count.
+It is measured after `clean` (sanitize.py) made one line of printable signs of it: a control has no width to count.
 """
 
 from __future__ import annotations

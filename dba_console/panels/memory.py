@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Frame, Memory, NumaRow
 from dba_console.panels import states
 from dba_console.panels.cells import Cell, Column, Detail, Line, Row, Span, Table
@@ -21,7 +21,7 @@ from dba_console.panels.tables import cell_number
 from dba_console.units import human_bytes, human_count, human_pct
 
 
-def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
+def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
     panel = frame.memory
     cached = _moving("cached", panel.cached_bytes, panel.cached_change_bytes_per_s)
     free = _moving("free", panel.free_bytes, panel.free_change_bytes_per_s)
@@ -38,7 +38,7 @@ def compact(frame: Frame, width: int, height: int, history: History) -> list[Lin
     return states.body(panel, panel.total_bytes is not None, lines, width, height)
 
 
-def detail(frame: Frame, width: int, history: History) -> Detail:
+def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     panel = frame.memory
     if panel.total_bytes is None:
         return Detail("Memory", tuple(states.note_lines(panel, width)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Frame
 from dba_console.panels.bands import Band, View, content, stack, wanted_height
 from dba_console.panels.cells import Line, Span, Style, fit_line
@@ -62,7 +62,7 @@ _BRIEF = (
 STOPPED = "the postmaster is stopped (SIGSTOP): nobody can connect until it gets SIGCONT"
 
 
-def overview(frame: Frame, history: History, width: int, height: int, *, ascii: bool = False) -> list[Line]:
+def overview(frame: Frame, history: ChartHistory, width: int, height: int, *, ascii: bool = False) -> list[Line]:
     """The body of the overview: at most `height` lines of at most `width` cells."""
     if width < 1 or height < 1:
         return []

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import PANELS, Frame, SelfFrame
 from dba_console.panels.cells import Cell, Column, Detail, Line, Row, Style, Table
 from dba_console.panels.phrases import fact, integer, join, level, name_of, reflow, said, wrap
 from dba_console.units import human_bytes, human_count, human_duration, human_pct
 
 
-def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
+def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
     own = frame.own
     return [_cost(own), _recording(own), _lanes(own)][: max(0, height)]
 
 
-def detail(frame: Frame, width: int, history: History) -> Detail:
+def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     own = frame.own
     head = [_cost(own), _server(own), _recording(own), _lanes(own), _readers(own), _clock(frame)]
     if own.recording_note:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dba_console.panels.cells import Line, Span, Style, clean, cut, line_width, width
-from dba_console.samples.postgres import QUERY_BYTES
+from dba_console.samples.postgres import MAX_QUERY_BYTES
 from dba_console.units import UNKNOWN, human_bytes, human_count, human_duration
 
 BETWEEN = Span(" · ", "dim")
@@ -49,7 +49,7 @@ def query_lines(query: str | None, whole_bytes: int | None) -> list[Line]:
     lines: list[Line] = [(Span(text),) for text in wrap(query or "", 200)]
     if whole_bytes is not None:
         lines.append(
-            said(f"the first {human_bytes(QUERY_BYTES)} of {human_bytes(whole_bytes)}; the rest is not read", "dim")
+            said(f"the first {human_bytes(MAX_QUERY_BYTES)} of {human_bytes(whole_bytes)}; the rest is not read", "dim")
         )
     return lines
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Frame
 from dba_console.frames.progress_model import ProgressRow
 from dba_console.panels import states
@@ -34,7 +34,7 @@ _LEAST_PHASE = 8
 """Cells a phase needs to say something."""
 
 
-def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
+def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
     panel = frame.progress
     lines = [_line(row, width) for row in panel.operations[: max(0, height)]]
     if not lines and panel.status == "ok" and panel.age_s is not None:
@@ -141,7 +141,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def detail(frame: Frame, width: int, history: History) -> Detail:
+def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     panel = frame.progress
     rows = tuple(_row(row) for row in panel.operations)
     table = Table("operations", _COLUMNS, rows, None, "Dump & restore",

@@ -6,7 +6,7 @@ A share always says of what it is one and how it is known, a time left that is n
 
 from __future__ import annotations
 
-from dba_console.frames.jobs import JOBS
+from dba_console.frames.job_sessions import JOBS
 from dba_console.frames.progress_model import ProgressRow
 from dba_console.panels.cells import Line, Span, clean
 from dba_console.panels.phrases import name_of, said, statement

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Frame, PanelFrame
 from dba_console.panels import (
     cluster,
@@ -25,8 +25,8 @@ from dba_console.panels import (
 from dba_console.panels.cells import Detail, Line
 from dba_console.panels.tables import arranged
 
-Compact = Callable[[Frame, int, int, History], list[Line]]
-Full = Callable[[Frame, int, History], Detail]
+Compact = Callable[[Frame, int, int, ChartHistory], list[Line]]
+Full = Callable[[Frame, int, ChartHistory], Detail]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class PanelKind:
     compact: Compact
     full: Full
 
-    def detail(self, frame: Frame, width: int, history: History) -> Detail:
+    def detail(self, frame: Frame, width: int, history: ChartHistory) -> Detail:
         """Everything that is known, its tables arranged for a screen of `width` cells."""
         detail = self.full(frame, width, history)
         return replace(detail, tables=tuple(arranged(table, width) for table in detail.tables))

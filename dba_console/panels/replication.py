@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Frame, Replication, SlotRow, StandbyRow
-from dba_console.frames.replication import replays
+from dba_console.frames.replication import is_standby
 from dba_console.panels import states
 from dba_console.panels.cells import Detail, Line, Span
 from dba_console.panels.phrases import fact, integer, join, join_fitting, level, name_of, said
@@ -14,7 +14,7 @@ from dba_console.units import human_bytes, human_duration
 _READY_WARN, _READY_CRIT = 10, 100
 
 
-def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
+def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
     panel = frame.replication
     return states.body(panel, known(panel), _facts(panel, width), width, height)
 
@@ -33,7 +33,7 @@ def _facts(panel: Replication, width: int) -> list[Line]:
     return lines
 
 
-def detail(frame: Frame, width: int, history: History) -> Detail:
+def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     panel = frame.replication
     if not known(panel):
         return Detail("Replication & WAL", tuple(states.note_lines(panel, width)))
@@ -59,7 +59,7 @@ def _standing(panel: Replication, width: int) -> Line:
         paused = [said("replay paused", "warn")] if panel.replay_paused else []
         delay = [] if panel.apply_delay_s is None else [_delay(panel.apply_delay_s)]
         return join_fitting(width, [*paused, _lag(panel), *delay, said(f"{name_of(receiver, 20)}{host}")])
-    count = sum(replays(row) for row in panel.standbys)
+    count = sum(is_standby(row) for row in panel.standbys)
     wal = fact("wal", human_bytes(panel.wal_bytes_per_s, per_s=True))
     facts = [_lag(panel), fact("standbys", str(count)), wal] if count else [wal, said("no standby", "dim")]
     if others := len(panel.standbys) - count:
@@ -138,7 +138,7 @@ def _checkpoints(panel: Replication) -> Line:
 
 def _standby(row: StandbyRow, width: int) -> Line:
     name = said(name_of(row.application, 16))
-    if not replays(row):
+    if not is_standby(row):
         return join_fitting(width, [name, said("base backup" if row.state == "backup" else "receives WAL", "dim")])
     facts = [
         name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dba_console.frames.model import SlotRow, StandbyRow
-from dba_console.frames.replication import replays
+from dba_console.frames.replication import is_standby
 from dba_console.panels.cells import Cell, Column, Row, Style, Table
 from dba_console.panels.phrases import change, integer, level, name_of
 from dba_console.panels.tables import cell_number
@@ -47,7 +47,7 @@ _DOES_NOT_APPLY = Cell("–")
 
 
 def _standby_row(row: StandbyRow) -> Row:
-    standby, backup = replays(row), row.state == "backup"
+    standby, backup = is_standby(row), row.state == "backup"
     return Row(
         f"{row.application} {row.client} {row.pid}",
         (

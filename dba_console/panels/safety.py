@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Frame, Safety
 from dba_console.panels import states
 from dba_console.panels.cells import Detail, Line, Span, Style
@@ -33,7 +33,7 @@ _AGED_S = 5.0
 """Ids are counted every 30 s: from this age on it stands beside their rate."""
 
 
-def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
+def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
     panel = frame.safety
     first = _checksums(panel, width)
     if height == 1:
@@ -46,7 +46,7 @@ def known(panel: Safety) -> bool:
     return panel.data_checksums is not None or panel.xid_age is not None or bool(panel.horizon)
 
 
-def detail(frame: Frame, width: int, history: History) -> Detail:
+def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     panel = frame.safety
     if not known(panel):
         return Detail("Safety", tuple(states.note_lines(panel, width)))

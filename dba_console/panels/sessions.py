@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Frame, SessionRow, Sessions
 from dba_console.panels import states
 from dba_console.panels.cells import Detail, Line, Span, Style, clean, fit
@@ -29,7 +29,7 @@ def order(row: SessionRow) -> tuple[int, float, int]:
     return rank, -(age or 0.0), row.pid
 
 
-def compact(frame: Frame, width: int, height: int, history: History) -> list[Line]:
+def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
     """The sessions at work, one line each, with a head: pid, who, for how long, CPU, what it waits for, query.
 
     The console's own session, which always asks at the moment it looks, stands in the full table only.
@@ -67,7 +67,7 @@ def _waits(row: SessionRow) -> tuple[str, Style]:
     return (clean(row.wait[:40]), "") if row.wait else ("running", "dim")
 
 
-def detail(frame: Frame, width: int, history: History) -> Detail:
+def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     panel = frame.sessions
     if not panel.rows:
         return Detail("Sessions", tuple(states.note_lines(panel, width)))

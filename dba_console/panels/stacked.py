@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Frame
 from dba_console.panels import charts
 from dba_console.panels.cells import Line, Span, fit
@@ -24,7 +24,7 @@ _FEWER = ("connections", "throughput", "cached", "free")
 _FEWEST = ("connections", "throughput", "cached")
 
 
-def stacked(frame: Frame, history: History, width: int, height: int) -> list[Line]:
+def stacked(frame: Frame, history: ChartHistory, width: int, height: int) -> list[Line]:
     """Charts of the last minutes in at most `height` lines of `width` cells; none where they would not fit."""
     if height < 5 or width < 40:
         return []
@@ -40,7 +40,7 @@ def stacked(frame: Frame, history: History, width: int, height: int) -> list[Lin
     return lines
 
 
-def window_s(frame: Frame, history: History) -> int:
+def window_s(frame: Frame, history: ChartHistory) -> int:
     """Seconds the charts span, in full minutes: what is known of the last ten, so that a young session is no blank.
 
     Never so few that a column is narrower than the distance of two readings.
@@ -53,7 +53,7 @@ def window_s(frame: Frame, history: History) -> int:
     return int(min(MOST_S, max(LEAST_S, 60 * ceil(max(known_s, 100 * step_s) / 60))))
 
 
-def _chart(name: str, frame: Frame, history: History) -> Chart:
+def _chart(name: str, frame: Frame, history: ChartHistory) -> Chart:
     if name == "connections":
         usable = frame.connections.usable
         return Chart("connections", history.series("connections.used"), human_count, top=float(usable or 0))
@@ -68,7 +68,7 @@ def _chart(name: str, frame: Frame, history: History) -> Chart:
     return Chart(name, history.series(f"memory.{name}_bytes"), human_bytes, floor=False, span=span)
 
 
-def _throughput(history: History) -> list[charts.Point]:
+def _throughput(history: ChartHistory) -> list[charts.Point]:
     written = dict(history.series("io.write_bytes_per_s"))
     return [(at, read + written[at]) for at, read in history.series("io.read_bytes_per_s") if at in written]
 

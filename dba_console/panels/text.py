@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from dba_console.errors import UsageError
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import PANELS as CONTRACT_PANELS
 from dba_console.frames.model import Frame
 from dba_console.panels.bands import View, title
@@ -31,13 +31,13 @@ def panel_names(names: Sequence[str]) -> list[str]:
 
 
 def show_text(
-    frame: Frame, names: Sequence[str] | None, width: int, history: History | None = None, *, ascii: bool = False
+    frame: Frame, names: Sequence[str] | None, width: int, history: ChartHistory | None = None, *, ascii: bool = False
 ) -> str:
     """The overview, or the named panels in full, as lines of text ending in a newline.
 
     Raises UsageError for a name that is no panel.
     """
-    past = history if history is not None else History()
+    past = history if history is not None else ChartHistory()
     lines: list[Line] = [header(frame, _TEXT, width)]
     if names:
         lines += alerts(frame, width)

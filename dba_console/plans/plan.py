@@ -16,13 +16,13 @@ Kind = Literal[
     "check", "measure", "preview", "change", "run", "action", "wait", "confirm", "choose", "manual", "input", "repeat",
     "undo",
 ]  # fmt: skip
-READS: frozenset[str] = frozenset({"check", "measure", "preview", "wait"})
+READING_KINDS: frozenset[str] = frozenset({"check", "measure", "preview", "wait"})
 """Kinds that only look; a rehearsal really runs them."""
-ACTS: frozenset[str] = frozenset({"change", "run", "action"})
+ACTING_KINDS: frozenset[str] = frozenset({"change", "run", "action"})
 """Kinds that may change the world; each execution has its intent on disk first."""
 
 Level = Literal["ack", "yes", "type"]
-PHRASE_WORDS = ("target", "count", "name")
+CONFIRMATION_WORDS = ("target", "count", "name")
 """What `type` may ask for by a word of its own; anything else is a phrase."""
 
 
@@ -38,7 +38,7 @@ class Confirmation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """2: a second person, by another login, types it too."""
 
 
-class Test(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BlockCondition(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A question about the world that is answered yes, no, or not at all: `when`, `done`, `until`, `while`."""
 
     language: Literal["expr", "sql"]
@@ -62,9 +62,9 @@ class Block(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`as=NAME`: what later blocks call its result (measure, preview, run, input)."""
     title: str = ""
     """What it is for, in a few words; the fence's `title=`."""
-    when: Test | None = None
+    when: BlockCondition | None = None
     """Not applicable unless this holds: skipped."""
-    done: Test | None = None
+    done: BlockCondition | None = None
     """Already true: skipped; also what settles an execution of unknown end."""
     timeout_s: float | None = None
     on: str = ""
@@ -175,10 +175,10 @@ class Plan(Struct, frozen=True, kw_only=True, omit_defaults=True):
         raise KeyError(step_id)
 
 
-def tag_of(plan: Plan) -> str:
+def log_tag(plan: Plan) -> str:
     """Of the run's lines in session.log.
 
-    >>> tag_of(Plan(id="cache-drop", title="")), tag_of(Plan(id="x", title="", tag="MINE"))
+    >>> log_tag(Plan(id="cache-drop", title="")), log_tag(Plan(id="x", title="", tag="MINE"))
     ('CACHEDROP', 'MINE')
     """
     return plan.tag or "".join(sign for sign in plan.id.upper() if sign.isalnum()) or "RUNBOOK"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from dba_console.runbook.reference import json_schema, markdown
+from dba_console.runbook.format_page import json_schema, markdown
 
 if "--schema" in sys.argv[1:]:
     print(json.dumps(json_schema(), indent=2, ensure_ascii=False))

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from dba_console.plans.plan import Block, Confirmation, Test
-from dba_console.runbook.heads import input_of
+from dba_console.plans.plan import Block, BlockCondition, Confirmation
+from dba_console.runbook.headings import input_of
 from dba_console.runbook.parse import Fence
-from dba_console.runbook.problems import Problems, meant
-from dba_console.runbook.reading import NAME, read_confirmation, read_table, read_value
-from dba_console.runbook.schema import ALIASES, BY_NAME, KINDS, KindOf, attributes_of
+from dba_console.runbook.problems import Problems, suggest
+from dba_console.runbook.schema import ALIASES, BY_NAME, KINDS, BlockKind, attributes_of
+from dba_console.runbook.value_readers import NAME, read_confirmation, read_table, read_value
 
 FIELDS = frozenset(Block.__struct_fields__)
 PEOPLE = 2
@@ -73,16 +73,16 @@ def lines_of(fence: Fence) -> Callable[[str], int]:
     return line_of
 
 
-def _kind(fence: Fence, problems: Problems) -> KindOf | None:
+def _kind(fence: Fence, problems: Problems) -> BlockKind | None:
     words = fence.braces.words if fence.braces else ()
     known = [kind.name for kind in KINDS]
     if not words:
-        problems.add(fence.line, "the braces name no kind", f"as in {{check}}; {meant('', known)}")
+        problems.add(fence.line, "the braces name no kind", f"as in {{check}}; {suggest('', known)}")
         return None
     name = words[0]
     kind = BY_NAME.get(name)
     if kind is None:
-        hint = f"did you mean {_MEANT[name]}?" if name in _MEANT else meant(name, known)
+        hint = f"did you mean {_MEANT[name]}?" if name in _MEANT else suggest(name, known)
         problems.add(fence.line, f"there is no kind of block {name!r}", hint)
         return None
     if fence.language not in kind.languages:
@@ -95,7 +95,7 @@ def _kind(fence: Fence, problems: Problems) -> KindOf | None:
 
 
 def _second_word(
-    kind: KindOf, words: list[str], line: int, problems: Problems
+    kind: BlockKind, words: list[str], line: int, problems: Problems
 ) -> tuple[str | None, Confirmation | None]:
     """The name of an action, the level of a confirmation; taken from the words."""
     if kind.name == "action":
@@ -112,7 +112,7 @@ def _second_word(
     return None, None
 
 
-def _attributes(kind: KindOf, fence: Fence, words: Sequence[str], problems: Problems) -> dict[str, Any]:
+def _attributes(kind: BlockKind, fence: Fence, words: Sequence[str], problems: Problems) -> dict[str, Any]:
     known = {key.name: key for key in attributes_of(kind.name)}
     given: dict[str, Any] = dict(fence.braces.values) if fence.braces else {}
     given.update(dict.fromkeys(words, True))
@@ -134,10 +134,10 @@ def _attribute_hint(name: str, known: Mapping[str, Any]) -> str:
     taken = [kind.name for kind in KINDS if any(key.name == name for key in attributes_of(kind.name))]
     if taken:
         return f"it is for {', '.join(taken)}"
-    return meant(name, known, what="it can have")
+    return suggest(name, known, what="it can have")
 
 
-def _settings(kind: KindOf, fence: Fence, problems: Problems) -> dict[str, Any]:
+def _settings(kind: BlockKind, fence: Fence, problems: Problems) -> dict[str, Any]:
     if fence.language != "toml":
         if not fence.body.strip() and kind.name != "measure":
             problems.add(fence.line, f"the block {kind.name} is empty")
@@ -154,7 +154,7 @@ def _settings(kind: KindOf, fence: Fence, problems: Problems) -> dict[str, Any]:
 
 
 def _built(
-    kind: KindOf,
+    kind: BlockKind,
     fence: Fence,
     block_id: str,
     action: str | None,
@@ -171,7 +171,7 @@ def _built(
         settings |= {name: value for name, value in attributes.items() if name not in FIELDS and name != "people"}
     for name in ("when", "done"):
         if name in fields:
-            fields[name] = Test(**fields[name])
+            fields[name] = BlockCondition(**fields[name])
     if people := attributes.get("people"):
         _second_person(fields, people, fence.line, problems)
     if kind.name == "input" and "name" not in fields:

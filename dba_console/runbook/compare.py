@@ -11,8 +11,8 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dba_console.runbook.amounts import told
-from dba_console.runbook.summary import BlockSummary, StepSummary, Summary
+from dba_console.runbook.quantities import format_value
+from dba_console.runbook.summary import BlockSummary, RunSummary, StepSummary
 from dba_console.units import UNKNOWN, human_duration
 
 Part = TypeVar("Part", StepSummary, BlockSummary)
@@ -38,7 +38,7 @@ class Row(Struct, frozen=True, kw_only=True):
     """The newest less the one before it, where both are known and ended well."""
 
 
-def compare(runs: Sequence[Summary]) -> list[Row]:
+def compare(runs: Sequence[RunSummary]) -> list[Row]:
     """The rows; `runs` are oldest first. Steps stand in the order of the newest run's document."""
     rows: list[Row] = []
     for step in _named(step for run in reversed(runs) for step in run.steps):
@@ -64,7 +64,7 @@ def compare(runs: Sequence[Summary]) -> list[Row]:
     return rows
 
 
-def table(runs: Sequence[Summary], rows: Sequence[Row], when: Callable[[int], str]) -> list[list[str]]:
+def table(runs: Sequence[RunSummary], rows: Sequence[Row], when: Callable[[int], str]) -> list[list[str]]:
     """Cells of text, the first line is the head; `when` writes a wall time given in microseconds."""
     differing = [name for name in runs[-1].inputs if len({run.inputs.get(name) for run in runs}) > 1]
     lines = [
@@ -121,6 +121,6 @@ def _text(row: Row, value: float | None) -> str:
     if value is None:
         return "" if row.kind != "figure" else UNKNOWN
     if row.kind == "figure" and not row.id.endswith("_s"):
-        return told(row.id, value)
+        return format_value(row.id, value)
     # Two runs are told apart by hundredths: a promotion takes less than a second.
     return f"{value:.2f}s" if value < 9.95 else human_duration(value)

@@ -11,16 +11,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dba_console.errors import RunbookError
+from dba_console.path_trust import trust_problem
 from dba_console.plans.plan import Block, Plan, Step
 from dba_console.runbook.blocks import block_of, lines_of, toml_of
-from dba_console.runbook.heads import Head, head_of
+from dba_console.runbook.headings import RunbookHead, head_of
 from dba_console.runbook.lint import lint
+from dba_console.runbook.name_resolution import resolve_names
 from dba_console.runbook.parse import LONGEST, Document, Fence, Section, parse
-from dba_console.runbook.problems import Problem, Problems, meant
-from dba_console.runbook.reading import read_value
-from dba_console.runbook.refer import referred
+from dba_console.runbook.problems import Problem, Problems, suggest
 from dba_console.runbook.schema import ALIASES, RUNNABLE, STEP
-from dba_console.trust import foreign
+from dba_console.runbook.value_readers import read_value
 
 SOURCES = "sources"
 """Id of the last section's heading, where it is no step."""
@@ -31,7 +31,7 @@ FOLLOWING = frozenset({"empty-step", "undeclared", "unused-input", "nothing-to-c
 """Rules that miss what an unreadable block may have been."""
 
 
-class Checked(Struct, frozen=True):
+class CheckResult(Struct, frozen=True):
     """What came of a document: a plan, or problems; or both, where the plan could be made all the same."""
 
     plan: Plan | None
@@ -57,17 +57,17 @@ def compile_text(text: str, source: str, actions: Mapping[str, Any] | None = Non
     raise RunbookError(f"{source}:{first.line}: {first.text}", hint=hint or None)
 
 
-def check_text(text: str, source: str, actions: Mapping[str, Any] | None = None) -> Checked:
+def check_text(text: str, source: str, actions: Mapping[str, Any] | None = None) -> CheckResult:
     """Everything that is wrong with a document, or its plan. Never raises."""
     if len(text) > LONGEST:
-        return Checked(None, (Problem(line=1, text=f"the document has more than {LONGEST} characters"),))
+        return CheckResult(None, (Problem(line=1, text=f"the document has more than {LONGEST} characters"),))
     try:
         return _checked(text, source, actions)
     except (RecursionError, MemoryError):
-        return Checked(None, (Problem(line=1, text="the document is nested too deeply to be read"),))
+        return CheckResult(None, (Problem(line=1, text="the document is nested too deeply to be read"),))
 
 
-def _checked(text: str, source: str, actions: Mapping[str, Any] | None) -> Checked:
+def _checked(text: str, source: str, actions: Mapping[str, Any] | None) -> CheckResult:
     document = parse(text)
     problems = Problems()
     problems.extend(document.problems)
@@ -90,13 +90,13 @@ def _checked(text: str, source: str, actions: Mapping[str, Any] | None) -> Check
         source=source,
         sha256=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
     )
-    plan = _leading(referred(plan, problems, head.lines))
+    plan = _leading(resolve_names(plan, problems, head.lines))
     problems.extend(lint(plan, actions, head.lines))
-    found = _first_hand(problems.sorted())
-    return Checked(None if found else plan, found, document.title, head.id, head.answers)
+    found = _without_follow_ups(problems.sorted())
+    return CheckResult(None if found else plan, found, document.title, head.id, head.answers)
 
 
-def _first_hand(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
+def _without_follow_ups(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
     """Without those that may be there only because a block could not be read."""
     if all(problem.rule for problem in problems):
         return problems
@@ -106,7 +106,7 @@ def _first_hand(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
 def read_document(path: Path, *, shipped: bool = False) -> str:
     """The text of a runbook's file. Raises RunbookError naming it, also where others may have written it: what it says
     is done with our rights. One that is `shipped` is as trusted as this program."""
-    if not shipped and path.exists() and (why := foreign(path)) is not None:
+    if not shipped and path.exists() and (why := trust_problem(path)) is not None:
         raise RunbookError(f"{path} is not used: {why.text}", hint=f"`{why.fix}`")
     try:
         with path.open("rb") as file:
@@ -120,7 +120,7 @@ def read_document(path: Path, *, shipped: bool = False) -> str:
         raise RunbookError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _head(document: Document, problems: Problems) -> Head:
+def _head(document: Document, problems: Problems) -> RunbookHead:
     heads = [fence for fence in _runnable(document.head, problems, head=True) if _word(fence) == "runbook"]
     for section in document.sections:
         for fence in section.fences:
@@ -131,12 +131,12 @@ def _head(document: Document, problems: Problems) -> Head:
     if not heads:
         problems.add(document.title_line, "the runbook has no head",
                      "a block ```toml {runbook} with id = \"…\" under the title")  # fmt: skip
-        return Head()
+        return RunbookHead()
     fence = heads[0]
     words = [*(fence.braces.words[1:] if fence.braces else ()), *(fence.braces.values if fence.braces else ())]
     if fence.language != "toml" or words:
         problems.add(fence.line, "the runbook's head is written as toml {runbook}, without attributes")
-        return Head()
+        return RunbookHead()
     return head_of(toml_of(fence, problems), lines_of(fence), problems)
 
 
@@ -234,7 +234,7 @@ def _step_attributes(section: Section, problems: Problems) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name not in known:
-            problems.add(section.line, f"a step has no attribute {name!r}", meant(name, known, what="it can have"))
+            problems.add(section.line, f"a step has no attribute {name!r}", suggest(name, known, what="it can have"))
             continue
         read = read_value(known[name], value, section.line, problems)
         if read is not None:

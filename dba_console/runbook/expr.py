@@ -16,8 +16,8 @@ from msgspec import Struct
 from simpleeval import InvalidExpression, SimpleEval
 
 from dba_console.frames.model import Frame
-from dba_console.runbook.amounts import numbered, told
 from dba_console.runbook.fields import KEYS, ROOTS, SPOKEN
+from dba_console.runbook.quantities import format_value, replace_units
 from dba_console.units import human_duration
 
 KNOWN_STATUS = frozenset({"ok", "denied", "unsupported"})
@@ -26,7 +26,7 @@ not there, the fields it is about are None of themselves."""
 FUNCTIONS = ("count", "max", "min", "sum", "known", "finding", "abs")
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
+class ExpressionResult(Struct, frozen=True, kw_only=True):
     """What became of an expression."""
 
     holds: bool | None
@@ -50,24 +50,26 @@ class Scope:
     """Inputs whose values are not told."""
 
 
-def ask(text: str, scope: Scope) -> Verdict:
+def evaluate(text: str, scope: Scope) -> ExpressionResult:
     """The verdict of an expression. Never raises."""
     evaluator = Evaluator(scope)
     try:
         value = evaluator.value(text)
     except (InvalidExpression, SyntaxError, TypeError, ValueError, ZeroDivisionError, RecursionError) as error:
         said = str(error) or type(error).__name__
-        return Verdict(holds=None, text=evaluator.explained(), values=evaluator.seen, error=f"{text.strip()}: {said}")
+        return ExpressionResult(
+            holds=None, text=evaluator.explained(), values=evaluator.seen, error=f"{text.strip()}: {said}"
+        )
     explained = evaluator.explained()
     if value is not None and not isinstance(value, bool):
-        return Verdict(
+        return ExpressionResult(
             holds=None, text=explained, values=evaluator.seen,
-            error=f"{text.strip()} is {told('', value)}, and neither true nor false",
+            error=f"{text.strip()} is {format_value('', value)}, and neither true nor false",
         )  # fmt: skip
-    return Verdict(holds=value, text=explained, values=evaluator.seen)
+    return ExpressionResult(holds=value, text=explained, values=evaluator.seen)
 
 
-def measured(body: str, scope: Scope) -> tuple[dict[str, Any], str]:
+def evaluate_measurement(body: str, scope: Scope) -> tuple[dict[str, Any], str]:
     """The values of a measurement's lines, `name = expression` or a field, and the text that tells them."""
     values: dict[str, Any] = {}
     said = []
@@ -77,7 +79,7 @@ def measured(body: str, scope: Scope) -> tuple[dict[str, Any], str]:
             values[name] = evaluator.value(expression)
         except (InvalidExpression, SyntaxError, TypeError, ValueError, ZeroDivisionError, RecursionError):
             values[name] = None
-        said.append(f"{name} {told(name, values[name])}{evaluator.oldest()}")
+        said.append(f"{name} {format_value(name, values[name])}{evaluator.oldest()}")
     return values, ", ".join(said)
 
 
@@ -97,7 +99,7 @@ def measure_lines(body: str) -> list[tuple[str, str]]:
     return found
 
 
-class Rows(list[Any]):
+class FrameRows(list[Any]):
     """Rows or values of a list of the frame; a column of it is a list again."""
 
 
@@ -129,14 +131,16 @@ class Evaluator(SimpleEval):  # type: ignore[misc, unused-ignore]
 
     def value(self, text: str) -> Any:
         """Its value; None where unknown. Raises InvalidExpression, SyntaxError, TypeError."""
-        tree = ast.parse(" ".join(numbered(text).split()), mode="eval")
+        tree = ast.parse(" ".join(replace_units(text).split()), mode="eval")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return self._final(self._eval(tree.body))
 
     def explained(self) -> str:
         """Each value it looked at, with unit and age, in the order they were met."""
-        return ", ".join(f"{name} {told(name, value)}{self._ages.get(name, '')}" for name, value in self.seen.items())
+        return ", ".join(
+            f"{name} {format_value(name, value)}{self._ages.get(name, '')}" for name, value in self.seen.items()
+        )
 
     def oldest(self) -> str:
         return next(iter(self._ages.values()), "")
@@ -146,8 +150,8 @@ class Evaluator(SimpleEval):  # type: ignore[misc, unused-ignore]
             raise InvalidExpression(f"{value.name} is a whole panel or result; name a field of it")
         return value
 
-    def _look(self, name: str, value: Any, age: str = "") -> Any:
-        self.seen[name] = len(value) if _has_rows(value) else list(value) if isinstance(value, Rows) else value
+    def _note_value(self, name: str, value: Any, age: str = "") -> Any:
+        self.seen[name] = len(value) if _has_rows(value) else list(value) if isinstance(value, FrameRows) else value
         if age:
             self._ages[name] = age
         return value
@@ -166,7 +170,7 @@ class Evaluator(SimpleEval):  # type: ignore[misc, unused-ignore]
             return value
         if name in ROOTS:
             return self._panel(name)
-        return self._look(name, None)
+        return self._note_value(name, None)
 
     def _panel(self, name: str) -> _Root:
         frame = self._scope.frame
@@ -187,15 +191,15 @@ class Evaluator(SimpleEval):  # type: ignore[misc, unused-ignore]
         name = ast.unparse(node)
         if isinstance(owner, _Root):
             if not owner.known or owner.value is None:
-                return self._look(name, None, owner.age)
-            return self._look(name, _part(owner.value, node.attr), owner.age)
-        if isinstance(owner, Rows):
+                return self._note_value(name, None, owner.age)
+            return self._note_value(name, _part(owner.value, node.attr), owner.age)
+        if isinstance(owner, FrameRows):
             self.seen.pop(ast.unparse(node.value), None)
-            return self._look(name, Rows(_part(row, node.attr) for row in owner), self._age_of(node.value))
+            return self._note_value(name, FrameRows(_part(row, node.attr) for row in owner), self._age_of(node.value))
         if owner is None:
-            return self._look(name, None)
+            return self._note_value(name, None)
         self.seen.pop(ast.unparse(node.value), None)
-        return self._look(name, _part(owner, node.attr), self._age_of(node.value))
+        return self._note_value(name, _part(owner, node.attr), self._age_of(node.value))
 
     def _age_of(self, node: ast.AST) -> str:
         return self._ages.get(ast.unparse(node), "")
@@ -203,10 +207,10 @@ class Evaluator(SimpleEval):  # type: ignore[misc, unused-ignore]
     def _eval_subscript(self, node: ast.Subscript) -> Any:
         owner, key = self._eval(node.value), self._eval(node.slice)
         if isinstance(owner, dict):
-            return self._look(ast.unparse(node), owner.get(key))
+            return self._note_value(ast.unparse(node), owner.get(key))
         if owner is None or key is None:
-            return self._look(ast.unparse(node), None)
-        if not isinstance(owner, Rows):
+            return self._note_value(ast.unparse(node), None)
+        if not isinstance(owner, FrameRows):
             raise InvalidExpression(f"{ast.unparse(node.value)} is no list; rows are picked as in disks.mounts['/var']")
         found = next((row for row in owner if _key(row) == key), None)
         age = self._age_of(node.value)
@@ -298,9 +302,9 @@ class Evaluator(SimpleEval):  # type: ignore[misc, unused-ignore]
     def _do_finding(self, rule: str) -> bool | None:
         frame = self._scope.frame
         if frame is None or not (frame.judged or frame.findings):
-            return self._look(f"finding('{rule}')", None) and None
+            return self._note_value(f"finding('{rule}')", None) and None
         found = any(rule in (one.rule, one.id) or rule in one.chain for one in frame.findings)
-        self._look(f"finding('{rule}')", found)
+        self._note_value(f"finding('{rule}')", found)
         return found
 
 
@@ -312,11 +316,13 @@ def _part(owner: Any, name: str) -> Any:
         value = getattr(owner, name)
     else:
         raise InvalidExpression(f"there is no field {name} in it")
-    return Rows(value) if isinstance(value, list) else value
+    return FrameRows(value) if isinstance(value, list) else value
 
 
 def _has_rows(value: Any) -> bool:
-    return isinstance(value, Rows) and bool(value) and not isinstance(value[0], (int, float, str, bool, type(None)))
+    return (
+        isinstance(value, FrameRows) and bool(value) and not isinstance(value[0], (int, float, str, bool, type(None)))
+    )
 
 
 def _key(row: Any) -> Any:
@@ -327,8 +333,8 @@ def _key(row: Any) -> Any:
     return None
 
 
-def _rows(value: Any, function: str) -> Rows:
-    if not isinstance(value, Rows):
+def _rows(value: Any, function: str) -> FrameRows:
+    if not isinstance(value, FrameRows):
         raise InvalidExpression(f"{function} takes a list")
     return value
 

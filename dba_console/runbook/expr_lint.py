@@ -8,21 +8,21 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from dba_console.frames.model import PANELS
-from dba_console.runbook.amounts import numbered, unknown_unit
 from dba_console.runbook.expr import FUNCTIONS
 from dba_console.runbook.fields import ROOTS, all_fields, fields_of, is_list, row_type, structs
-from dba_console.runbook.problems import meant
+from dba_console.runbook.problems import suggest
+from dba_console.runbook.quantities import replace_units, unknown_unit
 
 _NODES = (
     ast.Expression, ast.Name, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare, ast.Call, ast.Subscript, ast.Attribute,
     ast.Constant, ast.Tuple, ast.List, ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.expr_context,
 )  # fmt: skip
-_RECKON = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _VERDICTS = (ast.Compare, ast.BoolOp)
 
 
 @dataclass(slots=True)
-class Reading:
+class ExpressionNames:
     """What an expression names, and what is wrong with it."""
 
     names: set[str] = field(default_factory=set)
@@ -35,9 +35,9 @@ class Reading:
     """It names something of a frame: else it holds or does not hold whatever is read."""
 
 
-def read_expression(text: str, known: Collection[str], *, verdict: bool = True) -> Reading:
+def read_expression(text: str, known: Collection[str], *, verdict: bool = True) -> ExpressionNames:
     """What the expression names; `known` are inputs and results declared. `verdict`: it must be true or false."""
-    reading = Reading()
+    reading = ExpressionNames()
     if not text.strip():
         reading.wrong.append(("the expression is empty", "as in memory.free_bytes > 1GB"))
         return reading
@@ -45,14 +45,14 @@ def read_expression(text: str, known: Collection[str], *, verdict: bool = True) 
         reading.wrong.append((f"{unit} has no known unit", "write 64kB 10MB 1GB, 250ms 5s 10m 2h 3d, or 10%"))
         return reading
     try:
-        tree = ast.parse(" ".join(numbered(text).split()), mode="eval")
+        tree = ast.parse(" ".join(replace_units(text).split()), mode="eval")
     except SyntaxError:
         reading.wrong.append(_unreadable(text))
         return reading
-    figure = _no_verdict(tree.body, known) if verdict else ""
+    figure = _non_condition(tree.body, known) if verdict else ""
     if figure:
         reading.wrong.append((f"{figure} is neither true nor false", f"compare it, as in {figure} > 10"))
-    elif verdict and not _is_verdict(tree.body, known):
+    elif verdict and not _is_condition(tree.body, known):
         reading.wrong.append(
             (f"{text.strip()!r} compares nothing", "a check is true or false: compare it, as in … > 10MB")
         )
@@ -60,10 +60,10 @@ def read_expression(text: str, known: Collection[str], *, verdict: bool = True) 
     return reading
 
 
-def reads_the_world(text: str, known: Collection[str]) -> bool:
+def reads_live_data(text: str, known: Collection[str]) -> bool:
     """Whether it speaks of anything but these inputs and results; what cannot be read does.
 
-    >>> reads_the_world("jobs > 4", {"jobs"}), reads_the_world("io.iowait_pct > jobs", {"jobs"})
+    >>> reads_live_data("jobs > 4", {"jobs"}), reads_live_data("io.iowait_pct > jobs", {"jobs"})
     (False, True)
     """
     reading = read_expression(text, known, verdict=False)
@@ -81,7 +81,7 @@ def _unreadable(text: str) -> tuple[str, str]:
     return f"{text.strip()!r} is no expression", "one expression over fields, as in memory.free_bytes > 1GB and …"
 
 
-def _is_verdict(node: ast.expr, known: Collection[str]) -> bool:
+def _is_condition(node: ast.expr, known: Collection[str]) -> bool:
     if isinstance(node, ast.UnaryOp):
         return isinstance(node.op, ast.Not)
     if isinstance(node, ast.Call):
@@ -92,12 +92,12 @@ def _is_verdict(node: ast.expr, known: Collection[str]) -> bool:
     )
 
 
-def _no_verdict(node: ast.expr, known: Collection[str]) -> str:
+def _non_condition(node: ast.expr, known: Collection[str]) -> str:
     """The field that stands where something true or false is wanted, and is neither; empty where that is not so."""
     if isinstance(node, ast.BoolOp):
-        return next((found for one in node.values if (found := _no_verdict(one, known))), "")
+        return next((found for one in node.values if (found := _non_condition(one, known))), "")
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return _no_verdict(node.operand, known)
+        return _non_condition(node.operand, known)
     if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
         return ""
     root = node.value.id
@@ -106,8 +106,8 @@ def _no_verdict(node: ast.expr, known: Collection[str]) -> str:
     return "" if kind is bool or bool in get_args(kind) else f"{root}.{node.attr}"
 
 
-def _walk(node: ast.AST, reading: Reading, known: Collection[str]) -> None:
-    if not isinstance(node, _NODES) or (isinstance(node, ast.operator) and not isinstance(node, _RECKON)):
+def _walk(node: ast.AST, reading: ExpressionNames, known: Collection[str]) -> None:
+    if not isinstance(node, _NODES) or (isinstance(node, ast.operator) and not isinstance(node, _ARITHMETIC)):
         said = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__.lower()
         reading.wrong.append((f"{said} is not part of expressions", "fields, numbers and texts, + - * /, comparisons, "
                               "in, and, or, not"))  # fmt: skip
@@ -121,10 +121,10 @@ def _walk(node: ast.AST, reading: Reading, known: Collection[str]) -> None:
             _walk(child, reading, known)
 
 
-def _call(node: ast.Call, reading: Reading, known: Collection[str]) -> None:
+def _call(node: ast.Call, reading: ExpressionNames, known: Collection[str]) -> None:
     name = node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
     if name not in FUNCTIONS:
-        reading.wrong.append((f"{name} is no function", meant(name, FUNCTIONS, what="there are")))
+        reading.wrong.append((f"{name} is no function", suggest(name, FUNCTIONS, what="there are")))
     elif not node.args or node.keywords or (len(node.args) > 1 and name not in ("min", "max")):
         reading.wrong.append((f"{name} takes one value", f"as in {name}(…)"))
     if name == "finding":
@@ -133,7 +133,7 @@ def _call(node: ast.Call, reading: Reading, known: Collection[str]) -> None:
         _walk(argument, reading, known)
 
 
-def _name(node: ast.Attribute | ast.Name | ast.Subscript, reading: Reading, known: Collection[str]) -> None:
+def _name(node: ast.Attribute | ast.Name | ast.Subscript, reading: ExpressionNames, known: Collection[str]) -> None:
     """A dotted name: `panel.field`, `panel.list.column`, `panel.list[key].column`, `result.value`, an input."""
     parts = list(_parts(node, reading, known))
     root = parts[0]
@@ -146,7 +146,7 @@ def _name(node: ast.Attribute | ast.Name | ast.Subscript, reading: Reading, know
     if root not in ROOTS:
         said = ".".join(part for part in parts if part != "[]")
         names = all_fields() if len(parts) > 1 else [*known, *all_fields()]
-        hint = meant(said, names, what="inputs and results here:") or "`dba-console show --json` gives every field"
+        hint = suggest(said, names, what="inputs and results here:") or "`dba-console show --json` gives every field"
         reading.wrong.append((f"{said} is neither a field nor an input nor a result", hint))
         return
     if root in PANELS and root not in reading.panels:
@@ -155,7 +155,7 @@ def _name(node: ast.Attribute | ast.Name | ast.Subscript, reading: Reading, know
         reading.wrong.append(wrong)
 
 
-def _parts(node: ast.AST, reading: Reading, known: Collection[str]) -> Iterator[str]:
+def _parts(node: ast.AST, reading: ExpressionNames, known: Collection[str]) -> Iterator[str]:
     if isinstance(node, ast.Attribute):
         yield from _parts(node.value, reading, known)
         yield node.attr
@@ -191,7 +191,7 @@ def _unknown_part(parts: list[str]) -> tuple[str, str] | None:
             struct = rows
         names = fields_of(struct)
         if part not in names:
-            close = meant(part, names, what=f"{said} has") or "`dba-console show --json` gives every field"
+            close = suggest(part, names, what=f"{said} has") or "`dba-console show --json` gives every field"
             return f"{said} has no field {part}", close
         said, annotation = f"{said}.{part}", names[part]
     return None

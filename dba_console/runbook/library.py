@@ -10,11 +10,11 @@ from typing import Any
 from msgspec import Struct
 
 from dba_console.errors import RunbookError
+from dba_console.path_trust import trust_problem
 from dba_console.plans.plan import Plan
-from dba_console.runbook.compile import Checked, check_text, compile_text, read_document
-from dba_console.runbook.problems import Problem, meant
-from dba_console.runbook.reading import NAME
-from dba_console.trust import foreign
+from dba_console.runbook.compile import CheckResult, check_text, compile_text, read_document
+from dba_console.runbook.problems import Problem, suggest
+from dba_console.runbook.value_readers import NAME
 
 SHIPPED = Path(__file__).resolve().parent.parent / "runbooks"
 SUFFIX = ".md"
@@ -22,7 +22,7 @@ MOST = 1_000
 """Documents of one directory that are looked at."""
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class LibraryEntry(Struct, frozen=True, kw_only=True):
     """A runbook of the library."""
 
     id: str
@@ -38,10 +38,10 @@ class Entry(Struct, frozen=True, kw_only=True):
         return "shipped" if self.shipped else str(self.path.parent)
 
 
-class Listed(Struct, frozen=True, kw_only=True):
+class ListedRunbook(Struct, frozen=True, kw_only=True):
     """A runbook as a list shows it."""
 
-    entry: Entry
+    entry: LibraryEntry
     title: str
     answers: tuple[str, ...] = ()
     plan: Plan | None = None
@@ -57,12 +57,12 @@ class Listed(Struct, frozen=True, kw_only=True):
         return f"line {self.problems[0].line}: {self.problems[0].text}{more}"
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class RunbookDocument(Struct, frozen=True, kw_only=True):
     """A document, by its name or its file."""
 
     path: Path
     text: str
-    entry: Entry | None = None
+    entry: LibraryEntry | None = None
     """None: a file, not one of the library."""
 
     @property
@@ -70,7 +70,7 @@ class Found(Struct, frozen=True, kw_only=True):
         """How it is called in messages and in the plan."""
         return str(self.path)
 
-    def checked(self, actions: Mapping[str, Any] | None = None) -> Checked:
+    def checked(self, actions: Mapping[str, Any] | None = None) -> CheckResult:
         return check(self.path, self.text, actions)
 
     def plan(self, actions: Mapping[str, Any] | None = None) -> Plan:
@@ -78,44 +78,44 @@ class Found(Struct, frozen=True, kw_only=True):
         return compile_text(self.text, self.source, actions)
 
 
-def entries(directories: Sequence[str] = ()) -> list[Entry]:
+def entries(directories: Sequence[str] = ()) -> list[LibraryEntry]:
     """Every runbook by its name, sorted. `directories` come first, in their order; what they hide is told.
 
     A directory that cannot be read, or that others may write, is passed over; `unreadable` names it.
     """
-    found: dict[str, Entry] = {}
+    found: dict[str, LibraryEntry] = {}
     for directory, shipped in [*((Path(os.path.expanduser(one)), False) for one in directories), (SHIPPED, True)]:
-        if not shipped and foreign(directory) is not None:
+        if not shipped and trust_problem(directory) is not None:
             continue
         for path in _documents(directory):
             first = found.get(path.stem)
             if first is None:
-                found[path.stem] = Entry(id=path.stem, path=path, shipped=shipped)
+                found[path.stem] = LibraryEntry(id=path.stem, path=path, shipped=shipped)
             elif first.path.resolve() != path.resolve():
-                found[path.stem] = Entry(
+                found[path.stem] = LibraryEntry(
                     id=first.id, path=first.path, shipped=first.shipped, shadows=(*first.shadows, path)
                 )
     return [found[name] for name in sorted(found)]
 
 
-def listed(directories: Sequence[str] = (), actions: Mapping[str, Any] | None = None) -> list[Listed]:
+def listed(directories: Sequence[str] = (), actions: Mapping[str, Any] | None = None) -> list[ListedRunbook]:
     """Every runbook with its title and what it answers; one that cannot be read is listed with the reason."""
-    return [look(entry, actions) for entry in entries(directories)]
+    return [load_entry(entry, actions) for entry in entries(directories)]
 
 
-def look(entry: Entry, actions: Mapping[str, Any] | None = None) -> Listed:
+def load_entry(entry: LibraryEntry, actions: Mapping[str, Any] | None = None) -> ListedRunbook:
     """One runbook of the library, read. Never raises."""
     try:
         text = read_document(entry.path, shipped=entry.shipped)
     except RunbookError as error:
-        return Listed(entry=entry, title="", problems=(Problem(line=1, text=error.message),))
+        return ListedRunbook(entry=entry, title="", problems=(Problem(line=1, text=error.message),))
     checked = check(entry.path, text, actions)
-    return Listed(
+    return ListedRunbook(
         entry=entry, title=checked.title, answers=checked.answers, plan=checked.plan, problems=checked.problems
     )
 
 
-def check(path: Path, text: str, actions: Mapping[str, Any] | None = None) -> Checked:
+def check(path: Path, text: str, actions: Mapping[str, Any] | None = None) -> CheckResult:
     """Everything wrong with a document; in a library its id is the name of its file."""
     checked = check_text(text, str(path), actions)
     if checked.id and path.suffix == SUFFIX and checked.id != path.stem:
@@ -123,11 +123,11 @@ def check(path: Path, text: str, actions: Mapping[str, Any] | None = None) -> Ch
         problem = Problem(line=line, text=f"the id is {checked.id!r}, and the file is called {path.name}",
                           hint=f"call it {checked.id}{SUFFIX}: a runbook is called by its file")  # fmt: skip
         problems = tuple(sorted((*checked.problems, problem), key=lambda one: one.line))
-        return Checked(None, problems, checked.title, checked.id, checked.answers)
+        return CheckResult(None, problems, checked.title, checked.id, checked.answers)
     return checked
 
 
-def find(name: str, directories: Sequence[str] = ()) -> Found:
+def find(name: str, directories: Sequence[str] = ()) -> RunbookDocument:
     """The document of a name of the library, or of a file: whatever has a `/` or ends in `.md` is a file.
 
     Raises RunbookError: nothing is called so, or it cannot be read.
@@ -135,13 +135,13 @@ def find(name: str, directories: Sequence[str] = ()) -> Found:
     if "/" in name or name.endswith(SUFFIX):
         path = Path(os.path.expanduser(name))
         shipped = path.resolve().is_relative_to(SHIPPED.resolve())
-        return Found(path=path, text=read_document(path, shipped=shipped))
+        return RunbookDocument(path=path, text=read_document(path, shipped=shipped))
     known = {entry.id: entry for entry in entries(directories)}
     entry = known.get(name)
     if entry is None:
-        hint = f"./{name} for a file of that name" if Path(name).is_file() else meant(name, known, what="there are")
+        hint = f"./{name} for a file of that name" if Path(name).is_file() else suggest(name, known, what="there are")
         raise RunbookError(f"no runbook is called {name!r}", hint=hint or "`dba-console runbook list` lists them")
-    return Found(path=entry.path, text=read_document(entry.path, shipped=entry.shipped), entry=entry)
+    return RunbookDocument(path=entry.path, text=read_document(entry.path, shipped=entry.shipped), entry=entry)
 
 
 def is_shipped(name: str, text: str) -> bool:
@@ -152,7 +152,7 @@ def is_shipped(name: str, text: str) -> bool:
         return False
 
 
-def answering(finding: str, rows: Sequence[Listed]) -> list[Listed]:
+def answering(finding: str, rows: Sequence[ListedRunbook]) -> list[ListedRunbook]:
     """Runbooks that can be run and say that they answer a finding of this rule."""
     rule = finding.partition(":")[0]
     return [row for row in rows if rule in row.answers and not row.problems]
@@ -163,7 +163,7 @@ def unreadable(directories: Sequence[str]) -> list[str]:
     sentences = []
     for directory in directories:
         place = os.path.expanduser(directory)
-        if os.path.isdir(place) and (why := foreign(place)) is not None:
+        if os.path.isdir(place) and (why := trust_problem(place)) is not None:
             sentences.append(f"the runbooks of {directory} (runbooks.path) are not used: {why.text}; `{why.fix}`")
             continue
         try:

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from dba_console.plans.plan import ACTS, Block, Plan, Step
-from dba_console.records import convert
-from dba_console.runbook.bound import bound_preview
-from dba_console.runbook.problems import Problem, meant
-from dba_console.runbook.rows import acted_on
-from dba_console.runbook.uses import in_settings
+from dba_console.decoding import convert
+from dba_console.plans.plan import ACTING_KINDS, Block, Plan, Step
+from dba_console.runbook.code_references import settings_references
+from dba_console.runbook.preview_rows import bound_preview
+from dba_console.runbook.problems import Problem, suggest
+from dba_console.runbook.row_choice import has_act
 
 
 def unconfirmed(plan: Plan) -> Iterator[Problem]:
@@ -26,7 +26,7 @@ def unconfirmed(plan: Plan) -> Iterator[Problem]:
             if block.kind == "confirm" and block.confirm is None:
                 yield Problem(line=block.line, text="the confirmation has no level",
                               hint="as in {confirm yes} or {confirm type:target}")  # fmt: skip
-            if block.kind in ACTS and block.confirm is None and not confirmed and not _reads(block):
+            if block.kind in ACTING_KINDS and block.confirm is None and not confirmed and not _reads(block):
                 yield Problem(line=block.line, text=f"the {block.kind} changes something without a confirmation",
                               hint="confirm=ack, confirm=yes or confirm=type:target"
                               + ("; role=monitor if it only reads" if block.kind == "run" else ""))  # fmt: skip
@@ -111,7 +111,7 @@ def chosen_rows(plan: Plan) -> Iterator[Problem]:
         if not re.search(rf"\b{re.escape(column)}\b", block.body):
             yield Problem(line=block.line, text=f"chosen={column}, and the query has no column of that name",
                           hint=f"… as {column}, true for the rows that are chosen at first")  # fmt: skip
-        if not acted_on(plan, block):
+        if not has_act(plan, block):
             yield Problem(line=block.line, text=f"chosen={column}, and no act is bound to the rows",
                           hint="a change after it in its step, or an action with rows = \"%(NAME)s\"")  # fmt: skip
 
@@ -124,7 +124,7 @@ def no_such_action(plan: Plan, actions: Mapping[str, Any]) -> Iterator[Problem]:
         action = actions.get(block.action)
         if action is None:
             yield Problem(line=block.line, text=f"there is no action {block.action!r}",
-                          hint=meant(block.action, actions, what="there are"), rule="action")  # fmt: skip
+                          hint=suggest(block.action, actions, what="there are"), rule="action")  # fmt: skip
             continue
         yield from _settings(block, action.Settings)
 
@@ -134,12 +134,12 @@ def _settings(block: Block, settings: type[msgspec.Struct]) -> Iterator[Problem]
     for name in block.settings:
         if name not in known:
             yield Problem(line=block.line, text=f"action {block.action} has no setting {name!r}",
-                          hint=meant(name, known, what="it has"), rule="action")  # fmt: skip
+                          hint=suggest(name, known, what="it has"), rule="action")  # fmt: skip
     for name, field in known.items():
         if field.required and name not in block.settings:
             yield Problem(line=block.line, text=f"action {block.action} needs {name!r}", rule="action")
     # Only when it runs is it known what stands in place of a reference.
-    if set(block.settings) <= set(known) and not list(in_settings(block.settings)):
+    if set(block.settings) <= set(known) and not list(settings_references(block.settings)):
         try:
             convert(block.settings, settings)
         except msgspec.ValidationError as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from dba_console.plans.plan import Plan
-from dba_console.runbook.problems import Problem, meant
+from dba_console.runbook.problems import Problem, suggest
 from dba_console.runbook.values import WHOLE
 
 WORDS = ("next", "end")
@@ -53,7 +53,7 @@ def endless_repeat(plan: Plan) -> Iterator[Problem]:
             order = [one.id for one in plan.steps]
             if origin not in order:
                 yield Problem(line=block.line, text=f"there is no step {origin!r} to repeat from",
-                              hint=meant(str(origin), order, what="there are"))  # fmt: skip
+                              hint=suggest(str(origin), order, what="there are"))  # fmt: skip
             elif order.index(origin) > order.index(step.id):
                 yield Problem(line=block.line, text=f"step {origin!r} comes later; a repetition goes back")
 
@@ -73,7 +73,7 @@ def no_such_step(plan: Plan) -> Iterator[Problem]:
         for line, target in targets:
             if target not in order:
                 yield Problem(line=line, text=f"there is no step {target!r}",
-                              hint=meant(str(target), order[at + 1 :], what="later steps are"))  # fmt: skip
+                              hint=suggest(str(target), order[at + 1 :], what="later steps are"))  # fmt: skip
             elif order.index(target) <= at:
                 yield Problem(line=line, text=f"step {target!r} does not come later",
                               hint="decisions lead forward; a block repeat goes back")  # fmt: skip

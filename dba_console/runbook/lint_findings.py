@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from dba_console.findings.registry import RULES
-from dba_console.plans.plan import Plan, Test
-from dba_console.runbook.problems import Problem, meant
+from dba_console.plans.plan import BlockCondition, Plan
+from dba_console.runbook.problems import Problem, suggest
 
 _FINDING = re.compile(r"\bfinding\(\s*['\"]([^'\"]*)['\"]\s*\)")
 
@@ -18,14 +18,18 @@ def no_such_finding(plan: Plan) -> Iterator[Problem]:
     for name in plan.answers:
         if name not in known:
             yield Problem(line=0, text=f"no rule raises the finding {name!r} it answers",
-                          hint=meant(name, known) or "`dba-console findings rules` lists them")  # fmt: skip
+                          hint=suggest(name, known) or "`dba-console findings rules` lists them")  # fmt: skip
     for _, block in plan.blocks():
         texts = [test.text for test in (block.when, block.done) if test is not None and test.language == "expr"]
-        texts += [Test(**one).text for name in ("until", "while") if isinstance(one := block.settings.get(name), dict)]
+        texts += [
+            BlockCondition(**one).text
+            for name in ("until", "while")
+            if isinstance(one := block.settings.get(name), dict)
+        ]
         texts += [block.body] if block.language == "expr" else []
         for text in texts:
             for match in _FINDING.finditer(text):
                 name = match[1].partition(":")[0]
                 if name not in known:
                     yield Problem(line=block.line, text=f"no rule raises the finding {match[1]!r}",
-                                  hint=meant(name, known) or "`dba-console findings rules` lists them")  # fmt: skip
+                                  hint=suggest(name, known) or "`dba-console findings rules` lists them")  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from dba_console.plans.plan import Block, Plan, Test
+from dba_console.plans.plan import Block, BlockCondition, Plan
 from dba_console.runbook.problems import Problem
 from dba_console.runbook.schema import ACTING
 
@@ -156,7 +156,9 @@ def _statements(plan: Plan) -> Iterator[tuple[Block, int, str]]:
         if block.language == "sql":
             yield block, block.line + 1, block.body
         tests = [block.when, block.done]
-        tests += [Test(**one) for name in ("until", "while") if isinstance(one := block.settings.get(name), dict)]
+        tests += [
+            BlockCondition(**one) for name in ("until", "while") if isinstance(one := block.settings.get(name), dict)
+        ]
         for test in tests:
             if test is not None and test.language == "sql":
                 yield block, block.line, test.text

@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 
 from dba_console.errors import UsageError
-from dba_console.plans.plan import ACTS, Block, Confirmation, Input, Plan, Step
-from dba_console.runbook.amounts import told
-from dba_console.runbook.bound import hidden
-from dba_console.runbook.values import WHOLE, arguments, for_sql, shown
+from dba_console.plans.plan import ACTING_KINDS, Block, Confirmation, Input, Plan, Step
+from dba_console.runbook.preview_rows import masked_inputs
+from dba_console.runbook.quantities import format_value
+from dba_console.runbook.values import WHOLE, arguments, for_sql, statement_text
 from dba_console.units import human_bytes, human_duration
 
 INDENT = "    "
 
 
-def whole(plan: Plan) -> Iterator[str]:
+def full_lines(plan: Plan) -> Iterator[str]:
     """The compiled runbook: prose, inputs, every step with its blocks as they stand."""
     yield from head(plan)
     if plan.prose:
@@ -31,30 +31,30 @@ def whole(plan: Plan) -> Iterator[str]:
         for block in (*step.blocks, *step.undo):
             yield ""
             yield INDENT + block_line(block)
-            yield from (INDENT * 2 + line for line in exact(block).splitlines())
+            yield from (INDENT * 2 + line for line in code_text(block).splitlines())
     if plan.sources:
         yield from ("", "sources", *(INDENT + line if line else "" for line in plan.sources.splitlines()))
-    yield from ("", counted(plan))
+    yield from ("", block_counts(plan))
 
 
-def course(plan: Plan, values: Mapping[str, Any]) -> Iterator[str]:
+def plan_lines(plan: Plan, values: Mapping[str, Any]) -> Iterator[str]:
     """What a run with these inputs would do: every block in full, with the values that are known before it."""
     yield from head(plan)
     for one in plan.inputs:
-        yield f"input      {one.name} = {input_told(one, values.get(one.name))}"
+        yield f"input      {one.name} = {input_text(one, values.get(one.name))}"
     leading = [block for _, block in plan.blocks() if block.leading]
     if leading:
         yield ""
         yield "before the start is asked for:"
         yield from (f"{INDENT}{block.id}" + (f": {block.title}" if block.title else "") for block in leading)
-    known = {**values, **{name: mask for name, mask in hidden(plan).items() if name in values}}
+    known = {**values, **{name: mask for name, mask in masked_inputs(plan).items() if name in values}}
     for number, step in enumerate(plan.steps, start=1):
         yield ""
         yield step_line(number, step)
         for block in (*step.blocks, *step.undo):
             yield INDENT + block_line(block)
-            yield from (INDENT * 2 + line for line in exact(block, known).splitlines())
-    yield from ("", counted(plan))
+            yield from (INDENT * 2 + line for line in code_text(block, known).splitlines())
+    yield from ("", block_counts(plan))
 
 
 def head(plan: Plan) -> Iterator[str]:
@@ -74,10 +74,10 @@ def head(plan: Plan) -> Iterator[str]:
         yield "reverts    every step before the point of no return, where it fails or is aborted"
 
 
-def counted(plan: Plan) -> str:
+def block_counts(plan: Plan) -> str:
     """How many blocks there are, how many change something, and what they take as a rule."""
     blocks = [block for step in plan.steps for block in step.blocks]
-    acting = sum(block.kind in ACTS for block in blocks)
+    acting = sum(block.kind in ACTING_KINDS for block in blocks)
     said = [f"{len(blocks)} blocks in {len(plan.steps)} steps", f"{acting} of them change something"]
     usual = [block.usual_s for block in blocks if block.usual_s is not None]
     if usual:
@@ -130,11 +130,11 @@ def confirmation(one: Confirmation) -> str:
     return f"asks for {said}" + (", twice: by two people" if one.people > 1 else "")
 
 
-def exact(block: Block, values: Mapping[str, Any] | None = None) -> str:
+def code_text(block: Block, values: Mapping[str, Any] | None = None) -> str:
     """What runs, verbatim; settings as they were read. With `values` in their places, where they are known."""
     if block.body:
         text = textwrap.dedent(block.body).rstrip()
-        return text if values is None or block.language != "sql" else shown(text, for_sql(values))
+        return text if values is None or block.language != "sql" else statement_text(text, for_sql(values))
     if values is not None and (argv := block.settings.get("argv")):
         return shlex.join(_argument(str(word), values) for word in argv)
     options = block.settings.get("options", []) if block.kind == "choose" else []
@@ -149,7 +149,7 @@ def _argument(word: str, values: Mapping[str, Any]) -> str:
         return word
 
 
-def input_told(one: Input, value: Any) -> str:
+def input_text(one: Input, value: Any) -> str:
     """The value of an input with its unit; a secret's is not told."""
     if value is None:
         return "left out"
@@ -157,7 +157,7 @@ def input_told(one: Input, value: Any) -> str:
         return "(secret)"
     if one.type == "duration":
         return human_duration(value)
-    return human_bytes(value) if one.type == "size" else told("", value)
+    return human_bytes(value) if one.type == "size" else format_value("", value)
 
 
 def _setting(name: str, value: Any) -> str:

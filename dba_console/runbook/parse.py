@@ -15,8 +15,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from msgspec import Struct
 
-from dba_console.runbook import braces
-from dba_console.runbook.braces import Braces, BracesError
+from dba_console.runbook import attributes
+from dba_console.runbook.attributes import Braces, BracesError
 from dba_console.runbook.problems import Problem, Problems
 
 LONGEST = 250_000
@@ -116,8 +116,8 @@ def _section(
     said = Braces()
     if "{" in title:
         try:
-            title, text = braces.split(title)
-            said = braces.read(text or "")
+            title, text = attributes.split(title)
+            said = attributes.read(text or "")
         except BracesError as error:
             problems.add(line, f"the braces of the heading cannot be read: {error}")
             title = title.partition("{")[0].strip()
@@ -141,8 +141,8 @@ def _prose(lines: Sequence[str], fences: Sequence[Fence], start: int, end: int) 
 def _fence(token: Token, problems: Problems) -> Fence:
     line = token.map[0] + 1 if token.map else 1
     try:
-        language, text = braces.split(token.info.strip())
-        read = None if text is None else braces.read(text)
+        language, text = attributes.split(token.info.strip())
+        read = None if text is None else attributes.read(text)
     except BracesError as error:
         problems.add(line, f"the braces of the block cannot be read: {error}",
                      "write them as {kind attribute=value attribute=\"a value\"}")  # fmt: skip

@@ -26,10 +26,10 @@ _SINGLE = (op.LITERAL, op.NOT_LITERAL, op.IN, op.ANY)
 Tree = list[tuple[Any, Any]]
 
 
-def dear(pattern: str) -> str | None:
+def backtracking_risk(pattern: str) -> str | None:
     """Why a pattern may take for ever; None where it does not. Raises re.error where it is none.
 
-    >>> dear("(a+)+$"), dear(r"[a-z]{1,63}-\\d+(\\.\\d+)?")
+    >>> backtracking_risk("(a+)+$"), backtracking_risk(r"[a-z]{1,63}-\\d+(\\.\\d+)?")
     ('a repetition within a repetition', None)
     """
     try:
@@ -42,7 +42,7 @@ def dear(pattern: str) -> str | None:
     return counted.why
 
 
-def fits(pattern: str, text: str) -> bool:
+def matches_pattern(pattern: str, text: str) -> bool:
     """Whether the whole text has the form; a longer one than LONGEST_VALUE never has."""
     return len(text) <= LONGEST_VALUE and re.fullmatch(pattern, text) is not None
 

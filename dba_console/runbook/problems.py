@@ -21,7 +21,7 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     rule: str = ""
     """Which rule of the lint said so; empty: the format itself."""
 
-    def told(self, source: str) -> str:
+    def formatted(self, source: str) -> str:
         """`FILE:LINE: sentence`, and the hint after it on a line of its own."""
         sentence = f"{source}:{self.line}: {self.text}"
         return f"{sentence}\n  hint: {self.hint}" if self.hint else sentence
@@ -47,10 +47,10 @@ class Problems:
         return tuple(sorted(dict.fromkeys(self._found), key=lambda problem: problem.line))
 
 
-def meant(name: str, known: Iterable[str], *, what: str = "it can be") -> str:
+def suggest(name: str, known: Iterable[str], *, what: str = "it can be") -> str:
     """`did you mean X?` where a known name is close, else all of them where they are few.
 
-    >>> meant("chek", ["check", "wait"]), meant("zzz", ["check", "wait"])
+    >>> suggest("chek", ["check", "wait"]), suggest("zzz", ["check", "wait"])
     ('did you mean check?', 'it can be check, wait')
     """
     names = list(known)

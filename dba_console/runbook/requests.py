@@ -12,27 +12,27 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from dba_console.plans.plan import Block, Test
-from dba_console.plans.record import Record as Record
-from dba_console.plans.view import Option, QuestionKind, Table
+from dba_console.plans.journal_record import JournalRecord as JournalRecord
+from dba_console.plans.plan import Block, BlockCondition
+from dba_console.plans.run_view import Option, QuestionKind, RunTable
 
 
-class Write(Struct, frozen=True):
+class WriteRequest(Struct, frozen=True):
     """Append this record to the journal, synced before the reply. Reply: None."""
 
-    record: Record
+    record: JournalRecord
 
 
-class Look(Struct, frozen=True, kw_only=True):
+class ReadRequest(Struct, frozen=True, kw_only=True):
     """Read the world for a block: run a check, measure, preview, or one of its tests. Reply: Seen."""
 
     block: Block
     purpose: Literal["check", "measure", "preview", "when", "done", "until", "while", "needs"]
-    test: Test | None = None
+    test: BlockCondition | None = None
     """Of the purposes that are tests; else the block's own code is meant."""
 
 
-class Ask(Struct, frozen=True, kw_only=True):
+class AskRequest(Struct, frozen=True, kw_only=True):
     """Put a question to the operator and wait as long as it takes. Reply: Answer."""
 
     kind: QuestionKind
@@ -44,37 +44,37 @@ class Ask(Struct, frozen=True, kw_only=True):
     people: int = 1
     secret: bool = False
     rows: str = ""
-    """The preview of whose rows some can be left out instead of an answer (`Interrupt`, verb `choose`)."""
+    """The preview of whose rows some can be left out instead of an answer (`OperatorInterrupt`, verb `choose`)."""
 
 
-class Do(Struct, frozen=True, kw_only=True):
+class ExecuteRequest(Struct, frozen=True, kw_only=True):
     """Execute an acting block; its intent has been written. Reply: Outcome."""
 
     block: Block
     execution: int
     """Counted from 1 for each block, over rounds and retries."""
-    intent: Record
+    intent: JournalRecord
     undo_of: dict[str, Any] | None = None
     """What the execution that is taken back left for its undo."""
 
 
-class Settle(Struct, frozen=True, kw_only=True):
+class SettleRequest(Struct, frozen=True, kw_only=True):
     """An intent without result was found: what can be said of its end by evidence? Reply: Outcome (state unknown where
     nothing tells)."""
 
     block: Block
     execution: int
-    intent: Record
+    intent: JournalRecord
 
 
-class PutBack(Struct, frozen=True, kw_only=True):
+class RevertSettingsRequest(Struct, frozen=True, kw_only=True):
     """Put back what the run has set for a time (`temporary`) on the server of this block. Doing it twice does no harm.
     Reply: Outcome (state unknown where the server does not answer)."""
 
     block: Block
 
 
-class Pause(Struct, frozen=True, kw_only=True):
+class PauseRequest(Struct, frozen=True, kw_only=True):
     """Let time pass: until the next look of a wait, or the next round. Reply: Passed."""
 
     seconds: float
@@ -82,16 +82,25 @@ class Pause(Struct, frozen=True, kw_only=True):
     """Wall clock, where a point in time is meant."""
 
 
-class Reject(Struct, frozen=True):
+class RejectRequest(Struct, frozen=True):
     """The last answer does not do; told to who gave it. Reply: None."""
 
     text: str
 
 
-Request = Write | Look | Ask | Do | Settle | PutBack | Pause | Reject
+Request = (
+    WriteRequest
+    | ReadRequest
+    | AskRequest
+    | ExecuteRequest
+    | SettleRequest
+    | RevertSettingsRequest
+    | PauseRequest
+    | RejectRequest
+)
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class ReadResult(Struct, frozen=True, kw_only=True):
     """What a look saw."""
 
     holds: bool | None = None
@@ -100,14 +109,14 @@ class Seen(Struct, frozen=True, kw_only=True):
     """The values looked at, with unit and age, or the error."""
     values: dict[str, Any] = {}
     """Name -> number or text; what `measure` keeps."""
-    table: Table | None = None
+    table: RunTable | None = None
     rows: tuple[dict[str, Any], ...] = ()
     """Of a preview: all of them, as JSON can hold them."""
     error: str | None = None
     """The look itself failed: the check fails."""
     machine_s: float = 0.0
 
-    def behind(self, words: str) -> str:
+    def append_to(self, words: str) -> str:
         """`words`, and behind them why or what was seen, where there is anything to say."""
         said = self.error or self.text
         return f"{words}: {said}" if said else words
@@ -134,21 +143,21 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """What would be needed to take it back."""
     evidence: str = ""
     machine_s: float = 0.0
-    table: Table | None = None
+    table: RunTable | None = None
     """What it did, where that is more than a sentence; shown until something else is looked at, and kept."""
     again: bool = False
     """Of an act that was settled: it was not begun, or a part of it was done, and doing it again goes on from there.
     Where its agent was killed it is looked at, confirmed and done, without a decision of a person about a failure."""
 
 
-class Passed(Struct, frozen=True, kw_only=True):
+class TimePassed(Struct, frozen=True, kw_only=True):
     """Time went by."""
 
     seconds: float
     wall_us: int
 
 
-class Interrupt(Struct, frozen=True, kw_only=True):
+class OperatorInterrupt(Struct, frozen=True, kw_only=True):
     """Instead of a reply to Ask, Pause or Look: the operator wants something else. Nothing was answered."""
 
     verb: Literal["pause", "skip", "abort", "jump", "undo", "choose"]
@@ -164,4 +173,4 @@ class Interrupt(Struct, frozen=True, kw_only=True):
     """Places, from 0, of all rows that are to be acted on."""
 
 
-Reply = None | Seen | Answer | Outcome | Passed | Interrupt
+Reply = None | ReadResult | Answer | Outcome | TimePassed | OperatorInterrupt

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from dba_console.plans.plan import ACTS, Plan, Step
-from dba_console.plans.view import Table
-from dba_console.runbook.fold_state import RunState
-from dba_console.runbook.fold_tables import comparison
-from dba_console.runbook.outline import input_told
-from dba_console.runbook.usual import Usual
+from dba_console.plans.plan import ACTING_KINDS, Plan, Step
+from dba_console.plans.run_view import RunTable
+from dba_console.runbook.outline import input_text
+from dba_console.runbook.result_tables import comparison
+from dba_console.runbook.run_state import RunState
+from dba_console.runbook.typical_duration import TypicalDuration
 from dba_console.units import human_duration
 
 FORMAT = 1
 """Of summary.json."""
-TIMED = frozenset({*ACTS, "wait"})
+TIMED = frozenset({*ACTING_KINDS, "wait"})
 """Kinds of blocks whose time is kept apart."""
 MOST_INPUT = 120
 """Characters of an input's value."""
@@ -61,7 +61,7 @@ class StepSummary(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.machine_s + self.human_s
 
 
-class Summary(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RunSummary(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The file `summary.json` beside the journal it was made from."""
 
     format: int = FORMAT
@@ -87,16 +87,18 @@ class Summary(Struct, frozen=True, kw_only=True, omit_defaults=True):
     interrupted_s: float = 0.0
     steps: tuple[StepSummary, ...] = ()
     deviations: tuple[str, ...] = ()
-    measures: Table | None = None
+    measures: RunTable | None = None
     figures: dict[str, float] = {}
     """What its actions measured, by name: `write_outage_s`."""
 
 
-def summarize(plan: Plan, state: RunState, usual: Mapping[str, Usual] | None = None, *, about: str = "") -> Summary:
-    """The figures of a run as its records tell them; `about`: as in `Summary`."""
+def summarize(
+    plan: Plan, state: RunState, usual: Mapping[str, TypicalDuration] | None = None, *, about: str = ""
+) -> RunSummary:
+    """The figures of a run as its records tell them; `about`: as in `RunSummary`."""
     usual = usual or {}
     steps = tuple(_step(state, step, usual.get(step.id)) for step in plan.steps)
-    return Summary(
+    return RunSummary(
         run=state.run,
         runbook=plan.id,
         title=plan.title,
@@ -117,7 +119,7 @@ def summarize(plan: Plan, state: RunState, usual: Mapping[str, Usual] | None = N
         deviations=tuple(record.text for record in state.deviations),
         measures=comparison(state.measures),
         inputs={
-            one.name: input_told(one, value)[:MOST_INPUT]
+            one.name: input_text(one, value)[:MOST_INPUT]
             for one in plan.inputs
             if not one.secret and (value := state.values.get(one.name)) is not None
         },
@@ -125,7 +127,7 @@ def summarize(plan: Plan, state: RunState, usual: Mapping[str, Usual] | None = N
     )
 
 
-def _step(state: RunState, step: Step, usual: Usual | None) -> StepSummary:
+def _step(state: RunState, step: Step, usual: TypicalDuration | None) -> StepSummary:
     known = state.steps[step.id]
     planned = [block.usual_s for block in step.blocks if block.usual_s is not None]
     return StepSummary(
@@ -168,10 +170,10 @@ def verdict(plan: Plan, state: RunState) -> str:
     return "; ".join(told)
 
 
-def as_table(summary: Summary) -> Table:
+def as_table(summary: RunSummary) -> RunTable:
     """The figures for a screen; those of interruptions where there was one."""
     interrupted = any(step.interrupted_s for step in summary.steps)
-    return Table(
+    return RunTable(
         columns=(
             "step",
             "state",
@@ -187,7 +189,7 @@ def as_table(summary: Summary) -> Table:
                 step.title or step.id,
                 step.state,
                 _seconds(step.planned_s),
-                _seconds(step.usual_s) + usual_from(step.usual_runs, step.last_s),
+                _seconds(step.usual_s) + usual_basis(step.usual_runs, step.last_s),
                 _seconds(step.actual_s if step.rounds else None),
                 _seconds(step.machine_s if step.rounds else None),
                 _seconds(step.human_s if step.rounds else None),
@@ -199,10 +201,10 @@ def as_table(summary: Summary) -> Table:
     )
 
 
-def usual_from(runs: int, last_s: float | None) -> str:
+def usual_basis(runs: int, last_s: float | None) -> str:
     """What stands behind a usual time.
 
-    >>> usual_from(0, None), usual_from(1, 2.0), usual_from(3, 2.0)
+    >>> usual_basis(0, None), usual_basis(1, 2.0), usual_basis(3, 2.0)
     ('', ' (1)', ' (3, last 2.0s)')
     """
     last = f", last {human_duration(last_s)}" if runs > 1 and last_s is not None else ""

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from dba_console.errors import ConsoleError, UsageError
-from dba_console.plans.plan import PHRASE_WORDS, Block, Input, Plan
-from dba_console.runbook.patterns import fits
-from dba_console.runbook.problems import meant
+from dba_console.plans.plan import CONFIRMATION_WORDS, Block, Input, Plan
+from dba_console.runbook.patterns import matches_pattern
+from dba_console.runbook.problems import suggest
 from dba_console.units import parse_duration, parse_size
 
 REFERENCE = re.compile(r"%\((\w+(?:\.\w+)?)\)([sIRL])")
@@ -43,7 +43,7 @@ def typed(plan: Plan, given: Mapping[str, Any]) -> dict[str, Any]:
     for name in given:
         if name not in known:
             raise UsageError(f"runbook {plan.id} has no input {name!r}",
-                             hint=meant(name, known, what="it has") or "it has none")  # fmt: skip
+                             hint=suggest(name, known, what="it has") or "it has none")  # fmt: skip
     values: dict[str, Any] = {}
     missing = []
     for name, one in known.items():
@@ -88,7 +88,7 @@ def as_written(one: Input, value: Any) -> str:
     return _written(value)
 
 
-def bound(plan: Plan, values: Mapping[str, Any]) -> Plan:
+def bind_inputs(plan: Plan, values: Mapping[str, Any]) -> Plan:
     """The plan with inputs put into the settings of its waits and repetitions, and into the phrases of its
     confirmations, where a reference stands for a value. Raises UsageError for a phrase that cannot be typed."""
 
@@ -96,7 +96,7 @@ def bound(plan: Plan, values: Mapping[str, Any]) -> Plan:
         block = _phrase_filled(plan, block, values)
         if block.kind not in BOUND_KINDS:
             return block
-        settings = filled(block.settings, values)
+        settings = fill_references(block.settings, values)
         timeout = settings.get("timeout_s", block.timeout_s)
         return msgspec.structs.replace(block, settings=settings, timeout_s=timeout)
 
@@ -115,23 +115,23 @@ def _phrase_filled(plan: Plan, block: Block, values: Mapping[str, Any]) -> Block
         return block
     known = {one.name: as_written(one, values[one.name]) for one in plan.inputs if values.get(one.name) is not None}
     phrase = PHRASE_REFERENCE.sub(lambda match: known.get(match[1], ""), asked.text)
-    if phrase.strip() != phrase or not phrase.isprintable() or phrase in ("", *PHRASE_WORDS):
+    if phrase.strip() != phrase or not phrase.isprintable() or phrase in ("", *CONFIRMATION_WORDS):
         raise UsageError(
             f"{block.id} asks for {asked.text} to be typed, and {phrase!r} cannot be",
-            hint=f"not empty, one line, and none of the words {', '.join(PHRASE_WORDS)}",
+            hint=f"not empty, one line, and none of the words {', '.join(CONFIRMATION_WORDS)}",
         )
     return msgspec.structs.replace(block, confirm=msgspec.structs.replace(asked, text=phrase))
 
 
-def filled(settings: Any, values: Mapping[str, Any]) -> Any:
+def fill_references(settings: Any, values: Mapping[str, Any]) -> Any:
     """Settings or arguments with each text that is wholly a reference replaced by its value. Raises KeyError."""
     if isinstance(settings, str):
         match = WHOLE.fullmatch(settings)
-        return _meant(match, values) if match else settings
+        return _referenced_value(match, values) if match else settings
     if isinstance(settings, dict):
-        return {key: filled(value, values) for key, value in settings.items()}
+        return {key: fill_references(value, values) for key, value in settings.items()}
     if isinstance(settings, (list, tuple)):
-        return [filled(value, values) for value in settings]
+        return [fill_references(value, values) for value in settings]
     return settings
 
 
@@ -142,14 +142,14 @@ def arguments(argv: Iterable[str], values: Mapping[str, Any]) -> list[str]:
         match = WHOLE.fullmatch(argument)
         if match is None:
             found.append(argument)
-        elif match[1] not in values or (value := _meant(match, values)) is None:
+        elif match[1] not in values or (value := _referenced_value(match, values)) is None:
             raise UsageError(f"{match[1]} has no value: {argument} cannot be given to the command")
         else:
             found.append(_written(value))
     return found
 
 
-def _meant(match: re.Match[str], values: Mapping[str, Any]) -> Any:
+def _referenced_value(match: re.Match[str], values: Mapping[str, Any]) -> Any:
     """The value a reference stands for; None for a part the result does not have. Raises KeyError."""
     value = values[match[1]]
     if match[2] is None:
@@ -182,11 +182,11 @@ def statement(text: str, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]
     return "".join(pieces), params
 
 
-def shown(text: str, values: Mapping[str, Any], most: int | None = None) -> str:
+def statement_text(text: str, values: Mapping[str, Any], most: int | None = None) -> str:
     """The same statement as people read it: bound values as the literals they stand for. What has no value, or none
     that can be written or one of more than `most` characters, stays as its author wrote it.
 
-    >>> print(shown("select %(n)s from %(t)I where a = %(gone)s", {"n": "it's", "t": 'a"b'}))
+    >>> print(statement_text("select %(n)s from %(t)I where a = %(gone)s", {"n": "it's", "t": 'a"b'}))
     select 'it''s' from "a""b" where a = %(gone)s
     """
 
@@ -222,7 +222,7 @@ def is_record(value: Any) -> bool:
     )
 
 
-def of_rows(value: Any) -> Any:
+def rows_or_value(value: Any) -> Any:
     """What a preview gave, as a name stands for it in SQL and settings: its rows."""
     return value["rows"] if isinstance(value, Mapping) and isinstance(value.get("rows"), list | tuple) else value
 
@@ -233,7 +233,7 @@ def quoted(name: Any, *, schema: bool = False) -> str:
     >>> quoted("order"), quoted("s.order", schema=True)
     ('"order"', '"s"."order"')
     """
-    parts = _parted(name) if schema and isinstance(name, str) else [name]
+    parts = _split_name(name) if schema and isinstance(name, str) else [name]
     for part in parts:
         if not isinstance(part, str) or not part or "\0" in part or len(part.encode()) > IDENTIFIER_BYTES:
             raise UsageError(f"{name!r} is not a name of the server's")
@@ -274,7 +274,7 @@ def environment(names: Iterable[str], values: Mapping[str, Any]) -> dict[str, st
     return found
 
 
-def _parted(name: str) -> list[str]:
+def _split_name(name: str) -> list[str]:
     """A name with its schema in parts; within double quotes a dot is part of the name, as the server writes it."""
     if not re.fullmatch(r'(?:"(?:[^"]|"")*"|[^".]+)(?:\.(?:"(?:[^"]|"")*"|[^".]+))?', name):
         return [""]
@@ -298,7 +298,7 @@ def _within(one: Input, value: Any) -> None:
             raise UsageError(f"{one.name}: not above {_written(one.maximum)}", hint=one.help or None)
     if one.choices and value not in one.choices:
         raise UsageError(f"{one.name}: {value!r} is none of {', '.join(one.choices)}")
-    if one.pattern is not None and not fits(one.pattern, str(value)):
+    if one.pattern is not None and not matches_pattern(one.pattern, str(value)):
         raise UsageError(f"{one.name}: {'that' if one.secret else repr(value)} does not have the form {one.pattern}",
                          hint=one.help or None)  # fmt: skip
 

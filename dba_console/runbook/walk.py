@@ -17,26 +17,34 @@ from typing import Any
 from msgspec import Struct
 
 from dba_console.plans.plan import Block, Plan, Step
-from dba_console.plans.view import Option
-from dba_console.runbook.adhoc import confirms_itself
-from dba_console.runbook.bound import inputs_of
-from dba_console.runbook.fold_state import FINISHED, RunState
+from dba_console.plans.run_view import Option
+from dba_console.runbook.preview_rows import inputs_of
+from dba_console.runbook.rehearsal import rehearse
 from dba_console.runbook.requests import Reply, Request
-from dba_console.runbook.rows import asked_with
-from dba_console.runbook.walk_acts import act, settle, wanted
-from dba_console.runbook.walk_course import Course, Interrupted, Turn
-from dba_console.runbook.walk_give_up import end, give_up, trouble
-from dba_console.runbook.walk_interrupts import heed
-from dba_console.runbook.walk_looks import check, measure, preview
-from dba_console.runbook.walk_people import ask_value, choose, forgotten_secrets, manual, may_start, missing, stand
+from dba_console.runbook.row_choice import confirmed_preview
+from dba_console.runbook.run_state import FINISHED, RunState
+from dba_console.runbook.single_action import confirms_itself
+from dba_console.runbook.walk_abort import abort_run, end_run, failure_text
+from dba_console.runbook.walk_acts import act, settle, should_run
+from dba_console.runbook.walk_checks import check, measure, preview
+from dba_console.runbook.walk_context import Turn, WalkContext, WalkInterrupted
+from dba_console.runbook.walk_interrupts import handle_interrupt
+from dba_console.runbook.walk_manual import (
+    ask_secrets_again,
+    ask_start,
+    ask_value,
+    choose,
+    confirm_block,
+    manual,
+    missing_object,
+)
 from dba_console.runbook.walk_questions import PAUSED, NotAnAnswer, after_failure, chosen, place
-from dba_console.runbook.walk_rehearse import rehearse
-from dba_console.runbook.walk_undo import taking_back
+from dba_console.runbook.walk_undo import continue_undo
 from dba_console.runbook.walk_waits import repeat, wait
 from dba_console.units import human_duration
 
 
-class Ending(Struct, frozen=True):
+class RunEnding(Struct, frozen=True):
     """How a run ended."""
 
     state: str
@@ -44,13 +52,13 @@ class Ending(Struct, frozen=True):
     text: str
 
 
-BLOCKS: dict[str, Callable[[Course, Block], Turn[None]]] = {
+BLOCKS: dict[str, Callable[[WalkContext, Block], Turn[None]]] = {
     "check": check,
     "measure": measure,
     "preview": preview,
     "wait": wait,
     "repeat": repeat,
-    "confirm": stand,
+    "confirm": confirm_block,
     "choose": choose,
     "manual": manual,
     "input": ask_value,
@@ -62,25 +70,25 @@ BLOCKS: dict[str, Callable[[Course, Block], Turn[None]]] = {
 
 def walk(
     plan: Plan, state: RunState, *, inputs: dict[str, Any] | None = None, now: Callable[[], int]
-) -> Generator[Request, Reply, Ending]:
+) -> Generator[Request, Reply, RunEnding]:
     """Go on from `state` to the end of the run. `state` is changed in place by each record written; `inputs` has the
     values of all inputs and is given those that are asked for on the way; `now` is the wall clock in microseconds.
     """
-    course = Course(plan, state, now, {} if inputs is None else inputs)
+    course = WalkContext(plan, state, now, {} if inputs is None else inputs)
     asked_anew = state.mode == "rehearse"
     while not state.ended:
         try:
             if not asked_anew and state.started and state.open_execution is None and state.undo is None:
-                yield from forgotten_secrets(course)
+                yield from ask_secrets_again(course)
                 asked_anew = True
-            yield from _turn(course)
-        except Interrupted as wish:
-            yield from heed(course, wish.interrupt)
+            yield from _next_turn(course)
+        except WalkInterrupted as wish:
+            yield from handle_interrupt(course, wish.interrupt)
     state.current = ""
-    return Ending(state.ended, state.ending)
+    return RunEnding(state.ended, state.ending)
 
 
-def _turn(course: Course) -> Turn[None]:
+def _next_turn(course: WalkContext) -> Turn[None]:
     """The next thing."""
     state = course.state
     if state.paused:
@@ -90,18 +98,18 @@ def _turn(course: Course) -> Turn[None]:
     elif (execution := state.open_execution) is not None and (state.undo is None or execution.item):
         yield from settle(course, execution)  # one whose end stayed unknown when the run was given up is left so
     elif state.failure is not None:
-        yield from _decide(course)
+        yield from _decide_failure(course)
     elif state.undo is not None:
-        yield from taking_back(course, state.undo)
+        yield from continue_undo(course, state.undo)
     elif not state.started:
         yield from _before_start(course)
     else:
         yield from _walk_on(course)
 
 
-def _paused(course: Course) -> Turn[None]:
+def _paused(course: WalkContext) -> Turn[None]:
     """Held still until a person says otherwise."""
-    under_way = course.state.step_under_way
+    under_way = course.state.active_step
     answer = yield from course.ask("choose", f"{course.state.paused}. Go on?", options=PAUSED)
     try:
         option, reason = chosen(PAUSED, answer.text)
@@ -114,10 +122,10 @@ def _paused(course: Course) -> Turn[None]:
         yield from course.write("run.resumed", text, step=step, who=answer.who, human_s=answer.human_s)
     else:
         yield from course.answered("choose", answer, f"{answer.who} ends the run", answer=option.key, reason=reason)
-        yield from give_up(course, "aborted", reason or "while it was paused", answer.who)
+        yield from abort_run(course, "aborted", reason or "while it was paused", answer.who)
 
 
-def _before_start(course: Course) -> Turn[None]:
+def _before_start(course: WalkContext) -> Turn[None]:
     """The checks that stand before the first act, then the question. No is the default, and leaves all as it is."""
     for _, block in course.plan.blocks():
         if block.leading and course.state.blocks[block.id].status not in FINISHED:
@@ -132,15 +140,15 @@ def _before_start(course: Course) -> Turn[None]:
     on = f" on {course.state.place}" if course.state.place else ""
     doubts = []
     for one in course.plan.inputs if blocks else ():
-        if why := (yield from missing(course, blocks[0], one, course.state.values.get(one.name))):
+        if why := (yield from missing_object(course, blocks[0], one, course.state.values.get(one.name))):
             doubts.append(f"{why[0].upper()}{why[1:]}.\n")
     text = "".join(doubts) + (
         f"Start “{course.plan.title}”{on}? {len(blocks)} blocks in {len(course.plan.steps)} steps{about}. Default: no"
     )
-    yield from may_start(course, text, yes="started", no="not started", ending="it was not started")
+    yield from ask_start(course, text, yes="started", no="not started", ending="it was not started")
 
 
-def _decide(course: Course) -> Turn[None]:
+def _decide_failure(course: WalkContext) -> Turn[None]:
     """Something failed: a person decides. Each way but the end is a deviation, and is listed as one."""
     failure = course.state.failure
     if failure is None:
@@ -148,7 +156,7 @@ def _decide(course: Course) -> Turn[None]:
     _, block = course.plan.block(failure.block)
     known = course.state.blocks[block.id]
     if failure.declined and confirms_itself(course.plan):
-        yield from give_up(course, "aborted", known.note, course.state.who)
+        yield from abort_run(course, "aborted", known.note, course.state.who)
         return
     if failure.item and course.plan.reverts:
         text = f"{block.id}: left as it is, the others are reverted"
@@ -160,7 +168,7 @@ def _decide(course: Course) -> Turn[None]:
     note = known.note.removeprefix(f"{block.id}: ")
     text = f"{f'“{block.title}”' if block.title else block.id} failed: {note}"
     # Of an act that was refused or declined: it may be right without some of its rows.
-    preview = None if failure.acted or failure.item else asked_with(course.plan, course.state, block)
+    preview = None if failure.acted or failure.item else confirmed_preview(course.plan, course.state, block)
     while True:
         answer = yield from course.ask(
             "failed", text, block=block, options=options, rows="" if preview is None else preview.id
@@ -173,7 +181,7 @@ def _decide(course: Course) -> Turn[None]:
     said = f"{block.id}: {answer.who} decided: {answer.text.strip()}"
     yield from course.answered("failed", answer, said, block=block, answer=option.key, reason=reason)
     if option.key == "abort":
-        yield from give_up(course, "failed", trouble(course) + (f" ({reason})" if reason else ""), answer.who)
+        yield from abort_run(course, "failed", failure_text(course) + (f" ({reason})" if reason else ""), answer.who)
         return
     what = option.key if option.key in ("skip", "input") else "retry"
     text = f"{block.id}: {option.text}, by {answer.who}" + (f": {reason}" if reason else "")
@@ -182,14 +190,14 @@ def _decide(course: Course) -> Turn[None]:
     )
 
 
-def _walk_on(course: Course) -> Turn[None]:
+def _walk_on(course: WalkContext) -> Turn[None]:
     """The first step that has not ended, and in it the first block that has not."""
     state = course.state
     for step in course.plan.steps:
         known = state.steps[step.id]
         if known.status in FINISHED:
             continue
-        if known.status == "pending" and (why := _passed_over(state, step)):
+        if known.status == "pending" and (why := _step_skip_reason(state, step)):
             text = f"step {step.id}: skipped, {why}"
             yield from course.write("step.ended", text, step=step.id, state="skipped", reason=why)
             return
@@ -198,10 +206,10 @@ def _walk_on(course: Course) -> Turn[None]:
             return
         yield from _within(course, step)
         return
-    yield from end(course, "done", "")
+    yield from end_run(course, "done", "")
 
 
-def _passed_over(state: RunState, step: Step) -> str:
+def _step_skip_reason(state: RunState, step: Step) -> str:
     """Why a step is not walked; empty where it is."""
     if state.goto and state.goto != step.id:
         return f"on to {place(state.goto)}"
@@ -210,7 +218,7 @@ def _passed_over(state: RunState, step: Step) -> str:
     return ""
 
 
-def _within(course: Course, step: Step) -> Turn[None]:
+def _within(course: WalkContext, step: Step) -> Turn[None]:
     for block in step.blocks:
         if course.state.blocks[block.id].status not in FINISHED:
             yield from _run(course, block)
@@ -223,11 +231,11 @@ def _within(course: Course, step: Step) -> Turn[None]:
     yield from course.write("step.ended", text, step=step.id, state=state, reason=reason)
 
 
-def _run(course: Course, block: Block) -> Turn[None]:
+def _run(course: WalkContext, block: Block) -> Turn[None]:
     """One block. An act asks by itself whether it is wanted, for it may be in the middle of its rows; a wait or round
     whose end is fixed has been asked before."""
     course.state.current = block.id
     going_on = course.state.blocks[block.id].due_us is not None
-    if BLOCKS[block.kind] is not act and not going_on and not (yield from wanted(course, block)):
+    if BLOCKS[block.kind] is not act and not going_on and not (yield from should_run(course, block)):
         return
     yield from BLOCKS[block.kind](course, block)

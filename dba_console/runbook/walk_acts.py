@@ -7,35 +7,43 @@ from typing import Any
 
 import msgspec
 
-from dba_console.plans.plan import ACTS, Block, Confirmation
-from dba_console.runbook.bound import bound_preview, for_each, parameters, statement_shown
-from dba_console.runbook.fold_state import Execution
-from dba_console.runbook.fold_tables import cell
-from dba_console.runbook.requests import Do, Outcome, Record, Seen, Settle
-from dba_console.runbook.rows import asked_with, extent, works_on
-from dba_console.runbook.undo import Item, items
-from dba_console.runbook.walk_course import Course, Turn
-from dba_console.runbook.walk_give_up import give_up
-from dba_console.runbook.walk_questions import NONE, SETTLING, NotAnAnswer, chosen, confirms, expected, wording
+from dba_console.plans.plan import ACTING_KINDS, Block, Confirmation
+from dba_console.runbook.preview_rows import bound_preview, parameters, runs_per_row, statement_shown
+from dba_console.runbook.requests import ExecuteRequest, JournalRecord, Outcome, ReadResult, SettleRequest
+from dba_console.runbook.result_tables import cell
+from dba_console.runbook.row_choice import acts_on_preview, chosen_count_text, confirmed_preview
+from dba_console.runbook.run_state import Execution
+from dba_console.runbook.undo import UndoItem, undo_items
+from dba_console.runbook.walk_abort import abort_run
+from dba_console.runbook.walk_context import Turn, WalkContext
+from dba_console.runbook.walk_questions import (
+    NONE,
+    SETTLING,
+    NotAnAnswer,
+    chosen,
+    confirmation_text,
+    confirms,
+    expected,
+)
 
 UNDO_CONFIRMATION = Confirmation(level="yes")
 """Of an undo whose author asks for nothing else."""
 
 
-def wanted(course: Course, block: Block, item: str = "") -> Turn[bool]:
+def should_run(course: WalkContext, block: Block, item: str = "") -> Turn[bool]:
     """Whether the block is to run at all. A test that cannot tell is a failure: it is taken neither for yes nor no."""
     if block.when is not None:
-        seen = yield from course.look(block, "when", block.when)
+        seen = yield from course.read_block(block, "when", block.when)
         if seen.holds is None or seen.error:
-            yield from _cannot_tell(course, block, "whether it applies", seen, item)
+            yield from _fail_unknown(course, block, "whether it applies", seen, item)
             return False
         if not seen.holds:
             yield from skip(course, block, f"not applicable: {seen.text or block.when.text}", item)
             return False
     if block.done is not None:
-        seen = yield from course.look(block, "done", block.done)
+        seen = yield from course.read_block(block, "done", block.done)
         if seen.holds is None or seen.error:
-            yield from _cannot_tell(course, block, "whether it is done already", seen, item)
+            yield from _fail_unknown(course, block, "whether it is done already", seen, item)
             return False
         if seen.holds:
             yield from skip(course, block, f"already so: {seen.text or block.done.text}", item)
@@ -43,29 +51,29 @@ def wanted(course: Course, block: Block, item: str = "") -> Turn[bool]:
     return True
 
 
-def skip(course: Course, block: Block, reason: str, item: str = "") -> Turn[None]:
+def skip(course: WalkContext, block: Block, reason: str, item: str = "") -> Turn[None]:
     """Say that a block is left out, and why."""
     yield from course.write("block.skipped", f"{block.id}: skipped, {reason}", block=block, reason=reason, item=item)
 
 
-def _cannot_tell(course: Course, block: Block, what: str, seen: Seen, item: str) -> Turn[None]:
-    yield from fail(course, block, seen.behind(f"it cannot be told {what}"), item, machine_s=seen.machine_s)
+def _fail_unknown(course: WalkContext, block: Block, what: str, seen: ReadResult, item: str) -> Turn[None]:
+    yield from fail(course, block, seen.append_to(f"it cannot be told {what}"), item, machine_s=seen.machine_s)
 
 
-def fail(course: Course, block: Block, note: str, item: str = "", **fields: Any) -> Turn[None]:
+def fail(course: WalkContext, block: Block, note: str, item: str = "", **fields: Any) -> Turn[None]:
     """Say that a block failed before anything was done."""
     text = f"{block.id}: failed, {note}"
     yield from course.write("block.seen", text, block=block, state="failed", note=note, item=item, **fields)
 
 
-def act(course: Course, block: Block, item: Item | None = None) -> Turn[None]:
+def act(course: WalkContext, block: Block, item: UndoItem | None = None) -> Turn[None]:
     """One act. Of a change for each row: the next row."""
     key = item.key if item is not None else ""
     known = course.state.blocks[block.id]
     going_on = known.row > 0 and not key
     # An action's own undo is not what its `when` and `done` speak of.
     asks = item is None or item.key == block.id
-    if asks and not going_on and not known.confirmed and not (yield from wanted(course, block, key)):
+    if asks and not going_on and not known.confirmed and not (yield from should_run(course, block, key)):
         return
     covering = None if key else _covering(course, block)
     if covering is not None and course.state.blocks[covering.id].status != "ok":
@@ -78,17 +86,17 @@ def act(course: Course, block: Block, item: Item | None = None) -> Turn[None]:
             why = "the preview gave no rows" if rows is not None else "its preview was not run"
             yield from skip(course, block, f"nothing to act on: {why}")
             return
-        if works_on(course.plan, block) is not None and not (rows := course.state.blocks[preview.id].chosen):
+        if acts_on_preview(course.plan, block) is not None and not (rows := course.state.blocks[preview.id].chosen):
             yield from none_chosen(course, block, preview)
             return
-    if block.kind == "action" and not key and known.sight is None and not (yield from _sight(course, block)):
+    if block.kind == "action" and not key and known.sight is None and not (yield from _preview_action(course, block)):
         return
     if not (yield from _confirmed(course, block, item, rows)):
         return
     yield from _execute(course, block, item, rows)
 
 
-def _covering(course: Course, block: Block) -> Block | None:
+def _covering(course: WalkContext, block: Block) -> Block | None:
     """The `confirm` before it in its step, where it has no confirmation of its own."""
     step, _ = course.plan.block(block.id)
     if block.confirm is not None or block not in step.blocks:
@@ -97,9 +105,9 @@ def _covering(course: Course, block: Block) -> Block | None:
     return next((one for one in reversed(before) if one.kind == "confirm"), None)
 
 
-def _sight(course: Course, block: Block) -> Turn[bool]:
+def _preview_action(course: WalkContext, block: Block) -> Turn[bool]:
     """What an action would do, before the question about it. False: it will not be done."""
-    seen = yield from course.look(block, "preview")
+    seen = yield from course.read_block(block, "preview")
     sight = seen.values.get("sight") or {}
     refusal = seen.error or sight.get("refusal")
     if refusal:
@@ -116,16 +124,18 @@ def _sight(course: Course, block: Block) -> Turn[bool]:
     return True
 
 
-def _count(course: Course, block: Block, rows: tuple[dict[str, Any], ...] | None) -> int | None:
+def _count(course: WalkContext, block: Block, rows: tuple[dict[str, Any], ...] | None) -> int | None:
     """How many things would be acted on; an action has counted them itself."""
     known = course.state.blocks[block.id]
     count = (known.sight or {}).get("count")
     if isinstance(count, int):
         return count
-    return len(rows) - (known.row if for_each(block) else 0) if rows is not None else None
+    return len(rows) - (known.row if runs_per_row(block) else 0) if rows is not None else None
 
 
-def _confirmed(course: Course, block: Block, item: Item | None, rows: tuple[dict[str, Any], ...] | None) -> Turn[bool]:
+def _confirmed(
+    course: WalkContext, block: Block, item: UndoItem | None, rows: tuple[dict[str, Any], ...] | None
+) -> Turn[bool]:
     confirmation = block.confirm
     if item is not None and (confirmation is None or confirmation.text in ("count", "name")):
         confirmation = UNDO_CONFIRMATION  # what was counted or named was what the act saw
@@ -137,12 +147,12 @@ def _confirmed(course: Course, block: Block, item: Item | None, rows: tuple[dict
     return (yield from confirm(course, block, confirmation, count=count, item=item.key if item is not None else ""))
 
 
-def none_chosen(course: Course, block: Block, preview: Block) -> Turn[None]:
+def none_chosen(course: WalkContext, block: Block, preview: Block) -> Turn[None]:
     """Leave a block out because no row it would act on is chosen. Who can still choose one is asked first."""
-    if asked_with(course.plan, course.state, block) == preview and not course.state.blocks[block.id].confirmed:
+    if confirmed_preview(course.plan, course.state, block) == preview and not course.state.blocks[block.id].confirmed:
         count = len(course.state.blocks[preview.id].rows or ())
         none = f"none of {count} rows is" if count != 1 else "its only row is not"
-        text = f"{_what(course, block)}: {none} chosen, so nothing would be done"
+        text = f"{_act_text(course, block)}: {none} chosen, so nothing would be done"
         while True:
             answer = yield from course.ask("choose", text, block=block, options=(NONE,), rows=preview.id)
             try:
@@ -156,7 +166,7 @@ def none_chosen(course: Course, block: Block, preview: Block) -> Turn[None]:
 
 
 def confirm(
-    course: Course, block: Block, confirmation: Confirmation, *, count: int | None = None, item: str = ""
+    course: WalkContext, block: Block, confirmation: Confirmation, *, count: int | None = None, item: str = ""
 ) -> Turn[bool]:
     """Ask until it is confirmed or declined."""
     name = str((course.state.blocks[block.id].sight or {}).get("name") or "")
@@ -164,12 +174,14 @@ def confirm(
     if not expects:
         yield from fail(course, block, "it is not known what would have to be typed to confirm it", item)
         return False
-    preview = asked_with(course.plan, course.state, block) if not item else None
+    preview = confirmed_preview(course.plan, course.state, block) if not item else None
     step, _ = course.plan.block(block.id)
     final = "No way back after this. " if step.point_of_no_return and not item else ""
-    what = _goes_on(course, block) or final + (_taken_back(course, block) if item else _what(course, block))
-    part = "" if preview is None else extent(course.state.blocks[preview.id])
-    text = wording(what, confirmation, expects, course.state.place, part, name)
+    what = _continuation_text(course, block) or final + (
+        _undo_text(course, block) if item else _act_text(course, block)
+    )
+    part = "" if preview is None else chosen_count_text(course.state.blocks[preview.id])
+    text = confirmation_text(what, confirmation, expects, course.state.place, part, name)
     while True:
         answer = yield from course.ask(
             confirmation.level, text, block=block, expects=expects, people=confirmation.people,
@@ -193,40 +205,42 @@ def confirm(
         return yes
 
 
-def _taken_back(course: Course, block: Block) -> str:
+def _undo_text(course: WalkContext, block: Block) -> str:
     """The step, and of several acts in it which."""
     step, _ = course.plan.block(block.id)
-    several = len(items(course.state, step)) > 1
+    several = len(undo_items(course.state, step)) > 1
     return f"Take back: {step.title}" + (f" ({block.title or block.id})" if several else "")
 
 
-def _goes_on(course: Course, block: Block) -> str:
+def _continuation_text(course: WalkContext, block: Block) -> str:
     """What a `confirm` is asked for again in the middle of its step; empty at the beginning of it."""
     step, _ = course.plan.block(block.id)
     if block.kind != "confirm" or block not in step.blocks:
         return ""
-    covered = [one for one in step.blocks[step.blocks.index(block) + 1 :] if one.kind in ACTS]
+    covered = [one for one in step.blocks[step.blocks.index(block) + 1 :] if one.kind in ACTING_KINDS]
     left = [one for one in covered if course.state.blocks[one.id].status == "pending"]
     if not left or len(left) == len(covered):
         return ""
     return f"Go on in “{step.title}” with: {left[0].title or left[0].id}"
 
 
-def _what(course: Course, block: Block) -> str:
+def _act_text(course: WalkContext, block: Block) -> str:
     """What would be done, in the action's own words where it has seen it, else in the author's."""
     step, _ = course.plan.block(block.id)
     told = (course.state.blocks[block.id].sight or {}).get("text")
     return str(told or block.title or block.settings.get("text") or step.title)
 
 
-def _execute(course: Course, block: Block, item: Item | None, rows: tuple[dict[str, Any], ...] | None) -> Turn[None]:
+def _execute(
+    course: WalkContext, block: Block, item: UndoItem | None, rows: tuple[dict[str, Any], ...] | None
+) -> Turn[None]:
     known = course.state.blocks[block.id]
     fields: dict[str, Any] = {"params": parameters(course.state, block)}
     if known.sight is not None:
         fields["sight"] = known.sight
     if item is not None:
         fields |= {"item": item.key}
-    elif rows is not None and for_each(block):
+    elif rows is not None and runs_per_row(block):
         fields |= {"row": rows[known.row], "row_index": known.row, "row_count": len(rows)}
     elif rows is not None:
         fields |= {"rows": rows}
@@ -240,7 +254,7 @@ def _execute(course: Course, block: Block, item: Item | None, rows: tuple[dict[s
     intent = yield from course.write(
         "block.intent", f"{block.id}: {_of_row(fields)}intent recorded", block=block, execution=number, **fields
     )
-    reply = yield Do(block=block, execution=number, intent=intent, undo_of=undo_of)
+    reply = yield ExecuteRequest(block=block, execution=number, intent=intent, undo_of=undo_of)
     yield from _ended(course, "block.result", block, number, outcome_of(reply), intent)
 
 
@@ -260,7 +274,14 @@ def _of_row(intent: Mapping[str, Any]) -> str:
 
 
 def _ended(
-    course: Course, kind: str, block: Block, number: int, outcome: Outcome, intent: Record, *, who: str | None = None
+    course: WalkContext,
+    kind: str,
+    block: Block,
+    number: int,
+    outcome: Outcome,
+    intent: JournalRecord,
+    *,
+    who: str | None = None,
 ) -> Turn[None]:
     # A program that went on over errors has come to its end, and that is all that is well with it.
     how: str = "ended with errors" if outcome.state == "ok" and outcome.values.get("errors") else outcome.state
@@ -284,13 +305,13 @@ def _ended(
     )
 
 
-def settle(course: Course, execution: Execution) -> Turn[None]:
+def settle(course: WalkContext, execution: Execution) -> Turn[None]:
     """An execution whose end nobody saw: evidence first, then the word of a person with a reason. Never a guess."""
     _, block = course.plan.block(execution.block)
     course.state.current = block.id
-    outcome = outcome_of((yield Settle(block=block, execution=execution.number, intent=execution.intent)))
+    outcome = outcome_of((yield SettleRequest(block=block, execution=execution.number, intent=execution.intent)))
     if outcome.state == "unknown" and block.done is not None and not execution.item:
-        seen = yield from course.look(block, "done", block.done)
+        seen = yield from course.read_block(block, "done", block.done)
         if seen.holds and not seen.error:
             evidence = f"done: {seen.text or block.done.text}"
             outcome = Outcome(state="ok", text="what it was for is so", evidence=evidence, machine_s=seen.machine_s)
@@ -305,7 +326,7 @@ def settle(course: Course, execution: Execution) -> Turn[None]:
     yield from _ask_end(course, block, execution, outcome)
 
 
-def _ask_end(course: Course, block: Block, execution: Execution, outcome: Outcome) -> Turn[None]:
+def _ask_end(course: WalkContext, block: Block, execution: Execution, outcome: Outcome) -> Turn[None]:
     text = f"{block.id}: how execution {execution.number} ended is not known: {outcome.text}. What is so?"
     while True:
         answer = yield from course.ask("settle", text, block=block, options=SETTLING)
@@ -317,7 +338,7 @@ def _ask_end(course: Course, block: Block, execution: Execution, outcome: Outcom
     said = f"{block.id}: {answer.who} says {option.key}" + (f": {reason}" if reason else "")
     yield from course.answered("settle", answer, said, block=block, answer=option.key, reason=reason)
     if option.key == "abort":
-        yield from give_up(course, "failed", reason or f"the end of {block.id} is not known", answer.who)
+        yield from abort_run(course, "failed", reason or f"the end of {block.id} is not known", answer.who)
     elif option.key in ("ok", "failed"):
         settled = Outcome(
             state="ok" if option.key == "ok" else "failed", text=reason, evidence=f"the word of {answer.who}"

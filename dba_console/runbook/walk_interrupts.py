@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from dba_console.runbook.fold_state import END
-from dba_console.runbook.requests import Interrupt
-from dba_console.runbook.rows import asked_with, named
-from dba_console.runbook.undo import passed
-from dba_console.runbook.walk_course import Course, Turn
-from dba_console.runbook.walk_give_up import give_up, trouble
+from dba_console.runbook.requests import OperatorInterrupt
+from dba_console.runbook.row_choice import confirmed_preview, row_names
+from dba_console.runbook.run_state import END
+from dba_console.runbook.undo import no_return_passed
+from dba_console.runbook.walk_abort import abort_run, failure_text
+from dba_console.runbook.walk_context import Turn, WalkContext
 from dba_console.runbook.walk_questions import place
 
 
-def heed(course: Course, wish: Interrupt) -> Turn[None]:
+def handle_interrupt(course: WalkContext, wish: OperatorInterrupt) -> Turn[None]:
     """Do what was asked for, or say why not; then the walk goes on with its next thing."""
     if wish.verb == "pause":
         yield from _pause(course, wish)
     elif wish.verb == "choose":
         yield from _choose(course, wish)
     elif wish.verb in ("abort", "undo"):
-        what, why = trouble(course), wish.reason or f"ended by {wish.who}"
-        yield from give_up(course, "failed" if what else "aborted", f"{what} ({why})" if what else why, wish.who)
+        what, why = failure_text(course), wish.reason or f"ended by {wish.who}"
+        yield from abort_run(course, "failed" if what else "aborted", f"{what} ({why})" if what else why, wish.who)
     else:
-        why = _why_not(course, wish)
+        why = _refusal(course, wish)
         if why:
             yield from course.reject(why)
         elif wish.verb == "skip":
@@ -30,7 +30,7 @@ def heed(course: Course, wish: Interrupt) -> Turn[None]:
             yield from _jump(course, wish)
 
 
-def _pause(course: Course, wish: Interrupt) -> Turn[None]:
+def _pause(course: WalkContext, wish: OperatorInterrupt) -> Turn[None]:
     if course.state.paused:
         yield from course.reject("the run is paused already")
         return
@@ -38,11 +38,11 @@ def _pause(course: Course, wish: Interrupt) -> Turn[None]:
     yield from course.write("run.paused", text, who=wish.who, reason=wish.reason)
 
 
-def _choose(course: Course, wish: Interrupt) -> Turn[None]:
+def _choose(course: WalkContext, wish: OperatorInterrupt) -> Turn[None]:
     """Which rows are acted on, of those that are being asked about; the question is put again, with their number."""
     state = course.state
     known = state.blocks.get(wish.block)
-    if known is None or known.rows is None or known.looks != wish.look or not _asks_about(course, wish.block):
+    if known is None or known.rows is None or known.preview_count != wish.look or not _asks_about(course, wish.block):
         yield from course.reject("these rows are not asked about now: the choice stays as it was")
         return
     wanted = frozenset(wish.rows)
@@ -51,13 +51,13 @@ def _choose(course: Course, wish: Interrupt) -> Turn[None]:
         return
     count = len(known.rows) - len(left_out)
     text = f"{wish.block}: {count} of {len(known.rows)} rows chosen by {wish.who}"
-    text += f"; left out: {named(known.rows, left_out)}" if left_out else ""
+    text += f"; left out: {row_names(known.rows, left_out)}" if left_out else ""
     _, preview = course.plan.block(wish.block)
     chosen = [place for place in range(len(known.rows)) if place in wanted]
     yield from course.write("rows.chosen", text, block=preview, who=wish.who, chosen=chosen, left_out=left_out)
 
 
-def _asks_about(course: Course, preview: str) -> bool:
+def _asks_about(course: WalkContext, preview: str) -> bool:
     """Whether the rows are those of the block that is to be confirmed next, or was refused or declined."""
     state = course.state
     if not state.current or state.undo is not None or state.open_execution is not None:
@@ -65,11 +65,11 @@ def _asks_about(course: Course, preview: str) -> bool:
     if state.failure is not None and (state.failure.acted or state.failure.block != state.current):
         return False
     _, block = course.plan.block(state.current)
-    asked = None if state.blocks[block.id].confirmed else asked_with(course.plan, state, block)
+    asked = None if state.blocks[block.id].confirmed else confirmed_preview(course.plan, state, block)
     return asked is not None and asked.id == preview
 
 
-def _why_not(course: Course, wish: Interrupt) -> str:
+def _refusal(course: WalkContext, wish: OperatorInterrupt) -> str:
     """Why a step may not be skipped or left for another; empty where it may."""
     state, plan = course.state, course.plan
     if plan.strict:
@@ -82,16 +82,16 @@ def _why_not(course: Course, wish: Interrupt) -> str:
         return "the run is being ended; answer the question"
     if state.open_execution is not None:
         return f"how {state.open_execution.block} ended has to be settled first"
-    if state.step_under_way is None:
+    if state.active_step is None:
         return "no step is under way"
     if not wish.reason.strip():
         return f"a {wish.verb} needs a reason"
-    return _why_not_there(course, wish) if wish.verb == "jump" else ""
+    return _jump_refusal(course, wish) if wish.verb == "jump" else ""
 
 
-def _why_not_there(course: Course, wish: Interrupt) -> str:
+def _jump_refusal(course: WalkContext, wish: OperatorInterrupt) -> str:
     ids = [step.id for step in course.plan.steps]
-    here = course.state.step_under_way
+    here = course.state.active_step
     if wish.step == END or here is None:
         return ""
     if wish.step not in ids:
@@ -99,19 +99,19 @@ def _why_not_there(course: Course, wish: Interrupt) -> str:
     if wish.step == here.id:
         return f"step {wish.step} is under way"
     between = course.plan.steps[ids.index(wish.step) : ids.index(here.id) + 1]
-    final = [step.id for step in between if step.point_of_no_return and passed(course.state, step)]
+    final = [step.id for step in between if step.point_of_no_return and no_return_passed(course.state, step)]
     return f"step {final[-1]} was a point of no return: there is no way back past it" if final else ""
 
 
-def _skip(course: Course, wish: Interrupt) -> Turn[None]:
-    step = course.state.step_under_way
+def _skip(course: WalkContext, wish: OperatorInterrupt) -> Turn[None]:
+    step = course.state.active_step
     if step is not None:
         text = f"step {step.id}: left out by {wish.who}: {wish.reason}"
         yield from course.write("deviation", text, step=step.id, who=wish.who, what="skip", reason=wish.reason)
 
 
-def _jump(course: Course, wish: Interrupt) -> Turn[None]:
-    step = course.state.step_under_way
+def _jump(course: WalkContext, wish: OperatorInterrupt) -> Turn[None]:
+    step = course.state.active_step
     if step is None:
         return
     ids = [one.id for one in course.plan.steps]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dba_console.plans.plan import Block, Confirmation
-from dba_console.plans.view import Option, to_type
-from dba_console.runbook.fold_state import END, RunState
+from dba_console.plans.run_view import Option, quote_for_typing
+from dba_console.runbook.run_state import END, RunState
 
 ACKNOWLEDGED = "y"
 """The letter of an `ack`."""
@@ -64,7 +64,7 @@ def started(text: str) -> bool:
         return True
     if said in DECLINED:
         return False
-    raise NotAnAnswer(f"type {to_type(YES)} to start, no to leave everything as it is")
+    raise NotAnAnswer(f"type {quote_for_typing(YES)} to start, no to leave everything as it is")
 
 
 def expected(confirmation: Confirmation, state: RunState, count: int | None, name: str = "") -> str:
@@ -83,7 +83,9 @@ def expected(confirmation: Confirmation, state: RunState, count: int | None, nam
     return confirmation.text
 
 
-def wording(what: str, confirmation: Confirmation, expects: str, target: str, part: str = "", name: str = "") -> str:
+def confirmation_text(
+    what: str, confirmation: Confirmation, expects: str, target: str, part: str = "", name: str = ""
+) -> str:
     """What is asked before something is done: what, where, to which `part` of the rows, and how it is confirmed."""
     where = ", ".join(filter(None, (f"On {target}" if target else "", part)))
     where = f" {where}:" if where else ""
@@ -92,7 +94,10 @@ def wording(what: str, confirmation: Confirmation, expects: str, target: str, pa
         how = f"press {ACKNOWLEDGED} to go on, n to stop here"
     else:
         meant = {"count": COUNTED, "target": NAMED, "name": ITS_NAME if name else COUNTED}.get(confirmation.text, "")
-        how = f"type {to_type(expects or '?')}{meant if confirmation.level == 'type' else ''} to go on, no to stop here"
+        how = (
+            f"type {quote_for_typing(expects or '?')}{meant if confirmation.level == 'type' else ''} to go "
+            f"on, no to stop here"
+        )
     how = how if where else how[0].upper() + how[1:]
     return what + how + ("; a second person types it too" if confirmation.people > 1 else "")
 

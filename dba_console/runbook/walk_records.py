@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from dba_console.plans.plan import Plan, plan_hash
-from dba_console.runbook.requests import Record
+from dba_console.runbook.requests import JournalRecord
 
 
 def planned(
@@ -19,11 +19,11 @@ def planned(
     identity: str = "",
     inputs: Mapping[str, Any] | None = None,
     **fields: Any,
-) -> Record:
+) -> JournalRecord:
     """The first record: which document, on which server, for whom. Inputs that are secret are left out here."""
     secret = {one.name for one in plan.inputs if one.secret}
     known = {name: value for name, value in (inputs or {}).items() if name not in secret}
-    return Record(
+    return JournalRecord(
         kind="run.planned",
         text=f"runbook {plan.id}: {'rehearsal' if mode == 'rehearse' else 'run'} planned by {who} on {target or '?'}",
         who=who,
@@ -42,24 +42,24 @@ def planned(
     )
 
 
-def interrupted(text: str, since_us: int | None = None) -> Record:
+def interrupted(text: str, since_us: int | None = None) -> JournalRecord:
     """Written by who finds a run without end whose agent is gone."""
-    return Record(kind="run.interrupted", text=text, fields={} if since_us is None else {"since_us": since_us})
+    return JournalRecord(kind="run.interrupted", text=text, fields={} if since_us is None else {"since_us": since_us})
 
 
-def resumed(who: str) -> Record:
+def resumed(who: str) -> JournalRecord:
     """Written before an interrupted run is walked on: what was seen and confirmed for an act is asked again."""
-    return Record(kind="run.resumed", text=f"resumed by {who}", who=who)
+    return JournalRecord(kind="run.resumed", text=f"resumed by {who}", who=who)
 
 
-def took(who: str, before: str) -> Record:
+def taken_over(who: str, before: str) -> JournalRecord:
     """Another person's answers count from now on."""
-    return Record(kind="person.took", text=f"{who} takes over from {before or 'nobody'}", who=who)
+    return JournalRecord(kind="person.took", text=f"{who} takes over from {before or 'nobody'}", who=who)
 
 
-def adhoc(who: str, text: str, step: str = "") -> Record:
+def adhoc(who: str, text: str, step: str = "") -> JournalRecord:
     """Something was done beside the document: a candidate for its next edition."""
-    return Record(
+    return JournalRecord(
         kind="deviation",
         text=f"{who}, beside the runbook: {text}",
         step=step,

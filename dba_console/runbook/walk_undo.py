@@ -5,13 +5,13 @@ before is on record; the rest step by step, and only what a person chose.
 from __future__ import annotations
 
 from dba_console.plans.plan import Block
-from dba_console.plans.view import Option, Waiting, to_type
-from dba_console.runbook.fold_state import UndoPlan
-from dba_console.runbook.requests import Answer, Outcome, PutBack
-from dba_console.runbook.undo import items
+from dba_console.plans.run_view import Option, WaitView, quote_for_typing
+from dba_console.runbook.requests import Answer, Outcome, RevertSettingsRequest
+from dba_console.runbook.run_state import UndoPlan
+from dba_console.runbook.undo import undo_items
+from dba_console.runbook.walk_abort import end_run
 from dba_console.runbook.walk_acts import act, outcome_of
-from dba_console.runbook.walk_course import Course, Turn
-from dba_console.runbook.walk_give_up import end
+from dba_console.runbook.walk_context import Turn, WalkContext
 from dba_console.units import human_duration
 
 ALL, NONE = "all", "none"
@@ -23,7 +23,7 @@ AGAIN_S = 2.0
 """Between two tries."""
 
 
-def taking_back(course: Course, undo: UndoPlan) -> Turn[None]:
+def continue_undo(course: WalkContext, undo: UndoPlan) -> Turn[None]:
     """The next thing to do for a run that was given up."""
     if undo.settings:
         yield from _put_settings_back(course, undo)
@@ -31,17 +31,17 @@ def taking_back(course: Course, undo: UndoPlan) -> Turn[None]:
     if undo.chosen is None and undo.offered:
         yield from _ask_which(course, undo)
         return
-    if undo.under_way:
+    if undo.active_step:
         yield from _next_item(course, undo)
         return
     left = [step for step in undo.chosen or () if step not in undo.finished]
     if left:
         yield from course.write("undo.began", f"step {left[0]}: being taken back", step=left[0])
         return
-    yield from end(course, undo.state, _told(undo), undo.who)
+    yield from end_run(course, undo.state, _undo_result(undo), undo.who)
 
 
-def _told(undo: UndoPlan) -> str:
+def _undo_result(undo: UndoPlan) -> str:
     back = [step for step, how in undo.finished.items() if how == "undone"]
     rest = [step for step in undo.offered if step not in back]
     told = [undo.reason, *(one for one in undo.put_back if one)]
@@ -53,14 +53,14 @@ def _told(undo: UndoPlan) -> str:
     return "; ".join(told)
 
 
-def _put_settings_back(course: Course, undo: UndoPlan) -> Turn[None]:
+def _put_settings_back(course: WalkContext, undo: UndoPlan) -> Turn[None]:
     """Those of one server. What cannot be put back ends the run all the same: it stays on record, and a finding."""
     _, block = course.plan.block(undo.settings[0])
     course.state.current = block.id
     until_us = course.now() + int(SERVER_S * 1e6)
-    outcome = yield from _tried(course, block)
+    outcome = yield from _try_revert(course, block)
     while outcome.state == "unknown" and (left_s := (until_us - course.now()) / 1e6) > 0:
-        course.state.waiting = Waiting(
+        course.state.waiting = WaitView(
             text="the server answers, so that settings can be put back",
             values=outcome.text,
             timeout_s=SERVER_S,
@@ -70,7 +70,7 @@ def _put_settings_back(course: Course, undo: UndoPlan) -> Turn[None]:
             yield from course.pause(min(AGAIN_S, left_s))
         finally:
             course.state.waiting = None
-        outcome = yield from _tried(course, block)
+        outcome = yield from _try_revert(course, block)
     if outcome.state == "ok":
         told = "its settings are put back" if outcome.values.get("put_back") else ""
     else:
@@ -81,11 +81,11 @@ def _put_settings_back(course: Course, undo: UndoPlan) -> Turn[None]:
     yield from course.write("undo.settings", text, block=block, state=state, told=told, machine_s=outcome.machine_s)
 
 
-def _tried(course: Course, block: Block) -> Turn[Outcome]:
-    return outcome_of((yield PutBack(block=block)))
+def _try_revert(course: WalkContext, block: Block) -> Turn[Outcome]:
+    return outcome_of((yield RevertSettingsRequest(block=block)))
 
 
-def _ask_which(course: Course, undo: UndoPlan) -> Turn[None]:
+def _ask_which(course: WalkContext, undo: UndoPlan) -> Turn[None]:
     if course.plan.reverts:
         given = Answer(text=ALL, who=undo.who or ITSELF)
         said = f"the runbook reverts {', '.join(undo.offered)}"
@@ -97,13 +97,15 @@ def _ask_which(course: Course, undo: UndoPlan) -> Turn[None]:
         Option(key=ALL, text="all of these, in this order"),
         *(Option(key=step, text=titles[step]) for step in undo.offered),
     )
-    text = f"Take back {', '.join(undo.offered)}? Type {to_type(NONE)}, {to_type(ALL)}, or the steps"
+    text = f"Take back {', '.join(undo.offered)}? Type {quote_for_typing(NONE)}, {quote_for_typing(ALL)}, or the steps"
     while True:
         answer = yield from course.ask("undo", text, options=options)
         words = answer.text.replace(",", " ").split()
         unknown = [word for word in words if word not in (ALL, NONE, *undo.offered)]
         if unknown or not words or (len(words) > 1 and {ALL, NONE} & set(words)):
-            yield from course.reject(f"type {to_type(NONE)}, {to_type(ALL)}, or of {', '.join(undo.offered)}")
+            yield from course.reject(
+                f"type {quote_for_typing(NONE)}, {quote_for_typing(ALL)}, or of {', '.join(undo.offered)}"
+            )
             continue
         steps = [step for step in undo.offered if words == [ALL] or step in words]
         said = f"{answer.who}: take back {', '.join(steps) or 'nothing'}"
@@ -111,9 +113,9 @@ def _ask_which(course: Course, undo: UndoPlan) -> Turn[None]:
         return
 
 
-def _next_item(course: Course, undo: UndoPlan) -> Turn[None]:
-    step = course.plan.step(undo.under_way)
-    for item in items(course.state, step):
+def _next_item(course: WalkContext, undo: UndoPlan) -> Turn[None]:
+    step = course.plan.step(undo.active_step)
+    for item in undo_items(course.state, step):
         if item.key not in undo.items:
             yield from act(course, item.block, item)
             return

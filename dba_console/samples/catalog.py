@@ -32,7 +32,7 @@ class InvalidIndex(Struct, array_like=True, frozen=True):
     pages: int
 
 
-class FullSequence(Struct, array_like=True, frozen=True):
+class SequenceUsage(Struct, array_like=True, frozen=True):
     """A sequence of the connected database that has used half of its numbers or more."""
 
     name: str
@@ -53,7 +53,7 @@ class CatalogFaults(Struct, array_like=True, frozen=True):
     """The connected one, which `indexes` and `sequences` are of."""
     collations: list[ChangedCollation]
     indexes: list[InvalidIndex] | None
-    sequences: list[FullSequence] | None
+    sequences: list[SequenceUsage] | None
     """Without those whose value this role may not read."""
 
 
@@ -91,7 +91,7 @@ class DeadRows(Struct, array_like=True, frozen=True):
     last_vacuum: int | None
 
 
-class Unvacuumed(Struct, array_like=True, frozen=True):
+class DeadRowTables(Struct, array_like=True, frozen=True):
     """Tables autovacuum should have come to, the worst first."""
 
     database: str

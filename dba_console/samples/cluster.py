@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-NOT_LOWER = (
+STANDBY_MINIMUM_SETTINGS = (
     "max_connections",
     "max_prepared_transactions",
     "max_locks_per_transaction",
@@ -32,7 +32,7 @@ class Sender(Struct, array_like=True, frozen=True, gc=False):
     """The slot it reads from."""
 
 
-class SlotNow(Struct, array_like=True, frozen=True, gc=False):
+class NodeSlotNow(Struct, array_like=True, frozen=True, gc=False):
     name: str
     kind: str
     active: bool
@@ -73,7 +73,7 @@ class NodeNow(Struct, array_like=True, frozen=True):
     receiver_slot: str | None = None
     receiver_application: str | None = None
     senders: tuple[Sender, ...] = ()
-    slots: tuple[SlotNow, ...] = ()
+    slots: tuple[NodeSlotNow, ...] = ()
     started_us: int | None = None
     """When the server was started, by its own clock: two nodes that have the same are one server."""
 
@@ -82,7 +82,7 @@ class NodeNow(Struct, array_like=True, frozen=True):
         return not self.error and self.at_us > 0
 
 
-class PooledNow(Struct, array_like=True, frozen=True, gc=False):
+class PoolerDatabase(Struct, array_like=True, frozen=True, gc=False):
     """A database of a pooler, its pools added up."""
 
     name: str
@@ -105,7 +105,7 @@ class PoolerNow(Struct, array_like=True, frozen=True):
     error: str = ""
     since_us: int | None = None
     at_us: int = 0
-    databases: tuple[PooledNow, ...] = ()
+    databases: tuple[PoolerDatabase, ...] = ()
     missing: tuple[str, ...] = ()
     """Configured as leading to the cluster, and unknown to it."""
 

@@ -69,7 +69,7 @@ KINDS = (
     "journal.fallback",
     "journal.home",
 )
-"""Kinds written today; those from `run.planned` on are records of runs (plans/record.py).
+"""Kinds written today; those from `run.planned` on are records of runs (plans/journal_record.py).
 
 A reader passes unknown kinds through."""
 

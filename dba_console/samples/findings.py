@@ -13,7 +13,7 @@ Severity = Literal["info", "warning", "critical"]
 State = Literal["open", "acknowledged", "silenced"]
 
 
-class Conclusion(Struct, array_like=True, frozen=True):
+class FindingNow(Struct, array_like=True, frozen=True):
     """One open finding."""
 
     id: str
@@ -32,7 +32,7 @@ class Conclusion(Struct, array_like=True, frozen=True):
     chain: list[str]
     """Ids of what is joined in it, from the effect to the root cause; its own id alone where it stands for itself."""
     series: list[str]
-    """Names of the chart values (frames/points.py) that show it."""
+    """Names of the chart values (frames/chart_points.py) that show it."""
     runbook: str | None = None
     advice: str | None = None
     state: State = "open"
@@ -50,10 +50,10 @@ class Conclusion(Struct, array_like=True, frozen=True):
         return {*self.chain, *self.also}
 
 
-class Conclusions(Struct, array_like=True, frozen=True):
+class FindingsNow(Struct, array_like=True, frozen=True):
     """Every finding open now; an empty list says that the rules found nothing."""
 
-    rows: list[Conclusion]
+    rows: list[FindingNow]
     failed: list[str] = []
     """Rules that could not be asked, each with its error: what they would say is unknown."""
     begun_us: int | None = None

@@ -29,7 +29,7 @@ class Cpu(Struct, array_like=True, frozen=True, gc=False):
     """btime: when the host was booted, seconds since 1970."""
 
 
-class Memory(Struct, array_like=True, frozen=True, gc=False):
+class MemInfo(Struct, array_like=True, frozen=True, gc=False):
     """/proc/meminfo, in bytes (HugePages_* are counts)."""
 
     total: int
@@ -107,7 +107,7 @@ class VmStat(Struct, array_like=True, frozen=True, gc=False):
     numa_foreign: int | None
 
 
-class Stall(Struct, array_like=True, frozen=True, gc=False):
+class PressureStall(Struct, array_like=True, frozen=True, gc=False):
     """One line of a /proc/pressure file: share of time in percent over 10, 60, 300 s and microseconds in total."""
 
     avg10: float
@@ -119,11 +119,11 @@ class Stall(Struct, array_like=True, frozen=True, gc=False):
 class Pressure(Struct, array_like=True, frozen=True):
     """/proc/pressure (PSI). None where the kernel was built or booted without it, or has no such line."""
 
-    cpu_some: Stall | None
-    io_some: Stall | None
-    io_full: Stall | None
-    memory_some: Stall | None
-    memory_full: Stall | None
+    cpu_some: PressureStall | None
+    io_some: PressureStall | None
+    io_full: PressureStall | None
+    memory_some: PressureStall | None
+    memory_full: PressureStall | None
 
 
 class Disk(Struct, array_like=True, frozen=True, gc=False):
@@ -250,7 +250,7 @@ class Processes(Struct, array_like=True, frozen=True):
     """Children of the postmaster, read now or not."""
 
 
-class Title(Struct, array_like=True, frozen=True, gc=False):
+class ProcessTitle(Struct, array_like=True, frozen=True, gc=False):
     """A backend as its process title tells it: `postgres: CLUSTER: USER DB HOST(PORT) STATE`."""
 
     pid: int
@@ -264,11 +264,11 @@ class Title(Struct, array_like=True, frozen=True, gc=False):
     start_ticks: int
 
 
-class Titles(Struct, array_like=True, frozen=True):
+class ProcessTitles(Struct, array_like=True, frozen=True):
     """What is known of the connections without one: process titles of the postmaster's children."""
 
     postmaster: int
-    rows: list[Title]
+    rows: list[ProcessTitle]
     unreadable: int
     """Children whose title could not be read in time."""
     update_process_title: bool = True

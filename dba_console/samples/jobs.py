@@ -13,7 +13,7 @@ JobKey = tuple[str, str | None, str | None]
 """Program, database, user: whose runs are compared with each other."""
 
 
-class PastJob(Struct, array_like=True, frozen=True, gc=False):
+class JobStatistics(Struct, array_like=True, frozen=True, gc=False):
     """What is known of the runs of one job: a program, as one user, in one database."""
 
     kind: str
@@ -66,10 +66,10 @@ class Jobs(Struct, array_like=True, frozen=True):
 
     now_us: int
     """Host wall time of the reading."""
-    past: list[PastJob]
+    past: list[JobStatistics]
     running: list[RunningJob]
 
-    def before(self, key: JobKey) -> PastJob | None:
+    def statistics_of(self, key: JobKey) -> JobStatistics | None:
         """The past of one job, None where there is none."""
         return next((one for one in self.past if one.key == key), None)
 
@@ -205,7 +205,7 @@ class JobNow(Struct, array_like=True, frozen=True, gc=False):
     usual_runs: int = 0
 
 
-OBJECTS_TOLD = 120
+OBJECTS_LISTED = 120
 """Objects of one job in a sample: a screen and its page; the rest is told as counts."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-QUERY_BYTES = 4096
+MAX_QUERY_BYTES = 4096
 """Of a longer query this much is read (activity.sql)."""
 WITHHELD = '<not read: agent.query_texts = "none">'
 """Stands in the place of a query's text."""
@@ -116,7 +116,7 @@ class Sessions(Struct, array_like=True, frozen=True):
     """Rows whose state and query this role may not see (`<insufficient privilege>`)."""
 
 
-class Lock(Struct, array_like=True, frozen=True):
+class LockWaiter(Struct, array_like=True, frozen=True):
     """A backend that waits for a heavyweight lock."""
 
     pid: int
@@ -130,7 +130,7 @@ class Lock(Struct, array_like=True, frozen=True):
     """pg_locks.waitstart (14+), None before or when only just begun."""
 
 
-class Held(Struct, array_like=True, frozen=True):
+class HeldLock(Struct, array_like=True, frozen=True):
     """What a blocker holds against the waiters: its strongest mode on the object waited for."""
 
     pid: int
@@ -142,8 +142,8 @@ class Held(Struct, array_like=True, frozen=True):
 class Locks(Struct, array_like=True, frozen=True):
     """Who waits and for whom; empty lists when nobody waits."""
 
-    waiters: list[Lock]
-    held: list[Held]
+    waiters: list[LockWaiter]
+    held: list[HeldLock]
 
 
 class Operation(Struct, array_like=True, frozen=True):
@@ -355,7 +355,7 @@ class Xids(Struct, array_like=True, frozen=True):
     tables: list[TableXid]
 
 
-class Holder(Struct, array_like=True, frozen=True):
+class HorizonHolder(Struct, array_like=True, frozen=True):
     """Something that keeps the xid horizon back."""
 
     kind: str
@@ -370,7 +370,7 @@ class Holder(Struct, array_like=True, frozen=True):
 
 
 class Horizon(Struct, array_like=True, frozen=True):
-    rows: list[Holder]
+    rows: list[HorizonHolder]
 
 
 class DatabaseSize(Struct, array_like=True, frozen=True, gc=False):

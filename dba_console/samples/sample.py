@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from dba_console.records import packed_decoder
+from dba_console.decoding import packed_decoder
 from dba_console.samples.registry import PARTS
 
 Status = Literal["ok", "stale", "denied", "unsupported", "timeout", "error"]
@@ -40,7 +40,7 @@ class Part(Struct, array_like=True, frozen=True, dict=True):
         """The reading as its struct, None where there is none. Raises msgspec.DecodeError on damaged data."""
         if self.reading is None:
             return None
-        if (made := self.__dict__.get(_MADE_FROM)) is not None:
+        if (made := self.__dict__.get(_STRUCT_KEY)) is not None:
             return made
         kind = PARTS.get(self.name)
         return None if kind is None else _decoder(kind.reading).decode(self.reading)
@@ -57,7 +57,7 @@ class Sample(Struct, array_like=True, frozen=True):
     """Random id of the agent run: monotonic times compare only within one."""
 
 
-_MADE_FROM = "made_from"
+_STRUCT_KEY = "made_from"
 
 _decoders: dict[type[Any], msgspec.msgpack.Decoder[Any]] = {}
 _encoder = msgspec.msgpack.Encoder()
@@ -104,7 +104,7 @@ def make_part(
     raw = None if reading is None else Raw(_encoder.encode(reading))
     part = Part(name, status, note, at_us, took_us, raw)
     # Whoever made it need not decode it again: the readings are frozen, and the bytes alone are what is kept and sent.
-    part.__dict__[_MADE_FROM] = reading
+    part.__dict__[_STRUCT_KEY] = reading
     return part
 
 

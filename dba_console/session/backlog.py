@@ -14,9 +14,9 @@ from itertools import islice, takewhile
 from typing import NamedTuple
 
 from dba_console.samples.event import Event
-from dba_console.session.blockformat import Head
+from dba_console.session.blockformat import BlockHead
+from dba_console.session.digests import END
 from dba_console.session.loglines import LogLine
-from dba_console.session.vouching import END
 
 BLOCK_BYTES = 4 << 20
 """Sealed blocks kept in memory: some two hours at 600 bytes a second."""
@@ -41,7 +41,7 @@ class TailRow(NamedTuple):
 class SealedBlock(NamedTuple):
     """A full block with its chart values."""
 
-    head: Head
+    head: BlockHead
     last_seq: int
     data: bytes
     points: bytes
@@ -103,7 +103,7 @@ class Backlog:
             self._blocks.append(block)
             self._bytes += len(block.data) + len(block.points)
             while self._bytes > BLOCK_BYTES and len(self._blocks) > 1:
-                self._give_up_oldest()
+                self._drop_oldest()
             self.changed.notify_all()
 
     def put_event(self, event: Event) -> None:
@@ -175,7 +175,7 @@ class Backlog:
                 return waiting[0]
             return self._rows[0].mono_us if self._rows else None
 
-    def _give_up_oldest(self) -> None:
+    def _drop_oldest(self) -> None:
         lost = self._blocks.popleft()
         self._since.popleft()
         self._bytes -= len(lost.data) + len(lost.points)

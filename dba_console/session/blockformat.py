@@ -29,7 +29,7 @@ _CRC = struct.Struct("<I")
 HEAD_SIZE = _HEAD.size + _CRC.size
 
 
-class Head(NamedTuple):
+class BlockHead(NamedTuple):
     """What a block holds: number of samples, first tick, first and last wall time in microseconds."""
 
     samples: int
@@ -38,21 +38,21 @@ class Head(NamedTuple):
     last_us: int
 
 
-def pack(head: Head, payload: bytes, level: int = LEVEL) -> bytes:
+def pack(head: BlockHead, payload: bytes, level: int = LEVEL) -> bytes:
     """The block as bytes."""
     packed = zstandard.ZstdCompressor(level=level, write_content_size=True).compress(payload)
     start = _HEAD.pack(MAGIC, VERSION, *head, len(packed))
     return start + _CRC.pack(zlib.crc32(packed, zlib.crc32(start))) + packed
 
 
-def read_head(block: bytes) -> Head:
+def read_head(block: bytes) -> BlockHead:
     """The head alone; the payload may be missing. Raises Damaged."""
     if len(block) < HEAD_SIZE or block[:4] != MAGIC:
         raise Damaged("a block of the recording has no readable head")
     _, version, samples, first_seq, first_us, last_us, _ = _HEAD.unpack_from(block)
     if version > VERSION:
         raise Damaged(f"a block has format {version}; this program reads up to {VERSION}")
-    return Head(samples, first_seq, first_us, last_us)
+    return BlockHead(samples, first_seq, first_us, last_us)
 
 
 def whole(block: bytes) -> bool:
@@ -66,7 +66,7 @@ def whole(block: bytes) -> bool:
     return bool(zlib.crc32(memoryview(block)[HEAD_SIZE:], zlib.crc32(block[: _HEAD.size])) == crc)
 
 
-def unpack(block: bytes) -> tuple[Head, bytes]:
+def unpack(block: bytes) -> tuple[BlockHead, bytes]:
     """Head and payload. Raises Damaged where the checksum does not hold or the payload is out of measure."""
     head = read_head(block)
     if not whole(block):

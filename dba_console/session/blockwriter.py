@@ -8,7 +8,7 @@ before, which halves the time of a seek; compressed as one, repeating its beginn
 from __future__ import annotations
 
 from dba_console.samples.sample import Sample
-from dba_console.session.blockformat import LEVEL, SEGMENT_SAMPLES, Head, pack
+from dba_console.session.blockformat import LEVEL, SEGMENT_SAMPLES, BlockHead, pack
 from dba_console.session.segmentwriter import SegmentWriter
 from dba_console.session.varint import put
 
@@ -40,7 +40,7 @@ class BlockWriter:
 
     def seal(self) -> bytes:
         """The block as it is stored. The writer is not used afterwards."""
-        head = Head(self.samples, self.first_seq, self.first_us, self.last_us)
+        head = BlockHead(self.samples, self.first_seq, self.first_us, self.last_us)
         start, body = bytearray(), bytearray()
         put(start, len(self._segments))
         for first_us, segment in self._segments:

@@ -15,17 +15,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from dba_console.harmless import clean
-from dba_console.records import from_json
+from dba_console.decoding import from_json
 from dba_console.redact import redact
 from dba_console.samples.event import Event
+from dba_console.sanitize import clean
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 _TEXT_LIMIT = 8000
 """Signs of one event's text. What is longer belongs into a file of its own."""
 
 
-class Row(NamedTuple):
+class JournalRow(NamedTuple):
     """An event as the table `journal` holds it."""
 
     seq: int
@@ -73,13 +73,13 @@ def tidy(event: Event) -> Event:
     )
 
 
-def link(events: Iterable[Event], seq: int, head: str) -> list[Row]:
+def link(events: Iterable[Event], seq: int, head: str) -> list[JournalRow]:
     """Rows of tidy events, numbered after `seq` and chained to `head`."""
-    rows: list[Row] = []
+    rows: list[JournalRow] = []
     for event in events:
         seq += 1
         details = _canonical(event.details).decode()
-        bare = Row(
+        bare = JournalRow(
             seq, event.wall_us, event.mono_us, event.kind, event.tag, event.severity, event.who, event.occurred_us,
             event.text, details, "",
         )  # fmt: skip
@@ -88,12 +88,12 @@ def link(events: Iterable[Event], seq: int, head: str) -> list[Row]:
     return rows
 
 
-def chained(head: str, row: Row) -> str:
+def chained(head: str, row: JournalRow) -> str:
     """The hash of `row` after `head`; what `row.hash` says does not count."""
     return hashlib.sha256(bytes.fromhex(head) + _canonical(list(row[:-1]))).hexdigest()
 
 
-def event_of(row: Row) -> Event:
+def event_of(row: JournalRow) -> Event:
     """The event of a row. Details that cannot be read are left out."""
     try:
         details = from_json(row.details, dict[str, Any])

@@ -32,7 +32,7 @@ _NAME = re.compile(r"(\d{8}T\d{6}Z)-([A-Za-z0-9_-]{1,63})-([0-9a-f]{8})")
 _OURS = {DATABASE, DATABASE + "-wal", DATABASE + "-shm", DATABASE + "-journal", LOG, LOCK, PINNED, "out", "runs"}
 
 
-class Name(NamedTuple):
+class SessionName(NamedTuple):
     """The three parts of a session directory's name."""
 
     start_us: int
@@ -51,7 +51,7 @@ def session_directory(sessions: Path, meta: SessionMeta) -> Path:
     return sessions / directory_name(meta)
 
 
-def parse_name(name: str) -> Name | None:
+def parse_name(name: str) -> SessionName | None:
     """The parts of a directory name, None where it is not one of ours.
 
     >>> parse_name("20261120T145307Z-db2-1a2b3c4d").host, parse_name("home")
@@ -64,7 +64,7 @@ def parse_name(name: str) -> Name | None:
         start = datetime.strptime(match[1], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     except ValueError:
         return None
-    return Name(int(start.timestamp()) * 1_000_000, match[2], match[3])
+    return SessionName(int(start.timestamp()) * 1_000_000, match[2], match[3])
 
 
 def has_our_header(database: Path) -> bool:

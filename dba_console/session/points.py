@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 import zstandard
 
+from dba_console.decoding import packed_decoder
 from dba_console.frames.picture import Picture
-from dba_console.records import packed_decoder
 from dba_console.session.damage import Damaged
 from dba_console.session.varint import put_signed, take_signed
 
@@ -47,7 +47,7 @@ _decode = packed_decoder(_Packed).decode
 
 def default_point_of() -> Callable[[Picture], Point]:
     """The chart values the screen uses; loaded when first needed."""
-    from dba_console.frames.points import point_of
+    from dba_console.frames.chart_points import point_of
 
     return point_of
 

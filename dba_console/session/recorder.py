@@ -20,18 +20,18 @@ from dba_console.paths import private_dir
 from dba_console.samples.event import Event
 from dba_console.samples.sample import Sample
 from dba_console.session.backlog import Backlog, Gap
+from dba_console.session.current_block import BLOCK_SAMPLES, OpenBlock
 from dba_console.session.layout import DATABASE
 from dba_console.session.liveness import SessionLock
 from dba_console.session.loglines import LogLine
 from dba_console.session.meta import SessionMeta
-from dba_console.session.openblock import BLOCK_SAMPLES, OpenBlock
+from dba_console.session.missing_ticks import TickWatch
 from dba_console.session.points import Point, default_point_of
-from dba_console.session.standing import LAGGING_US as LAGGING_US
-from dba_console.session.standing import RecorderStatus as RecorderStatus
-from dba_console.session.standing import judge
+from dba_console.session.recorder_events import RecorderEvents
+from dba_console.session.recorder_status import LAGGING_US as LAGGING_US
+from dba_console.session.recorder_status import RecorderStatus as RecorderStatus
+from dba_console.session.recorder_status import recorder_status
 from dba_console.session.store import Store
-from dba_console.session.ticks import TickWatch
-from dba_console.session.voice import Voice
 from dba_console.session.writer import Writer, explain
 from dba_console.target import with_host
 
@@ -41,7 +41,7 @@ EVENT_QUEUE = 2000
 HEARTBEAT_US = 600_000_000
 
 
-class Taken(NamedTuple):
+class QueuedSample(NamedTuple):
     """A sample on its way: with its encoding, and its chart values where they were made already."""
 
     sample: Sample
@@ -79,20 +79,20 @@ class Recorder:
             self._lock.release()
             raise SessionError(explain(error, directory), hint="name another directory with --sessions") from error
         self._backlog = Backlog()
-        self._voice = Voice(self._backlog, clock, announce)
-        self._writer = Writer(store, self._backlog, clock, self._tell_recovered)
+        self._recorder_events = RecorderEvents(self._backlog, clock, announce)
+        self._writer = Writer(store, self._backlog, clock, self._wake_waiters)
         self._block = OpenBlock(self._backlog, point_of or default_point_of(), block_samples)
         self._ticks = TickWatch(meta.interval_us)
-        self._samples: deque[Taken] = deque()
+        self._samples: deque[QueuedSample] = deque()
         self._events: deque[Event] = deque(maxlen=EVENT_QUEUE)
-        self._in_hand: Taken | None = None
+        self._in_hand: QueuedSample | None = None
         self._awake = threading.Condition()
         self._closing = False
         self._queue_dropped = 0
         self._refused = 0
         self._lagging = False
         self._beat_us = clock.mono_us()
-        self._voice.tell(
+        self._recorder_events.record_event(
             "session.start", f"recording {with_host(meta.target, meta.host)}", {"program": meta.program_version}
         )
         self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
@@ -106,7 +106,7 @@ class Recorder:
             if len(self._samples) >= QUEUE:
                 self._samples.popleft()
                 self._queue_dropped += 1
-            self._samples.append(Taken(sample, encoded, point))
+            self._samples.append(QueuedSample(sample, encoded, point))
             self._awake.notify()
 
     def put_event(self, event: Event) -> None:
@@ -127,7 +127,7 @@ class Recorder:
             waiting = self._in_hand or (self._samples[0] if self._samples else None)
         if oldest is None and waiting is not None:
             oldest = waiting.sample.mono_us
-        return judge(
+        return recorder_status(
             now_us=now,
             oldest_us=oldest,
             failure=self._writer.failure,
@@ -153,7 +153,7 @@ class Recorder:
             self._closing = True
             self._awake.notify_all()
         self._thread.join(timeout_s)
-        self._voice.tell("session.end", f"recording ended: {reason}", {})
+        self._recorder_events.record_event("session.end", f"recording ended: {reason}", {})
         self._drain_events()
         self._writer.end(reason)
         ended = self._writer.ended.wait(timeout_s)
@@ -178,22 +178,22 @@ class Recorder:
             for gap in self._ticks.next(sample, self._queue_dropped):
                 self._backlog.put_gap(gap)
                 details = {"from_us": gap.from_us, "to_us": gap.to_us, "samples": gap.samples}
-                self._voice.tell("gap", f"not recorded: {gap.reason}", details)
+                self._recorder_events.record_event("gap", f"not recorded: {gap.reason}", details)
             try:
                 self._block.add(sample, taken.encoded, taken.point)
             except Exception as error:
-                self._refuse(sample, error)
+                self._reject_sample(sample, error)
             self._beat(sample)
 
-    def _refuse(self, sample: Sample, error: Exception) -> None:
+    def _reject_sample(self, sample: Sample, error: Exception) -> None:
         """One sample that cannot be taken in must not end the recording of those that follow."""
         self._refused += 1
         self._block.restart()
         reason = f"a sample could not be taken in ({type(error).__name__})"
         self._backlog.put_gap(Gap(sample.wall_us, sample.wall_us, 1, reason))
-        self._voice.tell("gap", f"not recorded: {reason}", {"samples": 1}, severity="warning")
+        self._recorder_events.record_event("gap", f"not recorded: {reason}", {"samples": 1}, severity="warning")
 
-    def _take(self) -> Taken | None:
+    def _take(self) -> QueuedSample | None:
         """The next sample; until it is asked for again, the one before counts as in hand."""
         with self._awake:
             self._in_hand = self._samples.popleft() if self._samples else None
@@ -215,19 +215,23 @@ class Recorder:
         self._beat_us = sample.mono_us
         status = self.status()
         text = f"recording: {status.recorded} samples, {status.dropped} dropped"
-        self._voice.tell("heartbeat", text, {}, aloud=False)
+        self._recorder_events.record_event("heartbeat", text, {}, aloud=False)
 
     def _watch_lag(self) -> None:
         status = self.status()
         if status.state != "ok" and not self._lagging:
             self._lagging = True
-            self._voice.tell("recording.lagging", f"recording lags: {status.note}", {}, severity="warning")
+            self._recorder_events.record_event(
+                "recording.lagging", f"recording lags: {status.note}", {}, severity="warning"
+            )
         elif status.state == "ok" and self._lagging and self._writer.failure is None:
             self._lagging = False
             lost = self._backlog.dropped_events
             dropped = f"{status.dropped} samples" + (f" and {lost} events" if lost else "")
-            self._voice.tell("recording.recovered", f"recording keeps up again, {dropped} dropped", {})
+            self._recorder_events.record_event(
+                "recording.recovered", f"recording keeps up again, {dropped} dropped", {}
+            )
 
-    def _tell_recovered(self, failure: str) -> None:
+    def _wake_waiters(self, failure: str) -> None:
         with self._awake:
             self._awake.notify_all()

@@ -17,14 +17,14 @@ from dba_console.frames.picture import Picture
 from dba_console.samples.event import Event
 from dba_console.session.backlog import Gap
 from dba_console.session.damage import Damaged
+from dba_console.session.damaged_file import FallbackSource
 from dba_console.session.journal import event_of
 from dba_console.session.layout import DATABASE
 from dba_console.session.liveness import is_live
 from dba_console.session.meta import SessionMeta
 from dba_console.session.opening import check_header, connect
+from dba_console.session.page_source import PageSource
 from dba_console.session.points import Point, default_point_of, unpack_points
-from dba_console.session.rescue import RescuedSource
-from dba_console.session.salvage import PageSource
 from dba_console.session.source import Source, SqlSource, session_meta
 from dba_console.session.timeline import Timeline
 
@@ -36,7 +36,7 @@ class Recording:
         self.directory = directory
         self.stored = stored
         """What the session holds as it is stored, for checking and measuring."""
-        self._source = RescuedSource(stored, lambda: PageSource(directory))
+        self._source = FallbackSource(stored, lambda: PageSource(directory))
         self._aside = aside
         self._damage: str | None = None
         self._values = stored.meta()
@@ -132,7 +132,7 @@ class Recording:
         try:
             self._timeline.refresh()
         except Damaged as error:
-            self._note(error)
+            self._note_damage(error)
         return self.last_us
 
     def picture_at(self, wall_us: int) -> Picture | None:
@@ -144,7 +144,7 @@ class Recording:
                 if index >= 0:
                     return self._ticked(block.picture(index))
             except Damaged as error:
-                self._spoiled(place, error)
+                self._mark_damaged(place, error)
         return None
 
     def step(self, wall_us: int, direction: int) -> int | None:
@@ -159,7 +159,7 @@ class Recording:
                 if 0 <= at < len(walls):
                     return walls[at]
             except Damaged as error:
-                self._spoiled(place, error)
+                self._mark_damaged(place, error)
             place += 1 if direction > 0 else -1
         return None
 
@@ -172,7 +172,7 @@ class Recording:
             try:
                 found += [(wall, point) for wall, point in self._points(place) if from_us <= wall <= to_us]
             except Damaged as error:
-                self._note(error)
+                self._note_damage(error)
         return found
 
     def events(self, from_us: int | None = None, to_us: int | None = None, limit: int | None = None) -> list[Event]:
@@ -180,7 +180,7 @@ class Recording:
         try:
             return [event_of(row) for row in self._source.journal(from_us, to_us, limit)]
         except Damaged as error:
-            self._note(error)
+            self._note_damage(error)
             return []
 
     def gaps(self) -> list[Gap]:
@@ -188,7 +188,7 @@ class Recording:
         try:
             return sorted(self._source.gaps())
         except Damaged as error:
-            self._note(error)
+            self._note_damage(error)
             return []
 
     def close(self) -> None:
@@ -212,10 +212,10 @@ class Recording:
             picture.tick_us = self.meta.interval_us
         return picture
 
-    def _spoiled(self, place: int, error: Damaged) -> None:
-        self._timeline.spoil(place)
-        self._note(error)
+    def _mark_damaged(self, place: int, error: Damaged) -> None:
+        self._timeline.mark_damaged(place)
+        self._note_damage(error)
 
-    def _note(self, error: Damaged) -> None:
+    def _note_damage(self, error: Damaged) -> None:
         if self._damage is None:
             self._damage = f"the recording is damaged in places ({error.message}); the rest can be read"

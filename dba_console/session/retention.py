@@ -17,8 +17,8 @@ from dba_console.errors import SessionError
 from dba_console.session.layout import DATABASE, LOCK, is_ours, parse_name, session_directories
 from dba_console.session.listing import is_pinned, size_of
 from dba_console.session.liveness import SessionLock, is_live
-from dba_console.session.runplaces import is_open, run_directories
-from dba_console.session.runread import is_finished
+from dba_console.session.run_paths import is_open, run_directories
+from dba_console.session.run_reader import is_finished
 
 
 class Candidate(Struct, frozen=True):

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Raw
 
+from dba_console.decoding import packed_decoder
 from dba_console.frames.picture import Picture
-from dba_console.records import packed_decoder
 from dba_console.samples.sample import Part, Sample
 from dba_console.session.damage import Damaged
 from dba_console.session.treereader import TreeReader
@@ -89,8 +89,8 @@ class SegmentReader:
         keep = _needed(ticks)
         picture = Picture()
         for tick in ticks[:-1]:
-            picture = picture.absorb(tick.sample(keep))
-        return picture.absorb(ticks[-1].sample(keep))
+            picture = picture.with_sample(tick.sample(keep))
+        return picture.with_sample(ticks[-1].sample(keep))
 
     def _at(self, index: int) -> _Tick:
         try:

@@ -10,10 +10,10 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from dba_console.records import convert
+from dba_console.decoding import convert
 from dba_console.session.backlog import Gap
 from dba_console.session.damage import Damaged
-from dba_console.session.journal import Row
+from dba_console.session.journal import JournalRow
 from dba_console.session.loglines import LogLine
 from dba_console.session.meta import SessionMeta
 
@@ -37,7 +37,7 @@ class Source(Protocol):
     def block(self, first_seq: int) -> bytes: ...
     def points(self, first_seq: int) -> bytes: ...
     def tail(self, after_seq: int = -1) -> list[bytes]: ...
-    def journal(self, from_us: int | None, to_us: int | None, limit: int | None) -> list[Row]: ...
+    def journal(self, from_us: int | None, to_us: int | None, limit: int | None) -> list[JournalRow]: ...
     def gaps(self) -> list[Gap]: ...
     def output(self) -> list[LogLine]: ...
     def close(self) -> None: ...
@@ -66,10 +66,10 @@ class SqlSource:
         rows = self._rows("SELECT data FROM tail WHERE seq > ? ORDER BY seq", tuple[bytes], after_seq)
         return [data for (data,) in rows]
 
-    def journal(self, from_us: int | None, to_us: int | None, limit: int | None) -> list[Row]:
+    def journal(self, from_us: int | None, to_us: int | None, limit: int | None) -> list[JournalRow]:
         query = "SELECT * FROM journal WHERE wall_us >= ? AND wall_us <= ? ORDER BY seq DESC LIMIT ?"
         first, last = -(1 << 62) if from_us is None else from_us, 1 << 62 if to_us is None else to_us
-        return self._rows(query, Row, first, last, -1 if limit is None else limit)[::-1]
+        return self._rows(query, JournalRow, first, last, -1 if limit is None else limit)[::-1]
 
     def gaps(self) -> list[Gap]:
         return self._rows("SELECT from_us, to_us, samples, reason FROM gaps ORDER BY rowid", Gap)

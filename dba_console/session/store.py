@@ -18,12 +18,12 @@ import msgspec
 from dba_console.samples.event import Event
 from dba_console.session import journal
 from dba_console.session.backlog import Batch, SealedBlock
+from dba_console.session.digests import DIGEST_EVENTS, START, RunningDigest, digest, index_digest, meta_digest
 from dba_console.session.layout import DATABASE, LOG
 from dba_console.session.loglines import LogLine
 from dba_console.session.loglines import tidy as tidy_line
 from dba_console.session.meta import SessionMeta
 from dba_console.session.schema import create, open_for_writing
-from dba_console.session.vouching import CARRIERS, START, Running, digest, index_digest, meta_digest
 
 
 class Store:
@@ -43,7 +43,7 @@ class Store:
         self._unlogged = ""
         self._digests: dict[str, str] = {}
         self._index: dict[str, str] = {}
-        self._gaps, self._output = Running(), Running()
+        self._gaps, self._output = RunningDigest(), RunningDigest()
 
     @property
     def head(self) -> str:
@@ -58,7 +58,7 @@ class Store:
         digests = self._digests | {_key(block): digest(block.data) for block in batch.blocks}
         index = self._index | {_key(block): index_digest(_entry(block), block.points) for block in batch.blocks}
         carried = {"blocks": digests, "index": index, "gaps": list(gaps), "output": list(output)}
-        events = [self._vouching(event, carried) for event in batch.events]
+        events = [self._with_digests(event, carried) for event in batch.events]
         rows = journal.link(events, self._seq, self._head)
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -75,7 +75,7 @@ class Store:
             self._roll_back()
             raise
         self._gaps, self._output = gaps, output
-        told = any(event.kind in CARRIERS for event in events)
+        told = any(event.kind in DIGEST_EVENTS for event in events)
         self._digests, self._index = ({}, {}) if told else (digests, index)
         if rows:
             self._seq, self._head = rows[-1].seq, rows[-1].hash
@@ -125,10 +125,10 @@ class Store:
             pass
         connection.close()
 
-    def _vouching(self, event: Event, carried: Mapping[str, object]) -> Event:
+    def _with_digests(self, event: Event, carried: Mapping[str, object]) -> Event:
         """Heartbeats and the end carry the digests of what was written since the last one into the chain of hashes."""
         event = journal.tidy(event)
-        if event.kind in CARRIERS:
+        if event.kind in DIGEST_EVENTS:
             event.details.update(carried)
         elif event.kind == START:
             event.details["meta"] = meta_digest(msgspec.structs.asdict(self._meta))
@@ -160,7 +160,7 @@ def _entry(block: SealedBlock) -> tuple[int, int, int, int]:
     return head.first_seq, head.samples, head.first_us, head.last_us
 
 
-def _by_time(rows: list[journal.Row], lines: list[LogLine]) -> Iterable[tuple[int, str, str]]:
+def _by_time(rows: list[journal.JournalRow], lines: list[LogLine]) -> Iterable[tuple[int, str, str]]:
     """Time, tag and text of events and lines as they happened; each of them keeps its own order."""
     events = [(row.wall_us, row.tag, row.text) for row in rows]
     return merge(events, [line[:3] for line in lines], key=lambda one: one[0]) if lines else events

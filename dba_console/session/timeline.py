@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from dba_console.session import tail
+from dba_console.session import unsealed_samples
 from dba_console.session.blockreader import BlockReader
 from dba_console.session.damage import Damaged
 from dba_console.session.index import BlockIndex
 from dba_console.session.source import Source
-from dba_console.session.tailblock import TailBlock
+from dba_console.session.unsealed_block import TailBlock
 
 CACHE_BYTES = 8 << 20
 """Decoded blocks kept, by their estimated weight: a console has 60 MB for all it does."""
@@ -66,7 +66,7 @@ class Timeline:
                 self.row_errors.append(error.message)
 
     def _take_row(self, row: bytes) -> None:
-        base_seq = tail.read_head(row).base_seq
+        base_seq = unsealed_samples.read_head(row).base_seq
         if self._tails and self._tails[-1].base_seq == base_seq:
             self._tails[-1].append(row)
         else:
@@ -106,7 +106,7 @@ class Timeline:
             self._kept.popitem(last=False)
         return block
 
-    def spoil(self, place: int) -> None:
+    def mark_damaged(self, place: int) -> None:
         """Never ask for this block again: it cannot be decoded."""
         seq = self.sealed_seq(place)
         if seq is not None:

@@ -17,11 +17,11 @@ from msgspec import Struct, structs
 
 from dba_console.session import blockformat
 from dba_console.session.damage import Damaged
-from dba_console.session.journal import Row, chained, event_of, first_hash
+from dba_console.session.digests import DIGEST_EVENTS, END, START, RunningDigest, digest, index_digest, meta_digest
+from dba_console.session.journal import JournalRow, chained, event_of, first_hash
 from dba_console.session.recording import Recording
-from dba_console.session.runverify import RunVerification, verify_runs
+from dba_console.session.run_verification import RunVerification, verify_runs
 from dba_console.session.source import BlockEntry, Source
-from dba_console.session.vouching import CARRIERS, END, START, Running, digest, index_digest, meta_digest
 
 ALWAYS_UNCHECKED = ("session.log", "out/", "output files and summaries of runs")
 """Copies for people and programs, or files of other writers: nothing vouches for them."""
@@ -64,7 +64,7 @@ def _verify(recording: Recording) -> Verification:
     rows = _rows(recording, problems)
     start = None if recording.meta is None else first_hash(recording.meta.id)
     problems += _broken_chain(rows, start)
-    carried = _Carried(rows)
+    carried = _CarriedDigests(rows)
     blocks, broken = _check_blocks(recording, carried)
     problems += broken
     checked = [_count(len(rows), "event"), _count(blocks, "block") + (" with chart values" if carried.index else "")]
@@ -127,14 +127,14 @@ def _count(number: int, what: str) -> str:
     return f"{number} {first if number == 1 else first + 's'}{' ' + rest if rest else ''}"
 
 
-class _Carried:
+class _CarriedDigests:
     """What heartbeats and the end vouch for."""
 
-    def __init__(self, rows: Iterable[Row]) -> None:
+    def __init__(self, rows: Iterable[JournalRow]) -> None:
         self.blocks: dict[int, str] = {}
         """First tick of a block -> its digest."""
         self.index: dict[int, str] = {}
-        self.running: dict[str, list[Running]] = {"gaps": [], "output": []}
+        self.running: dict[str, list[RunningDigest]] = {"gaps": [], "output": []}
         self.meta: str | None = None
         self.whole = False
         """The last of them is the end of the session: there is nothing it does not know."""
@@ -142,7 +142,7 @@ class _Carried:
             if row.kind == START:
                 meta = event_of(row).details.get("meta")
                 self.meta = meta if isinstance(meta, str) else None
-            elif row.kind in CARRIERS:
+            elif row.kind in DIGEST_EVENTS:
                 self._take(event_of(row).details)
                 self.whole = row.kind == END and bool(self.running["gaps"])
 
@@ -154,11 +154,11 @@ class _Carried:
         for name, running in self.running.items():
             match details.get(name):
                 case [int(count), str(head)]:
-                    running.append(Running(count, head))
+                    running.append(RunningDigest(count, head))
 
 
 def _check_rows(
-    what: str, read: Callable[[], Sequence[tuple[Any, ...]]], carried: _Carried, one: str, problems: list[str]
+    what: str, read: Callable[[], Sequence[tuple[Any, ...]]], carried: _CarriedDigests, one: str, problems: list[str]
 ) -> int | None:
     """Rows that are only ever added to, against the digests carried; how many there are. None: nothing vouches."""
     vouched = carried.running[what]
@@ -169,7 +169,7 @@ def _check_rows(
     except Damaged as error:
         problems.append(f"{what}: {error.message}")
         return None
-    at = Running()
+    at = RunningDigest()
     for told in vouched:
         if told.rows > len(rows):
             problems.append(f"{what}: {told.rows - len(rows)} of {told.rows} missing")
@@ -183,7 +183,7 @@ def _check_rows(
     return len(rows)
 
 
-def _rows(recording: Recording, problems: list[str]) -> list[Row]:
+def _rows(recording: Recording, problems: list[str]) -> list[JournalRow]:
     try:
         return recording.stored.journal(None, None, None)
     except Damaged as error:
@@ -191,7 +191,7 @@ def _rows(recording: Recording, problems: list[str]) -> list[Row]:
         return []
 
 
-def _broken_chain(rows: list[Row], head: str | None) -> list[str]:
+def _broken_chain(rows: list[JournalRow], head: str | None) -> list[str]:
     """The first event that does not follow from the one before."""
     for number, row in enumerate(rows, start=1):
         if row.seq != number:
@@ -209,7 +209,7 @@ def _broken_chain(rows: list[Row], head: str | None) -> list[str]:
     return []
 
 
-def _check_blocks(recording: Recording, carried: _Carried) -> tuple[int, list[str]]:
+def _check_blocks(recording: Recording, carried: _CarriedDigests) -> tuple[int, list[str]]:
     problems: list[str] = []
     seen: set[int] = set()
     for entry in recording.stored.blocks():
@@ -224,7 +224,7 @@ def _check_blocks(recording: Recording, carried: _Carried) -> tuple[int, list[st
     return len(seen), problems
 
 
-def _check_block(recording: Recording, entry: BlockEntry, carried: _Carried) -> str | None:
+def _check_block(recording: Recording, entry: BlockEntry, carried: _CarriedDigests) -> str | None:
     seq = entry.first_seq
     data = recording.stored.block(seq)
     if not blockformat.whole(data):
@@ -241,7 +241,7 @@ def _check_block(recording: Recording, entry: BlockEntry, carried: _Carried) -> 
     return None
 
 
-def _cut_end(rows: list[Row], closed: str) -> list[str]:
+def _cut_end(rows: list[JournalRow], closed: str) -> list[str]:
     try:
         said = json.loads(closed)
         events, head, reason = int(said["events"]), str(said["head"]), str(said["reason"])

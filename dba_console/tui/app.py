@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dba_console.errors import ConsoleError, ExitCode
-from dba_console.lean import loaded
+from dba_console.fast_start import finish_fast_start
 from dba_console.tui.feed import Feed
 from dba_console.tui.terminal import ScreenOptions, prepare, require_terminal
 
@@ -45,7 +45,7 @@ def run_console(feed: Feed, options: ScreenOptions) -> int:
     app = ConsoleApp(feed, options, colours)
     guard = app.guard = Guard(app.end_from_thread)
     guard.start()
-    loaded()
+    finish_fast_start()
     try:
         code = app.run(mouse=options.mouse)
     finally:
@@ -66,8 +66,8 @@ def run_console(feed: Feed, options: ScreenOptions) -> int:
 
 
 def _crashed(error: BaseException) -> int:
-    from dba_console.crash import CRASHED
+    from dba_console.crash_report import CRASH_EXIT_CODE
     from dba_console.tui.crash import farewell
 
     print(farewell(error), file=sys.stderr)
-    return CRASHED
+    return CRASH_EXIT_CODE

@@ -32,7 +32,7 @@ class BackendActions(RunActions):
         if not rows:
             self._navigator.notice = "choose a session first: ↑↓ selects one, x ticks several"
             return
-        from dba_console.runbook.adhoc import signal_plan  # loaded when it is used
+        from dba_console.runbook.single_action import signal_plan  # loaded when it is used
 
         try:
             plan = signal_plan(verb, rows)

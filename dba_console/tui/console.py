@@ -15,8 +15,8 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from dba_console.clock import SYSTEM, Clock
-from dba_console.frames.outgrowing import NO_WINDOWS, windows_of
-from dba_console.frames.past_jobs import Past
+from dba_console.frames.past_jobs import TargetJobHistory
+from dba_console.frames.window_forecast import NO_WINDOWS, windows_of
 from dba_console.tui.actions import Actions
 from dba_console.tui.canvas import Canvas
 from dba_console.tui.driver import ConsoleDriver
@@ -64,7 +64,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
         colours: Colours,
         *,
         books: Callable[[], BooksArrived] | None = None,
-        history: Callable[[], Past] | None = None,
+        history: Callable[[], TargetJobHistory] | None = None,
         clock: Clock = SYSTEM,
         guard: Guard | None = None,
     ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from dba_console.crash import summary, write_report
+from dba_console.crash_report import summary, write_report
 
 
 def farewell(error: BaseException) -> str:

@@ -17,9 +17,9 @@ from dba_console.agent.protocol import (
     Acknowledge,
     OpenRun,
     RunLines,
+    RunReply,
     RunRequest,
     RunViewMessage,
-    RunWord,
     Silence,
 )
 from dba_console.errors import ConsoleError
@@ -117,7 +117,7 @@ class Refused:
 
 Other = (
     EventArrived | NoticeArrived | LinkChanged | MomentArrived | Refused | BooksArrived | PastArrived | RunsRecorded
-    | RunWord
+    | RunReply
 )  # fmt: skip
 Arrival = SampleArrived | Other
 

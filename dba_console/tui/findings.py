@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Finding, Frame
 from dba_console.panels.cells import Line, Span, clean, fit_line, line
 from dba_console.panels.evidence import CONTEXT, everything
@@ -126,7 +126,7 @@ def _cleared_us(frame: Frame, finding_id: str, after_us: int) -> int | None:
     return None
 
 
-def _history(scene: Scene, one: Finding) -> History:
+def _history(scene: Scene, one: Finding) -> ChartHistory:
     """The minutes shown, where the beginning lies in them, else those around it from the recording."""
     since_us = from_rfc3339(one.since)
     if since_us is None or scene.frame is None or scene.frame.at_us - since_us < NEAR_US:

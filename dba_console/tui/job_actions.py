@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dba_console.frames.past_jobs import JobPast
+from dba_console.frames.past_jobs import PastRuns
 from dba_console.panels.job_history import job_key
 from dba_console.tui.job_history import HistoryView, PastView
 from dba_console.tui.job_shelf import JobShelf
@@ -33,7 +33,7 @@ class JobActions:
         view = self._stage.view
         if isinstance(view, JobPage):
             row = view.row
-            self._stage.past_runs(job_key(JobPast(kind=row.kind, database=row.database, user=row.user)))
+            self._stage.past_runs(job_key(PastRuns(kind=row.kind, database=row.database, user=row.user)))
         elif not isinstance(view, PastView):
             self._stage.past()
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dba_console.agent.jobs.past import before
-from dba_console.frames.outgrowing import Windows
-from dba_console.frames.past_jobs import JobPast, Past
+from dba_console.agent.jobs.history_reader import only_ended_before
+from dba_console.frames.past_jobs import PastRuns, TargetJobHistory
+from dba_console.frames.window_forecast import JobWindows
 from dba_console.panels.cells import Detail, Line, Span, fit_line, line
 from dba_console.panels.job_history import history, job_key, runs_of
 from dba_console.panels.tables import arranged
@@ -23,7 +23,7 @@ ReadPast = Callable[[], PastArrived | None]
 class PastView(DetailView):
     """Tables made of the history; at a moment of the past only what was known then is in it."""
 
-    def __init__(self, name: str, read: ReadPast, windows: Windows) -> None:
+    def __init__(self, name: str, read: ReadPast, windows: JobWindows) -> None:
         super().__init__(name)
         self._read, self._windows = read, windows
         self._arrived: PastArrived | None = None
@@ -36,17 +36,17 @@ class PastView(DetailView):
         at_us = None if scene.live or scene.frame is None else scene.frame.at_us
         if arrived is not self._arrived or self._laid != (at_us, width):
             self._arrived, self._laid = arrived, (at_us, width)
-            self._show(arrived.past if at_us is None else before(arrived.past, at_us), width)
+            self._show(arrived.past if at_us is None else only_ended_before(arrived.past, at_us), width)
         return self._drawn(width, height)
 
-    def _show(self, past: Past, width: int) -> None:
+    def _show(self, past: TargetJobHistory, width: int) -> None:
         detail = self._detail(past, width)
         self._width = width
         title = rule(line(Span(detail.title, "title")), width)
         self._head = [fit_line(title, width), *wrap_lines(detail.head, width)]
         self._update(Detail(detail.title, detail.head, tuple(arranged(one, width) for one in detail.tables)))
 
-    def _detail(self, past: Past, width: int) -> Detail:
+    def _detail(self, past: TargetJobHistory, width: int) -> Detail:
         raise NotImplementedError
 
 
@@ -55,7 +55,7 @@ class HistoryView(PastView):
 
     where: Where = "history"
 
-    def __init__(self, read: ReadPast, windows: Windows) -> None:
+    def __init__(self, read: ReadPast, windows: JobWindows) -> None:
         super().__init__("history", read, windows)
 
     @property
@@ -79,14 +79,14 @@ class HistoryView(PastView):
             self.grid.unselect()
         return super().back()
 
-    def _detail(self, past: Past, width: int) -> Detail:
+    def _detail(self, past: TargetJobHistory, width: int) -> Detail:
         return history(past, self._windows, width)
 
 
 class RunsOfJobView(PastView):
     """Every run of one job."""
 
-    def __init__(self, job: str, read: ReadPast, windows: Windows) -> None:
+    def __init__(self, job: str, read: ReadPast, windows: JobWindows) -> None:
         super().__init__("past runs", read, windows)
         self._job = job
 
@@ -94,7 +94,7 @@ class RunsOfJobView(PastView):
     def hints(self) -> tuple[str, ...]:
         return ("back", "row", "filter", "sort_next", "help", "quit")
 
-    def _detail(self, past: Past, width: int) -> Detail:
+    def _detail(self, past: TargetJobHistory, width: int) -> Detail:
         job = find_job(past, self._job)
         if job is None:
             nothing = line(Span("no run of it is known at this moment", "dim"))
@@ -102,6 +102,6 @@ class RunsOfJobView(PastView):
         return runs_of(job, self._windows, width)
 
 
-def find_job(past: Past, key: str) -> JobPast | None:
+def find_job(past: TargetJobHistory, key: str) -> PastRuns | None:
     """The job of that key, None where nothing is known of it."""
     return next((job for job in past.jobs if job_key(job) == key), None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dba_console.clock import SYSTEM, Clock
 from dba_console.errors import ConsoleError
-from dba_console.frames.past_jobs import Past
+from dba_console.frames.past_jobs import TargetJobHistory
 from dba_console.redact import redact
 
 if TYPE_CHECKING:
@@ -24,13 +24,15 @@ AGAIN_US = 30_000_000
 class PastArrived:
     """The history as it was just read."""
 
-    past: Past
+    past: TargetJobHistory
 
 
 class JobShelf:
     """Reads the history when it is wanted; `put` is told from the thread that read it."""
 
-    def __init__(self, load: Callable[[], Past], put: Callable[[PastArrived], None], clock: Clock = SYSTEM) -> None:
+    def __init__(
+        self, load: Callable[[], TargetJobHistory], put: Callable[[PastArrived], None], clock: Clock = SYSTEM
+    ) -> None:
         self._load, self._put, self._clock = load, put, clock
         self._reading = threading.Lock()
         self._read_us: int | None = None
@@ -57,24 +59,24 @@ class JobShelf:
         try:
             past = self._load()
         except ConsoleError as error:
-            past = Past(note=redact(error.message))
+            past = TargetJobHistory(note=redact(error.message))
         except Exception as error:
             # Whatever a file system raises: the screen lives on and says so.
-            past = Past(note=redact(f"the history of jobs cannot be read: {error}"))
+            past = TargetJobHistory(note=redact(f"the history of jobs cannot be read: {error}"))
         try:
             self._put(PastArrived(past))
         finally:
             self._reading.release()
 
 
-def read_history(session: Session) -> Past:
+def read_history(session: Session) -> TargetJobHistory:
     """The history of the target that is shown. Waits for the disk."""
-    from dba_console.agent.jobs.past import read_past  # a screen that nobody asks for it does without
+    from dba_console.agent.jobs.history_reader import read_job_history  # a screen that nobody asks for it does without
 
     key = session.target_key or _recorded_key(session.directory)
     if key is None:
-        return Past(note="whose history is meant is not known: the agent has not told its target yet")
-    return read_past(key)
+        return TargetJobHistory(note="whose history is meant is not known: the agent has not told its target yet")
+    return read_job_history(key)
 
 
 def _recorded_key(directory: Path | None) -> str | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dba_console.frames.jobs import job_name
+from dba_console.frames.job_sessions import job_name
 from dba_console.frames.model import Frame
-from dba_console.frames.outgrowing import NO_WINDOWS, Windows
 from dba_console.frames.progress_model import ProgressRow
+from dba_console.frames.window_forecast import NO_WINDOWS, JobWindows
 from dba_console.panels import states
 from dba_console.panels.cells import Detail, Line, Span, clean, fit_line, line
 from dba_console.panels.job_page import find_row, job_page, job_title
@@ -77,7 +77,7 @@ class JobPage(Page):
 
     where: Where = "job"
 
-    def __init__(self, row: ProgressRow, windows: Windows = NO_WINDOWS) -> None:
+    def __init__(self, row: ProgressRow, windows: JobWindows = NO_WINDOWS) -> None:
         super().__init__()
         self._windows = windows
         self._row = row
@@ -113,7 +113,7 @@ class JobPage(Page):
         known = states.state_words(frame.progress)
         age = (Span(f" {known}", states.style_of(frame.progress.status)),) if known and found is not None else ()
         head = fit_line(rule((*job_title(self._row), *age), width), width)
-        window_s = self._windows.named_so(job_name(self._row.kind, self._row.database))
+        window_s = self._windows.for_name(job_name(self._row.kind, self._row.database))
         gone = [] if found is not None else self._gone(frame, width)
         return [head, *gone, *job_page(self._seen or frame, self._row, width, window_s)]
 

@@ -64,7 +64,7 @@ def _code(runs: Runs, asked: RunBegin | RunResume | RunWatch) -> int:
         return ExitCode.INTERRUPTED
     if run.told.state == "done":
         return ExitCode.OK
-    from dba_console.session.runread import last_act_refused
+    from dba_console.session.run_reader import last_act_refused
 
     refused = run.view is not None and last_act_refused(Path(run.view.directory))
     return ExitCode.REFUSED if refused else ExitCode.RUNBOOK_FAILED

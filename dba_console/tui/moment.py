@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.derive import derive
-from dba_console.frames.history import History
 from dba_console.frames.model import Frame
 from dba_console.frames.picture import Picture
 from dba_console.samples.event import Event
@@ -15,7 +15,7 @@ from dba_console.samples.event import Event
 @dataclass(frozen=True, slots=True)
 class Moment:
     picture: Picture
-    history: History
+    history: ChartHistory
     """The ten minutes that led to it."""
     events: Sequence[Event]
 

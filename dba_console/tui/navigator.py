@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Literal
 
 from dba_console.clock import SYSTEM, Clock
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Frame
 from dba_console.tui import cursor as places
 from dba_console.tui.feed import Feed, LinkChanged, LinkState, MomentArrived, Refused
@@ -41,7 +41,7 @@ class Navigator(Reception):
         self._played_us = 0
         self._last_us: int | None = None
         self._damage: str | None = None
-        self._around: tuple[int, History] | None = None
+        self._around: tuple[int, ChartHistory] | None = None
         self._around_us = 0
         self.refusal: str | None = None
         """Why the recording last gave no answer."""
@@ -60,12 +60,12 @@ class Navigator(Reception):
         return self._frame
 
     @property
-    def history(self) -> History:
+    def history(self) -> ChartHistory:
         """The ten minutes before the moment shown."""
         moment = self.moment
-        return History() if moment is None else moment.history
+        return ChartHistory() if moment is None else moment.history
 
-    def around(self, at_us: int) -> History | None:
+    def around(self, at_us: int) -> ChartHistory | None:
         """The ten minutes around a moment, from the recording: None until it has answered, or where it cannot."""
         if self._around is not None and self._around[0] == at_us:
             return self._around[1]
@@ -130,7 +130,7 @@ class Navigator(Reception):
         return whose is not None
 
     def _take_around(self, answer: MomentArrived | Refused) -> bool:
-        history = History()
+        history = ChartHistory()
         if isinstance(answer, MomentArrived):
             history.extend(answer.points)
         self._around = (self._around_us, history)
@@ -140,7 +140,7 @@ class Navigator(Reception):
         self._last_us = past.last_us
         if past.damage is not None and past.damage != self._damage:
             self._damage = self.notice = past.damage
-        history = self._moment.history if past.continues and self._moment is not None else History()
+        history = self._moment.history if past.continues and self._moment is not None else ChartHistory()
         history.extend(past.points)
         self._show(Moment(past.picture, history, past.events), past.at_us)
 

@@ -16,7 +16,7 @@ def open_recording(directory: Path) -> Past:
 
 def resolve_time(past: Past, text: str, now_us: int | None) -> int:
     """The wall time that `text` (a TIME of the contract) names in the recording. Raises UsageError."""
-    from dba_console.session.when import parse_when
+    from dba_console.session.time_argument import parse_when
 
     events = past.events() if text.startswith(("finding:", "mark:")) else ()
     last_us = past.last_us if now_us is None else now_us

@@ -9,9 +9,9 @@ from collections import deque
 
 import msgspec
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
+from dba_console.frames.chart_points import point_of
 from dba_console.frames.picture import Picture
-from dba_console.frames.points import point_of
 from dba_console.samples.event import Event
 from dba_console.samples.sample import Sample, decode_sample
 from dba_console.tui.archive import next_sign
@@ -27,7 +27,7 @@ class Present:
 
     def __init__(self) -> None:
         self._picture = Picture()
-        self._history = History()
+        self._history = ChartHistory()
         self._ring = Ring()
         self._events: deque[Event] = deque(maxlen=EVENTS)
         self.damaged = 0
@@ -52,7 +52,7 @@ class Present:
         if sample.boot != self._picture.boot:
             # Another agent run: its counters have nothing to do with those before.
             self._ring = Ring()
-        self._picture = self._picture.absorb(sample)
+        self._picture = self._picture.with_sample(sample)
         self._history.add(sample.wall_us, point_of(self._picture))
 
     def happened(self, event: Event) -> None:
@@ -63,7 +63,7 @@ class Present:
     def recall(self, past: MomentArrived) -> None:
         """Put what the recording knows behind what was seen: after attaching, or after samples were missed."""
         # What this console saw of an agent run before the recording began is nowhere else.
-        history = self._history.until(past.points[0][0] - 1) if past.points else History()
+        history = self._history.until(past.points[0][0] - 1) if past.points else ChartHistory()
         history.extend(past.points)
         known = {_same(event) for event in past.events}
         seen = [event for event in self._events if _same(event) not in known]
@@ -71,7 +71,7 @@ class Present:
         picture = past.picture
         for sample in self._ring.samples():
             if sample.wall_us > picture.wall_us:
-                picture = picture.absorb(sample)
+                picture = picture.with_sample(sample)
                 history.add(sample.wall_us, point_of(picture))
         if self._picture.boot in ("", picture.boot):
             self._picture = picture

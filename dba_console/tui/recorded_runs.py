@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dba_console.agent.protocol import OpenRun
-from dba_console.plans.view import OutputLine
+from dba_console.plans.run_view import OutputLine
 from dba_console.tui.runs import TOLD, WORD, KnownRun
 
 if TYPE_CHECKING:
+    from dba_console.plans.journal_record import JournalRecord
     from dba_console.plans.plan import Plan
-    from dba_console.plans.record import Record
-    from dba_console.runbook.fold_state import RunState
+    from dba_console.runbook.run_state import RunState
 
 NOT_HERE = "this is a recording: nothing is answered here"
 
@@ -30,7 +30,7 @@ class RecordedRun:
 
     directory: Path
     plan: Plan
-    records: tuple[Record, ...]
+    records: tuple[JournalRecord, ...]
     output: tuple[OutputLine, ...]
     """In order of time, with the records that say what was done."""
     _count: int = -1
@@ -56,15 +56,15 @@ class RecordedRun:
         return self._known
 
     def _fold(self, count: int) -> RunState | None:
-        from dba_console.runbook.fold import fold
+        from dba_console.runbook.apply_records import replay_records
 
-        state = fold(self.plan, self.records[:count])
+        state = replay_records(self.plan, self.records[:count])
         return state if state.run else None
 
     def _shown(self, state: RunState, wall_us: int) -> KnownRun:
-        from dba_console.plans.view import Question
-        from dba_console.records import convert
-        from dba_console.runbook.viewing import Live, view
+        from dba_console.decoding import convert
+        from dba_console.plans.run_view import Question
+        from dba_console.runbook.run_view import LiveStatus, run_view
 
         asked = state.asked
         question = None
@@ -72,8 +72,8 @@ class RecordedRun:
             told_then = {"id": 0, "kind": asked.kind, "text": asked.text, "step": asked.step, "block": asked.block}
             question = convert({**told_then, "since_us": asked.since_us}, Question)
         now_us = self.records[self._count - 1].wall_us if state.ended else wall_us
-        live = Live(now_us=now_us, directory=str(self.directory), question=question, driver=state.who)
-        shown = view(self.plan, state, live)
+        live = LiveStatus(now_us=now_us, directory=str(self.directory), question=question, driver=state.who)
+        shown = run_view(self.plan, state, live)
         told = OpenRun(run=shown.run, runbook=shown.runbook, title=shown.title, state=shown.state, asks=bool(asked))
         known = KnownRun(told)
         known.view, known.why_not = shown, NOT_HERE
@@ -89,7 +89,7 @@ class RunsRecorded:
 
 def read_runs(session: Path, put: Callable[[RunsRecorded], None]) -> None:
     """Read them, and hand them over; those that cannot be read are left out, for `runbook runs` names them."""
-    from dba_console.session.runplaces import run_directories
+    from dba_console.session.run_paths import run_directories
 
     try:
         directories = sorted(run_directories(session))
@@ -101,8 +101,8 @@ def read_runs(session: Path, put: Callable[[RunsRecorded], None]) -> None:
 
 def _read(directory: Path) -> RecordedRun | None:
     from dba_console.errors import SessionError
-    from dba_console.plans.plan import tag_of
-    from dba_console.session.runread import read_run
+    from dba_console.plans.plan import log_tag
+    from dba_console.session.run_reader import read_run
 
     try:
         papers = read_run(directory)
@@ -110,7 +110,7 @@ def _read(directory: Path) -> RecordedRun | None:
         return None
     if papers.plan is None:
         return None
-    tag = tag_of(papers.plan)
+    tag = log_tag(papers.plan)
     done = [OutputLine(one.wall_us, WORD, tag, one.text) for one in papers.records if one.kind.startswith(TOLD)]
     output = sorted([*done, *_printed(directory, tag)], key=lambda line: line.wall_us)
     return RecordedRun(directory, papers.plan, papers.records, tuple(output))
@@ -118,8 +118,8 @@ def _read(directory: Path) -> RecordedRun | None:
 
 def _printed(directory: Path, tag: str) -> list[OutputLine]:
     """The newest lines of each of its commands."""
-    from dba_console.agent.runs.output import newest_of
-    from dba_console.session.runplaces import STEPS
+    from dba_console.agent.runs.command_output import read_newest_lines
+    from dba_console.session.run_paths import STEPS
 
     try:
         places = sorted((directory / STEPS).iterdir())
@@ -128,5 +128,5 @@ def _printed(directory: Path, tag: str) -> list[OutputLine]:
     found: list[OutputLine] = []
     for place in places:
         with suppress(OSError):  # its log is gone, or is none
-            found += newest_of(place, tag)[0]
+            found += read_newest_lines(place, tag)[0]
     return found

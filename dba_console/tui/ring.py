@@ -33,7 +33,7 @@ class Ring:
         while len(self._kept) > 1 and (len(self._kept) > self._limit or self._size > self._size_limit):
             oldest, taken = self._kept.popleft()
             self._size -= taken
-            self._base = self._base.absorb(oldest)
+            self._base = self._base.with_sample(oldest)
 
     @property
     def first_us(self) -> int | None:
@@ -59,7 +59,7 @@ class Ring:
         for sample, _ in self._kept:
             if sample.wall_us > wall_us:
                 break
-            picture = picture.absorb(sample)
+            picture = picture.with_sample(sample)
         return picture
 
     def step(self, wall_us: int, direction: int) -> int | None:

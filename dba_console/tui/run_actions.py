@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 from dba_console.agent.protocol import RunAnswer, RunControl, RunResume
-from dba_console.plans.view import ENDED, Question
+from dba_console.plans.run_view import ENDED_STATES, Question
 from dba_console.tui.prompt import Prompt
 from dba_console.tui.runbook_actions import RunbookActions
 from dba_console.tui.runs import KnownRun
@@ -211,5 +211,5 @@ class RunActions(RunbookActions):
 
     def _say_that_it_goes_on(self) -> None:
         known = self._run
-        if known is not None and known.view is not None and known.view.state not in ENDED:
+        if known is not None and known.view is not None and known.view.state not in ENDED_STATES:
             self._navigator.notice = "the run goes on, or waits for an answer; w shows it again"

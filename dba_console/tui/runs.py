@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from dba_console.agent.protocol import OpenRun, RunLines, RunRefused, RunViewMessage, RunWord
-from dba_console.plans.view import ENDED, OutputLine, Question, RunView
+from dba_console.agent.protocol import OpenRun, RunLines, RunRefused, RunReply, RunViewMessage
+from dba_console.plans.run_view import ENDED_STATES, OutputLine, Question, RunView
 from dba_console.samples.event import Event
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class KnownRun:
 
     @property
     def ended(self) -> bool:
-        return self.told.state in ENDED
+        return self.told.state in ENDED_STATES
 
     @property
     def question(self) -> Question | None:
@@ -130,7 +130,7 @@ class Runs:
         self._expected = False
         self.changed += 1
 
-    def receive(self, word: RunWord) -> None:
+    def receive(self, word: RunReply) -> None:
         """Take what the agent says of a run."""
         self.changed += 1
         match word:

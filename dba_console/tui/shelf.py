@@ -12,7 +12,7 @@ from dba_console.plans.plan import Plan
 from dba_console.redact import redact
 
 if TYPE_CHECKING:
-    from dba_console.runbook.library import Entry
+    from dba_console.runbook.library import LibraryEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def read_books(directories: Sequence[str]) -> BooksArrived:
     return BooksArrived(books, "; ".join(library.unreadable(directories)))
 
 
-def _read_book(entry: Entry) -> Book:
+def _read_book(entry: LibraryEntry) -> Book:
     from dba_console.runbook.compile import read_document
     from dba_console.runbook.library import check
 

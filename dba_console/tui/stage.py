@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dba_console.frames.model import Finding
-from dba_console.frames.outgrowing import NO_WINDOWS, Windows
 from dba_console.frames.progress_model import ProgressRow
+from dba_console.frames.window_forecast import NO_WINDOWS, JobWindows
 from dba_console.panels.cells import Line, Span, line
 from dba_console.panels.signs import ascii_line
 from dba_console.tui.backends import PANELS as OF_BACKENDS
@@ -32,7 +32,9 @@ from dba_console.tui.walkthrough import WalkthroughView
 class Stage:
     """Overview at the bottom, a panel or the help above it. Panels keep their order and selection when left."""
 
-    def __init__(self, navigator: Navigator, feed: Feed, *, ascii: bool = False, windows: Windows = NO_WINDOWS) -> None:
+    def __init__(
+        self, navigator: Navigator, feed: Feed, *, ascii: bool = False, windows: JobWindows = NO_WINDOWS
+    ) -> None:
         self._navigator = navigator
         self._feed = feed
         self._ascii = ascii

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Frame
 from dba_console.panels.cells import Line
 from dba_console.tui.keys import Where
@@ -17,11 +17,11 @@ class Scene:
     """What a view draws from: the frame of the moment shown (None before the first), and how."""
 
     frame: Frame | None
-    history: History
+    history: ChartHistory
     waiting_for: str
     """The sentence in place of panels while there is no frame."""
     ascii: bool = False
-    around: Callable[[int], History | None] = lambda at_us: None
+    around: Callable[[int], ChartHistory | None] = lambda at_us: None
     """The minutes around a moment, once they are at hand."""
     live: bool = True
     """The moment shown is the present."""

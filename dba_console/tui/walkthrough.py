@@ -8,12 +8,12 @@ from msgspec import structs
 
 from dba_console.panels.cells import Line, Span, fit_line, line
 from dba_console.panels.text import rule
-from dba_console.plans.view import ENDED, Table
+from dba_console.plans.run_view import ENDED_STATES, RunTable
 from dba_console.tui.keys import Where
 from dba_console.tui.pages import Page
 from dba_console.tui.runs import KnownRun, Runs
 from dba_console.tui.view import Scene
-from dba_console.walkthrough.layout import PANES, Laid, Pane, Showing, walkthrough
+from dba_console.walkthrough.layout import PANES, LaidOutLines, Pane, ViewOptions, walkthrough
 from dba_console.walkthrough.panel_lines import panel_lines
 
 
@@ -54,7 +54,7 @@ class WalkthroughView(Page):
         view = None if known is None else known.view
         if known is None or view is None:
             return ("back", "help", "quit")
-        if view.state in ENDED:
+        if view.state in ENDED_STATES:
             return ("back", "pane", "help", "quit")
         if view.state == "interrupted":
             return ("back", "resume", "abort", "pane", "help", "quit")
@@ -73,7 +73,7 @@ class WalkthroughView(Page):
             self._block, self._scrolled = view.block, None if self._pane in ("step", "whole") else self._scrolled
         table = self.rows_asked
         self._row = None if table is None or self._row is None else min(self._row, len(table.rows) - 1)
-        showing = Showing(
+        showing = ViewOptions(
             self._pane, self._scrolled, known.yours, known.may_answer or view.question is None, known.why_not,
             known.dropped, self._row,
         )  # fmt: skip
@@ -83,13 +83,13 @@ class WalkthroughView(Page):
         self._keep(laid)
         return laid.lines
 
-    def _keep(self, laid: Laid) -> None:
+    def _keep(self, laid: LaidOutLines) -> None:
         self._top, self._most, self._page = laid.top, laid.most, laid.page
 
     # Rows that can be chosen
 
     @property
-    def rows_asked(self) -> Table | None:
+    def rows_asked(self) -> RunTable | None:
         """The rows of which some can be left out now, as this console last wanted them; None where none are asked
         about. Between a choice and the question that is put again they still are.
         """
@@ -108,7 +108,7 @@ class WalkthroughView(Page):
             return None
         return table if choice is None else structs.replace(table, chosen=choice.chosen)
 
-    def tick(self, known: KnownRun, table: Table) -> tuple[int, ...] | None:
+    def tick(self, known: KnownRun, table: RunTable) -> tuple[int, ...] | None:
         """Choose the row the cursor is on, or leave it out; the places of all that are chosen. None where the cursor is
         on none yet: nothing is left out that nobody saw selected.
         """

@@ -12,9 +12,9 @@ from typing import Literal
 from dba_console.panels.cells import Line, Span, Style, clean, fit_line, line, line_width
 from dba_console.panels.grid import Box, draw
 from dba_console.panels.wrapping import wrap_lines
-from dba_console.plans.view import ENDED, OutputLine, RunView
+from dba_console.plans.run_view import ENDED_STATES, OutputLine, RunView
 from dba_console.walkthrough.prose import prose_lines
-from dba_console.walkthrough.signs import run_word
+from dba_console.walkthrough.symbols import run_word
 from dba_console.walkthrough.text import (
     block_lines,
     output_line,
@@ -29,7 +29,7 @@ from dba_console.walkthrough.text import (
 
 Pane = Literal["step", "whole", "output", "steps"]
 """whole: the step alone, across the screen: what wide rows want."""
-_UNDRIVEN = ENDED | {"interrupted"}
+_UNDRIVEN = ENDED_STATES | {"interrupted"}
 PANES: tuple[Pane, ...] = ("step", "whole", "output", "steps")
 _OUTPUT_LEAST, _TALL = 3, 30
 _SAYS_ABOVE = 6
@@ -40,7 +40,7 @@ _STEPS_NARROW, _STEPS_WIDE, _WIDE = 26, 40, 110
 
 
 @dataclass(frozen=True, slots=True)
-class Showing:
+class ViewOptions:
     """How a run is looked at."""
 
     pane: Pane = "step"
@@ -60,7 +60,7 @@ class Showing:
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class LaidOutLines:
     """The lines, and how far the part with the room can be scrolled."""
 
     lines: list[Line]
@@ -70,8 +70,8 @@ class Laid:
 
 
 def walkthrough(
-    view: RunView, output: Sequence[OutputLine], panels: Sequence[Line], showing: Showing, width: int, height: int
-) -> Laid:
+    view: RunView, output: Sequence[OutputLine], panels: Sequence[Line], showing: ViewOptions, width: int, height: int
+) -> LaidOutLines:
     """The run in exactly `height` lines. `panels`: the lines of panels that matter, most important first."""
     foot = [fit_line(one, width) for one in panels[: 1 if height < _TALL else 4]]
     head = [title_line(view, showing, width)]
@@ -82,19 +82,19 @@ def walkthrough(
         laid = _output(output, showing, width, room)
     elif showing.pane == "steps":
         laid = _scrolled(_step_table(view, width), showing.top or 0, room)
-    elif view.state in ENDED:
+    elif view.state in ENDED_STATES:
         laid = _scrolled(ended_lines(view, width), showing.top or 0, room)
     else:
         laid = _step(view, output, showing, width, room)
     lines = [*head, *(fit_line(one, width) for one in laid.lines)]
     lines += [()] * (height - len(foot) - len(lines))
-    return Laid([*lines, *foot], laid.top, laid.most, laid.page)
+    return LaidOutLines([*lines, *foot], laid.top, laid.most, laid.page)
 
 
 # The line on top
 
 
-def title_line(view: RunView, showing: Showing, cells: int) -> Line:
+def title_line(view: RunView, showing: ViewOptions, cells: int) -> Line:
     """`─ cache-drop on db2 · step 4 of 6 · asks ───`, and what is unusual about it."""
     parts: list[Line] = [
         line(Span(f"{clean(view.runbook)} on {clean(view.place or view.target)}", "title")),
@@ -123,8 +123,8 @@ def _place(view: RunView) -> str:
 # Steps beside the step under way
 
 
-def _step(view: RunView, output: Sequence[OutputLine], showing: Showing, width: int, room: int) -> Laid:
-    deciding = _decides_on_rows(view) and width < _WIDE
+def _step(view: RunView, output: Sequence[OutputLine], showing: ViewOptions, width: int, room: int) -> LaidOutLines:
+    deciding = _asks_for_rows(view) and width < _WIDE
     alone = deciding or showing.pane == "whole" or len(view.steps) < 2
     left = 0 if alone else _STEPS_WIDE if width >= _WIDE else _STEPS_NARROW
     right = width - 1 if alone else width - left - 2
@@ -149,16 +149,16 @@ def _step(view: RunView, output: Sequence[OutputLine], showing: Showing, width: 
     below = room - upper
     if below > 0:
         lines += _tail(output, showing, width, below)
-    return Laid(lines, body.top, body.most, body.page)
+    return LaidOutLines(lines, body.top, body.most, body.page)
 
 
-def _decides_on_rows(view: RunView) -> bool:
+def _asks_for_rows(view: RunView) -> bool:
     """Whether somebody is to read rows now to choose among them, or one of several ways: a small screen is theirs."""
     question = view.question
     return question is not None and view.table is not None and (bool(question.rows) or question.kind == "choose")
 
 
-def asked_lines(view: RunView, cells: int, showing: Showing) -> list[Line]:
+def asked_lines(view: RunView, cells: int, showing: ViewOptions) -> list[Line]:
     """What is always seen whole: progress, a wait, the question."""
     lines: list[Line] = []
     if view.state == "interrupted":
@@ -256,23 +256,23 @@ def _step_table(view: RunView, width: int) -> list[Line]:
 # Output
 
 
-def _output(output: Sequence[OutputLine], showing: Showing, width: int, room: int) -> Laid:
+def _output(output: Sequence[OutputLine], showing: ViewOptions, width: int, room: int) -> LaidOutLines:
     most = max(0, len(output) - room + 1)
     top = most if showing.top is None else min(showing.top, most)
     head = _output_title(output, showing, width)
     shown = wrap_lines(map(output_line, output[top : top + room - 1]), width)
     # A line may take several here: what is at the end is seen by going there, whole.
     shown = shown[: room - 1] if top < most else shown[-(room - 1) :]
-    return Laid([head, *shown], top, most, max(1, room - 2))
+    return LaidOutLines([head, *shown], top, most, max(1, room - 2))
 
 
-def _tail(output: Sequence[OutputLine], showing: Showing, width: int, room: int) -> list[Line]:
+def _tail(output: Sequence[OutputLine], showing: ViewOptions, width: int, room: int) -> list[Line]:
     """The newest lines under a rule; a bare rule where there are none."""
     lines = [output_line(one) for one in output[-(room - 1) :]] if room > 1 else []
     return [_output_title(output, showing, width), *lines]
 
 
-def _output_title(output: Sequence[OutputLine], showing: Showing, width: int) -> Line:
+def _output_title(output: Sequence[OutputLine], showing: ViewOptions, width: int) -> Line:
     count = f"{len(output)} lines" if len(output) != 1 else "1 line"
     dropped = f", {showing.dropped} not shown" if showing.dropped else ""
     text = f"─ output, {count}{dropped} " if output or showing.dropped else "─ no output yet "
@@ -300,7 +300,7 @@ def ended_lines(view: RunView, width: int) -> list[Line]:
     return [line(" ", *one) if one else () for one in lines]
 
 
-def _scrolled(lines: list[Line], top: int | None, room: int, follow: int | None = None) -> Laid:
+def _scrolled(lines: list[Line], top: int | None, room: int, follow: int | None = None) -> LaidOutLines:
     """`room` of the lines from `top` on; None: so that `follow` lines of them end in sight."""
     most = max(0, len(lines) - room)
     first = _followed(len(lines), room, follow) if top is None else top
@@ -310,7 +310,7 @@ def _scrolled(lines: list[Line], top: int | None, room: int, follow: int | None 
         shown[-1] = line(Span(f"… ↓ {len(lines) - first - room + 1} more lines", "dim"))
     if first > 0 and room >= _SAYS_ABOVE:
         shown[0] = line(Span(f"… ↑ {first + 1} more lines", "dim"))
-    return Laid(shown, first, most, max(1, room - 1))
+    return LaidOutLines(shown, first, most, max(1, room - 1))
 
 
 def _followed(lines: int, room: int, follow: int | None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dba_console.panels.cells import Line, Span, Style, clean, line
-from dba_console.plans.plan import ACTS, Block, Confirmation, Input, Plan, Step
+from dba_console.plans.plan import ACTING_KINDS, Block, Confirmation, Input, Plan, Step
 from dba_console.units import human_bytes, human_duration
 from dba_console.walkthrough.prose import prose_lines
 from dba_console.walkthrough.text import short_time, texts
@@ -18,7 +18,7 @@ _NONE: Mapping[str, str] = {}
 def runbook_lines(plan: Plan, given: Mapping[str, str], cells: int, found: Mapping[str, str] = _NONE) -> list[Line]:
     """Everything about it, most important first: why and when not, what it needs, inputs, steps."""
     blocks = [block for step in plan.steps for block in step.blocks]  # not what would take a step back
-    acts = sum(1 for block in blocks if block.kind in ACTS)
+    acts = sum(1 for block in blocks if block.kind in ACTING_KINDS)
     usual = sum(block.usual_s or 0.0 for block in blocks)
     extent = f"{len(plan.steps)} steps, {len(blocks)} blocks run, {acts} of them change something"
     lines = [*prose_lines(plan.prose, cells), ()]
@@ -44,11 +44,11 @@ def shown_value(one: Input, given: str | None) -> tuple[str, bool]:
     if given:
         return ("given, not shown" if one.secret else given), False
     if one.default is not None:
-        return f"{_told(one, one.default)} (default)", False
+        return f"{_default_text(one, one.default)} (default)", False
     return ("has to be given", True) if one.required else ("left out", False)
 
 
-def _told(one: Input, value: object) -> str:
+def _default_text(one: Input, value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if one.type in ("duration", "size") and isinstance(value, int | float):

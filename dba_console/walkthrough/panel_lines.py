@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Frame
 from dba_console.panels.cells import Line, Span, line
 from dba_console.panels.registry import PANELS
@@ -13,7 +13,7 @@ ALWAYS = ("connections", "io")
 """What any intervention may break first: shown where the runbook names no panels."""
 
 
-def panel_lines(frame: Frame | None, history: History, names: Sequence[str], width: int) -> list[Line]:
+def panel_lines(frame: Frame | None, history: ChartHistory, names: Sequence[str], width: int) -> list[Line]:
     """A line for each panel, its title first; names that are no panels are passed over."""
     if frame is None:
         return []

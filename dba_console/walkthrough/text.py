@@ -13,9 +13,9 @@ from dba_console.panels.cells import Cell, Column, Line, Row, Span, Style, clean
 from dba_console.panels.tables import filled, fitting, table_lines
 from dba_console.panels.times import clock
 from dba_console.panels.wrapping import wrap, wrap_line
-from dba_console.plans.view import BlockView, OutputLine, Question, StepView, Table, Waiting, to_type
+from dba_console.plans.run_view import BlockView, OutputLine, Question, RunTable, StepView, WaitView, quote_for_typing
 from dba_console.units import human_duration
-from dba_console.walkthrough.signs import step_sign, step_style
+from dba_console.walkthrough.symbols import step_style, step_symbol
 
 EXACT_LINES = 200
 """Of what runs, shown at most; its whole text is in the run's directory."""
@@ -65,7 +65,7 @@ def how_to_answer(question: Question) -> str:
         case "yes":
             return "Type `yes` to go on, no to stop here."
         case "type" | "second":
-            return f"Type {to_type(clean(question.expects))} to run it."
+            return f"Type {quote_for_typing(clean(question.expects))} to run it."
         case "manual":
             return "Type what you did and what you saw: it is kept as evidence."
         case "input":
@@ -77,10 +77,10 @@ def how_to_answer(question: Question) -> str:
 
 
 def _by_key(question: Question) -> str:
-    keys = [to_type(clean(option.key)) for option in question.options]
+    keys = [quote_for_typing(clean(option.key)) for option in question.options]
     named = ", ".join(keys[:-1]) + " or " + keys[-1] if len(keys) > 1 else "".join(keys)
     reason = next((option for option in question.options if option.needs_reason), None)
-    more = f"; for a reason, after a blank: {to_type(clean(reason.key) + ' REASON')}" if reason else ""
+    more = f"; for a reason, after a blank: {quote_for_typing(clean(reason.key) + ' REASON')}" if reason else ""
     return f"Type {named}{more}." if named else "Type your answer."
 
 
@@ -92,7 +92,7 @@ def prompt_of(question: Question) -> str:
         case "yes" | "start":
             return "type `yes`"
         case "type" | "second":
-            return f"type {to_type(clean(question.expects))}"
+            return f"type {quote_for_typing(clean(question.expects))}"
         case "manual":
             return "evidence"
         case "input":
@@ -109,7 +109,7 @@ def block_lines(block: BlockView, cells: int, *, full: bool) -> list[Line]:
     title = clean(block.title or _UNTITLED.get(block.kind, block.kind))
     times = block_times(block)
     words = wrap(f"{title}{f'  {times}' if times else ''}", max(1, cells - 2))
-    lead = [line(step_sign(block.state), " ", Span(words[0], "title" if full else ""))]
+    lead = [line(step_symbol(block.state), " ", Span(words[0], "title" if full else ""))]
     lines = [*lead, *(line("  ", Span(word, "title" if full else "")) for word in words[1:])]
     if full and block.exact:
         lines += exact_lines(block.exact, block.kind, cells)
@@ -162,7 +162,7 @@ def taken_time(seconds: float) -> str:
 # Waits
 
 
-def waiting_lines(waiting: Waiting, cells: int) -> list[Line]:
+def waiting_lines(waiting: WaitView, cells: int) -> list[Line]:
     """What it waits for, the value now with its trend, how long it has held, what is left."""
     lines = [*texts(f"waits until {waiting.text}", cells, "changed")]
     curve = trend(waiting.trend, min(20, cells // 3))
@@ -201,7 +201,7 @@ CHOSEN = "●"
 
 
 def values_table(
-    table: Table, cells: int, most: int = 1000, *, few: int = 0, selected: int | None = None
+    table: RunTable, cells: int, most: int = 1000, *, few: int = 0, selected: int | None = None
 ) -> list[Line]:
     """Rows of a preview, of measures or of the summary; how many are not shown is said. Where some can be chosen each
     has its number, and those that are have a mark; `selected` is the place of the one the cursor is on.
@@ -215,14 +215,14 @@ def values_table(
     lines = [_title(table)] if table.title or marks else []
     names = [clean(name) for name in table.columns]
     if len(rows) <= few and not _fits(names, rows, cells - (len(_number(0, marks)) + 1 if marks else 0)):
-        lines += _on_their_side(names, rows, cells, marks, selected)
+        lines += _row_blocks(names, rows, cells, marks, selected)
     else:
         lines += _side_by_side(names, rows, cells, marks, selected)
     left = max(table.total, len(table.rows)) - len(rows)
     return [*lines, *([line(Span(f"… {left} more rows", "dim"))] if left > 0 else [])]
 
 
-def _title(table: Table) -> Line:
+def _title(table: RunTable) -> Line:
     """What the rows are, and how many of them are acted on."""
     chosen = f"{sum(table.chosen)} of {len(table.chosen)} chosen {CHOSEN}" if table.chosen else ""
     gap = "  " if table.title and chosen else ""
@@ -269,7 +269,7 @@ def _selected(spans: Line) -> Line:
     return tuple(Span(text, "selected") for text, _ in spans)
 
 
-def _on_their_side(
+def _row_blocks(
     names: Sequence[str], rows: Sequence[Sequence[str]], cells: int, marks: Sequence[bool] = (),
     selected: int | None = None,
 ) -> list[Line]:  # fmt: skip
@@ -357,7 +357,9 @@ def _column(place: int, name: str, cells: Sequence[str], spare: int) -> Column:
     )  # fmt: skip
 
 
-_TOLD = re.compile(r"(?:pg_dump|pg_dumpall|pg_restore|pg_basebackup): (?!error|warning|detail|hint|from TOC)")
+_PROGRESS_MESSAGE = re.compile(
+    r"(?:pg_dump|pg_dumpall|pg_restore|pg_basebackup): (?!error|warning|detail|hint|from TOC)"
+)
 """What these programs tell on standard error as they go on with --verbose: nothing to be alarmed by."""
 
 
@@ -365,7 +367,9 @@ def output_line(one: OutputLine) -> Line:
     """`14:58:02 CACHEDROP: text`; what came on standard error has `!` in place of the colon."""
     error = one.stream == "e"
     head = Span(f"{clock(one.wall_us)} {clean(one.tag)}{' !' if error else ':'} ", "dim")
-    return line(head, Span(clean(one.text.expandtabs(8)), "warn" if error and not _TOLD.match(one.text) else ""))
+    return line(
+        head, Span(clean(one.text.expandtabs(8)), "warn" if error and not _PROGRESS_MESSAGE.match(one.text) else "")
+    )
 
 
 # Steps
@@ -381,4 +385,4 @@ def step_line(number: int, step: StepView, cells: int) -> Line:
     style: Style = "title" if step.state in ("running", "waiting") else step_style(step.state)
     title = cut(clean(step.title) + again, room)
     gap = " " * max(0, cells - 3 - len(str(number)) - width(title) - len(taken))
-    return line(step_sign(step.state), Span(f" {number} ", "dim"), Span(title, style), gap, Span(taken, "dim"))
+    return line(step_symbol(step.state), Span(f" {number} ", "dim"), Span(title, style), gap, Span(taken, "dim"))

@@ -6,44 +6,48 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dba_console.actions.action import Action, Done, PlainControl, Sight, World
-from dba_console.actions.link import Mark
-from dba_console.actions.operator import Operator
-from dba_console.actions.registry import settings_of
+from dba_console.actions.acting_connection import ActingConnection
+from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, PlainControl
+from dba_console.actions.connection_api import StatementMark
+from dba_console.actions.registry import parse_settings
 from dba_console.demo.cluster import Cluster
 
 
 @contextmanager
 def acting(
-    cluster: Cluster, *, user: str = "postgres", dbname: str = "postgres", marks: list[Mark] | None = None
-) -> Iterator[Operator]:
+    cluster: Cluster, *, user: str = "postgres", dbname: str = "postgres", marks: list[StatementMark] | None = None
+) -> Iterator[ActingConnection]:
     """An operator that knows whom it is to act on."""
-    link = Operator(cluster.dsn(user=user, dbname=dbname), application="dba-console:test:step", connect_timeout_s=60)
+    link = ActingConnection(
+        cluster.dsn(user=user, dbname=dbname), application="dba-console:test:step", connect_timeout_s=60
+    )
     if marks is not None:
         link.on_mark = marks.append
     try:
-        link.planned = link.identity()
+        link.planned = link.read_identity()
         yield link
     finally:
         link.close()
 
 
-def look(action: Action, link: Operator, **settings: Any) -> Sight:
-    return action.look(settings_of(action.name, settings), World(link=link))
+def look(action: Action, link: ActingConnection, **settings: Any) -> ActionPreview:
+    return action.preview(parse_settings(action.name, settings), ActionContext(connection=link))
 
 
-def perform(action: Action, link: Operator, control: PlainControl | None = None, **settings: Any) -> tuple[Sight, Done]:
+def perform(
+    action: Action, link: ActingConnection, control: PlainControl | None = None, **settings: Any
+) -> tuple[ActionPreview, ActionResult]:
     """Looked at, then done; it must not be refused."""
-    world, asked = World(link=link), settings_of(action.name, settings)
-    sight = action.look(asked, world)
+    world, asked = ActionContext(connection=link), parse_settings(action.name, settings)
+    sight = action.preview(asked, world)
     assert sight.refusal is None, sight.refusal
     return sight, action.act(asked, sight, world, control or PlainControl())
 
 
-def settled(action: Action, link: Operator, sight: Sight, **settings: Any) -> Done:
-    return action.settle(settings_of(action.name, settings), sight, World(link=link))
+def settled(action: Action, link: ActingConnection, sight: ActionPreview, **settings: Any) -> ActionResult:
+    return action.settle(parse_settings(action.name, settings), sight, ActionContext(connection=link))
 
 
-def undone(action: Action, link: Operator, done: Done, **settings: Any) -> Done:
+def undone(action: Action, link: ActingConnection, done: ActionResult, **settings: Any) -> ActionResult:
     assert done.undo is not None
-    return action.undo(settings_of(action.name, settings), done.undo, World(link=link), PlainControl())
+    return action.undo(parse_settings(action.name, settings), done.undo, ActionContext(connection=link), PlainControl())

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dba_console.actions.action import World
+from dba_console.actions.action import ActionContext
 from dba_console.demo.cluster import Cluster
 from tests.actions.acting import acting
 from tests.actions.owing import Books
@@ -79,7 +79,7 @@ def servers() -> Iterator[tuple[Cluster, Cluster]]:
             yield primary, standby
 
 
-def kernel(scene: Scene) -> World:
+def kernel(scene: Scene) -> ActionContext:
     """Directories that look like /proc and /sys, so that this host is left as it is."""
     world = alone(scene.place)
     (Path(world.proc) / "sys" / "vm").mkdir(parents=True)

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dba_console.actions.action import Done, PlainControl, Sight, World
-from dba_console.actions.debts import Debt, find
-from dba_console.actions.operator import Operator
-from dba_console.actions.registry import ACTIONS, settings_of
+from dba_console.actions.acting_connection import ActingConnection
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, PlainControl
+from dba_console.actions.pending_reverts import PendingRevert, read_all
+from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.demo.cluster import Cluster
 from tests.sql import query, wait_for
 
@@ -21,15 +21,16 @@ LATER = "20261122T110000Z-put-back-3c4d"
 class Books:
     """Actions on a server, with a directory of debts of the test's own."""
 
-    link: Operator
+    link: ActingConnection
     directory: Path
     run: str = RUN
 
     @property
-    def world(self) -> World:
-        return World(
-            link=self.link, run=self.run, runbook="restore", who="ann", target="app", target_key="k", here=False,
-            debts=str(self.directory), run_directory=str(self.directory / self.run),
+    def world(self) -> ActionContext:
+        return ActionContext(
+            connection=self.link, run=self.run, runbook="restore", confirmed_by="ann", target="app", target_key="k",
+            server_is_local=False,
+            reverts_directory=str(self.directory), run_directory=str(self.directory / self.run),
         )  # fmt: skip
 
     @property
@@ -38,30 +39,30 @@ class Books:
         return replace(self, run=LATER)
 
     @property
-    def debts(self) -> list[Debt]:
-        return list(find(self.directory).debts)
+    def debts(self) -> list[PendingRevert]:
+        return list(read_all(self.directory).reverts)
 
     @property
     def owed(self) -> dict[str, str | None]:
         """Parameters that are to be put back, and to what."""
         return {debt.parameter: debt.old for debt in self.debts}
 
-    def look(self, name: str, **settings: Any) -> Sight:
-        return ACTIONS[name].look(settings_of(name, settings), self.world)
+    def look(self, name: str, **settings: Any) -> ActionPreview:
+        return ACTIONS[name].preview(parse_settings(name, settings), self.world)
 
-    def perform(self, name: str, **settings: Any) -> Done:
+    def perform(self, name: str, **settings: Any) -> ActionResult:
         """Looked at, then done; it must not be refused."""
-        asked, acting = settings_of(name, settings), ACTIONS[name]
-        sight = acting.look(asked, self.world)
+        asked, acting = parse_settings(name, settings), ACTIONS[name]
+        sight = acting.preview(asked, self.world)
         assert sight.refusal is None, sight.refusal
         return acting.act(asked, sight, self.world, PlainControl())
 
-    def settle(self, name: str, sight: Sight, **settings: Any) -> Done:
-        return ACTIONS[name].settle(settings_of(name, settings), sight, self.world)
+    def settle(self, name: str, sight: ActionPreview, **settings: Any) -> ActionResult:
+        return ACTIONS[name].settle(parse_settings(name, settings), sight, self.world)
 
-    def undo(self, name: str, done: Done, **settings: Any) -> Done:
+    def undo(self, name: str, done: ActionResult, **settings: Any) -> ActionResult:
         assert done.undo is not None
-        return ACTIONS[name].undo(settings_of(name, settings), done.undo, self.world, PlainControl())
+        return ACTIONS[name].undo(parse_settings(name, settings), done.undo, self.world, PlainControl())
 
 
 def as_before(cluster: Cluster) -> None:

@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dba_console.actions.action import Done, Sight, World
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult
 from dba_console.actions.shrink.candidate import SUFFIX
-from dba_console.actions.shrink.pace import MIB, Coarse
+from dba_console.actions.shrink.pace import MIB, HostPressure
 from dba_console.actions.shrink_file import ShrinkFile, ShrinkFileSettings
 
 ACTION = ShrinkFile()
 
 
-def alone(directory: Path) -> World:
+def alone(directory: Path) -> ActionContext:
     """A world whose /proc shows mounts and no process: what other tests on this machine do is not seen."""
     proc = directory / "proc"
     (proc / "self").mkdir(parents=True)
     (proc / "self" / "mountinfo").write_bytes(Path("/proc/self/mountinfo").read_bytes())
-    return World(proc=str(proc))
+    return ActionContext(proc=str(proc))
 
 
 def big_file(directory: Path, mib: int = 40, name: str = "oldest.dump") -> Path:
@@ -36,9 +36,9 @@ def settings(path: Path, **more: Any) -> ShrinkFileSettings:
     return ShrinkFileSettings(path=str(path), **more)
 
 
-def refusal(path: Path, world: World, **more: Any) -> str:
+def refusal(path: Path, world: ActionContext, **more: Any) -> str:
     """Why it is not done; empty where it may be."""
-    return ACTION.look(settings(path, **more), world).refusal or ""
+    return ACTION.preview(settings(path, **more), world).refusal or ""
 
 
 def never() -> bool:
@@ -61,14 +61,14 @@ class Told:
     """Times pause_asked says yes."""
     said: list[str] = field(default_factory=list)
 
-    def stop_asked(self) -> bool:
+    def stop_requested(self) -> bool:
         return self.stop()
 
-    def pause_asked(self) -> bool:
+    def pause_requested(self) -> bool:
         self.pauses -= 1
         return self.pauses >= 0 or self.pause()
 
-    def tell(self, text: str, done: float | None = None, total: float | None = None, unit: str = "") -> None:
+    def report_progress(self, text: str, done: float | None = None, total: float | None = None, unit: str = "") -> None:
         self.said.append(text)
 
     def wait(self, seconds: float) -> bool:
@@ -86,18 +86,20 @@ class Even:
     def commit(self) -> float:
         return self.commits.pop(0) if self.commits else 0.001
 
-    def coarse(self) -> Coarse:
+    def host_pressure(self) -> HostPressure:
         self.coarses += 1
-        return Coarse(1.0, 0.001)
+        return HostPressure(1.0, 0.001)
 
     def database_commit(self) -> float | None:
         return None
 
 
-def performed(path: Path, world: World, control: Told | None = None, **more: Any) -> tuple[Sight, Done]:
+def performed(
+    path: Path, world: ActionContext, control: Told | None = None, **more: Any
+) -> tuple[ActionPreview, ActionResult]:
     """Looked at, then done; it must not be refused."""
     wanted = settings(path, **more)
-    sight = ACTION.look(wanted, world)
+    sight = ACTION.preview(wanted, world)
     assert sight.refusal is None, sight.refusal
     return sight, ACTION.act(wanted, sight, world, control or Told())
 

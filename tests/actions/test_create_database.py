@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from dba_console.actions.action import PlainControl, World
-from dba_console.actions.database_sql import database
-from dba_console.actions.operator import Operator
-from dba_console.actions.registry import ACTIONS, settings_of
+from dba_console.actions.acting_connection import ActingConnection
+from dba_console.actions.action import ActionContext, PlainControl
+from dba_console.actions.database_sql import read_definition
+from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.demo.cluster import Cluster
 from tests.actions.acting import acting, look, perform, settled, undone
 from tests.attacks.hostility import VICTIM, besiege, calls
@@ -87,16 +87,16 @@ def ready() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def link(ready: Cluster) -> Iterator[Operator]:
+def link(ready: Cluster) -> Iterator[ActingConnection]:
     with acting(ready, user=VICTIM) as link:
         yield link
-        link.act(f"drop database if exists {quoted(NEW)}", transaction=False)
+        link.execute_change(f"drop database if exists {quoted(NEW)}", transaction=False)
 
 
 def test_it_is_like_the_other_one_in_everything_a_dump_of_its_contents_does_not_hold(
-    ready: Cluster, link: Operator
+    ready: Cluster, link: ActingConnection
 ) -> None:
-    link.act(f"alter database {quoted(OLD)} is_template false")
+    link.execute_change(f"alter database {quoted(OLD)} is_template false")
     sight, done = perform(MAKE, link, database=NEW, like=OLD)
     assert done.state == "ok", done.text
     assert looks(ready, NEW) == looks(ready, OLD)
@@ -105,7 +105,7 @@ def test_it_is_like_the_other_one_in_everything_a_dump_of_its_contents_does_not_
     assert settled(MAKE, link, sight, database=NEW, like=OLD).state == "ok"
 
 
-def test_closed_it_lets_superusers_alone_in_until_it_is_opened(ready: Cluster, link: Operator) -> None:
+def test_closed_it_lets_superusers_alone_in_until_it_is_opened(ready: Cluster, link: ActingConnection) -> None:
     _, done = perform(MAKE, link, database=NEW, like=OLD, closed=True)
     assert done.state == "ok", done.text
     with pytest.raises(psycopg.OperationalError, match="too many connections"):
@@ -115,10 +115,10 @@ def test_closed_it_lets_superusers_alone_in_until_it_is_opened(ready: Cluster, l
     assert sight.exact.endswith("CONNECTION LIMIT 7") and sight.count == 1 and done.state == "ok"
 
 
-def test_stopped_in_the_middle_it_goes_on_from_what_is_there(link: Operator, ready: Cluster) -> None:
-    asked = settings_of(MAKE.name, {"database": NEW, "like": OLD})
-    sight = MAKE.look(asked, World(link=link))
-    done = MAKE.act(asked, sight, World(link=link), PlainControl(stop=lambda: True))
+def test_stopped_in_the_middle_it_goes_on_from_what_is_there(link: ActingConnection, ready: Cluster) -> None:
+    asked = parse_settings(MAKE.name, {"database": NEW, "like": OLD})
+    sight = MAKE.preview(asked, ActionContext(connection=link))
+    done = MAKE.act(asked, sight, ActionContext(connection=link), PlainControl(stop=lambda: True))
     assert done.state == "stopped" and done.undo is not None, done.text
     found = settled(MAKE, link, sight, database=NEW, like=OLD)
     assert found.state == "failed" and found.again, found.text
@@ -127,19 +127,19 @@ def test_stopped_in_the_middle_it_goes_on_from_what_is_there(link: Operator, rea
     assert looks(ready, NEW) == looks(ready, OLD)
 
 
-def test_its_undo_drops_what_was_made_and_no_other_of_that_name(link: Operator, ready: Cluster) -> None:
+def test_its_undo_drops_what_was_made_and_no_other_of_that_name(link: ActingConnection, ready: Cluster) -> None:
     _, done = perform(MAKE, link, database=NEW, like=OLD)
-    link.act(f"alter database {quoted(NEW)} rename to elsewhere")
-    link.act(f"create database {quoted(NEW)}", transaction=False)
+    link.execute_change(f"alter database {quoted(NEW)} rename to elsewhere")
+    link.execute_change(f"create database {quoted(NEW)}", transaction=False)
     assert undone(MAKE, link, done, database=NEW, like=OLD).state == "failed"
-    link.act(f"drop database {quoted(NEW)}", transaction=False)
-    link.act(f"alter database elsewhere rename to {quoted(NEW)}")
+    link.execute_change(f"drop database {quoted(NEW)}", transaction=False)
+    link.execute_change(f"alter database elsewhere rename to {quoted(NEW)}")
     assert undone(MAKE, link, done, database=NEW, like=OLD).state == "ok"
     assert query(ready, "select count(*) from pg_database where datname ~ 'new'") == "0"
 
 
-def test_what_cannot_be_changed_any_more_is_refused(link: Operator, ready: Cluster) -> None:
-    link.act(f"create database {quoted(NEW)} template template0 encoding 'UTF8'", transaction=False)
+def test_what_cannot_be_changed_any_more_is_refused(link: ActingConnection, ready: Cluster) -> None:
+    link.execute_change(f"create database {quoted(NEW)} template template0 encoding 'UTF8'", transaction=False)
     told = look(MAKE, link, database=NEW, like=OLD).refusal
     assert told is not None and "encoding, tablespace cannot be changed" in told, told
     assert look(MAKE, link, database=NEW).done, "nothing it is to be like: it is there"
@@ -152,12 +152,16 @@ def test_a_role_that_may_not_make_databases_is_refused_and_one_that_may_gets_its
     with acting(ready, user="makes") as link:
         _, done = perform(MAKE, link, database="mine", dumped=" ENCODING = 'UTF8' LOCALE = 'C'", closed=True)
         assert done.state == "ok", done.text
-        made = database(link, "mine")
+        made = read_definition(link, "mine")
         assert made is not None and (made.encoding, made.lc_collate, made.owner) == ("UTF8", "C", "makes")
         assert made.connection_limit == -1, "it could not get in itself"
         assert undone(MAKE, link, done, database="mine").state == "ok"
-        told = MAKE.act(settings := settings_of(MAKE.name, {"database": NEW, "like": OLD}),
-                        MAKE.look(settings, World(link=link)), World(link=link), PlainControl())  # fmt: skip
+        told = MAKE.act(
+            settings := parse_settings(MAKE.name, {"database": NEW, "like": OLD}),
+            MAKE.preview(settings, ActionContext(connection=link)),
+            ActionContext(connection=link),
+            PlainControl(),
+        )
         assert told.state == "failed" and "CREATE DATABASE" in told.text, told.text
 
 
@@ -178,12 +182,14 @@ def test_locale_and_provider_are_those_of_the_other_one_on_each_version(server: 
         ways.append("locale 'C' locale_provider builtin builtin_locale 'C.UTF-8'")
     for how in ways:
         with acting(server) as link:
-            link.act(f"create database looked_at template template0 encoding 'UTF8' {how}", transaction=False)
-            link.act("alter database looked_at set work_mem = '9MB'")
+            link.execute_change(
+                f"create database looked_at template template0 encoding 'UTF8' {how}", transaction=False
+            )
+            link.execute_change("alter database looked_at set work_mem = '9MB'")
             try:
                 _, done = perform(MAKE, link, database="like_it", like="looked_at")
                 assert done.state == "ok", done.text
                 assert looks(server, "like_it") == looks(server, "looked_at")
             finally:
-                link.act("drop database if exists like_it", transaction=False)
-                link.act("drop database looked_at", transaction=False)
+                link.execute_change("drop database if exists like_it", transaction=False)
+                link.execute_change("drop database looked_at", transaction=False)

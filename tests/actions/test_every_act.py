@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from dba_console.actions.action import Done, PlainControl, Sight, World, acts_on_cluster
-from dba_console.actions.operator import Operator
-from dba_console.actions.registry import ACTIONS, settings_of
+from dba_console.actions.acting_connection import ActingConnection
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, PlainControl, acts_on_cluster
+from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.demo.cluster import Cluster
-from dba_console.session.runplaces import LOCK
+from dba_console.session.run_paths import LOCK
 from tests.actions.acting import acting
 from tests.actions.difficult import DATABASE, ROLE, TABLE, Scene, kernel, servers
 from tests.actions.shrinking import alone, big_file
@@ -42,15 +42,15 @@ def scene(pair: tuple[Cluster, Cluster], tmp_path: Path) -> Scene:
 # -- what each act does ----------------------------------------------------------------------------------------------
 
 
-def seen(name: str, world: World, **asked: Any) -> Sight:
-    return ACTIONS[name].look(settings_of(name, asked), world)
+def seen(name: str, world: ActionContext, **asked: Any) -> ActionPreview:
+    return ACTIONS[name].preview(parse_settings(name, asked), world)
 
 
-def done(name: str, world: World, **asked: Any) -> Done:
+def done(name: str, world: ActionContext, **asked: Any) -> ActionResult:
     """Looked at and done; it must be allowed."""
     sight = seen(name, world, **asked)
     assert sight.refusal is None and not sight.done, sight
-    return ACTIONS[name].act(settings_of(name, asked), sight, world, PlainControl())
+    return ACTIONS[name].act(parse_settings(name, asked), sight, world, PlainControl())
 
 
 def prepared(scene: Scene) -> str:
@@ -61,7 +61,7 @@ def prepared(scene: Scene) -> str:
     return gid
 
 
-def makes_a_database(scene: Scene) -> Done:
+def makes_a_database(scene: Scene) -> ActionResult:
     asked = {"database": 'A "copy"', "like": DATABASE}
     with scene.books() as books:
         came = done("create-database", books.world, **asked)
@@ -71,19 +71,19 @@ def makes_a_database(scene: Scene) -> Done:
         return came
 
 
-def drops_a_slot(scene: Scene, cluster: Cluster | None = None) -> Done:
+def drops_a_slot(scene: Scene, cluster: Cluster | None = None) -> ActionResult:
     query(cluster or scene.primary, "select pg_create_physical_replication_slot('left_behind', true)")
     with scene.books(cluster) as books:
         return done("drop-slot", books.world, slot="left_behind")
 
 
-def rolls_back(scene: Scene) -> Done:
+def rolls_back(scene: Scene) -> ActionResult:
     gid = prepared(scene)
     with scene.books() as books:
         return done("rollback-prepared", books.world, gid=gid, min_age="0")
 
 
-def sets(scene: Scene) -> Done:
+def sets(scene: Scene) -> ActionResult:
     with scene.books() as books:
         place = {"scope": "role", "role": ROLE, "database": DATABASE}
         asked = {"parameter": "application_name", "value": 'it\'s "odd"', **place}
@@ -94,12 +94,12 @@ def sets(scene: Scene) -> Done:
         return came
 
 
-def sets_for_a_time(scene: Scene, cluster: Cluster | None = None) -> Done:
+def sets_for_a_time(scene: Scene, cluster: Cluster | None = None) -> ActionResult:
     with scene.books(cluster) as books:
         return done("set-parameters", books.world, settings={"work_mem": "7MB"}, temporary=True)
 
 
-def puts_back(scene: Scene, cluster: Cluster | None = None) -> Done:
+def puts_back(scene: Scene, cluster: Cluster | None = None) -> ActionResult:
     sets_for_a_time(scene, cluster)
     with scene.books(cluster) as books:
         came = done("put-back", books.later.world)
@@ -108,7 +108,7 @@ def puts_back(scene: Scene, cluster: Cluster | None = None) -> Done:
     return came
 
 
-def signals(scene: Scene, cluster: Cluster | None = None) -> Done:
+def signals(scene: Scene, cluster: Cluster | None = None) -> ActionResult:
     where = cluster or scene.primary
     with session(where, user=ROLE, dbname=DATABASE, name='the "victim"') as one, scene.books(cluster) as books:
         sql = "select pid, backend_start::text as backend_start from pg_stat_activity where pid = %(pid)s"
@@ -116,7 +116,7 @@ def signals(scene: Scene, cluster: Cluster | None = None) -> Done:
         return done("signal-backend", books.world, verb="terminate", rows=rows, wait="60s")
 
 
-def vacuums(scene: Scene) -> Done:
+def vacuums(scene: Scene) -> ActionResult:
     with scene.books() as books:
         came = done("vacuum", books.world, rows=[{"datname": DATABASE, "table": TABLE}], truncate=False, analyze=True)
     rows = scene.psql("select count(*) from pg_stat_all_tables where vacuum_count > 0 and relname like 'part %'")
@@ -124,31 +124,31 @@ def vacuums(scene: Scene) -> Done:
     return came
 
 
-def shrinks(scene: Scene) -> Done:
+def shrinks(scene: Scene) -> ActionResult:
     path = big_file(scene.place, 2, name='it\'s "the" oldest.dump')
     came = done("shrink-file", alone(scene.place), path=str(path))
     assert not path.exists()
     return came
 
 
-def drops_caches(scene: Scene) -> Done:
+def drops_caches(scene: Scene) -> ActionResult:
     return done("drop-caches", kernel(scene))
 
 
-def writes(scene: Scene) -> Done:
+def writes(scene: Scene) -> ActionResult:
     return done("sysctl", kernel(scene), key="vm.zone_reclaim_mode", value=0)
 
 
 # -- what each act refuses -------------------------------------------------------------------------------------------
 
 
-def made_otherwise(scene: Scene) -> Sight:
+def made_otherwise(scene: Scene) -> ActionPreview:
     """One of the name is there, and lies in another tablespace."""
     with scene.books() as books:
         return seen("create-database", books.world, database="postgres", like=DATABASE)
 
 
-def in_use(scene: Scene) -> Sight:
+def in_use(scene: Scene) -> ActionPreview:
     """The slot of a standby that streams."""
     name = (
         "select pg_create_physical_replication_slot('mine', true) where not exists (select from pg_replication_slots)"
@@ -166,7 +166,7 @@ def in_use(scene: Scene) -> Sight:
         scene.psql("select pg_drop_replication_slot('mine')")
 
 
-def young(scene: Scene) -> Sight:
+def young(scene: Scene) -> ActionPreview:
     gid = prepared(scene)
     try:
         with scene.books() as books:
@@ -175,7 +175,7 @@ def young(scene: Scene) -> Sight:
         scene.psql(f"rollback prepared '{gid.replace(chr(39), chr(39) * 2)}'")
 
 
-def lent(scene: Scene) -> Sight:
+def lent(scene: Scene) -> ActionPreview:
     """The run that has set it is under way: its journal is open."""
     with scene.books() as books:
         lock = Path(books.world.run_directory) / LOCK
@@ -200,65 +200,65 @@ def closed(scene: Scene) -> Iterator[None]:
         wait_for(scene.primary, "select current_setting('allow_alter_system') = 'on'")
 
 
-def not_to_be_set(scene: Scene) -> Sight:
+def not_to_be_set(scene: Scene) -> ActionPreview:
     with closed(scene), scene.books() as books:
         return seen("set-parameter", books.world, parameter="work_mem", value="9MB")
 
 
-def none_to_be_set(scene: Scene) -> Sight:
+def none_to_be_set(scene: Scene) -> ActionPreview:
     with closed(scene), scene.books() as books:
         return seen("set-parameters", books.world, settings={"work_mem": "9MB"})
 
 
-def in_a_tablespace(scene: Scene) -> Sight:
+def in_a_tablespace(scene: Scene) -> ActionPreview:
     oid = scene.psql("select oid from pg_tablespace where spcname = 'Fast Disk'")
     path = big_file(scene.primary.data_directory / "pg_tblspc" / oid, 1)
     try:
-        return seen("shrink-file", World(), path=str(path))
+        return seen("shrink-file", ActionContext(), path=str(path))
     finally:
         path.unlink()
 
 
-def itself(scene: Scene) -> Sight:
+def itself(scene: Scene) -> ActionPreview:
     with scene.books() as books:
         sql = "select pid, backend_start::text as backend_start from pg_stat_activity where pid = pg_backend_pid()"
         return seen("signal-backend", books.world, verb="terminate", rows=books.link.rows(sql))
 
 
-def a_view(scene: Scene) -> Sight:
+def a_view(scene: Scene) -> ActionPreview:
     with scene.books() as books:
         return seen("vacuum", books.world, table="pg_catalog.pg_stat_activity")
 
 
-def elsewhere(scene: Scene) -> Sight:
+def elsewhere(scene: Scene) -> ActionPreview:
     """The server runs on another host, so it is another cache."""
-    return seen("drop-caches", replace(kernel(scene), here=False))
+    return seen("drop-caches", replace(kernel(scene), server_is_local=False))
 
 
-def not_in_the_list(scene: Scene) -> Sight:
+def not_in_the_list(scene: Scene) -> ActionPreview:
     return seen("sysctl", kernel(scene), key="kernel.core_pattern", value="core")
 
 
 # -- standbys --------------------------------------------------------------------------------------------------------
 
 
-def not_there(name: str, **asked: Any) -> Callable[[Scene], Sight]:
-    def refused(scene: Scene) -> Sight:
+def not_there(name: str, **asked: Any) -> Callable[[Scene], ActionPreview]:
+    def refused(scene: Scene) -> ActionPreview:
         with scene.books(scene.standby) as books:
             return seen(name, books.world, **asked)
 
     return refused
 
 
-def beside_the_standby(scene: Scene) -> Sight:
+def beside_the_standby(scene: Scene) -> ActionPreview:
     path = big_file(scene.standby.data_directory / "pg_wal", 1)
     try:
-        return seen("shrink-file", World(), path=str(path))
+        return seen("shrink-file", ActionContext(), path=str(path))
     finally:
         path.unlink()
 
 
-def on_the_standby(act: Callable[[Scene, Cluster], Done]) -> Callable[[Scene], Done]:
+def on_the_standby(act: Callable[[Scene, Cluster], ActionResult]) -> Callable[[Scene], ActionResult]:
     return lambda scene: act(scene, scene.standby)
 
 
@@ -270,10 +270,10 @@ class Row:
     """An act: where its precondition is false, what it does on a difficult server, and on a standby."""
 
     act: str
-    refused: Callable[[Scene], Sight]
+    refused: Callable[[Scene], ActionPreview]
     says: str
-    does: Callable[[Scene], Done]
-    on_a_standby: Callable[[Scene], Done | Sight] | str
+    does: Callable[[Scene], ActionResult]
+    on_a_standby: Callable[[Scene], ActionResult | ActionPreview] | str
     """Text: why it cannot matter."""
     standby_says: str = ""
 
@@ -320,7 +320,7 @@ def test_on_a_standby_it_does_its_work_or_refuses(row: Row, scene: Scene) -> Non
         assert not ACTIONS[row.act].needs_server, row.on_a_standby
         return
     came = row.on_a_standby(scene)
-    if isinstance(came, Done):
+    if isinstance(came, ActionResult):
         assert came.state == "ok", came.text
     else:
         assert came.refusal is not None and row.standby_says in came.refusal, came
@@ -329,8 +329,8 @@ def test_on_a_standby_it_does_its_work_or_refuses(row: Row, scene: Scene) -> Non
 def test_time_limits_are_those_of_the_act_and_not_those_of_the_role(scene: Scene) -> None:
     limits = "select current_setting('statement_timeout') as statement, current_setting('lock_timeout') as lock"
     with acting(scene.primary, user=ROLE, dbname=DATABASE) as link:
-        assert isinstance(link, Operator)
+        assert isinstance(link, ActingConnection)
         assert link.rows(limits, timeout_s=77.0) == [{"statement": "77s", "lock": "2s"}]
-        assert link.act(limits).rows == ({"statement": "0", "lock": "2s"},)
-        asked = link.act(limits, timeout_s=600.0, lock_timeout_s=300.0, transaction=False)
+        assert link.execute_change(limits).rows == ({"statement": "0", "lock": "2s"},)
+        asked = link.execute_change(limits, timeout_s=600.0, lock_timeout_s=300.0, transaction=False)
         assert asked.rows == ({"statement": "10min", "lock": "5min"},)

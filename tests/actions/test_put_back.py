@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from dba_console.actions.action import PlainControl
-from dba_console.actions.debts import Unwritten
-from dba_console.actions.registry import ACTIONS, settings_of
+from dba_console.actions.pending_reverts import RevertNotSaved
+from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.demo.cluster import Cluster
 from tests.actions.acting import acting
 from tests.actions.owing import RUN, Books, as_before
@@ -31,21 +31,21 @@ where sourcefile like '%auto.conf'
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from dba_console.actions.operator import Operator
+from dba_console.actions.acting_connection import ActingConnection
 from tests.actions.owing import Books
 from tests.sql import query
 
-class Doomed(Operator):
+class Doomed(ActingConnection):
     told = 0
-    def act(self, sql, params=None, **more):
-        result = super().act(sql, params, **more)
+    def execute_change(self, sql, params=None, **more):
+        result = super().execute_change(sql, params, **more)
         Doomed.told += 1
         if Doomed.told == int(sys.argv[3]):
             os.kill(os.getpid(), signal.SIGKILL)
         return result
 
 link = Doomed(sys.argv[1], connect_timeout_s=60)
-link.planned = link.identity()
+link.planned = link.read_identity()
 Books(link, Path(sys.argv[2])).perform(
     "set-parameters", settings={"maintenance_work_mem": "77MB", "max_wal_size": "2GB"}, temporary=True)
 """
@@ -89,10 +89,10 @@ def test_several_are_set_with_one_reload_owed_and_put_back_as_they_were(books: B
 
 
 def test_no_debt_on_the_disk_means_that_nothing_is_set(one: Books, cluster: Cluster) -> None:
-    asked = settings_of("set-parameters", {"settings": {"work_mem": "77MB"}, "temporary": True})
-    sight = ACTIONS["set-parameters"].look(asked, one.world)
+    asked = parse_settings("set-parameters", {"settings": {"work_mem": "77MB"}, "temporary": True})
+    sight = ACTIONS["set-parameters"].preview(asked, one.world)
     one.directory.write_text("in the way")
-    with pytest.raises(Unwritten, match="nothing was set"):
+    with pytest.raises(RevertNotSaved, match="nothing was set"):
         ACTIONS["set-parameters"].act(asked, sight, one.world, PlainControl())
     assert in_file(cluster) == ""
 
@@ -136,7 +136,7 @@ def test_another_run_does_not_set_over_what_is_owed(one: Books) -> None:
     refusal = one.later.look("set-parameter", parameter="work_mem", value="10MB", temporary=True).refusal
     assert refusal is not None and RUN in refusal
     done = one.perform("set-parameter", parameter="work_mem", value="10MB", temporary=True)
-    assert done.state == "ok" and one.owed == {"work_mem": None} and one.debts[0].news == ("9MB", "10MB")
+    assert done.state == "ok" and one.owed == {"work_mem": None} and one.debts[0].new_values == ("9MB", "10MB")
     assert one.undo("set-parameter", done, parameter="work_mem", value="10MB", temporary=True).state == "ok"
     assert one.owed == {"work_mem": None}, "the undo of the second leaves the first"
     assert one.perform("put-back", of="run").state == "ok"
@@ -217,7 +217,7 @@ select not exists (select from pg_stat_activity where datname = 'theirs' and app
 
 def test_durability_is_not_taken_from_others(one: Books, cluster: Cluster) -> None:
     asked = {"settings": {"full_page_writes": False}, "temporary": True, "for_database": "mine"}
-    assert one.look("set-parameters", **asked).grave
+    assert one.look("set-parameters", **asked).destructive
     query(cluster, "create database theirs")
     try:
         assert one.look("set-parameters", **asked).refusal is None, "an empty one that nobody is in loses nothing"

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.agent.runs.environment import server_environment
-from dba_console.agent.runs.shell import environment, script
+from dba_console.agent.runs.command_environment import server_environment
+from dba_console.agent.runs.shell_commands import command_environment, script_argv
 from dba_console.demo.cluster import Cluster
-from dba_console.plans.view import ENDED, Question, RunView
+from dba_console.plans.run_view import ENDED_STATES, Question, RunView
 from dba_console.runbook.compile import compile_text
 from dba_console.runbook.library import SHIPPED
-from dba_console.runbook.values import bound, typed
+from dba_console.runbook.values import bind_inputs, typed
 from tests.agent.running import RunningAgent, agent
 from tests.agent.runs.operator import Operator
 from tests.requirements import require_root
@@ -57,7 +57,7 @@ def waits(operator: Operator) -> bool:
 
 
 def ended(operator: Operator) -> bool:
-    return operator.view is not None and operator.view.state in ENDED
+    return operator.view is not None and operator.view.state in ENDED_STATES
 
 
 def test_a_host_that_reclaims_nothing_fails_the_first_check(running: RunningAgent) -> None:
@@ -130,7 +130,7 @@ def test_what_is_over_is_watched_and_nothing_is_dropped_or_set(running: RunningA
 
 def test_a_cure_is_watched_for_longer_than_it_takes_to_come_back() -> None:
     plan = compile_text(TEXT, "cache-drop.md")
-    waits = bound(plan, typed(plan, {"every": "40m"})).step("does-it-stay-away").blocks
+    waits = bind_inputs(plan, typed(plan, {"every": "40m"})).step("does-it-stay-away").blocks
     held = [one.settings["hold_for_s"] for one in waits if one.kind == "wait"]
     assert sum(held) >= 1.5 * 40 * 60
 
@@ -139,8 +139,10 @@ def test_the_limit_the_server_runs_under_is_shown_with_how_often_it_refused(clus
     _, block = compile_text(TEXT, "cache-drop.md").block("raise-the-limit/run")
 
     def shown() -> str:
-        env = environment(server_environment(cluster.dsn(), read_only=True))
-        return subprocess.run(script(block.body), env=env, capture_output=True, text=True, check=True, cwd="/").stdout
+        env = command_environment(server_environment(cluster.dsn(), read_only=True))
+        return subprocess.run(
+            script_argv(block.body), env=env, capture_output=True, text=True, check=True, cwd="/"
+        ).stdout
 
     with limited(cluster, 8 << 30) as (limit, refused):
         text = shown()

@@ -13,7 +13,7 @@ from dba_console.actions.shrink.candidate import SUFFIX
 from dba_console.agent.client import ConnectionLost
 from dba_console.demo.cluster import Cluster
 from dba_console.errors import ConnectError
-from dba_console.plans.view import Question
+from dba_console.plans.run_view import Question
 from dba_console.runbook.library import SHIPPED
 from tests.actions.shrinking import big_file
 from tests.agent.running import RunningAgent, agent

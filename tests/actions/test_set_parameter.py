@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dba_console.actions.action import PlainControl, World
-from dba_console.actions.operator import Operator
-from dba_console.actions.registry import ACTIONS, settings_of
+from dba_console.actions.acting_connection import ActingConnection
+from dba_console.actions.action import ActionContext, PlainControl
+from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.demo.cluster import Cluster
 from tests.actions.acting import acting, look, perform, settled, undone
 from tests.sql import query
@@ -18,28 +18,28 @@ SET = ACTIONS["set-parameter"]
 
 
 @pytest.fixture
-def link(server: Cluster) -> Iterator[Operator]:
+def link(server: Cluster) -> Iterator[ActingConnection]:
     with acting(server) as link:
         yield link
-        link.act("alter system reset all", transaction=False)
-        link.act("select pg_reload_conf()")
+        link.execute_change("alter system reset all", transaction=False)
+        link.execute_change("select pg_reload_conf()")
 
 
 @pytest.fixture
-def one(cluster: Cluster) -> Iterator[Operator]:
+def one(cluster: Cluster) -> Iterator[ActingConnection]:
     """On one version only: what is the same on all."""
     with acting(cluster) as link:
         yield link
-        link.act("alter system reset all", transaction=False)
-        link.act("select pg_reload_conf()")
+        link.execute_change("alter system reset all", transaction=False)
+        link.execute_change("select pg_reload_conf()")
 
 
-def in_file(link: Operator, name: str) -> list[str]:
+def in_file(link: ActingConnection, name: str) -> list[str]:
     sql = "select setting from pg_file_settings where sourcefile like '%%auto.conf' and name = %(name)s"
     return [row["setting"] for row in link.rows(sql, {"name": name})]
 
 
-def test_what_was_not_set_is_not_set_again_after_the_undo(link: Operator) -> None:
+def test_what_was_not_set_is_not_set_again_after_the_undo(link: ActingConnection) -> None:
     wanted: dict[str, Any] = {"parameter": "work_mem", "value": "17MB"}
     sight, done = perform(SET, link, **wanted)
     assert sight.exact == "ALTER SYSTEM SET \"work_mem\" = '17MB'; SELECT pg_reload_conf()"
@@ -51,7 +51,7 @@ def test_what_was_not_set_is_not_set_again_after_the_undo(link: Operator) -> Non
     assert in_file(link, "work_mem") == [] and link.rows("show work_mem") != [{"work_mem": "17MB"}]
 
 
-def test_what_was_set_before_is_restored_as_it_was_written(one: Operator) -> None:
+def test_what_was_set_before_is_restored_as_it_was_written(one: ActingConnection) -> None:
     perform(SET, one, parameter="log_line_prefix", value="%m it's \\ '%p' ")
     assert in_file(one, "log_line_prefix") == ["%m it's \\ '%p' "]
     sight, done = perform(SET, one, parameter="log_line_prefix", value="%t ")
@@ -60,7 +60,7 @@ def test_what_was_set_before_is_restored_as_it_was_written(one: Operator) -> Non
     assert in_file(one, "log_line_prefix") == ["%m it's \\ '%p' "]
 
 
-def test_a_reset_takes_it_out_and_its_undo_puts_it_in(one: Operator) -> None:
+def test_a_reset_takes_it_out_and_its_undo_puts_it_in(one: ActingConnection) -> None:
     perform(SET, one, parameter="work_mem", value="17MB")
     _, done = perform(SET, one, parameter="work_mem", reset=True)
     assert done.state == "ok" and in_file(one, "work_mem") == []
@@ -68,7 +68,7 @@ def test_a_reset_takes_it_out_and_its_undo_puts_it_in(one: Operator) -> None:
     assert in_file(one, "work_mem") == ["17MB"]
 
 
-def test_a_list_of_names_stays_a_list(one: Operator) -> None:
+def test_a_list_of_names_stays_a_list(one: ActingConnection) -> None:
     """As one literal, `a, b` would be a single name: the server would not start with such a list of libraries."""
     _, done = perform(SET, one, parameter="search_path", value='"$user", public, "odd, name"')
     assert done.state == "ok", done.text
@@ -77,7 +77,7 @@ def test_a_list_of_names_stays_a_list(one: Operator) -> None:
     assert refused.refusal is not None and "empty" in refused.refusal
 
 
-def test_a_parameter_that_needs_a_restart_is_refused_unless_asked_for(one: Operator) -> None:
+def test_a_parameter_that_needs_a_restart_is_refused_unless_asked_for(one: ActingConnection) -> None:
     refused = look(SET, one, parameter="max_connections", value=42)
     assert refused.refusal is not None and "after a restart" in refused.refusal
     _, done = perform(SET, one, parameter="max_connections", value=42, restart=True)
@@ -100,28 +100,30 @@ def test_a_parameter_that_needs_a_restart_is_refused_unless_asked_for(one: Opera
         ({"parameter": "ssl_passphrase_command", "value": "echo s3cret"}, "holds a secret"),
     ],
 )
-def test_what_cannot_be_meant_or_taken_back_is_refused(one: Operator, settings: dict[str, object], said: str) -> None:
+def test_what_cannot_be_meant_or_taken_back_is_refused(
+    one: ActingConnection, settings: dict[str, object], said: str
+) -> None:
     refusal = look(SET, one, **settings).refusal
     assert refusal is not None and said in refusal
 
 
-def test_a_value_the_server_does_not_take_changes_nothing(one: Operator) -> None:
-    asked = settings_of("set-parameter", {"parameter": "work_mem", "value": "much"})
-    sight = SET.look(asked, World(link=one))
-    done = SET.act(asked, sight, World(link=one), PlainControl())
+def test_a_value_the_server_does_not_take_changes_nothing(one: ActingConnection) -> None:
+    asked = parse_settings("set-parameter", {"parameter": "work_mem", "value": "much"})
+    sight = SET.preview(asked, ActionContext(connection=one))
+    done = SET.act(asked, sight, ActionContext(connection=one), PlainControl())
     assert done.state == "failed" and in_file(one, "work_mem") == []
-    assert SET.settle(asked, sight, World(link=one)).state == "failed"
+    assert SET.settle(asked, sight, ActionContext(connection=one)).state == "failed"
 
 
-def test_an_undo_leaves_alone_what_somebody_has_changed_since(one: Operator) -> None:
+def test_an_undo_leaves_alone_what_somebody_has_changed_since(one: ActingConnection) -> None:
     _, done = perform(SET, one, parameter="work_mem", value="17MB")
-    one.act("alter system set work_mem = '19MB'", transaction=False)
+    one.execute_change("alter system set work_mem = '19MB'", transaction=False)
     undo = undone(SET, one, done, parameter="work_mem", value="17MB")
     assert undo.state == "failed" and "somebody has changed it" in undo.text
     assert in_file(one, "work_mem") == ["19MB"]
 
 
-def test_what_was_written_and_not_reloaded_is_not_called_done(one: Operator) -> None:
+def test_what_was_written_and_not_reloaded_is_not_called_done(one: ActingConnection) -> None:
     asked: dict[str, Any] = {"parameter": "log_min_duration_statement", "value": "1h"}
     sight = look(SET, one, **asked)
     assert settled(SET, one, sight, **asked).state == "failed", "nothing was written"
@@ -132,8 +134,8 @@ def test_what_was_written_and_not_reloaded_is_not_called_done(one: Operator) -> 
     [{"scope": "database", "database": "postgres"}, {"scope": "role", "role": "clerk"},
      {"scope": "role", "role": "clerk", "database": "postgres"}],
 )  # fmt: skip
-def test_databases_and_roles_have_their_own(one: Operator, cluster: Cluster, place: dict[str, str]) -> None:
-    one.act("create role clerk login")
+def test_databases_and_roles_have_their_own(one: ActingConnection, cluster: Cluster, place: dict[str, str]) -> None:
+    one.execute_change("create role clerk login")
     try:
         asked: dict[str, Any] = {"parameter": "statement_timeout", "value": "61s", **place}
         sight, done = perform(SET, one, **asked)
@@ -146,10 +148,10 @@ def test_databases_and_roles_have_their_own(one: Operator, cluster: Cluster, pla
         undone(SET, one, done, **asked)
         assert query(cluster, "select count(*) from pg_db_role_setting") == "0"
     finally:
-        one.act("drop role clerk")
+        one.execute_change("drop role clerk")
 
 
-def test_the_statements_of_a_run_have_theirs(one: Operator, cluster: Cluster) -> None:
+def test_the_statements_of_a_run_have_theirs(one: ActingConnection, cluster: Cluster) -> None:
     asked: dict[str, Any] = {"parameter": "maintenance_work_mem", "value": "77MB", "scope": "session"}
     _, done = perform(SET, one, **asked)
     assert done.state == "ok" and one.rows("show maintenance_work_mem") == [{"maintenance_work_mem": "77MB"}]
@@ -158,25 +160,25 @@ def test_the_statements_of_a_run_have_theirs(one: Operator, cluster: Cluster) ->
     assert one.rows("show maintenance_work_mem") != [{"maintenance_work_mem": "77MB"}]
 
 
-def test_a_role_that_could_not_put_it_back_is_refused(one: Operator, cluster: Cluster) -> None:
-    one.act("create role modest login")
+def test_a_role_that_could_not_put_it_back_is_refused(one: ActingConnection, cluster: Cluster) -> None:
+    one.execute_change("create role modest login")
     try:
         with acting(cluster, user="modest") as modest:
             refusal = look(SET, modest, parameter="work_mem", value="17MB").refusal
             assert refusal is not None and "may not ALTER SYSTEM" in refusal
     finally:
-        one.act("drop role modest")
+        one.execute_change("drop role modest")
 
 
 @pytest.mark.pg(15, 18)
-def test_the_rights_that_are_documented_are_enough(link: Operator, server: Cluster) -> None:
-    link.act("create role granted login")
+def test_the_rights_that_are_documented_are_enough(link: ActingConnection, server: Cluster) -> None:
+    link.execute_change("create role granted login")
     for grant in (
         "grant alter system on parameter work_mem to granted",
         "grant execute on function pg_reload_conf(), pg_show_all_file_settings() to granted",
         "grant select on pg_file_settings to granted",
     ):
-        link.act(grant)
+        link.execute_change(grant)
     try:
         with acting(server, user="granted") as granted:
             _, done = perform(SET, granted, parameter="work_mem", value="17MB")
@@ -184,5 +186,5 @@ def test_the_rights_that_are_documented_are_enough(link: Operator, server: Clust
             assert undone(SET, granted, done, parameter="work_mem", value="17MB").state == "ok"
             assert look(SET, granted, parameter="log_min_messages", value="error").refusal is not None
     finally:
-        link.act("drop owned by granted")
-        link.act("drop role granted")
+        link.execute_change("drop owned by granted")
+        link.execute_change("drop role granted")

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.actions.action import World
+from dba_console.actions.action import ActionContext
 from dba_console.actions.shrink.candidate import SUFFIX
-from dba_console.actions.shrink.cutting import Cutting, next_length
-from dba_console.actions.shrink.pace import MIB, Limits
+from dba_console.actions.shrink.pace import MIB, PaceLimits
+from dba_console.actions.shrink.stepwise_truncate import StepwiseTruncation, next_length
 from dba_console.errors import Refused, UsageError
 from tests.actions.shrinking import ACTION, SMALL, Even, Told, alone, big_file, performed, settings, shorter
 from tests.background import wait_until
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def world(tmp_path: Path) -> ActionContext:
     return alone(tmp_path)
 
 
@@ -27,7 +27,7 @@ def trash(path: Path) -> Path:
     return path.with_name(path.name + SUFFIX)
 
 
-def test_the_file_is_gone_and_nothing_is_left_beside_it(world: World, tmp_path: Path) -> None:
+def test_the_file_is_gone_and_nothing_is_left_beside_it(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path)
     sight, done = performed(path, world)
     assert done.state == "ok", done.text
@@ -35,9 +35,9 @@ def test_the_file_is_gone_and_nothing_is_left_beside_it(world: World, tmp_path: 
     assert sorted(place.name for place in tmp_path.iterdir()) == ["proc"]
 
 
-def test_what_will_be_done_is_said_with_path_and_size(world: World, tmp_path: Path) -> None:
+def test_what_will_be_done_is_said_with_path_and_size(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path)
-    sight = ACTION.look(settings(path), world)
+    sight = ACTION.preview(settings(path), world)
     assert sight.exact == (
         f"rename {path} to {path}{SUFFIX}; cut {path}{SUFFIX} to nothing from its end, step by step, and unlink it"
     )
@@ -46,21 +46,21 @@ def test_what_will_be_done_is_said_with_path_and_size(world: World, tmp_path: Pa
     assert path.exists()
 
 
-def test_looking_changes_nothing(world: World, tmp_path: Path) -> None:
+def test_looking_changes_nothing(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 2)
     before = path.stat()
-    ACTION.look(settings(path), world)
+    ACTION.preview(settings(path), world)
     assert path.stat().st_mtime_ns == before.st_mtime_ns
     assert path.stat().st_ino == before.st_ino
 
 
-def test_it_is_cut_in_steps_no_larger_than_asked(world: World, tmp_path: Path) -> None:
+def test_it_is_cut_in_steps_no_larger_than_asked(world: ActionContext, tmp_path: Path) -> None:
     _, done = performed(big_file(tmp_path), world, **SMALL)
     assert done.values["largest_step_bytes"] <= 2 * MIB
     assert done.values["cuts"] >= 20
 
 
-def test_a_stop_leaves_what_is_not_cut_and_the_next_time_goes_on(world: World, tmp_path: Path) -> None:
+def test_a_stop_leaves_what_is_not_cut_and_the_next_time_goes_on(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path)
     _, done = performed(path, world, Told(stop=shorter(path, 40)), **SMALL)
     assert done.state == "stopped"
@@ -73,7 +73,7 @@ def test_a_stop_leaves_what_is_not_cut_and_the_next_time_goes_on(world: World, t
     assert not trash(path).exists()
 
 
-def test_it_goes_on_by_the_name_of_what_is_left_too(world: World, tmp_path: Path) -> None:
+def test_it_goes_on_by_the_name_of_what_is_left_too(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path)
     performed(path, world, Told(stop=shorter(path, 40)), **SMALL)
     _, done = performed(trash(path), world)
@@ -81,7 +81,7 @@ def test_it_goes_on_by_the_name_of_what_is_left_too(world: World, tmp_path: Path
     assert not trash(path).exists()
 
 
-def test_before_the_first_cut_it_can_have_its_name_back(world: World, tmp_path: Path) -> None:
+def test_before_the_first_cut_it_can_have_its_name_back(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path)
     content = path.read_bytes()
     _, done = performed(path, world, Told(stop=lambda: True))
@@ -93,18 +93,18 @@ def test_before_the_first_cut_it_can_have_its_name_back(world: World, tmp_path: 
     assert not trash(path).exists()
 
 
-def test_setting_aside_is_a_step_of_its_own_that_can_be_taken_back(world: World, tmp_path: Path) -> None:
+def test_setting_aside_is_a_step_of_its_own_that_can_be_taken_back(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path)
     _, done = performed(path, world, stage="aside")
     assert done.state == "ok"
     assert trash(path).stat().st_size == 40 * MIB
-    assert ACTION.look(settings(path, stage="aside"), world).done
+    assert ACTION.preview(settings(path, stage="aside"), world).done
     assert done.undo is not None
     assert ACTION.undo(settings(path), done.undo, world, Told()).state == "ok"
     assert path.exists()
 
 
-def test_after_the_first_cut_nothing_is_put_back(world: World, tmp_path: Path) -> None:
+def test_after_the_first_cut_nothing_is_put_back(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path)
     _, aside = performed(path, world, stage="aside")
     performed(path, world, Told(stop=shorter(path, 40)), **SMALL)
@@ -115,7 +115,7 @@ def test_after_the_first_cut_nothing_is_put_back(world: World, tmp_path: Path) -
     assert not path.exists()
 
 
-def test_a_new_file_of_that_name_is_not_written_over_by_the_undo(world: World, tmp_path: Path) -> None:
+def test_a_new_file_of_that_name_is_not_written_over_by_the_undo(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 2)
     _, aside = performed(path, world, stage="aside")
     path.write_text("the next backup")
@@ -124,14 +124,14 @@ def test_a_new_file_of_that_name_is_not_written_over_by_the_undo(world: World, t
     assert path.read_text() == "the next backup"
 
 
-def test_a_pause_is_told_and_waited_for(world: World, tmp_path: Path) -> None:
+def test_a_pause_is_told_and_waited_for(world: ActionContext, tmp_path: Path) -> None:
     control = Told(pauses=3)
     _, done = performed(big_file(tmp_path), world, control)
     assert done.state == "ok"
     assert sum("paused by the operator" in said for said in control.said) == 3
 
 
-def test_a_stop_file_stops_it(world: World, tmp_path: Path) -> None:
+def test_a_stop_file_stops_it(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path)
     stop = tmp_path / f"{trash(path).name}.stop"
     stop.touch()
@@ -141,7 +141,7 @@ def test_a_stop_file_stops_it(world: World, tmp_path: Path) -> None:
     assert trash(path).stat().st_size == 40 * MIB
 
 
-def test_a_pause_file_holds_it_until_it_is_gone(world: World, tmp_path: Path) -> None:
+def test_a_pause_file_holds_it_until_it_is_gone(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path)
     pause = tmp_path / f"{trash(path).name}.pause"
     pause.touch()
@@ -158,9 +158,9 @@ def test_a_pause_file_holds_it_until_it_is_gone(world: World, tmp_path: Path) ->
     assert f"paused until the file {pause} is gone" in " ".join(control.said)
 
 
-def test_another_file_under_its_name_is_not_touched(world: World, tmp_path: Path) -> None:
+def test_another_file_under_its_name_is_not_touched(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 2)
-    sight = ACTION.look(settings(path), world)
+    sight = ACTION.preview(settings(path), world)
     path.unlink()
     path.write_text("the next backup")
     with pytest.raises(Refused, match="has changed since it was looked at"):
@@ -168,9 +168,9 @@ def test_another_file_under_its_name_is_not_touched(world: World, tmp_path: Path
     assert path.read_text() == "the next backup"
 
 
-def test_a_file_that_still_grows_is_not_touched(world: World, tmp_path: Path) -> None:
+def test_a_file_that_still_grows_is_not_touched(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 2)
-    sight = ACTION.look(settings(path), world)
+    sight = ACTION.preview(settings(path), world)
     with path.open("ab") as file:
         file.write(b"more")
     with pytest.raises(Refused, match="has changed"):
@@ -178,9 +178,9 @@ def test_a_file_that_still_grows_is_not_touched(world: World, tmp_path: Path) ->
     assert path.exists()
 
 
-def test_settling_tells_by_what_lies_there(world: World, tmp_path: Path) -> None:
+def test_settling_tells_by_what_lies_there(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path)
-    wanted, sight = settings(path), ACTION.look(settings(path), world)
+    wanted, sight = settings(path), ACTION.preview(settings(path), world)
     assert ACTION.settle(wanted, sight, world).state == "failed"
     performed(path, world, stage="aside")
     whole = ACTION.settle(wanted, sight, world)
@@ -193,12 +193,12 @@ def test_settling_tells_by_what_lies_there(world: World, tmp_path: Path) -> None
     assert ACTION.settle(wanted, sight, world).state == "ok"
 
 
-def test_killed_in_the_middle_it_leaves_what_can_be_gone_on_with(world: World, tmp_path: Path) -> None:
+def test_killed_in_the_middle_it_leaves_what_can_be_gone_on_with(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 200)
     script = f"""
 import threading
 from pathlib import Path
-from dba_console.actions.action import World
+from dba_console.actions.action import ActionContext
 from tests.actions.shrinking import Told, performed, shorter
 
 class Held(Told):
@@ -206,7 +206,7 @@ class Held(Told):
         return threading.Event().wait(seconds)
 
 path = Path({str(path)!r})
-performed(path, World(proc={world.proc!r}), Held(pause=shorter(path, 200)), largest_step="2MB")
+performed(path, ActionContext(proc={world.proc!r}), Held(pause=shorter(path, 200)), largest_step="2MB")
 """
     child = subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[2])
     try:
@@ -221,7 +221,7 @@ performed(path, World(proc={world.proc!r}), Held(pause=shorter(path, 200)), larg
     assert sorted(place.name for place in tmp_path.iterdir()) == ["proc"]
 
 
-def test_a_sparse_file_is_cut_where_it_has_data_and_jumped_over_where_not(world: World, tmp_path: Path) -> None:
+def test_a_sparse_file_is_cut_where_it_has_data_and_jumped_over_where_not(world: ActionContext, tmp_path: Path) -> None:
     path = tmp_path / "sparse.dump"
     with path.open("wb") as file:
         file.write(os.urandom(4 * MIB))
@@ -236,7 +236,7 @@ def test_a_sparse_file_is_cut_where_it_has_data_and_jumped_over_where_not(world:
     assert not trash(path).exists()
 
 
-def test_an_empty_file_goes_too(world: World, tmp_path: Path) -> None:
+def test_an_empty_file_goes_too(world: ActionContext, tmp_path: Path) -> None:
     path = tmp_path / "empty.dump"
     path.touch()
     _, done = performed(path, world)
@@ -257,8 +257,8 @@ def test_a_hole_is_cut_at_once_but_not_the_data_before_it() -> None:
 def test_trouble_of_others_is_waited_for_and_told(tmp_path: Path) -> None:
     control, senses = Told(), Even()
     with big_file(tmp_path, 8).open("r+b") as file:
-        cutting = Cutting(file.fileno(), senses, control, Limits())
-        pace = cutting.measure()
+        cutting = StepwiseTruncation(file.fileno(), senses, control, PaceLimits())
+        pace = cutting.measure_baseline()
         senses.commits = [0.9]
         pace = pace.__class__(pace.step, 0.0, (*pace.quiet, 0.9), pace.baseline_s)
         progress = cutting.run(pace)
@@ -266,6 +266,6 @@ def test_trouble_of_others_is_waited_for_and_told(tmp_path: Path) -> None:
     assert any("without any cut: it waits for that to pass" in said for said in control.said)
 
 
-def test_settings_that_are_no_size_are_refused_before_anything(world: World, tmp_path: Path) -> None:
+def test_settings_that_are_no_size_are_refused_before_anything(world: ActionContext, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a size"):
-        ACTION.look(settings(tmp_path / "x", largest_step="much"), world)
+        ACTION.preview(settings(tmp_path / "x", largest_step="much"), world)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.actions.action import World
-from dba_console.actions.shrink import live
+from dba_console.actions.action import ActionContext
+from dba_console.actions.shrink import server_directories
 from dba_console.actions.shrink.candidate import SUFFIX
 from dba_console.demo.cluster import Cluster
 from tests.actions.shrinking import alone, big_file, refusal
@@ -21,37 +21,37 @@ from tests.sql import query
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def world(tmp_path: Path) -> ActionContext:
     return alone(tmp_path)
 
 
-def test_a_file_that_is_not_there(world: World, tmp_path: Path) -> None:
+def test_a_file_that_is_not_there(world: ActionContext, tmp_path: Path) -> None:
     assert refusal(tmp_path / "gone", world) == f"there is no file {tmp_path}/gone"
 
 
-def test_a_name_that_depends_on_where_one_stands(world: World) -> None:
+def test_a_name_that_depends_on_where_one_stands(world: ActionContext) -> None:
     assert "is not an absolute path" in refusal(Path("oldest.dump"), world)
 
 
-def test_a_symbolic_link(world: World, tmp_path: Path) -> None:
+def test_a_symbolic_link(world: ActionContext, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(big_file(tmp_path, 1))
     assert refusal(link, world) == f"{link} is a symbolic link"
 
 
-def test_a_hard_link(world: World, tmp_path: Path) -> None:
+def test_a_hard_link(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 1)
     os.link(path, tmp_path / "kept")
     assert "has 2 names (hard links)" in refusal(path, world)
 
 
-def test_a_directory_and_a_pipe(world: World, tmp_path: Path) -> None:
+def test_a_directory_and_a_pipe(world: ActionContext, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert "is not a regular file" in refusal(tmp_path, world)
     assert "is not a regular file" in refusal(tmp_path / "pipe", world)
 
 
-def test_one_beside_what_an_earlier_deletion_left(world: World, tmp_path: Path) -> None:
+def test_one_beside_what_an_earlier_deletion_left(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 1)
     big_file(tmp_path, 1, path.name + SUFFIX)
     assert "both" in refusal(path, world)
@@ -65,19 +65,19 @@ def test_one_somebody_has_open_is_named_with_its_process(tmp_path: Path) -> None
     ) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"open\n"
-        told = refusal(path, World())
+        told = refusal(path, ActionContext())
         child.kill()
     assert f"{path} is open in " in told
     assert f"(process {child.pid})" in told
 
 
-def test_one_that_is_open_where_proc_does_not_show_it(world: World, tmp_path: Path) -> None:
+def test_one_that_is_open_where_proc_does_not_show_it(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 1)
     with path.open("rb"):
         assert "the kernel says somebody has it open" in refusal(path, world)
 
 
-def test_one_that_is_mapped_though_closed(world: World, tmp_path: Path) -> None:
+def test_one_that_is_mapped_though_closed(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 1)
     with path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
@@ -89,8 +89,8 @@ def test_one_that_is_mapped_though_closed(world: World, tmp_path: Path) -> None:
 def test_one_in_the_data_directory_of_a_running_server(cluster: Cluster) -> None:
     path = big_file(cluster.data_directory, 1)
     try:
-        assert "lies in the data directory of the server" in refusal(path, World())
-        assert "lies in the data directory" in refusal(path, World(), stopped_cluster=True)
+        assert "lies in the data directory of the server" in refusal(path, ActionContext())
+        assert "lies in the data directory" in refusal(path, ActionContext(), stopped_cluster=True)
     finally:
         path.unlink()
 
@@ -104,7 +104,7 @@ def test_one_in_a_tablespace_of_a_running_server(cluster: Cluster, tmp_path: Pat
     query(cluster, f"create tablespace shrink_test location '{place}'")
     path = big_file(place, 1)
     try:
-        assert "lies in the tablespace" in refusal(path, World())
+        assert "lies in the tablespace" in refusal(path, ActionContext())
     finally:
         path.unlink()
         query(cluster, "drop tablespace shrink_test")
@@ -115,13 +115,13 @@ def test_one_under_another_name_of_a_servers_directory(cluster: Cluster, tmp_pat
     path = big_file(cluster.data_directory / "pg_wal", 1)
     (tmp_path / "elsewhere").symlink_to(cluster.data_directory / "pg_wal")
     try:
-        assert "lies in pg_wal of the server" in refusal(tmp_path / "elsewhere" / path.name, World())
+        assert "lies in pg_wal of the server" in refusal(tmp_path / "elsewhere" / path.name, ActionContext())
     finally:
         path.unlink()
 
 
 def test_a_data_directory_is_found_wherever_its_links_lead(cluster: Cluster) -> None:
-    places = live.live_places().known
+    places = server_directories.find_server_directories().known
     status = cluster.data_directory.stat()
     assert "the data directory of the server" in places[status.st_dev, status.st_ino]
 
@@ -132,12 +132,14 @@ def test_the_working_directory_of_a_server_program_is_its_data_directory_only_if
     shutil.copy(require_tool("cat"), program)
     path = big_file(tmp_path, 1)
     with subprocess.Popen([program], cwd=tmp_path, stdin=subprocess.PIPE):
-        assert refusal(path, World()) == ""
+        assert refusal(path, ActionContext()) == ""
         (tmp_path / "PG_VERSION").write_text("15\n")
-        assert "lies in the data directory of the server" in refusal(path, World())
+        assert "lies in the data directory of the server" in refusal(path, ActionContext())
 
 
-def test_one_in_the_directory_of_a_stopped_server_unless_it_is_said_to_be_dead(world: World, tmp_path: Path) -> None:
+def test_one_in_the_directory_of_a_stopped_server_unless_it_is_said_to_be_dead(
+    world: ActionContext, tmp_path: Path
+) -> None:
     (tmp_path / "old" / "global").mkdir(parents=True)
     (tmp_path / "old" / "PG_VERSION").write_text("15\n")
     (tmp_path / "old" / "global" / "pg_control").touch()
@@ -146,7 +148,7 @@ def test_one_in_the_directory_of_a_stopped_server_unless_it_is_said_to_be_dead(w
     assert refusal(path, world, stopped_cluster=True) == ""
 
 
-def test_one_in_a_tablespace_or_wal_directory_of_a_stopped_server(world: World, tmp_path: Path) -> None:
+def test_one_in_a_tablespace_or_wal_directory_of_a_stopped_server(world: ActionContext, tmp_path: Path) -> None:
     space = tmp_path / "space" / "PG_15_202209061" / "5"
     space.mkdir(parents=True)
     (tmp_path / "wal" / "archive_status").mkdir(parents=True)
@@ -155,7 +157,7 @@ def test_one_in_a_tablespace_or_wal_directory_of_a_stopped_server(world: World, 
     assert f"the WAL directory {tmp_path}/wal" in refusal(segment, world)
 
 
-def test_one_on_a_file_system_of_the_network(world: World, tmp_path: Path) -> None:
+def test_one_on_a_file_system_of_the_network(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 1)
     mount = f"90 1 0:50 / {tmp_path} rw - nfs4 filer:/backup rw\n"
     with Path(world.proc, "self", "mountinfo").open("a") as file:

@@ -10,9 +10,9 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from dba_console.actions.action import PlainControl, World
-from dba_console.actions.operator import Operator
-from dba_console.actions.registry import ACTIONS, settings_of
+from dba_console.actions.acting_connection import ActingConnection
+from dba_console.actions.action import ActionContext, PlainControl
+from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.demo.cluster import Cluster
 from dba_console.errors import UsageError
 from tests.actions.acting import acting, look, perform, settled
@@ -22,12 +22,12 @@ SIGNAL = ACTIONS["signal-backend"]
 
 
 @pytest.fixture
-def link(cluster: Cluster) -> Iterator[Operator]:
+def link(cluster: Cluster) -> Iterator[ActingConnection]:
     with acting(cluster) as link:
         yield link
 
 
-def named(link: Operator, *pids: int) -> list[dict[str, object]]:
+def named(link: ActingConnection, *pids: int) -> list[dict[str, object]]:
     """As a preview gives them."""
     sql = "select pid, backend_start::text as backend_start, usename from pg_stat_activity where pid = any (%(pids)s)"
     rows = link.rows(sql, {"pids": list(pids)})
@@ -35,7 +35,7 @@ def named(link: Operator, *pids: int) -> list[dict[str, object]]:
     return rows
 
 
-def there(link: Operator, pid: int) -> bool:
+def there(link: ActingConnection, pid: int) -> bool:
     return bool(link.rows("select 1 as one from pg_stat_activity where pid = %(pid)s", {"pid": pid}))
 
 
@@ -53,7 +53,7 @@ def test_sessions_are_ended_and_seen_to_be_gone_on_every_version(server: Cluster
         assert settled(SIGNAL, link, sight, verb="terminate", rows=rows).state == "ok"
 
 
-def test_a_query_is_cancelled_and_its_session_stays(link: Operator, cluster: Cluster) -> None:
+def test_a_query_is_cancelled_and_its_session_stays(link: ActingConnection, cluster: Cluster) -> None:
     hold, wait = "select pg_advisory_xact_lock(4711)", "select pg_advisory_lock(4711)"
     with idle_in_transaction(cluster, hold), waiting_for_lock(cluster, wait) as pid:
         _, done = perform(SIGNAL, link, verb="cancel", rows=named(link, pid), wait="60s")
@@ -61,7 +61,9 @@ def test_a_query_is_cancelled_and_its_session_stays(link: Operator, cluster: Clu
         assert there(link, pid)
 
 
-def test_the_whole_statement_of_a_session_is_shown_before_it_is_signalled(link: Operator, cluster: Cluster) -> None:
+def test_the_whole_statement_of_a_session_is_shown_before_it_is_signalled(
+    link: ActingConnection, cluster: Cluster
+) -> None:
     statement = f"select 1\n  as {'long_' * 12}, '{'x' * 500}' as last"
     with session(cluster) as one:
         one.execute(statement)
@@ -69,7 +71,7 @@ def test_the_whole_statement_of_a_session_is_shown_before_it_is_signalled(link: 
     assert row["query"] == statement
 
 
-def test_literals_of_a_statement_that_is_shown_in_part_are_masked(link: Operator, cluster: Cluster) -> None:
+def test_literals_of_a_statement_that_is_shown_in_part_are_masked(link: ActingConnection, cluster: Cluster) -> None:
     """What makes one of them a secret stands behind the part that is shown where many sessions are named."""
     statement = f"select 's3cret' as a, '{'x' * 200}' as password"
     with session(cluster) as one:
@@ -81,7 +83,7 @@ def test_literals_of_a_statement_that_is_shown_in_part_are_masked(link: Operator
     assert shown[1].startswith("select '********' as a, ") and "s3cret" not in shown[1]
 
 
-def test_a_number_given_out_again_hits_nobody_else(link: Operator, cluster: Cluster) -> None:
+def test_a_number_given_out_again_hits_nobody_else(link: ActingConnection, cluster: Cluster) -> None:
     with session(cluster) as later:
         pid = later.info.backend_pid
         rows = [{"pid": pid, "backend_start": "2026-11-20 14:53:07.123456+00"}]
@@ -89,13 +91,13 @@ def test_a_number_given_out_again_hits_nobody_else(link: Operator, cluster: Clus
         # Also where the number was given out again after the look.
         current = look(SIGNAL, link, verb="terminate", rows=named(link, pid))
         stale = type(current)(text="", exact="", rows=({"pid": pid, "backend_start": 1},), count=1)
-        asked = settings_of("signal-backend", {"verb": "terminate", "rows": rows, "wait": "60s"})
-        done = SIGNAL.act(asked, stale, World(link=link), PlainControl())
+        asked = parse_settings("signal-backend", {"verb": "terminate", "rows": rows, "wait": "60s"})
+        done = SIGNAL.act(asked, stale, ActionContext(connection=link), PlainControl())
         assert done.state == "ok" and "0 of 1" in done.text
         assert there(link, pid)
 
 
-def test_a_start_is_taken_as_text_and_as_microseconds(link: Operator, cluster: Cluster) -> None:
+def test_a_start_is_taken_as_text_and_as_microseconds(link: ActingConnection, cluster: Cluster) -> None:
     with session(cluster) as one:
         [row] = named(link, one.info.backend_pid)
         start = datetime.fromisoformat(str(row["backend_start"]))
@@ -109,7 +111,7 @@ def test_a_start_is_taken_as_text_and_as_microseconds(link: Operator, cluster: C
         look(SIGNAL, link, verb="terminate", rows=[{"pid": 1, "backend_start": "yesterday"}])
 
 
-def test_the_console_itself_and_background_processes_are_refused(link: Operator, cluster: Cluster) -> None:
+def test_the_console_itself_and_background_processes_are_refused(link: ActingConnection, cluster: Cluster) -> None:
     own = look(SIGNAL, link, verb="terminate", rows=named(link, link.mark.pid))
     assert own.refusal is not None and "this console's own" in own.refusal
     with session(cluster, name="dba-console") as watching:
@@ -120,21 +122,21 @@ def test_the_console_itself_and_background_processes_are_refused(link: Operator,
     assert background.refusal is not None and "no session of a client" in background.refusal
 
 
-def test_one_that_may_not_be_signalled_refuses_the_whole_set(link: Operator, cluster: Cluster) -> None:
+def test_one_that_may_not_be_signalled_refuses_the_whole_set(link: ActingConnection, cluster: Cluster) -> None:
     with session(cluster) as one:
         sight = look(SIGNAL, link, verb="terminate", rows=named(link, one.info.backend_pid, link.mark.pid))
         assert sight.refusal is not None and sight.count == 1
 
 
-def test_a_walsender_is_refused(link: Operator, cluster: Cluster) -> None:
+def test_a_walsender_is_refused(link: ActingConnection, cluster: Cluster) -> None:
     with psycopg.connect(cluster.dsn(replication="true"), autocommit=True) as sender:
         sight = look(SIGNAL, link, verb="terminate", rows=named(link, sender.info.backend_pid))
         assert sight.refusal is not None and "walsender" in sight.refusal
 
 
-def test_what_a_role_may_not_do_is_said_before_it_is_tried(link: Operator, cluster: Cluster) -> None:
-    link.act("create role modest login")
-    link.act("create role other login")
+def test_what_a_role_may_not_do_is_said_before_it_is_tried(link: ActingConnection, cluster: Cluster) -> None:
+    link.execute_change("create role modest login")
+    link.execute_change("create role other login")
     try:
         with (
             session(cluster) as superuser,
@@ -144,21 +146,21 @@ def test_what_a_role_may_not_do_is_said_before_it_is_tried(link: Operator, clust
             pids = (superuser.info.backend_pid, another.info.backend_pid)
             hidden = look(SIGNAL, modest, verb="terminate", rows=named(link, pids[1]))
             assert hidden.refusal is not None and "hidden from this role" in hidden.refusal
-            link.act("grant pg_read_all_stats to modest")
+            link.execute_change("grant pg_read_all_stats to modest")
             foreign = look(SIGNAL, modest, verb="terminate", rows=named(link, pids[1]))
             assert foreign.refusal is not None and "GRANT pg_signal_backend" in foreign.refusal
-            link.act("grant pg_signal_backend to modest")
+            link.execute_change("grant pg_signal_backend to modest")
             above = look(SIGNAL, modest, verb="terminate", rows=named(link, pids[0]), superusers=True)
             assert above.refusal is not None, "no role below may signal a superuser"
             _, done = perform(SIGNAL, modest, verb="terminate", rows=named(link, pids[1]), wait="60s")
             assert done.state == "ok", done.text
     finally:
-        link.act("drop role modest")
-        link.act("drop role other")
+        link.execute_change("drop role modest")
+        link.execute_change("drop role other")
 
 
-def test_another_superusers_session_is_refused_unless_asked_for(link: Operator, cluster: Cluster) -> None:
-    link.act("create role second superuser login")
+def test_another_superusers_session_is_refused_unless_asked_for(link: ActingConnection, cluster: Cluster) -> None:
+    link.execute_change("create role second superuser login")
     try:
         with session(cluster, user="second") as other:
             rows = named(link, other.info.backend_pid)
@@ -167,16 +169,16 @@ def test_another_superusers_session_is_refused_unless_asked_for(link: Operator, 
             _, done = perform(SIGNAL, link, verb="terminate", rows=rows, superusers=True, wait="60s")
             assert done.state == "ok", done.text
     finally:
-        link.act("drop role second")
+        link.execute_change("drop role second")
 
 
-def test_cancelling_a_session_that_runs_nothing_is_refused(link: Operator, cluster: Cluster) -> None:
+def test_cancelling_a_session_that_runs_nothing_is_refused(link: ActingConnection, cluster: Cluster) -> None:
     with idle_in_transaction(cluster) as pid:
         sight = look(SIGNAL, link, verb="cancel", rows=named(link, pid))
         assert sight.refusal is not None and "end the session instead" in sight.refusal
 
 
-def test_a_session_that_has_gone_on_since_is_left_alone(link: Operator, cluster: Cluster) -> None:
+def test_a_session_that_has_gone_on_since_is_left_alone(link: ActingConnection, cluster: Cluster) -> None:
     """The list was of sessions idle in their transaction; one of them has done something meanwhile."""
     with closing(session(cluster)) as one, closing(session(cluster)) as other:
         for connection in (one, other):
@@ -193,19 +195,19 @@ def test_a_session_that_has_gone_on_since_is_left_alone(link: Operator, cluster:
         assert there(link, other.info.backend_pid) and not there(link, one.info.backend_pid)
 
 
-def test_a_later_query_of_the_same_session_is_not_cancelled(link: Operator, cluster: Cluster) -> None:
+def test_a_later_query_of_the_same_session_is_not_cancelled(link: ActingConnection, cluster: Cluster) -> None:
     hold, wait = "select pg_advisory_xact_lock(4712)", "select pg_advisory_lock(4712)"
     with idle_in_transaction(cluster, hold), waiting_for_lock(cluster, wait) as pid:
-        asked = settings_of("signal-backend", {"verb": "cancel", "rows": named(link, pid), "wait": "60s"})
-        sight = SIGNAL.look(asked, World(link=link))
+        asked = parse_settings("signal-backend", {"verb": "cancel", "rows": named(link, pid), "wait": "60s"})
+        sight = SIGNAL.preview(asked, ActionContext(connection=link))
         [row] = sight.rows
         earlier = replace(sight, rows=({**row, "query_start": row["query_start"] - 1},))
-        done = SIGNAL.act(asked, earlier, World(link=link), PlainControl())
+        done = SIGNAL.act(asked, earlier, ActionContext(connection=link), PlainControl())
         assert done.state == "ok" and "0 of 1" in done.text
-        assert SIGNAL.settle(asked, sight, World(link=link)).state == "failed", "it is at its query still"
+        assert SIGNAL.settle(asked, sight, ActionContext(connection=link)).state == "failed", "it is at its query still"
 
 
-def test_one_that_does_not_obey_is_said_to_be_there(link: Operator, cluster: Cluster) -> None:
+def test_one_that_does_not_obey_is_said_to_be_there(link: ActingConnection, cluster: Cluster) -> None:
     """Nobody is signalled: what is looked for afterwards is there, as one that hangs in the kernel would be."""
     with session(cluster) as one:
         rows = named(link, one.info.backend_pid)

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from dba_console.actions.action import PlainControl, Sight, World
-from dba_console.actions.operator import Operator
-from dba_console.actions.registry import ACTIONS, settings_of
+from dba_console.actions.acting_connection import ActingConnection
+from dba_console.actions.action import ActionContext, ActionPreview, PlainControl
+from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.demo.cluster import Cluster
 from tests.actions.acting import acting, look, perform, settled
 from tests.attacks.hostility import VICTIM, besiege, calls
@@ -34,7 +34,7 @@ def ready() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def link(ready: Cluster) -> Iterator[Operator]:
+def link(ready: Cluster) -> Iterator[ActingConnection]:
     with acting(ready, user=VICTIM) as link:
         yield link
 
@@ -51,15 +51,15 @@ def reading(cluster: Cluster, slot: str) -> Iterator[psycopg.Connection[tuple[ob
 
 
 @pytest.fixture
-def slot(link: Operator) -> Iterator[str]:
+def slot(link: ActingConnection) -> Iterator[str]:
     """A physical slot that holds WAL back."""
     name = f"slot_{uuid.uuid4().hex[:8]}"
-    link.act("select pg_create_physical_replication_slot(%(name)s, true)", {"name": name})
+    link.execute_change("select pg_create_physical_replication_slot(%(name)s, true)", {"name": name})
     yield name
-    link.act("select pg_drop_replication_slot(slot_name) from pg_replication_slots where not active")
+    link.execute_change("select pg_drop_replication_slot(slot_name) from pg_replication_slots where not active")
 
 
-def test_a_slot_is_shown_with_what_it_holds_and_dropped(link: Operator, slot: str) -> None:
+def test_a_slot_is_shown_with_what_it_holds_and_dropped(link: ActingConnection, slot: str) -> None:
     sight, done = perform(DROP, link, slot=slot)
     assert f"{slot}, physical, not in use, holds back" in sight.text and sight.values["slots"] == 1
     assert sight.exact == f"SELECT pg_drop_replication_slot('{slot}')"
@@ -69,8 +69,8 @@ def test_a_slot_is_shown_with_what_it_holds_and_dropped(link: Operator, slot: st
     assert look(DROP, link, slot=slot).done
 
 
-def test_several_slots_are_dropped_as_a_preview_named_them(link: Operator, slot: str) -> None:
-    link.act("select pg_create_logical_replication_slot('changes', 'test_decoding')")
+def test_several_slots_are_dropped_as_a_preview_named_them(link: ActingConnection, slot: str) -> None:
+    link.execute_change("select pg_create_logical_replication_slot('changes', 'test_decoding')")
     rows = [{"slot_name": slot, "retained": "1 GB"}, {"slot_name": "changes"}, {"slot_name": "gone_already"}]
     sight, done = perform(DROP, link, rows=rows)
     assert sight.count == 2 and not sight.name and "There is no slot gone_already" in sight.text
@@ -78,7 +78,7 @@ def test_several_slots_are_dropped_as_a_preview_named_them(link: Operator, slot:
     assert done.state == "ok" and done.values["slots"] == 0, done.text
 
 
-def test_a_slot_in_use_is_left_alone_unless_asked_for(link: Operator, ready: Cluster, slot: str) -> None:
+def test_a_slot_in_use_is_left_alone_unless_asked_for(link: ActingConnection, ready: Cluster, slot: str) -> None:
     with reading(ready, slot) as reader:
         sight = look(DROP, link, slot=slot)
         assert sight.refusal is not None and f"process {reader.info.backend_pid} is connected" in sight.refusal
@@ -86,24 +86,28 @@ def test_a_slot_in_use_is_left_alone_unless_asked_for(link: Operator, ready: Clu
         assert done.state == "ok", done.text
 
 
-def test_a_slot_that_came_into_use_after_the_look_is_not_dropped(link: Operator, ready: Cluster, slot: str) -> None:
-    asked = settings_of("drop-slot", {"slot": slot})
-    sight = DROP.look(asked, World(link=link))
+def test_a_slot_that_came_into_use_after_the_look_is_not_dropped(
+    link: ActingConnection, ready: Cluster, slot: str
+) -> None:
+    asked = parse_settings("drop-slot", {"slot": slot})
+    sight = DROP.preview(asked, ActionContext(connection=link))
     with reading(ready, slot):
-        done = DROP.act(asked, sight, World(link=link), PlainControl())
+        done = DROP.act(asked, sight, ActionContext(connection=link), PlainControl())
         assert done.state == "failed" and "in use" in done.text
         assert settled(DROP, link, sight, slot=slot).state == "failed"
 
 
-def test_a_role_without_the_right_is_told_so_and_nothing_is_dropped(link: Operator, ready: Cluster, slot: str) -> None:
-    link.act("create role watcher login in role pg_monitor")
+def test_a_role_without_the_right_is_told_so_and_nothing_is_dropped(
+    link: ActingConnection, ready: Cluster, slot: str
+) -> None:
+    link.execute_change("create role watcher login in role pg_monitor")
     try:
         with acting(ready, user="watcher") as granted:
             _, done = perform(DROP, granted, slot=slot)
             assert done.state == "failed" and "the server refused" in done.text and "replication" in done.text
         assert look(DROP, link, slot=slot).count == 1
     finally:
-        link.act("drop role watcher")
+        link.execute_change("drop role watcher")
 
 
 def test_on_a_standby_its_own_slot_is_dropped_and_the_copy_of_the_primarys_is_not(fresh_cluster: FreshCluster) -> None:
@@ -142,7 +146,7 @@ def forgotten(ready: Cluster) -> Iterator[str]:
         query(ready, f"rollback prepared {quoted}", dbname=database)
 
 
-def test_a_prepared_transaction_is_rolled_back_in_its_own_database(link: Operator, forgotten: str) -> None:
+def test_a_prepared_transaction_is_rolled_back_in_its_own_database(link: ActingConnection, forgotten: str) -> None:
     sight, done = perform(ROLL_BACK, link, gid=forgotten, min_age="0")
     assert "of postgres in database template1" in sight.text and sight.values["prepared"] == 1
     assert sight.values["locks"] > 0 and f"holds {sight.values['locks']} locks on relations" in sight.text
@@ -152,12 +156,12 @@ def test_a_prepared_transaction_is_rolled_back_in_its_own_database(link: Operato
     assert look(ROLL_BACK, link, gid=forgotten).done
 
 
-def test_a_young_one_is_left_to_its_transaction_manager(link: Operator, forgotten: str) -> None:
+def test_a_young_one_is_left_to_its_transaction_manager(link: ActingConnection, forgotten: str) -> None:
     refusal = look(ROLL_BACK, link, gid=forgotten).refusal
     assert refusal is not None and "may be about to commit it" in refusal
 
 
-def test_who_only_belongs_to_its_owner_may_not_end_it(link: Operator, ready: Cluster) -> None:
+def test_who_only_belongs_to_its_owner_may_not_end_it(link: ActingConnection, ready: Cluster) -> None:
     """The server wants the owner itself, or a superuser: membership is not enough."""
     query(ready, "create role app_owner login; create role deputy login in role app_owner")
     with psycopg.connect(ready.dsn(user="app_owner"), autocommit=True) as session:
@@ -175,7 +179,7 @@ def test_who_only_belongs_to_its_owner_may_not_end_it(link: Operator, ready: Clu
 
 
 def test_one_that_was_committed_by_somebody_else_is_not_called_rolled_back(
-    link: Operator, ready: Cluster, forgotten: str
+    link: ActingConnection, ready: Cluster, forgotten: str
 ) -> None:
     sight = look(ROLL_BACK, link, gid=forgotten, min_age="0")
     assert settled(ROLL_BACK, link, sight, gid=forgotten).state == "failed"
@@ -185,28 +189,30 @@ def test_one_that_was_committed_by_somebody_else_is_not_called_rolled_back(
     query(ready, "drop table left_behind", dbname="template1")
 
 
-def test_another_of_the_same_name_is_not_the_one_that_was_shown(link: Operator, ready: Cluster, forgotten: str) -> None:
-    asked = settings_of("rollback-prepared", {"gid": forgotten, "min_age": "0"})
-    sight = ROLL_BACK.look(asked, World(link=link))
+def test_another_of_the_same_name_is_not_the_one_that_was_shown(
+    link: ActingConnection, ready: Cluster, forgotten: str
+) -> None:
+    asked = parse_settings("rollback-prepared", {"gid": forgotten, "min_age": "0"})
+    sight = ROLL_BACK.preview(asked, ActionContext(connection=link))
     query(ready, "rollback prepared 'it''s 100% forgotten'", dbname="template1")
     prepare(ready, forgotten)
-    done = ROLL_BACK.act(asked, sight, World(link=link), PlainControl())
+    done = ROLL_BACK.act(asked, sight, ActionContext(connection=link), PlainControl())
     assert done.state == "failed" and "not the one any more" in done.text
 
 
-def test_all_of_a_preview_are_rolled_back(link: Operator, ready: Cluster, forgotten: str) -> None:
+def test_all_of_a_preview_are_rolled_back(link: ActingConnection, ready: Cluster, forgotten: str) -> None:
     prepare(ready, "second")
     rows: list[dict[str, object]] = [{"gid": forgotten, "owner": "postgres"}, {"gid": "second"}]
     sight, done = perform(ROLL_BACK, link, rows=rows, min_age="0")
-    assert isinstance(sight, Sight) and sight.count == 2
+    assert isinstance(sight, ActionPreview) and sight.count == 2
     assert done.state == "ok" and done.values["prepared"] == 0, done.text
 
 
-def test_the_rights_that_are_documented_are_enough(link: Operator, ready: Cluster, slot: str) -> None:
-    link.act("create role keeper login replication")
+def test_the_rights_that_are_documented_are_enough(link: ActingConnection, ready: Cluster, slot: str) -> None:
+    link.execute_change("create role keeper login replication")
     try:
         with acting(ready, user="keeper") as granted:
             _, done = perform(DROP, granted, slot=slot)
             assert done.state == "ok", done.text
     finally:
-        link.act("drop role keeper")
+        link.execute_change("drop role keeper")

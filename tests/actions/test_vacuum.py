@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from dba_console.actions.action import PlainControl, World
-from dba_console.actions.gate import refuse_changed
-from dba_console.actions.link import Mark, StatementFailed
-from dba_console.actions.operator import Operator
-from dba_console.actions.registry import ACTIONS, settings_of
+from dba_console.actions.acting_connection import ActingConnection
+from dba_console.actions.action import ActionContext, PlainControl
+from dba_console.actions.connection_api import StatementFailed, StatementMark
+from dba_console.actions.permission_gate import refuse_changed
+from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.demo.cluster import Cluster
-from dba_console.demo.incidents.wraparound import STOP_BEFORE_WRAP, WRAP_AGE, age_to
+from dba_console.demo.incidents.wraparound import STOP_BEFORE_WRAP, WRAP_AGE, set_next_xid
 from tests.actions.acting import acting, look, perform, settled
 from tests.background import idle_in_transaction, wait_until
 from tests.clusters import FreshCluster
@@ -24,26 +24,26 @@ VACUUM = ACTIONS["vacuum"]
 
 
 @pytest.fixture
-def link(server: Cluster) -> Iterator[Operator]:
+def link(server: Cluster) -> Iterator[ActingConnection]:
     with acting(server) as link:
-        link.act('create table public."odd name" as select n from generate_series(1, 1000) as n')
-        link.act('delete from public."odd name"')
+        link.execute_change('create table public."odd name" as select n from generate_series(1, 1000) as n')
+        link.execute_change('delete from public."odd name"')
         if server.major >= 15:
             link.rows("select pg_stat_force_next_flush()")  # the counts of the delete, before those of VACUUM
         yield link
-        link.act('drop table public."odd name"')
+        link.execute_change('drop table public."odd name"')
 
 
 @pytest.fixture
-def one(cluster: Cluster) -> Iterator[Operator]:
+def one(cluster: Cluster) -> Iterator[ActingConnection]:
     with acting(cluster) as link:
-        link.act("create table public.worn as select n from generate_series(1, 1000) as n")
-        link.act("delete from public.worn")
+        link.execute_change("create table public.worn as select n from generate_series(1, 1000) as n")
+        link.execute_change("delete from public.worn")
         yield link
-        link.act("drop table public.worn")
+        link.execute_change("drop table public.worn")
 
 
-def test_a_table_is_vacuumed_on_every_version(link: Operator, server: Cluster) -> None:
+def test_a_table_is_vacuumed_on_every_version(link: ActingConnection, server: Cluster) -> None:
     asked: dict[str, Any] = {
         "table": 'public."odd name"',
         "index_cleanup": False,
@@ -58,15 +58,15 @@ def test_a_table_is_vacuumed_on_every_version(link: Operator, server: Cluster) -
         assert done.values["dead_rows"] == 0 and settled(VACUUM, link, sight, **asked).state == "ok"
 
 
-def test_a_whole_database_and_several_are_vacuumed(one: Operator) -> None:
+def test_a_whole_database_and_several_are_vacuumed(one: ActingConnection) -> None:
     sight, done = perform(VACUUM, one, rows=[{"datname": "postgres", "xid_age": 3}, {"datname": "template1"}])
     assert (sight.count, done.state) == (2, "ok"), done.text
     assert "VACUUM in database template1" in sight.exact
     assert settled(VACUUM, one, sight, rows=[{"datname": "postgres"}, {"datname": "template1"}]).state == "ok"
 
 
-def test_one_table_that_fails_does_not_end_the_rest(one: Operator, cluster: Cluster) -> None:
-    one.act("create table public.other as select n from generate_series(1, 10) as n")
+def test_one_table_that_fails_does_not_end_the_rest(one: ActingConnection, cluster: Cluster) -> None:
+    one.execute_change("create table public.other as select n from generate_series(1, 10) as n")
     rows = [{"datname": "postgres", "table": name} for name in ("public.worn", "public.other", "public.gone")]
     try:
         with idle_in_transaction(cluster, "lock table public.worn"):
@@ -75,16 +75,16 @@ def test_one_table_that_fails_does_not_end_the_rest(one: Operator, cluster: Clus
         assert sight.exact.count("VACUUM (TRUNCATE off)") == 2
         assert done.state == "failed" and done.text.startswith("public.worn in postgres: the server gave up")
         assert "public.other in postgres: vacuumed" in done.text
-        one.act("drop table public.worn")
+        one.execute_change("drop table public.worn")
         assert look(VACUUM, one, rows=rows[:1]).done, "a table that was dropped need not be vacuumed"
         _, done = perform(VACUUM, one, rows=rows)
         assert done.state == "ok"
     finally:
-        one.act("drop table public.other")
-        one.act("create table public.worn ()")
+        one.execute_change("drop table public.other")
+        one.execute_change("create table public.worn ()")
 
 
-def test_many_are_told_in_one_sentence_and_every_statement_is_shown(one: Operator) -> None:
+def test_many_are_told_in_one_sentence_and_every_statement_is_shown(one: ActingConnection) -> None:
     names = ["pg_catalog.pg_class", "pg_catalog.pg_type", "pg_catalog.pg_proc", "public.worn"]
     sight = look(VACUUM, one, rows=[{"datname": "postgres", "table": name} for name in names])
     assert sight.text.startswith("Vacuum 4 tables, one after the other, in database postgres: ")
@@ -92,29 +92,29 @@ def test_many_are_told_in_one_sentence_and_every_statement_is_shown(one: Operato
     assert len(sight.exact.splitlines()) == sight.count == 4
 
 
-def test_a_table_dropped_after_it_was_confirmed_does_not_hold_up_the_others(one: Operator) -> None:
+def test_a_table_dropped_after_it_was_confirmed_does_not_hold_up_the_others(one: ActingConnection) -> None:
     rows = [{"datname": "postgres", "table": name} for name in ("public.worn", "public.other")]
-    one.act("create table public.other ()")
+    one.execute_change("create table public.other ()")
     shown = look(VACUUM, one, rows=rows)
-    one.act("drop table public.other")
+    one.execute_change("drop table public.other")
     now = look(VACUUM, one, rows=rows)
     refuse_changed(now, shown, may_shrink=getattr(VACUUM, "may_shrink", False))
-    done = VACUUM.act(settings_of("vacuum", {"rows": rows}), shown, World(link=one), PlainControl())
+    done = VACUUM.act(parse_settings("vacuum", {"rows": rows}), shown, ActionContext(connection=one), PlainControl())
     assert done.state == "ok" and "dropped meanwhile" in done.text
     assert settled(VACUUM, one, shown, rows=rows).state == "ok"
 
 
-def test_each_row_says_whether_its_indexes_are_passed_over(one: Operator, cluster: Cluster) -> None:
+def test_each_row_says_whether_its_indexes_are_passed_over(one: ActingConnection, cluster: Cluster) -> None:
     """Of a partition, in another tablespace, with names that need quotes, in another database."""
-    one.act('create database "other Base"', transaction=False)
+    one.execute_change('create database "other Base"', transaction=False)
     place = cluster.data_directory.parent / "elsewhere"
     place.mkdir()
-    cluster.account.own(place)
-    one.act(f"create tablespace elsewhere location '{place}'", transaction=False)
+    cluster.account.chown(place)
+    one.execute_change(f"create tablespace elsewhere location '{place}'", transaction=False)
     try:
         with acting(cluster, dbname="other Base") as inside:
-            inside.act('create table public."by %s day" (d int primary key) partition by range (d)')
-            inside.act(
+            inside.execute_change('create table public."by %s day" (d int primary key) partition by range (d)')
+            inside.execute_change(
                 'create table public."day ""1""" partition of public."by %s day" for values from (0) to (9) '
                 "tablespace elsewhere"
             )
@@ -132,8 +132,8 @@ def test_each_row_says_whether_its_indexes_are_passed_over(one: Operator, cluste
         gone = "select count(*) from pg_stat_activity where datname = 'other Base' and backend_type = 'client backend'"
         wait_until(lambda: query(cluster, gone) == "0", what="the end of its connections to other databases")
     finally:
-        one.act('drop database "other Base" with (force)', transaction=False)
-        one.act("drop tablespace elsewhere", transaction=False)
+        one.execute_change('drop database "other Base" with (force)', transaction=False)
+        one.execute_change("drop tablespace elsewhere", transaction=False)
 
 
 def test_past_the_stop_only_what_keeps_the_empty_end_comes_through(fresh_cluster: FreshCluster) -> None:
@@ -145,7 +145,7 @@ def test_past_the_stop_only_what_keeps_the_empty_end_comes_through(fresh_cluster
     query(cluster, "select pg_create_logical_replication_slot('held', 'pgoutput')")
     oldest = int(query(cluster, "select datfrozenxid from pg_database order by age(datfrozenxid) desc limit 1"))
     cluster.stop()
-    age_to(cluster, oldest + WRAP_AGE - STOP_BEFORE_WRAP - 500)
+    set_next_xid(cluster, oldest + WRAP_AGE - STOP_BEFORE_WRAP - 500)
     cluster.start()
     emptied = [f"public.emptied_{number}" for number in range(50)]
     for name in emptied:
@@ -159,7 +159,9 @@ def test_past_the_stop_only_what_keeps_the_empty_end_comes_through(fresh_cluster
         def failed() -> tuple[str, str] | None:
             name = next(left)
             with pytest.raises(StatementFailed, match="not accepting commands"):
-                link.act("do $$ begin loop perform txid_current(); commit; end loop; end $$", transaction=False)
+                link.execute_change(
+                    "do $$ begin loop perform txid_current(); commit; end loop; end $$", transaction=False
+                )
             _, done = perform(VACUUM, link, table=name)
             return (name, done.text) if done.state == "failed" else None
 
@@ -193,27 +195,27 @@ def server_time(cluster: Cluster) -> str:
     return query(cluster, "select clock_timestamp()")
 
 
-def test_one_that_never_ran_is_not_called_done(one: Operator) -> None:
+def test_one_that_never_ran_is_not_called_done(one: ActingConnection) -> None:
     sight = look(VACUUM, one, table="public.worn")
     assert settled(VACUUM, one, sight, table="public.worn").state == "failed"
 
 
-def test_it_says_whom_it_waits_for_and_can_be_stopped(one: Operator, cluster: Cluster) -> None:
+def test_it_says_whom_it_waits_for_and_can_be_stopped(one: ActingConnection, cluster: Cluster) -> None:
     told: list[str] = []
     with idle_in_transaction(cluster, "lock table public.worn") as holder:
         waits = f"waiting for a lock that process {holder} holds"
-        control = PlainControl(stop=lambda: waits in told, told=told.append)
+        control = PlainControl(stop=lambda: waits in told, on_progress=told.append)
         _, done = perform(VACUUM, one, control, table="public.worn")
     assert done.state == "stopped", done.text
 
 
-def test_a_lock_is_waited_for_no_longer_than_was_said(one: Operator, cluster: Cluster) -> None:
+def test_a_lock_is_waited_for_no_longer_than_was_said(one: ActingConnection, cluster: Cluster) -> None:
     with idle_in_transaction(cluster, "lock table public.worn"):
         _, done = perform(VACUUM, one, table="public.worn", lock_timeout="200ms")
     assert done.state == "failed" and "lock timeout" in done.text
 
 
-def test_one_under_way_is_unknown_to_whoever_did_not_begin_it(one: Operator, cluster: Cluster) -> None:
+def test_one_under_way_is_unknown_to_whoever_did_not_begin_it(one: ActingConnection, cluster: Cluster) -> None:
     """The agent was killed; its backend goes on, and the next agent finds it."""
     sight = look(VACUUM, one, table="public.worn")
     ended: list[str] = []
@@ -225,12 +227,12 @@ def test_one_under_way_is_unknown_to_whoever_did_not_begin_it(one: Operator, clu
             return "under way" in done.text
 
         with pytest.raises(Exception, match="user request"):
-            other.act("vacuum public.worn", transaction=False, lock_timeout_s=0.0, watch=ask)
+            other.execute_change("vacuum public.worn", transaction=False, lock_timeout_s=0.0, watch=ask)
     assert ended[-1] == "unknown"
 
 
-def test_its_backend_is_written_down_before_it_begins(cluster: Cluster, one: Operator) -> None:
-    marks: list[Mark] = []
+def test_its_backend_is_written_down_before_it_begins(cluster: Cluster, one: ActingConnection) -> None:
+    marks: list[StatementMark] = []
     one.on_mark = marks.append
     perform(VACUUM, one, table="public.worn")
     assert [mark.xid for mark in marks] == [None] and marks[0].pid == one.mark.pid
@@ -246,18 +248,18 @@ def test_its_backend_is_written_down_before_it_begins(cluster: Cluster, one: Ope
         ({"database": "postgres", "rows": [{"datname": "postgres"}]}, "once"),
     ],
 )
-def test_what_cannot_be_vacuumed_is_refused(one: Operator, settings: dict[str, object], said: str) -> None:
+def test_what_cannot_be_vacuumed_is_refused(one: ActingConnection, settings: dict[str, object], said: str) -> None:
     refusal = look(VACUUM, one, **settings).refusal
     assert refusal is not None and said in refusal
 
 
-def test_a_role_whose_vacuum_would_do_nothing_is_refused(one: Operator, cluster: Cluster) -> None:
+def test_a_role_whose_vacuum_would_do_nothing_is_refused(one: ActingConnection, cluster: Cluster) -> None:
     """The server only warns, and ends well."""
-    one.act("create role modest login")
+    one.execute_change("create role modest login")
     try:
         with acting(cluster, user="modest") as modest:
             for settings in ({"table": "public.worn"}, {}):
                 refusal = look(VACUUM, modest, **settings).refusal
                 assert refusal is not None and "own" in refusal
     finally:
-        one.act("drop role modest")
+        one.execute_change("drop role modest")

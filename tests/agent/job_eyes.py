@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from dba_console.agent.collector import Collector
-from dba_console.agent.jobs.side import JobSide
+from dba_console.agent.jobs.job_service import JobService
 from dba_console.clock import SYSTEM
 from dba_console.config import Config
 from dba_console.demo.cluster import Cluster
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.derive import derive
-from dba_console.frames.history import History
 from dba_console.frames.picture import Picture
 from dba_console.frames.progress_model import ProgressRow
 from dba_console.samples.event import Event
@@ -43,15 +43,15 @@ class Eyes:
 
     def __init__(self, dsn: str) -> None:
         self._collector = Collector(make_target(dsn), Config(), clock=SYSTEM)
-        self._side = JobSide(KEY, self._collector.server, SYSTEM)
-        self._collector.more = self._side.tick
+        self._side = JobService(KEY, self._collector.server, SYSTEM)
+        self._collector.make_extra_parts = self._side.tick
         self.picture = Picture()
         self.events: list[Event] = []
         self.looks: list[JobsNow] = []
 
     def tick(self) -> None:
         sample = self._collector.tick()
-        self.picture = self.picture.absorb(sample)
+        self.picture = self.picture.with_sample(sample)
         self.events += self._side.events()
         self.looks += [part.decode() for part in sample.parts if part.name == "jobs.now" and part.reading is not None]
 
@@ -95,7 +95,7 @@ class Eyes:
     @property
     def rows(self) -> list[ProgressRow]:
         """As the panel has them."""
-        return derive(self.picture, History()).progress.operations
+        return derive(self.picture, ChartHistory()).progress.operations
 
     def close(self) -> None:
         self._collector.close()

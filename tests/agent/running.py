@@ -15,11 +15,11 @@ import pytest
 from dba_console.agent.client import AgentClient, ConnectionLost
 from dba_console.agent.protocol import EventMessage, SampleMessage
 from dba_console.errors import ConnectError, ConsoleError
+from dba_console.frames.chart_history import ChartHistory
+from dba_console.frames.chart_points import point_of
 from dba_console.frames.derive import derive
-from dba_console.frames.history import History
 from dba_console.frames.model import Frame
 from dba_console.frames.picture import Picture
-from dba_console.frames.points import point_of
 from dba_console.samples.event import Event
 from dba_console.samples.sample import Sample, decode_sample
 from tests.background import wait_until
@@ -36,7 +36,7 @@ class Watch:
     def __init__(self, client: AgentClient) -> None:
         self.client = client
         self.picture = Picture()
-        self.history = History()
+        self.history = ChartHistory()
         self.events: list[Event] = []
         self.samples: list[Sample] = []
 
@@ -50,7 +50,7 @@ class Watch:
             elif isinstance(message, SampleMessage):
                 sample = decode_sample(message.data)
                 self.samples.append(sample)
-                self.picture = self.picture.absorb(sample)
+                self.picture = self.picture.with_sample(sample)
                 self.history.add(sample.wall_us, point_of(self.picture))
                 return derive(self.picture, self.history, self.events)
         raise AssertionError(f"no sample in {timeout_s:g} s")

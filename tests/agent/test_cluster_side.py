@@ -15,9 +15,9 @@ from dba_console.clock import SYSTEM
 from dba_console.clusters.polling import NodePoll
 from dba_console.config import ClusterConfig, Config, NodeConfig, PoolerConfig
 from dba_console.demo.cluster import Cluster
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.cluster_model import NodeRow
 from dba_console.frames.derive import derive
-from dba_console.frames.history import History
 from dba_console.frames.model import Cluster as Panel
 from dba_console.frames.picture import Picture
 from dba_console.target import make_target
@@ -37,8 +37,8 @@ class Watch:
         self.picture = Picture()
 
     def panel(self) -> Panel:
-        self.picture = self.picture.absorb(self.collector.tick())
-        return derive(self.picture, History()).cluster
+        self.picture = self.picture.with_sample(self.collector.tick())
+        return derive(self.picture, ChartHistory()).cluster
 
     def node(self, name: str) -> NodeRow | None:
         return next((row for row in self.panel().nodes if row.name == name), None)
@@ -140,10 +140,10 @@ def test_a_pooler_that_is_gone_is_a_state_with_its_reason(cluster: Cluster) -> N
     )
     collector = Collector(make_target(cluster.dsn()), Config(clusters={"shop": config}))
     try:
-        picture = Picture().absorb(collector.tick())
+        picture = Picture().with_sample(collector.tick())
         for _ in range(200):
-            picture = picture.absorb(collector.tick())
-            rows = derive(picture, History()).cluster.poolers
+            picture = picture.with_sample(collector.tick())
+            rows = derive(picture, ChartHistory()).cluster.poolers
             if rows and rows[0].error is not None:
                 break
     finally:

@@ -13,7 +13,7 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from dba_console.frames.model import Finding, Frame
-from dba_console.samples.findings import Conclusions
+from dba_console.samples.findings import FindingsNow
 from tests.agent.dumps import TABLE, configure, dump, dumped, something_to_dump
 from tests.agent.running import agent
 from tests.background import waiting_for_lock
@@ -112,7 +112,7 @@ def test_an_archive_on_another_file_system_is_not(fresh_cluster: FreshCluster, t
     with agent(server.dsn(), tmp_path) as running:
         watch = running.watch()
         watch.until(lambda frame: any("archive" in one.holds for one in frame.disks.mounts), what="the archive")
-        judged = watch.until(lambda _: watch.picture.now("findings", Conclusions) is not None, what="a judgement")
+        judged = watch.until(lambda _: watch.picture.now("findings", FindingsNow) is not None, what="a judgement")
     assert found(judged, "wal-beside-backups") == []
 
 

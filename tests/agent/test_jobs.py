@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.agent.jobs.past import read_past
-from dba_console.agent.jobs.side import OLD_US
-from dba_console.agent.jobs.store import load
+from dba_console.agent.jobs.history_files import load_or_set_aside
+from dba_console.agent.jobs.history_reader import read_job_history
+from dba_console.agent.jobs.job_service import OBSERVATION_MAX_AGE_US
 from dba_console.clock import SYSTEM
 from dba_console.demo.cluster import Cluster
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.derive import derive
-from dba_console.frames.history import History
 from dba_console.frames.progress_model import ProgressRow
 from dba_console.session.recording import Recording
 from dba_console.target import make_target
@@ -49,7 +49,7 @@ def test_what_is_usual_survives_the_agent_and_is_replayed_as_it_was_shown(full: 
         watch = running.watch()
         took = sorted(dumped(watch, full).details["seconds"] for _ in range(3))
         (file,) = wait_until(lambda: history(tmp_path), what="the history's file")
-        wait_until(lambda: (kept := load(file)) and len(kept.jobs[0].runs) == 3, what="three runs in it")
+        wait_until(lambda: (kept := load_or_set_aside(file)) and len(kept.jobs[0].runs) == 3, what="three runs in it")
         running.process.kill()
         running.process.wait()
     assert file.stat().st_mode & 0o777 == 0o600
@@ -70,7 +70,7 @@ def replayed(sessions: Path, at_us: int) -> ProgressRow | None:
     picture = recording.picture_at(at_us)
     recording.close()
     assert picture is not None
-    return row(derive(picture, History()))
+    return row(derive(picture, ChartHistory()))
 
 
 def test_the_history_is_that_of_the_server_whatever_database_is_watched(full: Cluster, tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_the_history_is_that_of_the_server_whatever_database_is_watched(full: Cl
             assert later.end() == 0
         assert running.end() == 0
     for dsn in (shop, before):
-        (job,) = read_past(make_target(dsn).key).jobs
+        (job,) = read_job_history(make_target(dsn).key).jobs
         assert (job.name, len(job.runs)) == ("pg_dump of postgres", 2)
     full.psql("drop database shop")
 
@@ -121,7 +121,7 @@ def test_a_dump_that_goes_with_the_server_did_not_finish(fresh_cluster: FreshClu
             held.cancel()
             gone_us = SYSTEM.mono_us()
             # Its program may have been seen before it went; what was seen so long ago no longer counts.
-            watch.until(lambda frame: frame.mono_us - gone_us > OLD_US, what="a look that is old")
+            watch.until(lambda frame: frame.mono_us - gone_us > OBSERVATION_MAX_AGE_US, what="a look that is old")
             server.start()
             event = watch.event("job.ended")
         seen = jobs(watch)

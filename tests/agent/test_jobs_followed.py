@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from dba_console.agent.jobs.history import KeptJob
-from dba_console.agent.jobs.runs import counted
-from dba_console.agent.jobs.store import load, save
+from dba_console.agent.jobs.history_files import load_or_set_aside, save_history
+from dba_console.agent.jobs.job_history import KeptJob
+from dba_console.agent.jobs.past_runs import typical_runs
 from dba_console.demo.cluster import Cluster
 from dba_console.samples.jobs import JobNow, ObjectNow
 from tests.agent.job_eyes import KEY, eyes, prepare
@@ -193,10 +193,10 @@ def test_no_share_goes_back_over_a_restart_of_the_agent(ground: Ground, tmp_path
         with eyes(ground.cluster) as watched:
             watched.until(lambda job: job.pct is not None, "its share")
             said = [job.pct for look in watched.looks for job in look.jobs if job.pct is not None]
-        kept = load(tmp_path / "state" / "dba-console" / "jobs" / f"{KEY}.json")
+        kept = load_or_set_aside(tmp_path / "state" / "dba-console" / "jobs" / f"{KEY}.json")
         assert said == sorted(said) and kept is not None and [one.pct for one in kept.shares] == said[-1:]
         kept.shares = [structs.replace(one, pct=90.0) for one in kept.shares]
-        save(tmp_path / "state" / "dba-console" / "jobs" / f"{KEY}.json", kept)
+        save_history(tmp_path / "state" / "dba-console" / "jobs" / f"{KEY}.json", kept)
         with eyes(ground.cluster) as watched:
             job = watched.until(lambda job: (job.pct or 0) >= 90, "its share as it was said to be")
             assert job.pct == 90.0
@@ -209,7 +209,7 @@ def test_what_is_known_of_a_run_is_remembered(ground: Ground, tmp_path: Path) ->
             held.let_go()
             watched.ended("pg_dump")
         watched.until_idle()
-    kept = load(tmp_path / "state" / "dba-console" / "jobs" / f"{KEY}.json")
+    kept = load_or_set_aside(tmp_path / "state" / "dba-console" / "jobs" / f"{KEY}.json")
     assert kept is not None
     ((run,),) = [job.runs for job in kept.jobs if job.kind == "pg_dump"]
     assert (run.format, run.errors, run.version) == ("directory", 0, run.version)
@@ -254,11 +254,11 @@ def test_a_restore_that_somebody_ended_in_its_first_half_is_no_measure_and_one_t
             job = watched.until(lambda job: "shop.lines_held" in objects(job, "running"), "the next one")
             assert job.eta_grade != "history", "what was killed is no measure"
         watched.until_idle()
-    kept = load(tmp_path / "state" / "dba-console" / "jobs" / f"{KEY}.json")
+    kept = load_or_set_aside(tmp_path / "state" / "dba-console" / "jobs" / f"{KEY}.json")
     assert kept is not None
     ((cut, whole),) = [job.runs for job in kept.jobs if job.kind == "pg_restore"]
     assert cut.whole is None and 0 < (cut.reached or 0) < 0.5
-    assert counted([cut, whole]) == [whole]
+    assert typical_runs([cut, whole]) == [whole]
 
 
 def test_restores_of_one_database_are_compared_whatever_they_are_restored_into(ground: Ground, tmp_path: Path) -> None:
@@ -267,14 +267,14 @@ def test_restores_of_one_database_are_compared_whatever_they_are_restored_into(g
         with ground.held(restored(ground, target := fresh(ground), "shop.d"), 1, target):
             watched.until(lambda job: "shop.lines_held" in objects(job, "running"), "a restore")
         watched.until_idle()
-    kept = load(path)
+    kept = load_or_set_aside(path)
     assert kept is not None
     ((run,),) = [job.runs for job in kept.jobs if job.kind == "pg_restore"]
     assert run.source == "shop"
     night = structs.replace(run, seconds=100.0, whole=True)
     nights = [structs.replace(night, started_us=run.started_us - days * 86_400_000_000) for days in (3, 2, 1)]
     kept.jobs = [KeptJob("pg_restore", f"test_{night.started_us}", "postgres", 0, [night]) for night in nights]
-    save(path, kept)
+    save_history(path, kept)
     with eyes(ground.cluster) as watched:
         target = fresh(ground)
         with ground.held(restored(ground, target, "shop.d"), 1, target):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.agent.client import AgentClient
-from dba_console.agent.launch import begin, list_agents
+from dba_console.agent.launch import list_agents, start_agent
 from dba_console.config import AgentConfig, Config
 from dba_console.demo.cluster import Cluster
 from dba_console.errors import ConsoleError
@@ -41,7 +41,7 @@ def test_many_consoles_started_at_once_share_one_agent(target: Target) -> None:
     pids: list[int] = []
 
     def console() -> None:
-        client = AgentClient.connect(begin(target, Config()).wait(), timeout_s=60.0)
+        client = AgentClient.connect(start_agent(target, Config()).wait(), timeout_s=60.0)
         pids.append(client.hello.pid)
         client.close()
 
@@ -56,7 +56,7 @@ def test_many_consoles_started_at_once_share_one_agent(target: Target) -> None:
 
 def test_an_agent_without_consoles_ends_after_its_grace_time(target: Target) -> None:
     config = Config(agent=AgentConfig(grace="5s"))
-    client = AgentClient.connect(begin(target, config).wait(), timeout_s=60.0)
+    client = AgentClient.connect(start_agent(target, config).wait(), timeout_s=60.0)
     pid = client.hello.pid
     assert client.hello.grace_s == 5.0
     client.close()
@@ -65,7 +65,7 @@ def test_an_agent_without_consoles_ends_after_its_grace_time(target: Target) -> 
 
 
 def test_an_agent_outlives_the_session_of_who_started_it(target: Target) -> None:
-    client = AgentClient.connect(begin(target, Config()).wait())
+    client = AgentClient.connect(start_agent(target, Config()).wait())
     assert os.getsid(client.hello.pid) == client.hello.pid
     assert os.getsid(client.hello.pid) != os.getsid(0)
     client.close()
@@ -73,7 +73,7 @@ def test_an_agent_outlives_the_session_of_who_started_it(target: Target) -> None
 
 def test_what_keeps_an_agent_from_starting_is_said_by_who_asked(target: Target) -> None:
     with pytest.raises(ConsoleError, match="not a duration"):
-        begin(target, Config(agent=AgentConfig(grace="soon"))).wait()
+        start_agent(target, Config(agent=AgentConfig(grace="soon"))).wait()
 
 
 def test_a_limit_on_open_files_that_keeps_an_agent_from_starting_is_named(target: Target, tmp_path: Path) -> None:

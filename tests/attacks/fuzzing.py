@@ -30,22 +30,22 @@ from typing import Any, NamedTuple
 import dba_console
 from dba_console.agent import protocol
 from dba_console.agent.client import AgentClient
-from dba_console.agent.runs.unfinished import find
+from dba_console.agent.runs.interrupted_runs import find_interrupted_runs
 from dba_console.cli.runbook.runs import _cells as runs_row
 from dba_console.cli.runbook.runs import _one as told
 from dba_console.cli.session_text import show_lines, verify_lines
 from dba_console.errors import ConsoleError
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.derive import derive
-from dba_console.frames.history import History
 from dba_console.runbook.compile import check_text, compile_text
 from dba_console.session import blockformat
 from dba_console.session.listing import row_of as session_row
 from dba_console.session.recording import Recording
-from dba_console.session.runjournal import RunJournal
-from dba_console.session.runlisting import row_of as run_row
-from dba_console.session.runplaces import run_directory
-from dba_console.session.runread import read_run
-from dba_console.session.runrecords import RunAbout, first_hash
+from dba_console.session.run_journal import RunJournal
+from dba_console.session.run_listing import row_of as run_row
+from dba_console.session.run_paths import run_directory
+from dba_console.session.run_reader import read_run
+from dba_console.session.run_records import RunAbout, first_hash
 from dba_console.session.verify import verify
 from tests.unit.runbook.test_walk_documents import Server
 from tests.unit.runbook.worlds import run as walk_through
@@ -242,7 +242,7 @@ def _sessions(drawn: random.Random, place: Path, agent: str) -> Iterator[Try]:
                 picture = recording.picture_at(at)
                 recording.step(at, +1)
                 if picture is not None:
-                    derive(picture, History(), events)
+                    derive(picture, ChartHistory(), events)
             recording.points(recording.first_us, recording.last_us)
         finally:
             recording.close()
@@ -308,7 +308,7 @@ def _journals(drawn: random.Random, place: Path, agent: str) -> Iterator[Try]:
             for json_wanted in (False, True):
                 told(read_run(directory), json=json_wanted)
             runs_row(run_row(directory))
-        list(find(place, "key1"))
+        list(find_interrupted_runs(place, "key1"))
 
     def attempt(change: int) -> None:
         (directory / "plan.json").write_bytes(papers)

@@ -21,9 +21,9 @@ import pytest
 from msgspec.structs import replace
 from psycopg.waiting import Ready, Wait
 
-from dba_console.actions.action import World
-from dba_console.actions.bounded import Late, connect
-from dba_console.actions.operator import Operator
+from dba_console.actions.acting_connection import ActingConnection
+from dba_console.actions.action import ActionContext
+from dba_console.actions.deadline_connection import DeadlineExceeded, connect
 from dba_console.cli.config_schema import find_problem
 from dba_console.clock import SYSTEM
 from dba_console.clusters.control import ServerControl
@@ -40,8 +40,8 @@ from dba_console.clusters.steps.hold import _END, _WRITES
 from dba_console.clusters.steps.step import APPLICATION, open_node
 from dba_console.clusters.survey import survey
 from dba_console.config import ClusterConfig, Config, NodeConfig, PoolerConfig
-from dba_console.demo.account import server_account
 from dba_console.demo.cluster import Cluster
+from dba_console.demo.server_account import server_account
 from dba_console.errors import ConnectError, ConsoleError, PermissionDenied, Refused, Unsupported
 from tests.background import wait_until
 
@@ -90,11 +90,11 @@ def test_a_client_with_our_application_name_is_ended_with_the_others(cluster: Cl
             cluster.dsn(user="app", application_name=f"{APPLICATION}-heartbeat"), autocommit=True
         ) as client,
         psycopg.connect(cluster.dsn(application_name=APPLICATION), autocommit=True) as ours,
-        closing(Operator(cluster.dsn(), application=APPLICATION)) as link,
+        closing(ActingConnection(cluster.dsn(), application=APPLICATION)) as link,
     ):
         [row] = link.rows(_WRITES, {"spared": []})
         assert (row["clients"], row["example"]) == (1, "app")
-        link.act(_END, {"spared": []}, transaction=False)
+        link.execute_change(_END, {"spared": []}, transaction=False)
         with pytest.raises(psycopg.OperationalError):
             client.execute("select 1")
         assert ours.execute("select 1").fetchone() == (1,)
@@ -108,8 +108,8 @@ def test_settings_of_a_database_by_its_owner_do_not_end_what_a_cutover_does(clus
     cluster.psql("create database tenant")
     cluster.psql("; ".join(f"alter database tenant set {one}" for one in settings))
     for _ in range(3):
-        with open_node(cluster.dsn(dbname="tenant"), World(), version) as link:
-            assert link.identity().database == "tenant"
+        with open_node(cluster.dsn(dbname="tenant"), ActionContext(), version) as link:
+            assert link.read_identity().database == "tenant"
             assert link.rows("SELECT pg_catalog.pg_sleep(0.01)")
             link.execute("CHECKPOINT", transaction=False)
     cluster.psql("alter database tenant reset all")
@@ -322,8 +322,8 @@ def test_a_server_whose_answer_never_pauses_is_left_at_the_deadline(cluster: Clu
         return 0
 
     with closing(connect(cluster.dsn(), application="test", database=None, timeout_s=3, clock=SYSTEM)) as connection:
-        connection.until_us = SYSTEM.mono_us()
-        with pytest.raises(Late):
+        connection.deadline_us = SYSTEM.mono_us()
+        with pytest.raises(DeadlineExceeded):
             connection.wait(always_ready())
 
 
@@ -348,7 +348,7 @@ def test_a_server_that_names_the_directory_of_another_one_is_not_stopped_there(c
 
 
 def test_a_plan_that_could_not_be_read_again_is_not_kept(tmp_path: Path) -> None:
-    world = World(run_directory=str(tmp_path))
+    world = ActionContext(run_directory=str(tmp_path))
     save_plan(world, PLAN)
     kept = (tmp_path / FILE).read_bytes()
     with pytest.raises(Refused, match="too many databases"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.trust import foreign
+from dba_console.path_trust import trust_problem
 from tests.cli.console import Console
 from tests.disks import fill, mounted
 
@@ -44,8 +44,8 @@ touch TOUCHED
 def test_nothing_is_said_of_what_only_its_owner_writes(console: Console) -> None:
     done = console.run("runbook", "list")
     assert done.code == 0 and "mine" in done.out, done
-    assert foreign(console.config) is None
-    assert foreign("/tmp/not/there/yet") is None
+    assert trust_problem(console.config) is None
+    assert trust_problem("/tmp/not/there/yet") is None
 
 
 @pytest.mark.parametrize(("mode", "said"), [(0o666, "chmod go-w"), (0o620, "chmod g-w")])
@@ -93,7 +93,7 @@ def test_sessions_below_a_directory_that_others_may_write_are_refused(console: C
     done = console.run("record", "host=/nowhere", "--for", "1s", DBA_CONSOLE_SESSIONS=str(place / "sessions"))
     assert done.code == 6 and f"chmod go-w {place}" in done.err, done
     place.chmod(0o1777)
-    assert foreign(place / "sessions") is None, "as in /tmp: only its owner may rename what is in there"
+    assert trust_problem(place / "sessions") is None, "as in /tmp: only its owner may rename what is in there"
 
 
 def test_a_recording_that_never_began_is_no_success(console: Console, cluster: Cluster, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from dba_console.cli.runbook.runs import _one as story_of
 from dba_console.errors import SessionError
 from dba_console.session.listing import list_sessions
 from dba_console.session.recording import Recording
-from dba_console.session.runread import read_run
+from dba_console.session.run_reader import read_run
 from dba_console.session.verify import verify
 from dba_console.tui.recorded_runs import RunsRecorded, read_runs
 from tests.unit.session.making import record, ticks

@@ -10,9 +10,9 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from dba_console.frames.model import Frame
-from dba_console.probes.postgres.options import MonitorOptions
+from dba_console.probes.postgres.monitor_options import MonitorOptions
 from dba_console.redact import normalise, redact
-from dba_console.samples.postgres import QUERY_BYTES, WITHHELD, Activity, Sessions
+from dba_console.samples.postgres import MAX_QUERY_BYTES, WITHHELD, Activity, Sessions
 from tests.background import session
 from tests.cli.console import Console
 from tests.clusters import FreshCluster
@@ -36,19 +36,19 @@ def test_of_a_long_query_the_beginning_is_read_with_the_length_of_the_whole(reus
     cluster = reused_cluster(LONG)
     raw = f"select {'1 + ' * 200_000} 1".encode()
     row = _seen(cluster, raw)
-    assert (row.query.encode(), row.query_bytes) == (raw[:QUERY_BYTES], len(raw))
+    assert (row.query.encode(), row.query_bytes) == (raw[:MAX_QUERY_BYTES], len(raw))
 
 
 @pytest.mark.parametrize("longer", [0, 1])
 def test_only_what_is_longer_is_called_cut(reused_cluster: FreshCluster, longer: int) -> None:
-    raw = b"select 1 --".ljust(QUERY_BYTES + longer, b"x")
+    raw = b"select 1 --".ljust(MAX_QUERY_BYTES + longer, b"x")
     row = _seen(reused_cluster(LONG), raw)
-    assert (len(row.query), row.query_bytes) == (QUERY_BYTES, len(raw) if longer else None)
+    assert (len(row.query), row.query_bytes) == (MAX_QUERY_BYTES, len(raw) if longer else None)
 
 
 def test_no_half_character_is_left_where_it_was_cut(reused_cluster: FreshCluster) -> None:
     row = _seen(reused_cluster(LONG), ("select 1 -- " + "漢" * 2_000).encode())
-    assert row.query == "select 1 -- " + "漢" * ((QUERY_BYTES - 12) // 3)
+    assert row.query == "select 1 -- " + "漢" * ((MAX_QUERY_BYTES - 12) // 3)
 
 
 def test_bytes_that_are_no_text_of_our_database_do_not_cost_the_reading(reused_cluster: FreshCluster) -> None:
@@ -85,7 +85,7 @@ def test_an_agent_stays_small_and_its_recording_too_beside_long_queries(
             frame = agent.until(all_read, "twenty long queries")
             status = Path(f"/proc/{agent.process.pid}/status").read_text()
             agent.end()
-    assert all(len(row.query or "") <= QUERY_BYTES for row in frame.sessions.rows)
+    assert all(len(row.query or "") <= MAX_QUERY_BYTES for row in frame.sessions.rows)
     peak_kb = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
     assert peak_kb < 96 << 10
     (directory,) = console.sessions.iterdir()

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 import dba_console
-from dba_console.actions.operator import Operator
+from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.registry import ACTIONS
 from dba_console.demo.cluster import Cluster
 from tests.actions.acting import acting, perform, settled
@@ -136,18 +136,18 @@ def test_through_a_pooler_nothing_of_the_owners_is_called_either(mode: str, host
         ):  # fmt: skip
             done = console.run(*command, timeout=LIMIT_S)
             assert done.code == 0, done
-        with closing(Operator(dsn)) as link:
+        with closing(ActingConnection(dsn)) as link:
             assert link.rows("select length('abc') = 3 as same, note::text from public.orders limit 1") == [
                 {"same": True, "note": "x"}
             ]
-            assert link.act("update public.orders set note = upper(note) where id = 1").count == 1
+            assert link.execute_change("update public.orders set note = upper(note) where id = 1").count == 1
         assert calls(hostile)[before:] == []
 
 
 def test_no_act_calls_the_owner(hostile: Cluster) -> None:
     before = len(calls(hostile))
     with acting(hostile, dbname=DATABASE) as link, session(hostile, name="victim") as victim:
-        link.act("update public.orders set note = lower(note) where id = 1")
+        link.execute_change("update public.orders set note = lower(note) where id = 1")
         asked: dict[str, dict[str, Any]] = {
             "set-parameter": {"parameter": "work_mem", "value": "5MB"},
             "vacuum": {"table": "public.orders"},
@@ -157,7 +157,7 @@ def test_no_act_calls_the_owner(hostile: Cluster) -> None:
             sight, done = perform(ACTIONS[name], link, **settings)
             assert done.state == "ok", done.text
             assert settled(ACTIONS[name], link, sight, **settings).state == "ok"
-        link.act("alter system reset all", transaction=False)
+        link.execute_change("alter system reset all", transaction=False)
     assert calls(hostile)[before:] == []
 
 
@@ -180,4 +180,4 @@ def test_there_is_one_way_to_open_a_connection() -> None:
     opening = re.compile(r"psycopg\.connect|Connection\.connect\(|connect_start|PGconn\.connect\(")
     found = {str(path.relative_to(package)) for path in package.rglob("*.py") if opening.search(path.read_text())}
     # The ledger is an application on the practice cluster, and no connection of the console.
-    assert found - {"demo/ledger.py"} == {"probes/postgres/connecting.py"}
+    assert found - {"demo/ledger.py"} == {"probes/postgres/async_connect.py"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.processes import own_path
+from dba_console.safe_environment import trusted_search_path
 from tests.background import wait_until
 from tests.cli.console import Console
 from tests.sql import query
@@ -109,5 +109,5 @@ def test_of_a_path_only_directories_are_kept_that_nobody_else_may_write(tmp_path
     for place, mode in ((mine, 0o755), (open_, 0o1777)):
         place.mkdir()
         place.chmod(mode)
-    kept = own_path(f"{open_}:.::relative:{mine}:/usr/bin:/nowhere").split(":")
+    kept = trusted_search_path(f"{open_}:.::relative:{mine}:/usr/bin:/nowhere").split(":")
     assert kept[:2] == [str(mine), "/usr/bin"] and str(open_) not in kept and "/nowhere" not in kept

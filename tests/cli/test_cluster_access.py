@@ -177,4 +177,4 @@ def certify(node: Cluster, *, days: int) -> None:
     )  # fmt: skip
     key.chmod(0o600)
     for path in (key, certificate):
-        node.account.own(path)
+        node.account.chown(path)

@@ -10,7 +10,7 @@ import pytest
 
 from dba_console import __version__
 from dba_console.cli.guard import guarded
-from dba_console.crash import CRASHED
+from dba_console.crash_report import CRASH_EXIT_CODE
 from tests.cli.console import Console
 
 LOADED = (
@@ -121,7 +121,7 @@ def test_a_shell_completes_commands_and_options(console: Console, line: str, off
 def test_completion_that_is_asked_for_by_hand_is_no_traceback(console: Console) -> None:
     console.environment["_DBA_CONSOLE_COMPLETE"] = "complete_bash"
     done = console.run()
-    assert done.code == CRASHED and "Traceback" not in done.err, done
+    assert done.code == CRASH_EXIT_CODE and "Traceback" not in done.err, done
 
 
 def test_a_reader_that_leaves_early_is_no_error(console: Console) -> None:

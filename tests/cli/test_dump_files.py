@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.archives.place import open_archive
+from dba_console.archives.archive_file import open_archive
 from dba_console.demo.cluster import Cluster
-from dba_console.dumping.verify import verify
+from dba_console.dumping.verify_archive import verify_archive
 from tests.cli.console import Console, Done
 from tests.clusters import binaries_of
 
@@ -132,4 +132,4 @@ def test_pg_restore_that_reads_beside_is_ended_where_the_reading_breaks_off(
         raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError):
-        verify(archive, None, 0, None, bindir=str(dumped[1]), told=gone)
+        verify_archive(archive, None, 0, None, bindir=str(dumped[1]), report=gone)

@@ -16,8 +16,8 @@ import psycopg
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.dumping.scratch import NAME
-from dba_console.probes.host.children import Children
+from dba_console.dumping.scratch_directory import NAME
+from dba_console.probes.host.postmaster_children import PostmasterChildren
 from tests.background import session, wait_until
 from tests.cli.console import Console, Done
 from tests.clusters import binaries_of
@@ -138,7 +138,7 @@ def test_a_killed_sweep_takes_its_dump_with_it_and_the_next_one_tidies_up(ground
 
 def test_where_somebody_kills_its_pg_dump_that_is_said_and_nothing_is_left(ground: Ground, tmp_path: Path) -> None:
     with ground.held("--to", str(tmp_path)) as (process, _):
-        (child,) = Children("/proc", process.pid).read()
+        (child,) = PostmasterChildren("/proc", process.pid).read()
         os.kill(child, signal.SIGKILL)
         assert process.wait(LONG_S) == 7
         assert process.stderr is not None and "ended by signal 9" in process.stderr.read()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from dba_console.agent.jobs.history import KeptHistory, KeptJob, KeptServer
-from dba_console.agent.jobs.runs import Run, RunPhase
+from dba_console.agent.jobs.job_history import KeptHistory, KeptJob, KeptServer
+from dba_console.agent.jobs.past_runs import JobRun, RunPhase
 from dba_console.demo.cluster import Cluster
 from dba_console.target import address_of, make_target
 from tests.cli.console import Console
@@ -17,12 +17,13 @@ DSN = "host=/nowhere port=5999 dbname=app user=alice"
 def keep(console: Console, dsn: str = DSN, server: KeptServer | None = None) -> None:
     """A file as the agent of that target keeps it: thirty nights, one of them with errors, and two restores."""
     nights = [
-        Run(NOW_US - (31 - night) * DAY_US, 3600.0 + 60 * night, True, 100 << 30, 40 << 30, 2e6, "directory", "15.18",
+        JobRun(NOW_US - (31 - night) * DAY_US, 3600.0 + 60 * night, True, 100 << 30, 40 << 30, 2e6, "directory",
+        "15.18",
             4, 0, 0, (RunPhase("data", 3600.0, 14_000.0, 40 << 30),))
         for night in range(30)
     ]  # fmt: skip
-    nights.append(Run(NOW_US - DAY_US, 900.0, True, exit=1, errors=2, last_error='no table "a\nb"'))
-    restores = [Run(NOW_US - day * DAY_US, 60.0, False) for day in (2, 1)]
+    nights.append(JobRun(NOW_US - DAY_US, 900.0, True, exit=1, errors=2, last_error='no table "a\nb"'))
+    restores = [JobRun(NOW_US - day * DAY_US, 60.0, False) for day in (2, 1)]
     jobs = [KeptJob("pg_dump", "app", "alice", 1, nights), KeptJob("pg_restore", "copy", None, 1, restores)]
     path = console.home / "state" / "dba-console" / "jobs" / f"{address_of(dsn, {}).key}.json"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ import pytest
 from dba_console.cli.stamp import parse
 from dba_console.cli.stamp_lines import Outlet, Stamps, pump
 from dba_console.errors import UsageError
-from dba_console.keeping.look import Tail
+from dba_console.keeping.command_status import LogReader
 from tests.background import wait_until
 from tests.cli.console import Console
 
@@ -268,7 +268,7 @@ def test_the_lines_are_kept_in_a_session_and_noted_in_it(console: Console) -> No
     (kept,) = (session / "out").iterdir()
     assert re.fullmatch(r"PG_RESTORE-\d{8}T\d{6}Z-\d+\.log", kept.name)
     assert kept.stat().st_mode & 0o777 == 0o600
-    assert [line.text for line in Tail(kept.parent, name=kept.name.removesuffix(".log")).read()] == ["one", "two"]
+    assert [line.text for line in LogReader(kept.parent, name=kept.name.removesuffix(".log")).read()] == ["one", "two"]
     assert console.run("session", "verify", "last").code == 0
 
 

@@ -7,10 +7,10 @@ from typing import Any
 from dba_console.clock import SYSTEM
 from dba_console.clusters.commands import failure, run_command
 from dba_console.config import CommandConfig
-from dba_console.short_command import Ended
+from dba_console.short_command import CommandResult
 
 
-def run(*argv: str, undo: bool = False, to: str = "db2", **more: Any) -> Ended:
+def run(*argv: str, undo: bool = False, to: str = "db2", **more: Any) -> CommandResult:
     config = CommandConfig(run=["false"] if undo else list(argv), undo=list(argv) if undo else [], **more)
     return run_command(config, cluster="shop", from_="db1", to=to, undo=undo, clock=SYSTEM)
 

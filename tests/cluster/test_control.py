@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.actions.operator import Operator
+from dba_console.actions.acting_connection import ActingConnection
 from dba_console.clock import SYSTEM
 from dba_console.clusters.control import ServerControl
 from dba_console.clusters.host import LostHost
@@ -367,7 +367,7 @@ def test_directories_of_a_running_server_are_found_by_asking_it(fresh_cluster: F
     directory, programs = str(cluster.data_directory), str(cluster.binaries.directory)
 
     def found(user: str, config: NodeConfig) -> tuple[str, str | None]:
-        operator = Operator(cluster.dsn(user=user))
+        operator = ActingConnection(cluster.dsn(user=user))
         try:
             return discover(operator, "db1", config, SYSTEM)
         finally:

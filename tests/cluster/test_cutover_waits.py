@@ -56,4 +56,4 @@ def test_what_fails_after_the_promotion_waits_and_is_ended_by_one_who_resumes_it
     assert limits(ground, "db2") == {-1}
     clients_write(ground)
     found = ground.verdict()
-    assert found.kept and found.acknowledged > 0, found.sentence()
+    assert found.all_kept and found.acknowledged > 0, found.sentence()

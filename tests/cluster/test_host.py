@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from dba_console.actions.action import Control, Done, PlainControl, Sight, World
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control, PlainControl
 from dba_console.clock import SYSTEM
 from dba_console.clusters.host import Host, LostHost, confining_unit
 from dba_console.clusters.steps.step import Step
-from dba_console.demo.account import server_account
+from dba_console.demo.server_account import server_account
 from dba_console.errors import ConfigError, ConnectError, ConsoleError, PermissionDenied
 from tests.background import wait_until
 from tests.requirements import require_tool
@@ -233,10 +233,10 @@ def test_with_a_rule_for_sudo_files_are_those_of_the_other_user(tmp_path: Path, 
 
 def test_a_step_whose_host_was_lost_has_an_unknown_end() -> None:
     class Cut(Step):
-        def do(self, settings: Any, world: World, control: Control) -> Done:
+        def do(self, settings: Any, world: ActionContext, control: Control) -> ActionResult:
             raise LostHost("the ssh connection to db1 was lost")
 
-    assert Cut().act(None, Sight(text="", exact=""), World(), PlainControl()).state == "unknown"
+    assert Cut().act(None, ActionPreview(text="", exact=""), ActionContext(), PlainControl()).state == "unknown"
 
 
 def test_a_service_with_a_memory_limit_is_recognised_by_its_control_group(tmp_path: Path) -> None:

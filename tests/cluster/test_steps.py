@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.actions.action import World, acts_on_cluster
-from dba_console.actions.registry import ACTIONS, settings_of
+from dba_console.actions.action import ActionContext, acts_on_cluster
+from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.clusters.plan import CutoverPlan, NodePlan, load_plan, save_plan
 from dba_console.config import ClusterConfig, Config, NodeConfig
 from dba_console.errors import Refused, UsageError
@@ -16,9 +16,9 @@ STEPS = [name for name in ACTIONS if acts_on_cluster(ACTIONS[name]) and name != 
 SETTINGS = {"cluster": "shop", "to": "db2"}
 
 
-def world(directory: Path) -> World:
+def world(directory: Path) -> ActionContext:
     nodes = {name: NodeConfig(dsn="host=127.0.0.1 port=1") for name in ("db1", "db2")}
-    return World(run_directory=str(directory), config=Config(clusters={"shop": ClusterConfig(nodes=nodes)}))
+    return ActionContext(run_directory=str(directory), config=Config(clusters={"shop": ClusterConfig(nodes=nodes)}))
 
 
 def plan(cluster: str = "shop", to: str = "db2") -> CutoverPlan:
@@ -32,7 +32,7 @@ def plan(cluster: str = "shop", to: str = "db2") -> CutoverPlan:
 @pytest.mark.parametrize("name", STEPS)
 def test_a_step_of_a_run_that_has_begun_no_cutover_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(Refused, match="has not begun a cutover"):
-        ACTIONS[name].look(settings_of(name, SETTINGS), world(tmp_path))
+        ACTIONS[name].preview(parse_settings(name, SETTINGS), world(tmp_path))
 
 
 @pytest.mark.parametrize("other", [{"cluster": "store"}, {"to": "db1"}])
@@ -51,4 +51,6 @@ def test_a_plan_that_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path) -> 
 
 def test_a_cluster_that_is_not_configured_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no cluster 'store'"):
-        ACTIONS["cutover-begin"].look(settings_of("cutover-begin", SETTINGS | {"cluster": "store"}), world(tmp_path))
+        ACTIONS["cutover-begin"].preview(
+            parse_settings("cutover-begin", SETTINGS | {"cluster": "store"}), world(tmp_path)
+        )

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.account import clean_environment, server_account
 from dba_console.demo.binaries import binaries_in
 from dba_console.demo.cluster import Cluster, scratch_directory
-from dba_console.demo.readable import reachable, readable_copy
+from dba_console.demo.installation_copy import is_readable_by_all, readable_copy
+from dba_console.demo.server_account import clean_environment, server_account
 from tests.unit.demo.test_binaries import wheel
 
 
@@ -27,7 +27,7 @@ def test_a_closed_installation_is_copied_once_and_runs_from_there(tmp_path: Path
         Path(made).chmod(0o755)
         cache = Path(made) / "copies"
         copy = readable_copy(package / source.name / "bin", cache)
-        assert reachable(copy / "postgres")
+        assert is_readable_by_all(copy / "postgres")
         assert readable_copy(package / source.name / "bin", cache) == copy
         assert len(list(cache.iterdir())) == 1
         psql = [str(copy / "psql"), "--version"]

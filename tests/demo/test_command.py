@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.postmaster import children_of
+from dba_console.demo.postmaster import child_pids
 from tests.background import wait_until
 from tests.demo.traces import mentioned_by
 from tests.terminal.tmux import Tmux
@@ -55,7 +55,7 @@ def test_a_lost_terminal_ends_console_server_and_agent(own_places: dict[str, str
     with Tmux(DEMO, environment=own_places) as terminal:
         terminal.wait_for("of 247 usable", timeout=90)
         demo = terminal.pid
-        commands = {pid: Path(f"/proc/{pid}/cmdline").read_text().split("\0") for pid in children_of(demo)}
+        commands = {pid: Path(f"/proc/{pid}/cmdline").read_text().split("\0") for pid in child_pids(demo)}
         servers = {pid: words for pid, words in commands.items() if words[0].endswith("/postgres")}
         (base,) = {Path(words[words.index("-D") + 1]).parent for words in servers.values()}
         assert mentioned_by(base)

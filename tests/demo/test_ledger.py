@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from dba_console.demo.child_processes import end_child
 from dba_console.demo.cluster import Cluster
-from dba_console.demo.leash import end
-from dba_console.demo.ledger import LedgerVerdict, start_ledger, verdict
+from dba_console.demo.ledger import LedgerVerdict, ledger_verdict, start_ledger
 from tests.background import wait_until
 from tests.clusters import FreshCluster
 from tests.postgres.bouncer import bouncer
@@ -22,7 +22,7 @@ def load(directory: Path, conninfo: str) -> Iterator[subprocess.Popen[bytes]]:
     try:
         yield process
     finally:
-        end(process)
+        end_child(process)
 
 
 def acknowledged(directory: Path) -> int:
@@ -37,7 +37,7 @@ def wait_for_commits(directory: Path, more: int = 30) -> None:
 def ended(process: subprocess.Popen[bytes], directory: Path, cluster: Cluster) -> LedgerVerdict:
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 0, (directory / "errors.log").read_text()
-    return verdict(directory, cluster.dsn())
+    return ledger_verdict(directory, cluster.dsn())
 
 
 def test_a_server_killed_under_the_load_loses_no_acknowledged_commit(
@@ -51,7 +51,7 @@ def test_a_server_killed_under_the_load_loses_no_acknowledged_commit(
         cluster.start()
         wait_for_commits(tmp_path)
         found = ended(process, tmp_path, cluster)
-    assert found.kept, found.sentence()
+    assert found.all_kept, found.sentence()
     assert found.acknowledged >= 60
     assert found.sent == found.acknowledged + found.unknown
     assert 1 <= found.unknown <= 20
@@ -67,7 +67,7 @@ def test_through_a_pooler_in_transaction_mode_the_load_survives_a_restart(
         cluster.start()
         wait_for_commits(tmp_path)
         found = ended(process, tmp_path, cluster)
-    assert found.kept, found.sentence()
+    assert found.all_kept, found.sentence()
 
 
 def test_a_row_removed_by_hand_is_lost_and_one_copied_by_hand_is_there_twice(
@@ -76,12 +76,12 @@ def test_a_row_removed_by_hand_is_lost_and_one_copied_by_hand_is_there_twice(
     cluster = reused_cluster()
     with load(tmp_path, cluster.dsn()) as process:
         wait_for_commits(tmp_path)
-        assert verdict(tmp_path, cluster.dsn()).kept  # asked while the load runs
-        assert ended(process, tmp_path, cluster).kept
+        assert ledger_verdict(tmp_path, cluster.dsn()).all_kept  # asked while the load runs
+        assert ended(process, tmp_path, cluster).all_kept
     cluster.psql("delete from ledger where (client, number) = (1, 2)")
     cluster.psql("insert into ledger select * from ledger where (client, number) = (2, 3)")
-    found = verdict(tmp_path, cluster.dsn())
-    assert (found.lost, found.twice, found.kept) == (((1, 2),), ((2, 3),), False)
+    found = ledger_verdict(tmp_path, cluster.dsn())
+    assert (found.lost, found.duplicated, found.all_kept) == (((1, 2),), ((2, 3),), False)
     assert found.sentence().endswith("; lost: 1/2; twice: 2/3")
 
 
@@ -95,7 +95,7 @@ def test_a_load_started_again_goes_on_with_numbers_of_its_own(reused_cluster: Fr
     with load(tmp_path, cluster.dsn()) as process:
         wait_for_commits(tmp_path)
         found = ended(process, tmp_path, cluster)
-    assert found.kept, found.sentence()
+    assert found.all_kept, found.sentence()
     assert found.acknowledged >= 60
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from dba_console.demo import cluster_command, practice_cluster
 from dba_console.demo.incidents.cluster_incident import ClusterIncident
-from dba_console.demo.incidents.registry import CLUSTER_INCIDENTS, find_of_cluster
+from dba_console.demo.incidents.registry import CLUSTER_INCIDENTS, find_cluster_incident
 from dba_console.demo.practice_cluster import PracticeCluster
 from dba_console.errors import ConnectError
 from tests.background import wait_until
@@ -45,7 +45,7 @@ def console() -> Iterator[Console]:
 @pytest.fixture(scope="module")
 def forgotten(ground: PracticeCluster) -> ClusterIncident:
     """A long transaction, begun and not long yet."""
-    incident = find_of_cluster("long-transaction")
+    incident = find_cluster_incident("long-transaction")
     incident.cause(ground)
     return incident
 
@@ -83,17 +83,17 @@ def happening(ground: PracticeCluster, incident: ClusterIncident) -> Iterator[No
 @pytest.mark.parametrize("name", [name for name in CLUSTER_INCIDENTS if name not in LATE])
 @pytest.mark.usefixtures("forgotten")
 def test_an_incident_is_seen_by_the_check_and_undone(ground: PracticeCluster, console: Console, name: str) -> None:
-    seen_and_undone(ground, console, find_of_cluster(name))
+    seen_and_undone(ground, console, find_cluster_incident(name))
 
 
 def seen_and_undone(ground: PracticeCluster, console: Console, incident: ClusterIncident) -> None:
     with happening(ground, incident):
-        found = wait_until(lambda: cluster_command.failing(ground, incident), what=f"{incident.check} failing")
+        found = wait_until(lambda: cluster_command.failing_check(ground, incident), what=f"{incident.check} failing")
         done = check(console, ground)
         assert done.code == 7
         assert found.text.split()[0] in done.out
         assert "FAILED" in done.out
-    wait_until(lambda: cluster_command.failing(ground, incident) is None, what=f"the end of {incident.name}")
+    wait_until(lambda: cluster_command.failing_check(ground, incident) is None, what=f"the end of {incident.name}")
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_without_pgbouncer_it_says_so_keeps_its_files_and_the_load_finds_the_pri
 def test_a_long_transaction_is_seen_after_a_minute(
     ground: PracticeCluster, console: Console, forgotten: ClusterIncident
 ) -> None:
-    wait_until(lambda: cluster_command.failing(ground, forgotten), 120, what="the long transaction")
+    wait_until(lambda: cluster_command.failing_check(ground, forgotten), 120, what="the long transaction")
     assert "transaction open for more than a minute" in check(console, ground).out
     forgotten.end(ground)
     assert check(console, ground).code == 0
@@ -168,7 +168,7 @@ def test_a_long_transaction_is_seen_after_a_minute(
 def test_an_incident_that_restarts_the_primary_is_seen_and_undone(
     ground: PracticeCluster, console: Console, name: str
 ) -> None:
-    seen_and_undone(ground, console, find_of_cluster(name))
+    seen_and_undone(ground, console, find_cluster_incident(name))
 
 
 def pg_ctl(ground: PracticeCluster, name: str, *arguments: str) -> None:
@@ -182,7 +182,7 @@ def pg_ctl(ground: PracticeCluster, name: str, *arguments: str) -> None:
 def test_the_load_has_gone_on_and_one_that_ends_is_an_error_with_its_last_messages(ground: PracticeCluster) -> None:
     ground.check()
     found = ground.verdict()
-    assert found.kept and found.acknowledged > 100, found.sentence()
+    assert found.all_kept and found.acknowledged > 100, found.sentence()
     assert ground._load is not None
     ground._load.kill()
     ground._load.wait(30)
@@ -193,7 +193,7 @@ def test_the_load_has_gone_on_and_one_that_ends_is_an_error_with_its_last_messag
 
 def test_a_cluster_that_is_left_is_gone_whichever_program_started_its_servers() -> None:
     with PracticeCluster(pooled=False) as ground:
-        site = ground.site
+        site = ground.directory
         pg_ctl(ground, "db3", "restart", "-m", "fast", "-l", str(ground.nodes["db3"].log_path))
         assert ground.nodes["db3"].pid is not None
         os.kill(ground.nodes["db2"].pid or 0, signal.SIGSTOP)

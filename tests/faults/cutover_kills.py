@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dba_console.agent.client import ConnectionLost
-from dba_console.demo.account import clean_environment
 from dba_console.demo.practice_cluster import NAME, PracticeCluster
+from dba_console.demo.server_account import clean_environment
 from dba_console.errors import ConnectError
-from dba_console.plans.view import Question
-from dba_console.session.runread import read_run
+from dba_console.plans.run_view import Question
+from dba_console.session.run_reader import read_run
 from tests.agent.running import RunningAgent, agent
 from tests.agent.runs.mortal import DIES, KILLS
 from tests.agent.runs.operator import Operator
@@ -196,7 +196,7 @@ class Trials:
         before = self.acknowledged()
         wait_until(lambda: self.acknowledged() > before + 20, what=f"commits after it\n{ended}")
         found = self.ground.verdict()
-        assert found.kept, f"{found.sentence()}\n{ended}"
+        assert found.all_kept, f"{found.sentence()}\n{ended}"
 
     def acknowledged(self) -> int:
         return sum(path.read_text().count("acked") for path in self.ground.ledger.glob("client-*.ledger"))
@@ -231,7 +231,7 @@ def supervised(ground: PracticeCluster) -> Iterator[None]:
         while not over.is_set():
             process = subprocess.Popen(
                 [program, "-q", str(pooler.config)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL, cwd="/", env=clean_environment(), **ground.first.account.spawn,
+                stderr=subprocess.DEVNULL, cwd="/", env=clean_environment(), **ground.first_node.account.spawn,
             )  # fmt: skip
             started.append(process)
             process.wait()

@@ -88,7 +88,7 @@ class Bed:
         assert self.db1.psql("select datname from pg_database where datconnlimit <> -1") == ""
         before = self.ground.verdict().acknowledged
         wait_until(lambda: self.ground.verdict().acknowledged > before, what="a commit of the load")
-        assert self.ground.verdict().kept, self.ground.verdict().sentence()
+        assert self.ground.verdict().all_kept, self.ground.verdict().sentence()
 
 
 def _directories(place: Path) -> list[Path]:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.actions.link import Mark
-from dba_console.actions.settling import settle_mark
+from dba_console.actions.connection_api import StatementMark
+from dba_console.actions.outcome_evidence import settle_mark
 from dba_console.demo.cluster import Cluster
 from dba_console.errors import ConsoleError
-from dba_console.session.runread import read_run
+from dba_console.session.run_reader import read_run
 from tests.actions.acting import acting
 from tests.agent.running import agent
 from tests.agent.runs.books import book
@@ -56,12 +56,14 @@ insert into public.changed values (2)
 def test_an_id_that_may_have_been_given_out_again_proves_no_commit(fresh_cluster: FreshCluster, how: str) -> None:
     """What a crash forgets are the last transaction ids too: another transaction gets them."""
     cluster = fresh_cluster()
-    marks: list[Mark] = []
+    marks: list[StatementMark] = []
     with acting(cluster, marks=marks) as link:
-        link.act("create table public.acted ()")
+        link.execute_change("create table public.acted ()")
     with acting(cluster) as straight:
         assert settle_mark(straight, marks[0]).state == "ok"
-        straight.act("checkpoint")  # the servers of tests are not durable, and this one is to know the transaction
+        straight.execute_change(
+            "checkpoint"
+        )  # the servers of tests are not durable, and this one is to know the transaction
     if how == "server":
         cluster.restart(mode="immediate")
     else:

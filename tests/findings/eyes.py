@@ -14,15 +14,15 @@ from dba_console.agent.collector import Collector
 from dba_console.agent.connect_options import monitor_options
 from dba_console.clock import SYSTEM
 from dba_console.config import Config
-from dba_console.findings.changes import Change
-from dba_console.findings.judge import Judge
+from dba_console.findings.finding_events import FindingChange
 from dba_console.findings.registry import RULES
-from dba_console.frames.history import History
+from dba_console.findings.rule_engine import RuleEngine
+from dba_console.frames.chart_history import ChartHistory
+from dba_console.frames.chart_points import point_of
 from dba_console.frames.picture import Picture
-from dba_console.frames.points import point_of
 from dba_console.limits import Limits
-from dba_console.samples.findings import Conclusion
-from dba_console.samples.own import Self
+from dba_console.samples.agent_health import AgentHealth
+from dba_console.samples.findings import FindingNow
 from dba_console.target import make_target
 
 PATIENCE_US = 1_000_000
@@ -52,14 +52,14 @@ class Eyes:
     ) -> None:
         self.clock = FastClock()
         # A query that was slow once is asked more rarely: here seconds go by in which nothing was slow.
-        options = replace(monitor_options(Config().agent, None), dear_s=3600.0)
+        options = replace(monitor_options(Config().agent, None), expensive_s=3600.0)
         self.collector = Collector(make_target(dsn), config or Config(), clock=self.clock, options=options)
         rules = [rule for rule in RULES if not only or rule.name in only]
-        self.judge = Judge(limits or Limits(), rules)
+        self.judge = RuleEngine(limits or Limits(), rules)
         self.picture = Picture()
-        self.history = History()
-        self.changes: list[Change] = []
-        self.own: Self | None = None
+        self.history = ChartHistory()
+        self.changes: list[FindingChange] = []
+        self.own: AgentHealth | None = None
 
     def tick(self, count: int = 1, *, every_s: int = 1) -> None:
         """So many ticks of the collector, each `every_s` seconds after the one before."""
@@ -69,12 +69,12 @@ class Eyes:
             if self.collector.cluster is not None:
                 self.collector.cluster.attempted(self.clock.mono_us() + PATIENCE_US)
             self.clock.ahead_us += every_s * 1_000_000
-            self.picture = self.picture.absorb(self.collector.tick())
+            self.picture = self.picture.with_sample(self.collector.tick())
             point = point_of(self.picture)
             self.history.add(self.picture.wall_us, point)
-            self.changes += self.judge.consider(self.picture, self.history, point)
+            self.changes += self.judge.evaluate(self.picture, self.history, point)
 
-    def until(self, rule: str, *, severity: str | None = None, within_s: int = LONGEST) -> Conclusion:
+    def until(self, rule: str, *, severity: str | None = None, within_s: int = LONGEST) -> FindingNow:
         """The finding of that rule, of that severity, as soon as it is open. Raises AssertionError after `within_s`."""
         for _ in range(within_s):
             self.tick()
@@ -96,11 +96,11 @@ class Eyes:
         return {change.finding.id for change in self.changes if change.finding.severity == severity}
 
     @property
-    def rows(self) -> list[Conclusion]:
+    def rows(self) -> list[FindingNow]:
         assert self.judge.conclusions.failed == []
         return self.judge.conclusions.rows
 
-    def open(self, rule: str) -> list[Conclusion]:
+    def open(self, rule: str) -> list[FindingNow]:
         """Findings of that rule, also where another's chain holds them."""
         return [row for row in self.rows if any(part.partition(":")[0] == rule for part in row.chain)]
 

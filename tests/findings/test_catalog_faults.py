@@ -10,7 +10,7 @@ from dba_console.errors import ConsoleError
 from dba_console.findings import safety
 from dba_console.limits import Limits
 from dba_console.limits.safety import SafetyLimits
-from dba_console.samples.findings import Conclusion
+from dba_console.samples.findings import FindingNow
 from tests.background import idle_in_transaction, session
 from tests.clusters import FreshCluster
 from tests.findings.eyes import eyes
@@ -20,7 +20,7 @@ AT_ONCE = Limits(safety=SafetyLimits(invalid_index_s=0.0, autovacuum_behind_s=15
 CATALOG = ("collation-version", "invalid-index", "sequence-full")
 
 
-def found_in(cluster: Cluster) -> list[Conclusion]:
+def found_in(cluster: Cluster) -> list[FindingNow]:
     """What an agent that begins now finds: the catalogs are read once in five minutes."""
     with eyes(cluster.dsn(), *CATALOG, limits=AT_ONCE, calm_s=2) as seen:
         return seen.rows

@@ -14,7 +14,7 @@ from dba_console.config import ClusterConfig, Config, NodeConfig, PoolerConfig
 from dba_console.demo.cluster import Cluster, make_standby
 from dba_console.findings.cluster import RULES
 from dba_console.frames.derive import derive
-from dba_console.probes.postgres.simple import simple_query
+from dba_console.probes.postgres.simple_query import simple_query
 from tests.background import wait_until
 from tests.clusters import FreshCluster, binaries_of
 from tests.findings.eyes import Eyes, eyes

@@ -8,10 +8,10 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from dba_console.demo import postmaster
-from dba_console.demo.account import clean_environment
 from dba_console.demo.cluster import Cluster, Settings
+from dba_console.demo.server_account import clean_environment
 from dba_console.errors import ConsoleError
-from dba_console.findings.outage import outage_of
+from dba_console.findings.outage import find_outage
 from tests.background import idle_in_transaction, idle_sessions, session
 from tests.clusters import FreshCluster
 from tests.findings.eyes import Eyes, eyes
@@ -118,7 +118,7 @@ def test_a_server_that_speaks_german_says_as_well_that_no_slot_is_free(
         seen = Eyes(cluster.dsn(), only=OURS)
         try:
             seen.until("connections-filling", severity="critical", within_s=10)
-            outage = outage_of(seen.picture)
+            outage = find_outage(seen.picture)
         finally:
             seen.collector.close()
     assert outage is not None

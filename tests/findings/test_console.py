@@ -13,7 +13,7 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
-from dba_console.findings.changes import Change
+from dba_console.findings.finding_events import FindingChange
 from dba_console.frames.model import Finding, Frame
 from dba_console.limits import Limits
 from dba_console.limits.console import ConsoleLimits
@@ -42,7 +42,7 @@ def test_a_console_without_a_slot_says_that_it_is_blind_until_it_has_one(reused_
     assert not raised(seen.changes, "server-down")
 
 
-def raised(changes: list[Change], rule: str) -> list[Change]:
+def raised(changes: list[FindingChange], rule: str) -> list[FindingChange]:
     return [change for change in changes if change.kind == "raised" and change.finding.rule == rule]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from dba_console.demo.cluster import Cluster, Settings
 from dba_console.demo.incidents.loop_disk import LoopDisk, loop_disk
-from dba_console.probes.host.procstat import stat_of
+from dba_console.probes.host.procstat import read_stat
 from tests.agent.running import agent
 from tests.background import Session, session, wait_until
 from tests.clusters import binaries_of
@@ -59,7 +59,7 @@ def written(sessions: list[Session]) -> None:
 
 def hanging(sessions: list[Session]) -> int:
     """How many of the sessions' processes wait in the kernel and cannot be interrupted."""
-    stats = [stat_of("/proc", each.info.backend_pid) for each in sessions]
+    stats = [read_stat("/proc", each.info.backend_pid) for each in sessions]
     return sum(stat is not None and stat.state == "D" for stat in stats)
 
 
@@ -74,10 +74,10 @@ def in_flight(disk: LoopDisk) -> bool:
 def test_a_server_whose_disk_stops_is_told_within_five_seconds_and_until_it_goes_on() -> None:
     """Its own file system frozen, where processes hang; then the disk below, which gives no answer."""
     with loop_disk(SIZE, stacked=True) as disk:
-        assert disk.below is not None
+        assert disk.lower_path is not None
         cluster = Cluster(binaries_of(None), data_directory=disk.data_directory, settings=SESSIONS_WRITE_WAL)
         with cluster, writers(cluster) as sessions, eyes(cluster.dsn(), "io-stalled") as seen:
-            for below, place in ((False, disk.path), (True, disk.below)):
+            for below, place in ((False, disk.path), (True, disk.lower_path)):
                 with frozen(place), inserting(sessions, disk, below=below):
                     seen.tick()  # what a process does is read from the tick on that follows its first activity
                     found = seen.until("io-stalled", severity="critical", within_s=5)

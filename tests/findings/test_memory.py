@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.demo.incidents.page_cache import Reclaim, choose
+from dba_console.demo.incidents.memory_reclaim import ReclaimMethod, choose_method
 from dba_console.limits import Limits
 from dba_console.limits.memory import MemoryLimits
 from tests.background import wait_until
@@ -86,7 +86,7 @@ def test_a_file_that_is_removed_is_told_like_one_cut_short(host: Eyes, cached_fi
 
 
 @contextmanager
-def group(way: Reclaim) -> Iterator[Path]:
+def group(way: ReclaimMethod) -> Iterator[Path]:
     """A memory control group, removed at the end."""
     assert way.group is not None
     way.group.mkdir()
@@ -99,7 +99,7 @@ def group(way: Reclaim) -> Iterator[Path]:
 
 @pytest.mark.root
 def test_a_control_groups_limit_is_told_with_where_to_look(host: Eyes, disk_directory: Path) -> None:
-    way = choose()
+    way = choose_method()
     if way.group is None:
         lacking("no memory control group can be made here")
     sparse = disk_directory / "sparse"
@@ -119,7 +119,7 @@ def test_a_control_groups_limit_is_told_with_where_to_look(host: Eyes, disk_dire
 
 @pytest.mark.root
 def test_a_process_killed_for_lack_of_memory_is_told_and_one_that_ends_is_not(cluster: Cluster) -> None:
-    way = choose()
+    way = choose_method()
     if way.group is None:
         lacking("no memory control group can be made here")
     command = [sys.executable, "-c", "import sys; sys.stdin.readline(); held = bytearray(64 << 20)"]

@@ -11,7 +11,7 @@ import pytest
 
 from dba_console.demo.binaries import find_binaries
 from dba_console.demo.cluster import Cluster
-from dba_console.demo.incidents.wraparound import LEFT, STOP_BEFORE_WRAP, WRAP_AGE, XIDS_PER_SEGMENT, age_to
+from dba_console.demo.incidents.wraparound import LEFT, STOP_BEFORE_WRAP, WRAP_AGE, XIDS_PER_SEGMENT, set_next_xid
 from dba_console.errors import ConsoleError
 from dba_console.findings import safety
 from dba_console.limits import Limits
@@ -108,7 +108,7 @@ def aged(cluster: Cluster) -> None:
     file = query(cluster, "select pg_relation_filepath('lost')")
     cluster.stop()
     (cluster.data_directory / file).unlink()
-    age_to(cluster, oldest + WRAP_AGE - STOP_BEFORE_WRAP - LEFT)
+    set_next_xid(cluster, oldest + WRAP_AGE - STOP_BEFORE_WRAP - LEFT)
     cluster.start({"autovacuum": "off"})
 
 
@@ -228,7 +228,7 @@ def spend(cluster: Cluster) -> None:
     """Move the next transaction id to the next segment of pg_xact, more than 100,000 further than the one used last."""
     used = int(query(cluster, "select txid_current()"))
     cluster.stop()
-    age_to(cluster, ((used + 100_000) // XIDS_PER_SEGMENT + 1) * XIDS_PER_SEGMENT + 100)
+    set_next_xid(cluster, ((used + 100_000) // XIDS_PER_SEGMENT + 1) * XIDS_PER_SEGMENT + 100)
     cluster.start()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import msgpack
 
-from dba_console.findings.changes import event_of
+from dba_console.findings.finding_events import change_event
 from dba_console.limits import Limits
 from dba_console.limits.connections import ConnectionLimits
 from tests.background import idle_in_transaction
@@ -33,7 +33,7 @@ def test_a_password_in_a_statement_or_in_a_command_is_told_nowhere(fresh_cluster
             reload(cluster, "archive_command", f"'{ARCHIVE}'")
             changed = seen.until("settings-changed", within_s=31)
             assert "archive_command" in changed.text and "backup:********" in changed.text
-            events = [event_of(change, 1, 1) for change in seen.changes]
+            events = [change_event(change, 1, 1) for change in seen.changes]
             parts = [reading.part for reading in seen.picture.latest.values()]
             told = msgpack.encode([*seen.rows, *events, *parts])
             assert b"deploy" in told, "what is looked through holds what was read"

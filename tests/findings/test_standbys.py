@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from dba_console.demo.cluster import Cluster, scratch_directory
-from dba_console.frames.facts import Facts
+from dba_console.frames.facts import PictureFacts
 from dba_console.frames.replication import derive_replication
 from dba_console.limits import Limits
 from dba_console.limits.wal import WalLimits
@@ -154,7 +154,7 @@ def test_a_delayed_standby_is_meant_to_be_behind(replicated: Replicated) -> None
             seen.tick(40)
         finally:
             standby.reload({"recovery_min_apply_delay": "0"})
-        panel = derive_replication(Facts(seen.picture, seen.history))
+        panel = derive_replication(PictureFacts(seen.picture, seen.history))
     assert {change.finding.id for change in seen.changes} == {"standby-delayed"}, "it says so, and warns of nothing"
     assert seen.rows[0].severity == "info" and "1h00 after it was made (recovery_min_apply_delay)" in seen.rows[0].text
     assert panel.apply_delay_s == 3600.0

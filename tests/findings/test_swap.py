@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.demo.incidents.page_cache import choose
-from dba_console.samples.host import Memory
+from dba_console.demo.incidents.memory_reclaim import choose_method
+from dba_console.samples.host import MemInfo
 from tests.background import wait_until
 from tests.findings.eyes import Eyes, eyes
 from tests.requirements import lacking, require_tool
@@ -53,7 +53,7 @@ def swap_file(path: Path) -> Iterator[Path]:
 @contextmanager
 def swapping() -> Iterator[None]:
     """A program that goes over 96 MB without end where it may have 48 MB."""
-    way = choose()
+    way = choose_method()
     if way.group is None:
         lacking("no memory control group can be made here")
     way.group.mkdir()
@@ -100,5 +100,5 @@ def test_pages_that_go_out_and_come_in_are_told_and_pages_that_lie_there_are_not
         assert found.text.startswith("The host swaps: ")
         assert found.evidence["swap_in_per_s"] >= 50 and found.evidence["swap_out_per_s"] >= 50
         seen.until_gone(RULE, within_s=40)
-        memory = seen.picture.now("host.memory", Memory)
+        memory = seen.picture.now("host.memory", MemInfo)
         assert memory is not None and memory.swap_total > 0, "swap is still there"

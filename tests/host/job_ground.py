@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dba_console.demo.account import clean_environment
 from dba_console.demo.cluster import Cluster
-from dba_console.probes.jobs.programs import Program, Programs
+from dba_console.demo.server_account import clean_environment
+from dba_console.probes.jobs.running_programs import ProgramScanner, RunningProgram
 from tests.background import Session, session, wait_until
 from tests.sql import query
 
@@ -162,13 +162,13 @@ class Job:
         return set(map(int, query(self._ground.cluster, _WAITING.replace("count(*)", "pid")).split()))
 
 
-def program(ground: Ground, kind: str, programs: Programs | None = None) -> Program:
+def program(ground: Ground, kind: str, programs: ProgramScanner | None = None) -> RunningProgram:
     """The only program of that kind that works in the ground's directory, or on its server."""
-    (found,) = [one for one in (programs or Programs()).look() if one.kind == kind and of(ground, one)]
+    (found,) = [one for one in (programs or ProgramScanner()).scan() if one.kind == kind and of(ground, one)]
     return found
 
 
-def of(ground: Ground, one: Program) -> bool:
+def of(ground: Ground, one: RunningProgram) -> bool:
     return one.directory == str(ground.directory)
 
 

@@ -18,7 +18,7 @@ import pytest
 from dba_console.probes.host.context import HostContext
 from dba_console.probes.host.mounts import MountProbe
 from dba_console.probes.host.probe import HostProbe
-from dba_console.samples.host import Cpu, Disk, Memory, Mounts, VmStat
+from dba_console.samples.host import Cpu, Disk, MemInfo, Mounts, VmStat
 from tests.host.load import steady_io
 from tests.requirements import lacking
 
@@ -143,9 +143,9 @@ def test_the_same_devices_are_shown_as_iostat_shows_without_partitions(device: s
 def test_free_agrees(require_tool: Tool) -> None:
     free = require_tool("free")
     probe = HostProbe()
-    before: Memory = read(probe)[0]["host.memory"]
+    before: MemInfo = read(probe)[0]["host.memory"]
     lines = run(free, "-b", "-w").splitlines()
-    after: Memory = read(probe)[0]["host.memory"]
+    after: MemInfo = read(probe)[0]["host.memory"]
     probe.close()
     theirs = dict(zip(lines[0].split(), map(int, lines[1].split()[1:]), strict=True))
     swap = list(map(int, lines[2].split()[1:]))

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.probes.jobs.flow import Flow
-from dba_console.probes.jobs.output import Output, dump_id_of
-from dba_console.probes.jobs.peers import Peers
+from dba_console.probes.jobs.dump_growth import DumpOutput, dump_id_of
+from dba_console.probes.jobs.io_progress import DataFlow
 from dba_console.probes.jobs.pipeline import Pipelines
+from dba_console.probes.jobs.session_processes import SessionProcesses
 from tests.background import session, wait_until
 from tests.host.job_ground import LIMIT_S, ROWS, Ground, program, quoted
 
 pytestmark = pytest.mark.xdist_group("host/jobs")
 
 
-def flow_of(ground: Ground, kind: str) -> Flow:
+def flow_of(ground: Ground, kind: str) -> DataFlow:
     found = program(ground, kind)
-    return Pipelines().look([found])[found.pid]
+    return Pipelines().read_flows([found])[found.pid]
 
 
 def parts(ground: Ground) -> list[Path]:
@@ -34,30 +34,30 @@ def restored(ground: Ground, database: str) -> bool:
 def test_a_dump_compressed_by_a_pipe_is_followed_to_its_file(ground: Ground) -> None:
     with ground.held(f"{quoted(*ground.dump())} | gzip > 'out of pipe.gz'", 1):
         flow = flow_of(ground, "pg_dump")
-        (written,) = flow.writings
+        (written,) = flow.outputs
         assert written.path == str(ground.directory / "out of pipe.gz")
         assert written.program == "gzip" and flow.through == (f"gzip (process {written.pid})",)
-        assert flow.unknown == () and flow.sink_program is None
+        assert flow.unknown == () and flow.sink_pid is None
 
 
 def test_a_dump_into_a_file_named_by_the_shell_is_followed_too(ground: Ground) -> None:
     with ground.held(f"{quoted(*ground.dump('-Fc'))} > shell.dump 2> shell.log", 1):
         flow = flow_of(ground, "pg_dump")
-        assert [one.path for one in flow.writings] == [str(ground.directory / "shell.dump")]
-        assert 0 < flow.writings[0].size <= Output(flow.writings[0].path).look().size
+        assert [one.path for one in flow.outputs] == [str(ground.directory / "shell.dump")]
+        assert 0 < flow.outputs[0].size <= DumpOutput(flow.outputs[0].path).measure().size
 
 
 def test_a_dump_into_shared_memory_is_followed_like_any_other(ground: Ground) -> None:
     """It lies below /dev, where there are no files else."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as place, ground.held(ground.dump("-Fc", "-f", f"{place}/c"), 1):
-        assert [one.path for one in flow_of(ground, "pg_dump").writings] == [f"{place}/c"]
+        assert [one.path for one in flow_of(ground, "pg_dump").outputs] == [f"{place}/c"]
 
 
 def test_a_dump_into_a_named_pipe_is_followed_to_the_file_at_its_other_end(ground: Ground) -> None:
     os.mkfifo(ground.directory / "drain")
     with ground.held(f"cat drain > drained & {quoted(*ground.dump('-f', 'drain'))}; ended=$?; wait; exit $ended", 1):
         flow = flow_of(ground, "pg_dump")
-        assert [(one.path, one.program) for one in flow.writings] == [(str(ground.directory / "drained"), "cat")]
+        assert [(one.path, one.program) for one in flow.outputs] == [(str(ground.directory / "drained"), "cat")]
         assert flow.unknown == ()
     assert b"\n-- PostgreSQL database dump complete\n" in (ground.directory / "drained").read_bytes()
 
@@ -68,13 +68,13 @@ def test_each_worker_of_a_restore_has_its_table_file_and_session(ground: Ground)
     with ground.held(command, 2, target) as job:
         found = program(ground, "pg_restore")
         assert (found.arguments.input, found.arguments.to_database) == ("d", True)
-        flow = Pipelines().look([found])[found.pid]
-        clients = Peers().read(job.held_backends(), found.pids)
-        assert {one.pid for one in flow.readings} == set(clients.values()) == set(found.workers)
-        assert all(0 < one.pos < one.size for one in flow.readings)
-        ids = {dump_id_of(one.path) for one in flow.readings}
+        flow = Pipelines().read_flows([found])[found.pid]
+        clients = SessionProcesses().read(job.held_backends(), found.pids)
+        assert {one.pid for one in flow.inputs} == set(clients.values()) == set(found.workers)
+        assert all(0 < one.pos < one.size for one in flow.inputs)
+        ids = {dump_id_of(one.path) for one in flow.inputs}
         assert len(ids) == 2 and None not in ids
-        assert flow.writings == () and flow.unknown == ()
+        assert flow.outputs == () and flow.unknown == ()
     assert restored(ground, target)
 
 
@@ -82,10 +82,10 @@ def test_what_psql_restores_from_a_compressed_file_is_as_far_as_that_file_was_re
     target = ground.target()
     with ground.held(f"zcat p.sql.gz | {quoted(ground.path('psql'), '-qX', '-d', ground.dsn(target))}", 1, target):
         flow = flow_of(ground, "psql")
-        (reading,) = flow.readings
+        (reading,) = flow.inputs
         assert reading.path == str(ground.directory / "p.sql.gz")
-        assert 0 < reading.read < reading.total == os.path.getsize(ground.directory / "p.sql.gz")
-        assert flow.source_program is None and flow.unknown == ()
+        assert 0 < reading.bytes_read < reading.total == os.path.getsize(ground.directory / "p.sql.gz")
+        assert flow.source_pid is None and flow.unknown == ()
     assert restored(ground, target)
 
 
@@ -94,20 +94,20 @@ def test_parts_of_a_dump_cut_up_count_together(ground: Ground) -> None:
     target = ground.target()
     command = f"cat part.a? | gunzip | {quoted(ground.path('psql'), '-qX', '-d', ground.dsn(target))}"
     with ground.held(command, 1, target):
-        (reading,) = flow_of(ground, "psql").readings
+        (reading,) = flow_of(ground, "psql").inputs
         assert reading.total == os.path.getsize(ground.directory / "p.sql.gz")
         assert reading.before in [
             sum(os.path.getsize(ground.directory / f"part.a{i}") for i in "abcd"[:n]) for n in range(4)
         ]
-        assert 0 < reading.read < reading.total
+        assert 0 < reading.bytes_read < reading.total
     assert restored(ground, target)
 
 
 def test_psql_reads_a_file_of_its_own(ground: Ground) -> None:
     target = ground.target()
     with ground.held([ground.path("psql"), "-qX", "-d", ground.dsn(target), "-f", "p.sql"], 1, target):
-        (reading,) = flow_of(ground, "psql").readings
-        assert reading.path == str(ground.directory / "p.sql") and 0 < reading.read < reading.total
+        (reading,) = flow_of(ground, "psql").inputs
+        assert reading.path == str(ground.directory / "p.sql") and 0 < reading.bytes_read < reading.total
     assert restored(ground, target)
 
 
@@ -118,8 +118,8 @@ def test_nothing_is_taken_from_a_named_pipe_and_the_file_behind_it_is_found(grou
     with ground.held(f"cat p.sql > named & {restore}; ended=$?; wait; exit $ended", 1, target):
         pipelines, found = Pipelines(), program(ground, "psql")
         for _ in range(3):
-            (reading,) = pipelines.look([found])[found.pid].readings
-        assert reading.path == str(ground.directory / "p.sql") and 0 < reading.read < reading.total
+            (reading,) = pipelines.read_flows([found])[found.pid].inputs
+        assert reading.path == str(ground.directory / "p.sql") and 0 < reading.bytes_read < reading.total
     assert restored(ground, target)
 
 
@@ -130,9 +130,9 @@ def test_a_stranger_at_the_other_end_of_a_pipe_is_found_in_the_second_look(groun
     restore = quoted(ground.path("psql"), "-qX", "-d", ground.dsn(target), "-f", "far")
     with ground.held(f"setsid -f timeout 300 bash -c 'exec cat p.sql > far'; exec {restore}", 1, target):
         pipelines, found = Pipelines(), program(ground, "psql")
-        first, second = (pipelines.look([found])[found.pid] for _ in range(2))
-        assert (first.readings, first.unknown) == ((), ())
-        assert [one.path for one in second.readings] == [str(ground.directory / "p.sql")]
+        first, second = (pipelines.read_flows([found])[found.pid] for _ in range(2))
+        assert (first.inputs, first.unknown) == ((), ())
+        assert [one.path for one in second.inputs] == [str(ground.directory / "p.sql")]
     assert restored(ground, target)
 
 
@@ -141,9 +141,9 @@ def test_a_dump_poured_into_a_restore_is_told_on_both_sides(ground: Ground) -> N
     command = f"{quoted(*ground.dump('-a'))} | {quoted(ground.path('psql'), '-qX', '-d', ground.dsn(target))}"
     with ground.held(command, 1):
         dump, restore = program(ground, "pg_dump"), program(ground, "psql")
-        flows = Pipelines().look([dump, restore])
-        assert flows[dump.pid].sink_program == restore.pid
-        assert flows[restore.pid].source_program == dump.pid
+        flows = Pipelines().read_flows([dump, restore])
+        assert flows[dump.pid].sink_pid == restore.pid
+        assert flows[restore.pid].source_pid == dump.pid
         assert flows[restore.pid].unknown == () and flows[dump.pid].unknown == ()
     assert restored(ground, target)
 
@@ -158,14 +158,14 @@ def test_when_the_pipe_has_run_dry_all_of_its_file_has_been_read(ground: Ground)
     with ground.held(f"cat whole.sql | {psql}", 1, target) as job, session(ground.cluster, dbname=target) as keeper:
         keeper.execute("select pg_advisory_lock(5)")
         found = program(ground, "psql")
-        (reading,) = pipelines.look([found])[found.pid].readings
-        assert reading.read < reading.total
+        (reading,) = pipelines.read_flows([found])[found.pid].inputs
+        assert reading.bytes_read < reading.total
         job.let_go()
         gone = Path(f"/proc/{reading.pid}/fd/{reading.fd}")
         wait_until(lambda: not gone.is_symlink(), LIMIT_S, what="the end of cat")
         wait_until(lambda: job.waiting() == 1, LIMIT_S, what="the last statement")
-        flow = pipelines.look([found])[found.pid]
-        assert [one.read for one in flow.readings] == [whole.stat().st_size]
+        flow = pipelines.read_flows([found])[found.pid]
+        assert [one.bytes_read for one in flow.inputs] == [whole.stat().st_size]
         assert flow.unknown == ()
     assert restored(ground, target)
 
@@ -177,16 +177,16 @@ def size_of(directory: Path) -> int:
 def test_the_files_of_a_dump_are_told_as_they_are_begun_and_finished(ground: Ground) -> None:
     with ground.held(ground.dump("-Fd", "-f", "growing"), 1):
         found = program(ground, "pg_dump")
-        output, pipelines = Output(str(ground.directory / "growing")), Pipelines()
-        writings = pipelines.look([found])[found.pid].writings
+        output, pipelines = DumpOutput(str(ground.directory / "growing")), Pipelines()
+        writings = pipelines.read_flows([found])[found.pid].outputs
         names = {os.path.basename(one.path) for one in writings}
-        first = output.look(names)
+        first = output.measure(names)
         assert [one.name for one in first.running] == sorted(names) and first.finished == ()
         before = size_of(ground.directory / "growing")
-        assert before <= output.look(names).size <= size_of(ground.directory / "growing")
+        assert before <= output.measure(names).size <= size_of(ground.directory / "growing")
 
     def finished() -> set[int]:
-        seen.update(one.dump_id for one in output.look(()).finished)
+        seen.update(one.dump_id for one in output.measure(()).finished)
         return seen if len(seen) == 2 else set()
 
     seen: set[int] = set()

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.probes.jobs.arguments import command_text
-from dba_console.probes.jobs.peers import Peers
-from dba_console.probes.jobs.pipeline import sources
-from dba_console.probes.jobs.programs import TURNS, Programs
+from dba_console.probes.jobs.pipeline import read_flow
+from dba_console.probes.jobs.program_arguments import command_text
+from dba_console.probes.jobs.running_programs import SCAN_TURNS, ProgramScanner
+from dba_console.probes.jobs.session_processes import SessionProcesses
 from tests.background import session, wait_until
 from tests.host.job_ground import LIMIT_S, PASSWORD, Ground, environment, of, program, quoted
 from tests.requirements import require_tool
@@ -32,14 +32,14 @@ def test_a_parallel_dump_is_one_program_with_its_workers_sessions_and_files(grou
         told = found.arguments
         assert (told.format, told.jobs, told.compression) == ("directory", 2, "gzip")
         assert (told.database, told.schemas, told.selected) == ("full_one", ("hold",), True)
-        assert found.path(told.output or "") == str(ground.directory / "under way")
-        clients = Peers().read(job.backends(), found.pids)
+        assert found.absolute_path(told.output or "") == str(ground.directory / "under way")
+        clients = SessionProcesses().read(job.backends(), found.pids)
         assert set(clients.values()) == set(found.pids) and set(clients) == job.backends()
         assert {clients[pid] for pid in job.held_backends()} == set(found.workers)
-        flow = sources(found)
-        assert {one.pid for one in flow.writings} == set(found.workers)
-        assert {Path(one.path).parent for one in flow.writings} == {ground.directory / "under way"}
-        assert flow.readings == () and flow.unknown == ()
+        flow = read_flow(found)
+        assert {one.pid for one in flow.outputs} == set(found.workers)
+        assert {Path(one.path).parent for one in flow.outputs} == {ground.directory / "under way"}
+        assert flow.inputs == () and flow.unknown == ()
 
 
 def test_a_password_among_the_arguments_reaches_no_record(ground: Ground) -> None:
@@ -50,7 +50,7 @@ def test_a_password_among_the_arguments_reaches_no_record(ground: Ground) -> Non
         told = json.dumps(dataclasses.asdict(found), ensure_ascii=False)
         assert "sesame" not in told and "********" in (found.command or "")
         assert (found.arguments.host, found.arguments.user) == ("127.0.0.1", "job dumper")
-        assert Peers().read(job.backends(), found.pids) == {next(iter(job.backends())): found.pid}
+        assert SessionProcesses().read(job.backends(), found.pids) == {next(iter(job.backends())): found.pid}
     assert "sesame" not in command_text("psql", ["psql", uri, "-W", PASSWORD])
 
 
@@ -72,7 +72,7 @@ def test_the_dump_of_a_cluster_is_above_that_of_each_database(ground: Ground) ->
             os.killpg(process.pid, signal.SIGKILL)
             process.wait(LIMIT_S)
             keeper.execute("rollback")
-    wait_until(lambda: not [one for one in Programs().look() if of(ground, one)], LIMIT_S, what="the end of both")
+    wait_until(lambda: not [one for one in ProgramScanner().scan() if of(ground, one)], LIMIT_S, what="the end of both")
 
 
 def test_a_shell_that_becomes_a_dump_is_found(ground: Ground) -> None:
@@ -80,13 +80,13 @@ def test_a_shell_that_becomes_a_dump_is_found(ground: Ground) -> None:
     script = f"read go; exec {quoted(ground.path('psql'), '-X', '-d', ground.dsn('postgres'), '-f', '-')}"
     with subprocess.Popen(["bash", "-c", script], cwd=ground.directory, stdin=subprocess.PIPE, bufsize=0) as process:
         assert process.stdin is not None
-        programs = Programs()
-        for _ in range(TURNS):
-            assert not [one for one in programs.look() if of(ground, one)]
+        programs = ProgramScanner()
+        for _ in range(SCAN_TURNS):
+            assert not [one for one in programs.scan() if of(ground, one)]
         process.stdin.write(b"go\n")
         name = Path(f"/proc/{process.pid}/comm")
         wait_until(lambda: name.read_text() == "psql\n", LIMIT_S, what="the shell becoming psql")
-        seen = [any(one.pid == process.pid for one in programs.look()) for _ in range(TURNS)]
+        seen = [any(one.pid == process.pid for one in programs.scan()) for _ in range(SCAN_TURNS)]
         assert any(seen) and seen == sorted(seen), "found within so many looks, and from then on"
         process.stdin.close()
         assert process.wait(LIMIT_S) == 0
@@ -94,10 +94,10 @@ def test_a_shell_that_becomes_a_dump_is_found(ground: Ground) -> None:
 
 STRANGER = """
 import os, sys
-from dba_console.probes.jobs.peers import Peers
-from dba_console.probes.jobs.pipeline import sources
-from dba_console.probes.jobs.programs import find_programs
-from dba_console.probes.jobs.log import Logs
+from dba_console.probes.jobs.session_processes import SessionProcesses
+from dba_console.probes.jobs.pipeline import read_flow
+from dba_console.probes.jobs.running_programs import find_programs
+from dba_console.probes.jobs.stderr_reader import StderrReader
 os.setgroups([])
 os.setgid(61234)
 os.setuid(61234)
@@ -105,19 +105,19 @@ pid, backend = int(sys.argv[1]), int(sys.argv[2])
 (found,) = [one for one in find_programs() if one.pid == pid]
 print(found.kind, found.arguments.database, found.version, found.directory)
 print(*found.unknown)
-flow, peers = sources(found), Peers()
-print(flow.readings, flow.writings, peers.read([backend], found.pids), "root" in peers.notes[backend])
-print(Logs().look([found])[pid].unknown)
+flow, peers = read_flow(found), SessionProcesses()
+print(flow.inputs, flow.outputs, peers.read([backend], found.pids), "root" in peers.notes[backend])
+print(StderrReader().read_new([found])[pid].unknown)
 """
 
 
 BESIDE = """
 import os, sys
-from dba_console.probes.jobs.peers import Peers
+from dba_console.probes.jobs.session_processes import SessionProcesses
 os.setgroups([])
 os.setgid(61234)
 os.setuid(61234)
-peers = Peers()
+peers = SessionProcesses()
 for _ in range(2):
     print(peers.read([int(sys.argv[1])], [int(sys.argv[2])]), peers.notes)
 """
@@ -156,8 +156,8 @@ def test_another_users_dump_is_seen_and_what_cannot_be_seen_of_it_is_said(ground
 
 
 def test_a_program_that_ended_is_not_found_any_more(ground: Ground) -> None:
-    programs = Programs()
+    programs = ProgramScanner()
     with ground.held(ground.dump("-f", "once"), 1):
         assert program(ground, "pg_dump", programs)
-    assert not [one for one in programs.look() if of(ground, one)]
+    assert not [one for one in programs.scan() if of(ground, one)]
     assert os.path.getsize(ground.directory / "once") > 1_000_000

@@ -15,8 +15,8 @@ from dba_console.demo.cluster import Cluster
 from dba_console.probes.host.context import HostContext
 from dba_console.probes.host.postmasters import find_postmasters
 from dba_console.probes.host.probe import HostProbe
-from dba_console.probes.host.procstat import stat_of
-from dba_console.samples.host import ControlFile, Process, Processes, Title, Titles
+from dba_console.probes.host.procstat import read_stat
+from dba_console.samples.host import ControlFile, Process, Processes, ProcessTitle, ProcessTitles
 from tests.background import idle_in_transaction, idle_sessions, session, wait_until, waiting_for_lock
 from tests.clusters import FreshCluster
 from tests.requirements import require_root
@@ -34,10 +34,10 @@ def context(cluster: Cluster) -> HostContext:
     return HostContext(cluster.pid, str(cluster.data_directory))
 
 
-def titles(probe: HostProbe, cluster: Cluster) -> Titles:
+def titles(probe: HostProbe, cluster: Cluster) -> ProcessTitles:
     [part] = probe.read(["host.titles"], context(cluster))
     reading = part.decode()
-    assert isinstance(reading, Titles), part.note
+    assert isinstance(reading, ProcessTitles), part.note
     return reading
 
 
@@ -52,7 +52,7 @@ def row(reading: Processes, pid: int) -> Process:
     return next(row for row in reading.rows if row.pid == pid)
 
 
-def clients(reading: Titles) -> dict[int, Title]:
+def clients(reading: ProcessTitles) -> dict[int, ProcessTitle]:
     return {row.pid: row for row in reading.rows if row.kind == "client backend"}
 
 
@@ -150,7 +150,7 @@ def test_a_backend_that_works_uses_cpu_and_one_that_waits_does_not(cluster: Clus
 
 
 def asleep(pid: int) -> bool:
-    stat = stat_of("/proc", pid)
+    stat = read_stat("/proc", pid)
     return stat is not None and stat.state == "S"
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.incidents.bouts import Bouts
+from dba_console.demo.incidents.freeze_cycles import FreezeCycles
 from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
-from dba_console.demo.incidents.page_cache import DROP, Reclaim, choose
+from dba_console.demo.incidents.memory_reclaim import DROP_CACHES, ReclaimMethod, choose_method
 from tests.background import wait_until
 from tests.requirements import lacking
 
@@ -23,15 +23,15 @@ pytestmark = pytest.mark.root
 CACHED = 48 * MIB
 _KILLED = """
 import sys
-from dba_console.demo.incidents.bouts import Bouts
+from dba_console.demo.incidents.freeze_cycles import FreezeCycles
 from dba_console.demo.incidents.loop_disk import MIB, loop_disk
-from dba_console.demo.incidents.page_cache import choose
+from dba_console.demo.incidents.memory_reclaim import choose_method
 with loop_disk(32 * MIB, stacked=True) as disk:
-    way = choose()
-    bouts = Bouts(disk.below, disk.beside / "cached", 8 * MIB, way, frozen_s=60)
+    way = choose_method()
+    bouts = FreezeCycles(disk.lower_path, disk.host_directory / "cached", 8 * MIB, way, frozen_s=60)
     bouts.wait_filled()
-    bouts.begin()
-    print(disk.beside, way.group, flush=True)
+    bouts.start_freezing()
+    print(disk.host_directory, way.group, flush=True)
     sys.stdin.read()
 """
 
@@ -46,16 +46,18 @@ def disk(disk_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop
 
 
 @pytest.fixture
-def way() -> Reclaim:
-    found = choose()
-    if found == DROP:
+def way() -> ReclaimMethod:
+    found = choose_method()
+    if found == DROP_CACHES:
         lacking("no memory control group can be made here")  # and the host's cache is not dropped for a test
     return found
 
 
-def bouts_on(disk: LoopDisk, way: Reclaim, frozen_s: int, between_s: int = 1) -> Bouts:
-    assert disk.below is not None
-    made = Bouts(disk.below, disk.beside / "cached", CACHED, way, frozen_s=frozen_s, between_s=between_s)
+def bouts_on(disk: LoopDisk, way: ReclaimMethod, frozen_s: int, between_s: int = 1) -> FreezeCycles:
+    assert disk.lower_path is not None
+    made = FreezeCycles(
+        disk.lower_path, disk.host_directory / "cached", CACHED, way, frozen_s=frozen_s, between_s=between_s
+    )
     made.wait_filled()
     return made
 
@@ -77,40 +79,40 @@ def not_ended(thread: threading.Thread) -> threading.Thread | None:
     return thread if thread.is_alive() else None
 
 
-def charged(way: Reclaim) -> int:
+def charged(way: ReclaimMethod) -> int:
     """Bytes the control group holds, page cache for the most part."""
     assert way.group is not None
     name = "memory.usage_in_bytes" if way.limit == "memory.limit_in_bytes" else "memory.current"
     return int((way.group / name).read_text())
 
 
-def test_a_bout_freezes_and_thaws_by_itself(disk: LoopDisk, way: Reclaim) -> None:
+def test_a_bout_freezes_and_thaws_by_itself(disk: LoopDisk, way: ReclaimMethod) -> None:
     bouts = bouts_on(disk, way, frozen_s=2)
     try:
-        assert disk.below is not None
-        bouts.begin()
-        write = held_up(disk.below)
+        assert disk.lower_path is not None
+        bouts.start_freezing()
+        write = held_up(disk.lower_path)
         write.join(60)
         assert not write.is_alive()
     finally:
         bouts.stop()
 
 
-def test_a_bout_takes_back_what_was_cached(disk: LoopDisk, way: Reclaim) -> None:
+def test_a_bout_takes_back_what_was_cached(disk: LoopDisk, way: ReclaimMethod) -> None:
     bouts = bouts_on(disk, way, frozen_s=2, between_s=60)
     try:
         assert charged(way) > 0.9 * CACHED
-        bouts.begin()
+        bouts.start_freezing()
         wait_until(lambda: charged(way) < 0.2 * CACHED, 60, what="the page cache reclaimed")
     finally:
         bouts.stop()
 
 
-def test_stopping_thaws_at_once_and_leaves_no_group(disk: LoopDisk, way: Reclaim) -> None:
+def test_stopping_thaws_at_once_and_leaves_no_group(disk: LoopDisk, way: ReclaimMethod) -> None:
     bouts = bouts_on(disk, way, frozen_s=600)
-    assert disk.below is not None and way.group is not None
-    bouts.begin()
-    write = held_up(disk.below)
+    assert disk.lower_path is not None and way.group is not None
+    bouts.start_freezing()
+    write = held_up(disk.lower_path)
     bouts.stop()
     write.join(60)
     assert not write.is_alive()

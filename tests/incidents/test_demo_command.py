@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.incidents.registry import CLUSTER_INCIDENTS, INCIDENTS, find
+from dba_console.demo.incidents.registry import CLUSTER_INCIDENTS, INCIDENTS, find_incident
 from dba_console.demo.rehearsal import recorded_verdict
 from tests.background import wait_until
 from tests.terminal.tmux import Tmux
@@ -55,9 +55,9 @@ def test_without_a_terminal_it_tells_in_which_second_the_finding_was_raised(own_
     assert "Findings raised:" in done.stdout
     assert done.returncode == 0
     (session,) = Path(own_places["DBA_CONSOLE_SESSIONS"]).iterdir()
-    verdict = recorded_verdict(session, find("idle-in-transaction"))
-    assert verdict.seen is not None
-    assert verdict.begun_us < verdict.seen.wall_us
+    verdict = recorded_verdict(session, find_incident("idle-in-transaction"))
+    assert verdict.detected is not None
+    assert verdict.begun_us < verdict.detected.wall_us
 
 
 @pytest.mark.terminal

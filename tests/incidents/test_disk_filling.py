@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.account import server_account
-from dba_console.demo.incidents.filler import Filler
+from dba_console.demo.incidents.file_filler import FileFiller
 from dba_console.demo.incidents.loop_disk import MIB, loop_disk
+from dba_console.demo.server_account import server_account
 from dba_console.errors import ExitCode
 from tests.background import wait_until
 from tests.incidents.unprivileged import demo_without_root
@@ -21,7 +21,7 @@ from tests.incidents.unprivileged import demo_without_root
 @pytest.mark.root
 def test_the_copy_stops_before_the_disk_is_full() -> None:
     with loop_disk(64 * MIB) as disk:
-        filler = Filler(disk.path / "copy", 64 * MIB, leave_bytes=16 * MIB, account=server_account())
+        filler = FileFiller(disk.path / "copy", 64 * MIB, leave_bytes=16 * MIB, account=server_account())
         try:
             filler.wait_begun()
             wait_until(lambda: filler.ended, 60, what="the end of the copy")

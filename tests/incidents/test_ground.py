@@ -11,12 +11,12 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from dba_console.demo.account import server_account
 from dba_console.demo.cluster import Cluster, scratch_directory
 from dba_console.demo.incidents.checksum_failure import TABLE, ChecksumFailure
 from dba_console.demo.incidents.incident import Incident
 from dba_console.demo.load import DATABASE, LoadPlan
-from dba_console.demo.practice import PracticeGround
+from dba_console.demo.practice_ground import PracticeGround
+from dba_console.demo.server_account import server_account
 from dba_console.errors import ConsoleError
 from tests.background import wait_until
 
@@ -35,10 +35,10 @@ class Noted(Incident):
         self.notes: list[str] = []
 
     @contextmanager
-    def site(self) -> Iterator[Path]:
+    def own_data_directory(self) -> Iterator[Path]:
         self.notes.append("site entered")
         self.place.mkdir()
-        server_account().own(self.place)
+        server_account().chown(self.place)
         yield self.place / "data"
         self.notes.append(f"site left, lock file there: {(self.place / 'data' / 'postmaster.pid').exists()}")
 

@@ -20,7 +20,7 @@ _HOLDER = """
 import sys
 from dba_console.demo.incidents.loop_disk import MIB, loop_disk
 with loop_disk(32 * MIB, stacked=True) as disk:
-    print(disk.beside, disk.below, flush=True)
+    print(disk.host_directory, disk.lower_path, flush=True)
     sys.stdin.read()
 """
 
@@ -34,22 +34,22 @@ def test_a_disk_has_the_size_asked_for_and_takes_only_what_is_written() -> None:
     with loop_disk(SMALL) as disk:
         found = os.statvfs(disk.path)
         assert 0.7 * SMALL < found.f_blocks * found.f_frsize <= SMALL
-        assert (disk.beside / "image").stat().st_blocks * 512 < SMALL / 2
+        assert (disk.host_directory / "image").stat().st_blocks * 512 < SMALL / 2
 
 
 @pytest.mark.root
 def test_a_disk_left_is_unmounted_and_removed() -> None:
     with loop_disk(SMALL, stacked=True) as disk:
         assert str(disk.path) in mounts()
-    assert str(disk.beside) not in mounts()
-    assert not disk.beside.exists()
+    assert str(disk.host_directory) not in mounts()
+    assert not disk.host_directory.exists()
 
 
 @pytest.mark.root
 def test_a_disk_left_in_use_goes_with_its_last_user() -> None:
     with loop_disk(SMALL) as disk:
         held = (disk.path / "held").open("wb")
-    assert str(disk.beside) not in mounts()
+    assert str(disk.host_directory) not in mounts()
     held.close()
 
 

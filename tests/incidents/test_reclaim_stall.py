@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.incidents.page_cache import choose
+from dba_console.demo.incidents.memory_reclaim import choose_method
 from dba_console.demo.incidents.reclaim_stall import RECORDING, ReclaimStall
 from dba_console.demo.rehearsal import recorded_verdict
 from tests.background import wait_until
@@ -18,9 +18,9 @@ from tests.incidents.unprivileged import demo_without_root
 
 @pytest.mark.root
 def test_it_is_given_back_what_it_took(tmp_path: Path) -> None:
-    before = choose()
+    before = choose_method()
     incident = ReclaimStall()
-    with incident.site() as data_directory:
+    with incident.own_data_directory() as data_directory:
         assert data_directory is not None
     wait_until(lambda: str(data_directory.parent) not in Path("/proc/self/mountinfo").read_text())
     assert before.group is None or not before.group.exists()

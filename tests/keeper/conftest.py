@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.keeping.look import look, stop, wait
+from dba_console.keeping.command_status import read_status, stop, wait
 from tests.keeper.kept import LIMIT_S, Keep
 
 
@@ -22,7 +22,7 @@ def keep(tmp_path: Path) -> Iterator[Keep]:
 
 
 def end(directory: Path) -> None:
-    standing = look(directory)
+    standing = read_status(directory)
     if standing.state == "running":
         if standing.running is not None and standing.running.child_pid is not None:
             kill_group(standing.running.child_pid)

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dba_console.keeping.launch import Handle, start
-from dba_console.keeping.look import Exit, Line, Running, Tail, look
-from dba_console.keeping.spec import Spec
+from dba_console.keeping.command_spec import CommandSpec
+from dba_console.keeping.command_status import ExitRecord, LogReader, RunningRecord, StampedLine, read_status
+from dba_console.keeping.launch import KeeperHandle, start
 from tests.background import wait_until
 
 LIMIT_S = 120.0
@@ -22,15 +22,15 @@ class Keep:
         self._top = top
         self.directories: list[Path] = []
 
-    def __call__(self, script: str, **spec: Any) -> Handle:
+    def __call__(self, script: str, **spec: Any) -> KeeperHandle:
         return self.program("sh", "-c", script, **spec)
 
-    def program(self, *argv: str, **spec: Any) -> Handle:
-        return start(Spec(argv=argv, directory=str(self.directory()), **{"tag": "TEST", "host": "here", **spec}))
+    def program(self, *argv: str, **spec: Any) -> KeeperHandle:
+        return start(CommandSpec(argv=argv, directory=str(self.directory()), **{"tag": "TEST", "host": "here", **spec}))
 
-    def at(self, directory: Path, script: str, **spec: Any) -> Handle:
+    def at(self, directory: Path, script: str, **spec: Any) -> KeeperHandle:
         """A script in a directory made before."""
-        return start(Spec(("sh", "-c", script), str(directory), **{"tag": "TEST", "host": "here", **spec}))
+        return start(CommandSpec(("sh", "-c", script), str(directory), **{"tag": "TEST", "host": "here", **spec}))
 
     def directory(self, top: Path | None = None) -> Path:
         """A new one, looked after at the end of the test."""
@@ -51,7 +51,7 @@ class Gate:
         self.path.write_text("go\n")
 
 
-def ending(handle: Handle) -> Exit:
+def ending(handle: KeeperHandle) -> ExitRecord:
     """How the command ended; waits for it."""
     standing = handle.wait(LIMIT_S)
     assert standing.state == "ended", standing
@@ -59,32 +59,32 @@ def ending(handle: Handle) -> Exit:
     return standing.exit
 
 
-def running(handle: Handle) -> Running:
+def running(handle: KeeperHandle) -> RunningRecord:
     """The record of the processes."""
-    record = look(handle.directory).running
+    record = read_status(handle.directory).running
     assert record is not None
     return record
 
 
-def child(handle: Handle) -> int:
+def child(handle: KeeperHandle) -> int:
     pid = running(handle).child_pid
     assert pid is not None
     return pid
 
 
-def lines(handle: Handle) -> list[Line]:
+def lines(handle: KeeperHandle) -> list[StampedLine]:
     """All that is in the log now."""
-    tail, found = Tail(handle.directory), []
+    tail, found = LogReader(handle.directory), []
     while more := tail.read():
         found += more
     return found
 
 
-def texts(handle: Handle, stream: str = "o") -> list[str]:
+def texts(handle: KeeperHandle, stream: str = "o") -> list[str]:
     """The whole lines of one stream."""
     return [line.text for line in lines(handle) if line.stream == stream and line.whole]
 
 
-def until_printed(handle: Handle, text: str) -> None:
+def until_printed(handle: KeeperHandle, text: str) -> None:
     """Wait for a line: then the command is as far as that."""
     wait_until(lambda: any(line.text == text for line in lines(handle)), LIMIT_S, what=f"{text!r} in the log")

@@ -6,8 +6,8 @@ import os
 import signal
 from pathlib import Path
 
-from dba_console.keeping.launch import Handle
-from dba_console.keeping.look import look, stop
+from dba_console.keeping.command_status import read_status, stop
+from dba_console.keeping.launch import KeeperHandle
 from dba_console.keeping.proc import start_ticks
 from tests.background import wait_until
 from tests.keeper.conftest import kill_group
@@ -70,7 +70,7 @@ def test_a_command_within_its_time_limit_is_left_alone(keep: Keep) -> None:
 def test_a_stopped_command_runs_on_in_its_keeper_and_can_be_ended(keep: Keep) -> None:
     handle = keep("kill -STOP $$; echo on")
     wait_until(lambda: state(child(handle)) == "T", LIMIT_S, what="the stopped command")
-    assert (handle.look().state, handle.look().child_alive) == ("running", True)
+    assert (handle.status().state, handle.status().child_alive) == ("running", True)
     handle.stop("anna")
     assert ending(handle).signal == signal.SIGTERM
 
@@ -86,7 +86,7 @@ def test_who_stops_is_seen_while_the_command_ends(keep: Keep) -> None:
     handle = keep("trap '' TERM; echo ready; while :; do sleep 0.05; done", grace_s=3600)
     until_printed(handle, "ready")
     assert stop(handle.directory, "anna")
-    assert look(handle.directory).stopping_by == "anna"
+    assert read_status(handle.directory).stopping_by == "anna"
     os.killpg(child(handle), signal.SIGKILL)
     assert ending(handle).stopped_by == "anna"
 
@@ -121,7 +121,7 @@ def readable(descriptor: int) -> bytes:
         return b""
 
 
-def first_line(handle: Handle) -> str:
+def first_line(handle: KeeperHandle) -> str:
     return wait_until(lambda: texts(handle), LIMIT_S, what="the first line")[0]
 
 

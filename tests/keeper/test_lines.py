@@ -11,16 +11,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dba_console.keeping.rolling import RollingLog, segment_of
-from dba_console.keeping.stamping import LINE_LIMIT, Stamper
-from dba_console.keeping.tail import LONGEST, Place, Tail
+from dba_console.keeping.line_stamps import LINE_LIMIT, LineStamper
+from dba_console.keeping.log_reader import MAX_LINE_BYTES, LogPosition, LogReader
+from dba_console.keeping.log_segments import SegmentedLog, parse_segment_name
 
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def stamped(chunks: list[bytes]) -> list[bytes]:
     """The lines that chunks become, without their stamps; the counts are right."""
-    stamper, found = Stamper(b"o"), []
+    stamper, found = LineStamper(b"o"), []
     for block, count in [*(stamper.feed(chunk, 7) for chunk in chunks), stamper.close(7)]:
         assert block.count(b"\n") == count
         found += block.split(b"\n")[:-1]
@@ -46,17 +46,17 @@ def test_of_a_line_that_overwrites_itself_what_stood_last_is_kept() -> None:
 
 
 def test_the_line_being_written_is_shown_once_as_it_stands() -> None:
-    stamper = Stamper(b"e")
+    stamper = LineStamper(b"e")
     assert stamper.feed(b"\r10%\r20%", 1) == (b"", 0)
-    assert stamper.standing(2) == (b"2 E 20%\n", 1)
-    assert stamper.standing(3) == (b"", 0)
+    assert stamper.partial_line(2) == (b"2 E 20%\n", 1)
+    assert stamper.partial_line(3) == (b"", 0)
     assert stamper.feed(b"\r30%", 4) == (b"", 0)
-    assert stamper.standing(5) == (b"5 E 30%\n", 1)
+    assert stamper.partial_line(5) == (b"5 E 30%\n", 1)
     assert stamper.feed(b" done\n", 6) == (b"6 e 30% done\n", 1)
 
 
 def test_a_line_without_end_does_not_fill_the_memory() -> None:
-    stamper = Stamper(b"o")
+    stamper = LineStamper(b"o")
     written = sum(len(stamper.feed(b"x" * 1000, 7)[0]) for _ in range(1000))
     assert written > 1_000_000 - LINE_LIMIT
 
@@ -71,8 +71,8 @@ def test_of_what_was_written_head_and_tail_are_read_and_the_rest_is_counted(
     blocks: list[list[bytes]], head: int, tail: int
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        log = RollingLog(directory, head, tail)
-        reader, early = Tail(directory), 0
+        log = SegmentedLog(directory, head, tail)
+        reader, early = LogReader(directory), 0
         written: list[bytes] = []
         for number, lines in enumerate(blocks):
             made = [b"%d o %b" % (number, line) for line in lines]
@@ -80,7 +80,7 @@ def test_of_what_was_written_head_and_tail_are_read_and_the_rest_is_counted(
             assert log.append(b"".join(line + b"\n" for line in made), len(made)) == (b"", 0)
             early += len(reader.read(20))
         log.finish()
-        late = Tail(directory)
+        late = LogReader(directory)
         found = []
         while more := late.read(30):
             found += more
@@ -92,7 +92,7 @@ def test_of_what_was_written_head_and_tail_are_read_and_the_rest_is_counted(
         assert late.dropped_lines == log.rolled_lines == len(written) - kept
         assert late.dropped_bytes == log.rolled_bytes
         assert early + reader.dropped_lines == len(written)
-        assert late.place == reader.place == Place(sum(len(line) + 1 for line in written), len(written))
+        assert late.place == reader.place == LogPosition(sum(len(line) + 1 for line in written), len(written))
 
 
 def _at_end(found: list[bytes], written: list[bytes]) -> int:
@@ -105,30 +105,30 @@ def _at_end(found: list[bytes], written: list[bytes]) -> int:
 
 def test_a_log_with_garbage_in_it_is_read_on(tmp_path: Path) -> None:
     (tmp_path / "out.log").write_bytes(b"1 o a\n\0\0\0\n2 o b\n3 o cut sho")
-    assert [line.text for line in Tail(tmp_path).read()] == ["a", "a line of the log cannot be read", "b"]
+    assert [line.text for line in LogReader(tmp_path).read()] == ["a", "a line of the log cannot be read", "b"]
 
 
 @pytest.mark.parametrize("words", [b"missing", b"missing many lines, some bytes", b"missing 1 lines, " + b"9" * 30])
 def test_a_count_that_is_none_is_not_counted(tmp_path: Path, words: bytes) -> None:
     (tmp_path / "out.log").write_bytes(b"1 k missing 3 lines, 40 bytes: no room\n2 k " + words + b"\n3 o b\n")
-    tail = Tail(tmp_path)
+    tail = LogReader(tmp_path)
     assert [line.wall_us for line in tail.read()] == [1, 2, 3]
     assert (tail.dropped_lines, tail.dropped_bytes) == (3, 40)
 
 
 def test_a_time_too_long_for_one_is_a_line_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "out.log").write_bytes(b"9" * 5000 + b" o a\n" + b"9" * 30 + b" o b\n")
-    assert [(line.wall_us, line.stream) for line in Tail(tmp_path).read()] == [(0, "k")] * 2
+    assert [(line.wall_us, line.stream) for line in LogReader(tmp_path).read()] == [(0, "k")] * 2
 
 
 def test_a_log_that_has_no_line_end_for_long_is_read_no_further(tmp_path: Path) -> None:
     head = tmp_path / "out.log"
     with head.open("wb") as file:
-        file.truncate(LONGEST)
-        file.seek(LONGEST)
+        file.truncate(MAX_LINE_BYTES)
+        file.seek(MAX_LINE_BYTES)
         file.write(b"\n1 o a\n")
-    tail = Tail(tmp_path)
-    assert (tail.read(), tail.place) == ([], Place())
+    tail = LogReader(tmp_path)
+    assert (tail.read(), tail.place) == ([], LogPosition())
     (tmp_path / f"out-{head.stat().st_size}-2.tail").write_bytes(b"2 o b\n")
     assert ([line.text for line in tail.read()], tail.dropped_lines) == (["b"], 2)
 
@@ -137,9 +137,9 @@ def test_a_log_that_has_no_line_end_for_long_is_read_no_further(tmp_path: Path) 
 def test_what_is_no_file_is_not_read_as_a_log(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / "out.log")
     with pytest.raises(OSError, match=r"not a regular file|Too many levels of symbolic links|Is a directory"):
-        Tail(tmp_path).read()
+        LogReader(tmp_path).read()
 
 
 @pytest.mark.parametrize("name", ["out-0-0.tail", "out-007-1.tail", "out-\u0667-1.tail", "out-\u00b2-1.tail"])
 def test_no_other_spelling_of_a_place_names_a_segment(name: str) -> None:
-    assert segment_of("out", name) is None
+    assert parse_segment_name("out", name) is None

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dba_console.masking import MASK, SHORTEST, Masker, forms, too_short
+from dba_console.stream_masking import MASK, MIN_SECRET_BYTES, Masker, encoded_forms, too_short
 
 # Without the sign of the mask: what masks make up with what stands beside them is no secret that was there.
-SECRETS = st.text(st.characters(exclude_characters="*", exclude_categories=["Cs"]), min_size=SHORTEST, max_size=20)
+SECRETS = st.text(
+    st.characters(exclude_characters="*", exclude_categories=["Cs"]), min_size=MIN_SECRET_BYTES, max_size=20
+)
 PIECES = st.lists(st.binary(max_size=40), max_size=6)
 
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -67,7 +69,7 @@ def test_base64_of_something_that_holds_a_secret_does_not_tell_it(user: str) -> 
 def test_no_form_of_a_secret_comes_through_any_cutting(
     secret: str, pieces: list[bytes], places: list[int], data: st.DataObject
 ) -> None:
-    known = sorted(forms(secret))
+    known = sorted(encoded_forms(secret))
     text = b"".join(piece + data.draw(st.sampled_from(known)) for piece in pieces)
     out = masked([secret], cut(text, places))
     for part in out.split(MASK):
@@ -75,7 +77,7 @@ def test_no_form_of_a_secret_comes_through_any_cutting(
 
 
 @unhurried
-@given(st.lists(st.text("ab", min_size=SHORTEST, max_size=6), min_size=1, max_size=3), st.data())
+@given(st.lists(st.text("ab", min_size=MIN_SECRET_BYTES, max_size=6), min_size=1, max_size=3), st.data())
 def test_how_a_stream_is_cut_changes_nothing(secrets: list[str], data: st.DataObject) -> None:
     """Few letters, so that secrets overlap themselves and one another."""
     text = data.draw(st.text("abc", max_size=60)).encode()
@@ -86,7 +88,7 @@ def test_how_a_stream_is_cut_changes_nothing(secrets: list[str], data: st.DataOb
 @unhurried
 @given(SECRETS, st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=10))
 def test_what_holds_no_secret_comes_through_unchanged(secret: str, text: bytes, places: list[int]) -> None:
-    if not any(form in text for form in forms(secret)):
+    if not any(form in text for form in encoded_forms(secret)):
         assert masked([secret], cut(text, places)) == text
 
 

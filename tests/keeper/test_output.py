@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.keeping.look import Tail
+from dba_console.keeping.command_status import LogReader
 from tests.background import wait_until
 from tests.disks import frozen, loop_mounted, mounted
 from tests.keeper.kept import LIMIT_S, Gate, Keep, child, ending, lines, running, texts, until_printed
@@ -28,7 +28,7 @@ def test_of_a_long_output_beginning_and_end_are_kept_and_the_rest_is_counted(kee
     # The end is longer than what a pipe holds: of two outputs it is not known in which order what is there was printed.
     handle = keep(numbered(100_000) + "; echo last >&2", head_bytes=20_000, tail_bytes=3_000_000)
     record = ending(handle)
-    tail = Tail(handle.directory)
+    tail = LogReader(handle.directory)
     found = []
     while more := tail.read():
         found += more
@@ -50,7 +50,7 @@ def test_a_reader_that_is_overtaken_says_what_it_missed(keep: Keep, tmp_path: Pa
     script = f"{numbered(500)}; read x <{gate.path}; {numbered(20_000)}"
     handle = keep(script, head_bytes=10_000, tail_bytes=20_000)
     wait_until(lambda: len(lines(handle)) > 200 and number(lines(handle)[-1].text) == 500, LIMIT_S, what="a pause")
-    tail = Tail(handle.directory)
+    tail = LogReader(handle.directory)
     before = tail.read()
     while more := tail.read():
         before += more
@@ -171,7 +171,7 @@ def test_a_disk_that_hangs_holds_no_command(keep: Keep, tmp_path: Path) -> None:
 
 def assert_missing_is_told(directory: str, printed: int) -> None:
     """Some lines are missing, the log says how many, and with them all are accounted for."""
-    tail = Tail(directory)
+    tail = LogReader(directory)
     found = []
     while more := tail.read():
         found += more

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from dba_console.keeping.command_spec import CommandSpec
+from dba_console.keeping.command_status import read_status
 from dba_console.keeping.launch import KeeperError, start
-from dba_console.keeping.look import look
-from dba_console.keeping.spec import Spec
 from tests.keeper.kept import Gate, Keep, ending, lines, running, texts, until_printed
 
 
@@ -60,18 +60,18 @@ def test_a_lines_time_is_that_of_its_arrival(keep: Keep, tmp_path: Path) -> None
 def test_a_keeper_that_runs_is_seen_running_with_its_command(keep: Keep, tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate")
     handle = keep(f"read x <{gate.path}")
-    standing = handle.look()
+    standing = handle.status()
     assert standing.state == "running"
     assert standing.child_alive is True
     assert standing.exit is None
     assert (running(handle).keeper_pid, running(handle).tag, running(handle).host) == (handle.pid, "TEST", "here")
     gate.open()
     assert ending(handle).code == 0
-    assert handle.look().child_alive is False
+    assert handle.status().child_alive is False
 
 
 def test_a_directory_without_a_keeper_is_absent(tmp_path: Path) -> None:
-    assert look(tmp_path).state == "absent"
+    assert read_status(tmp_path).state == "absent"
 
 
 def test_files_may_be_read_by_their_owner_alone(keep: Keep) -> None:
@@ -84,7 +84,7 @@ def test_files_may_be_read_by_their_owner_alone(keep: Keep) -> None:
 def test_a_program_that_is_not_there_is_told_and_recorded_as_never_started(keep: Keep) -> None:
     with pytest.raises(KeeperError, match="nonesuch cannot be started: No such file"):
         keep.program("nonesuch")
-    record = look(keep.directories[0]).exit
+    record = read_status(keep.directories[0]).exit
     assert record is not None
     assert record.error is not None and "nonesuch" in record.error
     assert (record.code, record.signal) == (None, None)
@@ -99,7 +99,7 @@ def test_nothing_runs_twice_in_one_directory(keep: Keep) -> None:
     handle = keep("echo once")
     ending(handle)
     with pytest.raises(KeeperError, match="before"):
-        start(Spec(argv=("true",), directory=handle.directory, tag="TEST", host="here"))
+        start(CommandSpec(argv=("true",), directory=handle.directory, tag="TEST", host="here"))
 
 
 def test_a_command_gets_its_environment_directory_and_input(keep: Keep, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_secrets_reach_the_command_but_no_argument_of_the_keeper_and_no_file(kee
 
 
 def test_a_secret_is_not_in_the_repr_of_what_a_keeper_is_told() -> None:
-    spec = Spec(
+    spec = CommandSpec(
         argv=("x",), directory="/", tag="T", host="h", env={"A": "hunter2"}, masks=("hunter2",), stdin="hunter2"
     )
     assert "hunter2" not in repr(spec)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.keeping.launch import Handle
-from dba_console.keeping.look import Tail, look, stop, wait
+from dba_console.keeping.command_status import LogReader, read_status, stop, wait
+from dba_console.keeping.launch import KeeperHandle
 from dba_console.keeping.proc import start_ticks
 from tests.background import wait_until
 from tests.keeper.kept import LIMIT_S, Gate, Keep, child, ending, running, texts, until_printed
@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 STARTER = """
 import sys
 from dba_console.keeping.launch import start
-from dba_console.keeping.spec import Spec
-start(Spec(argv=("sh", "-c", sys.argv[2]), directory=sys.argv[1], tag="TEST", host="here"))
+from dba_console.keeping.command_spec import CommandSpec
+start(CommandSpec(argv=("sh", "-c", sys.argv[2]), directory=sys.argv[1], tag="TEST", host="here"))
 print("started", flush=True)
 sys.stdin.read()
 """
@@ -55,9 +55,9 @@ def test_the_command_outlives_who_started_it_and_is_found_again(keep: Keep, tmp_
         assert starter.stdout is not None
         assert starter.stdout.readline().strip() == b"started"
         starter.kill()
-    handle = Handle(str(directory), 0)
+    handle = KeeperHandle(str(directory), 0)
     until_printed(handle, "before")
-    standing = look(directory)
+    standing = read_status(directory)
     assert (standing.state, standing.child_alive) == ("running", True)
     gate.open()
     assert ending(handle).code == 9
@@ -78,13 +78,13 @@ def test_a_killed_keeper_leaves_the_command_alone_and_its_end_unknown(keep: Keep
     handle = keep(f"echo before; read x <{gate.path}; touch {done}")
     until_printed(handle, "before")
     kill(handle)
-    standing = look(handle.directory)
+    standing = read_status(handle.directory)
     assert (standing.state, standing.child_alive, standing.exit) == ("lost", True, None)
     assert not stop(handle.directory, "anna")
     gate.open()
     wait_until(done.exists, LIMIT_S, what="what the command does")
-    wait_until(lambda: look(handle.directory).child_alive is False, LIMIT_S, what="the command's end")
-    assert look(handle.directory).state == "lost"
+    wait_until(lambda: read_status(handle.directory).child_alive is False, LIMIT_S, what="the command's end")
+    assert read_status(handle.directory).state == "lost"
     assert texts(handle) == ["before"]
 
 
@@ -93,7 +93,7 @@ def test_a_killed_keepers_command_ends_when_it_prints(keep: Keep, tmp_path: Path
     handle = keep(f"read x <{gate.path}; while :; do echo on; done")
     kill(handle)
     gate.open()
-    wait_until(lambda: look(handle.directory).child_alive is False, LIMIT_S, what="the command's end")
+    wait_until(lambda: read_status(handle.directory).child_alive is False, LIMIT_S, what="the command's end")
 
 
 def test_a_keeper_killed_before_it_recorded_the_command_leaves_unknown_whether_there_is_one(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_keeper_killed_before_it_recorded_the_command_leaves_unknown_whether_t
         pass
     record = {"keeper_pid": gone.pid, "keeper_start": 1, "boot_id": boot()}
     (tmp_path / "running.json").write_text(json.dumps(record))
-    standing = look(tmp_path)
+    standing = read_status(tmp_path)
     assert (standing.state, standing.child_alive) == ("lost", None)
 
 
@@ -112,17 +112,17 @@ def test_processes_of_another_boot_are_not_taken_for_these(keep: Keep, tmp_path:
     copied.mkdir()
     record = json.loads(Path(handle.directory, "running.json").read_text())
     (copied / "running.json").write_text(json.dumps(record | {"boot_id": "another"}))
-    assert (look(copied).state, look(copied).child_alive) == ("lost", False)
+    assert (read_status(copied).state, read_status(copied).child_alive) == ("lost", False)
     assert not stop(copied, "anna")
     assert wait(copied).state == "lost"
-    assert handle.look().state == "running"
+    assert handle.status().state == "running"
 
 
 @pytest.mark.parametrize("damaged", ["", "{", "5", "{}"])
 def test_a_damaged_record_is_neither_an_end_nor_the_lack_of_one(damaged: str, tmp_path: Path) -> None:
     (tmp_path / "running.json").write_text(damaged)
     with pytest.raises(OSError, match=r"running\.json"):
-        look(tmp_path)
+        read_status(tmp_path)
 
 
 def test_a_process_that_got_the_keepers_number_is_not_taken_for_it(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_process_that_got_the_keepers_number_is_not_taken_for_it(tmp_path: Pat
         "child_start": 1,
     }
     (tmp_path / "running.json").write_text(json.dumps(record))
-    assert (look(tmp_path).state, look(tmp_path).child_alive) == ("lost", False)
+    assert (read_status(tmp_path).state, read_status(tmp_path).child_alive) == ("lost", False)
     assert not stop(tmp_path, "anna")
 
 
@@ -142,17 +142,17 @@ def test_a_log_is_read_on_from_where_another_reader_stopped(keep: Keep, tmp_path
     gate = Gate(tmp_path / "gate")
     handle = keep(f"echo one; echo two; read x <{gate.path}; echo three")
     until_printed(handle, "two")
-    first = Tail(handle.directory)
+    first = LogReader(handle.directory)
     assert [line.text for line in first.read()] == ["one", "two"]
     assert first.read() == []
     gate.open()
     ending(handle)
-    second = Tail(handle.directory, first.place)
+    second = LogReader(handle.directory, first.place)
     assert [line.text for line in second.read()] == ["three"]
     assert (second.place.line, second.dropped_lines) == (3, 0)
 
 
-def kill(handle: Handle) -> None:
+def kill(handle: KeeperHandle) -> None:
     os.kill(handle.pid, signal.SIGKILL)
     ticks = running(handle).keeper_start
     wait_until(lambda: start_ticks(handle.pid) != ticks, LIMIT_S, what="the keeper's death")

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Frame, LockNode
 
 _TEXTS = (
@@ -30,10 +30,10 @@ def anything(seed: int) -> Frame:
     return frame
 
 
-def any_history(seed: int, end_us: int) -> History:
+def any_history(seed: int, end_us: int) -> ChartHistory:
     """Minutes before `end_us` with holes, jumps and values of any size."""
     dice = random.Random(seed)
-    history = History()
+    history = ChartHistory()
     names = ("connections.used", "io.psi_full_avg10", "io.iowait_pct", "io.read_bytes_per_s", "io.write_bytes_per_s",
              "memory.cached_bytes", "memory.free_bytes")  # fmt: skip
     for tick in range(dice.choice((0, 1, 2, 40))):

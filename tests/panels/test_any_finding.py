@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Finding, Frame
 from dba_console.panels.cells import Line, Span, line_width, plain
 from dba_console.panels.evidence import everything, evidence, part
@@ -56,7 +56,7 @@ def harmful(lines: Iterable[Line]) -> list[Span]:
     return [span for line in lines for span in line if any(unicodedata.category(sign) in bad for sign in span.text)]
 
 
-def past(frame: Frame, seed: int) -> History:
+def past(frame: Frame, seed: int) -> ChartHistory:
     return any_history(seed, frame.at_us)
 
 
@@ -66,7 +66,7 @@ def test_the_band_keeps_to_its_lines_and_shows_every_finding_it_has_room_for(
 ) -> None:
     lines = lines_of(speaking(found), width, height)
     assert min(height, len(speaking(found))) <= len(lines) <= height
-    assert len(compact(framed(found), width, height, History())) <= height
+    assert len(compact(framed(found), width, height, ChartHistory())) <= height
     assert harmful(lines) == []
 
 
@@ -105,7 +105,7 @@ def test_list_and_evidence_on_the_screen_fit_it_whatever_is_open(
 
 @given(found=MANY, width=WIDTHS)
 def test_every_finding_is_a_row_with_a_cell_for_each_column(found: list[Finding], width: int) -> None:
-    tables = detail(framed(found), width, History()).tables
+    tables = detail(framed(found), width, ChartHistory()).tables
     rows = [row for table in tables for row in table.rows]
     assert sorted(row.key for row in rows) == sorted(one.id for one in found)
     assert all(len(row.cells) == len(table.columns) for table in tables for row in table.rows)

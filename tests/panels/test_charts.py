@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.panels.bands import View, title
 from dba_console.panels.cells import plain
 from dba_console.panels.charts import Axis, clock_line, latest, peaks, plot, sign_line, sparkline
@@ -77,13 +77,13 @@ def test_a_sparkline_is_as_long_as_asked_and_blank_without_history() -> None:
 
 
 def test_charts_without_history_say_so_instead_of_drawing_a_floor() -> None:
-    text = "\n".join(plain(one) for one in stacked(empty_frame(), History(), 100, 12))
+    text = "\n".join(plain(one) for one in stacked(empty_frame(), ChartHistory(), 100, 12))
     assert text.count("nothing known yet") == 5
     assert "▁" not in text
 
 
 def test_an_outage_is_a_gap_in_the_middle_of_the_chart() -> None:
-    history = History()
+    history = ChartHistory()
     for second in [*range(590, 400, -1), *range(200, -1, -1)]:
         history.add(NOW_US - second * S, {"connections.used": 100.0})
     drawn = plain(stacked(busy_frame(), history, 84, 12)[1]).split("┤")[1].strip()
@@ -93,9 +93,9 @@ def test_an_outage_is_a_gap_in_the_middle_of_the_chart() -> None:
     assert set(drawn) == {"▆", " "}
 
 
-def connections(seconds: int, *, peak_at: int | None = None, step: int = 1) -> History:
+def connections(seconds: int, *, peak_at: int | None = None, step: int = 1) -> ChartHistory:
     """So many seconds of 10 connections up to now, with one reading of 90."""
-    history = History()
+    history = ChartHistory()
     for second in range(seconds, -1, -step):
         history.add(NOW_US - second * S, {"connections.used": 90.0 if second == peak_at else 10.0})
     return history
@@ -108,7 +108,7 @@ def test_the_number_beside_a_chart_is_the_last_reading_and_not_the_peak_of_its_c
 
 
 def test_a_reading_of_a_while_ago_is_not_how_things_are_now() -> None:
-    history = History()
+    history = ChartHistory()
     history.add(NOW_US - 60 * S, {"connections.used": 10.0})
     history.add(NOW_US - 59 * S, {"connections.used": 10.0})
     assert "now ?" in "\n".join(plain(one) for one in stacked(busy_frame(), history, 100, 22))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import EventRow, Finding, Frame
 from dba_console.panels.cells import Line, line_width, plain
 from dba_console.panels.evidence import everything, evidence, held, part, window
@@ -69,15 +69,15 @@ def test_what_nobody_has_seen_comes_before_what_is_known_and_what_is_silenced() 
 def test_no_finding_is_said_only_where_the_rules_were_asked() -> None:
     frame = build.busy_frame()
     frame.findings, frame.judged = [], False
-    assert "nothing has been judged yet" in text(compact(frame, 80, 3, History()))
+    assert "nothing has been judged yet" in text(compact(frame, 80, 3, ChartHistory()))
     frame.judged = True
-    assert "the rules found nothing wrong" in text(compact(frame, 80, 3, History()))
+    assert "the rules found nothing wrong" in text(compact(frame, 80, 3, ChartHistory()))
 
 
 def test_rules_that_failed_are_told_above_what_was_found() -> None:
     frame = busy()
     frame.findings_note = "not all rules could be asked: io-slow: ZeroDivisionError"
-    assert "io-slow" in text(list(detail(frame, 80, History()).head))
+    assert "io-slow" in text(list(detail(frame, 80, ChartHistory()).head))
 
 
 def test_the_overview_tells_what_calls_and_counts_the_rest() -> None:
@@ -132,7 +132,7 @@ def test_the_evidence_fits_its_place_at_any_size(width: int, height: int) -> Non
 
 def test_the_charts_span_the_time_around_the_beginning() -> None:
     now_us = SINCE_US + 3_600_000_000
-    history = History()
+    history = ChartHistory()
     history.extend((SINCE_US + second * 1_000_000, {"connections.used": 1.0}) for second in range(-300, 300))
     start_us, end_us = window(SINCE_US, now_us, history)
     assert (start_us - SINCE_US, end_us - SINCE_US) == (-180_000_000, 420_000_000)
@@ -140,7 +140,7 @@ def test_the_charts_span_the_time_around_the_beginning() -> None:
 
 def test_a_beginning_before_anything_known_shows_what_is_known() -> None:
     now_us = SINCE_US + 3_600_000_000
-    history = History()
+    history = ChartHistory()
     history.extend((now_us - second * 1_000_000, {"connections.used": 1.0}) for second in range(120, 0, -1))
     start_us, end_us = window(SINCE_US, now_us, history)
     assert start_us <= now_us - 119_000_000 and end_us == now_us
@@ -156,7 +156,7 @@ def test_the_most_severe_sentence_is_given_the_room_there_is_and_no_more() -> No
 
 def test_a_narrow_list_gives_its_cells_to_the_sentence_and_a_wide_one_has_room_for_more() -> None:
     frame = busy(finding(state="acknowledged", runbook="cache-drop"))
-    (narrow,), (wide,) = detail(frame, 80, History()).tables, detail(frame, 160, History()).tables
+    (narrow,), (wide,) = detail(frame, 80, ChartHistory()).tables, detail(frame, 160, ChartHistory()).tables
     assert [column.id for column in narrow.columns] == ["sign", "since", "age", "severity", "text"]
     assert [column.id for column in wide.columns][-2:] == ["state", "runbook"]
     assert [cell.text for cell in wide.rows[0].cells][-2:] == ["acknowledged", "cache-drop"]
@@ -177,14 +177,14 @@ def test_a_chart_that_ends_in_the_past_names_its_time_and_not_now() -> None:
     one = finding(series=["connections.used"])
     frame = busy(one)
     frame.at_us = SINCE_US + 3_600_000_000
-    history = History()
+    history = ChartHistory()
     history.extend((SINCE_US + second * 1_000_000, {"connections.used": 7.0}) for second in range(-180, 421))
     shown = text(evidence(frame, one, history, 80, 22))
     assert " now " not in shown and "connections" in shown and "15:02:02 7" in shown
 
 
 def test_a_column_spans_a_reading_at_least_however_wide_the_screen() -> None:
-    history = History()
+    history = ChartHistory()
     history.extend((SINCE_US + second * 1_000_000, {"connections.used": 7.0}) for second in range(-10, 10))
     start_us, end_us = window(SINCE_US, SINCE_US + 10_000_000, history, 130)
     assert end_us == SINCE_US + 10_000_000 and end_us - start_us >= 130_000_000
@@ -194,7 +194,7 @@ def test_one_that_began_before_anything_known_says_so_instead_of_claiming_its_st
     one = finding(series=["connections.used"])
     frame = busy(one)
     frame.at_us = SINCE_US + 3_600_000_000
-    history = History()
+    history = ChartHistory()
     history.extend((frame.at_us - second * 1_000_000, {"connections.used": 7.0}) for second in range(120, 0, -1))
     shown = text(evidence(frame, one, history, 80, 22))
     assert "it began before that" in shown and "around its start" not in shown and " now 7" in shown

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Frame
-from dba_console.frames.outgrowing import Windows
-from dba_console.frames.past_jobs import Past
+from dba_console.frames.past_jobs import TargetJobHistory
 from dba_console.frames.progress_model import ProgressRow
+from dba_console.frames.window_forecast import JobWindows
 from dba_console.panels import progress
 from dba_console.panels.cells import Detail, line_width, plain
 from dba_console.panels.job_history import history, runs_of
@@ -20,8 +20,8 @@ from tests.jobs import HOSTILE, NOW_US, dump_row, frame_of, job, nights
 from tests.panels.anything import anything
 from tests.panels.golden import assert_golden, text_of
 
-WINDOWS = Windows(3 * 3600.0, {"pg_dump of short": 600.0})
-PAST = Past(
+WINDOWS = JobWindows(3 * 3600.0, {"pg_dump of short": 600.0})
+PAST = TargetJobHistory(
     jobs=(
         job(),
         job("short", nights(3)),
@@ -75,7 +75,7 @@ def test_errors_and_a_disk_that_will_not_do_stand_first_and_in_the_overview() ->
     first = page(row, 80).splitlines()[:6]
     assert "! 1 error so far" in first[0] and "will be full before it ends" in first[1]
     assert any("late by 10m" in one for one in first)
-    (line,) = progress.compact(frame_of(row), 80, 1, History())
+    (line,) = progress.compact(frame_of(row), 80, 1, ChartHistory())
     assert "1 error, disk will not do" in plain(line) and line_width(line) <= 80
 
 
@@ -94,7 +94,7 @@ def test_a_share_of_a_phase_is_never_told_as_one_of_all() -> None:
     text = page(row, 80)
     assert "41% of phase loading tuples, measured" in text and "left of this phase 1m30s" in text
     for width in (40, 60, 80, 120):
-        (line,) = progress.compact(frame_of(row), width, 1, History())
+        (line,) = progress.compact(frame_of(row), width, 1, ChartHistory())
         assert "loading" in plain(line) or "of phase" in plain(line)
         assert "phase left" in plain(line) or width == 40
         assert line_width(line) <= width

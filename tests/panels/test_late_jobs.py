@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Frame, Progress
 from dba_console.frames.progress_model import ProgressRow
 from dba_console.panels import progress
@@ -41,18 +41,18 @@ def frame() -> Frame:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_overview_says_how_late_a_job_is(width: int) -> None:
-    assert_golden(f"progress_late_{width}", text_of(progress.compact(frame(), width, 3, History())))
+    assert_golden(f"progress_late_{width}", text_of(progress.compact(frame(), width, 3, ChartHistory())))
 
 
 def test_the_panel_in_full_says_how_late_a_job_is() -> None:
-    assert_golden("show_progress_late", show_text(frame(), ["progress"], 120, History()))
+    assert_golden("show_progress_late", show_text(frame(), ["progress"], 120, ChartHistory()))
 
 
 def test_how_late_it_is_stays_where_there_is_little_room() -> None:
-    (line,) = progress.compact(frame(), 60, 1, History())
+    (line,) = progress.compact(frame(), 60, 1, ChartHistory())
     assert "late by 40m" in plain(line) and line_width(line) <= 60
 
 
 def test_a_job_a_little_over_its_usual_duration_is_not_called_late() -> None:
-    line = progress.compact(frame(), 100, 2, History())[1]
+    line = progress.compact(frame(), 100, 2, ChartHistory())[1]
     assert "usual 9m40s" in plain(line) and "late" not in plain(line)

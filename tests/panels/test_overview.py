@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Connections, EventRow, Frame, Locks, Progress, Replication, Safety
 from dba_console.panels.cells import plain
 from dba_console.panels.overview import overview
@@ -12,7 +12,7 @@ from tests.build import busy_frame, busy_history, empty_frame
 from tests.panels.golden import assert_golden, text_of
 
 
-def body(frame: Frame, width: int, height: int, history: History | None = None, *, ascii: bool = False) -> str:
+def body(frame: Frame, width: int, height: int, history: ChartHistory | None = None, *, ascii: bool = False) -> str:
     lines = overview(frame, busy_history() if history is None else history, width, height, ascii=ascii)
     assert len(lines) == height
     return text_of(lines)
@@ -30,7 +30,7 @@ def test_ascii_draws_the_same_picture_without_any_other_sign() -> None:
 
 
 def test_before_the_first_reading_nothing_is_shown_as_zero() -> None:
-    text = body(empty_frame(), 80, 22, History())
+    text = body(empty_frame(), 80, 22, ChartHistory())
     assert "0" not in text
     assert text.count("not read yet") >= 8
 
@@ -57,24 +57,24 @@ def blind_frame() -> Frame:
 def test_a_server_that_does_not_answer_is_told_on_top_and_once() -> None:
     frame = busy_frame()
     frame.sessions.status, frame.target.note = "timeout", "the server has not answered for 6 s"
-    assert text_of(overview(frame, History(), 80, 22)).startswith(" ! the server has not answered for 6 s\n")
+    assert text_of(overview(frame, ChartHistory(), 80, 22)).startswith(" ! the server has not answered for 6 s\n")
 
 
 def test_a_stopped_postmaster_is_told_though_its_sessions_go_on() -> None:
     frame = busy_frame()
     frame.target.postmaster_stopped = True
-    assert text_of(overview(frame, History(), 80, 22)).startswith(" ! the postmaster is stopped")
+    assert text_of(overview(frame, ChartHistory(), 80, 22)).startswith(" ! the postmaster is stopped")
 
 
 def test_what_cannot_be_read_is_told_in_sentences_where_its_numbers_would_be() -> None:
-    text = body(blind_frame(), 80, 22, History())
+    text = body(blind_frame(), 80, 22, ChartHistory())
     assert_golden("overview_80x22_blind", text)
     assert "GRANT" in text
     assert "timeout, 12s old" in text
 
 
 def test_no_connection_and_a_failed_recording_stand_above_everything() -> None:
-    lines = [plain(one) for one in overview(blind_frame(), History(), 80, 22)]
+    lines = [plain(one) for one in overview(blind_frame(), ChartHistory(), 80, 22)]
     assert lines[0] == " ! no slot is free: the console takes one as soon as it can"
     assert lines[1] == " ! the disk of the session is full"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import (
     Connections,
     Device,
@@ -37,7 +37,7 @@ def compact(name: str, frame: Frame, width: int = 78, height: int = 6) -> list[s
 
 
 def table(name: str, frame: Frame, which: str) -> Table:
-    detail = PANELS[name].full(frame, 120, History())
+    detail = PANELS[name].full(frame, 120, ChartHistory())
     return next(one for one in detail.tables if one.id == which)
 
 
@@ -231,14 +231,14 @@ def test_cpu_that_cannot_be_read_is_unknown_and_not_zero() -> None:
 def test_sessions_hidden_from_this_role_are_counted_with_the_grant_that_helps() -> None:
     frame = busy_frame()
     frame.sessions.hidden = 12
-    head = " ".join(plain(one) for one in PANELS["sessions"].detail(frame, 120, History()).head)
+    head = " ".join(plain(one) for one in PANELS["sessions"].detail(frame, 120, ChartHistory()).head)
     assert "12 sessions hide" in head and "GRANT pg_monitor" in head
 
 
 def test_a_note_on_a_panel_that_is_well_stands_in_its_full_screen() -> None:
     frame = busy_frame()
     frame.connections.note = "limits of roles could not be read"
-    head = [plain(one) for one in PANELS["connections"].detail(frame, 120, History()).head]
+    head = [plain(one) for one in PANELS["connections"].detail(frame, 120, ChartHistory()).head]
     assert head[0] == "limits of roles could not be read"
 
 
@@ -263,7 +263,7 @@ def test_a_host_without_swap_has_no_swap_rates() -> None:
 
 
 def test_the_trend_of_stalls_stands_beside_its_label_however_short_it_is() -> None:
-    history = History()
+    history = ChartHistory()
     for second in range(20, -1, -1):
         history.add(busy_frame().at_us - second * 1_000_000, {"io.psi_full_pct": 3.0})
     line = next(one for one in map(plain, PANELS["io"].compact(busy_frame(), 60, 6, history)) if "blocked" in one)
@@ -292,7 +292,7 @@ def test_a_date_told_from_two_minutes_of_growth_is_shown_without_alarm() -> None
         row = MountRow(path="/data", used_pct=17.0, available_bytes=1 << 30, **fields)
         frame = Frame()
         frame.disks.mounts = [row]
-        (line,) = PANELS["disks"].compact(frame, 78, 1, History())
+        (line,) = PANELS["disks"].compact(frame, 78, 1, ChartHistory())
         return next(span.style for span in reversed(line))
 
     assert style(full_in_s=3000.0, watched_s=120.0) == ""
@@ -303,7 +303,7 @@ def test_a_date_told_from_two_minutes_of_growth_is_shown_without_alarm() -> None
 def test_a_file_system_nearly_full_alarms_from_the_first_trend_on() -> None:
     frame = Frame()
     frame.disks.mounts = [MountRow(path="/data", used_pct=81.0, available_bytes=1, full_in_s=3000.0, watched_s=60.0)]
-    (line,) = PANELS["disks"].compact(frame, 78, 1, History())
+    (line,) = PANELS["disks"].compact(frame, 78, 1, ChartHistory())
     assert line[-1].style == "crit"
 
 
@@ -374,7 +374,7 @@ def test_sessions_at_work_are_counted_as_the_connections_panel_counts_them() -> 
             SessionRow(pid=2, backend_type="parallel worker", state="active", query_age_s=90.0),
             SessionRow(pid=3, backend_type="walsender", state="active", query_age_s=9000.0)]  # fmt: skip
     frame = Frame(sessions=Sessions(rows=rows))
-    head = plain(PANELS["sessions"].full(frame, 120, History()).head[0])
+    head = plain(PANELS["sessions"].full(frame, 120, ChartHistory()).head[0])
     assert head == "active 1 · parallel worker 1 · walsender 1"
     shown = table("sessions", frame, "sessions")
     ages = {row.cells[0].value: cell.style for row in shown.rows for cell, column in

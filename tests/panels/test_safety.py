@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Frame, Safety
 from dba_console.panels.cells import plain
 from dba_console.panels.registry import PANELS
 
 
 def shown(frame: Frame) -> str:
-    return "\n".join(plain(line) for line in PANELS["safety"].compact(frame, 78, 6, History()))
+    return "\n".join(plain(line) for line in PANELS["safety"].compact(frame, 78, 6, ChartHistory()))
 
 
 def test_a_rate_of_ids_that_is_not_of_now_says_how_old_it_is() -> None:

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from dba_console.demo.cluster import Cluster
-from dba_console.probes.postgres.options import MonitorOptions
-from dba_console.probes.postgres.plan import PLANS
+from dba_console.probes.postgres.monitor_options import MonitorOptions
+from dba_console.probes.postgres.part_statements import PART_STATEMENTS
 from dba_console.probes.postgres.probe import PostgresProbe
 from dba_console.samples.sample import Part
 
-EVERYTHING = tuple(PLANS)
-PATIENT = MonitorOptions(statement_timeout_s=60.0, connect_timeout_s=60.0, answer_timeout_s=60.0, dear_s=3600.0)
+EVERYTHING = tuple(PART_STATEMENTS)
+PATIENT = MonitorOptions(statement_timeout_s=60.0, connect_timeout_s=60.0, answer_timeout_s=60.0, expensive_s=3600.0)
 """Deadlines are the matter of the tests that name their own: the machine may have other things to do."""
 
 

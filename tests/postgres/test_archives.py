@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
-from dba_console.archives.entries import Plan
-from dba_console.archives.ledger import Ledger
-from dba_console.archives.place import open_archive
+from dba_console.archives.archive_file import open_archive
+from dba_console.archives.dump_plan import DumpPlan
+from dba_console.archives.object_progress import ObjectProgress
 from dba_console.archives.toc import ArchiveError
 from dba_console.demo.binaries import Binaries, binaries_in, candidates, wheel_directories
 from dba_console.demo.cluster import Cluster
@@ -105,11 +105,11 @@ def run(client: Binaries, program: str, *arguments: str, good: bool = True) -> s
     return done
 
 
-def heard(plan: Plan | None, program: str, jobs: int, text: str, code: int) -> Ledger:
-    ledger = Ledger(plan, program, jobs)
+def heard(plan: DumpPlan | None, program: str, jobs: int, text: str, code: int) -> ObjectProgress:
+    ledger = ObjectProgress(plan, program, jobs)
     for at, line in enumerate(text.split("\n")):
-        ledger.see(at * 1000, line)
-    ledger.ended(10**9, code)
+        ledger.add_line(at * 1000, line)
+    ledger.program_ended(10**9, code)
     return ledger
 
 
@@ -164,8 +164,8 @@ def test_what_is_no_whole_archive_is_said(made: list[Made], tmp_path: Path) -> N
 def test_a_parallel_dumps_messages_tell_every_tables_time(made: list[Made]) -> None:
     for one in made:
         ledger = heard(open_archive(one.path("d")), "pg_dump", 2, one.said, 0)
-        assert {item.state for item in ledger.items().values()} == {"done"}
-        assert min(ledger.items()) > 0, "an object nobody planned"
+        assert {item.state for item in ledger.objects().values()} == {"done"}
+        assert min(ledger.objects()) > 0, "an object nobody planned"
 
 
 def test_a_restores_messages_settle_every_object_and_its_errors(made: list[Made], shop: Cluster) -> None:
@@ -177,17 +177,17 @@ def test_a_restores_messages_settle_every_object_and_its_errors(made: list[Made]
         target = shop.dsn(dbname="archived_again")
         good = run(one.client, "pg_restore", "-v", "-j2", "-d", target, archive)
         ledger = heard(plan, "pg_restore", 2, good.stderr, 0)
-        assert {item.state for item in ledger.items().values()} == {"done"}
+        assert {item.state for item in ledger.objects().values()} == {"done"}
         assert ledger.error_count == 0
         for jobs in (1, 2):
             bad = run(one.client, "pg_restore", "-v", f"-j{jobs}", "-d", target, archive, good=False)
             again = heard(plan, "pg_restore", jobs, bad.stderr, bad.returncode)
-            key = again.item(("CONSTRAINT", "public", "parent parent_pkey"))
+            key = again.find_object(("CONSTRAINT", "public", "parent parent_pkey"))
             assert key is not None
             assert (bad.returncode, again.ignored is not None) == (1, True)
             # of two workers that fail at once, one may print between the two lines of the other
             assert key.state == "failed" if jobs == 1 else key.state in ("failed", "done")
             assert again.error_count > 10
-            assert not again.running_items
+            assert not again.running_objects
     finally:
         shop.psql("drop database if exists archived_again with (force)")

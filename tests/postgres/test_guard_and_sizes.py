@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.probes.postgres.guard import EACH_SECOND, Guard
-from dba_console.probes.postgres.options import MonitorOptions
-from dba_console.probes.postgres.segment import ServerError
-from dba_console.probes.postgres.sizes import SizeRound
+from dba_console.probes.postgres.database_sizes import SizeRound
+from dba_console.probes.postgres.monitor_options import MonitorOptions
+from dba_console.probes.postgres.pipeline_messages import ServerError
+from dba_console.probes.postgres.query_backoff import EVERY_SECOND, QueryBackoff
 from tests.background import idle_in_transaction
 from tests.postgres.probing import probing, read
 
@@ -17,8 +17,8 @@ OPTIONS = MonitorOptions()
 DENIED = ServerError("42501", "permission denied for function f")
 
 
-def guard() -> Guard:
-    return Guard(OPTIONS, "GRANT it")
+def guard() -> QueryBackoff:
+    return QueryBackoff(OPTIONS, "GRANT it")
 
 
 def test_a_statement_never_asked_may_be_asked() -> None:
@@ -51,7 +51,7 @@ def test_timeouts_are_asked_again_at_ever_longer_intervals_up_to_five_minutes() 
 
 
 def test_what_is_asked_each_second_never_rests_for_long() -> None:
-    one = Guard(OPTIONS, "GRANT it", EACH_SECOND)
+    one = QueryBackoff(OPTIONS, "GRANT it", EVERY_SECOND)
     for _ in range(9):
         one.failed(ServerError("57014", "canceled"), 0)
     assert one.refusal(5 * S) is None

@@ -10,8 +10,15 @@ import psycopg
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.probes.jobs.catalog import EVERY_US, FIRST_US, GROWTH, REFUSED_US, Catalog, Made
-from dba_console.probes.jobs.peers import Peers
+from dba_console.probes.jobs.database_catalog import (
+    GROWTH,
+    MAX_PAUSE_US,
+    MIN_PAUSE_US,
+    RETRY_PAUSE_US,
+    CatalogObject,
+    CatalogReader,
+)
+from dba_console.probes.jobs.session_processes import SessionProcesses
 from tests.background import idle_sessions, session, wait_until
 from tests.clocks import HeldClock
 from tests.clusters import FreshCluster
@@ -41,24 +48,24 @@ def shop(server: Cluster) -> Iterator[Cluster]:
 
 
 def test_tables_and_what_was_made_of_them_are_told(shop: Cluster) -> None:
-    seen = Catalog(shop.dsn(), DATABASE, made=True).look()
+    seen = CatalogReader(shop.dsn(), DATABASE, with_objects=True).query()
     assert seen.unknown is None and seen.database == DATABASE
     tables = {one.name: one for one in seen.tables}
-    assert set(tables) == {ODD, "child", "seen"} and tables["seen"].view
+    assert set(tables) == {ODD, "child", "seen"} and tables["seen"].is_view
     full = tables[ODD]
-    assert (full.schema, full.rows, full.view) == ("public", 1000, False)
+    assert (full.schema, full.rows, full.is_view) == ("public", 1000, False)
     assert full.bytes >= 500_000
-    made = {(one.kind, one.table, one.valid) for one in seen.made}
+    made = {(one.kind, one.table, one.valid) for one in seen.objects}
     assert {("check", ODD, True), ("foreign key", "child", True), ("constraint", ODD, True)} <= made
-    assert Made("index", "public", "child", "child_parent", True) in seen.made
+    assert CatalogObject("index", "public", "child", "child_parent", True) in seen.objects
 
 
 @pytest.mark.pg(18)
 def test_what_was_inserted_is_counted_and_locks_are_not_waited_for(shop: Cluster) -> None:
-    catalog = Catalog(shop.dsn(), DATABASE, made=True)
+    catalog = CatalogReader(shop.dsn(), DATABASE, with_objects=True)
 
     def inserted() -> dict[str, int]:
-        seen = catalog.look()
+        seen = catalog.query()
         assert seen.unknown is None
         return {one.name: one.inserted for one in seen.tables}
 
@@ -72,61 +79,61 @@ def test_what_was_inserted_is_counted_and_locks_are_not_waited_for(shop: Cluster
 
 @pytest.mark.pg(18)
 def test_a_dump_is_not_told_what_a_restore_made(shop: Cluster) -> None:
-    seen = Catalog(shop.dsn(), DATABASE, made=False).look()
-    assert len(seen.tables) == 3 and seen.made == ()
+    seen = CatalogReader(shop.dsn(), DATABASE, with_objects=False).query()
+    assert len(seen.tables) == 3 and seen.objects == ()
 
 
 def test_it_is_asked_seldom_and_after_a_refusal_more_seldom(cluster: Cluster) -> None:
     clock = HeldClock()
-    ours, absent = Catalog(cluster.dsn(), "postgres", made=True, clock=clock), "not there"
-    gone = Catalog(cluster.dsn(), absent, made=True, clock=clock)
-    assert (ours.due, gone.due) == (True, True)
-    assert ours.look().unknown is None
-    refused = gone.look()
+    ours, absent = CatalogReader(cluster.dsn(), "postgres", with_objects=True, clock=clock), "not there"
+    gone = CatalogReader(cluster.dsn(), absent, with_objects=True, clock=clock)
+    assert (ours.is_due, gone.is_due) == (True, True)
+    assert ours.query().unknown is None
+    refused = gone.query()
     assert absent in (refused.unknown or "") and refused.tables == ()
-    clock.advance(EVERY_US / 1e6)
-    assert (ours.due, gone.due) == (True, False)
-    clock.advance(REFUSED_US / 1e6)
-    assert (ours.due, gone.due) == (True, True)
+    clock.advance(MAX_PAUSE_US / 1e6)
+    assert (ours.is_due, gone.is_due) == (True, False)
+    clock.advance(RETRY_PAUSE_US / 1e6)
+    assert (ours.is_due, gone.is_due) == (True, True)
 
 
 def test_of_a_short_job_it_is_asked_more_often(cluster: Cluster) -> None:
     clock = HeldClock()
-    catalog = Catalog(cluster.dsn(), "postgres", made=True, clock=clock)
-    catalog.look()
-    clock.advance(FIRST_US / 1e6)
-    due = [catalog.due]
-    clock.advance(EVERY_US / 1e6 * GROWTH)
-    catalog.look()
-    clock.advance(FIRST_US / 1e6)
-    due.append(catalog.due)
-    clock.advance(EVERY_US / 1e6)
-    due.append(catalog.due)
+    catalog = CatalogReader(cluster.dsn(), "postgres", with_objects=True, clock=clock)
+    catalog.query()
+    clock.advance(MIN_PAUSE_US / 1e6)
+    due = [catalog.is_due]
+    clock.advance(MAX_PAUSE_US / 1e6 * GROWTH)
+    catalog.query()
+    clock.advance(MIN_PAUSE_US / 1e6)
+    due.append(catalog.is_due)
+    clock.advance(MAX_PAUSE_US / 1e6)
+    due.append(catalog.is_due)
     assert due == [True, False, True]
 
 
 def test_none_of_the_last_slots_is_taken_for_it(reused_cluster: FreshCluster) -> None:
     server = reused_cluster({"max_connections": 8, "superuser_reserved_connections": 3})
     with idle_sessions(server, 5):
-        seen = Catalog(server.dsn(), "postgres", made=True).look()
+        seen = CatalogReader(server.dsn(), "postgres", with_objects=True).query()
     assert seen.unknown == "the catalog of postgres was not asked: only reserved connection slots are left"
 
 
 def test_a_password_in_the_connection_string_is_not_repeated(cluster: Cluster) -> None:
     for conninfo in ("host=/nowhere password='open sesame'", "no connection string password=open'sesame"):
-        seen = Catalog(conninfo, "postgres", made=True).look()
+        seen = CatalogReader(conninfo, "postgres", with_objects=True).query()
         assert seen.unknown is not None and "sesame" not in seen.unknown
 
 
 def test_through_a_pooler_nothing_is_asked_and_a_session_is_known_to_come_from_it(cluster: Cluster) -> None:
     with bouncer(cluster, "session", admin=False) as conninfo:
-        seen = Catalog(conninfo, "postgres", made=True).look()
+        seen = CatalogReader(conninfo, "postgres", with_objects=True).query()
         assert seen.unknown is not None and "which lends sessions to others" in seen.unknown
         with psycopg.connect(conninfo) as through, session(cluster) as straight:
             row = through.execute("select pg_backend_pid()").fetchone()
             assert row is not None
             lent, own = int(str(row[0])), straight.info.backend_pid
-            peers = Peers()
+            peers = SessionProcesses()
             assert peers.read([lent, own], [os.getpid()]) == {own: os.getpid()}
-            assert Path(f"/proc/{peers.others[lent]}/comm").read_text() == "pgbouncer\n"
-            assert peers.notes == {lent: f"session {lent} comes from pgbouncer (process {peers.others[lent]})"}
+            assert Path(f"/proc/{peers.other_processes[lent]}/comm").read_text() == "pgbouncer\n"
+            assert peers.notes == {lent: f"session {lent} comes from pgbouncer (process {peers.other_processes[lent]})"}

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from dba_console.agent.jobs.taking import GUESSED, Taking
+from dba_console.agent.jobs.restore_space_needed import DISK_ESTIMATE_NOTE, RestoreSpaceEstimate
 from dba_console.demo.cluster import Cluster
-from dba_console.probes.jobs.catalog import EVERY_US
+from dba_console.probes.jobs.database_catalog import MAX_PAUSE_US
 from tests.clocks import HeldClock
 from tests.sql import query
 
@@ -25,23 +25,23 @@ def database(server: Cluster) -> Iterator[Cluster]:
 
 def test_by_how_its_database_grew_and_by_the_disk_where_that_is_not_told(database: Cluster) -> None:
     clock = HeldClock()
-    taking, blind = Taking(database.dsn(), clock), Taking(database.dsn(), clock)
+    taking, blind = RestoreSpaceEstimate(database.dsn(), clock), RestoreSpaceEstimate(database.dsn(), clock)
 
-    def need(of: Taking, name: str, pct: float, free_gb: int) -> tuple[float | None, tuple[str, ...]]:
-        return of.need(name, pct, free_gb * GB, running_s=60.0, begun_us=clock.mono_us())
+    def need(of: RestoreSpaceEstimate, name: str, pct: float, free_gb: int) -> tuple[float | None, tuple[str, ...]]:
+        return of.estimate(name, pct, free_gb * GB, running_s=60.0, begun_us=clock.mono_us())
 
     assert need(taking, DATABASE, 10.0, 90) == need(blind, "not there", 10.0, 90) == (None, ())
     query(database, "create table filled as select repeat('x', 1000) from generate_series(1, 8000)", dbname=DATABASE)
-    clock.advance(EVERY_US / 1e6)
+    clock.advance(MAX_PAUSE_US / 1e6)
     told, said = need(taking, DATABASE, 60.0, 40)
     assert said == () and told is not None and 8_000_000 * 0.8 <= told <= 12_000_000
     assert need(taking, DATABASE, 61.0, 30) == (told, ()), "until it is asked again"
-    assert need(blind, "not there", 60.0, 40) == (40 * GB, (GUESSED,))
+    assert need(blind, "not there", 60.0, 40) == (40 * GB, (DISK_ESTIMATE_NOTE,))
 
 
 def test_a_look_that_was_held_up_asks_nothing_more(cluster: Cluster) -> None:
     clock = HeldClock()
-    taking, begun_us = Taking(cluster.dsn(), clock), clock.mono_us()
-    assert taking.need("postgres", 10.0, 90, running_s=60.0, begun_us=begun_us) == (None, ())
-    clock.advance(EVERY_US / 1e6)
-    assert taking.need("postgres", 60.0, 40, running_s=80.0, begun_us=begun_us) == (40.0, (GUESSED,))
+    taking, begun_us = RestoreSpaceEstimate(cluster.dsn(), clock), clock.mono_us()
+    assert taking.estimate("postgres", 10.0, 90, running_s=60.0, begun_us=begun_us) == (None, ())
+    clock.advance(MAX_PAUSE_US / 1e6)
+    assert taking.estimate("postgres", 60.0, 40, running_s=80.0, begun_us=begun_us) == (40.0, (DISK_ESTIMATE_NOTE,))

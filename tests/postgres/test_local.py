@@ -13,9 +13,9 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from dba_console.errors import ConsoleError
-from dba_console.probes.postgres.local import Evidence, prove_local
-from dba_console.probes.postgres.options import MonitorOptions
-from dba_console.probes.postgres.route import Route
+from dba_console.probes.postgres.monitor_options import MonitorOptions
+from dba_console.probes.postgres.server_locality import ServerEvidence, prove_local
+from dba_console.probes.postgres.socket_route import SocketRoute
 from tests.background import wait_until
 from tests.clusters import FreshCluster
 from tests.postgres.probing import connected, probing, reading
@@ -24,11 +24,11 @@ from tests.sql import query
 
 BOOT_S = 1_795_000_000
 BACKEND, POSTMASTER = 4321, 1234
-UNIX = Route(None, True)
-LOOPBACK = Route("127.0.0.1", True)
-AWAY = Route("10.0.0.5", False)
+UNIX = SocketRoute(None, True)
+LOOPBACK = SocketRoute("127.0.0.1", True)
+AWAY = SocketRoute("10.0.0.5", False)
 TICKS = os.sysconf("SC_CLK_TCK")
-EVIDENCE = Evidence(BACKEND, (BOOT_S + 500) * 1_000_000, (BOOT_S + 100) * 1_000_000, "/data")
+EVIDENCE = ServerEvidence(BACKEND, (BOOT_S + 500) * 1_000_000, (BOOT_S + 100) * 1_000_000, "/data")
 
 MakeProc = Callable[..., str]
 
@@ -169,7 +169,7 @@ def hiding(proc: str, *, uid: int, peer_port: int = 40112) -> str:
     return proc
 
 
-OWN_END = Route("127.0.0.1", True, own_port=40112, peer_port=0x1538)
+OWN_END = SocketRoute("127.0.0.1", True, own_port=40112, peer_port=0x1538)
 
 
 def test_where_processes_are_hidden_the_server_s_end_of_the_connection_is_proof(host: MakeProc, tmp_path: Path) -> None:

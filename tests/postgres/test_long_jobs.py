@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.agent.jobs.watch import Ended, JobWatch
+from dba_console.agent.jobs.job_detection import EndedJob, JobDetector
 from dba_console.clock import SYSTEM
 from dba_console.demo.cluster import Cluster
 from dba_console.samples.postgres import Sessions
@@ -39,13 +39,13 @@ def source(cluster: Cluster) -> Iterator[str]:
 
 def watched(
     cluster: Cluster, *command: str, once_seen: Callable[[], object] = lambda: None
-) -> tuple[list[Ended], list[set[int]], tuple[float, float]]:
+) -> tuple[list[EndedJob], list[set[int]], tuple[float, float]]:
     """What the watch tells of a program: the ends, its backends in each reading; and how long it took, at least and
     at most, in seconds.
 
     `once_seen` is called after the first reading with a backend of it.
     """
-    watch, ended, backends, seen_us = JobWatch(), list[Ended](), list[set[int]](), list[int]()
+    watch, ended, backends, seen_us = JobDetector(), list[EndedJob](), list[set[int]](), list[int]()
     with probing(cluster) as probe:
 
         def look() -> None:
@@ -57,7 +57,7 @@ def watched(
                 backends.append(pids)
                 if len(backends) == 1:
                     once_seen()
-            ended.extend(watch.see(sessions, at_us)[0])
+            ended.extend(watch.compare(sessions, at_us)[0])
 
         look()
         begun_us = SYSTEM.mono_us()

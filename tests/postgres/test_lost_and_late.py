@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.probes.postgres.failures import ConnectFailed, ConnectionLost
-from dba_console.probes.postgres.options import MonitorOptions
+from dba_console.probes.postgres.connect_errors import ConnectFailed, ConnectionLost
+from dba_console.probes.postgres.monitor_options import MonitorOptions
 from dba_console.probes.postgres.probe import PostgresProbe
 from dba_console.samples.sample import Part
 from tests.background import session, wait_until
@@ -99,7 +99,7 @@ def test_an_answer_that_was_late_comes_with_the_next_read(cluster: Cluster) -> N
 
 
 def test_a_server_silent_for_too_long_is_given_up(cluster: Cluster) -> None:
-    options = MonitorOptions(answer_timeout_s=0.05, silence_s=0.2)
+    options = MonitorOptions(answer_timeout_s=0.05, max_silence_s=0.2)
     with probing(cluster, options=options) as probe:
         pid = probe.backend_pid
         assert pid is not None
@@ -110,7 +110,7 @@ def test_a_server_silent_for_too_long_is_given_up(cluster: Cluster) -> None:
 
 
 def test_a_cut_network_is_late_first_then_given_up(cluster: Cluster) -> None:
-    options = MonitorOptions(answer_timeout_s=0.05, silence_s=0.2)
+    options = MonitorOptions(answer_timeout_s=0.05, max_silence_s=0.2)
     with Proxy(cluster) as proxy, connected(proxy.dsn(), options) as probe:
         read(probe, "pg.activity")
         proxy.cut()

@@ -7,8 +7,8 @@ import pytest
 from dba_console.clock import SYSTEM
 from dba_console.demo.cluster import Cluster
 from dba_console.probes.postgres.connection import connect
-from dba_console.probes.postgres.options import MonitorOptions
-from dba_console.probes.postgres.segment import Answer, Command, Segment
+from dba_console.probes.postgres.monitor_options import MonitorOptions
+from dba_console.probes.postgres.pipeline_messages import Command, Segment, SegmentAnswer
 from tests.clusters import FreshCluster
 from tests.postgres.probing import probing, reading
 from tests.sql import query, wait_for
@@ -26,15 +26,15 @@ POLITE = {
 }
 
 
-def asked(conninfo: str, sql: str) -> Answer:
+def asked(conninfo: str, sql: str) -> SegmentAnswer:
     """The answer to one query over a connection made as the probe makes it."""
     connection = connect(conninfo, MonitorOptions(), SYSTEM)
     try:
-        connection.wire.send([Segment("test", (Command("test", sql.encode()),))])
-        [answer] = connection.wire.collect(SYSTEM.mono_us() + 5_000_000)
+        connection.pipeline.send([Segment("test", (Command("test", sql.encode()),))])
+        [answer] = connection.pipeline.collect(SYSTEM.mono_us() + 5_000_000)
         return answer
     finally:
-        connection.wire.close()
+        connection.pipeline.close()
 
 
 @pytest.mark.parametrize("user", ["postgres", "modest"])
@@ -72,10 +72,10 @@ def test_one_failing_query_hides_no_other(cluster: Cluster) -> None:
     connection = connect(cluster.dsn(), MonitorOptions(), SYSTEM)
     try:
         queries = {"good": b"select 1", "bad": b"select 1/0", "worse": b"nonsense", "fine": b"select 2"}
-        connection.wire.send([Segment(name, (Command(name, sql),)) for name, sql in queries.items()])
-        answers = {answer.key: answer for answer in connection.wire.collect(SYSTEM.mono_us() + 5_000_000)}
+        connection.pipeline.send([Segment(name, (Command(name, sql),)) for name, sql in queries.items()])
+        answers = {answer.key: answer for answer in connection.pipeline.collect(SYSTEM.mono_us() + 5_000_000)}
     finally:
-        connection.wire.close()
+        connection.pipeline.close()
     assert [answers[name].rows for name in ("good", "fine")] == [[[(1,)]], [[(2,)]]]
     failures = [answers[name].error for name in ("bad", "worse")]
     assert [failure.sqlstate for failure in failures if failure is not None] == ["22012", "42601"]

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.probes.postgres.failures import ConnectFailed
+from dba_console.probes.postgres.connect_errors import ConnectFailed
 from dba_console.probes.postgres.probe import PostgresProbe
 from tests.background import idle_in_transaction
 from tests.postgres.bouncer import bouncer

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.probes.postgres.options import MonitorOptions
+from dba_console.probes.postgres.monitor_options import MonitorOptions
 from tests.background import idle_in_transaction, session, waiting_for_lock
 from tests.postgres.probing import EVERYTHING, probing, read, reading
 from tests.sql import query
@@ -74,7 +74,7 @@ def test_a_refusal_is_one_line_in_the_log_not_one_a_tick(plain: Cluster) -> None
 
 
 def test_a_grant_is_noticed_when_the_refusal_is_old(plain: Cluster) -> None:
-    with probing(plain, user=ROLE, options=MonitorOptions(refused_again_s=0.0)) as probe:
+    with probing(plain, user=ROLE, options=MonitorOptions(retry_refused_s=0.0)) as probe:
         assert reading(probe, "pg.archiver").ready_count is None
         query(plain, 'grant pg_monitor to "plain ""one"""')
         assert reading(probe, "pg.archiver").ready_count == 0

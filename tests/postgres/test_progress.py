@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.frames.progress import share
+from dba_console.frames.progress import done_pct
 from dba_console.probes.postgres.probe import PostgresProbe
 from dba_console.probes.postgres.readings.progress import measure
 from dba_console.samples.postgres import Operation
@@ -85,7 +85,7 @@ def test_a_table_that_is_copied_out_is_as_far_as_its_estimated_rows(server: Clus
         query(server, "drop table wide")
     assert row.total is None and row.detail["reltuples"] == 50_000
     assert 0 < int(row.detail["tuples_processed"] or 0) < 50_000
-    assert 0 < (share(row) or 0) < 100
+    assert 0 < (done_pct(row) or 0) < 100
 
 
 def test_a_rewrite_counts_the_indexes_it_has_built_of_all_there_are(server: Cluster) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.probes.postgres.failures import ConnectFailed
-from dba_console.probes.postgres.resolving import addresses_of, resolved
+from dba_console.probes.postgres.connect_errors import ConnectFailed
+from dba_console.probes.postgres.name_resolution import addresses_of, resolve_hosts
 
 
 def lookup(name: str) -> list[str]:
@@ -18,46 +18,46 @@ def lookup(name: str) -> list[str]:
 
 
 def test_each_address_of_a_name_is_a_way_to_go() -> None:
-    options = resolved({"host": "db1", "port": "5433"}, lookup)
+    options = resolve_hosts({"host": "db1", "port": "5433"}, lookup)
     assert options == {"host": "db1,db1", "hostaddr": "10.0.0.1,fd00::1", "port": "5433"}
 
 
 def test_each_way_keeps_the_port_of_its_host() -> None:
-    options = resolved({"host": "db1,/run/pg,db2", "port": "1,2,3"}, lookup)
+    options = resolve_hosts({"host": "db1,/run/pg,db2", "port": "1,2,3"}, lookup)
     assert options["host"] == "db1,db1,/run/pg,db2"
     assert options["hostaddr"] == "10.0.0.1,fd00::1,,10.0.0.2"
     assert options["port"] == "1,1,2,3"
 
 
 def test_of_several_hosts_the_one_without_an_address_is_passed_over() -> None:
-    assert resolved({"host": "gone,db2", "port": "1,2"}, lookup)["hostaddr"] == "10.0.0.2"
+    assert resolve_hosts({"host": "gone,db2", "port": "1,2"}, lookup)["hostaddr"] == "10.0.0.2"
 
 
 def test_a_name_without_an_address_fails_before_libpq_is_asked() -> None:
     with pytest.raises(ConnectFailed, match='host name "gone"') as failed:
-        resolved({"host": "gone"}, lookup)
+        resolve_hosts({"host": "gone"}, lookup)
     assert failed.value.kind == "unknown_host"
 
 
 @pytest.mark.parametrize("host", ["/run/postgresql", "127.0.0.1", "::1", "@abstract"])
 def test_what_is_no_name_is_left_as_it_is(host: str) -> None:
-    assert resolved({"host": host}, lookup) == {"host": host}
+    assert resolve_hosts({"host": host}, lookup) == {"host": host}
 
 
 def test_an_address_given_is_not_looked_up() -> None:
     options = {"host": "gone", "hostaddr": "10.0.0.9"}
-    assert resolved(options, lookup) == options
+    assert resolve_hosts(options, lookup) == options
 
 
 def test_the_host_of_the_environment_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGHOST", "db2")
-    assert resolved({"user": "u"}, lookup)["hostaddr"] == "10.0.0.2"
+    assert resolve_hosts({"user": "u"}, lookup)["hostaddr"] == "10.0.0.2"
 
 
 def test_the_host_of_a_service_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "services").write_text("[app]\nhost=db2\nport=6543\n")
     monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
-    options = resolved({"service": "app"}, lookup)
+    options = resolve_hosts({"service": "app"}, lookup)
     assert (options["hostaddr"], options["port"]) == ("10.0.0.2", "6543")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.probes.postgres.failures import ConnectFailed
+from dba_console.probes.postgres.connect_errors import ConnectFailed
 from dba_console.probes.postgres.probe import PostgresProbe
 from tests.background import idle_sessions
 from tests.clusters import FreshCluster

@@ -12,7 +12,7 @@ from typing import Any
 from dba_console.demo.binaries import Binaries, find_binaries
 from dba_console.demo.cluster import Cluster
 from dba_console.errors import ConsoleError
-from dba_console.plans.record import Record
+from dba_console.plans.journal_record import JournalRecord
 from tests.background import Session, session
 from tests.requirements import lacking
 from tests.runbooks.walking import Says, Scene, Walk, besieged
@@ -120,7 +120,7 @@ def values_of(walk: Walk, block: str) -> dict[str, Any]:
     return values
 
 
-def _ends(walk: Walk, block: str) -> list[Record]:
+def _ends(walk: Walk, block: str) -> list[JournalRecord]:
     """As they were seen, or found out by an agent after the one that was there when it began."""
     return [one for kind in ("block.result", "block.settled") for one in walk.records(kind) if one.block == block]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.demo.incidents.archive_failing import archive_of, taken_away
+from dba_console.demo.incidents.archive_failing import archive_directory, moved_archive
 from dba_console.demo.load import LoadPlan
 from dba_console.runbook.compile import compile_text
 from dba_console.runbook.values import statement
@@ -42,7 +42,7 @@ def undone(scene: Scene) -> Iterator[Scene]:
     scene.ground.clients.stop()  # type: ignore[union-attr]
     scene.cluster.psql("alter system reset archive_command")
     scene.cluster.psql("select pg_reload_conf()")
-    wait_until(lambda: scene.cluster.psql(COMMAND).endswith(f"{archive_of(scene.cluster)}/%f"), WAIT_S)
+    wait_until(lambda: scene.cluster.psql(COMMAND).endswith(f"{archive_directory(scene.cluster)}/%f"), WAIT_S)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_an_archive_that_works_is_left_alone(scene: Scene) -> None:
 
 
 def test_it_is_named_and_once_the_place_is_mended_every_file_arrives(undone: Scene) -> None:
-    command, there = undone.cluster.psql(COMMAND), len(segments(archive_of(undone.cluster)))
+    command, there = undone.cluster.psql(COMMAND), len(segments(archive_directory(undone.cluster)))
     assert_named(undone.named())
     frame = undone.frame(lambda frame: (frame.replication.archive_ready_count or 0) > 2, "a backlog")
     assert (frame.replication.archive_failed_count or 0) > 0
@@ -84,7 +84,7 @@ def test_it_is_named_and_once_the_place_is_mended_every_file_arrives(undone: Sce
         {
             "start": "yes", "what-does-the-command-say/manual": "no such directory",
             "what-does-the-command-say/choose": "mend", "mend-the-place": mended,
-            f"{WHOLE}/input": str(archive_of(undone.cluster)), f"{WHOLE}/choose": "whole",
+            f"{WHOLE}/input": str(archive_directory(undone.cluster)), f"{WHOLE}/choose": "whole",
             "so-that-it-is-noticed-earlier": "ticket 4711",
         },
     )  # fmt: skip
@@ -94,7 +94,7 @@ def test_it_is_named_and_once_the_place_is_mended_every_file_arrives(undone: Sce
     assert looked.endswith(" files looked at") and first < last
     assert undone.cluster.psql(COMMAND) == command
     undone.cleared(BOOK)
-    archived = segments(archive_of(undone.cluster))
+    archived = segments(archive_directory(undone.cluster))
     assert without_gap(archived) and len(archived) > there + 2
 
 
@@ -109,14 +109,14 @@ def test_it_is_archived_into_a_directory_for_a_time_and_put_back(failing: Scene,
         refused = failing.headless(BOOK, *begun, f"{PLACE}/input={place}", f"{PLACE}/action={failing.target}")
         assert refused.code == 7 and refused.red() == [f"{PLACE}/check-2"], refused.text
     assert cluster.psql(COMMAND) == command
-    cluster.account.own(other)
+    cluster.account.chown(other)
     walk = failing.headless(
         BOOK, *begun, f"{PLACE}/input={other}", f"{PLACE}/action={failing.target}", f"{WHOLE}/input={other}",
         f"{WHOLE}/choose=whole", TOLD,
     )  # fmt: skip
     assert walk.code == 0, walk.text
     assert walk.done() == [PLACE] and walk.red() == []
-    assert without_gap(segments(taken_away(cluster), other))
+    assert without_gap(segments(moved_archive(cluster), other))
     failing.raised("settings-left")
     back = failing.headless("put-back")
     assert back.code == 0, back.text
@@ -128,7 +128,7 @@ def test_a_command_of_ones_own_is_looked_after_and_a_gap_asks_for_a_new_base_bac
     cluster = failing.cluster
     other = cluster.base / "elsewhere"
     other.mkdir(mode=0o700)
-    cluster.account.own(other)
+    cluster.account.chown(other)
 
     def lost() -> str:
         """Two files are gone from the archive, and a third was cut."""

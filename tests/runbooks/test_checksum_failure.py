@@ -11,9 +11,9 @@ import pytest
 from psycopg.errors import LockNotAvailable
 
 from dba_console.demo.cluster import Settings
+from dba_console.demo.incident_verdict import IncidentVerdict
 from dba_console.demo.incidents.checksum_failure import TABLE, ChecksumFailure
 from dba_console.demo.load import DATABASE, LoadPlan
-from dba_console.demo.verdict import Verdict
 from dba_console.errors import ConsoleError
 from tests.background import Session, session, wait_until
 from tests.requirements import lacking
@@ -58,13 +58,13 @@ def healthy() -> Iterator[Scene]:
 
 
 @pytest.fixture(scope="module")
-def verdict(healthy: Scene) -> Verdict:
+def verdict(healthy: Scene) -> IncidentVerdict:
     """The page is damaged and read."""
     return healthy.named()
 
 
 @pytest.fixture
-def scene(healthy: Scene, verdict: Verdict) -> Scene:
+def scene(healthy: Scene, verdict: IncidentVerdict) -> Scene:
     return healthy
 
 
@@ -92,7 +92,7 @@ def test_only_a_server_with_failures_is_walked(healthy: Scene) -> None:
     assert "where-is-it/check" in walk.red() and walk.done() == []
 
 
-def test_a_damaged_page_that_is_read_is_named_within_five_seconds(scene: Scene, verdict: Verdict) -> None:
+def test_a_damaged_page_that_is_read_is_named_within_five_seconds(scene: Scene, verdict: IncidentVerdict) -> None:
     scene.frame(lambda frame: frame.safety.checksum_failures == 1, "one failure counted")
     assert_named(verdict)
 
@@ -190,7 +190,7 @@ def test_an_index_is_rebuilt_and_a_table_brought_back_without_touching_anything_
 def test_its_owner_rebuilds_an_odd_index_in_another_tablespace_under_limits_of_his_role(scene: Scene) -> None:
     beside = scene.cluster.base / "beside"
     beside.mkdir(mode=0o700)
-    scene.cluster.account.own(beside)
+    scene.cluster.account.chown(beside)
     scene.cluster.psql(f"create tablespace beside location '{beside}'")
     for one in OWNED.split(";"):
         scene.sql(one)

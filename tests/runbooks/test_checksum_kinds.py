@@ -52,7 +52,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster(binaries_of(None), durable=False) as cluster:
         beside = cluster.base / "beside"
         beside.mkdir(mode=0o700)
-        cluster.account.own(beside)
+        cluster.account.chown(beside)
         query(cluster, f"create tablespace beside location '{beside}'")
         for one in MADE.split(";"):
             query(cluster, one)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+from dba_console.demo.incident_verdict import IncidentVerdict
 from dba_console.demo.incidents.connection_storm import APPLICATION, LEFT, ROLE
 from dba_console.demo.load import DATABASE, LoadPlan
-from dba_console.demo.verdict import Verdict
 from tests.background import wait_until
 from tests.runbooks.walking import ASKED, WAIT_S, Scene, assert_named, incident, watched
 
@@ -27,13 +27,13 @@ def scene() -> Iterator[Scene]:
 
 
 @pytest.fixture(scope="module")
-def verdict(scene: Scene) -> Verdict:
+def verdict(scene: Scene) -> IncidentVerdict:
     """The storm; the last test of this module ends it."""
     return scene.named()
 
 
 @pytest.fixture
-def storm(scene: Scene, verdict: Verdict) -> Scene:
+def storm(scene: Scene, verdict: IncidentVerdict) -> Scene:
     """The storm, found by the agent."""
     scene.raised(BOOK)
     wait_until(lambda: not sessions(scene, APPLICATION, "state <> 'idle'"), WAIT_S, what="idle sessions")
@@ -55,7 +55,7 @@ def test_where_there_is_room_it_is_not_begun(scene: Scene) -> None:
     assert walk.records("run.started") == [] and walk.done() == []
 
 
-def test_a_storm_of_connections_is_named_within_five_seconds(storm: Scene, verdict: Verdict) -> None:
+def test_a_storm_of_connections_is_named_within_five_seconds(storm: Scene, verdict: IncidentVerdict) -> None:
     frame = storm.frame(lambda frame: (frame.connections.used or 0) >= 240, "nearly every slot taken")
     assert frame.connections.used is not None and frame.connections.usable is not None
     assert frame.connections.usable - frame.connections.used <= LEFT

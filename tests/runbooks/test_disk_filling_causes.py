@@ -124,7 +124,7 @@ def test_the_biggest_relations_are_named_while_somebody_rewrites_them(
 ) -> None:
     other = disk.path / "other"
     other.mkdir()
-    cluster.account.own(other)
+    cluster.account.chown(other)
     cluster.psql(f"create tablespace \"Slow's\" location '{other}'")
     cluster.psql("""
         create schema "Old"; create table "Old"."big one" (i int, t text) partition by range (i);

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from dba_console.records import from_json
-from dba_console.runbook.summary import StepSummary, Summary
-from dba_console.session.runplaces import SUMMARY
+from dba_console.decoding import from_json
+from dba_console.runbook.summary import RunSummary, StepSummary
+from dba_console.session.run_paths import SUMMARY
 from tests.background import Session, waiting_for_lock
 from tests.runbooks.dumping import DATABASE, TABLES, Ground, ground, hushed, table_of, then, values_of
 from tests.runbooks.walking import Says
@@ -38,10 +38,10 @@ def test_a_dump_has_its_name_once_it_is_whole_and_its_times_are_told(here: Groun
 
 
 def test_what_a_step_usually_takes_is_told_by_dumps_of_the_same_database(here: Ground) -> None:
-    def dumped(database: str, name: str) -> tuple[Summary, StepSummary]:
+    def dumped(database: str, name: str) -> tuple[RunSummary, StepSummary]:
         walk = here.headless(BOOK, database=database, to=str(here.place / name), format="custom", same_disk="yes")
         assert walk.code == 0, walk.text
-        kept = from_json((walk.papers.directory / SUMMARY).read_bytes(), Summary)
+        kept = from_json((walk.papers.directory / SUMMARY).read_bytes(), RunSummary)
         return kept, next(one for one in kept.steps if one.id == "dump-it")
 
     here.cluster.psql("create database mid")

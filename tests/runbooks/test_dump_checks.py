@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.agent.runs.environment import server_environment
-from dba_console.agent.runs.shell import environment, script
+from dba_console.agent.runs.command_environment import server_environment
+from dba_console.agent.runs.shell_commands import command_environment, script_argv
 from dba_console.demo.binaries import find_binaries
 from dba_console.demo.cluster import Cluster
 from dba_console.errors import ConsoleError
@@ -67,11 +67,11 @@ def looked(
 ) -> subprocess.CompletedProcess[str]:
     """A check of the document, run by bash as a run does it."""
     _, found = compile_text((SHIPPED / f"{book}.md").read_text(), book).block(block)
-    env = environment(server_environment(dsn or cluster.dsn(user=user), read_only=True))
+    env = command_environment(server_environment(dsn or cluster.dsn(user=user), read_only=True))
     env |= {"RB_database": SHOP, "RB_globals": "0", "RB_format": "directory", "RB_same_disk": "0", "RB_to": "/no/x"}
     env |= {name: value for name, value in run_as.items() if name.startswith("RB_")}
     return subprocess.run(
-        script(found.body), env=env, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+        script_argv(found.body), env=env, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
         user=run_as.get("owner"),
     )  # fmt: skip
 
@@ -295,7 +295,7 @@ def test_a_disk_nobody_may_look_at_is_not_taken_for_another_one(disk_directory: 
         assert away.returncode == 0 and "on a disk the server writes to: no\n" in away.stdout, away
         place = disk_directory / "odd space"
         place.mkdir()
-        cluster.account.own(place)
+        cluster.account.chown(place)
         disk_directory.chmod(0o711)  # the server's user passes through
         cluster.psql(f"create tablespace elsewhere location '{place}'")
         beside = looked(cluster, f"{MOMENT}/disk", dsn=dsn, RB_to=f"{place}/x")

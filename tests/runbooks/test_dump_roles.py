@@ -32,7 +32,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster(programs(), settings={"listen_addresses": "127.0.0.1"}, durable=False) as made:
         space = made.base / "space"
         space.mkdir()
-        made.account.own(space)
+        made.account.chown(space)
         made.psql(f"create tablespace \"odd space\" location '{space}'")
         made.psql(f"create role \"{DUMPER}\" login password 'p' in role pg_monitor")
         made.psql(f"alter role \"{DUMPER}\" set lock_timeout = '1ms'")

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.records import from_json
-from dba_console.runbook.summary import Summary
-from dba_console.session.runplaces import SUMMARY
+from dba_console.decoding import from_json
+from dba_console.runbook.summary import RunSummary
+from dba_console.session.run_paths import SUMMARY
 from tests.background import Session, session, wait_until
 from tests.requirements import require_tool
 from tests.runbooks.dumping import DATABASE, HELD, Ground, ground, hushed, table_of, then, values_of
@@ -149,7 +149,7 @@ def test_how_its_programs_ended_is_in_the_history(here: Ground, archive: Path) -
         for thread in waiting:
             thread.join(WAIT_S)
     assert walk.code == 0 and len(waiting) == 2, walk.text
-    kept = from_json((walk.papers.directory / SUMMARY).read_bytes(), Summary)
+    kept = from_json((walk.papers.directory / SUMMARY).read_bytes(), RunSummary)
     assert kept.about == f"a dump of {DATABASE}", "whatever it was restored into"
     wanted = {("pg_restore", "good", 0), ("vacuumdb", "good", 0)}
     wait_until(lambda: wanted <= endings(here, "remembered"), WAIT_S, what="how they ended")

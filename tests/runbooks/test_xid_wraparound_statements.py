@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dba_console.actions.operator import Operator
+from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.registry import ACTIONS
 from dba_console.demo.cluster import Cluster
 from dba_console.errors import ConsoleError
@@ -50,19 +50,19 @@ def idle() -> list[str]:
 
 
 @pytest.fixture
-def link(server: Cluster) -> Iterator[Operator]:
+def link(server: Cluster) -> Iterator[ActingConnection]:
     with acting(server) as link:
         yield link
 
 
-def asked(link: Operator, block: Block, *, young: bool = False) -> list[dict[str, Any]]:
+def asked(link: ActingConnection, block: Block, *, young: bool = False) -> list[dict[str, Any]]:
     """The rows of a block; `young`: as if autovacuum were forced at an age of one."""
     body = LIMIT.sub("(-1)::int8", block.body) if young else block.body
     sql, params = statement(body, for_sql(VALUES))
     return link.rows(sql, params)
 
 
-def test_every_statement_is_understood_by_every_version(link: Operator, blocks: dict[str, Block]) -> None:
+def test_every_statement_is_understood_by_every_version(link: ActingConnection, blocks: dict[str, Block]) -> None:
     answers = {name: asked(link, block) for name, block in blocks.items()}
     [limits] = answers["limits"]
     assert (limits["ids"], limits["open_s"]) == (1_000_000, None)
@@ -71,7 +71,7 @@ def test_every_statement_is_understood_by_every_version(link: Operator, blocks: 
     assert answers["homes"] == answers["oldest"] == answers["temporary"] == answers["orphans"] == []
 
 
-def test_what_idle_in_transaction_asks_is_understood_by_every_version(link: Operator, idle: list[str]) -> None:
+def test_what_idle_in_transaction_asks_is_understood_by_every_version(link: ActingConnection, idle: list[str]) -> None:
     assert len(idle) == 4
     for text in idle:
         sql, params = statement(text, {"age": 60.0})
@@ -92,7 +92,7 @@ def test_a_role_that_is_no_superuser_is_told_what_it_can_see(server: Cluster, bl
 
 
 def test_tables_come_oldest_first_with_names_that_can_be_used(
-    server: Cluster, link: Operator, blocks: dict[str, Block]
+    server: Cluster, link: ActingConnection, blocks: dict[str, Block]
 ) -> None:
     query(server, 'create table public."by Day" (d int) partition by range (d)')
     query(server, 'create table public."it\'s ""1""" partition of public."by Day" for values from (0) to (9)')
@@ -107,7 +107,7 @@ def test_tables_come_oldest_first_with_names_that_can_be_used(
         query(server, 'drop table public."by Day"')
 
 
-def owners(link: Operator, blocks: dict[str, Block]) -> dict[str, bool]:
+def owners(link: ActingConnection, blocks: dict[str, Block]) -> dict[str, bool]:
     """The sessions that may own an old temporary table, and whether that is certain."""
     return {row["application_name"]: row["proposed"] for row in asked(link, blocks["temporary"], young=True)}
 

@@ -42,7 +42,7 @@ def old() -> Iterator[Cluster]:
         query(cluster, "alter database template0 allow_connections true")
         place = cluster.data_directory.parent / "elsewhere"
         place.mkdir()
-        cluster.account.own(place)
+        cluster.account.chown(place)
         query(cluster, f"create tablespace elsewhere location '{place}'")
         query(cluster, 'create table public."by Day" (d int) partition by range (d)', dbname=SHOP)
         query(

@@ -32,16 +32,16 @@ from psycopg.conninfo import make_conninfo
 from dba_console.agent.client import AgentClient
 from dba_console.demo.binaries import Binaries
 from dba_console.demo.cluster import Cluster
+from dba_console.demo.incident_verdict import IncidentVerdict
 from dba_console.demo.incidents.incident import Incident
-from dba_console.demo.incidents.registry import find
+from dba_console.demo.incidents.registry import find_incident
 from dba_console.demo.load import DATABASE, LoadPlan
-from dba_console.demo.practice import PracticeGround
+from dba_console.demo.practice_ground import PracticeGround
 from dba_console.demo.rehearsal import Rehearsal
-from dba_console.demo.verdict import Verdict
 from dba_console.errors import ConnectError
 from dba_console.frames.model import Frame
-from dba_console.plans.record import Record
-from dba_console.session.runread import RunPapers, read_run
+from dba_console.plans.journal_record import JournalRecord
+from dba_console.session.run_reader import StoredRun, read_run
 from tests.agent.running import Watch
 from tests.attacks.hostility import besiege, calls
 from tests.background import wait_until
@@ -83,7 +83,7 @@ class Walk:
         return "\n".join([*(json.dumps(event, ensure_ascii=False) for event in self.events), self.err])
 
     @property
-    def papers(self) -> RunPapers:
+    def papers(self) -> StoredRun:
         """Its directory, as it is now."""
         return read_run(Path(next(event["directory"] for event in self.events if event["event"] == "run")))
 
@@ -100,7 +100,7 @@ class Walk:
         """What its commands printed."""
         return "\n".join(event["text"] for event in self.events if event["event"] == "line")
 
-    def records(self, kind: str, step: str = "") -> list[Record]:
+    def records(self, kind: str, step: str = "") -> list[JournalRecord]:
         """Records of the journal of that kind, and of that step where one is named."""
         return [one for one in self.papers.records if one.kind == kind and step in ("", one.step)]
 
@@ -184,7 +184,7 @@ class Scene:
             for _ in range(CALM_TICKS):
                 watch.next_frame(WAIT_S)
 
-    def named(self) -> Verdict:
+    def named(self) -> IncidentVerdict:
         """Cause the incident after some calm, and return the verdict of the recording.
 
         It is given a few samples after the finding was raised, or when the recording is too long for it to be in time.
@@ -198,7 +198,7 @@ class Scene:
             afterwards = 0
             while afterwards <= AFTERWARDS_TICKS and rehearsal.recorded_s <= BUSY * self.what.within_s + 5:
                 watch.next_frame(WAIT_S)
-                afterwards += rehearsal.recorded_s > 0 and rehearsal.verdict().seen is not None
+                afterwards += rehearsal.recorded_s > 0 and rehearsal.verdict().detected is not None
             return rehearsal.verdict()
 
     def raised(self, rule: str) -> Frame:
@@ -262,7 +262,7 @@ def objects(text: str) -> list[Event]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def assert_named(verdict: Verdict) -> None:
+def assert_named(verdict: IncidentVerdict) -> None:
     """The finding came in time by the times of the recording, and nothing else critical with it.
 
     In twice the time that is promised of a host that has nothing else to do: this one runs other tests beside.
@@ -315,7 +315,7 @@ def incident(
     Unless it is `durable`, sessions do not wait for the host's disks, which other tests keep busy: a stall of those
     would be one more critical finding.
     """
-    what = find(name) if isinstance(name, str) else name
+    what = find_incident(name) if isinstance(name, str) else name
     ground = PracticeGround(plan, binaries=binaries, incident=what)
     if not durable:
         ground.cluster.settings["fsync"] = "off"

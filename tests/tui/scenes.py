@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from dba_console.frames.chart_points import point_of
 from dba_console.frames.picture import Picture
-from dba_console.frames.points import point_of
 from dba_console.samples.event import Event
 from dba_console.samples.postgres import Activity, Sessions
 from dba_console.samples.sample import Sample, encode_sample
@@ -56,7 +56,7 @@ class MemoryPast:
     def _pictures(self) -> list[Picture]:
         pictures, picture = [], Picture()
         for sample in self.samples:
-            picture = picture.absorb(sample)
+            picture = picture.with_sample(sample)
             pictures.append(picture)
         return pictures
 

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from textual.widgets import OptionList
 
 from dba_console.clock import SYSTEM, Clock
-from dba_console.frames.past_jobs import Past
+from dba_console.frames.past_jobs import TargetJobHistory
 from dba_console.panels.cells import plain
 from dba_console.panels.registry import PANELS
 from dba_console.samples.event import Event
@@ -106,7 +106,7 @@ async def screen(
     size: tuple[int, int] = (80, 24),
     options: ScreenOptions | None = None,
     books: Sequence[Book] | Callable[[], Sequence[Book]] = (),
-    history: Callable[[], Past] = Past,
+    history: Callable[[], TargetJobHistory] = TargetJobHistory,
     clock: Clock = SYSTEM,
 ) -> AsyncIterator[Screen]:
     feed = HandFeed(past, has_present=has_present)

@@ -6,30 +6,30 @@ from msgspec import structs
 
 from dba_console.agent.protocol import Acknowledge, Silence
 from dba_console.samples.event import Event
-from dba_console.samples.findings import Conclusion, Conclusions
+from dba_console.samples.findings import FindingNow, FindingsNow
 from dba_console.samples.sample import Sample, make_part
 from dba_console.tui.feed import EventArrived
 from tests.tui.scenes import START_US, S, tick
 from tests.tui.test_console import Screen
 from tests.tui.test_console import screen as opened
 
-FULL = Conclusion(
+FULL = FindingNow(
     "connections-filling", "connections-filling", "critical", "", "Connections fill (97 of 97)", {"used": 97},
     START_US, START_US, ["connections-filling"], ["connections.used"], "connection-storm", "lower the pools",
 )  # fmt: skip
-DISK = Conclusion(
+DISK = FindingNow(
     "disk-filling:/pg", "disk-filling", "warning", "/pg", "/pg is 83% full", {"used_pct": 83.0}, START_US, START_US,
     ["disk-filling:/pg"], [],
 )  # fmt: skip
 
 
-def judged(number: int, *rows: Conclusion) -> Sample:
+def judged(number: int, *rows: FindingNow) -> Sample:
     sample = tick(number)
-    part = make_part("findings", Conclusions(list(rows)), at_us=sample.mono_us)
+    part = make_part("findings", FindingsNow(list(rows)), at_us=sample.mono_us)
     return structs.replace(sample, parts=[*sample.parts, part])
 
 
-async def given(screen: Screen, *rows: Conclusion, number: int = 3) -> None:
+async def given(screen: Screen, *rows: FindingNow, number: int = 3) -> None:
     screen.feed.give(judged(number, *rows))
     await screen.press("f12")  # a key that means nothing: what was given has been taken in then
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from msgspec import structs
 
 from dba_console.config import JobsConfig
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import EventRow, Events, Frame
-from dba_console.frames.outgrowing import Windows
-from dba_console.frames.past_jobs import Past
+from dba_console.frames.past_jobs import TargetJobHistory
+from dba_console.frames.window_forecast import JobWindows
 from dba_console.panels.cells import line_width, plain
 from dba_console.samples.postgres import Activity, Operations, Sessions
 from dba_console.samples.sample import Sample
@@ -22,11 +22,11 @@ from tests.jobs import NOW_US, dump_row, frame_of, job, nights
 from tests.tui.scenes import BOOT, START_US, S
 from tests.tui.test_console import screen
 
-PAST = Past(jobs=(job(), job("other", nights(3))), until_us=NOW_US)
+PAST = TargetJobHistory(jobs=(job(), job("other", nights(3))), until_us=NOW_US)
 
 
 def shown(view: JobPage | JobsView, frame: Frame | None, height: int = 22, *, live: bool = True) -> str:
-    lines = view.lines(Scene(frame, History(), "", live=live), 80, height)
+    lines = view.lines(Scene(frame, ChartHistory(), "", live=live), 80, height)
     assert len(lines) <= height and all(line_width(one) <= 80 for one in lines)
     return "\n".join(plain(one) for one in lines)
 
@@ -94,7 +94,7 @@ def test_a_job_whose_panel_could_not_be_read_is_not_called_over() -> None:
 
 
 def test_a_page_of_old_readings_says_how_old_and_a_job_that_outlasts_its_window_that_it_does() -> None:
-    view = JobPage(dump_row(), Windows(3600.0))
+    view = JobPage(dump_row(), JobWindows(3600.0))
     frame = frame_of(dump_row())
     assert "will not fit its window of 1h00: about 1m27s over" in shown(view, frame) and "old" not in shown(view, frame)
     frame = frame_of(structs.replace(dump_row(), elapsed_s=4200.0))
@@ -133,7 +133,7 @@ def test_the_selection_goes_with_a_row_whose_program_is_found() -> None:
 def test_the_history_is_read_again_only_when_it_is_old_and_what_it_raises_is_said() -> None:
     clock, arrived = HeldClock(), list[PastArrived]()
 
-    def broken() -> Past:
+    def broken() -> TargetJobHistory:
         raise OSError("the disk is gone")
 
     shelf = JobShelf(broken, arrived.append, clock)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.frames.outgrowing import NO_WINDOWS
+from dba_console.frames.window_forecast import NO_WINDOWS
 from dba_console.tui.actions import Actions
 from dba_console.tui.backends import BackendsView
 from dba_console.tui.detail import DetailView

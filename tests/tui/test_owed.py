@@ -6,13 +6,13 @@ from msgspec import structs
 
 from dba_console.agent.protocol import RunBegin
 from dba_console.runbook.library import SHIPPED
-from dba_console.samples.findings import Conclusion
+from dba_console.samples.findings import FindingNow
 from dba_console.tui.shelf import Book
 from tests.tui.scenes import START_US
 from tests.tui.test_console import screen as opened
 from tests.tui.test_findings import FULL, given
 
-LEFT = Conclusion(
+LEFT = FindingNow(
     "settings-left", "settings-left", "critical", "",
     "fsync (off), work_mem (9MB) are not as before run r-1, which is over",
     {"settings": ["fsync = off in postgresql.auto.conf, was not set", "work_mem = 9MB for role app, was 4MB"],

@@ -6,17 +6,17 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from dba_console.plans.record import Record
-from dba_console.plans.view import OutputLine
+from dba_console.plans.journal_record import JournalRecord
+from dba_console.plans.run_view import OutputLine
 from dba_console.runbook.walk_records import planned
 from dba_console.tui.recorded_runs import RecordedRun
 from tests.unit.session.running import ENDED, PLAN, RUN
 
-STARTED = Record(kind="run.started", text="started by ann", who="ann")
-STEP = Record(kind="step.started", text="step drop-it", step="drop-it")
+STARTED = JournalRecord(kind="run.started", text="started by ann", who="ann")
+STEP = JournalRecord(kind="step.started", text="step drop-it", step="drop-it")
 
 
-def at(second: int, record: Record) -> Record:
+def at(second: int, record: JournalRecord) -> JournalRecord:
     return replace(record, wall_us=second * 1_000_000)
 
 

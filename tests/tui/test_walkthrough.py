@@ -19,7 +19,7 @@ from dba_console.agent.protocol import (
     RunWatch,
 )
 from dba_console.plans.plan import Input, Plan
-from dba_console.plans.view import OutputLine, Question, RunView
+from dba_console.plans.run_view import OutputLine, Question, RunView
 from dba_console.samples.event import Event
 from dba_console.tui.feed import EventArrived, LinkChanged, Session
 from dba_console.tui.shelf import Book

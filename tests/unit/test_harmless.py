@@ -9,7 +9,7 @@ import unicodedata
 import msgspec
 import pytest
 
-from dba_console.harmless import clean, escaped
+from dba_console.sanitize import clean, escape_json
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +42,6 @@ def test_text_in_any_script_stays_readable() -> None:
 
 @pytest.mark.parametrize("sign", [*"\x1b\x7f\x9b\u200b\u2028\u202e\u2060\ufeff\U000e0041"])
 def test_json_says_the_same_and_has_no_sign_that_drives_a_terminal(sign: str) -> None:
-    encoded = escaped(msgspec.json.encode({"name": f"a{sign}b漢é"}).decode())
+    encoded = escape_json(msgspec.json.encode({"name": f"a{sign}b漢é"}).decode())
     assert encoded.isprintable() and "漢é" in encoded
     assert json.loads(encoded) == {"name": f"a{sign}b漢é"}

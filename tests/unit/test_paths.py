@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dba_console.errors import ConfigError, PermissionDenied
+from dba_console.path_trust import ownership_problem
 from dba_console.paths import private_dir
-from dba_console.trust import not_ours
 
 
 def mode(path: Path) -> int:
@@ -67,5 +67,5 @@ def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
 def test_a_link_laid_after_the_look_at_the_directory_is_not_trusted(tmp_path: Path) -> None:
     (tmp_path / "ours").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "ours")
-    assert not_ours(tmp_path / "ours") is None
-    assert not_ours(tmp_path / "link") is not None
+    assert ownership_problem(tmp_path / "ours") is None
+    assert ownership_problem(tmp_path / "link") is not None

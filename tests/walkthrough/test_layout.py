@@ -8,27 +8,27 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from dba_console.panels.cells import line, line_width, plain
-from dba_console.plans.view import BlockView, OutputLine, Question, RunView, StepView, Table
-from dba_console.walkthrough.layout import PANES, Pane, Showing, body_lines, walkthrough
+from dba_console.plans.run_view import BlockView, OutputLine, Question, RunTable, RunView, StepView
+from dba_console.walkthrough.layout import PANES, Pane, ViewOptions, body_lines, walkthrough
 from tests.panels.golden import assert_golden, text_of
 from tests.walkthrough.views import DROP, FAILED, OUTPUT, SCENES, START_US, TYPED, Scene
 
 PANELS = [line(" Memory: cached 18 GB"), line(" I/O: nothing moves")]
 
 
-def shown(view: RunView, showing: Showing | None = None, width: int = 80, height: int = 22) -> str:
-    return text_of(walkthrough(view, OUTPUT, PANELS, showing or Showing(), width, height).lines)
+def shown(view: RunView, showing: ViewOptions | None = None, width: int = 80, height: int = 22) -> str:
+    return text_of(walkthrough(view, OUTPUT, PANELS, showing or ViewOptions(), width, height).lines)
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
 def test_a_run_at_eighty_by_twenty_four(scene: Scene) -> None:
-    laid = walkthrough(scene.view, scene.output, PANELS, Showing(), 80, 22)
+    laid = walkthrough(scene.view, scene.output, PANELS, ViewOptions(), 80, 22)
     assert_golden(f"walkthrough-{scene.name}-80x24", text_of(laid.lines))
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
 def test_a_run_on_a_wide_screen(scene: Scene) -> None:
-    laid = walkthrough(scene.view, scene.output, PANELS, Showing(), 150, 40)
+    laid = walkthrough(scene.view, scene.output, PANELS, ViewOptions(), 150, 40)
     assert_golden(f"walkthrough-{scene.name}-150x42", text_of(laid.lines))
 
 
@@ -39,14 +39,14 @@ def test_the_question_is_seen_whole_however_long_the_step_is() -> None:
 
 
 def test_a_console_that_only_watches_sees_who_drives_and_how_to_take_over() -> None:
-    text = shown(DROP, Showing(yours=False, may_answer=False))
+    text = shown(DROP, ViewOptions(yours=False, may_answer=False))
     assert "you watch, ann drives" in text and "ann answers; t takes over" in text
 
 
 def test_why_this_person_cannot_be_the_second_one_is_said() -> None:
     second = structs.replace(TYPED, kind="second", first_by="ann")
     view = structs.replace(DROP, question=second)
-    text = shown(view, Showing(may_answer=False, why_not="You are ann, who confirmed first."))
+    text = shown(view, ViewOptions(may_answer=False, why_not="You are ann, who confirmed first."))
     assert "ann has confirmed; a second person" in text and "You are ann, who confirmed first." in text
 
 
@@ -65,9 +65,9 @@ def test_before_the_start_the_runbooks_own_words_stand_beside_the_plan() -> None
 
 
 def test_the_step_alone_has_the_whole_width_for_its_rows() -> None:
-    rows = Table(columns=("pid", "query"), rows=tuple((str(pid), "select " + "x" * 50) for pid in range(6)))
+    rows = RunTable(columns=("pid", "query"), rows=tuple((str(pid), "select " + "x" * 50) for pid in range(6)))
     view = structs.replace(DROP, table=rows)
-    assert "x" * 50 not in shown(view) and "x" * 50 in shown(view, Showing(pane="whole"))
+    assert "x" * 50 not in shown(view) and "x" * 50 in shown(view, ViewOptions(pane="whole"))
     assert "x" * 50 in shown(structs.replace(view, steps=DROP.steps[3:4]))
 
 
@@ -76,12 +76,12 @@ def test_the_step_alone_has_the_whole_width_for_its_rows() -> None:
 def test_the_statement_of_a_session_that_is_to_be_ended_is_read_whole(width: int, height: int, pane: Pane) -> None:
     query = "alter table public.orders\n    add column note text,\n    add column checked_by_somebody_else bigint"
     moments = ("2026-11-20 14:51:18 UTC",) * 2
-    rows = Table(
+    rows = RunTable(
         columns=("pid", "backend_start", "query_start", "usename", "application_name", "query"),
         rows=(("4242", *moments, "postgres", "nightly-migration-of-orders", query),),
     )
     text = " ".join(
-        shown(structs.replace(DROP, table=rows), Showing(pane=pane), width, height).replace("│", " ").split()
+        shown(structs.replace(DROP, table=rows), ViewOptions(pane=pane), width, height).replace("│", " ").split()
     )
     for told in (
         "4242",
@@ -93,27 +93,27 @@ def test_the_statement_of_a_session_that_is_to_be_ended_is_read_whole(width: int
 
 
 def test_many_rows_that_do_not_fit_beside_the_steps_are_whole_where_the_step_has_the_screen() -> None:
-    rows = Table(columns=("pid", "query"), rows=tuple((str(pid), "x" * 100) for pid in range(7)))
+    rows = RunTable(columns=("pid", "query"), rows=tuple((str(pid), "x" * 100) for pid in range(7)))
     told = text_of(body_lines(structs.replace(DROP, table=rows), 79, 1000)).replace("\n", "")
     assert told.replace(" ", "").count("x" * 100) == 7
 
 
 def test_all_steps_tell_what_became_of_them() -> None:
-    text = shown(DROP, Showing(pane="steps"))
+    text = shown(DROP, ViewOptions(pane="steps"))
     assert "skipped · nobody to tell at 3 a.m." in text and "usual 0:02 (3 runs)" in text
 
 
 def test_the_output_in_full_scrolls_and_counts_what_is_missing() -> None:
-    laid = walkthrough(DROP, OUTPUT, PANELS, Showing(pane="output", dropped=12), 80, 22)
+    laid = walkthrough(DROP, OUTPUT, PANELS, ViewOptions(pane="output", dropped=12), 80, 22)
     assert "30 lines, 12 not shown" in plain(laid.lines[1])
     assert "line 30 of it" in text_of(laid.lines)
-    first = walkthrough(DROP, OUTPUT, PANELS, Showing(pane="output", top=0), 80, 22)
+    first = walkthrough(DROP, OUTPUT, PANELS, ViewOptions(pane="output", top=0), 80, 22)
     assert "line 1 of it" in text_of(first.lines) and laid.top == laid.most > 0
 
 
 def test_the_newest_line_of_the_output_in_full_is_seen_whole_however_long_it_is() -> None:
     long = OutputLine(START_US, "o", "T", "word " * 60 + "end of it")
-    laid = walkthrough(DROP, (*OUTPUT, long), PANELS, Showing(pane="output"), 80, 22)
+    laid = walkthrough(DROP, (*OUTPUT, long), PANELS, ViewOptions(pane="output"), 80, 22)
     assert "end of it" in text_of(laid.lines).replace("\n", " ")
 
 
@@ -126,7 +126,7 @@ def test_nothing_in_a_run_drives_the_terminal() -> None:
         question=structs.replace(FAILED, text=evil), ending=evil, target=evil, runbook=evil,
     )  # fmt: skip
     for pane in PANES:
-        text = shown(view, Showing(pane=pane))
+        text = shown(view, ViewOptions(pane=pane))
         assert "\x1b" not in text and "\u202e" not in text
 
 
@@ -154,20 +154,20 @@ views = st.builds(
 @given(views, st.sampled_from(((80, 22), (60, 12), (150, 40))), st.sampled_from(PANES), st.none() | st.integers(0, 50))
 def test_any_run_fills_the_screen_exactly(view: RunView, size: tuple[int, int], pane: object, top: int | None) -> None:
     width, height = size
-    laid = walkthrough(view, OUTPUT, PANELS, Showing(pane=pane, top=top), width, height)  # type: ignore[arg-type]
+    laid = walkthrough(view, OUTPUT, PANELS, ViewOptions(pane=pane, top=top), width, height)  # type: ignore[arg-type]
     assert len(laid.lines) == height
     assert all(line_width(one) <= width for one in laid.lines)
 
 
 def test_of_many_rows_the_first_are_seen_below_their_names() -> None:
     rows = tuple((str(9000 + place), "app") for place in range(163))
-    view = structs.replace(DROP, question=TYPED, table=Table(columns=("pid", "application"), rows=rows, total=163))
+    view = structs.replace(DROP, question=TYPED, table=RunTable(columns=("pid", "application"), rows=rows, total=163))
     text = shown(view)
     assert "pid application" in text and "9000 app" in text and "more lines" in text
 
 
 def test_a_moment_with_its_zone_is_told_as_this_hosts_clock_has_it() -> None:
-    table = Table(columns=("backend_start",), rows=(("2026-11-22 06:05:33.123+00",),), total=1)
+    table = RunTable(columns=("backend_start",), rows=(("2026-11-22 06:05:33.123+00",),), total=1)
     text = shown(structs.replace(DROP, table=table))
     assert "11-22" in text or "11-21" in text or "11-23" in text
     assert "2026-" not in text and ".123" not in text

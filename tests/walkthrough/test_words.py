@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from dba_console.panels.cells import plain
-from dba_console.plans.view import Option, OutputLine, Question, Table, Waiting
+from dba_console.plans.run_view import Option, OutputLine, Question, RunTable, WaitView
 from dba_console.walkthrough.prose import prose_lines
 from dba_console.walkthrough.text import how_to_answer, output_line, question_lines, values_table, waiting_lines
 
@@ -37,20 +37,20 @@ def test_an_option_that_needs_a_reason_says_so() -> None:
 
 
 def test_a_wait_without_a_value_says_that_it_is_not_known() -> None:
-    assert text(waiting_lines(Waiting(text="a = 1", trend=(1.0, 2.0)), 60))[1] == "now ?  ▁█"
+    assert text(waiting_lines(WaitView(text="a = 1", trend=(1.0, 2.0)), 60))[1] == "now ?  ▁█"
 
 
 def test_a_wait_tells_how_long_it_has_held_and_when_it_asks() -> None:
-    told = text(waiting_lines(Waiting(text="a = 1", holds_s=4, hold_for_s=30, timeout_s=600, left="unknown"), 60))
+    told = text(waiting_lines(WaitView(text="a = 1", holds_s=4, hold_for_s=30, timeout_s=600, left="unknown"), 60))
     assert "has held 4.0s of 30s" in told and "left: unknown · asks after 10m" in told
 
 
 def test_rows_that_are_not_shown_are_counted() -> None:
-    table = Table(columns=("pid", "query"), rows=(("1", "select 1"),), total=212, title="who waits")
+    table = RunTable(columns=("pid", "query"), rows=(("1", "select 1"),), total=212, title="who waits")
     assert text(values_table(table, 60)) == ["who waits", "pid query", "  1 select 1", "… 211 more rows"]
 
 
-SLOTS = Table(
+SLOTS = RunTable(
     columns=("slot_name", "slot_type", "inactive_since", "restart_lsn", "retained"),
     rows=tuple((f"old_replica_{at}", "physical", "2026-11-20 14:51:18 UTC", "0/3000148", "78.9 MB") for at in (1, 2)),
 )
@@ -75,19 +75,21 @@ def test_of_many_rows_times_are_left_out_before_what_they_are_known_by_is_cut() 
 
 def test_of_many_rows_the_statement_gives_way_before_the_names_do() -> None:
     row = ("7", "a_role_of_some_length", "select " + "x" * 80)
-    table = Table(columns=("pid", "usename", "query"), rows=(row,) * 6)
+    table = RunTable(columns=("pid", "usename", "query"), rows=(row,) * 6)
     assert "a_role_of_some_length" in text(values_table(table, 40))[1]
 
 
 def test_a_time_of_today_is_told_without_its_date_and_another_with_it() -> None:
     now = datetime.now().astimezone().replace(microsecond=0)
-    table = Table(columns=("pid", "began"), rows=(("1", now.isoformat()), ("2", (now - timedelta(days=2)).isoformat())))
+    table = RunTable(
+        columns=("pid", "began"), rows=(("1", now.isoformat()), ("2", (now - timedelta(days=2)).isoformat()))
+    )
     today, before = (one.split()[1:] for one in text(values_table(table, 60))[1:])
     assert today == [f"{now:%H:%M:%S}"] and before == [f"{now - timedelta(days=2):%m-%d}", f"{now:%H:%M:%S}"]
 
 
 def test_what_a_restore_took_keeps_the_names_of_its_objects_where_there_is_little_room() -> None:
-    took = Table(
+    took = RunTable(
         columns=("of", "what", "took", "together", "objects", "size", "rate"),
         rows=(("decided", "TABLE DATA public.items_of_orders", "5.9s", "", "", "41.3 MB", "7.0 MB/s"),),
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from dba_console.plans.view import BlockView, Option, OutputLine, Question, RunView, StepView, Table, Waiting
+from dba_console.plans.run_view import BlockView, Option, OutputLine, Question, RunTable, RunView, StepView, WaitView
 
 START_US = 1_795_186_387_000_000
 
@@ -52,7 +52,7 @@ DROP = RunView(
 WAIT = structs.replace(
     DROP, question=None, state="running", current="after", block="after/wait",
     blocks=(BlockView(id="after/wait", kind="wait", title="Reads are back", state="running", elapsed_s=12.0),),
-    waiting=Waiting(
+    waiting=WaitView(
         text="io.read_bytes_per_s > 100MB", values="io.read_bytes_per_s 61 MB/s (0.4s old)",
         trend=(1.0, 4.0, 20.0, 61.0), holds_s=0.0, hold_for_s=10.0, timeout_s=600.0, left="about 40 s (estimated)",
     ),
@@ -60,7 +60,7 @@ WAIT = structs.replace(
 
 ENDED = structs.replace(
     DROP, question=None, state="done", current="", block="", blocks=(), ending="Done: I/O came back after 12 s.",
-    summary=Table(
+    summary=RunTable(
         columns=("step", "state", "planned", "usual", "actual", "machine", "person"),
         rows=(
             ("diagnose", "ok", "5s", "3.0s", "3.2s", "3.2s", ""),
@@ -69,7 +69,7 @@ ENDED = structs.replace(
     ),
 )  # fmt: skip
 
-ROWS = Table(
+ROWS = RunTable(
     columns=("pid", "usename", "query"),
     rows=(
         ("810", "app", "update public.orders set state = 'paid' where id = 4711"),

@@ -6,15 +6,15 @@ import os
 import stat
 from dataclasses import dataclass
 
-from dba_console.actions.shrink import live, openers
+from dba_console.actions.shrink import open_files, server_directories
 from dba_console.errors import Refused
-from dba_console.probes.host.files import read_file, readable
-from dba_console.probes.host.mountinfo import MountEntry, holder, parse_mountinfo
+from dba_console.probes.host.kernel_files import printable, read_file
+from dba_console.probes.host.mountinfo import MountEntry, mount_of_path, parse_mountinfo
 
 SUFFIX = ".dba-console-shrinking"
 """Put behind the name before the first cut, so that half a backup is never mistaken for one."""
 
-NETWORK = frozenset((
+NETWORK_FILE_SYSTEMS = frozenset((
     "9p", "afs", "ceph", "cifs", "fuse", "fuseblk", "gfs2", "glusterfs", "lustre", "nfs", "nfs4", "ocfs2", "orangefs",
     "smb3", "virtiofs",
 ))  # fmt: skip
@@ -22,12 +22,12 @@ NETWORK = frozenset((
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ShrinkCandidate:
     """A regular file with one name, nobody's but a backup's."""
 
     path: str
     """Without links; the name it had before it was set aside."""
-    aside: bool
+    renamed: bool
     """It bears the suffix already: an earlier deletion was begun."""
     device: int
     inode: int
@@ -38,38 +38,38 @@ class Candidate:
     mount: MountEntry | None
 
     @property
-    def trash(self) -> str:
+    def trash_path(self) -> str:
         return self.path + SUFFIX
 
     @property
-    def now(self) -> str:
+    def current_path(self) -> str:
         """Where it lies now."""
-        return self.trash if self.aside else self.path
+        return self.trash_path if self.renamed else self.path
 
     @property
     def identity(self) -> tuple[int, int]:
         return self.device, self.inode
 
 
-def examine(named: str, *, stopped_cluster: bool = False, proc: str = "/proc") -> Candidate:
+def examine(named: str, *, stopped_cluster: bool = False, proc: str = "/proc") -> ShrinkCandidate:
     """The file of that name, or what an earlier deletion has left of it. Raises Refused with the reason.
 
     `stopped_cluster`: the operator says that the server whose directory it lies in is gone for good.
     """
     try:
-        candidate = _found(named, proc)
-        _refuse_servers(candidate, stopped_cluster, proc)
-        _refuse_opened(candidate, proc)
+        candidate = _find_candidate(named, proc)
+        _refuse_server_files(candidate, stopped_cluster, proc)
+        _refuse_open(candidate, proc)
     except OSError as error:
         raise Refused(
-            f"{readable(named)} cannot be examined: {error.strerror}", hint="run it as root or as the file's owner"
+            f"{printable(named)} cannot be examined: {error.strerror}", hint="run it as root or as the file's owner"
         ) from error
     return candidate
 
 
-def _found(named: str, proc: str) -> Candidate:
+def _find_candidate(named: str, proc: str) -> ShrinkCandidate:
     if not named.startswith("/"):
-        raise Refused(f"{readable(named)!r} is not an absolute path", hint="name the file from / on")
+        raise Refused(f"{printable(named)!r} is not an absolute path", hint="name the file from / on")
     if os.path.basename(named.rstrip("/")).endswith(SUFFIX):
         named = named[: -len(SUFFIX)]
     path = os.path.join(os.path.realpath(os.path.dirname(named)), os.path.basename(named))
@@ -77,31 +77,31 @@ def _found(named: str, proc: str) -> Candidate:
         status, aside = os.lstat(path), False
         if os.path.lexists(path + SUFFIX):
             raise Refused(
-                f"both {readable(path)} and {readable(path + SUFFIX)} are there: the second is left of an earlier "
+                f"both {printable(path)} and {printable(path + SUFFIX)} are there: the second is left of an earlier "
                 "deletion",
                 hint="move one of them away first",
             )
     except FileNotFoundError:
-        status, aside = _left(path), True
+        status, aside = _stat_trash(path), True
     _refuse_kind(path, status)
     entries = parse_mountinfo(read_file(f"{proc}/self/mountinfo"))
-    return Candidate(
+    return ShrinkCandidate(
         path, aside, status.st_dev, status.st_ino, status.st_size, status.st_blocks * 512, status.st_mtime_ns,
-        holder(entries, path),
+        mount_of_path(entries, path),
     )  # fmt: skip
 
 
-def _left(path: str) -> os.stat_result:
+def _stat_trash(path: str) -> os.stat_result:
     try:
         return os.lstat(path + SUFFIX)
     except FileNotFoundError:
-        raise Refused(f"there is no file {readable(path)}") from None
+        raise Refused(f"there is no file {printable(path)}") from None
 
 
 def _refuse_kind(path: str, status: os.stat_result) -> None:
-    shown = readable(path)
+    shown = printable(path)
     if stat.S_ISLNK(status.st_mode):
-        raise Refused(f"{shown} is a symbolic link", hint=f"name the file itself: {readable(os.path.realpath(path))}")
+        raise Refused(f"{shown} is a symbolic link", hint=f"name the file itself: {printable(os.path.realpath(path))}")
     if not stat.S_ISREG(status.st_mode):
         raise Refused(f"{shown} is not a regular file", hint="name one file; a directory is emptied file by file")
     if status.st_nlink > 1:
@@ -113,59 +113,59 @@ def _refuse_kind(path: str, status: os.stat_result) -> None:
         raise Refused(f"{shown} belongs to uid {status.st_uid}, not to you", hint="run it as root or as its owner")
 
 
-def _refuse_servers(candidate: Candidate, stopped_cluster: bool, proc: str) -> None:
-    shown = readable(candidate.path)
-    places = live.live_places(proc)
-    if places.unseen:
+def _refuse_server_files(candidate: ShrinkCandidate, stopped_cluster: bool, proc: str) -> None:
+    shown = printable(candidate.path)
+    places = server_directories.find_server_directories(proc)
+    if places.unreadable:
         raise Refused(
-            f"whether {shown} belongs to a running server cannot be told: {'; '.join(places.unseen)}",
+            f"whether {shown} belongs to a running server cannot be told: {'; '.join(places.unreadable)}",
             hint="run it as root",
         )
-    if (what := live.inside(os.path.dirname(candidate.path), places)) is not None:
+    if (what := server_directories.find_containing(os.path.dirname(candidate.path), places)) is not None:
         raise Refused(
-            f"{shown} lies in {readable(what)}",
+            f"{shown} lies in {printable(what)}",
             hint="files of a running server are never removed by hand: DROP, TRUNCATE, or move the tablespace",
         )
-    if not stopped_cluster and (what := live.looks_like_a_server(candidate.path)) is not None:
+    if not stopped_cluster and (what := server_directories.looks_like_server_file(candidate.path)) is not None:
         raise Refused(
-            f"{shown} lies in {readable(what)}",
+            f"{shown} lies in {printable(what)}",
             hint="where that is gone for good, say so with stopped_cluster = true",
         )
     mount = candidate.mount
-    if mount is not None and (mount.fstype in NETWORK or mount.fstype.startswith("fuse.")):
+    if mount is not None and (mount.fstype in NETWORK_FILE_SYSTEMS or mount.fstype.startswith("fuse.")):
         raise Refused(
             f"{shown} lies on {mount.fstype}: whether another host has it open cannot be told here",
             hint="remove it on the host that serves it",
         )
 
 
-def _refuse_opened(candidate: Candidate, proc: str) -> None:
+def _refuse_open(candidate: ShrinkCandidate, proc: str) -> None:
     fd = open_file(candidate)
     try:
         refuse_others(fd, candidate, proc)
     finally:
-        openers.drop_lease(fd)
+        open_files.drop_lease(fd)
         os.close(fd)
 
 
-def open_file(candidate: Candidate) -> int:
+def open_file(candidate: ShrinkCandidate) -> int:
     """A descriptor of this very file. Raises Refused where another one bears its name now, or OSError."""
-    fd = os.open(candidate.now, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    fd = os.open(candidate.current_path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     status = os.fstat(fd)
     same = (status.st_dev, status.st_ino, status.st_size, status.st_nlink) == (*candidate.identity, candidate.size, 1)
     if not same:
         os.close(fd)
-        raise Refused(f"{readable(candidate.now)} has changed while it was looked at")
+        raise Refused(f"{printable(candidate.current_path)} has changed while it was looked at")
     return fd
 
 
-def refuse_others(fd: int, candidate: Candidate, proc: str) -> None:
+def refuse_others(fd: int, candidate: ShrinkCandidate, proc: str) -> None:
     """Raises Refused where anybody else has the file open, or where that cannot be told. Takes the lease."""
-    alone = openers.take_lease(fd)
+    alone = open_files.take_lease(fd)
     if alone:
         return
-    shown = readable(candidate.now)
-    found, closed = openers.openers(candidate.now, candidate.identity, proc)
+    shown = printable(candidate.current_path)
+    found, closed = open_files.find_openers(candidate.current_path, candidate.identity, proc)
     if found:
         more = f" and {len(found) - 3} more" if len(found) > 3 else ""
         raise Refused(f"{shown} is open in {', '.join(found[:3])}{more}", hint="let that end first")

@@ -10,68 +10,77 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dba_console.agent.runs.controls import Controls
+from dba_console.agent.runs.action_control import ActionControl
 from dba_console.clock import Clock
 from dba_console.errors import ConsoleError
-from dba_console.harmless import clean
-from dba_console.keeping.launch import START_S, KeeperError, StartUnknown, start
-from dba_console.keeping.look import Exit, Line, Place, Standing, Tail, look, stop, wait
-from dba_console.keeping.spec import Spec
+from dba_console.keeping.command_spec import CommandSpec
+from dba_console.keeping.command_status import (
+    CommandStatus,
+    ExitRecord,
+    LogPosition,
+    LogReader,
+    StampedLine,
+    read_status,
+    stop,
+    wait,
+)
+from dba_console.keeping.launch import START_TIMEOUT_S, KeeperError, StartUnknown, start
 from dba_console.paths import private_dir
-from dba_console.probes.lane import Lane, LaneTimeout
+from dba_console.probes.deadline_lane import Lane, LaneTimeout
 from dba_console.runbook.requests import Outcome
+from dba_console.sanitize import clean
 
 if TYPE_CHECKING:
-    from dba_console.agent.runs.following import Reader
+    from dba_console.agent.runs.safe_message_reader import MessageReader
 
-LOOK_S = 0.25
+POLL_S = 0.25
 """Waited for the end between two looks at the output."""
 DISK_S = 5.0
 """A look at the session's disk that takes longer is given up, said and tried again."""
-SLOW_S = 1.0
+DISK_RETRY_S = 1.0
 """Between two tries while the disk does not answer."""
 TEXT_LIMIT = 500
-PLACE = "shown"
+POSITION_FILE = "shown"
 """File with the place up to which the output has been passed on: who attends next goes on from there."""
 
-Feed = Callable[[list[Line]], None]
+Feed = Callable[[list[StampedLine]], None]
 
 
-class Attendance:
+class AttachedCommand:
     """One execution of one command. Used by the run's thread alone."""
 
     def __init__(
-        self, directory: Path, clock: Clock, controls: Controls, feed: Feed, exits: tuple[int, ...],
-        reading: Reader | None = None,
+        self, directory: Path, clock: Clock, controls: ActionControl, feed: Feed, exits: tuple[int, ...],
+        reading: MessageReader | None = None,
     ) -> None:  # fmt: skip
         self.directory = directory
         self._clock, self._controls, self._feed, self._exits = clock, controls, feed, exits
         self._reading = reading
         self._lane = Lane("keeper", clock)
-        self._tail: Tail | None = None
+        self._tail: LogReader | None = None
         self._stop_sent = False
-        self._first = self._last = self._complaint = ""
+        self._first = self._last = self._last_stderr = ""
         self._begun_us = clock.mono_us()
-        self._past: list[Line] = []
+        self._past: list[StampedLine] = []
         """What was passed on by who attended before, which `reading` has not had."""
-        self._given_up = False
+        self._start_abandoned = False
         """It was told that it may not have begun, and what hung must not begin it any more."""
 
-    def begin(self, spec: Spec) -> Outcome | None:
+    def start(self, spec: CommandSpec) -> Outcome | None:
         """Start it. None where it runs; else what became of it."""
 
         def begun() -> None:
             private_dir(self.directory.parent)
             private_dir(self.directory)
             # Asked after its directory is there: whoever looks for it then finds one, and fences it (`_fenced`).
-            if self._given_up:
+            if self._start_abandoned:
                 raise KeeperError("not started: the disk of the session took too long")
             start(spec)
 
         try:
-            self._lane.call(begun, START_S + DISK_S)
+            self._lane.call(begun, START_TIMEOUT_S + DISK_S)
         except LaneTimeout:
-            self._given_up = True
+            self._start_abandoned = True
             return Outcome(
                 state="unknown", text="the disk of the session does not answer: whether it runs is not known"
             )
@@ -82,13 +91,13 @@ class Attendance:
             return Outcome(state="failed", text=f"it was not started: {why}")
         return None
 
-    def attend(self) -> Outcome:
+    def follow(self) -> Outcome:
         """Pass on what it prints until it has ended."""
         while True:
             try:
-                standing, lines = self._lane.call(self._look, LOOK_S + DISK_S)
+                standing, lines = self._lane.call(self._read_status, POLL_S + DISK_S)
             except LaneTimeout:
-                self._late()
+                self._report_slow_disk()
                 continue
             except OSError as error:
                 return Outcome(state="unknown", text=f"its directory cannot be read: {error.strerror or error}")
@@ -102,10 +111,10 @@ class Attendance:
                 return Outcome(state="unknown", text="its keeper has left no word of it")
             self._stop_if_asked()
 
-    def found(self) -> Outcome:
+    def settle(self) -> Outcome:
         """What became of one that another agent began; waited for where it runs still."""
         try:
-            standing = self._lane.call(lambda: self._fenced(), DISK_S)
+            standing = self._lane.call(lambda: self._status_or_prevent_start(), DISK_S)
         except LaneTimeout:
             return Outcome(state="unknown", text="the disk of the session does not answer")
         except OSError as error:
@@ -113,27 +122,27 @@ class Attendance:
         if standing is None:
             evidence = "no keeper ever wrote of it"
             return Outcome(state="failed", text="it was never started", evidence=evidence, again=True)
-        return self.attend()
+        return self.follow()
 
     def close(self) -> None:
         self._lane.close()
         if self._reading is not None:
             self._reading.close()
 
-    def _look(self) -> tuple[Standing, list[Line]]:
+    def _read_status(self) -> tuple[CommandStatus, list[StampedLine]]:
         """In the lane: wait a little, then read. The end is looked for before the output: what it printed is all there
         then."""
-        standing = wait(self.directory, LOOK_S)
+        standing = wait(self.directory, POLL_S)
         if self._tail is None:
-            self._tail = Tail(self.directory, _place(self.directory))
+            self._tail = LogReader(self.directory, _read_position(self.directory))
             if self._reading is not None:
-                self._past = _before(self.directory, self._tail.place)
+                self._past = _lines_before(self.directory, self._tail.place)
         lines = self._tail.read()
         if lines:
-            _keep_place(self.directory, self._tail.place)
+            _write_position(self.directory, self._tail.place)
         return standing, lines
 
-    def _fenced(self) -> Standing | None:
+    def _status_or_prevent_start(self) -> CommandStatus | None:
         """In the lane: how it stands; None where no keeper ever began it, and none can any more.
 
         A keeper writes its record before it starts the command. Where there is none, its directory is moved out of its
@@ -141,52 +150,52 @@ class Attendance:
         """
         if not self.directory.is_dir():
             return None
-        standing = look(self.directory)
+        standing = read_status(self.directory)
         if standing.state != "absent":
             return standing
         aside = self.directory.with_name(self.directory.name + ".never")
         os.rename(self.directory, aside)
-        standing = look(aside)
+        standing = read_status(aside)
         if standing.state == "absent":
             return None
         os.rename(aside, self.directory)
-        return look(self.directory)
+        return read_status(self.directory)
 
-    def _pass_on(self, lines: list[Line]) -> None:
+    def _pass_on(self, lines: list[StampedLine]) -> None:
         whole = [line for line in lines if line.whole and line.stream != "k" and line.text.strip()]
         if whole:
             self._first = self._first or whole[0].text
             self._last = whole[-1].text
-            self._complaint = next((line.text for line in reversed(whole) if line.stream == "e"), self._complaint)
+            self._last_stderr = next((line.text for line in reversed(whole) if line.stream == "e"), self._last_stderr)
         self._follow(lines)
         told = self._reading.told() if self._reading is not None else ""
         if told or lines:
-            self._controls.tell(clean(told or lines[-1].text[:TEXT_LIMIT]))
+            self._controls.report_progress(clean(told or lines[-1].text[:TEXT_LIMIT]))
         if lines:
             self._feed([line for line in lines if line.whole])
 
-    def _follow(self, lines: list[Line]) -> None:
+    def _follow(self, lines: list[StampedLine]) -> None:
         if self._reading is not None:
             self._reading.feed(lines)
 
-    def _late(self) -> None:
-        self._controls.tell("the disk of the session does not answer: what it prints cannot be read now")
-        self._controls.wait(SLOW_S)
+    def _report_slow_disk(self) -> None:
+        self._controls.report_progress("the disk of the session does not answer: what it prints cannot be read now")
+        self._controls.wait(DISK_RETRY_S)
         self._stop_if_asked()
 
     def _stop_if_asked(self) -> None:
-        if not self._controls.stop_asked() or self._stop_sent:
+        if not self._controls.stop_requested() or self._stop_sent:
             return
         by = self._controls.stopped_by
         try:
             self._stop_sent = self._lane.call(lambda: stop(self.directory, by), DISK_S)
         except (LaneTimeout, OSError):
-            self._controls.tell("it could not be asked to stop yet: the disk of the session does not answer")
+            self._controls.report_progress("it could not be asked to stop yet: the disk of the session does not answer")
 
-    def _outcome(self, standing: Standing) -> Outcome:
+    def _outcome(self, standing: CommandStatus) -> Outcome:
         took_s = (self._clock.mono_us() - self._begun_us) / 1e6
         if standing.exit is not None:
-            outcome = outcome_of(standing.exit, self._exits, self._first, self._last, self._complaint)
+            outcome = outcome_of(standing.exit, self._exits, self._first, self._last, self._last_stderr)
             return outcome if self._reading is None else self._reading.ended(outcome, standing.exit.ended_us)
         alive = standing.child_alive
         what = "still runs, unattended" if alive else "is gone too" if alive is False else "may or may not run"
@@ -194,7 +203,9 @@ class Attendance:
         return Outcome(state="unknown", text=text, machine_s=took_s)
 
 
-def outcome_of(ended: Exit, exits: tuple[int, ...], first: str = "", last: str = "", complaint: str = "") -> Outcome:
+def outcome_of(
+    ended: ExitRecord, exits: tuple[int, ...], first: str = "", last: str = "", complaint: str = ""
+) -> Outcome:
     """The end of a command as the walk is told it. `complaint` is its last line on stderr, which says more of a failure
     than what it printed last: in a pipe that is another program's."""
     values = {
@@ -226,26 +237,26 @@ def outcome_of(ended: Exit, exits: tuple[int, ...], first: str = "", last: str =
     )  # fmt: skip
 
 
-def _before(directory: Path, place: Place) -> list[Line]:
+def _lines_before(directory: Path, place: LogPosition) -> list[StampedLine]:
     """The lines before a place, as far as they are kept. Raises OSError."""
-    tail, lines = Tail(directory), list[Line]()
+    tail, lines = LogReader(directory), list[StampedLine]()
     while tail.place.offset < place.offset and (read := tail.read()):
         lines += read
     return lines[: len(lines) - max(0, tail.place.line - place.line)]
 
 
-def _place(directory: Path) -> Place:
+def _read_position(directory: Path) -> LogPosition:
     try:
-        offset, line = (directory / PLACE).read_text().split()
-        return Place(int(offset), int(line))
+        offset, line = (directory / POSITION_FILE).read_text().split()
+        return LogPosition(int(offset), int(line))
     except (OSError, ValueError):
-        return Place()
+        return LogPosition()
 
 
-def _keep_place(directory: Path, place: Place) -> None:
+def _write_position(directory: Path, place: LogPosition) -> None:
     """Not synced: after a power failure some lines come twice, which is better than never."""
     try:
-        descriptor = os.open(directory / PLACE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = os.open(directory / POSITION_FILE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(f"{place.offset:020d} {place.line:020d}\n")
     except OSError:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dba_console.cli.doctor.check import Check, missing, ok
-from dba_console.trust import foreign
+from dba_console.path_trust import trust_problem
 
 FILES = "files"
 
@@ -20,7 +20,7 @@ def check_files(config: Path, runbooks: Sequence[str], directories: Sequence[Pat
         *((Path(os.path.expanduser(one)), "its runbooks: they are not used") for one in runbooks),
         *((one, "what is to be written there") for one in directories),
     ):
-        if (why := foreign(place)) is not None:
+        if (why := trust_problem(place)) is not None:
             refused = True
             yield missing(FILES, "others", f"{place}: {why.text}", lost=lost, fix=why.fix)
     if not refused:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dba_console.cli.doctor.check import Check, missing, ok, unknown
 from dba_console.frames.picture import Picture
-from dba_console.probes.host.mountinfo import hides_processes
+from dba_console.probes.host.mountinfo import hidepid_option
 from dba_console.samples.host import ControlFile, HostSettings, Pressure, Processes
 
 HOST = "host"
@@ -27,7 +27,7 @@ def _processes(picture: Picture) -> Check:
     if processes is not None:
         text = f"/proc shows the postmaster (pid {processes.postmaster}) and its {processes.total} processes"
         return ok(HOST, "processes", text)
-    hidden = hides_processes()
+    hidden = hidepid_option()
     lost = "CPU, I/O and state of each backend; the count of connections when no slot is free"
     return missing(
         HOST, "processes", _note(picture, "host.processes", "the postmaster was not found in /proc"), lost=lost,

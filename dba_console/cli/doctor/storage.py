@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dba_console.cli.doctor.check import Check, missing, ok, unknown
 from dba_console.errors import ExitCode
-from dba_console.frames.placement import MEMORY, NETWORK
+from dba_console.frames.mount_warnings import MEMORY, NETWORK
 from dba_console.samples.host import Mount
 from dba_console.units import human_bytes
 

@@ -10,7 +10,7 @@ import typer
 
 from dba_console.cli.config_file import load_config
 from dba_console.errors import UsageError
-from dba_console.runbook.library import Found, find, unreadable
+from dba_console.runbook.library import RunbookDocument, find, unreadable
 
 Name = Annotated[str, typer.Argument(metavar="NAME|FILE", help="A runbook's name, or a file (with a / or .md).")]
 Inputs = Annotated[
@@ -33,7 +33,7 @@ def actions() -> Mapping[str, Any]:
     return ACTIONS
 
 
-def document(name: str) -> Found:
+def document(name: str) -> RunbookDocument:
     """The document of a name or file; that it hides another one is told on stderr. Raises RunbookError."""
     found = find(name, directories())
     if found.entry is not None:

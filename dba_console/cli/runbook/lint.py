@@ -11,10 +11,10 @@ from dba_console.cli.output import put_json
 from dba_console.cli.runbook.common import actions, directories
 from dba_console.cli.stdout import put
 from dba_console.errors import ExitCode
-from dba_console.harmless import clean
-from dba_console.runbook.compile import Checked
-from dba_console.runbook.library import Found, entries, find
-from dba_console.runbook.outline import counted
+from dba_console.runbook.compile import CheckResult
+from dba_console.runbook.library import RunbookDocument, entries, find
+from dba_console.runbook.outline import block_counts
+from dba_console.sanitize import clean
 
 
 def lint(
@@ -37,7 +37,7 @@ def lint(
     return worst
 
 
-def _tell(found: Found, checked: Checked, json: bool) -> None:
+def _tell(found: RunbookDocument, checked: CheckResult, json: bool) -> None:
     for problem in checked.problems:
         if json:
             put_json(
@@ -50,6 +50,6 @@ def _tell(found: Found, checked: Checked, json: bool) -> None:
                 }
             )
         else:
-            put("\n".join(clean(line) for line in problem.told(found.source).splitlines()))
+            put("\n".join(clean(line) for line in problem.formatted(found.source).splitlines()))
     if checked.plan is not None and not json:
-        put(f"{clean(found.source)}: {counted(checked.plan)}")
+        put(f"{clean(found.source)}: {block_counts(checked.plan)}")

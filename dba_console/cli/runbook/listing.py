@@ -11,7 +11,7 @@ from dba_console.cli.output import columns, put_json
 from dba_console.cli.runbook.common import actions, directories
 from dba_console.cli.stdout import put
 from dba_console.errors import ExitCode
-from dba_console.runbook.library import Listed, answering, listed
+from dba_console.runbook.library import ListedRunbook, answering, listed
 
 
 def list_(
@@ -38,7 +38,7 @@ def list_(
     return ExitCode.OK
 
 
-def as_json(row: Listed) -> dict[str, object]:
+def as_json(row: ListedRunbook) -> dict[str, object]:
     """One runbook as an object."""
     return {
         "id": row.entry.id,
@@ -52,6 +52,6 @@ def as_json(row: Listed) -> dict[str, object]:
     }
 
 
-def _cells(row: Listed) -> list[str]:
+def _cells(row: ListedRunbook) -> list[str]:
     title = f"cannot be run: {row.error}" if row.problems else row.title
     return [row.entry.id, title, ", ".join(row.answers) or "-", row.entry.origin]

@@ -12,8 +12,8 @@ from dba_console.cli.output import put_json
 from dba_console.cli.stdout import put
 from dba_console.errors import ExitCode, RunbookError, UsageError
 from dba_console.runbook.library import SUFFIX
-from dba_console.runbook.reading import NAME
 from dba_console.runbook.template import document
+from dba_console.runbook.value_readers import NAME
 
 
 def new(

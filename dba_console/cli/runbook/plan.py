@@ -12,10 +12,10 @@ from dba_console.cli.output import put_json
 from dba_console.cli.runbook.common import Inputs, Name, actions, document, given
 from dba_console.cli.stdout import put
 from dba_console.errors import ExitCode
-from dba_console.harmless import clean
 from dba_console.plans.plan import plan_hash
-from dba_console.runbook.outline import course
-from dba_console.runbook.values import bound, typed
+from dba_console.runbook.outline import plan_lines
+from dba_console.runbook.values import bind_inputs, typed
+from dba_console.sanitize import clean
 
 
 def plan(
@@ -29,12 +29,12 @@ def plan(
     """The steps in their order, with inputs, confirmations and usual times. Nothing is run and nothing is asked."""
     read = document(name).plan(actions())
     values = typed(read, given(input))
-    resolved = bound(read, values)
+    resolved = bind_inputs(read, values)
     secret = {one.name for one in read.inputs if one.secret}
     told = {one: None if one in secret else value for one, value in values.items()}
     if json:
         put_json({"hash": plan_hash(read, told), "inputs": told, "plan": msgspec.to_builtins(resolved)})
         return ExitCode.OK
-    put("\n".join(clean(line) for line in course(resolved, values)))
+    put("\n".join(clean(line) for line in plan_lines(resolved, values)))
     put(f"plan {plan_hash(read, told)[:16]}; nothing was run")
     return ExitCode.OK

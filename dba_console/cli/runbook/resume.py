@@ -17,11 +17,11 @@ from dba_console.cli.running.conduct import Manner, conduct
 from dba_console.cli.running.inputs import gather
 from dba_console.cli.targeting import known_target, resolve_target
 from dba_console.errors import SessionError, UsageError
-from dba_console.session.runlisting import resolve_run
-from dba_console.session.runread import RunPapers, read_run
-from dba_console.session.runverify import against_sessions
+from dba_console.path_trust import trust_problem
+from dba_console.session.run_listing import resolve_run
+from dba_console.session.run_reader import StoredRun, read_run
+from dba_console.session.run_verification import against_sessions
 from dba_console.target import Target
-from dba_console.trust import foreign
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, its beginning or its last four signs, or last.")]
 
@@ -64,7 +64,7 @@ def resume(
     return conduct(target, loaded.config, RunResume(run=papers.about.run, inputs=secrets), manner)
 
 
-def target_of(papers: RunPapers, dsn: str | None, loaded: LoadedConfig) -> Target:
+def target_of(papers: StoredRun, dsn: str | None, loaded: LoadedConfig) -> Target:
     """The target the run was begun on: as `dsn` names it, as configured, or as the run's journal kept it.
 
     Raises UsageError where `dsn` names another one, and where none is known.
@@ -79,7 +79,7 @@ def target_of(papers: RunPapers, dsn: str | None, loaded: LoadedConfig) -> Targe
             )
         return target
     # A journal that others may write could lead this user's password to a server of theirs.
-    kept = papers.about.conninfo if foreign(papers.directory) is None else ""
+    kept = papers.about.conninfo if trust_problem(papers.directory) is None else ""
     known = known_target(wanted, papers.about.target, kept, loaded)
     if known is None:
         raise UsageError(

@@ -10,23 +10,23 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from dba_console.agent.runs.past import read_summary
+from dba_console.agent.runs.earlier_runs import read_summary
 from dba_console.cli.config_file import load_config, sessions_directory
 from dba_console.cli.options import Json
 from dba_console.cli.output import columns, put_json
 from dba_console.cli.session_text import local_time
 from dba_console.cli.stdout import put
 from dba_console.errors import ExitCode, SessionError
-from dba_console.harmless import clean
 from dba_console.runbook import compare as comparing
-from dba_console.runbook.chronicle import story
-from dba_console.runbook.fold import fold, understood
-from dba_console.runbook.summary import Summary, summarize
-from dba_console.runbook.usual import Subject, usual_times
+from dba_console.runbook.apply_records import record_errors, replay_records
+from dba_console.runbook.run_report import report_lines
+from dba_console.runbook.summary import RunSummary, summarize
+from dba_console.runbook.typical_duration import ComparisonKey, typical_durations
+from dba_console.sanitize import clean
 from dba_console.session.layout import require_readable
-from dba_console.session.runlisting import RunRow, all_run_directories, list_runs, resolve_run, row_of_papers
-from dba_console.session.runplaces import parse_run_id, session_of
-from dba_console.session.runread import RunPapers, read_run
+from dba_console.session.run_listing import RunRow, all_run_directories, list_runs, resolve_run, row_of_run
+from dba_console.session.run_paths import parse_run_id, session_of
+from dba_console.session.run_reader import StoredRun, read_run
 from dba_console.units import UNKNOWN, human_duration
 
 Run = Annotated[
@@ -67,8 +67,8 @@ def runs(run: Run = None, compare: Compare = False, count: Count = 4, json: Json
 
 def _side_by_side(name: str, sessions: Path, count: int, *, json: bool) -> int:
     newest, earlier = _comparable(name, sessions)
-    subject = Subject(newest.runbook, newest.identity, newest.about)
-    alike = [one for one in earlier if subject.is_of(one) and one.mode == newest.mode]
+    subject = ComparisonKey(newest.runbook, newest.identity, newest.about)
+    alike = [one for one in earlier if subject.matches(one) and one.mode == newest.mode]
     chosen = [*alike, newest][-count:]
     rows = comparing.compare(chosen)
     if json:
@@ -81,14 +81,14 @@ def _side_by_side(name: str, sessions: Path, count: int, *, json: bool) -> int:
     return ExitCode.OK
 
 
-def _comparable(name: str, sessions: Path) -> tuple[Summary, list[Summary]]:
+def _comparable(name: str, sessions: Path) -> tuple[RunSummary, list[RunSummary]]:
     """The run that is meant, and those of its runbook that began before it, oldest first. Raises SessionError."""
     require_readable(sessions)
     books: dict[str, list[Path]] = {}
     for directory in all_run_directories(sessions):
         if (parsed := parse_run_id(directory.name)) is not None:
             books.setdefault(parsed.runbook, []).append(directory)
-    newest: Summary | None = None
+    newest: RunSummary | None = None
     if name in books:
         ended = [summary for one in reversed(books[name]) if (summary := read_summary(one)) is not None]
         newest = next((one for one in ended if one.mode == "run"), next(iter(ended), None))
@@ -114,35 +114,39 @@ def _cells(row: RunRow) -> list[str]:
     ]  # fmt: skip
 
 
-def _one(papers: RunPapers, *, json: bool) -> int:
-    with understood():
+def _one(papers: StoredRun, *, json: bool) -> int:
+    with record_errors():
         return _told(papers, json=json)
 
 
-def _told(papers: RunPapers, *, json: bool) -> int:
+def _told(papers: StoredRun, *, json: bool) -> int:
     kept = read_summary(papers.directory)
-    usual = {} if kept is None else usual_times(Subject(kept.runbook, kept.identity, kept.about), earlier_than(papers))
+    usual = (
+        {}
+        if kept is None
+        else typical_durations(ComparisonKey(kept.runbook, kept.identity, kept.about), earlier_than(papers))
+    )
     if json:
         told = None
         if papers.plan is not None:
             about = "" if kept is None else kept.about
-            told = summarize(papers.plan, fold(papers.plan, papers.records), usual, about=about)
-        whole: dict[str, Any] = msgspec.to_builtins(row_of_papers(papers))
+            told = summarize(papers.plan, replay_records(papers.plan, papers.records), usual, about=about)
+        whole: dict[str, Any] = msgspec.to_builtins(row_of_run(papers))
         put_json({**whole, "summary": told, "records": papers.records})
         return ExitCode.OK
     lines = [f"! {papers.damage}"] if papers.damage else []
     lines += [f"note: {note}" for note in papers.notes]
     if papers.plan is not None:
-        lines += story(papers.plan, papers.records, when=local_time, usual=usual)
+        lines += report_lines(papers.plan, papers.records, when=local_time, usual=usual)
     else:
         lines += bare_story(papers)
     put("\n".join(clean(line) for line in [*lines, f"kept in {papers.directory}"]))
     return ExitCode.OK
 
 
-def bare_story(papers: RunPapers) -> list[str]:
+def bare_story(papers: StoredRun) -> list[str]:
     """What its records say, where its plan is lost."""
-    row, about = row_of_papers(papers), papers.about
+    row, about = row_of_run(papers), papers.about
     head = [f"{about.runbook}: {about.title}", f"{about.run} ({about.mode}), {row.state}", f"on {about.target}", ""]
     return head + [
         f"{local_time(record.wall_us)} {record.text}{f' ({record.who})' if record.who else ''}"
@@ -150,7 +154,7 @@ def bare_story(papers: RunPapers) -> list[str]:
     ]
 
 
-def earlier_than(papers: RunPapers) -> Iterator[Summary]:
+def earlier_than(papers: StoredRun) -> Iterator[RunSummary]:
     """The figures of runs that ended before this one began, as they were kept beside their journals."""
     for directory in all_run_directories(session_of(papers.directory).parent):
         if directory.name == papers.directory.name:

@@ -11,8 +11,8 @@ from dba_console.cli.output import put_json
 from dba_console.cli.runbook.common import Name, actions, document
 from dba_console.cli.stdout import put
 from dba_console.errors import ExitCode
-from dba_console.harmless import clean
-from dba_console.runbook.outline import whole
+from dba_console.runbook.outline import full_lines
+from dba_console.sanitize import clean
 
 
 def show(
@@ -29,5 +29,5 @@ def show(
     if json:
         put_json(plan)
     else:
-        put("\n".join(clean(line) for line in whole(plan)))
+        put("\n".join(clean(line) for line in full_lines(plan)))
     return ExitCode.OK

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from dba_console.errors import UsageError
 from dba_console.plans.plan import Plan
-from dba_console.plans.view import Question, Table
+from dba_console.plans.run_view import Question, RunTable
 
 START, UNDO, JOURNAL = "start", "undo", "journal"
 """Questions that belong to no step."""
@@ -67,7 +67,7 @@ class Answers:
             raise Unfit(f"--confirm {place}={text} does not fit: {wanted[0]!r} is asked for")
         return "y" if question.kind == "ack" else text
 
-    def rows(self, question: Question, table: Table | None) -> tuple[int, ...] | None:
+    def rows(self, question: Question, table: RunTable | None) -> tuple[int, ...] | None:
         """Places of the rows to be acted on, where other ones are chosen now; None where the choice is as it was given,
         or none was given. Raises Unfit: a row that was named is not there.
         """
@@ -127,7 +127,7 @@ def _wanted(question: Question) -> tuple[str, ...]:
             return ()
 
 
-def _meant(one: Which, table: Table) -> set[int]:
+def _meant(one: Which, table: RunTable) -> set[int]:
     """Places of the rows it names. Raises Unfit where there is none: whoever named a row counts on it."""
     if not one.column:
         return set(range(len(table.chosen))) if one.value == "all" else set()
@@ -160,9 +160,11 @@ def rows_named(choose: Sequence[str], leave_out: Sequence[str], plan: Plan | Non
 
 def _with_rows(place: str, plan: Plan) -> str:
     """The step or block, where an act in it works on rows that can be chosen. Raises UsageError."""
-    from dba_console.runbook.rows import works_on
+    from dba_console.runbook.row_choice import acts_on_preview
 
-    bound = [(block.id, preview.id) for _, block in plan.blocks() if (preview := works_on(plan, block)) is not None]
+    bound = [
+        (block.id, preview.id) for _, block in plan.blocks() if (preview := acts_on_preview(plan, block)) is not None
+    ]
     known = [name for pair in bound for one in pair for name in (one, one.partition("/")[0])]
     if place in known:
         return place

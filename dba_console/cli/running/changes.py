@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from dba_console.plans.view import ENDED, BlockView, Question, RunView, StepView
+from dba_console.plans.run_view import ENDED_STATES, BlockView, Question, RunView, StepView
 from dba_console.samples.event import Event
 
 Change = dict[str, Any]
@@ -51,7 +51,7 @@ def record(event: Event) -> Change:
 
 def over(view: RunView) -> bool:
     """The run has come to its end, and nothing more is asked."""
-    return view.state in ENDED and view.question is None
+    return view.state in ENDED_STATES and view.question is None
 
 
 def _opening(now: RunView) -> Change:

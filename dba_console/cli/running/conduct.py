@@ -9,9 +9,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from dba_console.agent.client import AgentClient, ConnectionLost
-from dba_console.agent.launch import begin
+from dba_console.agent.launch import start_agent
 from dba_console.agent.protocol import RunBegin, RunResume, RunViewMessage, RunWatch
-from dba_console.agent.replacing import useless
+from dba_console.agent.replace_agent import should_replace
 from dba_console.cli.running.answers import Answers
 from dba_console.cli.running.client import Keyboard, follow
 from dba_console.cli.running.party import Party
@@ -19,7 +19,7 @@ from dba_console.cli.running.telling import teller
 from dba_console.cli.screen import open_agent
 from dba_console.config import Config
 from dba_console.errors import ConnectError, ExitCode
-from dba_console.session.runread import last_act_refused
+from dba_console.session.run_reader import last_act_refused
 from dba_console.target import Target
 
 FINDING_S = 60.0
@@ -50,11 +50,11 @@ def conduct(target: Target, config: Config, request: RunBegin | RunResume | RunW
 
     Raises ConnectError where there is no agent to be had, or it goes away.
     """
-    launch = begin(target, config, replace=True)
+    launch = start_agent(target, config, replace=True)
     if manner.screen:
-        return open_agent(launch.wait, lambda: begin(target, config).wait(), target.name, config, request)
+        return open_agent(launch.wait, lambda: start_agent(target, config).wait(), target.name, config, request)
     client = AgentClient.connect(launch.wait())
-    if useless(client.hello, target.conninfo):
+    if should_replace(client.hello, target.conninfo):
         print(
             f"warning: PostgreSQL refuses the login of the agent that runs (pid {client.hello.pid}), which was started "
             f"with other credentials\nhint: end it with `kill {client.hello.pid}`, then run the command again",

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 from dba_console.cli.stderr import say
 from dba_console.errors import ConsoleError, UsageError
-from dba_console.masking import too_short
 from dba_console.plans.plan import Input, Plan
 from dba_console.runbook.values import as_written, typed, value_of
+from dba_console.stream_masking import too_short
 
 FROM_ENVIRONMENT = "DBA_CONSOLE_INPUT_"
 

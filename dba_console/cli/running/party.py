@@ -25,7 +25,7 @@ from dba_console.agent.protocol import (
 from dba_console.cli.running.answers import Answers, Unfit
 from dba_console.cli.running.changes import Change, changes, over, record
 from dba_console.errors import ExitCode
-from dba_console.plans.view import Question, RunView, Table
+from dba_console.plans.run_view import Question, RunTable, RunView
 from dba_console.samples.event import Event
 
 OFTEN_US = 10_000_000
@@ -220,14 +220,14 @@ class Party:
             return None if self._asks else asked.options[0].key
         return self._answers.to(asked)
 
-    def _choose_given(self, asked: Question, table: Table, rows: tuple[int, ...]) -> list[Out]:
+    def _choose_given(self, asked: Question, table: RunTable, rows: tuple[int, ...]) -> list[Out]:
         """Have the rows acted on that were named beforehand; the question is put again then."""
         if self._chosen == (table.block, table.look, rows):
             return self._give_up("the rows that were named were not chosen")
         self._chosen, self._by_rule = (table.block, table.look, rows), asked
         return [self._choose(asked, table, rows)]
 
-    def _choose(self, asked: Question, table: Table, rows: tuple[int, ...]) -> Out:
+    def _choose(self, asked: Question, table: RunTable, rows: tuple[int, ...]) -> Out:
         self._answered = asked.id
         return Send(RunControl(run=self.run, verb="choose", block=table.block, look=table.look, rows=rows))
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dba_console.cli.running.changes import Change
+from dba_console.decoding import convert
 from dba_console.panels.cells import Line, Span, Style, clean, line
 from dba_console.panels.times import clock
 from dba_console.panels.wrapping import wrap_lines
-from dba_console.plans.view import BlockView, OutputLine, Question, Table, Waiting
-from dba_console.records import convert
+from dba_console.plans.run_view import BlockView, OutputLine, Question, RunTable, WaitView
 from dba_console.walkthrough.prose import prose_lines
-from dba_console.walkthrough.signs import step_sign
+from dba_console.walkthrough.symbols import step_symbol
 from dba_console.walkthrough.text import (
     block_lines,
     output_line,
@@ -70,7 +70,7 @@ def _step(change: Change, at_us: int, cells: int) -> list[Line]:
         taken = f" ({taken_time(change['elapsed_s'])}{usual})"
     note = f": {clean(change['text'])}" if change["text"] else ""
     what = f"step {change['number']} {clean(change['title'])}{again}: {change['state']}{taken}{note}"
-    lines = [line(Span(f"{clock(at_us)} ", "dim"), step_sign(change["state"]), " ", Span(what, "title"))]
+    lines = [line(Span(f"{clock(at_us)} ", "dim"), step_symbol(change["state"]), " ", Span(what, "title"))]
     if change["point_of_no_return"] and change["state"] in ("running", "waiting"):
         lines += texts("from this step there is no way back", cells, "warn")
     return [*lines, *(prose_lines(change["prose"], cells) if change["prose"] else [])]
@@ -95,7 +95,7 @@ def _block(change: Change, at_us: int, cells: int) -> list[Line]:
 
 
 def _table(change: Change, at_us: int, cells: int) -> list[Line]:
-    return values_table(convert(change["table"], Table), cells, few=FEW_ROWS)
+    return values_table(convert(change["table"], RunTable), cells, few=FEW_ROWS)
 
 
 def _question(change: Change, at_us: int, cells: int) -> list[Line]:
@@ -111,7 +111,7 @@ def _question(change: Change, at_us: int, cells: int) -> list[Line]:
 
 
 def _waiting(change: Change, at_us: int, cells: int) -> list[Line]:
-    waiting = convert(change["waiting"], Waiting)
+    waiting = convert(change["waiting"], WaitView)
     if change["begins"]:
         return waiting_lines(waiting, cells)
     held = "" if waiting.hold_for_s is None else f", has held {short_time(waiting.holds_s or 0.0)}"
@@ -132,7 +132,7 @@ def _journal(change: Change, at_us: int, cells: int) -> list[Line]:
 
 def _ended(change: Change, at_us: int, cells: int) -> list[Line]:
     """How it ended comes last: whoever gets a job's output by mail reads its end."""
-    table = [] if change["summary"] is None else values_table(convert(change["summary"], Table), cells)
+    table = [] if change["summary"] is None else values_table(convert(change["summary"], RunTable), cells)
     return [(), *table, *texts(change["text"] or change["state"], cells, "title")]
 
 

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dba_console.actions.action import Control, Done, Sight, World
-from dba_console.actions.link import StatementFailed
-from dba_console.actions.operator import Operator
+from dba_console.actions.acting_connection import ActingConnection
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.connection_api import StatementFailed
 from dba_console.clock import Clock
 from dba_console.clusters.checks import Check
 from dba_console.clusters.control import ServerControl
@@ -33,8 +33,8 @@ from dba_console.clusters.steps.step import Cutover, Step, StepSettings, cutover
 from dba_console.clusters.survey import Survey, survey
 from dba_console.config import ClusterConfig, NodeConfig
 from dba_console.errors import ConfigError, ConsoleError, Refused
-from dba_console.harmless import clean
 from dba_console.redact import redact
+from dba_console.sanitize import clean
 
 CHECKPOINT_S = 3600.0
 _SUPERUSER = "SELECT pg_catalog.current_setting('is_superuser') = 'on' AS yes, current_user AS who"
@@ -69,7 +69,7 @@ class Begin(Step):
     may_shrink: ClassVar[bool] = True
     """A condition that has become good meanwhile needs no new confirmation."""
 
-    def look(self, settings: BeginSettings, world: World) -> Sight:
+    def preview(self, settings: BeginSettings, world: ActionContext) -> ActionPreview:
         config = cluster_of(world, settings.cluster)
         found = survey(settings.cluster, config, world.clock, to=settings.to)
         failover = settings.kind == "failover"
@@ -81,14 +81,14 @@ class Begin(Step):
         )
         if bad:
             text = f"{settings.cluster} is not ready for a {settings.kind} to {settings.to}."
-            return Sight(text=text, exact="", rows=rows, refusal=_first(bad), hint=clean(bad[0].fix) or None)
+            return ActionPreview(text=text, exact="", rows=rows, refusal=_first(bad), hint=clean(bad[0].fix) or None)
         plan = _plan(settings, config, found, world)
         _check_pooler_files(config, plan, world)
         check_by_manager(Cutover(plan, config, world))
         promote = f"on {settings.to}: SELECT pg_promote()"
         if failover:
             text = f"{plan.old} is dead; {settings.to} takes over on timeline {plan.timeline + 1} or later."
-            return Sight(text=text, exact=f"keep {plan.old} from starting as a primary; {promote}", rows=rows)
+            return ActionPreview(text=text, exact=f"keep {plan.old} from starting as a primary; {promote}", rows=rows)
         if plan.manager is not None:
             exact = f"hold clients; {shown(plan.manager)}"
         else:
@@ -96,7 +96,7 @@ class Begin(Step):
             _check_directory(server, plan)
             exact = f"hold clients; on {plan.old}: {shlex.join(server.stop_command())}; {promote}"
         by = f", by the switchover of {plan.manager.kind}" if plan.manager is not None else ""
-        return Sight(
+        return ActionPreview(
             text=f"{plan.old} (timeline {plan.timeline}) hands over to {settings.to}{by}: "
             f"{len(checks) - len(noted)} conditions hold, {len(noted)} warnings.",
             exact=exact,
@@ -104,7 +104,7 @@ class Begin(Step):
             rows=rows,
         )
 
-    def do(self, settings: BeginSettings, world: World, control: Control) -> Done:
+    def do(self, settings: BeginSettings, world: ActionContext, control: Control) -> ActionResult:
         config = cluster_of(world, settings.cluster)
         plan = _plan(settings, config, survey(settings.cluster, config, world.clock, to=settings.to), world)
         if plan.kind == "cutover":
@@ -116,27 +116,29 @@ class Begin(Step):
             plan = replace(plan, slots_made=tuple(sorted(wanted - there)))
             save_plan(world, plan)
             for name in plan.slots_made:
-                link.act(_MAKE_SLOT, {"name": name}, transaction=False)
+                link.execute_change(_MAKE_SLOT, {"name": name}, transaction=False)
         if plan.kind == "cutover":
-            control.tell(f"CHECKPOINT on {plan.old}")
+            control.report_progress(f"CHECKPOINT on {plan.old}")
             with open_node(config.nodes[plan.old].dsn, world) as link:
                 link.execute("CHECKPOINT", timeout_s=CHECKPOINT_S, transaction=False)
-        return Done(
+        return ActionResult(
             state="ok", text=f"from {plan.old} to {plan.to}, system identifier {plan.system_identifier}", undo={}
         )
 
-    def settle(self, settings: BeginSettings, sight: Sight, world: World) -> Done:
+    def settle(self, settings: BeginSettings, sight: ActionPreview, world: ActionContext) -> ActionResult:
         try:
             load_plan(world, settings.cluster, settings.to)
         except Refused as error:
-            return Done(state="failed", text=error.message, again=True)
+            return ActionResult(state="failed", text=error.message, again=True)
         return self.again("not everything was prepared")
 
-    def undo(self, settings: BeginSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
+    def undo(
+        self, settings: BeginSettings, data: Mapping[str, Any], world: ActionContext, control: Control
+    ) -> ActionResult:
         try:
             at = cutover(settings, world)
         except Refused:
-            return Done(state="ok", text="nothing was made")
+            return ActionResult(state="ok", text="nothing was made")
         made = {at.plan.to: at.plan.slots_made, at.plan.old: (ALONE,) if at.plan.alone else ()}
         told, left = [], []
         for node, names in made.items():
@@ -149,11 +151,11 @@ class Begin(Step):
                 drops = "; ".join(f"SELECT pg_drop_replication_slot('{name}')" for name in names)
                 left.append(f"{node} keeps WAL for its slots until this is executed there: {drops} ({error.message})")
         if left:
-            return Done(state="failed", text=clean(redact("; ".join([*told, *left]))))
-        return Done(state="ok", text="; ".join(told) or "nothing was made")
+            return ActionResult(state="failed", text=clean(redact("; ".join([*told, *left]))))
+        return ActionResult(state="ok", text="; ".join(told) or "nothing was made")
 
 
-def _alone(settings: BeginSettings, config: ClusterConfig, plan: CutoverPlan, world: World) -> CutoverPlan:
+def _alone(settings: BeginSettings, config: ClusterConfig, plan: CutoverPlan, world: ActionContext) -> CutoverPlan:
     """Make the slot that only one cutover of a cluster can have, on the primary. Raises Refused where there is one."""
     try:
         before = load_plan(world, settings.cluster, settings.to).alone
@@ -161,7 +163,7 @@ def _alone(settings: BeginSettings, config: ClusterConfig, plan: CutoverPlan, wo
         before = False
     with open_node(config.nodes[plan.old].dsn, world) as link:
         try:
-            link.act(_MAKE_ALONE, {"name": ALONE}, transaction=False)
+            link.execute_change(_MAKE_ALONE, {"name": ALONE}, transaction=False)
         except StatementFailed as error:
             if error.sqlstate == _NO_SLOT_FREE:
                 return plan
@@ -181,11 +183,11 @@ def _drop(at: Cutover, node: str, names: tuple[str, ...]) -> list[str]:
     with at.link(node) as (link, _):
         found = [row["name"] for row in link.rows(_SLOTS) if row["name"] in names and not row["active"]]
         for name in found:
-            link.act(_DROP_SLOT, {"name": name}, transaction=False)
+            link.execute_change(_DROP_SLOT, {"name": name}, transaction=False)
     return found
 
 
-def _plan(settings: BeginSettings, config: ClusterConfig, found: Survey, world: World) -> CutoverPlan:
+def _plan(settings: BeginSettings, config: ClusterConfig, found: Survey, world: ActionContext) -> CutoverPlan:
     """Raises ConsoleError where a node cannot be asked, or the role may not do what a cutover needs."""
     known = found.node(settings.to)
     failover = settings.kind == "failover"
@@ -221,7 +223,7 @@ def _plan(settings: BeginSettings, config: ClusterConfig, found: Survey, world: 
     )
 
 
-def _check_pooler_files(config: ClusterConfig, plan: CutoverPlan, world: World) -> None:
+def _check_pooler_files(config: ClusterConfig, plan: CutoverPlan, world: ActionContext) -> None:
     """Raises ConsoleError where a pooler could not be led to the new primary: after the promotion that is too late."""
     old, to = (node_address(config.nodes[name]) for name in (plan.old, plan.to))
     for name, databases in plan.databases.items():
@@ -229,7 +231,7 @@ def _check_pooler_files(config: ClusterConfig, plan: CutoverPlan, world: World) 
             check_file(name, config.poolers[name], databases, old, to, world.clock)
 
 
-def _node(settings: BeginSettings, config: ClusterConfig, name: str, world: World) -> NodePlan:
+def _node(settings: BeginSettings, config: ClusterConfig, name: str, world: ActionContext) -> NodePlan:
     with open_node(config.nodes[name].dsn, world) as link:
         [role] = link.rows(_SUPERUSER)
         if not role["yes"]:
@@ -242,7 +244,7 @@ def _node(settings: BeginSettings, config: ClusterConfig, name: str, world: Worl
     return NodePlan(data_directory=directory, bin_directory=programs, slot=slot["slot"] or slot_name(name))
 
 
-def discover(operator: Operator, name: str, config: NodeConfig, clock: Clock) -> tuple[str, str | None]:
+def discover(operator: ActingConnection, name: str, config: NodeConfig, clock: Clock) -> tuple[str, str | None]:
     """The data directory and the program directory of a running server: as configured, else as it says itself.
 
     Raises ConsoleError where the data directory is not known. None: the last start's options name the programs.
@@ -266,7 +268,7 @@ def discover(operator: Operator, name: str, config: NodeConfig, clock: Clock) ->
     return directory, programs
 
 
-def _control(config: ClusterConfig, plan: CutoverPlan, world: World) -> ServerControl:
+def _control(config: ClusterConfig, plan: CutoverPlan, world: ActionContext) -> ServerControl:
     node = plan.nodes[plan.old]
     return ServerControl(plan.old, config.nodes[plan.old], node.data_directory, node.bin_directory, world.clock)
 

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from dba_console.actions.action import Control, Done, Sight, World
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
 from dba_console.clusters.steps.step import Step, Timed, cutover
 from dba_console.errors import ConsoleError
-from dba_console.harmless import clean
+from dba_console.sanitize import clean
 
 
 class KeepDown(Step):
@@ -25,7 +25,7 @@ class KeepDown(Step):
     Settings: ClassVar[type[Struct]] = Timed
     undoable: ClassVar[bool] = True
 
-    def look(self, settings: Timed, world: World) -> Sight:
+    def preview(self, settings: Timed, world: ActionContext) -> ActionPreview:
         at = cutover(settings, world)
         directory = at.plan.nodes[at.plan.old].data_directory
         where = (
@@ -33,9 +33,9 @@ class KeepDown(Step):
             if directory
             else f"its data directory is not known: {at.plan.old} cannot be fenced"
         )
-        return Sight(text=f"{at.plan.old} can only start as a standby.", exact=where)
+        return ActionPreview(text=f"{at.plan.old} can only start as a standby.", exact=where)
 
-    def do(self, settings: Timed, world: World, control: Control) -> Done:
+    def do(self, settings: Timed, world: ActionContext, control: Control) -> ActionResult:
         at = cutover(settings, world)
         if not at.plan.nodes[at.plan.old].data_directory:
             hint = f"data_directory of [clusters.{at.plan.cluster}.nodes.{at.plan.old}] names it"
@@ -43,7 +43,7 @@ class KeepDown(Step):
         try:
             server = at.control(at.plan.old)
             if server.running():
-                control.tell(f"stopping {at.plan.old}")
+                control.report_progress(f"stopping {at.plan.old}")
                 server.stop(settings.timeout_s)
             if server.running():
                 return _open(f"{at.plan.old} still runs {settings.timeout} after it was asked to stop")
@@ -51,16 +51,16 @@ class KeepDown(Step):
         except ConsoleError as error:
             return _open(f"{at.plan.old} cannot be reached: {error.message}")
         text = f"{at.plan.old} is down and starts as a standby only"
-        return Done(state="ok", text=text, values={"fenced": True}, undo={})
+        return ActionResult(state="ok", text=text, values={"fenced": True}, undo={})
 
-    def settle(self, settings: Timed, sight: Sight, world: World) -> Done:
+    def settle(self, settings: Timed, sight: ActionPreview, world: ActionContext) -> ActionResult:
         return self.again("doing it again is safe")
 
-    def undo(self, settings: Timed, data: Mapping[str, Any], world: World, control: Control) -> Done:
+    def undo(self, settings: Timed, data: Mapping[str, Any], world: ActionContext, control: Control) -> ActionResult:
         at = cutover(settings, world)
         at.control(at.plan.old).forget_standby()
-        return Done(state="ok", text=f"{at.plan.old} can start as a primary again")
+        return ActionResult(state="ok", text=f"{at.plan.old} can start as a primary again")
 
 
-def _open(text: str) -> Done:
-    return Done(state="ok", text=clean(text), values={"fenced": False})
+def _open(text: str) -> ActionResult:
+    return ActionResult(state="ok", text=clean(text), values={"fenced": False})

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dba_console.actions.action import Control, Done, Sight, World
-from dba_console.actions.operator import Operator
+from dba_console.actions.acting_connection import ActingConnection
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
 from dba_console.clusters.admin_console import quoted
 from dba_console.clusters.commands import failure, run_command
 from dba_console.clusters.plan import save_plan
@@ -29,8 +29,8 @@ from dba_console.clusters.steps.step import (
     cutover,
 )
 from dba_console.errors import ConnectError, ConsoleError, Refused
-from dba_console.harmless import clean
 from dba_console.redact import redact
+from dba_console.sanitize import clean
 
 CHECKPOINT_S = 3600.0
 FLAT_READINGS = 3
@@ -80,26 +80,28 @@ class Hooks(Step):
     Settings: ClassVar[type[Struct]] = HookSettings
     undoable: ClassVar[bool] = True
 
-    def look(self, settings: HookSettings, world: World) -> Sight:
+    def preview(self, settings: HookSettings, world: ActionContext) -> ActionPreview:
         hooks = cutover(settings, world).config.hooks
         names = ", ".join(hooks)
         if not hooks:
-            return Sight(text="No hooks are configured.", exact="", done=True)
+            return ActionPreview(text="No hooks are configured.", exact="", done=True)
         what = "are released" if settings.release else "hold their writers"
         commands = "; ".join(" ".join(one.undo if settings.release else one.run) for one in hooks.values())
-        return Sight(text=f"The hooks {names} {what}.", exact=clean(redact(commands)))
+        return ActionPreview(text=f"The hooks {names} {what}.", exact=clean(redact(commands)))
 
-    def do(self, settings: HookSettings, world: World, control: Control) -> Done:
+    def do(self, settings: HookSettings, world: ActionContext, control: Control) -> ActionResult:
         return _run_hooks(cutover(settings, world), release=settings.release)
 
-    def settle(self, settings: HookSettings, sight: Sight, world: World) -> Done:
+    def settle(self, settings: HookSettings, sight: ActionPreview, world: ActionContext) -> ActionResult:
         return self.again("it is not known which hooks have run: running one twice must be safe")
 
-    def undo(self, settings: HookSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
+    def undo(
+        self, settings: HookSettings, data: Mapping[str, Any], world: ActionContext, control: Control
+    ) -> ActionResult:
         return _run_hooks(cutover(settings, world), release=not settings.release)
 
 
-def _run_hooks(at: Cutover, *, release: bool) -> Done:
+def _run_hooks(at: Cutover, *, release: bool) -> ActionResult:
     for name, hook in at.config.hooks.items():
         if release and not hook.undo:
             continue
@@ -107,8 +109,8 @@ def _run_hooks(at: Cutover, *, release: bool) -> Done:
             hook, cluster=at.plan.cluster, from_=at.plan.old, to=at.plan.to, undo=release, clock=at.world.clock
         )
         if (why := failure(f"hook {name}", ended)) is not None:
-            return Done(state="failed", text=why)
-    return Done(state="ok", text=f"{len(at.config.hooks)} hooks", undo={})
+            return ActionResult(state="failed", text=why)
+    return ActionResult(state="ok", text=f"{len(at.config.hooks)} hooks", undo={})
 
 
 class Pause(Step):
@@ -123,45 +125,48 @@ class Pause(Step):
     Settings: ClassVar[type[Struct]] = Timed
     undoable: ClassVar[bool] = True
 
-    def look(self, settings: Timed, world: World) -> Sight:
+    def preview(self, settings: Timed, world: ActionContext) -> ActionPreview:
         at = cutover(settings, world)
         if not at.plan.databases:
-            return Sight(text="No pooler is configured: clients are kept out by the connection limit alone.", exact="",
+            return ActionPreview(text="No pooler is configured: clients are kept out by the connection limit alone.",
+            exact="",
                          done=True)  # fmt: skip
         named = [f"{database} of {name}" for name, each in at.plan.databases.items() for database in each]
         cautions = [one for _, admin, databases in at.poolers() for one in admin.cautions(databases)]
         exact = "; ".join(f"PAUSE {database}" for each in at.plan.databases.values() for database in each)
         text = "; ".join([f"Clients of {', '.join(named)} wait from now on", *cautions])
-        return Sight(text=f"{text}.", exact=exact, done=_all_paused(at))
+        return ActionPreview(text=f"{text}.", exact=exact, done=_all_paused(at))
 
-    def do(self, settings: Timed, world: World, control: Control) -> Done:
+    def do(self, settings: Timed, world: ActionContext, control: Control) -> ActionResult:
         at = cutover(settings, world)
         if at.plan.kind == "cutover":
             with at.link(at.plan.old) as (link, _):
                 # What it writes now need not be written while clients wait.
-                control.tell(f"CHECKPOINT on {at.plan.old}")
+                control.report_progress(f"CHECKPOINT on {at.plan.old}")
                 link.execute("CHECKPOINT", timeout_s=CHECKPOINT_S, transaction=False)
         held: list[tuple[PoolerAdmin, tuple[str, ...]]] = []
         for name, admin, databases in at.poolers():
-            control.tell(f"PAUSE on {name}")
+            control.report_progress(f"PAUSE on {name}")
             try:
-                admin.pause(databases, settings.timeout_s, control.stop_asked)
+                admin.pause(databases, settings.timeout_s, control.stop_requested)
             except ConsoleError as error:
                 for one, names in held:
                     one.resume(names)
-                return Done(state="failed", text="; ".join([error.message, *([error.hint] if error.hint else [])]))
+                return ActionResult(
+                    state="failed", text="; ".join([error.message, *([error.hint] if error.hint else [])])
+                )
             held.append((admin, databases))
-        return Done(state="ok", text="every client of the poolers waits", undo={})
+        return ActionResult(state="ok", text="every client of the poolers waits", undo={})
 
-    def settle(self, settings: Timed, sight: Sight, world: World) -> Done:
+    def settle(self, settings: Timed, sight: ActionPreview, world: ActionContext) -> ActionResult:
         if _all_paused(cutover(settings, world)):
-            return Done(state="ok", text="every database is paused", undo={})
+            return ActionResult(state="ok", text="every database is paused", undo={})
         return self.again("not every database is paused")
 
-    def undo(self, settings: Timed, data: Mapping[str, Any], world: World, control: Control) -> Done:
+    def undo(self, settings: Timed, data: Mapping[str, Any], world: ActionContext, control: Control) -> ActionResult:
         for _, admin, databases in cutover(settings, world).poolers():
             admin.resume(databases)
-        return Done(state="ok", text="clients of the poolers go on")
+        return ActionResult(state="ok", text="clients of the poolers go on")
 
 
 def _all_paused(at: Cutover) -> bool:
@@ -183,14 +188,14 @@ class KeepOut(Step):
     )
     undoable: ClassVar[bool] = True
 
-    def look(self, settings: StepSettings, world: World) -> Sight:
+    def preview(self, settings: StepSettings, world: ActionContext) -> ActionPreview:
         plan = cutover(settings, world).plan
-        return Sight(
+        return ActionPreview(
             text=f"The databases of {plan.old} take no new connections, and the sessions there are ended.",
             exact="for each database: ALTER DATABASE … CONNECTION LIMIT 0; then pg_terminate_backend of every session",
         )
 
-    def do(self, settings: StepSettings, world: World, control: Control) -> Done:
+    def do(self, settings: StepSettings, world: ActionContext, control: Control) -> ActionResult:
         at = cutover(settings, world)
         with at.link(at.plan.old) as (link, _):
             limits = [one for one in link.rows(_LIMITS, spared(at.plan)) if not one["needed"]]
@@ -199,28 +204,32 @@ class KeepOut(Step):
             save_plan(world, replace(at.plan, limits=before))
             if closing := [f"{one['statement']}0" for one in limits if one["connections"] != 0]:
                 link.execute("; ".join(closing))
-            ended = link.act(_END, spared(at.plan), transaction=False).rows[0]["count"]
-        return Done(state="ok", text=f"{len(limits)} databases take no connections, {ended} sessions ended", undo={})
+            ended = link.execute_change(_END, spared(at.plan), transaction=False).rows[0]["count"]
+        return ActionResult(
+            state="ok", text=f"{len(limits)} databases take no connections, {ended} sessions ended", undo={}
+        )
 
-    def settle(self, settings: StepSettings, sight: Sight, world: World) -> Done:
+    def settle(self, settings: StepSettings, sight: ActionPreview, world: ActionContext) -> ActionResult:
         return self.again("doing it again is safe: the limits of before are written down")
 
-    def undo(self, settings: StepSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
+    def undo(
+        self, settings: StepSettings, data: Mapping[str, Any], world: ActionContext, control: Control
+    ) -> ActionResult:
         at = cutover(settings, world)
         try:
             with at.link(at.plan.old) as (link, _):
-                return Done(state="ok", text=let_in(link, at.plan.limits))
+                return ActionResult(state="ok", text=let_in(link, at.plan.limits))
         except ConnectError as error:
             limits = "; ".join(
                 f"ALTER DATABASE {quoted(one)} CONNECTION LIMIT {n}" for one, n in at.plan.limits.items()
             )
             text = f"{at.plan.old} does not answer: {error.message}. Nobody can log in there before this is executed"
-            return Done(state="failed", text=clean(redact(f"{text}: {limits}")))
+            return ActionResult(state="failed", text=clean(redact(f"{text}: {limits}")))
 
 
-def let_in(link: Operator, limits: Mapping[str, int]) -> str:
+def let_in(link: ActingConnection, limits: Mapping[str, int]) -> str:
     """Set the connection limits again that were there before. Says what was done."""
-    link.keep("synchronous_commit", "local")  # the standby it would wait for may not follow yet
+    link.set_parameter("synchronous_commit", "local")  # the standby it would wait for may not follow yet
     changed = [
         one
         for one in link.rows(_LIMITS, {"spared": []})
@@ -242,11 +251,13 @@ class Drain(Step):
     )
     Settings: ClassVar[type[Struct]] = Timed
 
-    def look(self, settings: Timed, world: World) -> Sight:
+    def preview(self, settings: Timed, world: ActionContext) -> ActionPreview:
         plan = cutover(settings, world).plan
-        return Sight(text=f"Wait until nobody writes on {plan.old}.", exact="SELECT pg_current_wal_insert_lsn()")
+        return ActionPreview(
+            text=f"Wait until nobody writes on {plan.old}.", exact="SELECT pg_current_wal_insert_lsn()"
+        )
 
-    def do(self, settings: Timed, world: World, control: Control) -> Done:
+    def do(self, settings: Timed, world: ActionContext, control: Control) -> ActionResult:
         at = cutover(settings, world)
         readings: list[str] = []
         row: dict[str, Any] = {}
@@ -257,27 +268,29 @@ class Drain(Step):
                 if row["clients"]:
                     came_back, example = came_back + row["clients"], row["example"]
                     # One that was logging in when the limits were set is seen only now, and a superuser has no limit.
-                    link.act(_END, spared(at.plan), transaction=False)
+                    link.execute_change(_END, spared(at.plan), transaction=False)
                 quiet = row["clients"] == 0 and row["prepared"] == 0
                 readings = [*readings[1 - FLAT_READINGS :], row["lsn"]] if quiet else []
                 if len(readings) == FLAT_READINGS and (len(set(readings)) == 1 or row["autovacuum"]):
                     _check_follows(at)
                 if len(readings) == FLAT_READINGS and len(set(readings)) == 1:
-                    return Done(state="ok", text=f"nobody writes: WAL ends at {row['lsn']}", values={"lsn": row["lsn"]})
+                    return ActionResult(
+                        state="ok", text=f"nobody writes: WAL ends at {row['lsn']}", values={"lsn": row["lsn"]}
+                    )
                 if quiet and row["autovacuum"] and len(readings) == FLAT_READINGS:
                     text = (
                         f"no client is connected; autovacuum alone writes, and ends with the server (at {row['lsn']})"
                     )
-                    return Done(state="ok", text=text, values={"lsn": row["lsn"]})
+                    return ActionResult(state="ok", text=text, values={"lsn": row["lsn"]})
                 if control.wait(POLL_S):
-                    return Done(state="stopped", text="it was stopped before the primary was quiet")
+                    return ActionResult(state="stopped", text="it was stopped before the primary was quiet")
         if came_back:
             text = f"clients of {at.plan.old} come back: {came_back} sessions were ended in {settings.timeout}"
             hint = f"the last one was of {example}; a superuser has no connection limit: stop that program"
-            return Done(state="failed", text=clean(f"{text}, {hint}"))
-        return Done(state="failed", text=_still(at.plan.old, row, settings.timeout))
+            return ActionResult(state="failed", text=clean(f"{text}, {hint}"))
+        return ActionResult(state="failed", text=_still(at.plan.old, row, settings.timeout))
 
-    def settle(self, settings: Timed, sight: Sight, world: World) -> Done:
+    def settle(self, settings: Timed, sight: ActionPreview, world: ActionContext) -> ActionResult:
         return self.again("it only reads: it is done again")
 
 

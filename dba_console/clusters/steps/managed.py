@@ -13,8 +13,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dba_console.actions.action import Control, Done, Sight
-from dba_console.actions.identity import Identity
+from dba_console.actions.action import ActionPreview, ActionResult, Control
+from dba_console.actions.identity import ServerIdentity
 from dba_console.clusters import scripts
 from dba_console.clusters.checks import position
 from dba_console.clusters.host import LostHost
@@ -23,10 +23,10 @@ from dba_console.clusters.plan import CutoverPlan, ManagerPlan, save_plan
 from dba_console.clusters.steps.step import POLL_S, Cutover, bounded
 from dba_console.clusters.survey import Survey
 from dba_console.errors import ConsoleError, Refused
-from dba_console.harmless import clean
-from dba_console.keeping.files import write_whole
+from dba_console.keeping.atomic_files import write_atomically
 from dba_console.redact import redact
-from dba_console.short_command import Ended
+from dba_console.sanitize import clean
+from dba_console.short_command import CommandResult
 
 DRY_RUN_S = 30.0
 SETTLE_S = 5.0
@@ -69,9 +69,9 @@ def shown(manager: ManagerPlan) -> str:
     return clean(f"on {manager.node}: {shlex.join(manager.switchover)}")
 
 
-def left_to(manager: ManagerPlan, text: str) -> Sight:
+def left_to(manager: ManagerPlan, text: str) -> ActionPreview:
     """A step that the manager does."""
-    return Sight(text=f"{text}.", exact="", done=True, by=manager.kind)
+    return ActionPreview(text=f"{text}.", exact="", done=True, by=manager.kind)
 
 
 def spared(plan: CutoverPlan) -> dict[str, list[str]]:
@@ -79,25 +79,27 @@ def spared(plan: CutoverPlan) -> dict[str, list[str]]:
     return {"spared": [f"{plan.manager.kind}%"] if plan.manager is not None else []}
 
 
-def passed_while_held(at: Cutover, timeout_s: float, control: Control) -> Done:
+def passed_while_held(at: Cutover, timeout_s: float, control: Control) -> ActionResult:
     """The gate: the new primary has received and replayed what the old one, which runs on, has written."""
     with at.link(at.plan.old) as (link, _):
         [end] = link.rows(_END_OF_WAL)
     wanted, row = end["lsn"], dict[str, Any]()
     with at.link(at.plan.to) as (link, now):
         if now.role != "standby":
-            return Done(state="failed", text=f"{at.plan.to} is a {now.role} already")
+            return ActionResult(state="failed", text=f"{at.plan.to} is a {now.role} already")
         for _left in bounded(at.world, timeout_s):
             [row] = link.rows(_POSITIONS)
             if all(row[one] is not None and position(row[one]) >= position(wanted) for one in ("received", "replayed")):
                 save_plan(at.world, replace(at.plan, held_lsn=wanted))
                 text = f"WAL of {at.plan.old} ends at {wanted}; {at.plan.to} has received {row['received']} and "
-                return Done(state="ok", text=f"{text}replayed {row['replayed']}", values={"held_lsn": wanted, **row})
+                return ActionResult(
+                    state="ok", text=f"{text}replayed {row['replayed']}", values={"held_lsn": wanted, **row}
+                )
             if row["paused"] or control.wait(POLL_S):
                 break
     why = "replay is paused there" if row.get("paused") else "its WAL receiver may have lost the connection"
     text = f"WAL of {at.plan.old} ends at {wanted}, and {at.plan.to} has received {row.get('received')} and replayed "
-    return Done(state="failed", text=clean(f"{text}{row.get('replayed')}: {why}"))
+    return ActionResult(state="failed", text=clean(f"{text}{row.get('replayed')}: {why}"))
 
 
 class _Running(threading.Thread):
@@ -106,25 +108,25 @@ class _Running(threading.Thread):
     def __init__(self, at: Cutover, argv: Sequence[str], timeout_s: float) -> None:
         super().__init__(name="switchover", daemon=True)
         self._at, self._argv, self._timeout_s = at, argv, timeout_s
-        self.ended: Ended | None = None
+        self.ended: CommandResult | None = None
         self.error: ConsoleError | None = None
 
     def run(self) -> None:
         try:
             self.ended = _run(self._at, self._argv, self._timeout_s)
-            write_whole(self._at.world.run_directory, PRINTED, _lines(self.ended).encode())
+            write_atomically(self._at.world.run_directory, PRINTED, _lines(self.ended).encode())
         except ConsoleError as error:
             self.error = error
         except OSError:
             return  # the directory of the run is full or gone: what it printed is not kept
 
 
-def switch_over(at: Cutover, manager: ManagerPlan, timeout_s: float, control: Control) -> Done:
+def switch_over(at: Cutover, manager: ManagerPlan, timeout_s: float, control: Control) -> ActionResult:
     """The manager's own switchover. `ok` as soon as the new primary is one, `refused` where nothing has changed.
 
     Clients are not kept waiting for what the command does after the promotion: the old primary coming back.
     """
-    control.tell(shown(manager))
+    control.report_progress(shown(manager))
     command = _Running(at, manager.switchover, timeout_s)
     command.start()
     ended_at: float | None = None
@@ -153,32 +155,32 @@ def wait_for_command(at: Cutover, timeout_s: float) -> str:
         printed = (Path(at.world.run_directory) / PRINTED).read_text(errors="replace")
     except OSError:
         return ""
-    return _printed(Ended(0, printed, "", 0.0))
+    return _printed(CommandResult(0, printed, "", 0.0))
 
 
-def settle_switchover(at: Cutover, manager: ManagerPlan, timeout_s: float) -> Done:
+def settle_switchover(at: Cutover, manager: ManagerPlan, timeout_s: float) -> ActionResult:
     """What became of a switchover whose end was not seen: it may still run."""
     if _run(at, ["true"], timeout_s + 1, wait_s=timeout_s).code == scripts.SWITCHING:
-        return Done(state="unknown", text=f"the switchover of {manager.kind} still runs; {manager.status}")
+        return ActionResult(state="unknown", text=f"the switchover of {manager.kind} still runs; {manager.status}")
     found = came_of(at, manager, "")
     return replace(found, again=found.state == "refused")
 
 
-def came_of(at: Cutover, manager: ManagerPlan, printed: str) -> Done:
+def came_of(at: Cutover, manager: ManagerPlan, printed: str) -> ActionResult:
     """As the nodes are now."""
     old, to = (_who(at, name) for name in (at.plan.old, at.plan.to))
     new = to is not None and to.role == "primary"
     if old is not None and old.role == "primary" and new:
         text = f"{at.plan.old} and {at.plan.to} both answer as primary{printed}; {manager.status}"
-        return Done(state="unknown", text=clean(text))
+        return ActionResult(state="unknown", text=clean(text))
     if new:
-        return Done(state="ok", text=f"{manager.kind} made {at.plan.to} the primary{printed}")
+        return ActionResult(state="ok", text=f"{manager.kind} made {at.plan.to} the primary{printed}")
     same = old is not None and old.role == "primary" and old.timeline == at.plan.timeline
     if same and to is not None:
         text = f"{manager.kind} did not switch over, {at.plan.old} is still the primary{printed}"
-        return Done(state="refused", text=clean(text))
+        return ActionResult(state="refused", text=clean(text))
     text = f"{at.plan.to} is {_told(to)} and {at.plan.old} is {_told(old)} after the switchover of {manager.kind}"
-    return Done(state="unknown", text=clean(f"{text}{printed}; {manager.status}"))
+    return ActionResult(state="unknown", text=clean(f"{text}{printed}; {manager.status}"))
 
 
 def _primary(at: Cutover, name: str) -> bool:
@@ -186,7 +188,7 @@ def _primary(at: Cutover, name: str) -> bool:
     return found is not None and found.role == "primary"
 
 
-def _who(at: Cutover, name: str) -> Identity | None:
+def _who(at: Cutover, name: str) -> ServerIdentity | None:
     """Who answers there; None where nobody does. Raises Refused where it is another server."""
     try:
         with at.link(name) as (_, now):
@@ -197,11 +199,11 @@ def _who(at: Cutover, name: str) -> Identity | None:
         return None
 
 
-def _told(who: Identity | None) -> str:
+def _told(who: ServerIdentity | None) -> str:
     return "not answering" if who is None else f"a {who.role} on timeline {who.timeline}"
 
 
-def _run(at: Cutover, argv: Sequence[str], timeout_s: float, wait_s: float = 0.0) -> Ended:
+def _run(at: Cutover, argv: Sequence[str], timeout_s: float, wait_s: float = 0.0) -> CommandResult:
     """Run it where the manager is. Raises as Host.run."""
     manager = at.plan.manager
     assert manager is not None
@@ -210,11 +212,11 @@ def _run(at: Cutover, argv: Sequence[str], timeout_s: float, wait_s: float = 0.0
     return server.host.run([*script, *argv], user=server.owner(), timeout_s=timeout_s)
 
 
-def _lines(ended: Ended) -> str:
+def _lines(ended: CommandResult) -> str:
     return clean(redact("\n".join([ended.output, ended.errors]).strip()))
 
 
-def _printed(ended: Ended) -> str:
+def _printed(ended: CommandResult) -> str:
     """The last sentences it printed, without its tables."""
     lines = [line.strip() for line in "\n".join([ended.output, ended.errors]).splitlines()]
     sentences = [line for line in lines if line and line[0] not in "+|"]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from dba_console.actions.action import Control, Done, Sight, World
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
 from dba_console.clusters.heartbeat import KILLED, Outage, outage, sentences, start_heartbeat, stop_heartbeat
 from dba_console.clusters.plan import conninfo
 from dba_console.clusters.steps.step import Cutover, Step, StepSettings, bounded, cutover
@@ -36,27 +36,29 @@ class Heartbeat(Step):
     Settings: ClassVar[type[Struct]] = HeartbeatSettings
     undoable: ClassVar[bool] = True
 
-    def look(self, settings: HeartbeatSettings, world: World) -> Sight:
+    def preview(self, settings: HeartbeatSettings, world: ActionContext) -> ActionPreview:
         cutover(settings, world)
         if settings.stop:
-            return Sight(text="The heartbeat ends, and says how long clients could not write.", exact="")
-        return Sight(text="A heartbeat writes through the pooler as clients do, and measures the outage.",
+            return ActionPreview(text="The heartbeat ends, and says how long clients could not write.", exact="")
+        return ActionPreview(text="A heartbeat writes through the pooler as clients do, and measures the outage.",
                      exact="table dba_console.heartbeat")  # fmt: skip
 
-    def do(self, settings: HeartbeatSettings, world: World, control: Control) -> Done:
+    def do(self, settings: HeartbeatSettings, world: ActionContext, control: Control) -> ActionResult:
         at = cutover(settings, world)
         directory = Path(world.run_directory) / DIRECTORY
         if not settings.stop:
             directory.mkdir(mode=0o700, exist_ok=True)
             start_heartbeat(directory, _clients(at), world.clock)
-            return Done(state="ok", text=_started(outage(directory)), undo={})
+            return ActionResult(state="ok", text=_started(outage(directory)), undo={})
         _wait_for_a_write(directory, world, control)
         return _ended(at, directory)
 
-    def settle(self, settings: HeartbeatSettings, sight: Sight, world: World) -> Done:
+    def settle(self, settings: HeartbeatSettings, sight: ActionPreview, world: ActionContext) -> ActionResult:
         return self.again("starting or ending it again is safe")
 
-    def undo(self, settings: HeartbeatSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
+    def undo(
+        self, settings: HeartbeatSettings, data: Mapping[str, Any], world: ActionContext, control: Control
+    ) -> ActionResult:
         return _ended(cutover(settings, world), Path(world.run_directory) / DIRECTORY)
 
 
@@ -68,7 +70,7 @@ def _started(found: Outage) -> str:
     return f"the heartbeat writes {how}"
 
 
-def _wait_for_a_write(directory: Path, world: World, control: Control) -> None:
+def _wait_for_a_write(directory: Path, world: ActionContext, control: Control) -> None:
     """Clients have just been let in: until one of the heartbeat's own writes is acknowledged, the outage goes on."""
     since_us = world.clock.wall_us()
     for _left in bounded(world, WRITE_S):
@@ -78,12 +80,12 @@ def _wait_for_a_write(directory: Path, world: World, control: Control) -> None:
             break
 
 
-def _ended(at: Cutover, directory: Path) -> Done:
+def _ended(at: Cutover, directory: Path) -> ActionResult:
     if outage(directory).ended == KILLED:
         start_heartbeat(directory, _clients(at), at.world.clock)  # for its end: it removes its table
     stop_heartbeat(directory)
     found = outage(directory)
-    return Done(
+    return ActionResult(
         state="ok", text="; ".join(sentences(found, {at.plan.timeline: at.plan.old, at.plan.new_timeline: at.plan.to})),
         values={"write_outage_s": found.write_s, "read_outage_s": found.read_s},
     )  # fmt: skip

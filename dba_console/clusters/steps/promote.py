@@ -8,16 +8,16 @@ from typing import ClassVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dba_console.actions.action import Control, Done, Sight, World
-from dba_console.actions.operator import Operator
+from dba_console.actions.acting_connection import ActingConnection
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
 from dba_console.clusters.checks import position
 from dba_console.clusters.plan import CutoverPlan, save_plan
 from dba_console.clusters.steps.managed import settle_switchover, shown, switch_over
 from dba_console.clusters.steps.shut import SHUT_DOWN
 from dba_console.clusters.steps.step import POLL_S, Cutover, NothingDone, Step, Timed, bounded, cutover
 from dba_console.errors import ConnectError, ConsoleError
-from dba_console.harmless import clean
 from dba_console.redact import redact
+from dba_console.sanitize import clean
 from dba_console.units import parse_duration
 
 AGAIN_S = 2.0
@@ -45,13 +45,13 @@ class Promote(Step):
     )
     Settings: ClassVar[type[Struct]] = PromoteSettings
 
-    def look(self, settings: PromoteSettings, world: World) -> Sight:
+    def preview(self, settings: PromoteSettings, world: ActionContext) -> ActionPreview:
         at = cutover(settings, world)
         plan = at.plan
         refusal = _not_yet(at)
         with at.link(plan.to) as (link, now):
             if now.role == "primary" and now.timeline is not None and now.timeline > plan.timeline:
-                return Sight(
+                return ActionPreview(
                     text=f"{plan.to} is primary on timeline {now.timeline}.", exact="", done=plan.new_timeline > 0
                 )
             # Once its primary is gone a standby names the timeline of its last restartpoint: that may be an older one.
@@ -76,17 +76,17 @@ class Promote(Step):
             text = " ".join([text, *(f"{one}." for one in _let_through(at))])
         except ConsoleError as error:
             refusal = refusal or f"clients could not be led to {plan.to}: {error.message}"
-        return Sight(
+        return ActionPreview(
             text=text,
             exact=exact,
             values={"shutdown_lsn": plan.shutdown_lsn, "lost_bytes": plan.lost_bytes},
             name=name,
-            grave=True,
+            destructive=True,
             refusal=refusal,
             hint=None if refusal is None else hint,
         )
 
-    def do(self, settings: PromoteSettings, world: World, control: Control) -> Done:
+    def do(self, settings: PromoteSettings, world: ActionContext, control: Control) -> ActionResult:
         at = cutover(settings, world)
         try:
             _hold_again(at, control)
@@ -99,9 +99,9 @@ class Promote(Step):
             return _promote(at, settings, control)
         except ConnectError as error:
             text = f"{at.plan.to} does not answer: {error.message}; its server log says why. When it runs, retry"
-            return Done(state="failed", text=clean(redact(text)))
+            return ActionResult(state="failed", text=clean(redact(text)))
 
-    def settle(self, settings: PromoteSettings, sight: Sight, world: World) -> Done:
+    def settle(self, settings: PromoteSettings, sight: ActionPreview, world: ActionContext) -> ActionResult:
         at = cutover(settings, world)
         if at.plan.manager is not None:
             timeout_s = parse_duration(settings.switchover_timeout)
@@ -112,7 +112,7 @@ class Promote(Step):
         return self.again(f"{at.plan.to} is still in recovery: it was not promoted, or not yet")
 
 
-def _promote(at: Cutover, settings: PromoteSettings, control: Control) -> Done:
+def _promote(at: Cutover, settings: PromoteSettings, control: Control) -> ActionResult:
     with ExitStack() as opened:
         try:
             link, now = opened.enter_context(at.link(at.plan.to))
@@ -121,12 +121,12 @@ def _promote(at: Cutover, settings: PromoteSettings, control: Control) -> Done:
         if now.role == "standby":
             link.execute(_PROMOTE, transaction=False, timeout_s=10.0)
         for _left in bounded(at.world, settings.timeout_s):
-            now = link.identity()
+            now = link.read_identity()
             if now.role == "primary":
                 return _promoted(at, link, now.timeline)
             control.wait(POLL_S / 2)  # it goes on whatever is asked: only its end can be waited for
     text = f"{at.plan.to} is still in recovery {settings.timeout} after pg_promote()"
-    return Done(state="unknown", text=f"{text}: its server log says why; it may be promoted at any moment")
+    return ActionResult(state="unknown", text=f"{text}: its server log says why; it may be promoted at any moment")
 
 
 def _not_yet(at: Cutover) -> str | None:
@@ -161,13 +161,13 @@ def _hold_again(at: Cutover, control: Control) -> None:
     for name, admin, databases in at.poolers():
         try:
             if not all(admin.paused(databases).values()):
-                control.tell(f"PAUSE on {name}")
-                admin.pause(databases, AGAIN_S, control.stop_asked)
+                control.report_progress(f"PAUSE on {name}")
+                admin.pause(databases, AGAIN_S, control.stop_requested)
         except ConsoleError as error:
-            control.tell(clean(redact(f"PAUSE on {name}: {error.message}")))
+            control.report_progress(clean(redact(f"PAUSE on {name}: {error.message}")))
 
 
-def _behind(link: Operator, plan: CutoverPlan) -> str | None:
+def _behind(link: ActingConnection, plan: CutoverPlan) -> str | None:
     [row] = link.rows(_POSITION)
     if row["paused"]:
         return f"replay is paused on {plan.to}: SELECT pg_wal_replay_resume()"
@@ -176,7 +176,7 @@ def _behind(link: Operator, plan: CutoverPlan) -> str | None:
     return None
 
 
-def _recorded(at: Cutover, done: Done) -> Done:
+def _recorded(at: Cutover, done: ActionResult) -> ActionResult:
     """The same with the new timeline written down, where the switchover was done."""
     if done.state != "ok":
         return done
@@ -185,12 +185,12 @@ def _recorded(at: Cutover, done: Done) -> Done:
     return replace(promoted, text=f"{promoted.text}: {done.text}", values={**promoted.values, **done.values})
 
 
-def _promoted(at: Cutover, link: Operator, timeline: int | None) -> Done:
+def _promoted(at: Cutover, link: ActingConnection, timeline: int | None) -> ActionResult:
     """Write the new timeline down."""
     plan = at.plan
     if timeline is None or timeline <= plan.timeline:
-        return Done(
+        return ActionResult(
             state="failed", text=f"{plan.to} takes writes on timeline {timeline}; {plan.old} was on {plan.timeline}"
         )
     save_plan(at.world, replace(plan, new_timeline=timeline))
-    return Done(state="ok", text=f"{plan.to} is primary on timeline {timeline}", values={"timeline": timeline})
+    return ActionResult(state="ok", text=f"{plan.to} is primary on timeline {timeline}", values={"timeline": timeline})

@@ -6,16 +6,16 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from dba_console.actions.action import Control, Done, Sight, World
-from dba_console.actions.operator import Operator
+from dba_console.actions.acting_connection import ActingConnection
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
 from dba_console.clusters.commands import failure, run_command
 from dba_console.clusters.plan import node_address
 from dba_console.clusters.pooler_file import change_file
 from dba_console.clusters.steps.hold import let_in
 from dba_console.clusters.steps.standbys import follow
 from dba_console.clusters.steps.step import POLL_S, Cutover, Step, StepSettings, Timed, bounded, cutover
-from dba_console.harmless import clean
 from dba_console.redact import redact
+from dba_console.sanitize import clean
 
 _SYNCHRONOUS = """
 SELECT current_setting('synchronous_standby_names') AS names,
@@ -33,17 +33,17 @@ class Repoint(Step):
         "host is taken for a name that one of the addresses moves."
     )
 
-    def look(self, settings: StepSettings, world: World) -> Sight:
+    def preview(self, settings: StepSettings, world: ActionContext) -> ActionPreview:
         at = cutover(settings, world)
         host, port = node_address(at.node(at.plan.to))
         exact = [f"{at.config.poolers[name].config}: host={host} port={port}; RELOAD"
                  for name in at.plan.databases if at.config.poolers[name].config]  # fmt: skip
         exact += [" ".join(one.run) for one in at.config.addresses.values()]
-        return Sight(
+        return ActionPreview(
             text=f"Poolers and addresses lead to {at.plan.to}.", exact=clean(redact("; ".join(exact))), done=not exact
         )
 
-    def do(self, settings: StepSettings, world: World, control: Control) -> Done:
+    def do(self, settings: StepSettings, world: ActionContext, control: Control) -> ActionResult:
         at = cutover(settings, world)
         to = node_address(at.node(at.plan.to))
         count = 0
@@ -51,20 +51,22 @@ class Repoint(Step):
             pooler = at.config.poolers[name]
             if pooler.config is None:
                 continue
-            control.tell(f"{pooler.config}: host={to[0]} port={to[1]}")
+            control.report_progress(f"{pooler.config}: host={to[0]} port={to[1]}")
             change_file(name, pooler, databases, node_address(at.node(at.plan.old)), to, world.clock)
             admin.reload(dict.fromkeys(databases, to))
             count += 1
         for name, address in at.config.addresses.items():
-            control.tell(f"address {name}")
+            control.report_progress(f"address {name}")
             ended = run_command(
                 address, cluster=at.plan.cluster, from_=at.plan.old, to=at.plan.to, undo=False, clock=world.clock
             )
             if (why := failure(f"address {name}", ended)) is not None:
-                return Done(state="failed", text=why)
-        return Done(state="ok", text=f"{count} poolers and {len(at.config.addresses)} addresses lead to {at.plan.to}")
+                return ActionResult(state="failed", text=why)
+        return ActionResult(
+            state="ok", text=f"{count} poolers and {len(at.config.addresses)} addresses lead to {at.plan.to}"
+        )
 
-    def settle(self, settings: StepSettings, sight: Sight, world: World) -> Done:
+    def settle(self, settings: StepSettings, sight: ActionPreview, world: ActionContext) -> ActionResult:
         return self.again("doing it again is safe")
 
 
@@ -78,33 +80,33 @@ class Release(Step):
     )
     Settings: ClassVar[type[Struct]] = Timed
 
-    def look(self, settings: Timed, world: World) -> Sight:
+    def preview(self, settings: Timed, world: ActionContext) -> ActionPreview:
         at = cutover(settings, world)
         refusal = None if at.plan.new_timeline else f"{at.plan.to} is not promoted"
         resume = [f"RESUME {database}" for each in at.plan.databases.values() for database in each]
-        return Sight(
+        return ActionPreview(
             text=f"Clients write on {at.plan.to} from now on.",
             exact="; ".join([f"connection limits of {len(at.plan.limits)} databases as before", *resume]),
             refusal=refusal,
         )
 
-    def do(self, settings: Timed, world: World, control: Control) -> Done:
+    def do(self, settings: Timed, world: ActionContext, control: Control) -> ActionResult:
         at = cutover(settings, world)
         with at.link(at.plan.to) as (link, now):
             if now.role != "primary":
-                return Done(state="failed", text=f"{at.plan.to} is in recovery")
+                return ActionResult(state="failed", text=f"{at.plan.to} is in recovery")
             limits = let_in(link, at.plan.limits)
             if (hangs := _would_hang(at, link, settings.timeout_s, control)) is not None:
-                return Done(state="failed", text=hangs)
+                return ActionResult(state="failed", text=hangs)
         for _, admin, databases in at.poolers():
             admin.resume(databases)
-        return Done(state="ok", text=f"{limits}; clients write on {at.plan.to}")
+        return ActionResult(state="ok", text=f"{limits}; clients write on {at.plan.to}")
 
-    def settle(self, settings: Timed, sight: Sight, world: World) -> Done:
+    def settle(self, settings: Timed, sight: ActionPreview, world: ActionContext) -> ActionResult:
         return self.again("doing it again is safe")
 
 
-def _would_hang(at: Cutover, link: Operator, timeout_s: float, control: Control) -> str | None:
+def _would_hang(at: Cutover, link: ActingConnection, timeout_s: float, control: Control) -> str | None:
     """Why every commit would wait for ever; None where a synchronous standby follows, or none is needed."""
     [row] = link.rows(_SYNCHRONOUS)
     if not row["names"]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dba_console.actions.action import Control, Done, Sight, World
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
 from dba_console.clusters.checks import position
 from dba_console.clusters.control import ServerControl
 from dba_console.clusters.plan import save_plan
@@ -25,9 +25,9 @@ from dba_console.clusters.steps.step import (
     last_line,
 )
 from dba_console.errors import ConsoleError
-from dba_console.harmless import clean
 from dba_console.redact import redact
-from dba_console.short_command import Ended
+from dba_console.sanitize import clean
+from dba_console.short_command import CommandResult
 
 SHUT_DOWN = "shut down"
 """DBState of a clean shutdown, as pg_controldata writes it."""
@@ -55,19 +55,19 @@ class Stop(Step):
     Settings: ClassVar[type[Struct]] = StopSettings
     undoable: ClassVar[bool] = True
 
-    def look(self, settings: StopSettings, world: World) -> Sight:
+    def preview(self, settings: StopSettings, world: ActionContext) -> ActionPreview:
         at = cutover(settings, world)
         if at.plan.manager is not None:
             return left_to(at.plan.manager, f"its switchover stops {at.plan.old}")
         control = at.control(at.plan.old)
         exact = shlex.join(control.stop_command(settings.timeout_s))
-        return Sight(text=f"{at.plan.old} is stopped.", exact=exact, done=_is_down(at))
+        return ActionPreview(text=f"{at.plan.old} is stopped.", exact=exact, done=_is_down(at))
 
-    def do(self, settings: StopSettings, world: World, control: Control) -> Done:
+    def do(self, settings: StopSettings, world: ActionContext, control: Control) -> ActionResult:
         at = cutover(settings, world)
-        control.tell(f"stopping {at.plan.old}")
+        control.report_progress(f"stopping {at.plan.old}")
         server = at.control(at.plan.old)
-        server.gives_up = control.stop_asked
+        server.gives_up = control.stop_requested
         ended = server.stop(settings.timeout_s)
         if _is_down(at):
             if left := _not_archived(server):
@@ -76,25 +76,27 @@ class Stop(Step):
                 ways = (
                     f"`retry` goes on, and they have to be archived from its pg_wal; `abort` starts {at.plan.old} again"
                 )
-                return Done(state="failed", text=clean(f"{text}: {ways}"), undo={})
-            return Done(state="ok", text=f"{at.plan.old} is shut down", undo={})
-        if control.stop_asked():
-            return Done(state="stopped", text=f"{at.plan.old} was not waited for: {_waiting(server)}", undo={})
+                return ActionResult(state="failed", text=clean(f"{text}: {ways}"), undo={})
+            return ActionResult(state="ok", text=f"{at.plan.old} is shut down", undo={})
+        if control.stop_requested():
+            return ActionResult(state="stopped", text=f"{at.plan.old} was not waited for: {_waiting(server)}", undo={})
         if ended.code is None:
             text = f"{at.plan.old} is not shut down after {settings.timeout}: {_waiting(server)}"
         else:
             text = f"{at.plan.old} is not shut down: its stop command ended with exit code {ended.code}"
-        return Done(state="failed", text="; ".join([text, *last_line(ended)]), undo={})
+        return ActionResult(state="failed", text="; ".join([text, *last_line(ended)]), undo={})
 
-    def settle(self, settings: StopSettings, sight: Sight, world: World) -> Done:
+    def settle(self, settings: StopSettings, sight: ActionPreview, world: ActionContext) -> ActionResult:
         at = cutover(settings, world)
         if _is_down(at):
-            return Done(state="ok", text=f"{at.plan.old} is shut down", undo={})
+            return ActionResult(state="ok", text=f"{at.plan.old} is shut down", undo={})
         return self.again(
             f"{at.plan.old} is not shut down: pg_control says {at.control(at.plan.old).control_file().state}"
         )
 
-    def undo(self, settings: StopSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
+    def undo(
+        self, settings: StopSettings, data: Mapping[str, Any], world: ActionContext, control: Control
+    ) -> ActionResult:
         at = cutover(settings, world)
         server = at.control(at.plan.old)
         why, starts = "", 0
@@ -112,8 +114,12 @@ class Stop(Step):
             try:
                 with at.link(at.plan.old) as (_, now):
                     if now.role == "primary" and now.timeline == at.plan.timeline:
-                        return Done(state="ok", text=f"{at.plan.old} is primary again on timeline {now.timeline}")
-                    return Done(state="failed", text=f"{at.plan.old} is a {now.role} on timeline {now.timeline}")
+                        return ActionResult(
+                            state="ok", text=f"{at.plan.old} is primary again on timeline {now.timeline}"
+                        )
+                    return ActionResult(
+                        state="failed", text=f"{at.plan.old} is a {now.role} on timeline {now.timeline}"
+                    )
             except ConsoleError as error:
                 why = error.message
             if control.wait(POLL_S * 5):
@@ -122,10 +128,10 @@ class Stop(Step):
         if server.running():
             why, start = _waiting(server), f"once it is down, {start}"
         text = f"{at.plan.old} does not answer: {why}; {start}"
-        return Done(state="failed", text=clean(redact(text)))
+        return ActionResult(state="failed", text=clean(redact(text)))
 
 
-def _not_started(ended: Ended) -> str:
+def _not_started(ended: CommandResult) -> str:
     how = "has not started it" if ended.code in (0, None) else f"ended with exit code {ended.code}"
     return f"the start command {how}"
 
@@ -185,31 +191,31 @@ class Gate(Step):
     )
     Settings: ClassVar[type[Struct]] = Timed
 
-    def look(self, settings: Timed, world: World) -> Sight:
+    def preview(self, settings: Timed, world: ActionContext) -> ActionPreview:
         plan = cutover(settings, world).plan
         exact = "pg_control; pg_last_wal_replay_lsn()"
         if plan.manager is not None:
             exact = "pg_current_wal_flush_lsn(); pg_last_wal_replay_lsn()"
-        return Sight(text=f"Has {plan.to} everything that {plan.old} wrote?", exact=exact)
+        return ActionPreview(text=f"Has {plan.to} everything that {plan.old} wrote?", exact=exact)
 
-    def do(self, settings: Timed, world: World, control: Control) -> Done:
+    def do(self, settings: Timed, world: ActionContext, control: Control) -> ActionResult:
         at = cutover(settings, world)
         if at.plan.manager is not None:
             return passed_while_held(at, settings.timeout_s, control)
         found = at.control(at.plan.old).control_file()
         if found.state != SHUT_DOWN or found.checkpoint_lsn is None:
             text = f"pg_control of {at.plan.old} says {found.state or 'nothing'}, not {SHUT_DOWN}"
-            return Done(state="failed", text=f"{text}: do not promote, abort starts {at.plan.old} again")
+            return ActionResult(state="failed", text=f"{text}: do not promote, abort starts {at.plan.old} again")
         wanted = found.checkpoint_lsn
         row: dict[str, Any] = {}
         with at.link(at.plan.to) as (link, now):
             if now.role != "standby":
-                return Done(state="failed", text=f"{at.plan.to} is a {now.role} already")
+                return ActionResult(state="failed", text=f"{at.plan.to} is a {now.role} already")
             for _left in bounded(world, settings.timeout_s):
                 [row] = link.rows(_POSITIONS)
                 if _past(row["received"], wanted) and _past(row["replayed"], wanted):
                     save_plan(world, replace(at.plan, shutdown_lsn=wanted))
-                    return Done(
+                    return ActionResult(
                         state="ok",
                         text=f"{at.plan.old} was shut down at {wanted}; {at.plan.to} has received {row['received']} "
                         f"and replayed {row['replayed']}",
@@ -217,9 +223,9 @@ class Gate(Step):
                     )
                 if row["paused"] or control.wait(POLL_S):
                     break
-        return Done(state="failed", text=_short(at, wanted, row))
+        return ActionResult(state="failed", text=_short(at, wanted, row))
 
-    def settle(self, settings: Timed, sight: Sight, world: World) -> Done:
+    def settle(self, settings: Timed, sight: ActionPreview, world: ActionContext) -> ActionResult:
         return self.again("it only reads: it is done again")
 
 
@@ -255,25 +261,27 @@ class Fence(Step):
     )
     undoable: ClassVar[bool] = True
 
-    def look(self, settings: StepSettings, world: World) -> Sight:
+    def preview(self, settings: StepSettings, world: ActionContext) -> ActionPreview:
         at = cutover(settings, world)
         if at.plan.manager is not None:
             return left_to(at.plan.manager, f"it keeps {at.plan.old} from being a second primary")
         directory = at.plan.nodes[at.plan.old].data_directory
-        return Sight(text=f"{at.plan.old} can only start as a standby.", exact=f"{directory}/standby.signal")
+        return ActionPreview(text=f"{at.plan.old} can only start as a standby.", exact=f"{directory}/standby.signal")
 
-    def do(self, settings: StepSettings, world: World, control: Control) -> Done:
+    def do(self, settings: StepSettings, world: ActionContext, control: Control) -> ActionResult:
         at = cutover(settings, world)
         server = at.control(at.plan.old)
         if server.running():
-            return Done(state="failed", text=f"{at.plan.old} runs: something has started it again")
+            return ActionResult(state="failed", text=f"{at.plan.old} runs: something has started it again")
         server.fence()
-        return Done(state="ok", text=f"{at.plan.old} starts as a standby only", undo={})
+        return ActionResult(state="ok", text=f"{at.plan.old} starts as a standby only", undo={})
 
-    def settle(self, settings: StepSettings, sight: Sight, world: World) -> Done:
+    def settle(self, settings: StepSettings, sight: ActionPreview, world: ActionContext) -> ActionResult:
         return self.again("writing it again is safe")
 
-    def undo(self, settings: StepSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
+    def undo(
+        self, settings: StepSettings, data: Mapping[str, Any], world: ActionContext, control: Control
+    ) -> ActionResult:
         at = cutover(settings, world)
         at.control(at.plan.old).forget_standby()
-        return Done(state="ok", text=f"{at.plan.old} can start as a primary again")
+        return ActionResult(state="ok", text=f"{at.plan.old} can start as a primary again")

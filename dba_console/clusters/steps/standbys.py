@@ -6,14 +6,14 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from dba_console.actions.action import Control, Done, Sight, World
-from dba_console.actions.link import StatementFailed
-from dba_console.actions.operator import Operator
+from dba_console.actions.acting_connection import ActingConnection
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.connection_api import StatementFailed
 from dba_console.clusters.plan import ALONE, conninfo_to
 from dba_console.clusters.steps.managed import wait_for_command
 from dba_console.clusters.steps.step import Cutover, Step, StepSettings, Timed, bounded, cutover, last_line
 from dba_console.errors import ConsoleError, Refused
-from dba_console.harmless import clean
+from dba_console.sanitize import clean
 
 REWIND_S = 3600.0
 CLONE_S = 24 * 3600.0
@@ -44,7 +44,7 @@ class Rejoin(Step):
     )
     Settings: ClassVar[type[Struct]] = StandbySettings
 
-    def look(self, settings: StandbySettings, world: World) -> Sight:
+    def preview(self, settings: StandbySettings, world: ActionContext) -> ActionPreview:
         at = cutover(settings, world)
         server = at.control(at.plan.old)
         refusal = None if at.plan.new_timeline else f"{at.plan.to} is not promoted"
@@ -54,12 +54,12 @@ class Rejoin(Step):
             text += f": {at.plan.manager.kind} does this, and it is waited for"
         else:
             exact = " ".join(server.start_command())
-        return Sight(
+        return ActionPreview(
             text=f"{text}.", exact=exact,
             refusal=refusal, done=done,
         )  # fmt: skip
 
-    def do(self, settings: StandbySettings, world: World, control: Control) -> Done:
+    def do(self, settings: StandbySettings, world: ActionContext, control: Control) -> ActionResult:
         at = cutover(settings, world)
         server, manager = at.control(at.plan.old), at.plan.manager
         if manager is None and not server.running():
@@ -67,22 +67,22 @@ class Rejoin(Step):
             ended = server.start(settings.timeout_s)
             if ended.code != 0 and not server.running():
                 text = ": ".join([f"{at.plan.old} does not start", *last_line(ended)])
-                return Done(state="failed", text=text, values={"streams": False})
+                return ActionResult(state="failed", text=text, values={"streams": False})
         printed = "" if manager is None else wait_for_command(at, settings.timeout_s)
         why = _wait_for_stream(at, at.plan.old, settings.timeout_s, control)
         if why is not None and manager is not None:
             text = f"{at.plan.old} does not follow {at.plan.to} after {settings.timeout}: {why}"
-            return Done(state="failed", text=clean(f"{text}; {manager.kind} brings it back: {manager.status}"))
+            return ActionResult(state="failed", text=clean(f"{text}; {manager.kind} brings it back: {manager.status}"))
         if why is not None:
             text = f"{at.plan.old} runs and does not follow {at.plan.to}: {why}"
-            return Done(state="ok", text=clean(text), values={"streams": False})
+            return ActionResult(state="ok", text=clean(text), values={"streams": False})
         dropped = _drop_stale(at)
         told = f"; dropped its slots {', '.join(dropped)}" if dropped else ""
         text = f"{at.plan.old} streams from {at.plan.to} on timeline {at.plan.new_timeline}{told}"
         text += f"; {manager.kind}: {printed}" if manager is not None and printed else ""
-        return Done(state="ok", text=text, values={"streams": True})
+        return ActionResult(state="ok", text=text, values={"streams": True})
 
-    def settle(self, settings: StandbySettings, sight: Sight, world: World) -> Done:
+    def settle(self, settings: StandbySettings, sight: ActionPreview, world: ActionContext) -> ActionResult:
         return self.again("starting it again is safe")
 
 
@@ -96,25 +96,25 @@ class Follow(Step):
     )
     Settings: ClassVar[type[Struct]] = StandbySettings
 
-    def look(self, settings: StandbySettings, world: World) -> Sight:
+    def preview(self, settings: StandbySettings, world: ActionContext) -> ActionPreview:
         at = cutover(settings, world)
         if not at.plan.others:
-            return Sight(text="There are no other nodes.", exact="", done=True)
+            return ActionPreview(text="There are no other nodes.", exact="", done=True)
         text = f"{', '.join(at.plan.others)} follow {at.plan.to}"
         exact = "ALTER SYSTEM SET primary_conninfo = …; SELECT pg_reload_conf()"
         if at.plan.manager is not None:
             text, exact = f"{text}: {at.plan.manager.kind} does this, and it is waited for", ""
-        return Sight(
+        return ActionPreview(
             text=f"{text}.",
             exact=exact,
             refusal=None if at.plan.new_timeline else f"{at.plan.to} is not promoted",
         )
 
-    def do(self, settings: StandbySettings, world: World, control: Control) -> Done:
+    def do(self, settings: StandbySettings, world: ActionContext, control: Control) -> ActionResult:
         at = cutover(settings, world)
         failed = []
         for name in at.plan.others:
-            control.tell(f"{name} follows {at.plan.to}")
+            control.report_progress(f"{name} follows {at.plan.to}")
             try:
                 if at.plan.manager is None:
                     follow(at, name)
@@ -124,10 +124,10 @@ class Follow(Step):
             if why is not None:
                 failed.append(f"{name}: {why}")
         if failed:
-            return Done(state="failed", text=clean("; ".join(failed)))
-        return Done(state="ok", text=f"{', '.join(at.plan.others)} stream from {at.plan.to}")
+            return ActionResult(state="failed", text=clean("; ".join(failed)))
+        return ActionResult(state="ok", text=f"{', '.join(at.plan.others)} stream from {at.plan.to}")
 
-    def settle(self, settings: StandbySettings, sight: Sight, world: World) -> Done:
+    def settle(self, settings: StandbySettings, sight: ActionPreview, world: ActionContext) -> ActionResult:
         return self.again("doing it again is safe")
 
 
@@ -146,34 +146,34 @@ class Rewind(Step):
     )
     Settings: ClassVar[type[Struct]] = RewindSettings
 
-    def look(self, settings: RewindSettings, world: World) -> Sight:
+    def preview(self, settings: RewindSettings, world: ActionContext) -> ActionPreview:
         at = cutover(settings, world)
         refusal, hint = None if at.plan.new_timeline else f"{at.plan.to} is not promoted", None
         if at.plan.manager is not None:
             refusal, hint = f"{at.plan.manager.kind} does this itself", at.plan.manager.status
-        return Sight(
+        return ActionPreview(
             text=f"pg_rewind makes {at.plan.old} a copy of {at.plan.to} again"
             + (", as a dry run that writes nothing." if settings.dry_run else "."),
             exact=f"pg_rewind -D {at.plan.nodes[at.plan.old].data_directory} --source-server …"
             + (" --dry-run" if settings.dry_run else ""),
-            grave=not settings.dry_run,
+            destructive=not settings.dry_run,
             name=at.plan.old,
             refusal=refusal,
             hint=hint,
         )
 
-    def do(self, settings: RewindSettings, world: World, control: Control) -> Done:
+    def do(self, settings: RewindSettings, world: ActionContext, control: Control) -> ActionResult:
         at = cutover(settings, world)
         server = at.control(at.plan.old)
         if not server.running() and server.control_file().state not in _CLEAN:
             # It crashed: as a standby it recovers to the end of its own WAL, and pg_rewind takes it after a clean stop.
-            control.tell(f"{at.plan.old} recovers from its crash")
+            control.report_progress(f"{at.plan.old} recovers from its crash")
             make_standby(at)
             server.start(REWIND_S)
         if server.running():
             if _wait_for_stream(at, at.plan.old, FOLLOWS_S, control) is None:
                 # Rewinding what follows already would look for WAL that is gone by now.
-                return Done(
+                return ActionResult(
                     state="ok", text=f"{at.plan.old} has nothing that {at.plan.to} has not: it follows as it is"
                 )
             server.stop(REWIND_S)
@@ -183,15 +183,15 @@ class Rewind(Step):
         ended = server.rewind(at.node(at.plan.to).dsn, dry_run=settings.dry_run, timeout_s=REWIND_S)
         said = "".join(last_line(ended)) or "it printed nothing"
         if ended.code != 0:
-            return Done(state="failed", text=f"pg_rewind of {at.plan.old}: {said}")
+            return ActionResult(state="failed", text=f"pg_rewind of {at.plan.old}: {said}")
         if not settings.dry_run:
             make_standby(at)  # pg_rewind copies the configuration of its source
-        return Done(state="ok", text=f"pg_rewind of {at.plan.old}: {said}")
+        return ActionResult(state="ok", text=f"pg_rewind of {at.plan.old}: {said}")
 
-    def settle(self, settings: RewindSettings, sight: Sight, world: World) -> Done:
+    def settle(self, settings: RewindSettings, sight: ActionPreview, world: ActionContext) -> ActionResult:
         if settings.dry_run:
             return self.again("a dry run writes nothing")
-        return Done(
+        return ActionResult(
             state="unknown", text="pg_rewind may have ended in the middle: clone the node again where it fails now"
         )
 
@@ -205,35 +205,35 @@ class Clone(Step):
         "renamed and stays. Its disk needs room for both. Configuration files and certificates are those of before."
     )
 
-    def look(self, settings: StepSettings, world: World) -> Sight:
+    def preview(self, settings: StepSettings, world: ActionContext) -> ActionPreview:
         at = cutover(settings, world)
         refusal, hint = None if at.plan.new_timeline else f"{at.plan.to} is not promoted", None
         if at.plan.manager is not None:
             refusal, hint = f"{at.plan.manager.kind} does this itself", at.plan.manager.status
         directory = at.plan.nodes[at.plan.old].data_directory
-        return Sight(
+        return ActionPreview(
             text=f"pg_basebackup makes {at.plan.old} a copy of {at.plan.to}; what is in {directory} now is renamed",
             exact=f"pg_basebackup -D {directory} -X stream -c fast",
-            grave=True,
+            destructive=True,
             name=at.plan.old,
             refusal=refusal,
             hint=hint,
         )
 
-    def do(self, settings: StepSettings, world: World, control: Control) -> Done:
+    def do(self, settings: StepSettings, world: ActionContext, control: Control) -> ActionResult:
         at = cutover(settings, world)
         server = at.control(at.plan.old)
         if server.running():
             server.stop(REWIND_S)
-        control.tell(f"pg_basebackup from {at.plan.to}")
+        control.report_progress(f"pg_basebackup from {at.plan.to}")
         ended = server.clone(primary_conninfo(at, at.plan.old), CLONE_S)
         printed = "".join(last_line(ended)) or "it printed nothing"
         if ended.code != 0:
-            return Done(state="failed", text=f"pg_basebackup for {at.plan.old}: {printed}")
+            return ActionResult(state="failed", text=f"pg_basebackup for {at.plan.old}: {printed}")
         make_standby(at)
-        return Done(state="ok", text=f"{at.plan.old} is a copy of {at.plan.to}: {printed}")
+        return ActionResult(state="ok", text=f"{at.plan.old} is a copy of {at.plan.to}: {printed}")
 
-    def settle(self, settings: StepSettings, sight: Sight, world: World) -> Done:
+    def settle(self, settings: StepSettings, sight: ActionPreview, world: ActionContext) -> ActionResult:
         return self.again("one that still runs is waited for, and one that has ended is not repeated")
 
 
@@ -261,11 +261,11 @@ def follow(at: Cutover, name: str) -> None:
         _set_quietly(link, wanted)
 
 
-def _set_quietly(link: Operator, wanted: str) -> None:
+def _set_quietly(link: ActingConnection, wanted: str) -> None:
     """The statement may hold a password: the server's log must not have it."""
     for name, value in (("log_statement", "none"), ("log_min_duration_statement", "-1"),
                         ("log_min_error_statement", "panic"), ("track_activities", "off")):  # fmt: skip
-        link.keep(name, value)
+        link.set_parameter(name, value)
     literal = wanted.replace("'", "''")
     link.execute(f"ALTER SYSTEM SET primary_conninfo = '{literal}'", transaction=False)
     link.execute("SELECT pg_catalog.pg_reload_conf()", transaction=False)
@@ -304,7 +304,7 @@ def _drop_stale(at: Cutover) -> list[str]:
         for row in link.rows(_STALE):
             if row["name"] in known:
                 try:
-                    link.act(_DROP, {"name": row["name"]}, transaction=False)
+                    link.execute_change(_DROP, {"name": row["name"]}, transaction=False)
                     dropped.append(row["name"])
                 except StatementFailed:
                     pass  # something uses it again: then it is not stale

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, NamedTuple
 
 from msgspec import Struct
 
-from dba_console.actions.action import Control, Done, Sight, World
-from dba_console.actions.identity import Identity
-from dba_console.actions.operator import Operator
+from dba_console.actions.acting_connection import ActingConnection
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.identity import ServerIdentity
 from dba_console.clusters.control import ServerControl
 from dba_console.clusters.host import LostHost
 from dba_console.clusters.plan import CutoverPlan, cluster_of, conninfo, load_plan
@@ -21,9 +21,9 @@ from dba_console.clusters.pooling import PoolerAdmin
 from dba_console.clusters.redirected import refuse_redirected
 from dba_console.config import ClusterConfig, NodeConfig
 from dba_console.errors import ConsoleError, Refused
-from dba_console.harmless import clean
 from dba_console.redact import redact
-from dba_console.short_command import Ended
+from dba_console.sanitize import clean
+from dba_console.short_command import CommandResult
 from dba_console.target import parse_conninfo
 from dba_console.units import parse_duration
 
@@ -62,26 +62,26 @@ class Step:
     acts_on_cluster: ClassVar[bool] = True
     undoable: ClassVar[bool] = False
 
-    def act(self, settings: Any, sight: Sight, world: World, control: Control) -> Done:
+    def act(self, settings: Any, sight: ActionPreview, world: ActionContext, control: Control) -> ActionResult:
         """Do it. What fails in the middle can be undone as well."""
         try:
             return self.do(settings, world, control)
         except NothingDone:
             raise
         except LostHost as error:
-            return Done(state="unknown", text=clean(redact(error.message)), undo={} if self.undoable else None)
+            return ActionResult(state="unknown", text=clean(redact(error.message)), undo={} if self.undoable else None)
         except ConsoleError as error:
-            return Done(state="failed", text=clean(redact(error.message)), undo={} if self.undoable else None)
+            return ActionResult(state="failed", text=clean(redact(error.message)), undo={} if self.undoable else None)
 
-    def do(self, settings: Any, world: World, control: Control) -> Done:
+    def do(self, settings: Any, world: ActionContext, control: Control) -> ActionResult:
         raise NotImplementedError
 
-    def undo(self, settings: Any, data: Mapping[str, Any], world: World, control: Control) -> Done:
-        return Done(state="failed", text="nothing of it can be reverted")
+    def undo(self, settings: Any, data: Mapping[str, Any], world: ActionContext, control: Control) -> ActionResult:
+        return ActionResult(state="failed", text="nothing of it can be reverted")
 
-    def again(self, text: str) -> Done:
+    def again(self, text: str) -> ActionResult:
         """Of a step that was not done, or in part: doing it again is safe, and so is undoing it."""
-        return Done(state="failed", text=text, again=True, undo={} if self.undoable else None)
+        return ActionResult(state="failed", text=text, again=True, undo={} if self.undoable else None)
 
 
 class Cutover(NamedTuple):
@@ -89,7 +89,7 @@ class Cutover(NamedTuple):
 
     plan: CutoverPlan
     config: ClusterConfig
-    world: World
+    world: ActionContext
 
     def node(self, name: str) -> NodeConfig:
         """Raises Refused where it is configured no more."""
@@ -109,11 +109,11 @@ class Cutover(NamedTuple):
             yield name, PoolerAdmin(name, self.config.poolers[name], self.world.clock), databases
 
     @contextmanager
-    def link(self, name: str) -> Iterator[tuple[Operator, Identity]]:
+    def link(self, name: str) -> Iterator[tuple[ActingConnection, ServerIdentity]]:
         """A connection to a node, and who answers there. Raises ConnectError; Refused where it is another server."""
         refuse_redirected(name, self.node(name).dsn)
         with open_node(self.node(name).dsn, self.world, self.plan.version_num) as link:
-            now = link.identity()
+            now = link.read_identity()
             if now.system_identifier is None:
                 raise Refused(
                     f"{name} does not let this role read its system identifier", hint="connect as a superuser"
@@ -135,26 +135,28 @@ its connections between stop and promotion could not even be reverted. What a cl
 
 
 @contextmanager
-def open_node(dsn: str, world: World, version_num: int = 0) -> Iterator[Operator]:
+def open_node(dsn: str, world: ActionContext, version_num: int = 0) -> Iterator[ActingConnection]:
     given = parse_conninfo(dsn)
     off = [f"-c {name}=0" for name, since in _TIMEOUTS.items() if since <= version_num]
     dsn = conninfo({**given, "options": " ".join([given.get("options", ""), *off]).strip()})
-    with closing(Operator(dsn, application=APPLICATION, connect_timeout_s=CONNECT_S, clock=world.clock)) as link:
+    with closing(
+        ActingConnection(dsn, application=APPLICATION, connect_timeout_s=CONNECT_S, clock=world.clock)
+    ) as link:
         yield link
 
 
-def cutover(settings: StepSettings, world: World) -> Cutover:
+def cutover(settings: StepSettings, world: ActionContext) -> Cutover:
     """Raises Refused where the run has no plan, UsageError where the cluster is not configured."""
     return Cutover(load_plan(world, settings.cluster, settings.to), cluster_of(world, settings.cluster), world)
 
 
-def last_line(ended: Ended) -> list[str]:
+def last_line(ended: CommandResult) -> list[str]:
     """What a command printed last, where it printed anything."""
     lines = (ended.errors.strip() or ended.output.strip()).splitlines()
     return [clean(redact(lines[-1]))] if lines else []
 
 
-def bounded(world: World, timeout_s: float) -> Iterator[float]:
+def bounded(world: ActionContext, timeout_s: float) -> Iterator[float]:
     """Seconds left, until there are none: `for left in bounded(…)` with a wait in its body."""
     until_us = world.clock.mono_us() + int(timeout_s * 1e6)
     while (left := (until_us - world.clock.mono_us()) / 1e6) > 0:

@@ -14,7 +14,7 @@ from dba_console.demo.load import DATABASE
 
 if TYPE_CHECKING:
     from dba_console.demo.cluster import Cluster, Settings
-    from dba_console.demo.practice import PracticeGround
+    from dba_console.demo.practice_ground import PracticeGround
 
 SWITCH_EVERY_S = 2
 """A segment is finished this often, so that the backlog grows while one watches."""
@@ -29,9 +29,9 @@ class ArchiveFailing(Incident):
 
     def prepare(self, ground: PracticeGround) -> None:
         """An archive that works, with a segment in it."""
-        directory = archive_of(ground.cluster)
+        directory = archive_directory(ground.cluster)
         directory.mkdir(mode=0o700)
-        ground.cluster.account.own(directory)
+        ground.cluster.account.chown(directory)
         ground.cluster.reload({"archive_command": f"cp %p {directory}/%f"})
         _switch(ground.cluster)
         wait_for(ground.cluster, "(select archived_count > 0 from pg_stat_archiver)")
@@ -39,7 +39,7 @@ class ArchiveFailing(Incident):
     def cause(self, ground: PracticeGround) -> None:
         """Returns when the server has failed to archive a segment; more of them pile up from then on."""
         failed = int(ground.cluster.psql(_FAILED))
-        archive_of(ground.cluster).rename(taken_away(ground.cluster))
+        archive_directory(ground.cluster).rename(moved_archive(ground.cluster))
         _switch(ground.cluster)
         script = ground.clients.script("switch.sql", f"select pg_switch_wal();\n\\sleep {SWITCH_EVERY_S} s\n")
         ground.clients.pgbench(
@@ -49,16 +49,16 @@ class ArchiveFailing(Incident):
 
     def end(self, ground: PracticeGround) -> None:
         """The directory is back: the server archives what waited, at the latest a minute later."""
-        away = taken_away(ground.cluster)
+        away = moved_archive(ground.cluster)
         if away.exists():
-            away.rename(archive_of(ground.cluster))
+            away.rename(archive_directory(ground.cluster))
 
 
-def archive_of(cluster: Cluster) -> Path:
+def archive_directory(cluster: Cluster) -> Path:
     return cluster.base / "archive"
 
 
-def taken_away(cluster: Cluster) -> Path:
+def moved_archive(cluster: Cluster) -> Path:
     return cluster.base / "archive.taken-away"
 
 

@@ -14,7 +14,7 @@ from dba_console.demo.load import DATABASE
 from dba_console.errors import ConsoleError
 
 if TYPE_CHECKING:
-    from dba_console.demo.practice import PracticeGround
+    from dba_console.demo.practice_ground import PracticeGround
 
 TABLE = "ledger"
 PAGE_BYTES = 8192
@@ -31,7 +31,7 @@ class ChecksumFailure(Incident):
 
     def __init__(self) -> None:
         self._path: Path | None = None
-        self._sound: bytes | None = None
+        self._original_bytes: bytes | None = None
 
     def prepare(self, ground: PracticeGround) -> None:
         """A table that lies on disk and nowhere else: after a restart no buffer holds it, and nobody touches it."""
@@ -43,8 +43,8 @@ class ChecksumFailure(Incident):
 
     def cause(self, ground: PracticeGround) -> None:
         """Damage the page and read the table. Raises ConsoleError where the read goes well, which must not be."""
-        self._sound = self._read()
-        self._write(bytes(byte ^ 0xFF for byte in self._sound))
+        self._original_bytes = self._read()
+        self._write(bytes(byte ^ 0xFF for byte in self._original_bytes))
         try:
             ground.cluster.psql(f"select sum(amount) from {TABLE}", dbname=DATABASE)
         except ConsoleError as error:
@@ -55,9 +55,9 @@ class ChecksumFailure(Incident):
 
     def end(self, ground: PracticeGround) -> None:
         """Put the sound bytes back."""
-        if self._sound is not None:
-            self._write(self._sound)
-            self._sound = None
+        if self._original_bytes is not None:
+            self._write(self._original_bytes)
+            self._original_bytes = None
 
     def _read(self) -> bytes:
         assert self._path is not None

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from dba_console.demo.node import Node
     from dba_console.demo.practice_cluster import PracticeCluster
 
-EVERY_S = 0.1
-PATIENCE_S = 30.0
+POLL_S = 0.1
+MAX_WAIT_S = 30.0
 
 
 class ClusterIncident:
@@ -41,11 +41,11 @@ class ClusterIncident:
 def wait_until(holds: Callable[[], bool], what: str) -> None:
     """Return when it holds. Raises ConnectError when it does not within PATIENCE_S."""
     pace = threading.Event()
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + MAX_WAIT_S
     while not holds():
         if time.monotonic() > until:
-            raise ConnectError(f"{what} was not seen within {PATIENCE_S:g} s")
-        pace.wait(EVERY_S)
+            raise ConnectError(f"{what} was not seen within {MAX_WAIT_S:g} s")
+        pace.wait(POLL_S)
 
 
 def wait_for(node: Node, condition: str) -> None:

@@ -6,12 +6,12 @@ import threading
 from typing import TYPE_CHECKING, ClassVar
 
 from dba_console.demo.incidents.incident import Incident
-from dba_console.demo.incidents.sessions import sessions
+from dba_console.demo.incidents.sessions import session_count
 from dba_console.demo.incidents.waiting import wait_for
 from dba_console.demo.load import DATABASE, LoadPlan
 
 if TYPE_CHECKING:
-    from dba_console.demo.practice import PracticeGround
+    from dba_console.demo.practice_ground import PracticeGround
 
 ROLE = "shop_jobs"
 APPLICATION = "invoice-export"
@@ -39,7 +39,7 @@ class ConnectionStorm(Incident):
                 "-c", str(count), "-f", str(pause), role=ROLE, application=APPLICATION, dbname=DATABASE
             )
             pace.wait(BURST / PER_S)
-        opened_now = sessions(f"application_name = '{APPLICATION}'")
+        opened_now = session_count(f"application_name = '{APPLICATION}'")
         wait_for(ground.cluster, f"{opened_now} >= {wanted}")
 
 

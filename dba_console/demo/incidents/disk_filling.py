@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from dba_console.demo.incidents.filler import Filler
+from dba_console.demo.incidents.file_filler import FileFiller
 from dba_console.demo.incidents.incident import Incident
 from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
 from dba_console.demo.load import LoadPlan
 
 if TYPE_CHECKING:
     from dba_console.demo.cluster import Settings
-    from dba_console.demo.practice import PracticeGround
+    from dba_console.demo.practice_ground import PracticeGround
 
 SIZE_BYTES = 4096 * MIB
 BYTES_PER_S = 12 * MIB
@@ -35,16 +35,16 @@ class DiskFilling(Incident):
     title: ClassVar[str] = f"one more copy grows beside the data, {BYTES_PER_S // MIB} MB/s"
     finding: ClassVar[str] = "disk-filling"
     within_s: ClassVar[float] = 10.0
-    root: ClassVar[bool] = True
+    needs_root: ClassVar[bool] = True
     plan: ClassVar[LoadPlan] = LoadPlan(idle=60, forgotten=False, rate_per_s=50)
     settings: ClassVar[Settings] = {"max_wal_size": "64MB", "min_wal_size": "32MB"}
 
     def __init__(self) -> None:
         self._disk: LoopDisk | None = None
-        self._filler: Filler | None = None
+        self._filler: FileFiller | None = None
 
     @contextmanager
-    def site(self) -> Iterator[Path | None]:
+    def own_data_directory(self) -> Iterator[Path | None]:
         with loop_disk(SIZE_BYTES) as disk:
             self._disk = disk
             yield disk.data_directory
@@ -61,7 +61,7 @@ class DiskFilling(Incident):
     def cause(self, ground: PracticeGround) -> None:
         """Returns when the first bytes are written; the rest follows."""
         assert self._disk is not None
-        self._filler = Filler(
+        self._filler = FileFiller(
             self._disk.path / NEWER, BYTES_PER_S, leave_bytes=LEFT_BYTES, account=ground.cluster.account
         )
         self._filler.wait_begun()

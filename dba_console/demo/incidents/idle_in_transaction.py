@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from dba_console.demo.incidents.incident import Incident
-from dba_console.demo.incidents.sessions import WAITING, sessions, terminate
+from dba_console.demo.incidents.sessions import LOCK_WAITERS, session_count, terminate_sessions
 from dba_console.demo.incidents.waiting import wait_for
 from dba_console.demo.load import DATABASE
 
 if TYPE_CHECKING:
-    from dba_console.demo.practice import PracticeGround
+    from dba_console.demo.practice_ground import PracticeGround
 
 APPLICATION = "price-correction"
 BEHIND = 5
@@ -27,8 +27,8 @@ class IdleInTransaction(Incident):
             "begin;", "update pgbench_branches set filler = 'new price list';",
             role="shop_web", application=APPLICATION, dbname=DATABASE,
         )  # fmt: skip
-        idle = sessions(f"application_name = '{APPLICATION}' and state = 'idle in transaction'")
-        wait_for(ground.cluster, f"{idle} > 0 and {WAITING} >= {BEHIND}")
+        idle = session_count(f"application_name = '{APPLICATION}' and state = 'idle in transaction'")
+        wait_for(ground.cluster, f"{idle} > 0 and {LOCK_WAITERS} >= {BEHIND}")
 
     def end(self, ground: PracticeGround) -> None:
-        terminate(ground.cluster, APPLICATION)
+        terminate_sessions(ground.cluster, APPLICATION)

@@ -1,7 +1,7 @@
 """What an incident of the practice ground is: how it comes about, what should be seen, how it is undone.
 
 Each is the real thing: no number is made up, no message faked. What it does stays on the practice server and on what it
-made itself, and `end` and `site` give it all back, whichever way the demo is left.
+made itself, and `end` and `own_data_directory` give it all back, whichever way the demo is left.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from dba_console.errors import PermissionDenied
 
 if TYPE_CHECKING:
     from dba_console.demo.cluster import Settings
-    from dba_console.demo.practice import PracticeGround
+    from dba_console.demo.practice_ground import PracticeGround
 
 
 class Incident:
     """One incident, of one run of the demo: an instance may keep what it has to undo.
 
-    In order: `site` is entered, the server is made there and started with `settings`, `prepare`, the load of `plan`
-    starts, the console opens, some calm, `cause`; at the end `end`, the load and the server stop, `site` is left.
+    In order: `own_data_directory` is entered, the server is made there and started with `settings`, `prepare`, the
+    load of `plan` starts, the console opens, some calm, `cause`; at the end `end`, the load and the server stop,
+    `own_data_directory` is left.
     """
 
     name: ClassVar[str]
@@ -34,9 +35,9 @@ class Incident:
     """The rule that has to see it."""
     within_s: ClassVar[float] = 5.0
     """The finding is raised at most this many seconds after `cause` returned; 10 where only a trend tells."""
-    standing: ClassVar[bool] = False
+    present_at_start: ClassVar[bool] = False
     """It is there before the console opens, and is counted from the first sample: what is found, not what happens."""
-    root: ClassVar[bool] = False
+    needs_root: ClassVar[bool] = False
     """It can be had by root only."""
     settings: ClassVar[Settings] = {}
     """What the server starts with, beside the practice ground's own."""
@@ -44,7 +45,7 @@ class Incident:
     """The load that goes on meanwhile; nothing in it is amiss."""
 
     @contextmanager
-    def site(self) -> Iterator[Path | None]:
+    def own_data_directory(self) -> Iterator[Path | None]:
         """The data directory where it has to lie in a place of its own; entered first, left last, server stopped."""
         yield None
 
@@ -58,7 +59,7 @@ class Incident:
     def cause(self, ground: PracticeGround) -> None:
         """Make it happen; returns when the cause is there, and leaves it there. Called from the main thread.
 
-        Every incident that is not `standing` has one.
+        Every incident that is not `present_at_start` has one.
         """
         raise NotImplementedError
 
@@ -66,12 +67,12 @@ class Incident:
         """Undo it, as far as it came; the server may be up or not. Called once, also when `cause` was not."""
 
 
-def stand_in(incident: Incident) -> Path | None:
+def substitute_recording(incident: Incident) -> Path | None:
     """The recording to show where the incident needs root and this is not; None where it can be had.
 
     Raises PermissionDenied where it can neither be had nor shown.
     """
-    if not incident.root or os.geteuid() == 0:
+    if not incident.needs_root or os.geteuid() == 0:
         return None
     recording = incident.recording()
     if recording is None:

@@ -11,12 +11,12 @@ import subprocess
 from typing import TYPE_CHECKING, ClassVar
 
 from dba_console.demo.incidents.incident import Incident
-from dba_console.demo.incidents.sessions import WAITING, sessions, terminate
+from dba_console.demo.incidents.sessions import LOCK_WAITERS, session_count, terminate_sessions
 from dba_console.demo.incidents.waiting import wait_for
 from dba_console.demo.load import DATABASE
 
 if TYPE_CHECKING:
-    from dba_console.demo.practice import PracticeGround
+    from dba_console.demo.practice_ground import PracticeGround
 
 MIGRATION = "migration"
 TABLE = "pgbench_accounts"
@@ -35,10 +35,10 @@ class LockQueue(Incident):
         wait_for(ground.cluster, f"{_DUMPING} > 0")
         alter = f"alter table {TABLE} add column note text;"
         ground.clients.psql(alter, application=MIGRATION, dbname=DATABASE)
-        wait_for(ground.cluster, f"{WAITING} > {BEHIND}")
+        wait_for(ground.cluster, f"{LOCK_WAITERS} > {BEHIND}")
 
     def end(self, ground: PracticeGround) -> None:
-        terminate(ground.cluster, MIGRATION, "pg_dump")
+        terminate_sessions(ground.cluster, MIGRATION, "pg_dump")
 
 
-_DUMPING = sessions("application_name = 'pg_dump' and query like 'COPY %' and wait_event = 'ClientWrite'")
+_DUMPING = session_count("application_name = 'pg_dump' and query like 'COPY %' and wait_event = 'ClientWrite'")

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dba_console.demo.account import clean_environment, server_account
 from dba_console.demo.cluster import scratch_directory
+from dba_console.demo.server_account import clean_environment, server_account
 from dba_console.errors import ConsoleError, PermissionDenied, Unsupported
 
 TOOLS = ("mkfs.ext4", "mount", "umount", "fsfreeze", "mountpoint")
@@ -48,15 +48,16 @@ rm -rf --one-file-system -- "$top"
 
 @dataclass(frozen=True, slots=True)
 class LoopDisk:
-    """`path` is mounted and belongs to the server's user; `beside` lies on the host's disk and is removed with it.
+    """`path` is mounted and belongs to the server's user; `host_directory` lies on the host's disk and is removed
+    with it.
 
-    `below` is the file system that carries the disk's image, None when that is the host's own. Freezing it leaves the
-    disk without an answer, as a storage network that went away does.
+    `lower_path` is the file system that carries the disk's image, None when that is the host's own. Freezing it
+    leaves the disk without an answer, as a storage network that went away does.
     """
 
     path: Path
-    beside: Path
-    below: Path | None = None
+    host_directory: Path
+    lower_path: Path | None = None
 
     @property
     def data_directory(self) -> Path:
@@ -71,25 +72,25 @@ def loop_disk(size_bytes: int, *, stacked: bool = False) -> Iterator[LoopDisk]:
     Raises PermissionDenied without root, Unsupported where a tool or the room is missing or the kernel has no loop
     device.
     """
-    _require(size_bytes)
+    _check_requirements(size_bytes)
     beside = Path(tempfile.mkdtemp(prefix="dba-console-disk-", dir=scratch_directory()))
     beside.chmod(0o711)  # the server's user passes through
     path, below = beside / "disk", beside / "below" if stacked else None
-    guard = _guard(beside, [path] if below is None else [path, below])
+    guard = _start_guard(beside, [path] if below is None else [path, below])
     try:
         carrier = beside
         if below is not None:
-            _make(beside / "below.image", size_bytes + size_bytes // 8 + 64 * MIB, below)
+            _make_filesystem(beside / "below.image", size_bytes + size_bytes // 8 + 64 * MIB, below)
             carrier = below
-        _make(carrier / "image", size_bytes, path)
-        server_account().own(path)
+        _make_filesystem(carrier / "image", size_bytes, path)
+        server_account().chown(path)
         yield LoopDisk(path, beside, below)
     finally:
-        _give_back(guard, beside)
+        _unmount_and_remove(guard, beside)
 
 
 @contextmanager
-def data_on_its_own(size_bytes: int) -> Iterator[Path | None]:
+def own_data_disk(size_bytes: int) -> Iterator[Path | None]:
     """For root a data directory on a disk of its own; for everybody else None: the data lies where it always does."""
     if os.geteuid() != 0:
         yield None
@@ -98,7 +99,7 @@ def data_on_its_own(size_bytes: int) -> Iterator[Path | None]:
         yield disk.data_directory
 
 
-def _require(size_bytes: int) -> None:
+def _check_requirements(size_bytes: int) -> None:
     if os.geteuid() != 0:
         raise PermissionDenied("a disk of its own is mounted by root only", hint="run it with sudo")
     for tool in TOOLS:
@@ -115,7 +116,7 @@ def _require(size_bytes: int) -> None:
         )
 
 
-def _make(image: Path, size_bytes: int, mount_point: Path) -> None:
+def _make_filesystem(image: Path, size_bytes: int, mount_point: Path) -> None:
     with image.open("wb") as file:
         file.truncate(size_bytes)
     mount_point.mkdir(mode=0o755)
@@ -135,7 +136,7 @@ def _run(*command: str) -> None:
         raise Unsupported(f"cannot make a disk of its own: {command[0]}: {done.stderr.strip()}")
 
 
-def _guard(beside: Path, mounts: list[Path]) -> subprocess.Popen[bytes]:
+def _start_guard(beside: Path, mounts: list[Path]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         ["/bin/sh", "-c", _SCRIPT, "dba-console-disk", str(beside), *map(str, mounts)],
         stdin=subprocess.PIPE,
@@ -147,7 +148,7 @@ def _guard(beside: Path, mounts: list[Path]) -> subprocess.Popen[bytes]:
     )
 
 
-def _give_back(guard: subprocess.Popen[bytes], beside: Path) -> None:
+def _unmount_and_remove(guard: subprocess.Popen[bytes], beside: Path) -> None:
     assert guard.stdin is not None
     guard.stdin.close()
     try:

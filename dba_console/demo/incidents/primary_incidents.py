@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from dba_console.demo.incidents.cluster_incident import ClusterIncident, wait_for, wait_until
-from dba_console.demo.incidents.sessions import terminate
+from dba_console.demo.incidents.sessions import terminate_sessions
 from dba_console.demo.practice_cluster import DATABASE
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class ArchiveStuck(ClusterIncident):
     check: ClassVar[str] = "archive"
 
     def cause(self, ground: PracticeCluster) -> None:
-        db1 = ground.first
+        db1 = ground.first_node
         db1.psql(_SWITCH)
         wait_for(db1, "(select archived_count > 0 from pg_stat_archiver)")
         ground.archive.rename(ground.archive.with_name("archive.taken-away"))
@@ -34,8 +34,8 @@ class ArchiveStuck(ClusterIncident):
     def end(self, ground: PracticeCluster) -> None:
         """The directory is back, and the next segment wakes the archiver, which waits a minute after three failures."""
         ground.archive.with_name("archive.taken-away").rename(ground.archive)
-        ground.first.psql(_SWITCH)
-        wait_for(ground.first, "(select last_archived_time > last_failed_time from pg_stat_archiver)")
+        ground.first_node.psql(_SWITCH)
+        wait_for(ground.first_node, "(select last_archived_time > last_failed_time from pg_stat_archiver)")
 
 
 class LongTransaction(ClusterIncident):
@@ -46,11 +46,13 @@ class LongTransaction(ClusterIncident):
 
     def cause(self, ground: PracticeCluster) -> None:
         ground.clients.psql("begin;", "select txid_current();", application=BATCH, dbname=DATABASE)
-        wait_for(ground.first, f"exists (select from pg_stat_activity where application_name = '{BATCH}' and {_OPEN})")
+        wait_for(
+            ground.first_node, f"exists (select from pg_stat_activity where application_name = '{BATCH}' and {_OPEN})"
+        )
 
     def end(self, ground: PracticeCluster) -> None:
         ground.clients.stop()
-        terminate(ground.first, BATCH)
+        terminate_sessions(ground.first_node, BATCH)
 
 
 class PreparedTransaction(ClusterIncident):
@@ -59,10 +61,10 @@ class PreparedTransaction(ClusterIncident):
     check: ClassVar[str] = "prepared"
 
     def cause(self, ground: PracticeCluster) -> None:
-        ground.first.psql(f"begin; select txid_current(); prepare transaction '{PREPARED}'", dbname=DATABASE)
+        ground.first_node.psql(f"begin; select txid_current(); prepare transaction '{PREPARED}'", dbname=DATABASE)
 
     def end(self, ground: PracticeCluster) -> None:
-        ground.first.psql(f"rollback prepared '{PREPARED}'", dbname=DATABASE)
+        ground.first_node.psql(f"rollback prepared '{PREPARED}'", dbname=DATABASE)
 
 
 class SessionPool(ClusterIncident):
@@ -88,13 +90,13 @@ class PrimaryKilled(ClusterIncident):
     check: ClassVar[str] = "primary"
 
     def cause(self, ground: PracticeCluster) -> None:
-        ground.first.kill()
+        ground.first_node.kill()
 
     def end(self, ground: PracticeCluster) -> None:
         """Started again only where no other node was made the primary: two of them would part."""
         if ground.primary() is None:
-            ground.first.start()
-            wait_until(lambda: ground.first.is_primary(), "db1 as the primary")
+            ground.first_node.start()
+            wait_until(lambda: ground.first_node.is_primary(), "db1 as the primary")
 
 
 _OPEN = "state = 'idle in transaction'"

@@ -15,16 +15,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from dba_console.demo.incidents.bouts import Bouts
+from dba_console.demo.incidents.freeze_cycles import FreezeCycles
 from dba_console.demo.incidents.incident import Incident
 from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
-from dba_console.demo.incidents.page_cache import choose, how_much
+from dba_console.demo.incidents.memory_reclaim import cache_bytes, choose_method
 from dba_console.demo.incidents.waiting import wait_for
 from dba_console.demo.load import DATABASE, LoadPlan
 
 if TYPE_CHECKING:
     from dba_console.demo.cluster import Settings
-    from dba_console.demo.practice import PracticeGround
+    from dba_console.demo.practice_ground import PracticeGround
 
 SIZE_BYTES = 1024 * MIB
 ARRIVALS_PER_S = 14
@@ -38,16 +38,16 @@ class ReclaimStall(Incident):
     name: ClassVar[str] = "reclaim-stall"
     title: ClassVar[str] = "I/O stands still for 9 s at a time while page cache is reclaimed"
     finding: ClassVar[str] = "reclaim-stall"
-    root: ClassVar[bool] = True
+    needs_root: ClassVar[bool] = True
     plan: ClassVar[LoadPlan] = LoadPlan(idle=100, forgotten=False)
     settings: ClassVar[Settings] = {"max_wal_size": "128MB", "min_wal_size": "64MB"}
 
     def __init__(self) -> None:
         self._disk: LoopDisk | None = None
-        self._bouts: Bouts | None = None
+        self._freeze_cycles: FreezeCycles | None = None
 
     @contextmanager
-    def site(self) -> Iterator[Path | None]:
+    def own_data_directory(self) -> Iterator[Path | None]:
         with loop_disk(SIZE_BYTES, stacked=True) as disk:
             self._disk = disk
             yield disk.data_directory
@@ -57,27 +57,27 @@ class ReclaimStall(Incident):
 
     def prepare(self, ground: PracticeGround) -> None:
         """The page cache that will be reclaimed."""
-        assert self._disk is not None and self._disk.below is not None
-        way, bytes_ = choose(), how_much()
-        ground.say(f"{bytes_ // MIB} MB of page cache will be reclaimed by {way.said}")
-        self._bouts = Bouts(self._disk.below, self._disk.beside / "cached", bytes_, way)
-        self._bouts.wait_filled()
+        assert self._disk is not None and self._disk.lower_path is not None
+        way, bytes_ = choose_method(), cache_bytes()
+        ground.say(f"{bytes_ // MIB} MB of page cache will be reclaimed by {way.description}")
+        self._freeze_cycles = FreezeCycles(self._disk.lower_path, self._disk.host_directory / "cached", bytes_, way)
+        self._freeze_cycles.wait_filled()
 
     def cause(self, ground: PracticeGround) -> None:
         """Returns when commits wait for a disk that does not answer."""
-        assert self._bouts is not None
+        assert self._freeze_cycles is not None
         script = ground.clients.script("checkout.sql", _CHECKOUT)
         ground.clients.pgbench(
             "-C", "-c", str(MOST_ARRIVALS), "-R", str(ARRIVALS_PER_S), "-f", str(script),
             role="shop_web", application="shop-checkout", dbname=DATABASE,
         )  # fmt: skip
-        self._bouts.begin()
+        self._freeze_cycles.start_freezing()
         wait_for(ground.cluster, f"(select {_BLOCKED})")
 
     def end(self, ground: PracticeGround) -> None:
         """Thawed: everybody who waited goes on."""
-        if self._bouts is not None:
-            self._bouts.stop()
+        if self._freeze_cycles is not None:
+            self._freeze_cycles.stop()
 
 
 _CHECKOUT = "insert into pgbench_history (tid, bid, aid, delta, mtime) values (1, 1, 1, 1, now());\n"

@@ -17,66 +17,80 @@ if TYPE_CHECKING:
     from dba_console.demo.incidents.incident import Incident
 
 
-class Entry(NamedTuple):
+class IncidentEntry(NamedTuple):
     module: str
-    kind: str
+    class_name: str
     """The class in that module."""
     summary: str
 
 
 INCIDENTS = {
-    "connection-storm": Entry("connection_storm", "ConnectionStorm", "one application takes every connection"),
-    "lock-queue": Entry("lock_queue", "LockQueue", "an ALTER TABLE behind a dump, and everybody behind it"),
-    "idle-in-transaction": Entry("idle_in_transaction", "IdleInTransaction", "a forgotten transaction on hot rows"),
-    "wraparound": Entry("wraparound", "Wraparound", "transaction ids run out in a few million"),
-    "checksum-failure": Entry("checksum_failure", "ChecksumFailure", "a page damaged on disk is read"),
-    "archive-failing": Entry("archive_failing", "ArchiveFailing", "WAL cannot be archived any more"),
-    "slot-retention": Entry("slot_retention", "SlotRetention", "a slot nobody reads keeps all WAL"),
-    "temp-spill": Entry("temp_spill", "TempSpill", "a runaway sort writes temporary files"),
-    "disk-filling": Entry("disk_filling", "DiskFilling", "the data directory's disk fills up (root)"),
-    "reclaim-stall": Entry("reclaim_stall", "ReclaimStall", "I/O freezes, memory is reclaimed (recorded without root)"),
+    "connection-storm": IncidentEntry("connection_storm", "ConnectionStorm", "one application takes every connection"),
+    "lock-queue": IncidentEntry("lock_queue", "LockQueue", "an ALTER TABLE behind a dump, and everybody behind it"),
+    "idle-in-transaction": IncidentEntry(
+        "idle_in_transaction", "IdleInTransaction", "a forgotten transaction on hot rows"
+    ),
+    "wraparound": IncidentEntry("wraparound", "Wraparound", "transaction ids run out in a few million"),
+    "checksum-failure": IncidentEntry("checksum_failure", "ChecksumFailure", "a page damaged on disk is read"),
+    "archive-failing": IncidentEntry("archive_failing", "ArchiveFailing", "WAL cannot be archived any more"),
+    "slot-retention": IncidentEntry("slot_retention", "SlotRetention", "a slot nobody reads keeps all WAL"),
+    "temp-spill": IncidentEntry("temp_spill", "TempSpill", "a runaway sort writes temporary files"),
+    "disk-filling": IncidentEntry("disk_filling", "DiskFilling", "the data directory's disk fills up (root)"),
+    "reclaim-stall": IncidentEntry(
+        "reclaim_stall", "ReclaimStall", "I/O freezes, memory is reclaimed (recorded without root)"
+    ),
 }
 
 
 CLUSTER_INCIDENTS = {
-    "standby-lags": Entry("standby_incidents", "StandbyLags", "a report on the standby holds up its replay"),
-    "replay-paused": Entry("standby_incidents", "ReplayPaused", "replay on the standby was not resumed"),
-    "weaker-standby": Entry("standby_incidents", "WeakerStandby", "the standby lets in fewer clients than the primary"),
-    "missing-slot": Entry("standby_incidents", "MissingSlot", "the slot of the standby was dropped"),
-    "archive-stuck": Entry("primary_incidents", "ArchiveStuck", "WAL of the primary cannot be archived any more"),
-    "long-transaction": Entry("primary_incidents", "LongTransaction", "a transaction on the primary does not end"),
-    "prepared-transaction": Entry("primary_incidents", "PreparedTransaction", "a prepared transaction is left behind"),
-    "session-pool": Entry("primary_incidents", "SessionPool", "the pooler pools by session (needs PgBouncer)"),
-    "primary-killed": Entry("primary_incidents", "PrimaryKilled", "the primary is killed: a failover to rehearse"),
+    "standby-lags": IncidentEntry("standby_incidents", "StandbyLags", "a report on the standby holds up its replay"),
+    "replay-paused": IncidentEntry("standby_incidents", "ReplayPaused", "replay on the standby was not resumed"),
+    "weaker-standby": IncidentEntry(
+        "standby_incidents", "WeakerStandby", "the standby lets in fewer clients than the primary"
+    ),
+    "missing-slot": IncidentEntry("standby_incidents", "MissingSlot", "the slot of the standby was dropped"),
+    "archive-stuck": IncidentEntry(
+        "primary_incidents", "ArchiveStuck", "WAL of the primary cannot be archived any more"
+    ),
+    "long-transaction": IncidentEntry(
+        "primary_incidents", "LongTransaction", "a transaction on the primary does not end"
+    ),
+    "prepared-transaction": IncidentEntry(
+        "primary_incidents", "PreparedTransaction", "a prepared transaction is left behind"
+    ),
+    "session-pool": IncidentEntry("primary_incidents", "SessionPool", "the pooler pools by session (needs PgBouncer)"),
+    "primary-killed": IncidentEntry(
+        "primary_incidents", "PrimaryKilled", "the primary is killed: a failover to rehearse"
+    ),
 }
 """What happens to the cluster of `demo --cluster`, and has to stop a cutover."""
 
 
-def find(name: str) -> Incident:
+def find_incident(name: str) -> Incident:
     """A new incident of one server. Raises UsageError with the nearest name, or all of them."""
-    kind: type[Incident] = _kind(name, INCIDENTS)
+    kind: type[Incident] = _incident_class(name, INCIDENTS)
     return kind()
 
 
-def find_of_cluster(name: str) -> ClusterIncident:
+def find_cluster_incident(name: str) -> ClusterIncident:
     """A new incident of the practice cluster. Raises UsageError, also where `name` is one of a single server."""
     if name in INCIDENTS:
         raise UsageError(f"the incident {name!r} is one of a single server", hint="leave out --cluster")
-    kind: type[ClusterIncident] = _kind(name, CLUSTER_INCIDENTS)
+    kind: type[ClusterIncident] = _incident_class(name, CLUSTER_INCIDENTS)
     return kind()
 
 
-def _kind(name: str, known: Mapping[str, Entry]) -> Any:
+def _incident_class(name: str, known: Mapping[str, IncidentEntry]) -> Any:
     entry = known.get(name)
     if entry is None:
         names = [*INCIDENTS, *CLUSTER_INCIDENTS]
         close = difflib.get_close_matches(name, names, n=1)
         hint = f"did you mean {close[0]}? " if close else ""
         raise UsageError(f"no incident {name!r}", hint=f"{hint}There are: {', '.join(names)}")
-    return getattr(importlib.import_module(f"dba_console.demo.incidents.{entry.module}"), entry.kind)
+    return getattr(importlib.import_module(f"dba_console.demo.incidents.{entry.module}"), entry.class_name)
 
 
-def overview() -> str:
+def incident_list() -> str:
     """A line for each incident."""
     lines = [f"  {name:<20} {entry.summary}" for name, entry in INCIDENTS.items()]
     lines += [f"  {name:<20} cluster: {entry.summary}" for name, entry in CLUSTER_INCIDENTS.items()]

@@ -8,20 +8,20 @@ if TYPE_CHECKING:
     from dba_console.demo.cluster import Cluster
 
 
-def sessions(where: str) -> str:
+def session_count(where: str) -> str:
     """An SQL expression: the number of sessions of which `where` holds.
 
-    >>> sessions("state = 'idle'")
+    >>> session_count("state = 'idle'")
     "(select count(*) from pg_stat_activity where state = 'idle')"
     """
     return f"(select count(*) from pg_stat_activity where {where})"
 
 
-WAITING = sessions("wait_event_type = 'Lock'")
+LOCK_WAITERS = session_count("wait_event_type = 'Lock'")
 """Sessions that wait for a heavyweight lock."""
 
 
-def terminate(cluster: Cluster, *applications: str) -> None:
+def terminate_sessions(cluster: Cluster, *applications: str) -> None:
     """End the sessions of these applications, whatever they wait for: a client that is gone ends no wait for a lock."""
     if cluster.running:
         names = ", ".join(f"'{name}'" for name in applications)

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from dba_console.demo.incidents.incident import Incident
-from dba_console.demo.incidents.loop_disk import MIB, data_on_its_own
+from dba_console.demo.incidents.loop_disk import MIB, own_data_disk
 from dba_console.demo.incidents.waiting import wait_for
 from dba_console.demo.load import DATABASE, LoadPlan
 
 if TYPE_CHECKING:
     from dba_console.demo.cluster import Settings
-    from dba_console.demo.practice import PracticeGround
+    from dba_console.demo.practice_ground import PracticeGround
 
 SLOT = "old_replica"
 SIZE_BYTES = 3072 * MIB
@@ -44,8 +44,8 @@ class SlotRetention(Incident):
     }
 
     @contextmanager
-    def site(self) -> Iterator[Path | None]:
-        with data_on_its_own(SIZE_BYTES) as directory:
+    def own_data_directory(self) -> Iterator[Path | None]:
+        with own_data_disk(SIZE_BYTES) as directory:
             yield directory
 
     def prepare(self, ground: PracticeGround) -> None:

@@ -10,7 +10,7 @@ from dba_console.errors import ConnectError
 if TYPE_CHECKING:
     from dba_console.demo.cluster import Cluster
 
-EVERY_S = 0.1
+POLL_S = 0.1
 
 
 def wait_for(cluster: Cluster, condition: str, *, patience_s: float = 20.0) -> None:
@@ -20,5 +20,5 @@ def wait_for(cluster: Cluster, condition: str, *, patience_s: float = 20.0) -> N
     while cluster.psql(f"select ({condition})") != "t":
         if asked > patience_s:
             raise ConnectError(f"the server did not get there in {patience_s:g} s", hint=f"see {cluster.log_path}")
-        pace.wait(EVERY_S)
-        asked += EVERY_S
+        pace.wait(POLL_S)
+        asked += POLL_S

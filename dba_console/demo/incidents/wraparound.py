@@ -15,7 +15,7 @@ from dba_console.errors import Unsupported
 
 if TYPE_CHECKING:
     from dba_console.demo.cluster import Cluster, Settings
-    from dba_console.demo.practice import PracticeGround
+    from dba_console.demo.practice_ground import PracticeGround
 
 WRAP_AGE = 2_147_483_647
 STOP_BEFORE_WRAP = 3_000_000
@@ -31,7 +31,7 @@ class Wraparound(Incident):
     name: ClassVar[str] = "wraparound"
     title: ClassVar[str] = f"{LEFT // 1_000_000} million transaction ids are left before PostgreSQL stops"
     finding: ClassVar[str] = "xid-wraparound"
-    standing: ClassVar[bool] = True
+    present_at_start: ClassVar[bool] = True
     settings: ClassVar[Settings] = {"wal_level": "logical"}
     # Each transaction is answered by a warning, to the client and into the log: a slow load keeps those short.
     plan: ClassVar[LoadPlan] = LoadPlan(rate_per_s=20, forgotten=False)
@@ -48,7 +48,7 @@ class Wraparound(Incident):
         cluster.psql(f"select pg_create_logical_replication_slot('{SLOT}', 'pgoutput')", dbname=DATABASE)
         oldest = int(cluster.psql("select datfrozenxid from pg_database order by age(datfrozenxid) desc limit 1"))
         cluster.stop()
-        age_to(cluster, oldest + WRAP_AGE - STOP_BEFORE_WRAP - LEFT)
+        set_next_xid(cluster, oldest + WRAP_AGE - STOP_BEFORE_WRAP - LEFT)
         cluster.start()
 
     def end(self, ground: PracticeGround) -> None:
@@ -59,10 +59,10 @@ class Wraparound(Incident):
             )
 
 
-def age_to(cluster: Cluster, next_xid: int) -> None:
+def set_next_xid(cluster: Cluster, next_xid: int) -> None:
     """Make `next_xid` the next transaction id of a stopped cluster."""
     cluster.run("pg_resetwal", "-D", str(cluster.data_directory), "-x", str(next_xid))
     segment = cluster.data_directory / "pg_xact" / f"{next_xid // XIDS_PER_SEGMENT:04X}"
     segment.write_bytes(bytes(32 * 8192))
     segment.chmod(0o600)
-    cluster.account.own(segment)
+    cluster.account.chown(segment)

@@ -16,10 +16,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from dba_console.demo.child_processes import end_child, start_child
 from dba_console.demo.incidents.incident import Incident
-from dba_console.demo.incidents.registry import find
-from dba_console.demo.leash import end, on_leash
-from dba_console.demo.practice import SETTINGS, PracticeGround
+from dba_console.demo.incidents.registry import find_incident
+from dba_console.demo.practice_ground import SETTINGS, PracticeGround
 from dba_console.demo.rehearsal import Rehearsal
 from dba_console.errors import ConsoleError, UsageError
 from dba_console.session.layout import DATABASE, LOG
@@ -34,25 +34,25 @@ CALM_TICKS = 20
 SECONDS = 36.0
 """Of the incident: for a reclaim stall, two bouts."""
 _NEEDED = ("/proc", "/sys", "/dev", "/")
-_INSIDE = "DBA_CONSOLE_RECORDING"
+_IN_NAMESPACE = "DBA_CONSOLE_RECORDING"
 
 
 def main(words: list[str]) -> int:
     """Record the incident named; 0 where its finding was raised in time. Raises ConsoleError where it cannot be had."""
     if len(words) != 1:
         raise UsageError("which incident?", hint="python -m dba_console.demo.recordings.make reclaim-stall")
-    if os.environ.get(_INSIDE) is None:
+    if os.environ.get(_IN_NAMESPACE) is None:
         again = ["unshare", "--mount", "--uts", sys.executable, "-m", "dba_console.demo.recordings.make", *words]
-        return subprocess.run(again, env={**os.environ, _INSIDE: "1"}, check=False).returncode
+        return subprocess.run(again, env={**os.environ, _IN_NAMESPACE: "1"}, check=False).returncode
     socket.sethostname(HOST)
     _hide_mounts()
-    incident = find(words[0])
+    incident = find_incident(words[0])
     with tempfile.TemporaryDirectory(prefix="dba-console-recording-") as place:
         os.environ |= {"DBA_CONSOLE_SESSIONS": f"{place}/sessions", "DBA_CONSOLE_RUNTIME": f"{place}/run"}
         os.environ |= {"XDG_STATE_HOME": f"{place}/state", "XDG_CONFIG_HOME": f"{place}/config"}
         in_time = _record(incident)
         (session,) = (path for path in (Path(place) / "sessions").iterdir() if path.is_dir())
-        _keep(session, HERE / incident.name)
+        _copy_recording(session, HERE / incident.name)
     return 0 if in_time else 1
 
 
@@ -69,7 +69,7 @@ def _hide_mounts() -> None:
 def _record(incident: Incident) -> bool:
     SETTINGS["cluster_name"] = SERVER
     with PracticeGround(incident=incident, say=_say) as ground:
-        recorder = on_leash(
+        recorder = start_child(
             [sys.executable, "-m", "dba_console", "record", "--for", f"{SECONDS + 60:g}s", ground.dsn], output=2
         )
         try:
@@ -82,10 +82,10 @@ def _record(incident: Incident) -> bool:
             _say(rehearsal.verdict().sentence())
             return rehearsal.verdict().in_time
         finally:
-            end(recorder, patience_s=20.0)
+            end_child(recorder, patience_s=20.0)
 
 
-def _keep(session: Path, directory: Path) -> None:
+def _copy_recording(session: Path, directory: Path) -> None:
     """The recording as it is shipped: its database and its log, readable by everybody."""
     directory.mkdir(exist_ok=True)
     for name in (DATABASE, LOG):

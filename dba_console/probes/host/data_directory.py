@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dba_console.probes.host.files import read_file
+from dba_console.probes.host.kernel_files import read_file
 from dba_console.probes.host.pg_control import DamagedControl, PgControl, known_layout, parse_control
 from dba_console.samples.host import ControlFile
 from dba_console.samples.sample import Status
@@ -64,10 +64,10 @@ def read_major(directory: str) -> int | None:
         return None
 
 
-def read_control(directory: str, shown_as: str) -> tuple[ControlFile, Status, str | None]:
+def read_control_file(directory: str, shown_as: str) -> tuple[ControlFile, Status, str | None]:
     """The reading of `host.control`, its status and note. Raises nothing; may hang with the file system."""
     lock = read_lock_file(directory)
-    control, status, note = _control(directory)
+    control, status, note = _read_control(directory)
     reading = ControlFile(
         system_identifier=control.system_identifier if control else None,
         version_number=control.version_number if control else None,
@@ -85,7 +85,7 @@ def read_control(directory: str, shown_as: str) -> tuple[ControlFile, Status, st
     return reading, status, note
 
 
-def _control(directory: str) -> tuple[PgControl | None, Status, str | None]:
+def _read_control(directory: str) -> tuple[PgControl | None, Status, str | None]:
     try:
         control = _read_twice(f"{directory}/global/pg_control")
     except PermissionError:

@@ -5,17 +5,17 @@ Lines came with one kernel after another: what this one does not write is None.
 
 from __future__ import annotations
 
-from dba_console.samples.host import Memory
+from dba_console.samples.host import MemInfo
 
 
-def parse_memory(data: bytes) -> Memory:
+def parse_memory(data: bytes) -> MemInfo:
     """The reading in /proc/meminfo. Raises KeyError where a line every kernel has is missing.
 
     MemAvailable exists since 3.14 and is not guessed before; HugePages_* are counts, everything else becomes bytes.
     """
     values = meminfo_values(data)
     may = values.get
-    return Memory(
+    return MemInfo(
         total=values[b"MemTotal:"], free=values[b"MemFree:"], available=may(b"MemAvailable:"),
         buffers=values[b"Buffers:"], cached=values[b"Cached:"], swap_cached=may(b"SwapCached:"),
         active_file=may(b"Active(file):"), inactive_file=may(b"Inactive(file):"),

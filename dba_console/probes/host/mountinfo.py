@@ -49,7 +49,7 @@ def parse_mountinfo(data: bytes) -> list[MountEntry]:
     return entries
 
 
-def hides_processes(proc: str = "/proc") -> str | None:
+def hidepid_option(proc: str = "/proc") -> str | None:
     """The option of /proc that hides other users' processes, as `hidepid=2`; None where it hides none.
 
     Root, and members of the group that `gid=` names, see them all the same (proc(5)).
@@ -76,12 +76,12 @@ def _merged(mount: bytes, superblock: bytes) -> str:
     return ",".join(words)
 
 
-def visible(entries: Sequence[MountEntry]) -> list[MountEntry]:
+def visible_mounts(entries: Sequence[MountEntry]) -> list[MountEntry]:
     """One entry per mount point: the last one mounted there hides those before it."""
     return list({entry.path: entry for entry in entries}.values())
 
 
-def holder(entries: Iterable[MountEntry], path: str) -> MountEntry | None:
+def mount_of_path(entries: Iterable[MountEntry], path: str) -> MountEntry | None:
     """The mount an absolute path lies on: the one with the longest mount point above it."""
     found: MountEntry | None = None
     for entry in entries:
@@ -92,23 +92,23 @@ def holder(entries: Iterable[MountEntry], path: str) -> MountEntry | None:
     return found
 
 
-def worth_showing(entries: Sequence[MountEntry], holding: frozenset[str]) -> list[MountEntry]:
+def choose_mounts(entries: Sequence[MountEntry], holding: frozenset[str]) -> list[MountEntry]:
     """Mounts to show: those whose mount point is in `holding`, then real file systems, each once.
 
     A file system mounted in several places (bind mounts) is shown at the first, and wherever it holds something.
     """
-    mounted = visible(entries)
+    mounted = visible_mounts(entries)
     shown = [entry for entry in mounted if entry.path in holding]
     seen = {entry.device for entry in shown}
     for entry in mounted:
-        if entry.path in holding or not _real(entry) or entry.device in seen:
+        if entry.path in holding or not _is_real(entry) or entry.device in seen:
             continue
         seen.add(entry.device)
         shown.append(entry)
     return sorted(shown, key=lambda entry: entry.path)
 
 
-def _real(entry: MountEntry) -> bool:
+def _is_real(entry: MountEntry) -> bool:
     if entry.path in _SHOWN:
         return True
     # A bind mount of one file (a container's /etc/hosts) or of a part of what is not shown says nothing of its own.

@@ -11,20 +11,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from dba_console.clock import SYSTEM, Clock
-from dba_console.probes.host import devices
+from dba_console.probes.deadline_lane import Lane, LaneTimeout, PendingCall
+from dba_console.probes.host import block_devices
 from dba_console.probes.host.context import ELSEWHERE, HostContext
-from dba_console.probes.host.files import read_file, readable
-from dba_console.probes.host.mountinfo import MountEntry, holder, parse_mountinfo, worth_showing
-from dba_console.probes.host.places import follow, named_places
+from dba_console.probes.host.kernel_files import printable, read_file
+from dba_console.probes.host.mountinfo import MountEntry, choose_mounts, mount_of_path, parse_mountinfo
 from dba_console.probes.host.postmasters import data_directory_of
-from dba_console.probes.lane import Lane, LaneTimeout, Pending
+from dba_console.probes.host.resolved_paths import named_paths, resolve_links
 from dba_console.samples.host import Mount, Mounts
 from dba_console.samples.sample import Part, make_part
 
 DEADLINE_S = 0.3
 """For all mounts together; a healthy statvfs takes microseconds."""
 
-LIMIT = 64
+MAX_MOUNTS = 64
 """Mounts shown at most, those that hold something first: a container host has thousands."""
 
 NO_DATA = (
@@ -69,13 +69,13 @@ class MountProbe:
         self._statvfs = statvfs
         self._deadline_us = int(deadline_s * 1e6)
         self._lanes: dict[str, Lane] = {}
-        self._links = Lane("places", clock)
-        self._followed: dict[str, str] = {}
+        self._links_lane = Lane("places", clock)
+        self._resolved: dict[str, str] = {}
 
     @property
     def stuck(self) -> list[str]:
         """Lanes that wait for a file system now, by name."""
-        lanes = (self._links, *self._lanes.values())
+        lanes = (self._links_lane, *self._lanes.values())
         return [lane.name for lane in lanes if lane.stuck]
 
     def read(self, context: HostContext) -> Part:
@@ -94,49 +94,49 @@ class MountProbe:
 
     def _read(self, context: HostContext) -> Mounts:
         entries = parse_mountinfo(read_file(f"{self._proc}/self/mountinfo"))
-        named = named_places(context.paths, context.data_directory or self._of_process(context))
-        followed, note = self._follow(named)
+        named = named_paths(context.paths, context.data_directory or self._process_data_directory(context))
+        followed, note = self._resolve_links(named)
         holds: dict[str, list[str]] = {}
         for what, path in sorted(followed.items()):
-            if (entry := holder(entries, path)) is not None:
-                holds.setdefault(entry.path, []).append(readable(what))
-        chosen = worth_showing(entries, frozenset(holds))
+            if (entry := mount_of_path(entries, path)) is not None:
+                holds.setdefault(entry.path, []).append(printable(what))
+        chosen = choose_mounts(entries, frozenset(holds))
         chosen.sort(key=lambda entry: entry.path not in holds)
-        shown = sorted(chosen[:LIMIT], key=lambda entry: entry.path)
-        places = {readable(what): readable(path) for what, path in named.items()}
-        mounts = self._measure(shown, holds)
+        shown = sorted(chosen[:MAX_MOUNTS], key=lambda entry: entry.path)
+        places = {printable(what): printable(path) for what, path in named.items()}
+        mounts = self._read_sizes(shown, holds)
         if "data" not in named:
             note = NO_DATA
-        elif note is None and len(chosen) > LIMIT:
-            note = f"{LIMIT} of {len(chosen)} file systems are shown, those the server uses first"
+        elif note is None and len(chosen) > MAX_MOUNTS:
+            note = f"{MAX_MOUNTS} of {len(chosen)} file systems are shown, those the server uses first"
         return Mounts(mounts, places, note)
 
-    def _of_process(self, context: HostContext) -> str | None:
+    def _process_data_directory(self, context: HostContext) -> str | None:
         """The data directory as the postmaster's process tells it, for a role that may not ask the server."""
         if "data" in context.paths or context.postmaster_pid is None:
             return None
         return data_directory_of(self._proc, context.postmaster_pid)
 
-    def _follow(self, named: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
+    def _resolve_links(self, named: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
         """Links followed, in a lane; what they were the last time where the file system does not answer."""
         try:
-            followed, note = self._links.call(lambda: follow(named), self._deadline_us / 1e6)
+            followed, note = self._links_lane.call(lambda: resolve_links(named), self._deadline_us / 1e6)
         except LaneTimeout:
-            kept = {what: self._followed.get(what, os.path.normpath(path)) for what, path in named.items()}
+            kept = {what: self._resolved.get(what, os.path.normpath(path)) for what, path in named.items()}
             return kept, "a file system does not answer, so links in the server's paths were not followed now"
-        self._followed = followed
+        self._resolved = followed
         return followed, note
 
-    def _measure(self, entries: Sequence[MountEntry], holds: Mapping[str, list[str]]) -> list[Mount]:
+    def _read_sizes(self, entries: Sequence[MountEntry], holds: Mapping[str, list[str]]) -> list[Mount]:
         started = [(entry, self._start(entry.path)) for entry in entries]
         self._drop_lanes({entry.path for entry in entries})
         until_us = self._clock.mono_us() + self._deadline_us
         return [_mount(entry, self._device(entry), holds, pending, until_us) for entry, pending in started]
 
-    def _start(self, path: str) -> Pending[FileSystemSize] | None:
+    def _start(self, path: str) -> PendingCall[FileSystemSize] | None:
         lane = self._lanes.get(path)
         if lane is None:
-            lane = self._lanes[path] = Lane(f"statvfs {readable(path)}", self._clock)
+            lane = self._lanes[path] = Lane(f"statvfs {printable(path)}", self._clock)
         try:
             return lane.start(lambda: self._statvfs(path))
         except LaneTimeout:
@@ -147,15 +147,15 @@ class MountProbe:
             self._lanes.pop(path).close()
 
     def _device(self, entry: MountEntry) -> str | None:
-        disk = devices.whole_disk(self._sys, entry.device)
+        disk = block_devices.whole_disk(self._sys, entry.device)
         if disk is None and entry.source.startswith("/dev/"):
             # btrfs and others mount under a number of their own and name a device as source.
-            disk = devices.disk_of_name(self._sys, entry.source.rpartition("/")[2])
-        return None if disk is None else readable(disk)
+            disk = block_devices.disk_of_name(self._sys, entry.source.rpartition("/")[2])
+        return None if disk is None else printable(disk)
 
     def close(self) -> None:
         """Let idle lanes end; stuck ones are left to what holds them."""
-        for lane in (self._links, *self._lanes.values()):
+        for lane in (self._links_lane, *self._lanes.values()):
             lane.close()
         self._lanes.clear()
 
@@ -164,10 +164,10 @@ def _mount(
     entry: MountEntry,
     device: str | None,
     holds: Mapping[str, list[str]],
-    pending: Pending[FileSystemSize] | None,
+    pending: PendingCall[FileSystemSize] | None,
     until_us: int,
 ) -> Mount:
-    path, source, options = readable(entry.path), readable(entry.source), readable(entry.options)
+    path, source, options = printable(entry.path), printable(entry.source), printable(entry.options)
     held = holds.get(entry.path, [])
     try:
         if pending is None:

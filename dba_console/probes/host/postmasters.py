@@ -1,7 +1,7 @@
 """Which postmasters run on this host: found by their processes, told by their own files where these can be read.
 
 Used where no connection is to be had (blind mode). That a connected server runs here is proven by
-probes/postgres/local.py.
+probes/postgres/server_locality.py.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import re
 from dataclasses import dataclass
 
 from dba_console.clock import SYSTEM, Clock
+from dba_console.probes.deadline_lane import Lane, LaneTimeout
 from dba_console.probes.host.data_directory import read_lock_file
-from dba_console.probes.host.files import read_file, read_once
-from dba_console.probes.host.procstat import stat_of
-from dba_console.probes.lane import Lane, LaneTimeout
+from dba_console.probes.host.kernel_files import read_file, read_once
+from dba_console.probes.host.procstat import read_stat
 
 COMMANDS = frozenset(("postgres", "postmaster", "edb-postgres", "edb-postmaster"))
 """Names of the server's executable as /proc/PID/stat tells them."""
@@ -68,7 +68,7 @@ def _candidates(proc: str) -> list[tuple[int, int]]:
         pids = sorted(int(name) for name in os.listdir(proc) if name.isdigit())
     except OSError:
         return []
-    stats = {pid: stat for pid in pids if (stat := stat_of(proc, pid)) is not None and is_server(stat.command)}
+    stats = {pid: stat for pid in pids if (stat := read_stat(proc, pid)) is not None and is_server(stat.command)}
     return [(pid, stat.start_ticks) for pid, stat in stats.items() if stat.parent not in stats]
 
 

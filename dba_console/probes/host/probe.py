@@ -11,20 +11,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dba_console.clock import SYSTEM, Clock
+from dba_console.probes.deadline_lane import Lane, LaneTimeout
 from dba_console.probes.host.context import ELSEWHERE, HostContext
 from dba_console.probes.host.cpu import parse_cpu
-from dba_console.probes.host.data_directory import read_control
-from dba_console.probes.host.disks import DiskParser
-from dba_console.probes.host.files import HeldFile, readable
+from dba_console.probes.host.data_directory import read_control_file
+from dba_console.probes.host.diskstats import DiskStatsParser
+from dba_console.probes.host.kernel_files import KernelFile, printable
+from dba_console.probes.host.kernel_settings import read_settings
 from dba_console.probes.host.memory import parse_memory
-from dba_console.probes.host.mountinfo import hides_processes
+from dba_console.probes.host.mountinfo import hidepid_option
 from dba_console.probes.host.postmasters import data_directory_of
 from dba_console.probes.host.pressure import parse_stalls
 from dba_console.probes.host.processes import ProcessReader
-from dba_console.probes.host.settings import read_settings
 from dba_console.probes.host.title_reader import TitleReader
 from dba_console.probes.host.vmstat import VmStatParser
-from dba_console.probes.lane import Lane, LaneTimeout
 from dba_console.samples.host import Pressure
 from dba_console.samples.sample import Part, Status, make_part
 
@@ -56,12 +56,12 @@ class HostProbe:
         self._proc = proc
         self._sys = sys
         self._page_size = os.sysconf("SC_PAGE_SIZE")
-        self._held: dict[str, HeldFile] = {}
+        self._files: dict[str, KernelFile] = {}
         self._vmstat = VmStatParser(self._page_size)
-        self._disks = DiskParser(proc, sys)
+        self._disks = DiskStatsParser(proc, sys)
         self._processes: ProcessReader | None = None
         self._titles = TitleReader(proc, clock)
-        self._titled_active: frozenset[int] = frozenset()
+        self._active_by_title: frozenset[int] = frozenset()
         self._control = Lane("data directory", clock)
         self._readers: dict[str, Callable[[HostContext], Outcome]] = {
             "host.cpu": lambda _: (parse_cpu(self._file("stat")), "ok", None),
@@ -84,7 +84,7 @@ class HostProbe:
     def read(self, names: Sequence[str], context: HostContext) -> list[Part]:
         """One part for each name, in their order. Never raises."""
         if "host.titles" not in names:
-            self._titled_active = frozenset()
+            self._active_by_title = frozenset()
         return [self._part(name, context) for name in names]
 
     def _part(self, name: str, context: HostContext) -> Part:
@@ -101,16 +101,24 @@ class HostProbe:
         except _Missing as missing:
             return None, missing.status, missing.note
         except PermissionError as error:
-            return None, "denied", f"{_what(error)} is not readable: run the agent as root or as the server's owner"
+            return (
+                None,
+                "denied",
+                f"{_file_text(error)} is not readable: run the agent as root or as the server's owner",
+            )
         except FileNotFoundError as error:
-            return None, "unsupported", f"{_what(error)} does not exist here: this kernel or container does not show it"
+            return (
+                None,
+                "unsupported",
+                f"{_file_text(error)} does not exist here: this kernel or container does not show it",
+            )
         except Exception as error:
             return None, "error", f"{name} cannot be read: {error}"
 
     def _file(self, name: str) -> bytes:
-        held = self._held.get(name)
+        held = self._files.get(name)
         if held is None:
-            held = self._held[name] = HeldFile(f"{self._proc}/{name}")
+            held = self._files[name] = KernelFile(f"{self._proc}/{name}")
         return held.read()
 
     def _read_pressure(self) -> Outcome:
@@ -124,11 +132,11 @@ class HostProbe:
         return Pressure(cpu[0], *io, *memory), "ok", None
 
     def _read_processes(self, context: HostContext) -> Outcome:
-        reader = self._of_postmaster(context)
+        reader = self._process_reader(context)
         try:
-            reading, note = reader.read(context.active_pids | self._titled_active, self._delayacct())
+            reading, note = reader.read(context.active_pids | self._active_by_title, self._delayacct())
         except ProcessLookupError:
-            raise self._gone(reader) from None
+            raise self._postmaster_ended(reader) from None
         return reading, "ok", note
 
     def _delayacct(self) -> int | None:
@@ -139,23 +147,23 @@ class HostProbe:
             return None
 
     def _read_titles(self, context: HostContext) -> Outcome:
-        reader = self._of_postmaster(context)
+        reader = self._process_reader(context)
         try:
             children = reader.children.read()
         except ProcessLookupError:
-            raise self._gone(reader) from None
+            raise self._postmaster_ended(reader) from None
         reading = self._titles.read(reader.postmaster, children)
         # In blind mode nobody else says who is active.
-        self._titled_active = frozenset(row.pid for row in reading.rows if row.state and row.state != "idle")
+        self._active_by_title = frozenset(row.pid for row in reading.rows if row.state and row.state != "idle")
         if reading.unreadable:
             note = f"{reading.unreadable} process titles could not be read in time: those processes are held up"
             return reading, "ok", note
         return reading, "ok", None
 
-    def _of_postmaster(self, context: HostContext) -> ProcessReader:
+    def _process_reader(self, context: HostContext) -> ProcessReader:
         pid = context.postmaster_pid
         if pid is None:
-            hidden = hides_processes(self._proc)
+            hidden = hidepid_option(self._proc)
             why = (
                 ""
                 if hidden is None
@@ -168,7 +176,7 @@ class HostProbe:
             self._processes = ProcessReader(self._proc, pid, self._page_size)
         return self._processes
 
-    def _gone(self, reader: ProcessReader) -> _Missing:
+    def _postmaster_ended(self, reader: ProcessReader) -> _Missing:
         reader.close()
         self._processes = None
         return _Missing("error", f"the postmaster, process {reader.postmaster}, has ended")
@@ -181,13 +189,13 @@ class HostProbe:
             raise _Missing("unsupported", "the data directory of this target is not known here")
         place = directory
         try:
-            return self._control.call(lambda: read_control(place, readable(place)), CONTROL_DEADLINE_S)
+            return self._control.call(lambda: read_control_file(place, printable(place)), CONTROL_DEADLINE_S)
         except LaneTimeout:
-            raise _Missing("timeout", f"{readable(place)} does not answer: its file system is stalled") from None
+            raise _Missing("timeout", f"{printable(place)} does not answer: its file system is stalled") from None
 
     def close(self) -> None:
         """Let files and idle lanes go."""
-        for held in self._held.values():
+        for held in self._files.values():
             held.close()
         if self._processes is not None:
             self._processes.close()
@@ -196,5 +204,5 @@ class HostProbe:
         self._control.close()
 
 
-def _what(error: OSError) -> str:
-    return readable(error.filename) if isinstance(error.filename, str | bytes) else "a file of the kernel"
+def _file_text(error: OSError) -> str:
+    return printable(error.filename) if isinstance(error.filename, str | bytes) else "a file of the kernel"

@@ -2,7 +2,7 @@
 
 Reading all of a thousand idle backends each second would cost more than the rest of the console. So each second those
 are read that the server says are active, that used CPU when last read, or that are new; the others in turn, all of
-them within `TURNS` ticks. A process not read in a tick has no row in it.
+them within `TURN_TICKS` ticks. A process not read in a tick has no row in it.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from dba_console.probes.host.children import Children
-from dba_console.probes.host.files import HeldFile, read_once
+from dba_console.probes.host.kernel_files import KernelFile, read_once
+from dba_console.probes.host.postmaster_children import PostmasterChildren
 from dba_console.probes.host.procstat import STAT_SIZE, ProcStat, parse_io, parse_stat
 from dba_console.samples.host import Process, Processes
 
-TURNS = 20
+TURN_TICKS = 20
 """Ticks in which every idle process has been read once."""
 
-HELD = 64
+MAX_OPEN_PROCESSES = 64
 """Processes whose files are kept open: two descriptors each, well below the usual limit of 1024."""
 
 IO_DENIED = (
@@ -28,13 +28,13 @@ IO_DENIED = (
 
 
 @dataclass(slots=True)
-class _Known:
+class _ProcessState:
     """What is kept of a process between ticks."""
 
     pid: int
     ticks: int = -1
-    stat: HeldFile | None = None
-    io: HeldFile | None = None
+    stat: KernelFile | None = None
+    io: KernelFile | None = None
 
     def close(self) -> None:
         for file in (self.stat, self.io):
@@ -48,14 +48,14 @@ class ProcessReader:
 
     def __init__(self, proc: str, postmaster: int, page_size: int) -> None:
         self.postmaster = postmaster
-        self.children = Children(proc, postmaster)
+        self.children = PostmasterChildren(proc, postmaster)
         self._proc = proc
         self._page_size = page_size
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, _ProcessState] = {}
         self._busy: set[int] = set()
-        self._held: set[int] = set()
+        self._open: set[int] = set()
         self._last: set[int] = set()
-        self._again: set[int] = set()
+        self._read_twice: set[int] = set()
         self._turn = 0
         self._io_denied = False
 
@@ -78,33 +78,33 @@ class ProcessReader:
 
     def _due(self, children: frozenset[int], active: Collection[int]) -> set[int]:
         """Who is read now. Files stay open for who is read twice running."""
-        self._turn = (self._turn + 1) % TURNS
+        self._turn = (self._turn + 1) % TURN_TICKS
         new = children - self._known.keys()
-        in_turn = sorted(children)[self._turn :: TURNS]
+        in_turn = sorted(children)[self._turn :: TURN_TICKS]
         due = {self.postmaster, *new, *self._busy, *in_turn, *children.intersection(active)}
-        for pid in self._held - due:
+        for pid in self._open - due:
             self._release(self._known[pid])
-        self._again = due & self._last
+        self._read_twice = due & self._last
         self._last = due
         return due
 
     def _process(self, pid: int, delayacct: int | None) -> Process | None:
         known = self._known.get(pid)
         if known is None:
-            known = self._known[pid] = _Known(pid)
+            known = self._known[pid] = _ProcessState(pid)
         try:
             stat = parse_stat(self._stat(known))
         except (OSError, ValueError, IndexError):
             self._drop(pid)
             return None
         read_bytes, write_bytes = self._io(known)
-        self._judge(known, stat)
+        self._update_busy(known, stat)
         return Process(
             pid, stat.state, stat.start_ticks, stat.user_ticks, stat.system_ticks, stat.rss_pages * self._page_size,
             read_bytes, write_bytes, _blkio(stat, delayacct),
         )  # fmt: skip
 
-    def _judge(self, known: _Known, stat: ProcStat) -> None:
+    def _update_busy(self, known: _ProcessState, stat: ProcStat) -> None:
         """Busy is who used CPU since its last reading, runs, or waits for a disk; the first reading cannot tell."""
         ticks = stat.user_ticks + stat.system_ticks
         if ticks != known.ticks or stat.state in "RD":
@@ -113,17 +113,17 @@ class ProcessReader:
             self._busy.discard(known.pid)
         known.ticks = ticks
 
-    def _stat(self, known: _Known) -> bytes:
+    def _stat(self, known: _ProcessState) -> bytes:
         if known.stat is None:
             path = f"{self._proc}/{known.pid}/stat"
-            if known.pid not in self._again or len(self._held) >= HELD:
+            if known.pid not in self._read_twice or len(self._open) >= MAX_OPEN_PROCESSES:
                 return read_once(path, STAT_SIZE)
-            known.stat = HeldFile(path)
-            known.io = HeldFile(f"{self._proc}/{known.pid}/io")
-            self._held.add(known.pid)
+            known.stat = KernelFile(path)
+            known.io = KernelFile(f"{self._proc}/{known.pid}/io")
+            self._open.add(known.pid)
         return known.stat.read_once(STAT_SIZE)
 
-    def _io(self, known: _Known) -> tuple[int | None, int | None]:
+    def _io(self, known: _ProcessState) -> tuple[int | None, int | None]:
         if self._io_denied:
             return None, None
         try:
@@ -140,8 +140,8 @@ class ProcessReader:
         self._release(self._known.pop(pid))
         self._busy.discard(pid)
 
-    def _release(self, known: _Known) -> None:
-        self._held.discard(known.pid)
+    def _release(self, known: _ProcessState) -> None:
+        self._open.discard(known.pid)
         known.close()
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dba_console.probes.host.files import read_once
+from dba_console.probes.host.kernel_files import read_once
 
 STAT_SIZE = 1024
 """More than any /proc/PID/stat has: 52 numbers and a name of 64 bytes."""
@@ -26,7 +26,7 @@ class ProcStat(NamedTuple):
     blkio_ticks: int | None
 
 
-def stat_of(proc: str, pid: int) -> ProcStat | None:
+def read_stat(proc: str, pid: int) -> ProcStat | None:
     """The process now, None where it has ended or is not visible."""
     try:
         return parse_stat(read_once(f"{proc}/{pid}/stat", STAT_SIZE))

@@ -51,19 +51,19 @@ def _sum(tokens: Sequence[bytes], added: tuple[int, ...], taken: tuple[int, ...]
 def _plan(names: Sequence[bytes]) -> list[tuple[tuple[int, ...], tuple[int, ...]] | None]:
     """For each field of VmStat after the page size: places of the numbers to add and to take away, None for none."""
     place = {name: 2 * index + 1 for index, name in enumerate(names)}
-    return [_family(place, field) for field in VmStat.__struct_fields__[1:]]
+    return [_counter_places(place, field) for field in VmStat.__struct_fields__[1:]]
 
 
-def _family(place: dict[bytes, int], field: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+def _counter_places(place: dict[bytes, int], field: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     for name in _RENAMED.get(field, (field.encode(),)):
         # Zones only: pgscan_direct_throttle is another counter, not a part of pgscan_direct.
         members = tuple(place[member] for member in (name, *(name + zone for zone in _ZONES)) if member in place)
         if members:
             return members, ()
-    return _before_actors(place, field)
+    return _old_reclaim_places(place, field)
 
 
-def _before_actors(place: dict[bytes, int], field: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+def _old_reclaim_places(place: dict[bytes, int], field: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Kernels before 3.5 count what was reclaimed by zone for everybody, and kswapd's share as kswapd_steal."""
     kswapd = place.get(b"kswapd_steal")
     if kswapd is None:

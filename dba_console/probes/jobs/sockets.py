@@ -11,7 +11,7 @@ import socket
 import struct
 from collections.abc import Iterable, Iterator
 
-from dba_console.probes.host.files import read_file
+from dba_console.probes.host.kernel_files import read_file
 
 _SOCK_DIAG = 4
 """NETLINK_SOCK_DIAG."""
@@ -37,7 +37,7 @@ ANSWER_S = 1.0
 _MAPPED = b"0000000000000000FFFF0000"
 """An IPv4 address within IPv6, as the table writes it on little-endian machines."""
 
-_End = tuple[bytes, bytes]
+_Endpoint = tuple[bytes, bytes]
 
 
 def unix_peers(inodes: Iterable[int]) -> dict[int, int]:
@@ -54,13 +54,13 @@ def unix_peers(inodes: Iterable[int]) -> dict[int, int]:
         for inode in asked:
             question = _ASK.pack(socket.AF_UNIX, 0, 0, _ANY_STATE, inode, _SHOW_PEER, _NO_COOKIE, _NO_COOKIE)
             link.send(_HEADER.pack(_HEADER.size + len(question), _BY_FAMILY, _REQUEST, inode, 0) + question)
-            peer = peer_in(link.recv(8192))
+            peer = parse_peer(link.recv(8192))
             if peer is not None:
                 found[inode] = peer
     return found
 
 
-def peer_in(answer: bytes) -> int | None:
+def parse_peer(answer: bytes) -> int | None:
     """The peer's inode in an answer, None where there is none. Raises OSError where the kernel cannot be asked."""
     length, kind, _, _, _ = _HEADER.unpack_from(answer)
     if kind == _ERROR:
@@ -95,8 +95,8 @@ def tcp_peers(inodes: Iterable[int], proc: str = "/proc") -> dict[int, int]:
     wanted = set(inodes)
     if not wanted:
         return {}
-    by_ends: dict[tuple[_End, _End], int] = {}
-    mine: dict[int, tuple[_End, _End]] = {}
+    by_ends: dict[tuple[_Endpoint, _Endpoint], int] = {}
+    mine: dict[int, tuple[_Endpoint, _Endpoint]] = {}
     for local, remote, inode in _connections(proc):
         by_ends[local, remote] = inode
         if inode in wanted:
@@ -108,27 +108,27 @@ def tcp_peers(inodes: Iterable[int], proc: str = "/proc") -> dict[int, int]:
     }
 
 
-def _connections(proc: str) -> Iterator[tuple[_End, _End, int]]:
+def _connections(proc: str) -> Iterator[tuple[_Endpoint, _Endpoint, int]]:
     for name in ("tcp", "tcp6"):
         try:
-            yield from connections_in(read_file(f"{proc}/net/{name}"))
+            yield from parse_connections(read_file(f"{proc}/net/{name}"))
         except OSError:
             continue
 
 
-def connections_in(table: bytes) -> Iterator[tuple[_End, _End, int]]:
+def parse_connections(table: bytes) -> Iterator[tuple[_Endpoint, _Endpoint, int]]:
     """Local end, remote end and inode of the established connections in /proc/net/tcp or tcp6 (proc_net(5)).
 
     >>> line = b" 0: 0100007F:1538 0100007F:CB20 01 00000000:00000000 00:00000000 00000000 112 0 7541 1 00 20 4 30 10"
-    >>> list(connections_in(b"sl ..." + chr(10).encode() + line))
+    >>> list(parse_connections(b"sl ..." + chr(10).encode() + line))
     [((b'0100007F', b'1538'), (b'0100007F', b'CB20'), 7541)]
     """
     for line in table.splitlines()[1:]:
         words = line.split(None, 10)
         if len(words) > 9 and words[3] == b"01":
-            yield _end(words[1]), _end(words[2]), int(words[9])
+            yield _endpoint(words[1]), _endpoint(words[2]), int(words[9])
 
 
-def _end(word: bytes) -> _End:
+def _endpoint(word: bytes) -> _Endpoint:
     address, _, port = word.partition(b":")
     return address.removeprefix(_MAPPED) if len(address) == 32 else address, port

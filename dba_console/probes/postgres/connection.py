@@ -10,25 +10,25 @@ from dataclasses import dataclass, replace
 
 from dba_console.clock import Clock
 from dba_console.probes.postgres import pooler
-from dba_console.probes.postgres.connecting import open_connection
+from dba_console.probes.postgres.async_connect import open_connection
+from dba_console.probes.postgres.binary_results import Row, wall_us
+from dba_console.probes.postgres.connect_errors import CANCELED, ConnectFailed, ConnectionLost
+from dba_console.probes.postgres.connection_slot import POOLED, slot_pool
 from dba_console.probes.postgres.conninfo import monitor_conninfo
 from dba_console.probes.postgres.encodings import codec_of, decode
-from dba_console.probes.postgres.failures import CANCELED, ConnectFailed, ConnectionLost
-from dba_console.probes.postgres.loaders import Row, wall_us
-from dba_console.probes.postgres.local import Evidence, Locality, prove_local
-from dba_console.probes.postgres.names import Names, decode_name
-from dba_console.probes.postgres.options import MonitorOptions
+from dba_console.probes.postgres.monitor_options import MonitorOptions
+from dba_console.probes.postgres.name_resolution import resolve_hosts
+from dba_console.probes.postgres.oid_names import OidNames, decode_name
+from dba_console.probes.postgres.pipeline import Pipeline
+from dba_console.probes.postgres.pipeline_messages import Command, Segment, SegmentAnswer, ServerError, rows_of
 from dba_console.probes.postgres.readings.progress import chosen_views
-from dba_console.probes.postgres.resolving import resolved
-from dba_console.probes.postgres.route import Route, route_of
-from dba_console.probes.postgres.seat import POOLED, seat
-from dba_console.probes.postgres.segment import Answer, Command, Segment, ServerError, rows_of
-from dba_console.probes.postgres.statements import OLDEST, statement
-from dba_console.probes.postgres.wire import Wire
+from dba_console.probes.postgres.server_locality import Locality, ServerEvidence, prove_local
+from dba_console.probes.postgres.socket_route import SocketRoute, read_route
+from dba_console.probes.postgres.sql_files import OLDEST, statement
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class BackendIdentity:
     """The answer to the first question (sql/hello.sql)."""
 
     backend_pid: int
@@ -37,47 +37,47 @@ class Hello:
     superuser: bool
     all_stats: bool
     """May see other roles' sessions whole (pg_read_all_stats, which pg_monitor includes)."""
-    evidence: Evidence
+    evidence: ServerEvidence
     seat: str
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class MonitorConnection:
     """An open connection and what is known of it."""
 
-    wire: Wire
-    hello: Hello
-    names: Names
+    pipeline: Pipeline
+    hello: BackendIdentity
+    names: OidNames
     locality: Locality
     through: str | None
     progress_sql: bytes | None
     """One query over every progress view this server has; None where the catalog did not say."""
-    manners: Command | None
+    session_setup: Command | None
     """What each transaction begins with, behind a pooler."""
 
     def segment(self, key: str, *commands: Command) -> Segment:
         """A segment with its manners; `strip` takes their rows off the answer again."""
-        return Segment(key, (self.manners, *commands) if self.manners else commands)
+        return Segment(key, (self.session_setup, *commands) if self.session_setup else commands)
 
     def strip(self, rows: list[list[Row]]) -> list[list[Row]]:
-        return rows[1:] if self.manners else rows
+        return rows[1:] if self.session_setup else rows
 
 
-def connect(conninfo: str, options: MonitorOptions, clock: Clock) -> Connection:
+def connect(conninfo: str, options: MonitorOptions, clock: Clock) -> MonitorConnection:
     """Open, ask who answers, set the manners. Raises ConnectFailed; nothing is left open then."""
-    given = resolved(_parsed(conninfo))
+    given = resolve_hosts(_parsed(conninfo))
     deadline = clock.mono_us() + int(options.connect_timeout_s * 1e6)
     opened = open_connection(monitor_conninfo(given), options.connect_timeout_s, clock)
     try:
-        route, promised_pid = route_of(opened.socket), opened.backend_pid
-        wire = Wire(opened, clock)
+        route, promised_pid = read_route(opened.socket), opened.backend_pid
+        wire = Pipeline(opened, clock)
         # Nothing is kept on a server before it is known that no pooler stands between.
         wire.prepared = False
         opening = _Opening(wire, route, options, deadline)
-        hello, names = opening.hello()
+        hello, names = opening.identify_server()
         if hello.backend_pid == promised_pid:
-            return opening.direct(hello, names)
-        return opening.pooled(hello, names, pooler.ask_pooler(given, options.connect_timeout_s, clock))
+            return opening.connect_directly(hello, names)
+        return opening.connect_through_pooler(hello, names, pooler.ask_pooler(given, options.connect_timeout_s, clock))
     except ConnectionLost as error:
         opened.finish()
         raise ConnectFailed("other", error.message) from None
@@ -90,12 +90,12 @@ def connect(conninfo: str, options: MonitorOptions, clock: Clock) -> Connection:
 class _Opening:
     """The steps between an open socket and a connection that may be used."""
 
-    wire: Wire
-    route: Route
+    wire: Pipeline
+    route: SocketRoute
     options: MonitorOptions
     deadline: int
 
-    def hello(self) -> tuple[Hello, Names]:
+    def identify_server(self) -> tuple[BackendIdentity, OidNames]:
         """Who answers. Raises ConnectFailed where what answers is not a database."""
         [answer] = self._ask([Segment("hello", (_path(), Command("hello", _sql("hello", OLDEST))))])
         if answer.error is not None and answer.error.sqlstate == CANCELED:
@@ -106,25 +106,27 @@ class _Opening:
         row = rows_of(answer, 1)[0]
         if row[1] < OLDEST:
             raise ConnectFailed("other", f"PostgreSQL {row[1] // 10000} cannot be watched: 13 and later can")
-        return _hello(row), Names(row[5], row[6], row[7].decode())
+        return _hello(row), OidNames(row[5], row[6], row[7].decode())
 
-    def direct(self, hello: Hello, names: Names) -> Connection:
+    def connect_directly(self, hello: BackendIdentity, names: OidNames) -> MonitorConnection:
         self.wire.prepared = True
         pid = str(hello.backend_pid).encode()
         manners = Command("session", _sql("session", hello.version_num), (pid, *_limits(self.options)))
         _, views = self._ask([Segment("session", (_path(), manners)), Segment("views", (_path(), _views(hello)))])
         locality = prove_local(hello.evidence, self.route, configured=self.options.host_panels)
-        return Connection(self.wire, hello, names, locality, None, _progress_sql(views), None)
+        return MonitorConnection(self.wire, hello, names, locality, None, _progress_sql(views), None)
 
-    def pooled(self, hello: Hello, names: Names, through: str) -> Connection:
+    def connect_through_pooler(self, hello: BackendIdentity, names: OidNames, through: str) -> MonitorConnection:
         self.wire.serial = True
         manners = Command("transaction", _sql("transaction", hello.version_num), _limits(self.options))
         [views] = self._ask([Segment("views", (_path(), _views(hello)))])
         locality = prove_local(hello.evidence, self.route, through=through, configured=self.options.host_panels)
         told = replace(locality, note=f"{locality.note}; through {through}: {pooler.COST}")
-        return Connection(self.wire, replace(hello, seat=POOLED), names, told, through, _progress_sql(views), manners)
+        return MonitorConnection(
+            self.wire, replace(hello, seat=POOLED), names, told, through, _progress_sql(views), manners
+        )
 
-    def _ask(self, segments: list[Segment]) -> list[Answer]:
+    def _ask(self, segments: list[Segment]) -> list[SegmentAnswer]:
         self.wire.send(segments)
         answers = self.wire.collect(self.deadline)
         if len(answers) < len(segments):
@@ -136,30 +138,32 @@ class _Opening:
 _NOTHING = ServerError("", "it gave no row")
 
 
-def _hello(row: Row) -> Hello:
+def _hello(row: Row) -> BackendIdentity:
     (pid, version, user, superuser, all_stats, _, _, encoding, postmaster_start, backend_start,
      max_connections, superuser_reserved, reserved, used, data_directory, client_port) = row  # fmt: skip
     codec = codec_of(encoding.decode())
-    evidence = Evidence(
+    evidence = ServerEvidence(
         pid,
         wall_us(backend_start),
         wall_us(postmaster_start),
         None if data_directory is None else decode(data_directory),
         client_port,
     )
-    place = seat(used=used, max_connections=max_connections, superuser_reserved=superuser_reserved, reserved=reserved)
-    return Hello(pid, version, decode_name(user, codec), superuser, all_stats, evidence, place)
+    place = slot_pool(
+        used=used, max_connections=max_connections, superuser_reserved=superuser_reserved, reserved=reserved
+    )
+    return BackendIdentity(pid, version, decode_name(user, codec), superuser, all_stats, evidence, place)
 
 
 def _path() -> Command:
     return Command("path", _sql("path", OLDEST))
 
 
-def _views(hello: Hello) -> Command:
+def _views(hello: BackendIdentity) -> Command:
     return Command("views", _sql("views", hello.version_num))
 
 
-def _progress_sql(views: Answer) -> bytes | None:
+def _progress_sql(views: SegmentAnswer) -> bytes | None:
     """One query over all progress views; the names were matched by the query against letters and underscores."""
     found = [name.decode() for (name,) in rows_of(views, 1)]
     template = _sql("progress", OLDEST).decode()

@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping
 
 from dba_console.clock import Clock
-from dba_console.probes.postgres.connecting import open_connection
+from dba_console.probes.postgres.async_connect import open_connection
+from dba_console.probes.postgres.connect_errors import ConnectFailed, ConnectionLost
 from dba_console.probes.postgres.conninfo import monitor_conninfo
-from dba_console.probes.postgres.failures import ConnectFailed, ConnectionLost
-from dba_console.probes.postgres.simple import simple_query
+from dba_console.probes.postgres.simple_query import simple_query
 
 UNKNOWN = "a connection pooler"
 COST = (
@@ -31,9 +31,9 @@ def ask_pooler(given: Mapping[str, str], timeout_s: float, clock: Clock) -> str:
         return "PgBouncer" if _is_pgbouncer(str(error)) else UNKNOWN
 
 
-def describe(version: str | None, mode: str | None) -> str:
+def pooler_text(version: str | None, mode: str | None) -> str:
     """
-    >>> describe("PgBouncer 1.18.0", "transaction"), describe(None, None)
+    >>> pooler_text("PgBouncer 1.18.0", "transaction"), pooler_text(None, None)
     ('PgBouncer 1.18.0 (transaction)', 'PgBouncer')
     """
     match = re.search(r"(\d+(?:\.\d+)+)", version or "")
@@ -55,7 +55,7 @@ def _ask(given: Mapping[str, str], timeout_s: float, clock: Clock) -> str:
         )
     finally:
         connection.finish()
-    return describe(next(iter(version[0].values()), None) if version else None, _mode(given, databases, config))
+    return pooler_text(next(iter(version[0].values()), None) if version else None, _mode(given, databases, config))
 
 
 def _mode(given: Mapping[str, str], databases: list[dict[str, str]], config: list[dict[str, str]]) -> str | None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dba_console.clock import SYSTEM, Clock
-from dba_console.probes.postgres.connection import Connection, connect
-from dba_console.probes.postgres.failures import ConnectFailed, ConnectionLost
-from dba_console.probes.postgres.local import Locality
-from dba_console.probes.postgres.options import MonitorOptions
-from dba_console.probes.postgres.tick import Ticks
+from dba_console.probes.postgres.connect_errors import ConnectFailed, ConnectionLost
+from dba_console.probes.postgres.connection import MonitorConnection, connect
+from dba_console.probes.postgres.monitor_options import MonitorOptions
+from dba_console.probes.postgres.server_locality import Locality
+from dba_console.probes.postgres.tick_reader import TickReader
 from dba_console.samples.sample import Part
 
 __all__ = ["ConnectFailed", "ConnectionLost", "PostgresProbe"]
@@ -26,7 +26,7 @@ class PostgresProbe:
         self._conninfo = conninfo
         self._options = options or MonitorOptions()
         self._clock = clock
-        self._connection: Connection | None = None
+        self._connection: MonitorConnection | None = None
         self._past = (0, 0, 0)
 
     def __repr__(self) -> str:
@@ -66,13 +66,13 @@ class PostgresProbe:
         """Open the connection, within connect_timeout_s. Raises ConnectFailed; does nothing when connected."""
         if self._connection is None:
             self._connection = connect(self._conninfo, self._options, self._clock)
-            self._ticks = Ticks(self._connection, self._options, self._clock)
+            self._ticks = TickReader(self._connection, self._options, self._clock)
 
     def close(self) -> None:
         """Give the slot back."""
         if self._connection is not None:
             self._past = self._counters()
-            self._connection.wire.close()
+            self._connection.pipeline.close()
             self._connection = None
 
     def read(self, names: Sequence[str], *, waiters: bool) -> list[Part]:
@@ -90,7 +90,7 @@ class PostgresProbe:
             raise
 
     def _counters(self) -> tuple[int, int, int]:
-        wire = None if self._connection is None else self._connection.wire
+        wire = None if self._connection is None else self._connection.pipeline
         if wire is None:
             return self._past
         queries, query_us, received = self._past

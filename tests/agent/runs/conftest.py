@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.plans.view import ENDED, Question
+from dba_console.plans.run_view import ENDED_STATES, Question
 from tests.agent.running import RunningAgent, agent
 from tests.agent.runs.operator import Operator
 
@@ -21,7 +21,7 @@ def shared_agent(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> 
 def aborted(operator: Operator, asked: Question | None) -> bool:
     """Whether the run has ended, or asks something else than before."""
     view = operator.view
-    return view is not None and (view.state in ENDED or view.question not in (asked, None))
+    return view is not None and (view.state in ENDED_STATES or view.question not in (asked, None))
 
 
 @pytest.fixture

@@ -13,18 +13,18 @@ import signal
 import subprocess
 import sys
 
-from dba_console.plans.record import Record
-from dba_console.session.runjournal import RunJournal
+from dba_console.plans.journal_record import JournalRecord
+from dba_console.session.run_journal import RunJournal
 from tests.agent.runs import nodes
 from tests.agent.runs.starting import command_or_agent
 
 DIES = "DIES"
 KILLS = "KILLS"
 _append = RunJournal.append
-_seen: list[Record] = []
+_seen: list[JournalRecord] = []
 
 
-def append(self: RunJournal, record: Record, *, ends: bool = False) -> Record:
+def append(self: RunJournal, record: JournalRecord, *, ends: bool = False) -> JournalRecord:
     """As the journal's own, but for the end of it all."""
     when, kind, *more = os.environ[DIES].split(":")
     due = record.kind == kind and more[:1] in ([], [record.step])

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from dba_console.actions import registry
-from dba_console.actions.action import Control, Done, Sight, World
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
 from dba_console.errors import Refused
 from tests.agent.runs.starting import command_or_agent
 
@@ -40,28 +40,30 @@ class NodeStep:
     undoable: ClassVar[bool] = True
     acts_on_cluster: ClassVar[bool] = True
 
-    def look(self, settings: LineSettings, world: World) -> Sight:
-        return Sight(text=f"{settings.what} the node", exact=f"write {settings.what}", name=settings.what)
+    def preview(self, settings: LineSettings, world: ActionContext) -> ActionPreview:
+        return ActionPreview(text=f"{settings.what} the node", exact=f"write {settings.what}", name=settings.what)
 
-    def act(self, settings: LineSettings, sight: Sight, world: World, control: Control) -> Done:
+    def act(self, settings: LineSettings, sight: ActionPreview, world: ActionContext, control: Control) -> ActionResult:
         if settings.what in _lines(settings.file + ".refuses"):
             raise Refused(f"{settings.what} is refused")
         if settings.what in _lines(settings.file + ".fails"):
-            return Done(state="failed", text=f"{settings.what} does not work", undo={"what": settings.what})
+            return ActionResult(state="failed", text=f"{settings.what} does not work", undo={"what": settings.what})
         _write(settings.file, settings.what)
         said = " ".join(["written", *_lines(settings.file + ".says")])
-        return Done(state="ok", text=said, values={"said": said}, undo={"what": settings.what})
+        return ActionResult(state="ok", text=said, values={"said": said}, undo={"what": settings.what})
 
-    def settle(self, settings: LineSettings, sight: Sight, world: World) -> Done:
+    def settle(self, settings: LineSettings, sight: ActionPreview, world: ActionContext) -> ActionResult:
         if settings.what in _lines(settings.file):
-            return Done(state="ok", text="the line is there", undo={"what": settings.what})
-        return Done(state="failed", text="the line is not there", again=True)
+            return ActionResult(state="ok", text="the line is there", undo={"what": settings.what})
+        return ActionResult(state="failed", text="the line is not there", again=True)
 
-    def undo(self, settings: LineSettings, data: Mapping[str, Any], world: World, control: Control) -> Done:
+    def undo(
+        self, settings: LineSettings, data: Mapping[str, Any], world: ActionContext, control: Control
+    ) -> ActionResult:
         if settings.what in _lines(settings.file + ".undo"):
-            return Done(state="failed", text=f"{settings.what} cannot be reverted")
+            return ActionResult(state="failed", text=f"{settings.what} cannot be reverted")
         _write(settings.file, f"not {data['what']}")
-        return Done(state="ok", text="reverted")
+        return ActionResult(state="ok", text="reverted")
 
 
 def _write(path: str, line: str) -> None:
@@ -75,7 +77,7 @@ def _lines(path: str) -> list[str]:
 
 def register() -> None:
     """Make the action known to this process."""
-    registry._PLACES[NODE_STEP] = "tests.agent.runs.nodes:NodeStep"
+    registry._CLASS_PATHS[NODE_STEP] = "tests.agent.runs.nodes:NodeStep"
 
 
 BOOK = """# Nodes

@@ -19,7 +19,7 @@ from dba_console.agent.protocol import (
     RunViewMessage,
     RunWatch,
 )
-from dba_console.plans.view import ENDED, OutputLine, Question, RunView
+from dba_console.plans.run_view import ENDED_STATES, OutputLine, Question, RunView
 from dba_console.samples.event import Event
 from tests.agent.running import RunningAgent
 
@@ -114,7 +114,7 @@ class Operator:
             view = self.view
             if view is None:
                 return False
-            if view.state in ENDED:
+            if view.state in ENDED_STATES:
                 return True
             asked = view.question
             if asked is not None and asked.id not in self._answered and self.may_answer:

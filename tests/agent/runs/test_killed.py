@@ -17,12 +17,12 @@ from dba_console.agent.client import ConnectionLost
 from dba_console.agent.protocol import RunResume
 from dba_console.demo.cluster import Cluster
 from dba_console.errors import ConnectError, ExitCode
-from dba_console.plans.view import ENDED
-from dba_console.runbook.fold import fold
+from dba_console.plans.run_view import ENDED_STATES
+from dba_console.runbook.apply_records import replay_records
 from dba_console.runbook.summary import summarize
 from dba_console.session.recording import Recording
-from dba_console.session.runlisting import row_of_papers
-from dba_console.session.runread import RunPapers, read_run
+from dba_console.session.run_listing import row_of_run
+from dba_console.session.run_reader import StoredRun, read_run
 from tests.agent.running import agent, environment
 from tests.agent.runs.books import COUNTED, HELD
 from tests.agent.runs.mortal import DIES
@@ -75,13 +75,13 @@ class Story:
             view = operator.until(lambda: operator.view is not None, "the interrupted run")
             assert view.state == "interrupted"
             operator.resume(view.run)
-        return operator.walk(WILLING).state in ENDED
+        return operator.walk(WILLING).state in ENDED_STATES
 
     @property
     def runs(self) -> list[Path]:
         return sorted((self.place / "sessions").glob("*/runs/*/journal.jsonl"))
 
-    def papers(self) -> RunPapers:
+    def papers(self) -> StoredRun:
         [journal] = self.runs
         return read_run(journal.parent)
 
@@ -141,9 +141,9 @@ def test_an_interrupted_run_is_ended_without_being_walked_on(counted: Cluster, t
     assert papers.ended is not None and "not tonight" in papers.ended.text
     assert "block.intent" not in {record.kind for record in papers.records}
     assert counted.psql("select count(*) from public.counted").strip() == "0"
-    row = row_of_papers(papers)
+    row = row_of_run(papers)
     assert papers.plan is not None
-    summary = summarize(papers.plan, fold(papers.plan, papers.records))
+    summary = summarize(papers.plan, replay_records(papers.plan, papers.records))
     assert (row.began_us, row.ended_us) == (summary.started_us, summary.ended_us)
     assert summary.interrupted_s > 0
 

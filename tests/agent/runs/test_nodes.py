@@ -13,8 +13,8 @@ import pytest
 
 from dba_console.agent.client import ConnectionLost
 from dba_console.errors import ConnectError, ExitCode
-from dba_console.plans.view import ENDED, Question
-from dba_console.session.runread import RunPapers, read_run
+from dba_console.plans.run_view import ENDED_STATES, Question
+from dba_console.session.run_reader import StoredRun, read_run
 from tests.agent.running import agent, environment
 from tests.agent.runs.mortal import DIES
 from tests.agent.runs.nodes import BOOK
@@ -41,7 +41,7 @@ class Story:
                     operator.begin(BOOK, {"file": str(self.file), "to": "db2"})
                 else:
                     operator.resume(operator.until(lambda: operator.view is not None, "the interrupted run").run)
-                return operator.walk(answers(says)).state in ENDED
+                return operator.walk(answers(says)).state in ENDED_STATES
             except (ConnectionLost, ConnectError):
                 return False
 
@@ -64,7 +64,7 @@ class Story:
     def lines(self) -> list[str]:
         return self.file.read_text().splitlines()
 
-    def papers(self) -> RunPapers:
+    def papers(self) -> StoredRun:
         [journal] = self.place.glob("sessions/*/runs/*/journal.jsonl")
         return read_run(journal.parent)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.agent.runs.people import Person, difference, login_uid, person_of
+from dba_console.agent.runs.operators import ConsoleOperator, difference, login_uid, person_of
 from dba_console.demo.cluster import Cluster
 from tests.agent.running import RunningAgent
 from tests.agent.runs.books import TWO_PEOPLE, WAITING
@@ -90,7 +90,12 @@ def test_people_are_told_apart_by_the_login_the_kernel_keeps(tmp_path: Path) -> 
     assert login_uid(9, proc=str(tmp_path)) is None
     root = person_of(7, "anna from 10.0.0.1", proc=str(tmp_path))
     assert root.name == "root (anna from 10.0.0.1)"
-    assert not difference(root, Person("bertha", 11, 0)).two, "one login behind two names"
-    assert difference(root, Person("bertha", 11, 1)).two
-    told = Person("anna from 10.0.0.1", 8), Person("anna from 10.0.0.2", 9), Person("bertha", 9), Person("bertha", 8)
+    assert not difference(root, ConsoleOperator("bertha", 11, 0)).two, "one login behind two names"
+    assert difference(root, ConsoleOperator("bertha", 11, 1)).two
+    told = (
+        ConsoleOperator("anna from 10.0.0.1", 8),
+        ConsoleOperator("anna from 10.0.0.2", 9),
+        ConsoleOperator("bertha", 9),
+        ConsoleOperator("bertha", 8),
+    )
     assert [difference(told[0], other).two for other in told[1:]] == [False, True, False]

@@ -12,9 +12,9 @@ import pytest
 from dba_console.agent.client import ConnectionLost
 from dba_console.agent.protocol import RunControl
 from dba_console.demo.cluster import Cluster
-from dba_console.plans.view import RunView, Table
-from dba_console.runbook.chronicle import story
-from dba_console.session.runread import RunPapers, read_run
+from dba_console.plans.run_view import RunTable, RunView
+from dba_console.runbook.run_report import report_lines
+from dba_console.session.run_reader import StoredRun, read_run
 from tests.agent.running import RunningAgent, agent
 from tests.agent.runs.books import book
 from tests.agent.runs.mortal import DIES
@@ -50,7 +50,7 @@ def left(cluster: Cluster) -> list[int]:
     return [int(one) for one in cluster.psql("select id from public.picked order by id").split()]
 
 
-def asked(operator: Operator) -> Table:
+def asked(operator: Operator) -> RunTable:
     """The rows, once they are asked about."""
     operator.question("type")
     assert operator.view is not None and operator.view.table is not None
@@ -71,7 +71,7 @@ def choose(operator: Operator, *places: int) -> None:
     operator.client.send(RunControl(run=view.run, verb="choose", block=table.block, look=table.look, rows=places))
 
 
-def chosen(operator: Operator, *places: int) -> Table:
+def chosen(operator: Operator, *places: int) -> RunTable:
     """The rows, once the agent asks with these chosen."""
 
     def there() -> bool:
@@ -85,7 +85,7 @@ def chosen(operator: Operator, *places: int) -> Table:
     return view.table
 
 
-def papers_of(operator: Operator) -> RunPapers:
+def papers_of(operator: Operator) -> StoredRun:
     assert operator.view is not None
     return read_run(Path(operator.view.directory))
 
@@ -104,7 +104,7 @@ def test_only_the_rows_that_are_chosen_are_acted_on_and_the_story_says_who_chose
     assert left(picked) == [2, 3, 4]
     papers = papers_of(operator)
     assert papers.plan is not None
-    told = "\n".join(story(papers.plan, papers.records, when=str))
+    told = "\n".join(report_lines(papers.plan, papers.records, when=str))
     assert "pick/preview: 5 rows, 3 chosen; not chosen: id 4, note as it is; id 5, note as it is" in told
     assert "pick/preview: 2 of 5 rows chosen by" in told and "left out: id 2, note as it is; id 3" in told
     (record,) = (one for one in papers.records if one.kind == "rows.chosen")

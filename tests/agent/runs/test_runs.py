@@ -12,9 +12,9 @@ import pytest
 
 from dba_console.agent.protocol import RunBegin, RunResume
 from dba_console.demo.cluster import Cluster
-from dba_console.runbook.adhoc import signal_plan
-from dba_console.runbook.summary import Summary
-from dba_console.session.runread import read_run
+from dba_console.runbook.single_action import signal_plan
+from dba_console.runbook.summary import RunSummary
+from dba_console.session.run_reader import read_run
 from tests.agent.running import RunningAgent, agent
 from tests.agent.runs.books import COUNTED, FAILING, HELD, ROWS, WAITING, book
 from tests.agent.runs.operator import Operator, answers
@@ -44,7 +44,7 @@ def test_a_run_is_walked_to_its_end_and_leaves_its_story(counted: Cluster, tmp_p
         assert seen.driver and not watcher.yours and watcher.lines == operator.lines
         summary = Path(first.directory) / "summary.json"
         wait_until(summary.exists, 60, what="the summary")
-        assert msgspec.json.decode(summary.read_bytes(), type=Summary).state == "done"
+        assert msgspec.json.decode(summary.read_bytes(), type=RunSummary).state == "done"
         assert running.end() == 0
         log = (running.session() / "session.log").read_text()
     assert "COUNTED: counted" in log and "COUNTED: run done" in log

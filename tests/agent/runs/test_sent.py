@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dba_console.plans.view import Question, RunView
-from dba_console.runbook.chronicle import story
-from dba_console.session.runread import RunPapers, read_run
+from dba_console.plans.run_view import Question, RunView
+from dba_console.runbook.run_report import report_lines
+from dba_console.session.run_reader import StoredRun, read_run
 from tests.agent.running import agent
 from tests.agent.runs.books import book
 from tests.agent.runs.operator import Operator
@@ -52,7 +52,7 @@ def exact_of(view: RunView, question: Question) -> str:
     return next(block.exact for block in view.blocks if block.id == question.block)
 
 
-def sent(papers: RunPapers) -> list[str]:
+def sent(papers: StoredRun) -> list[str]:
     return [record.fields["statement"] for record in papers.records if record.kind == "block.intent"]
 
 
@@ -76,7 +76,7 @@ def test_what_is_confirmed_and_written_down_is_what_the_servers_log_shows(
         assert view.state == "done", view.ending
         papers = read_run(Path(view.directory))
         kept = [path.read_bytes() for path in Path(view.directory).rglob("*") if path.is_file()]
-    log, told = cluster.log_text(), "\n".join(story(papers.plan, papers.records, when=str))  # type: ignore[arg-type]
+    log, told = cluster.log_text(), "\n".join(report_lines(papers.plan, papers.records, when=str))  # type: ignore[arg-type]
     limit, word, first, second = sent(papers)
     assert limit == shown[0] == LIMIT and f"statement: {LIMIT.replace(chr(10), chr(10) + chr(9))}" in log
     assert word == shown[1] == 'alter role "shop ""jobs""" password \'********\''

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dba_console.agent.runs.servers import Server
+from dba_console.agent.runs.server_connections import RunServer
 from dba_console.demo.cluster import Cluster
 from dba_console.errors import ConsoleError
 from tests.actions.acting import acting
@@ -17,13 +17,13 @@ HERE = "select current_database() as here"
 
 
 @pytest.fixture
-def server_of_a_run(cluster: Cluster) -> Iterator[Server]:
+def server_of_a_run(cluster: Cluster) -> Iterator[RunServer]:
     with acting(cluster) as link:
-        yield Server(link, link.planned, lambda text, identity, name: False)
+        yield RunServer(link, link.planned, lambda text, identity, name: False)
 
 
-def test_rows_of_several_databases_name_theirs_first(server_of_a_run: Server, cluster: Cluster) -> None:
-    found = server_of_a_run.look_in(["template1", "postgres", "template1"], HERE, None, timeout_s=10)
+def test_rows_of_several_databases_name_theirs_first(server_of_a_run: RunServer, cluster: Cluster) -> None:
+    found = server_of_a_run.query_databases(["template1", "postgres", "template1"], HERE, None, timeout_s=10)
     assert found.columns == ("datname", "here") and not found.cut
     assert [tuple(row.values()) for row in found.rows] == [("template1", "template1"), ("postgres", "postgres")]
     left = (
@@ -32,8 +32,8 @@ def test_rows_of_several_databases_name_theirs_first(server_of_a_run: Server, cl
     wait_until(lambda: query(cluster, left) == "0", what="the end of the connection to template1")
 
 
-def test_a_database_that_lets_nobody_in_is_named(server_of_a_run: Server) -> None:
+def test_a_database_that_lets_nobody_in_is_named(server_of_a_run: RunServer) -> None:
     with pytest.raises(ConsoleError, match=r"in database template0: .*not currently accepting connections"):
-        server_of_a_run.look_in(["postgres", "template0"], HERE, None, timeout_s=10)
+        server_of_a_run.query_databases(["postgres", "template0"], HERE, None, timeout_s=10)
     with pytest.raises(ConsoleError, match=r"in database template1: .*no_such_column"):
-        server_of_a_run.look_in(["template1"], "select no_such_column", None, timeout_s=10)
+        server_of_a_run.query_databases(["template1"], "select no_such_column", None, timeout_s=10)

@@ -15,7 +15,7 @@ import pytest
 from dba_console.agent.launch import list_agents
 from dba_console.clock import SYSTEM
 from dba_console.demo.cluster import Cluster
-from dba_console.session.runread import read_run
+from dba_console.session.run_reader import read_run
 from tests.agent.running import Watch, agent, environment
 from tests.agent.runs.books import ONE_CHANGE
 from tests.agent.runs.operator import Operator, answers

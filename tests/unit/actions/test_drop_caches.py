@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.actions.action import PlainControl, World
+from dba_console.actions.action import ActionContext, PlainControl
+from dba_console.actions.disk_read_rate import read_rate
 from dba_console.actions.drop_caches import DropCaches, DropCachesSettings, droppable_bytes
-from dba_console.actions.read_rate import read_rate
 from tests.requirements import lacking
 
 ACTION = DropCaches()
@@ -27,21 +27,21 @@ SReclaimable:     400000 kB
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def world(tmp_path: Path) -> ActionContext:
     proc = tmp_path / "proc"
     (proc / "sys" / "vm").mkdir(parents=True)
     (proc / "sys" / "vm" / "drop_caches").write_text("0\n")
     (proc / "meminfo").write_text(MEMINFO)
     counted(proc, 3)
-    return World(proc=str(proc), sys=str(tmp_path / "sys"))
+    return ActionContext(proc=str(proc), sys=str(tmp_path / "sys"))
 
 
 def counted(proc: Path | str, drops: int) -> None:
     Path(proc, "vmstat").write_text(f"nr_free_pages 1\ndrop_pagecache {drops}\ndrop_slab 0\n")
 
 
-def test_it_says_what_would_go_and_what_the_cost_is_not_known_by(world: World) -> None:
-    sight = ACTION.look(LEVEL_1, world)
+def test_it_says_what_would_go_and_what_the_cost_is_not_known_by(world: ActionContext) -> None:
+    sight = ACTION.preview(LEVEL_1, world)
     assert sight.refusal is None
     assert sight.exact == f"echo 1 > {world.proc}/sys/vm/drop_caches"
     assert sight.text == (
@@ -55,20 +55,22 @@ def test_shared_buffers_and_unwritten_pages_do_not_count_as_cache_that_can_go() 
     assert droppable_bytes({"cached_bytes": 100, "shmem_bytes": 90, "dirty_bytes": 20}) == 0
 
 
-def test_the_level_asked_for_is_what_is_written(world: World) -> None:
+def test_the_level_asked_for_is_what_is_written(world: ActionContext) -> None:
     settings = DropCachesSettings(level=3)
-    done = ACTION.act(settings, ACTION.look(settings, world), world, PlainControl())
+    done = ACTION.act(settings, ACTION.preview(settings, world), world, PlainControl())
     assert done.state == "ok"
     assert Path(world.proc, "sys/vm/drop_caches").read_text() == "3\n"
 
 
-def test_after_it_what_became_free_is_said(world: World) -> None:
-    sight = ACTION.look(LEVEL_1, world)
+def test_after_it_what_became_free_is_said(world: ActionContext) -> None:
+    sight = ACTION.preview(LEVEL_1, world)
 
     class Kernel(PlainControl):
         """Drops when it is told to, as the kernel would."""
 
-        def tell(self, text: str, done: float | None = None, total: float | None = None, unit: str = "") -> None:
+        def report_progress(
+            self, text: str, done: float | None = None, total: float | None = None, unit: str = ""
+        ) -> None:
             after = MEMINFO.replace("9000000", "3000000").replace(" 1000000", " 7000000")
             Path(world.proc, "meminfo").write_text(after)
 
@@ -78,8 +80,8 @@ def test_after_it_what_became_free_is_said(world: World) -> None:
     assert done.undo is None
 
 
-def test_settling_goes_by_the_kernels_own_count(world: World) -> None:
-    sight = ACTION.look(LEVEL_1, world)
+def test_settling_goes_by_the_kernels_own_count(world: ActionContext) -> None:
+    sight = ACTION.preview(LEVEL_1, world)
     assert ACTION.settle(LEVEL_1, sight, world).state == "failed"
     counted(world.proc, 4)
     assert ACTION.settle(LEVEL_1, sight, world).state == "ok"
@@ -87,21 +89,21 @@ def test_settling_goes_by_the_kernels_own_count(world: World) -> None:
     assert ACTION.settle(LEVEL_1, sight, world).state == "unknown"
 
 
-def test_a_kernel_that_does_not_count_leaves_the_end_unknown(world: World) -> None:
+def test_a_kernel_that_does_not_count_leaves_the_end_unknown(world: ActionContext) -> None:
     Path(world.proc, "vmstat").write_text("nr_free_pages 1\n")
-    sight = ACTION.look(LEVEL_1, world)
+    sight = ACTION.preview(LEVEL_1, world)
     assert ACTION.settle(LEVEL_1, sight, world).state == "unknown"
 
 
-def test_where_the_file_is_not_there_it_is_refused(world: World) -> None:
+def test_where_the_file_is_not_there_it_is_refused(world: ActionContext) -> None:
     Path(world.proc, "sys/vm/drop_caches").unlink()
-    sight = ACTION.look(LEVEL_1, world)
+    sight = ACTION.preview(LEVEL_1, world)
     assert sight.refusal == f"{world.proc}/sys/vm/drop_caches cannot be written"
 
 
-def test_on_another_host_than_the_servers_it_is_refused(world: World) -> None:
-    elsewhere = World(proc=world.proc, sys=world.sys, here=False)
-    assert ACTION.look(LEVEL_1, elsewhere).refusal == "the server is not proven to run on this host"
+def test_on_another_host_than_the_servers_it_is_refused(world: ActionContext) -> None:
+    elsewhere = ActionContext(proc=world.proc, sys=world.sys, server_is_local=False)
+    assert ACTION.preview(LEVEL_1, elsewhere).refusal == "the server is not proven to run on this host"
 
 
 def test_the_read_rate_is_measured_past_the_cache(tmp_path: Path) -> None:
@@ -121,10 +123,10 @@ def test_without_a_table_worth_reading_there_is_no_rate(tmp_path: Path) -> None:
 
 def test_the_kernel_here_counts_a_drop() -> None:
     """Level 2: what it costs is looked up again in no time."""
-    world, settings = World(), DropCachesSettings(level=2)
+    world, settings = ActionContext(), DropCachesSettings(level=2)
     if not os.access("/proc/sys/vm/drop_caches", os.W_OK):
         return  # not root, or in a container: refused, as told above
-    sight = ACTION.look(settings, world)
+    sight = ACTION.preview(settings, world)
     done = ACTION.act(settings, sight, world, PlainControl())
     assert done.state == "ok"
     assert ACTION.settle(settings, sight, world).state == "ok"

@@ -7,36 +7,36 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dba_console.actions.reference import markdown
-from dba_console.actions.registry import ACTIONS, action, settings_of
+from dba_console.actions.reference_page import markdown
+from dba_console.actions.registry import ACTIONS, find_action, parse_settings
 from dba_console.errors import UsageError
 
 
 @pytest.mark.parametrize("name", list(ACTIONS))
 def test_an_action_is_called_what_it_is_registered_as_and_is_strict(name: str) -> None:
-    found = action(name)
+    found = find_action(name)
     assert found.name == name and found.summary.endswith(".")
     assert found.Settings.__struct_config__.forbid_unknown_fields
-    assert all(hasattr(found, method) for method in ("look", "act", "settle", "undo"))
+    assert all(hasattr(found, method) for method in ("preview", "act", "settle", "undo"))
     assert isinstance(found.needs_server, bool) and isinstance(found.needs_root, bool)
 
 
 @pytest.mark.parametrize("name", list(ACTIONS))
 def test_an_unknown_setting_is_refused(name: str) -> None:
-    known = [field.name for field in msgspec.structs.fields(action(name).Settings)]
+    known = [field.name for field in msgspec.structs.fields(find_action(name).Settings)]
     with pytest.raises(UsageError, match=f"{name} has no setting 'nonsense'"):
-        settings_of(name, {known[0]: "x", "nonsense": 1})
+        parse_settings(name, {known[0]: "x", "nonsense": 1})
 
 
 def test_a_slip_of_the_pen_is_named() -> None:
     with pytest.raises(UsageError) as misspelt:
-        settings_of("vacuum", {"tabel": "orders"})
+        parse_settings("vacuum", {"tabel": "orders"})
     assert misspelt.value.hint == "did you mean table?"
     with pytest.raises(UsageError) as unknown:
-        action("signal-backends")
+        find_action("signal-backends")
     assert unknown.value.hint == "did you mean signal-backend?"
     with pytest.raises(UsageError, match="settings of drop-slot"):
-        settings_of("drop-slot", {"slot": 7})
+        parse_settings("drop-slot", {"slot": 7})
 
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "actions.md"

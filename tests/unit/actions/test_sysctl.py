@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.actions.action import Done, PlainControl, World
-from dba_console.actions.sysctl import Sysctl, SysctlSettings, find, persistent
+from dba_console.actions.action import ActionContext, ActionResult, PlainControl
+from dba_console.actions.sysctl import Sysctl, SysctlSettings, find_setting, persistent_line
 from dba_console.errors import Refused
 
 ACTION = Sysctl()
@@ -26,33 +26,33 @@ SETTINGS = {
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def world(tmp_path: Path) -> ActionContext:
     for name, text in SETTINGS.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return World(proc=str(tmp_path / "proc"), sys=str(tmp_path / "sys"))
+    return ActionContext(proc=str(tmp_path / "proc"), sys=str(tmp_path / "sys"))
 
 
 def wanted(key: str, value: str | int) -> SysctlSettings:
     return SysctlSettings(key=key, value=value)
 
 
-def done(world: World, settings: SysctlSettings) -> Done:
-    sight = ACTION.look(settings, world)
+def done(world: ActionContext, settings: SysctlSettings) -> ActionResult:
+    sight = ACTION.preview(settings, world)
     assert sight.refusal is None, sight.refusal
     return ACTION.act(settings, sight, world, PlainControl())
 
 
-def refusal(world: World, key: str, value: str | int = 0) -> str:
-    return ACTION.look(wanted(key, value), world).refusal or ""
+def refusal(world: ActionContext, key: str, value: str | int = 0) -> str:
+    return ACTION.preview(wanted(key, value), world).refusal or ""
 
 
-def text_of(world: World, name: str) -> str:
+def text_of(world: ActionContext, name: str) -> str:
     return Path(world.proc, "sys", name).read_text()
 
 
-def test_a_setting_is_changed_and_the_old_value_kept(world: World) -> None:
+def test_a_setting_is_changed_and_the_old_value_kept(world: ActionContext) -> None:
     ended = done(world, wanted("vm.zone_reclaim_mode", 0))
     assert ended.state == "ok"
     assert ended.text == (
@@ -65,19 +65,19 @@ def test_a_setting_is_changed_and_the_old_value_kept(world: World) -> None:
     assert text_of(world, "vm/zone_reclaim_mode") == "1\n"
 
 
-def test_looking_says_what_it_is_and_would_be(world: World) -> None:
-    sight = ACTION.look(wanted("vm/zone_reclaim_mode", "0"), world)
+def test_looking_says_what_it_is_and_would_be(world: ActionContext) -> None:
+    sight = ACTION.preview(wanted("vm/zone_reclaim_mode", "0"), world)
     assert sight.exact == f"echo 0 > {world.proc}/sys/vm/zone_reclaim_mode"
     assert sight.text.startswith("vm.zone_reclaim_mode is 1 and would be 0 until the next boot")
     assert not sight.done
     assert text_of(world, "vm/zone_reclaim_mode") == "1\n"
 
 
-def test_what_is_so_already_is_said_to_be(world: World) -> None:
-    assert ACTION.look(wanted("vm.zone_reclaim_mode", 1), world).done
+def test_what_is_so_already_is_said_to_be(world: ActionContext) -> None:
+    assert ACTION.preview(wanted("vm.zone_reclaim_mode", 1), world).done
 
 
-def test_an_undo_leaves_alone_what_somebody_else_changed_since(world: World) -> None:
+def test_an_undo_leaves_alone_what_somebody_else_changed_since(world: ActionContext) -> None:
     ended = done(world, wanted("vm.zone_reclaim_mode", 0))
     Path(world.proc, "sys/vm/zone_reclaim_mode").write_text("4\n")
     assert ended.undo is not None
@@ -87,15 +87,15 @@ def test_an_undo_leaves_alone_what_somebody_else_changed_since(world: World) -> 
     assert text_of(world, "vm/zone_reclaim_mode") == "4\n"
 
 
-def test_a_value_that_changed_after_the_look_is_not_written_over(world: World) -> None:
+def test_a_value_that_changed_after_the_look_is_not_written_over(world: ActionContext) -> None:
     settings = wanted("vm.zone_reclaim_mode", 0)
-    sight = ACTION.look(settings, world)
+    sight = ACTION.preview(settings, world)
     Path(world.proc, "sys/vm/zone_reclaim_mode").write_text("4\n")
     with pytest.raises(Refused, match=r"zone_reclaim_mode is 4 now"):
         ACTION.act(settings, sight, world, PlainControl())
 
 
-def test_the_twin_of_a_setting_is_put_back_where_a_zero_cannot_be(world: World) -> None:
+def test_the_twin_of_a_setting_is_put_back_where_a_zero_cannot_be(world: ActionContext) -> None:
     settings = wanted("vm.dirty_bytes", 1 << 28)
     ended = done(world, settings)
     Path(world.proc, "sys/vm/dirty_ratio").write_text("0\n")  # as the kernel does
@@ -104,17 +104,17 @@ def test_the_twin_of_a_setting_is_put_back_where_a_zero_cannot_be(world: World) 
     assert text_of(world, "vm/dirty_ratio") == "20\n"
 
 
-def test_blanks_between_numbers_do_not_matter(world: World) -> None:
-    assert ACTION.look(wanted("vm.lowmem_reserve_ratio", "256 256  32"), world).done
+def test_blanks_between_numbers_do_not_matter(world: ActionContext) -> None:
+    assert ACTION.preview(wanted("vm.lowmem_reserve_ratio", "256 256  32"), world).done
 
 
-def test_the_chosen_word_of_huge_pages_is_their_value(world: World) -> None:
-    sight = ACTION.look(wanted("transparent_hugepage.defrag", "never"), world)
+def test_the_chosen_word_of_huge_pages_is_their_value(world: ActionContext) -> None:
+    sight = ACTION.preview(wanted("transparent_hugepage.defrag", "never"), world)
     assert sight.values["value"] == "madvise"
     assert sight.exact == f"echo never > {world.sys}/kernel/mm/transparent_hugepage/defrag"
 
 
-def test_what_the_kernel_makes_of_a_value_is_read_back(world: World) -> None:
+def test_what_the_kernel_makes_of_a_value_is_read_back(world: ActionContext) -> None:
     Path(world.sys, "kernel/mm/transparent_hugepage/defrag").chmod(0o600)
     ended = done(world, wanted("transparent_hugepage.defrag", "never"))
     assert ended.state == "ok"  # a plain file holds the word without brackets
@@ -133,36 +133,36 @@ def test_what_the_kernel_makes_of_a_value_is_read_back(world: World) -> None:
         "net.ipv4.ip_forward",
     ],
 )
-def test_a_setting_outside_of_the_list_is_refused(world: World, key: str) -> None:
+def test_a_setting_outside_of_the_list_is_refused(world: ActionContext, key: str) -> None:
     assert "is not changed here" in refusal(world, key)
 
 
 @pytest.mark.parametrize("key", ["vm.../../kernel/core_pattern", "vm..x", "../vm.x", "vm", "vm.\nx", "vm. x", ""])
-def test_a_name_that_is_a_path_is_refused(world: World, key: str) -> None:
+def test_a_name_that_is_a_path_is_refused(world: ActionContext, key: str) -> None:
     assert "is not the name of a kernel setting" in refusal(world, key)
 
 
 @pytest.mark.parametrize("value", ["", "1; reboot", "$(id)", "1\n2;"])
-def test_a_value_that_is_none_is_refused(world: World, value: str) -> None:
+def test_a_value_that_is_none_is_refused(world: ActionContext, value: str) -> None:
     assert "is not a value of a kernel setting" in refusal(world, "vm.zone_reclaim_mode", value)
 
 
-def test_dropping_caches_is_left_to_its_own_action(world: World) -> None:
+def test_dropping_caches_is_left_to_its_own_action(world: ActionContext) -> None:
     assert refusal(world, "vm.drop_caches", 1) == "vm.drop_caches is not changed here: it is the action drop-caches"
 
 
-def test_a_name_this_kernel_does_not_have_is_refused(world: World) -> None:
+def test_a_name_this_kernel_does_not_have_is_refused(world: ActionContext) -> None:
     assert refusal(world, "vm.no_such_thing") == "this kernel has no vm.no_such_thing"
 
 
-def test_numa_and_files_are_allowed(world: World) -> None:
-    assert find("kernel.numa_balancing", world).path == f"{world.proc}/sys/kernel/numa_balancing"
-    assert find("fs.aio-max-nr", world).path == f"{world.proc}/sys/fs/aio-max-nr"
+def test_numa_and_files_are_allowed(world: ActionContext) -> None:
+    assert find_setting("kernel.numa_balancing", world).path == f"{world.proc}/sys/kernel/numa_balancing"
+    assert find_setting("fs.aio-max-nr", world).path == f"{world.proc}/sys/fs/aio-max-nr"
 
 
-def test_settling_goes_by_the_value_now(world: World) -> None:
+def test_settling_goes_by_the_value_now(world: ActionContext) -> None:
     settings = wanted("vm.zone_reclaim_mode", 0)
-    sight = ACTION.look(settings, world)
+    sight = ACTION.preview(settings, world)
     assert ACTION.settle(settings, sight, world).state == "failed"
     done(world, settings)
     settled = ACTION.settle(settings, sight, world)
@@ -174,9 +174,9 @@ def test_settling_goes_by_the_value_now(world: World) -> None:
 
 
 def test_the_kernel_here_is_read_as_it_is() -> None:
-    sight = ACTION.look(wanted("vm.swappiness", 10), World())
+    sight = ACTION.preview(wanted("vm.swappiness", 10), ActionContext())
     assert sight.values["value"] == Path("/proc/sys/vm/swappiness").read_text().strip()
 
 
 def test_a_line_for_the_next_boot_names_its_file() -> None:
-    assert persistent("vm.swappiness", "1") == "`vm.swappiness = 1` in /etc/sysctl.d/90-database.conf"
+    assert persistent_line("vm.swappiness", "1") == "`vm.swappiness = 1` in /etc/sysctl.d/90-database.conf"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dba_console.agent.jobs.history import MOST_JOBS, JobHistory
-from dba_console.samples.jobs import JobKey, PastJob
+from dba_console.agent.jobs.job_history import MAX_JOBS, JobHistory
+from dba_console.samples.jobs import JobKey, JobStatistics
 from tests.build import NOW_US
 
 KEY: JobKey = ("pg_dump", "appdb", "backup")
@@ -24,12 +24,12 @@ def nights(count: int, seconds: float = HOUR) -> JobHistory:
     """One run a day, the last of which has just ended; watched without a break."""
     history = JobHistory(mono(0))
     for day in range(1, count + 1):
-        history.ended(KEY, seconds, mono(day * 24 * HOUR), wall(day * 24 * HOUR), mono(day * 24 * HOUR))
+        history.add_run(KEY, seconds, mono(day * 24 * HOUR), wall(day * 24 * HOUR), mono(day * 24 * HOUR))
     return history
 
 
-def past(history: JobHistory, at_s: float, set_by_s: float = 0.0) -> PastJob:
-    (one,) = history.past(wall(at_s, set_by_s), mono(at_s))
+def past(history: JobHistory, at_s: float, set_by_s: float = 0.0) -> JobStatistics:
+    (one,) = history.past_jobs(wall(at_s, set_by_s), mono(at_s))
     return one
 
 
@@ -45,58 +45,58 @@ def test_runs_watched_without_a_break_have_an_interval() -> None:
 
 def test_an_outage_shorter_than_a_run_hides_none() -> None:
     history = nights(5)
-    history.hole(mono(END_S), mono(END_S + HOUR / 2))
+    history.add_gap(mono(END_S), mono(END_S + HOUR / 2))
     assert past(history, END_S + HOUR).watched_since_us == wall(0)
-    history.hole(mono(END_S), mono(END_S + 2 * HOUR))
+    history.add_gap(mono(END_S), mono(END_S + 2 * HOUR))
     assert past(history, END_S + 2 * HOUR).watched_since_us == wall(END_S + 2 * HOUR)
 
 
 def test_a_run_that_went_in_an_outage_may_have_finished() -> None:
     history = nights(5)
-    history.hole(mono(END_S), mono(END_S + 60), [KEY])
+    history.add_gap(mono(END_S), mono(END_S + 60), [KEY])
     assert past(history, END_S + 60).watched_since_us == wall(END_S + 60)
 
 
 def test_the_distance_over_a_hole_is_not_known() -> None:
     history = nights(5)
-    history.hole(mono(END_S), mono(END_S + 2 * HOUR))
+    history.add_gap(mono(END_S), mono(END_S + 2 * HOUR))
     after_s = END_S + 48 * HOUR
-    history.ended(KEY, HOUR, mono(after_s), wall(after_s), mono(after_s))
+    history.add_run(KEY, HOUR, mono(after_s), wall(after_s), mono(after_s))
     one = past(history, after_s)
     assert (one.runs, one.intervals) == (6, 4)
 
 
 def test_the_next_agent_goes_on_where_the_last_one_ended() -> None:
-    kept = nights(5).kept([], wall(END_S), mono(END_S))
+    kept = nights(5).to_file_record([], wall(END_S), mono(END_S))
     history = JobHistory(mono(END_S + 60))
-    history.take(kept, [], wall(END_S + 60), mono(END_S + 60))
+    history.restore(kept, [], wall(END_S + 60), mono(END_S + 60))
     one = past(history, END_S + 60)
     assert (one.runs, one.intervals, one.last_ended_us) == (5, 4, wall(END_S))
     assert one.watched_since_us == wall(0), "no dump of an hour fits into the minute between"
 
 
 def test_an_agent_that_comes_back_after_a_day_has_not_watched_it() -> None:
-    kept = nights(5).kept([], wall(END_S), mono(END_S))
+    kept = nights(5).to_file_record([], wall(END_S), mono(END_S))
     history = JobHistory(mono(END_S + 24 * HOUR))
-    history.take(kept, [], wall(END_S + 24 * HOUR), mono(END_S + 24 * HOUR))
+    history.restore(kept, [], wall(END_S + 24 * HOUR), mono(END_S + 24 * HOUR))
     one = past(history, END_S + 24 * HOUR)
     assert (one.runs, one.usual_s, one.last_ended_us) == (5, HOUR, wall(END_S))
     assert one.watched_since_us == wall(END_S + 24 * HOUR)
 
 
 def test_a_run_under_way_between_two_agents_is_watched_if_it_still_runs() -> None:
-    kept = nights(5).kept([KEY], wall(END_S), mono(END_S))
+    kept = nights(5).to_file_record([KEY], wall(END_S), mono(END_S))
     still, gone = JobHistory(mono(END_S + 60)), JobHistory(mono(END_S + 60))
-    still.take(kept, [KEY], wall(END_S + 60), mono(END_S + 60))
-    gone.take(kept, [], wall(END_S + 60), mono(END_S + 60))
+    still.restore(kept, [KEY], wall(END_S + 60), mono(END_S + 60))
+    gone.restore(kept, [], wall(END_S + 60), mono(END_S + 60))
     assert past(still, END_S + 60).watched_since_us == wall(0)
     assert past(gone, END_S + 60).watched_since_us == wall(END_S + 60)
 
 
 def test_a_file_from_the_future_says_nothing_of_what_was_watched() -> None:
-    kept = nights(5).kept([], wall(END_S), mono(END_S))
+    kept = nights(5).to_file_record([], wall(END_S), mono(END_S))
     history = JobHistory(mono(60))
-    history.take(kept, [], wall(60), mono(60))
+    history.restore(kept, [], wall(60), mono(60))
     assert past(history, 60).watched_since_us == wall(60)
     assert past(history, 60).usual_s == HOUR
 
@@ -108,17 +108,17 @@ def test_a_clock_set_while_watching_moves_what_is_shown_and_not_the_ages() -> No
 
 
 def test_a_run_that_ended_while_the_file_was_read_is_added_to_it() -> None:
-    kept = nights(5).kept([], wall(END_S), mono(END_S))
+    kept = nights(5).to_file_record([], wall(END_S), mono(END_S))
     history = JobHistory(mono(END_S + 60))
-    history.ended(KEY, 2 * HOUR, mono(END_S + 61), wall(END_S + 61), mono(END_S + 61))
-    history.take(kept, [], wall(END_S + 62), mono(END_S + 62))
+    history.add_run(KEY, 2 * HOUR, mono(END_S + 61), wall(END_S + 61), mono(END_S + 61))
+    history.restore(kept, [], wall(END_S + 62), mono(END_S + 62))
     one = past(history, END_S + 62)
     assert (one.runs, one.last_s) == (6, 2 * HOUR)
 
 
 def test_a_server_with_databases_by_the_thousand_does_not_fill_the_disk() -> None:
     history = JobHistory(mono(0))
-    for number in range(MOST_JOBS + 50):
-        history.ended(("pg_dump", f"db{number}", "u"), 5.0, mono(number), wall(number), mono(number))
-    known = {one.database for one in history.past(wall(999), mono(999))}
-    assert len(known) == MOST_JOBS and "db249" in known and "db0" not in known
+    for number in range(MAX_JOBS + 50):
+        history.add_run(("pg_dump", f"db{number}", "u"), 5.0, mono(number), wall(number), mono(number))
+    known = {one.database for one in history.past_jobs(wall(999), mono(999))}
+    assert len(known) == MAX_JOBS and "db249" in known and "db0" not in known

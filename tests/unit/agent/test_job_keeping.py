@@ -7,17 +7,31 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.agent.jobs.history import MOST_JOBS, KeptHistory, KeptJob
-from dba_console.agent.jobs.keeping import KEEP_US, RETRY_US, SLOW_US, Keeping
-from dba_console.agent.jobs.runs import KEPT, LONGEST, MOST_PHASES, Run, RunPhase, Told, run_of
-from dba_console.agent.jobs.store import MOST_TARGETS, Damaged, history_file, load, save
+from dba_console.agent.jobs.history_files import (
+    MAX_TARGETS,
+    DamagedHistory,
+    history_path,
+    load_or_set_aside,
+    save_history,
+)
+from dba_console.agent.jobs.history_writer import IO_TIMEOUT_US, RETRY_US, WRITE_INTERVAL_US, HistoryFile
+from dba_console.agent.jobs.job_history import MAX_JOBS, KeptHistory, KeptJob
+from dba_console.agent.jobs.past_runs import (
+    MAX_ERROR_LENGTH,
+    MAX_PHASES,
+    MAX_RUNS,
+    JobRun,
+    RunFacts,
+    RunPhase,
+    make_run,
+)
 from dba_console.clock import SYSTEM
 from dba_console.errors import ConsoleError
 from tests.background import wait_until
 from tests.build import NOW_US
 from tests.clocks import HeldClock
 
-HISTORY = KeptHistory(7, [KeptJob("pg_dump", "appdb", "backup", 5, [Run(1, 60.0, True)])], [("pg_dump", None, None)])
+HISTORY = KeptHistory(7, [KeptJob("pg_dump", "appdb", "backup", 5, [JobRun(1, 60.0, True)])], [("pg_dump", None, None)])
 
 
 class Late(HeldClock):
@@ -32,7 +46,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "state" / "jobs" / "key.json"
 
 
-def read(keeping: Keeping) -> KeptHistory | None:
+def read(keeping: HistoryFile) -> KeptHistory | None:
     """What the file has, as ticks get it."""
     found: list[KeptHistory | None] = []
 
@@ -45,8 +59,8 @@ def read(keeping: Keeping) -> KeptHistory | None:
 
 
 def test_what_was_saved_is_loaded_and_only_its_owner_may_read_it(path: Path) -> None:
-    save(path, HISTORY)
-    assert load(path) == HISTORY
+    save_history(path, HISTORY)
+    assert load_or_set_aside(path) == HISTORY
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
     assert [one.name for one in path.parent.iterdir()] == ["key.json"]
@@ -54,7 +68,7 @@ def test_what_was_saved_is_loaded_and_only_its_owner_may_read_it(path: Path) -> 
 
 def test_each_target_has_its_file_in_the_state_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert history_file("abc") == tmp_path / "dba-console" / "jobs" / "abc.json"
+    assert history_path("abc") == tmp_path / "dba-console" / "jobs" / "abc.json"
 
 
 def of_run(run: bytes) -> bytes:
@@ -69,52 +83,52 @@ DAMAGE = [
 
 
 def test_what_is_no_damage_is_read(path: Path) -> None:
-    save(path, HISTORY)
+    save_history(path, HISTORY)
     path.write_bytes(of_run(b"[1, 5, true]"))
-    assert (kept := load(path)) is not None and kept.jobs[0].runs == [Run(1, 5.0, True)]
+    assert (kept := load_or_set_aside(path)) is not None and kept.jobs[0].runs == [JobRun(1, 5.0, True)]
 
 
 def test_what_is_known_of_a_run_is_kept_and_bounded(path: Path) -> None:
-    told = Told(
+    told = RunFacts(
         size_bytes=1 << 40, bytes=1 << 38, format="directory", version="15.18", jobs=4, exit=1, errors=2,
-        phases=tuple(RunPhase(f"phase {number}", 60.0, 240.0, 1 << 40) for number in range(MOST_PHASES + 1)),
+        phases=tuple(RunPhase(f"phase {number}", 60.0, 240.0, 1 << 40) for number in range(MAX_PHASES + 1)),
         last_error="could not execute query: " + "x" * 1000, whole=True,
     )  # fmt: skip
-    run = run_of(NOW_US, 3600.0, True, told)
-    full = KeptHistory(7, [KeptJob("pg_dump", f"db{job}", "backup", 5, [run] * KEPT) for job in range(MOST_JOBS)])
-    save(path, full)
-    assert load(path) == full, "the largest history there can be is read again"
-    assert len(run.phases) == MOST_PHASES and len(run.last_error or "") == LONGEST
+    run = make_run(NOW_US, 3600.0, True, told)
+    full = KeptHistory(7, [KeptJob("pg_dump", f"db{job}", "backup", 5, [run] * MAX_RUNS) for job in range(MAX_JOBS)])
+    save_history(path, full)
+    assert load_or_set_aside(path) == full, "the largest history there can be is read again"
+    assert len(run.phases) == MAX_PHASES and len(run.last_error or "") == MAX_ERROR_LENGTH
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_file_is_put_aside(path: Path, damage: bytes) -> None:
-    save(path, HISTORY)
+    save_history(path, HISTORY)
     path.write_bytes(damage)
-    with pytest.raises(Damaged, match="no history of jobs"):
-        load(path)
+    with pytest.raises(DamagedHistory, match="no history of jobs"):
+        load_or_set_aside(path)
     assert not path.exists()
     assert path.with_suffix(".damaged").read_bytes() == damage
 
 
 def test_servers_that_come_and_go_leave_a_bounded_number_of_files(path: Path) -> None:
-    for number in range(MOST_TARGETS + 3):
+    for number in range(MAX_TARGETS + 3):
         one = path.with_name(f"{number:04}.json")
-        save(one, HISTORY)
+        save_history(one, HISTORY)
         os.utime(one, (number, number))
-    assert len(list(path.parent.iterdir())) == MOST_TARGETS
+    assert len(list(path.parent.iterdir())) == MAX_TARGETS
     assert not path.with_name("0000.json").exists()
-    assert path.with_name(f"{MOST_TARGETS + 2:04}.json").exists()
+    assert path.with_name(f"{MAX_TARGETS + 2:04}.json").exists()
 
 
 def test_a_link_in_its_place_is_not_followed(path: Path, tmp_path: Path) -> None:
-    save(path, HISTORY)
+    save_history(path, HISTORY)
     (tmp_path / "elsewhere").write_bytes(b"precious")
     path.unlink()
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError):
-        load(path)
-    save(path, HISTORY)
+        load_or_set_aside(path)
+    save_history(path, HISTORY)
     assert (tmp_path / "elsewhere").read_bytes() == b"precious"
 
 
@@ -122,35 +136,35 @@ def test_a_directory_others_may_write_into_is_refused(path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.parent.chmod(0o777)
     with pytest.raises(ConsoleError, match="others may write"):
-        save(path, HISTORY)
+        save_history(path, HISTORY)
 
 
 def test_nothing_is_written_before_the_file_was_read(path: Path) -> None:
-    keeping = Keeping(path, SYSTEM)
+    keeping = HistoryFile(path, SYSTEM)
     keeping.close(HISTORY)
     assert not path.exists()
 
 
 def test_a_change_is_written_at_once_and_no_change_after_a_while(path: Path) -> None:
     clock = Late()
-    keeping = Keeping(path, clock)
+    keeping = HistoryFile(path, clock)
     assert read(keeping) is None
     assert not keeping.write(lambda: HISTORY, now=False)
     assert keeping.write(lambda: HISTORY, now=True)
     wait_until(path.exists, what="the file")
     wait_until(lambda: not keeping.write(lambda: HISTORY, now=False), what="the write taken back")
     path.unlink()
-    clock.advance(KEEP_US / 1e6 + 1)
+    clock.advance(WRITE_INTERVAL_US / 1e6 + 1)
     assert keeping.write(lambda: HISTORY, now=False)
     wait_until(path.exists, what="the file again")
     keeping.close(None)
 
 
 def test_the_last_word_is_written_at_the_end(path: Path) -> None:
-    keeping = Keeping(path, SYSTEM)
+    keeping = HistoryFile(path, SYSTEM)
     read(keeping)
     keeping.close(HISTORY)
-    assert load(path) == HISTORY
+    assert load_or_set_aside(path) == HISTORY
 
 
 def test_a_disk_that_does_not_answer_is_not_waited_for_and_costs_no_history(path: Path) -> None:
@@ -159,31 +173,31 @@ def test_a_disk_that_does_not_answer_is_not_waited_for_and_costs_no_history(path
     path.parent.chmod(0o700)
     os.mkfifo(path)  # opening it waits for a writer, as a stalled file system does
     clock = Late()
-    keeping = Keeping(path, clock)
+    keeping = HistoryFile(path, clock)
     assert keeping.read() is None
-    clock.advance(SLOW_US / 1e6 + 1)
+    clock.advance(IO_TIMEOUT_US / 1e6 + 1)
     assert keeping.read() is None
-    assert "does not answer" in (keeping.trouble or "")
+    assert "does not answer" in (keeping.error or "")
     assert not keeping.loaded
     assert keeping.read() is None
     _let_go(path)
     wait_until(path.with_suffix(".damaged").exists, what="the late reader's end")
-    save(path, HISTORY)
+    save_history(path, HISTORY)
     clock.advance(RETRY_US / 1e6 + 1)
     assert read(keeping) == HISTORY
-    assert not keeping.trouble
+    assert not keeping.error
     keeping.close(None)
 
 
 def test_what_cannot_be_written_is_said_and_tried_again(path: Path) -> None:
     clock = Late()
-    keeping = Keeping(path, clock)
+    keeping = HistoryFile(path, clock)
     read(keeping)
     path.parent.parent.mkdir(mode=0o700)
     path.parent.write_bytes(b"a file where the directory should be")
     assert keeping.write(lambda: HISTORY, now=True)
     wait_until(lambda: _trouble(keeping), what="the trouble")
-    assert "cannot be written" in (keeping.trouble or "")
+    assert "cannot be written" in (keeping.error or "")
     path.parent.unlink()
     assert not keeping.write(lambda: HISTORY, now=True), "not each second"
     clock.advance(RETRY_US / 1e6 + 1)
@@ -193,9 +207,9 @@ def test_what_cannot_be_written_is_said_and_tried_again(path: Path) -> None:
     keeping.close(None)
 
 
-def _trouble(keeping: Keeping) -> bool:
+def _trouble(keeping: HistoryFile) -> bool:
     keeping.write(lambda: HISTORY, now=False)
-    return keeping.trouble is not None
+    return keeping.error is not None
 
 
 def _let_go(fifo: Path) -> None:

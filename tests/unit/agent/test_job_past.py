@@ -4,40 +4,40 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from dba_console.agent.jobs.history import KeptHistory, KeptJob
-from dba_console.agent.jobs.past import before, past_of
-from dba_console.agent.jobs.runs import Run
+from dba_console.agent.jobs.history_reader import job_history_view, only_ended_before
+from dba_console.agent.jobs.job_history import KeptHistory, KeptJob
+from dba_console.agent.jobs.past_runs import JobRun
 from tests.jobs import DAY_US, NOW_US
 
-NIGHTS = [Run(NOW_US - day * DAY_US, 3600.0, True, exit=0) for day in range(9, 0, -1)]
+NIGHTS = [JobRun(NOW_US - day * DAY_US, 3600.0, True, exit=0) for day in range(9, 0, -1)]
 
 
 def test_the_job_that_ran_last_is_told_first_and_a_cancelled_run_does_not_count() -> None:
-    short = Run(NOW_US - DAY_US // 2, 3.0, True)
+    short = JobRun(NOW_US - DAY_US // 2, 3.0, True)
     kept = KeptHistory(NOW_US, [
-        KeptJob("pg_restore", "copy", None, 1, [Run(NOW_US - 5 * DAY_US, 60.0, True)]),
+        KeptJob("pg_restore", "copy", None, 1, [JobRun(NOW_US - 5 * DAY_US, 60.0, True)]),
         KeptJob("pg_dump", "app", "alice", 1, [*NIGHTS, short]),
         KeptJob("pg_dump", "never", None, 1, []),
     ])  # fmt: skip
-    dump, restore = past_of(kept).jobs
+    dump, restore = job_history_view(kept).jobs
     assert dump.name == "pg_dump of app" and restore.name == "pg_restore of copy"
     assert dump.usual_s == 3600.0 and restore.usual_s is None
     assert [run.counts for run in dump.runs] == [True] * 9 + [False]
 
 
 def test_a_moment_of_the_past_knows_only_what_had_ended_by_then() -> None:
-    past = past_of(KeptHistory(NOW_US, [KeptJob("pg_dump", "app", "alice", 1, NIGHTS)]))
-    (job,) = before(past, NIGHTS[4].started_us + 1).jobs
+    past = job_history_view(KeptHistory(NOW_US, [KeptJob("pg_dump", "app", "alice", 1, NIGHTS)]))
+    (job,) = only_ended_before(past, NIGHTS[4].started_us + 1).jobs
     assert len(job.runs) == 4 and job.runs[-1].started_us == NIGHTS[3].started_us
-    nothing = before(past, NIGHTS[0].started_us)
+    nothing = only_ended_before(past, NIGHTS[0].started_us)
     assert nothing.jobs == () and nothing.note == "no dump or restore had ended by then"
 
 
 def test_an_exit_status_of_psql_is_no_proof_of_success_and_a_run_that_was_cut_short_is_none() -> None:
-    run = Run(NOW_US - DAY_US, 60.0, True, exit=0)
+    run = JobRun(NOW_US - DAY_US, 60.0, True, exit=0)
     kept = KeptHistory(NOW_US, [
         KeptJob("psql", "a", None, 1, [run]), KeptJob("pg_dump", "b", None, 1, [run]),
         KeptJob("pg_dump", "c", None, 1, [structs.replace(run, exit=None, whole=False)]),
     ])  # fmt: skip
-    endings = {job.name: job.runs[0].ending for job in past_of(kept).jobs}
+    endings = {job.name: job.runs[0].ending for job in job_history_view(kept).jobs}
     assert endings == {"psql of a": "unknown", "pg_dump of b": "good", "pg_dump of c": "failed"}

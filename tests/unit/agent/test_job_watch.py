@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.agent.jobs.watch import HOLE_US, NONE, Ended, JobWatch, Live, Programs
-from dba_console.frames.jobs import TRIALS, Owner
+from dba_console.agent.jobs.job_detection import (
+    GAP_US,
+    NO_PROGRAMS,
+    EndedJob,
+    JobDetector,
+    ObservedJobProgram,
+    ObservedJobPrograms,
+)
+from dba_console.frames.job_sessions import TRIAL_APPLICATION, ClientProgram
 from dba_console.samples.postgres import Activity
 from tests.build import NOW_US
 from tests.readings import activity, sessions
@@ -22,14 +29,14 @@ class Seen:
     """Readings one after another; `at_s` is both clocks' time since the test began."""
 
     def __init__(self) -> None:
-        self.watch = JobWatch()
+        self.watch = JobDetector()
         self.holes: list[tuple[int, int]] = []
 
     def __call__(
-        self, at_s: float, *rows: Activity, clock_s: float | None = None, programs: Programs = NONE
-    ) -> list[Ended]:
+        self, at_s: float, *rows: Activity, clock_s: float | None = None, programs: ObservedJobPrograms = NO_PROGRAMS
+    ) -> list[EndedJob]:
         now_us = NOW_US + int((at_s if clock_s is None else clock_s) * SECOND)
-        ended, hole = self.watch.see(sessions(*rows, now_us=now_us), int(at_s * SECOND), programs)
+        ended, hole = self.watch.compare(sessions(*rows, now_us=now_us), int(at_s * SECOND), programs)
         if hole is not None:
             self.holes.append(hole)
         return ended
@@ -46,7 +53,7 @@ def test_a_job_ends_with_its_session_and_lasted_from_its_connection_on() -> None
     assert seen.running == [("pg_dump", "appdb", "app")]
     assert seen(2, session(begun_s=0.5)) == []
     (ended,) = seen(3, activity(7))
-    assert (ended.key, ended.seconds, ended.broken) == (("pg_dump", "appdb", "app"), 1.5, False)
+    assert (ended.key, ended.seconds, ended.end_unobserved) == (("pg_dump", "appdb", "app"), 1.5, False)
     assert seen.running == []
     assert seen.holes == []
 
@@ -120,17 +127,17 @@ def test_what_went_while_nothing_was_seen_did_not_end_that_we_know(lost: bool) -
     seen(0)
     seen(1, session())
     if lost:
-        seen.watch.lost()
-    after = 2 if lost else 2 + HOLE_US // SECOND
+        seen.watch.connection_lost()
+    after = 2 if lost else 2 + GAP_US // SECOND
     (ended,) = seen(after)
-    assert ended.broken and ended.seconds is None
+    assert ended.end_unobserved and ended.seconds is None
     assert seen.holes[-1] == (SECOND, after * SECOND)
 
 
 def test_a_dump_that_is_still_there_after_an_outage_goes_on() -> None:
     seen = Seen()
     seen(0, session())
-    seen.watch.lost()
+    seen.watch.connection_lost()
     assert seen(30, session()) == []
     (ended,) = seen(31)
     assert ended.seconds == 30.0
@@ -139,16 +146,16 @@ def test_a_dump_that_is_still_there_after_an_outage_goes_on() -> None:
 def test_the_next_dump_after_an_outage_is_another() -> None:
     seen = Seen()
     seen(0, session(1))
-    seen.watch.lost()
+    seen.watch.connection_lost()
     (ended,) = seen(30, session(2, begun_s=20))
-    assert ended.broken
+    assert ended.end_unobserved
 
 
 def test_where_the_start_may_not_be_seen_the_duration_is_unknown() -> None:
     seen = Seen()
     seen(0, session(1, begun_s=None))
     (ended,) = seen(5)
-    assert ended.seconds is None and not ended.broken
+    assert ended.seconds is None and not ended.end_unobserved
 
 
 def test_the_same_program_of_two_users_is_two_jobs() -> None:
@@ -166,11 +173,11 @@ def test_a_pgcopydb_is_one_job_whatever_its_process_is_called() -> None:
     assert seen.running == [("pgcopydb", "appdb", "app")]
 
 
-DUMP, OTHER = Owner("pg_dump", 812), Owner("pg_dump", 900)
+DUMP, OTHER = ClientProgram("pg_dump", 812), ClientProgram("pg_dump", 900)
 
 
-def live(at_s: float, elapsed_s: float, *backends: int) -> Live:
-    return Live(frozenset(backends), elapsed_s, int(at_s * SECOND))
+def live(at_s: float, elapsed_s: float, *backends: int) -> ObservedJobProgram:
+    return ObservedJobProgram(frozenset(backends), elapsed_s, int(at_s * SECOND))
 
 
 def test_a_job_goes_on_while_its_program_does() -> None:
@@ -202,7 +209,7 @@ def test_two_dumps_of_one_name_are_told_apart_once_their_programs_are_known() ->
 
 def test_a_restore_begun_before_the_agent_is_as_old_as_its_program() -> None:
     seen = Seen()
-    restore = Owner("pg_restore", 77)
+    restore = ClientProgram("pg_restore", 77)
     seen(0, session(5, "pg_restore", begun_s=-60))
     seen(1, session(5, "pg_restore", begun_s=-60), programs={restore: live(1, 301.0, 5)})
     (ended,) = seen(2)
@@ -211,7 +218,7 @@ def test_a_restore_begun_before_the_agent_is_as_old_as_its_program() -> None:
 
 def test_a_restore_whose_program_is_known_takes_no_time_to_end() -> None:
     seen = Seen()
-    restore = Owner("pg_restore", 77)
+    restore = ClientProgram("pg_restore", 77)
     seen(0)
     seen(1, session(5, "pg_restore"), programs={restore: live(1, 1.0, 5)})
     assert len(seen(2)) == 1
@@ -221,7 +228,7 @@ def test_a_program_that_outlives_the_server_has_not_ended() -> None:
     seen = Seen()
     seen(0)
     seen(1, session(1), programs={DUMP: live(1, 1.0, 1)})
-    seen.watch.lost()
+    seen.watch.connection_lost()
     assert seen(20, programs={DUMP: live(20, 20.0)}) == []
     (ended,) = seen(21)
     assert ended.seconds == 20.0
@@ -238,26 +245,26 @@ def test_a_base_backup_goes_on_while_its_wal_is_streamed() -> None:
 
 def test_a_trial_dump_of_a_sweep_is_no_run_of_the_dump_it_tries() -> None:
     seen = Seen()
-    owner = Owner("pg_dump", 4711)
-    programs = {owner: Live(frozenset({1}), 1.0, SECOND)}
+    owner = ClientProgram("pg_dump", 4711)
+    programs = {owner: ObservedJobProgram(frozenset({1}), 1.0, SECOND)}
     seen(0)
-    trial = activity(1, "active", application=f"{TRIALS}99", backend_start=NOW_US)
+    trial = activity(1, "active", application=f"{TRIAL_APPLICATION}99", backend_start=NOW_US)
     assert seen(1, trial, programs=programs) == [] and seen.running == []
-    assert seen(2, programs=NONE) == []
+    assert seen(2, programs=NO_PROGRAMS) == []
 
 
 def test_sessions_not_yet_seen_to_be_a_known_programs_are_no_run_of_their_own() -> None:
     seen = Seen()
-    owner = Owner("pg_dump", 4711)
+    owner = ClientProgram("pg_dump", 4711)
     leader, one, two = session(1), session(2, begun_s=1.0), session(3, begun_s=1.0)
-    seen(0, leader, programs={owner: Live(frozenset({1}), 0.0, 0)})
-    assert seen(1, leader, one, two, programs={owner: Live(frozenset({1}), 0.0, 0)}) == []
+    seen(0, leader, programs={owner: ObservedJobProgram(frozenset({1}), 0.0, 0)})
+    assert seen(1, leader, one, two, programs={owner: ObservedJobProgram(frozenset({1}), 0.0, 0)}) == []
     assert len(seen.running) == 2
-    found = {owner: Live(frozenset({1, 2}), 2.0, 2 * SECOND)}
+    found = {owner: ObservedJobProgram(frozenset({1, 2}), 2.0, 2 * SECOND)}
     assert seen(2, leader, one, two, programs=found) == []
     assert seen(3, leader, one, programs=found) == []  # one of them ended before it was seen whose it was
     assert len(seen.running) == 1
-    (ended,) = seen(4, programs=NONE)
+    (ended,) = seen(4, programs=NO_PROGRAMS)
     assert (ended.owner, ended.seconds) == (owner, 3.0)
 
 

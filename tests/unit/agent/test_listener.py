@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from dba_console.agent.client import AgentClient, ConnectionLost
+from dba_console.agent.console_connection import QUEUE_LIMIT, UNSENT_ANSWERS_LIMIT, ConsoleConnection
 from dba_console.agent.listener import STALLED_S, Listener
-from dba_console.agent.peer import OWED_LIMIT, QUEUE_LIMIT, Peer
 from dba_console.agent.protocol import (
     GREETING_LIMIT,
     PROTOCOL,
@@ -39,7 +39,7 @@ class Desk:
 
     def __init__(self, path: Path) -> None:
         self.requests: queue.Queue[Message] = queue.Queue()
-        self.gone: queue.Queue[Peer] = queue.Queue()
+        self.gone: queue.Queue[ConsoleConnection] = queue.Queue()
         self.clock = HeldClock()
         self.listener = Listener(
             path, self.clock, welcome=self._welcome, request=lambda _, message: self.requests.put(message),
@@ -47,7 +47,7 @@ class Desk:
         )  # fmt: skip
         self.listener.start()
 
-    def _welcome(self, _: Peer) -> tuple[Hello, list[bytes]]:
+    def _welcome(self, _: ConsoleConnection) -> tuple[Hello, list[bytes]]:
         hello = Hello(
             protocol=PROTOCOL, version="x", pid=os.getpid(), boot="b", target="t", key="k", session=None, started_us=0,
             interval_s=1.0, grace_s=None, consoles=0, hostname="h",
@@ -255,7 +255,7 @@ def test_who_takes_no_answers_is_asked_for_no_more_and_the_next_one_is_greeted(
 ) -> None:
     handled = 0
 
-    def answer(peer: Peer, _: Message) -> None:
+    def answer(peer: ConsoleConnection, _: Message) -> None:
         nonlocal handled
         handled += 1
         peer.push(pack(Notice(kind="error", text="x" * 1_000)))
@@ -269,7 +269,7 @@ def test_who_takes_no_answers_is_asked_for_no_more_and_the_next_one_is_greeted(
             while sent < 100_000_000:
                 sent += flood.send(request)
         attach(desk).close()
-        assert handled * 1_000 < 4 * OWED_LIMIT + (1 << 20)
+        assert handled * 1_000 < 4 * UNSENT_ANSWERS_LIMIT + (1 << 20)
 
 
 def test_a_burst_of_connections_is_greeted_or_told_that_there_are_too_many(desk: Desk) -> None:

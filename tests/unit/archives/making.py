@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from dba_console.archives.entries import Entry, Phase, Plan
-from dba_console.archives.forecast import Forecast, Memory, PhasesBefore, forecast
-from dba_console.archives.ledger import Ledger
+from dba_console.archives.dump_plan import DumpEntry, DumpPlan, Phase
+from dba_console.archives.object_progress import ObjectProgress
+from dba_console.archives.progress_forecast import ForecastState, PreviousRun, ProgressForecast, forecast
 
 MB = 1 << 20
 BEGIN_US = 1_800_000_000_000_000
@@ -66,8 +66,8 @@ def archive(*entries: bytes, minor: int = 16, form: int = 3) -> io.BytesIO:
     return io.BytesIO(head(len(entries), minor=minor, form=form) + b"".join(entries))
 
 
-def _made(dump_id: int, desc: str, phase: Phase, tag: str, size: int, table: int, *needs: int) -> Entry:
-    return Entry(
+def _made(dump_id: int, desc: str, phase: Phase, tag: str, size: int, table: int, *needs: int) -> DumpEntry:
+    return DumpEntry(
         dump_id=dump_id,
         desc=desc,
         phase=phase,
@@ -79,7 +79,7 @@ def _made(dump_id: int, desc: str, phase: Phase, tag: str, size: int, table: int
     )
 
 
-def plan_of_sizes(sizes: Sequence[int], *, keys: bool = True) -> Plan:
+def plan_of_sizes(sizes: Sequence[int], *, keys: bool = True) -> DumpPlan:
     """A table of each size, with a primary key, two indexes and a foreign key to the table before it."""
     entries = []
     for nth, size in enumerate(sizes):
@@ -91,7 +91,7 @@ def plan_of_sizes(sizes: Sequence[int], *, keys: bool = True) -> Plan:
         if nth and keys:
             needs = (table, table - 1, key - 1)
             entries.append(_made(60_000 + nth, "FK CONSTRAINT", "constraints", f"t{nth} fk{nth}", size, table, *needs))
-    return Plan(entries=tuple(entries), format="directory")
+    return DumpPlan(entries=tuple(entries), format="directory")
 
 
 class Truth(Struct, frozen=True):
@@ -104,7 +104,7 @@ class Truth(Struct, frozen=True):
     fk: float = 110.0
     noise: float = 0.1
 
-    def seconds(self, one: Entry, luck: random.Random) -> float:
+    def seconds(self, one: DumpEntry, luck: random.Random) -> float:
         rates = {"TABLE DATA": self.data, "CONSTRAINT": self.key, "INDEX": self.index, "FK CONSTRAINT": self.fk}
         whole = self.each_s + (one.weight or 0.0) / MB / rates[one.desc]
         return whole * luck.uniform(1 - self.noise, 1 + self.noise)
@@ -113,11 +113,11 @@ class Truth(Struct, frozen=True):
 class Run(Struct):
     """What was foretold in the course of a restore, and when it ended."""
 
-    ledger: Ledger
+    ledger: ObjectProgress
     seconds: float
-    looks: list[tuple[float, Forecast]]
+    looks: list[tuple[float, ProgressForecast]]
 
-    def second_half(self) -> list[tuple[float, Forecast]]:
+    def second_half(self) -> list[tuple[float, ProgressForecast]]:
         return [(at, told) for at, told in self.looks if at > self.seconds / 2]
 
     def errors(self) -> list[float]:
@@ -130,7 +130,7 @@ class Restore:
     """A restore worked off as pg_restore -j does it, with looks at it in between."""
 
     def __init__(
-        self, plan: Plan, jobs: int, *, truth: Truth | None = None, seed: int = 1, dumps: bool = False
+        self, plan: DumpPlan, jobs: int, *, truth: Truth | None = None, seed: int = 1, dumps: bool = False
     ) -> None:
         self._program = "pg_dump" if dumps else "pg_restore"
         self._entries = {one.dump_id: one for one in plan.entries if not dumps or one.phase == "data"}
@@ -140,10 +140,10 @@ class Restore:
         self._waiting = sorted(self._entries, key=lambda dump_id: (-(self._entries[dump_id].weight or 0.0), dump_id))
         self._busy: list[tuple[float, int]] = []
         self._done: set[int] = set()
-        self.ledger = Ledger(plan, self._program, jobs)
+        self.ledger = ObjectProgress(plan, self._program, jobs)
 
-    def run(self, *, every_s: float = 2.0, before: PhasesBefore | None = None, shares: bool = True) -> Run:
-        now, look, memory, looks = 0.0, every_s, Memory(), []
+    def run(self, *, every_s: float = 2.0, before: PreviousRun | None = None, shares: bool = True) -> Run:
+        now, look, memory, looks = 0.0, every_s, ForecastState(), []
         while self._waiting or self._busy:
             for dump_id in self._startable():
                 heapq.heappush(self._busy, (now + self._takes[dump_id], dump_id))
@@ -151,13 +151,13 @@ class Restore:
             while look < self._busy[0][0]:
                 if shares:
                     self._see(look)
-                told = forecast(self.ledger, at(look), jobs=self._jobs, memory=memory, before=before)
+                told = forecast(self.ledger, at(look), jobs=self._jobs, state=memory, previous=before)
                 looks.append((look, told))
                 look += every_s
             now, dump_id = heapq.heappop(self._busy)
             self._done.add(dump_id)
             self._say(now, dump_id, begins=False)
-        self.ledger.ended(at(now), 0)
+        self.ledger.program_ended(at(now), 0)
         return Run(self.ledger, now, looks)
 
     def _startable(self) -> Iterator[int]:
@@ -169,7 +169,7 @@ class Restore:
                 self._waiting.remove(dump_id)
                 yield dump_id
 
-    def _shut_out(self, one: Entry) -> bool:
+    def _shut_out(self, one: DumpEntry) -> bool:
         """A key or constraint works at its tables alone: its own, and the one it refers to."""
         others = [self._entries[dump_id] for _, dump_id in self._busy]
         return any(
@@ -177,7 +177,7 @@ class Restore:
             for other in others
         )
 
-    def _tables(self, one: Entry) -> set[int | None]:
+    def _tables(self, one: DumpEntry) -> set[int | None]:
         return {one.table} | {need for need in one.needs if need in self._entries and need < 20_000}
 
     def _say(self, now: float, dump_id: int, *, begins: bool) -> None:
@@ -193,7 +193,7 @@ class Restore:
         if not begins:
             said = f"finished item {dump_id} {one.desc} {one.tag}"
         if begins or self._jobs > 1:
-            self.ledger.see(at(now), f"{self._program}: {said}")
+            self.ledger.add_line(at(now), f"{self._program}: {said}")
 
     def _see(self, now: float) -> None:
         for ends, dump_id in self._busy:
@@ -201,7 +201,7 @@ class Restore:
             if one.phase == "data" and one.weight is not None:
                 begun = ends - self._takes[dump_id]
                 done = one.weight * (now - begun) / self._takes[dump_id]
-                self.ledger.running(dump_id, at(now), done=done, total=one.weight, unit="bytes")
+                self.ledger.observe_running(dump_id, at(now), done=done, total=one.weight, unit="bytes")
 
 
 def at(seconds: float) -> int:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dba_console.archives.place import open_archive
-from dba_console.archives.plan import plan_of, sizes_by_offset
+from dba_console.archives.archive_file import open_archive
+from dba_console.archives.plan_builder import plan_from_toc, sizes_by_offset
 from dba_console.archives.toc import ArchiveError, read_toc
 from tests.unit.archives.making import archive, entry, head, number, text
 
@@ -28,7 +28,7 @@ def test_every_version_that_is_known_is_read(minor: int) -> None:
         (1, "TABLE", 'odd "one"\nof two lines', (), None),
         (2, "TABLE DATA", 'odd "one"\nof two lines', (1,), "2.dat"),
     ]
-    assert [one.dumper for one in toc.entries] == [False, True]
+    assert [one.has_data for one in toc.entries] == [False, True]
 
 
 def test_a_custom_archive_tells_where_data_begins_and_a_piped_one_does_not() -> None:
@@ -88,7 +88,7 @@ def test_a_hostile_length_or_count_takes_no_memory() -> None:
 def test_damage_is_an_archive_error_and_nothing_else(raw: bytes) -> None:
     for begin in (b"", b"PGDMP\1\x10\0\4\x08\3", head(3)):
         try:
-            plan_of(read_toc(io.BytesIO(begin + raw)), {})
+            plan_from_toc(read_toc(io.BytesIO(begin + raw)), {})
         except ArchiveError as error:
             assert error.message
 

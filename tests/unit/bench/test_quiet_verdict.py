@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from bench.quiet_load.diary import INCIDENT, Spell
 from bench.quiet_load.verdict import STANDING, apart, by_rule, count, findings_of, report
-from dba_console.findings.changes import Change, Kind, event_of
+from dba_console.findings.finding_events import FindingChange, Kind, change_event
 from dba_console.samples.event import Event
-from dba_console.samples.findings import Conclusion, Severity
+from dba_console.samples.findings import FindingNow, Severity
 
 
 def event(kind: Kind, at_s: float, rule: str, severity: Severity = "warning", subject: str = "") -> Event:
     name = f"{rule}:{subject}" if subject else rule
     at_us = int(at_s * 1e6)
-    row = Conclusion(name, rule, severity, subject, f"{name} is {severity}", {}, at_us, at_us, [name], [])
-    return event_of(Change(kind, row, row if kind == "joined" else None), at_us, at_us)
+    row = FindingNow(name, rule, severity, subject, f"{name} is {severity}", {}, at_us, at_us, [name], [])
+    return change_event(FindingChange(kind, row, row if kind == "joined" else None), at_us, at_us)
 
 
 def test_a_finding_that_grows_worse_counts_once_and_at_its_worst() -> None:

@@ -13,7 +13,7 @@ from dba_console.cli.config_schema import dotted, leaves
 from dba_console.cli.manual import manual
 from dba_console.config import CommandConfig, Config, NodeConfig, PoolerConfig
 from dba_console.errors import ExitCode
-from dba_console.findings.document import shown
+from dba_console.findings.rules_document import toml_text
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -29,7 +29,7 @@ def test_every_setting_is_documented_with_its_default() -> None:
         row = next((line for line in text.splitlines() if line.startswith(f"| `{dotted(path)}` |")), None)
         assert row is not None, dotted(path)
         if value is not None:
-            assert f"| `{shown(value)}` |" in row
+            assert f"| `{toml_text(value)}` |" in row
 
 
 def test_no_setting_is_documented_that_does_not_exist() -> None:

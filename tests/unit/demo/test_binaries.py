@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo.binaries import Binaries, find_binaries, wheel_directories
-from dba_console.demo.readable import reachable, readable_copy
+from dba_console.demo.installation_copy import is_readable_by_all, readable_copy
 from dba_console.errors import Unsupported
 from tests.requirements import lacking
 
@@ -49,8 +49,8 @@ def test_programs_below_a_closed_directory_are_not_reachable(tmp_path: Path) -> 
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     (closed / "postgres").touch(mode=0o755)
-    assert not reachable(closed / "postgres")
-    assert reachable(Path("/bin/sh"))
+    assert not is_readable_by_all(closed / "postgres")
+    assert is_readable_by_all(Path("/bin/sh"))
 
 
 def wheel() -> Path:

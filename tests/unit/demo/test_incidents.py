@@ -9,8 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.incidents.incident import Incident, stand_in
-from dba_console.demo.incidents.registry import CLUSTER_INCIDENTS, INCIDENTS, find, find_of_cluster, overview
+from dba_console.demo.incidents.incident import Incident, substitute_recording
+from dba_console.demo.incidents.registry import (
+    CLUSTER_INCIDENTS,
+    INCIDENTS,
+    find_cluster_incident,
+    find_incident,
+    incident_list,
+)
 from dba_console.errors import PermissionDenied, UsageError
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "incidents.md"
@@ -18,7 +24,7 @@ DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "incidents.md"
 
 @pytest.mark.parametrize("name", INCIDENTS)
 def test_every_incident_in_the_list_can_be_made(name: str) -> None:
-    incident = find(name)
+    incident = find_incident(name)
     assert incident.name == name
     assert incident.title
     assert incident.within_s in (5.0, 10.0)
@@ -28,12 +34,12 @@ def test_every_incident_in_the_list_can_be_made(name: str) -> None:
 def test_every_incident_is_documented_with_the_finding_it_leads_to(name: str) -> None:
     sections = {part.partition("\n")[0]: part for part in DOCUMENT.read_text().split("\n## ")}
     assert name in sections
-    assert find(name).finding in sections[name]
+    assert find_incident(name).finding in sections[name]
 
 
 @pytest.mark.parametrize("name", CLUSTER_INCIDENTS)
 def test_every_incident_of_a_cluster_is_documented_with_the_condition_it_fails(name: str) -> None:
-    incident = find_of_cluster(name)
+    incident = find_cluster_incident(name)
     assert incident.name == name
     (row,) = [line for line in DOCUMENT.read_text().splitlines() if line.startswith(f"| {name} |")]
     assert f"| `{incident.check}` |" in row
@@ -41,12 +47,12 @@ def test_every_incident_of_a_cluster_is_documented_with_the_condition_it_fails(n
 
 def test_an_incident_of_one_server_is_refused_on_a_cluster() -> None:
     with pytest.raises(UsageError, match="one of a single server"):
-        find_of_cluster("lock-queue")
+        find_cluster_incident("lock-queue")
 
 
 def test_an_unknown_incident_is_told_the_nearest_name_and_all_of_them() -> None:
     with pytest.raises(UsageError) as raised:
-        find("lock-que")
+        find_incident("lock-que")
     assert raised.value.hint is not None
     assert "did you mean lock-queue?" in raised.value.hint
     assert all(name in raised.value.hint for name in [*INCIDENTS, *CLUSTER_INCIDENTS])
@@ -54,22 +60,22 @@ def test_an_unknown_incident_is_told_the_nearest_name_and_all_of_them() -> None:
 
 def test_the_list_has_a_line_for_each_and_loads_none_of_them() -> None:
     script = (
-        "import sys\nfrom dba_console.demo.incidents.registry import overview\nprint(overview())\n"
+        "import sys\nfrom dba_console.demo.incidents.registry import incident_list\nprint(incident_list())\n"
         "print('\\nloaded', *sorted(name for name in sys.modules if name.startswith('dba_console')))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert [line.split()[0] for line in overview().splitlines()] == [*INCIDENTS, *CLUSTER_INCIDENTS]
-    assert "dba_console.demo.practice" not in done.stdout.splitlines()[-1]
+    assert [line.split()[0] for line in incident_list().splitlines()] == [*INCIDENTS, *CLUSTER_INCIDENTS]
+    assert "dba_console.demo.practice_ground" not in done.stdout.splitlines()[-1]
 
 
 def test_what_needs_root_is_not_begun_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(PermissionDenied, match="needs root"):
-        stand_in(NeedsRoot())
+        substitute_recording(NeedsRoot())
 
 
 class NeedsRoot(Incident):
     name = "disk-of-its-own"
     title = "a disk fills up"
     finding = "disk-filling"
-    root = True
+    needs_root = True

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dba_console.findings.changes import Change
-from dba_console.findings.judge import Judge
+from dba_console.findings.finding_events import FindingChange
 from dba_console.findings.rule import Rule
-from dba_console.frames.history import History
+from dba_console.findings.rule_engine import RuleEngine
+from dba_console.frames.chart_history import ChartHistory
+from dba_console.frames.chart_points import point_of
 from dba_console.frames.picture import Picture
-from dba_console.frames.points import point_of
 from dba_console.limits import Limits
 from dba_console.samples import host, postgres
-from dba_console.samples.findings import Conclusion
+from dba_console.samples.findings import FindingNow
 from tests.build import GB, MB, NOW_US, part, sample
 from tests.readings import activity, cpu, disk, mount, of, server, sessions
 
@@ -34,7 +34,7 @@ class Hosting:
     """The host and a server on it, watched by the given rules. Set what changes, then tick."""
 
     def __init__(self, rules: Sequence[Rule], limits: Limits | None = None) -> None:
-        self.judge = Judge(limits or Limits(), rules)
+        self.judge = RuleEngine(limits or Limits(), rules)
         self.memory: dict[str, int] = {
             "total": 128 * GB, "free": 2 * GB, "cached": 100 * GB, "shmem": 8 * GB, "anon": 10 * GB,
             "available": 100 * GB,
@@ -52,11 +52,11 @@ class Hosting:
         """Processes in state D that get on: pid -> bytes read."""
         self.rows: list[postgres.Activity] = []
         self.settings = SETTINGS
-        self.changes: list[Change] = []
+        self.changes: list[FindingChange] = []
         self.at_s = 0.0
         self.boot = "b1"
         self._picture = Picture()
-        self._history = History()
+        self._history = ChartHistory()
 
     @property
     def now_us(self) -> int:
@@ -84,23 +84,23 @@ class Hosting:
         sent = self.now_us + int((1 - for_s) * 1e6)
         self.rows = [activity(1000 + n, "active", query_start=sent, **made) for n in range(count)]
 
-    def tick(self, after_s: float = 1.0) -> list[Conclusion]:
+    def tick(self, after_s: float = 1.0) -> list[FindingNow]:
         """Read everything once more; what is open then."""
         self.at_s += after_s
         parts = [part(name, value, at_s=self.at_s) for name, value in self._read().items()]
-        self._picture = self._picture.absorb(sample(*parts, at_s=self.at_s, boot=self.boot))
+        self._picture = self._picture.with_sample(sample(*parts, at_s=self.at_s, boot=self.boot))
         point = point_of(self._picture)
         self._history.add(self._picture.wall_us, point)
-        self.changes += self.judge.consider(self._picture, self._history, point)
+        self.changes += self.judge.evaluate(self._picture, self._history, point)
         assert self.judge.conclusions.failed == []
         return self.open
 
-    def ticks(self, count: int) -> list[Conclusion]:
+    def ticks(self, count: int) -> list[FindingNow]:
         for _ in range(count):
             self.tick()
         return self.open
 
-    def seconds(self, count: int, **each: Any) -> list[Conclusion]:
+    def seconds(self, count: int, **each: Any) -> list[FindingNow]:
         """So many ticks in each of which `stalled_pct` of the second is lost and devices and counters move on."""
         for _ in range(count):
             if self.io_stalled_us is not None:
@@ -113,15 +113,15 @@ class Hosting:
         return self.open
 
     def _read(self) -> dict[str, Any]:
-        def stall(total_us: int) -> host.Stall:
-            return host.Stall(0.0, 0.0, 0.0, total_us)
+        def stall(total_us: int) -> host.PressureStall:
+            return host.PressureStall(0.0, 0.0, 0.0, total_us)
 
         full = None if self.io_stalled_us is None else stall(self.io_stalled_us)
         rows = [of(host.Process, pid=pid, state="D") for pid in self.hanging]
         rows += [of(host.Process, pid=pid, state="D", read_bytes=done) for pid, done in self.working.items()]
         self.working = {pid: done + 8192 for pid, done in self.working.items()}
         read: dict[str, Any] = {
-            "host.memory": of(host.Memory, **self.memory),
+            "host.memory": of(host.MemInfo, **self.memory),
             "host.vmstat": of(host.VmStat, page_size=PAGE, **self.vmstat),
             "host.disks": host.Disks([disk(name, **fields) for name, fields in self.disks.items()]),
             "host.mounts": MOUNTS,
@@ -136,14 +136,14 @@ class Hosting:
         return read
 
     @property
-    def open(self) -> list[Conclusion]:
+    def open(self) -> list[FindingNow]:
         return self.judge.conclusions.rows
 
     @property
     def ids(self) -> list[str]:
         return [row.id for row in self.open]
 
-    def one(self, finding_id: str) -> Conclusion:
+    def one(self, finding_id: str) -> FindingNow:
         """The open finding of that id."""
         found = {row.id: row for row in self.open}
         assert finding_id in found, f"{finding_id} is not among {sorted(found)}"

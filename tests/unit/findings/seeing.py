@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dba_console.findings.changes import Change
-from dba_console.findings.judge import Judge
+from dba_console.findings.finding_events import FindingChange
 from dba_console.findings.rule import Rule
+from dba_console.findings.rule_context import RuleContext
+from dba_console.findings.rule_engine import RuleEngine
 from dba_console.findings.signal import Signal
-from dba_console.findings.situation import Situation
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.picture import Picture
 from dba_console.limits import Limits
 from dba_console.samples import host
 from tests.build import part, sample
 
-STALL = host.Stall(0.0, 0.0, 0.0, 0)
+STALL = host.PressureStall(0.0, 0.0, 0.0, 0)
 PRESSURE = host.Pressure(STALL, STALL, STALL, STALL, STALL)
 
 
@@ -29,12 +29,12 @@ class Told:
             name=name,
             title=name,
             parts=("host.pressure",),
-            look=self._look,
+            check=self._look,
             raise_after_s=raise_after_s,
             clear_after_s=clear_after_s,
         )
 
-    def _look(self, situation: Situation) -> Iterable[Signal]:
+    def _look(self, situation: RuleContext) -> Iterable[Signal]:
         self.asked += 1
         return list(self.sees)
 
@@ -43,19 +43,19 @@ class Bench:
     """A judge and its ticks."""
 
     def __init__(self, *told: Told, limits: Limits | None = None, rules: Sequence[Rule] = ()) -> None:
-        self.judge = Judge(limits or Limits(), [*(one.rule for one in told), *rules])
+        self.judge = RuleEngine(limits or Limits(), [*(one.rule for one in told), *rules])
         self._picture = Picture()
-        self._history = History()
+        self._history = ChartHistory()
         self.at_s = 0.0
 
-    def tick(self, after_s: float = 1.0, *, read: bool = True) -> list[Change]:
+    def tick(self, after_s: float = 1.0, *, read: bool = True) -> list[FindingChange]:
         """What changed in a tick that comes `after_s` seconds after the last; with `read` the rules' part is new."""
         self.at_s += after_s
         parts = [part("host.pressure", PRESSURE, at_s=self.at_s)] if read else []
-        self._picture = self._picture.absorb(sample(*parts, at_s=self.at_s))
-        return self.judge.consider(self._picture, self._history, {})
+        self._picture = self._picture.with_sample(sample(*parts, at_s=self.at_s))
+        return self.judge.evaluate(self._picture, self._history, {})
 
-    def ticks(self, count: int) -> list[Change]:
+    def ticks(self, count: int) -> list[FindingChange]:
         """Everything that changed in so many seconds."""
         return [change for _ in range(count) for change in self.tick()]
 
@@ -72,7 +72,7 @@ class Bench:
         return [row.id for row in self.judge.conclusions.rows]
 
 
-def kinds(changes: Iterable[Change]) -> list[tuple[str, str]]:
+def kinds(changes: Iterable[FindingChange]) -> list[tuple[str, str]]:
     """(kind, id) of each change."""
     return [(change.kind, change.finding.id) for change in changes]
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dba_console.agent.retry import told
-from dba_console.findings.changes import Change
+from dba_console.agent.reconnect_delays import failure_text
 from dba_console.findings.connections import RULES
-from dba_console.findings.judge import Judge
+from dba_console.findings.finding_events import FindingChange
 from dba_console.findings.rule import Rule
-from dba_console.frames.history import History
+from dba_console.findings.rule_engine import RuleEngine
+from dba_console.frames.chart_history import ChartHistory
+from dba_console.frames.chart_points import point_of
 from dba_console.frames.picture import Picture
-from dba_console.frames.points import point_of
 from dba_console.limits import Limits
-from dba_console.probes.postgres.failures import connect_failed
+from dba_console.probes.postgres.connect_errors import connect_failed
 from dba_console.samples import postgres
-from dba_console.samples.findings import Conclusion
-from dba_console.samples.own import Self
+from dba_console.samples.agent_health import AgentHealth
+from dba_console.samples.findings import FindingNow
 from dba_console.samples.sample import Status
 from tests.build import NOW_US, part, sample
 from tests.readings import activity, of, server, sessions
@@ -27,18 +27,18 @@ class Serving:
     """A server of 250 connections, 247 of them usable, watched by the given rules."""
 
     def __init__(self, rules: Sequence[Rule], limits: Limits | None = None, **server_fields: Any) -> None:
-        self.judge = Judge(limits or Limits(), rules)
+        self.judge = RuleEngine(limits or Limits(), rules)
         self.rows: list[postgres.Activity] = []
-        self.locks: list[postgres.Lock] = []
-        self.held: list[postgres.Held] = []
+        self.locks: list[postgres.LockWaiter] = []
+        self.held: list[postgres.HeldLock] = []
         self.extra: dict[str, Any] = {"pg.server": server(**server_fields)}
         """Further parts, read in the next tick."""
-        self.changes: list[Change] = []
+        self.changes: list[FindingChange] = []
         self.at_s = 0.0
         self.clock_us = NOW_US
         """What the server's clock shows at second 0."""
         self._picture = Picture()
-        self._history = History()
+        self._history = ChartHistory()
 
     @property
     def now_us(self) -> int:
@@ -49,7 +49,7 @@ class Serving:
         """A moment so many seconds before the next tick, by the server's clock."""
         return self.now_us - int(seconds * 1e6)
 
-    def tick(self, after_s: float = 1.0) -> list[Conclusion]:
+    def tick(self, after_s: float = 1.0) -> list[FindingNow]:
         """Read everything once more; what is open then."""
         self.at_s += after_s
         now_us = self.clock_us + int(self.at_s * 1e6)
@@ -61,43 +61,43 @@ class Serving:
         self.extra = {}
         return self._judge(*(part(name, value, at_s=self.at_s) for name, value in read.items()))
 
-    def unread(self, after_s: float = 1.0, status: Status = "timeout") -> list[Conclusion]:
+    def unread(self, after_s: float = 1.0, status: Status = "timeout") -> list[FindingNow]:
         """A tick in which the server did not answer in time, or at all."""
         self.at_s += after_s
         return self._judge(
             *(part(name, None, at_s=self.at_s, status=status, note="late") for name in ("pg.activity", "pg.locks"))
         )
 
-    def only(self, **readings: Any) -> list[Conclusion]:
+    def only(self, **readings: Any) -> list[FindingNow]:
         """A tick in which nothing but these parts was read."""
         self.at_s += 1.0
         return self._judge(*(part(name, value, at_s=self.at_s) for name, value in readings.items()))
 
-    def refused(self, raw: str, **readings: Any) -> list[Conclusion]:
+    def refused(self, raw: str, **readings: Any) -> list[FindingNow]:
         """A tick in which the attempt at a connection failed with these words of libpq, and these parts were read."""
         self.at_s += 1.0
         error = connect_failed(raw)
-        own = of(Self, outage=error.kind, refused_by=error.limit)
+        own = of(AgentHealth, outage=error.kind, refused_by=error.limit)
         read = [part(name, value, at_s=self.at_s) for name, value in {**readings, "self": own}.items()]
-        notes = {"pg.server": told(error), "pg.activity": "no connection"}
+        notes = {"pg.server": failure_text(error), "pg.activity": "no connection"}
         lost = [part(name, None, at_s=self.at_s, status="error", note=note) for name, note in notes.items()]
         return self._judge(*lost, *read)
 
-    def _judge(self, *parts: Any) -> list[Conclusion]:
-        self._picture = self._picture.absorb(sample(*parts, at_s=self.at_s))
+    def _judge(self, *parts: Any) -> list[FindingNow]:
+        self._picture = self._picture.with_sample(sample(*parts, at_s=self.at_s))
         point = point_of(self._picture)
         self._history.add(self._picture.wall_us, point)
-        self.changes += self.judge.consider(self._picture, self._history, point)
+        self.changes += self.judge.evaluate(self._picture, self._history, point)
         return self.open
 
-    def ticks(self, count: int) -> list[Conclusion]:
+    def ticks(self, count: int) -> list[FindingNow]:
         """So many seconds in which nothing changes; what is open after them."""
         for _ in range(count):
             self.tick()
         return self.open
 
     @property
-    def open(self) -> list[Conclusion]:
+    def open(self) -> list[FindingNow]:
         conclusions = self.judge.conclusions
         assert conclusions.failed == [], "a rule raised an error"
         return conclusions.rows
@@ -107,7 +107,7 @@ class Serving:
         """Ids of everything that was ever raised, in order."""
         return [change.finding.id for change in self.changes if change.kind == "raised"]
 
-    def only_one(self, finding_id: str) -> Conclusion:
+    def only_one(self, finding_id: str) -> FindingNow:
         """The one finding that is open, which has to be this one."""
         assert [row.id for row in self.open] == [finding_id]
         return self.open[0]
@@ -131,6 +131,6 @@ def serving(used: int, limits: Limits | None = None, **fields: Any) -> Serving:
 def waiting(
     pid: int, *blockers: int, mode: str = "RowExclusiveLock", locktype: str = "relation", since: int | None = None,
     relation: str | None = "public.orders",
-) -> postgres.Lock:  # fmt: skip
+) -> postgres.LockWaiter:  # fmt: skip
     """A session that waits for these."""
-    return postgres.Lock(pid, list(blockers), locktype, mode, relation, since)
+    return postgres.LockWaiter(pid, list(blockers), locktype, mode, relation, since)

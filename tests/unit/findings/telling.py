@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dba_console.findings.changes import Change
-from dba_console.findings.judge import Judge
+from dba_console.findings.finding_events import FindingChange
 from dba_console.findings.rule import Rule
-from dba_console.frames.history import History
+from dba_console.findings.rule_engine import RuleEngine
+from dba_console.frames.chart_history import ChartHistory
+from dba_console.frames.chart_points import point_of
 from dba_console.frames.picture import Picture
-from dba_console.frames.points import point_of
 from dba_console.limits import Limits
-from dba_console.samples.findings import Conclusion
+from dba_console.samples.findings import FindingNow
 from dba_console.samples.sample import Status
 from tests.build import part, sample
 
@@ -21,31 +21,31 @@ class Telling:
     """A judge of these rules and its ticks."""
 
     def __init__(self, rules: Sequence[Rule], limits: Limits | None = None) -> None:
-        self.judge = Judge(limits or Limits(), rules)
-        self.changes: list[Change] = []
+        self.judge = RuleEngine(limits or Limits(), rules)
+        self.changes: list[FindingChange] = []
         self.at_s = 0.0
         self._picture = Picture()
-        self._history = History()
+        self._history = ChartHistory()
 
     def tick(
         self,
         read: Mapping[str, Any],
         after_s: float = 1.0,
         missing: Mapping[str, tuple[Status, str | None]] | None = None,
-    ) -> list[Conclusion]:
+    ) -> list[FindingNow]:
         """Readings by part, and parts that have none, with status and note; what is open then."""
         self.at_s += after_s
         parts = [part(name, value, at_s=self.at_s) for name, value in read.items()]
         for name, (status, note) in (missing or {}).items():
             parts.append(part(name, None, at_s=self.at_s, status=status, note=note))
-        self._picture = self._picture.absorb(sample(*parts, at_s=self.at_s))
+        self._picture = self._picture.with_sample(sample(*parts, at_s=self.at_s))
         point = point_of(self._picture)
         self._history.add(self._picture.wall_us, point)
-        self.changes += self.judge.consider(self._picture, self._history, point)
+        self.changes += self.judge.evaluate(self._picture, self._history, point)
         return self.open
 
     @property
-    def open(self) -> list[Conclusion]:
+    def open(self) -> list[FindingNow]:
         conclusions = self.judge.conclusions
         assert conclusions.failed == [], "a rule raised an error"
         return conclusions.rows

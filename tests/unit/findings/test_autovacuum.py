@@ -7,8 +7,8 @@ from typing import Any
 from dba_console.findings import safety
 from dba_console.findings.rule import Rule
 from dba_console.samples import postgres
-from dba_console.samples.catalog import DeadRows, Unvacuumed
-from dba_console.samples.debts import DebtNow, DebtsNow
+from dba_console.samples.catalog import DeadRows, DeadRowTables
+from dba_console.samples.pending_reverts import PendingRevertNow, PendingRevertsNow
 from tests.readings import activity, of, sessions
 from tests.unit.findings.watching import Watching, only, primary
 
@@ -33,7 +33,7 @@ def worn(**fields: Any) -> DeadRows:
 
 def minutes(watching: Watching, count: int, *rows: DeadRows, **more: Any) -> Any:
     for _ in range(count):
-        found = watching.sees({**more, "pg.dead_rows": Unvacuumed("shop", list(rows))}, after_s=MINUTE)
+        found = watching.sees({**more, "pg.dead_rows": DeadRowTables("shop", list(rows))}, after_s=MINUTE)
     return found
 
 
@@ -103,8 +103,8 @@ def test_autovacuum_that_is_off_is_a_warning_and_a_remark_while_a_run_has_it_off
     seen = Watching(rule("autovacuum-off"))
     off = {"pg.server": primary(set={"autovacuum": "off", "track_counts": "on"})}
     assert only(seen.sees(off)).severity == "warning"
-    lent = of(DebtNow, parameter="autovacuum", under_way=True)
-    assert only(seen.sees({**off, "debts": DebtsNow(0, (lent,))})).severity == "info"
+    lent = of(PendingRevertNow, parameter="autovacuum", run_is_active=True)
+    assert only(seen.sees({**off, "debts": PendingRevertsNow(0, (lent,))})).severity == "info"
     assert Watching(rule("autovacuum-off")).sees({"pg.server": primary(set={"autovacuum": "on"})}) == {}
 
 

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from dba_console.findings.judge import Judge
 from dba_console.findings.registry import RULES
+from dba_console.findings.rule_engine import RuleEngine
 from dba_console.samples import host, postgres
 from tests.readings import activity, disk, mount, of
 from tests.unit.findings.serving import Serving, waiting
@@ -36,7 +36,7 @@ def entries(thing: Any, seen: set[int] | None = None) -> int:
     return 0
 
 
-def kept(judge: Judge) -> dict[str, int]:
+def kept(judge: RuleEngine) -> dict[str, int]:
     """Entries by the name of the memo, and of all else the judge holds."""
     counts = {name: entries(memo) for name, memo in judge._memos.items()}
     others = {name: entries(value) for name, value in vars(judge).items() if name not in ("_memos", "_rules", "_seen")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dba_console.findings import safety
-from dba_console.samples.catalog import CatalogFaults, FullSequence, InvalidIndex
+from dba_console.samples.catalog import CatalogFaults, InvalidIndex, SequenceUsage
 from tests.readings import of
 from tests.unit.findings.watching import Watching, only, primary
 
@@ -31,7 +31,7 @@ def sequence(last: int, **fields: Any) -> dict[str, Any]:
         "stop": END,
         "increment": 1,
     }
-    return faults(sequences=[of(FullSequence, **{**made, **fields})])
+    return faults(sequences=[of(SequenceUsage, **{**made, **fields})])
 
 
 def test_a_sequence_is_a_warning_at_85_and_critical_at_95_percent() -> None:

@@ -195,12 +195,12 @@ def test_a_growth_that_stopped_tells_no_date_any_more() -> None:
 # -- blind
 
 
-def titles(count: int) -> host.Titles:
+def titles(count: int) -> host.ProcessTitles:
     rows = [
-        of(host.Title, pid=1000 + at, kind="client backend", user="shop_web", database="shop", state="idle")
+        of(host.ProcessTitle, pid=1000 + at, kind="client backend", user="shop_web", database="shop", state="idle")
         for at in range(count)
     ]
-    return of(host.Titles, postmaster=900, rows=rows, update_process_title=True)
+    return of(host.ProcessTitles, postmaster=900, rows=rows, update_process_title=True)
 
 
 def test_blind_the_house_is_full_by_process_titles_and_says_by_which_user() -> None:

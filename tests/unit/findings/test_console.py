@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from dba_console.agent.retry import told as told_by_the_agent
+from dba_console.agent.reconnect_delays import failure_text as told_by_the_agent
 from dba_console.findings.console import RULES
-from dba_console.probes.postgres.failures import ConnectFailed
+from dba_console.probes.postgres.connect_errors import ConnectFailed
 from dba_console.samples import host
-from dba_console.samples.own import Self
+from dba_console.samples.agent_health import AgentHealth
 from dba_console.samples.sample import Status
 from tests.readings import of, sessions
 from tests.unit.findings.telling import Telling
 
 
 def own(**fields: Any) -> dict[str, Any]:
-    return {"self": of(Self, **{"recording": "ok", **fields})}
+    return {"self": of(AgentHealth, **{"recording": "ok", **fields})}
 
 
 def ticks(count: int, read: dict[str, Any], telling: Telling | None = None, **more: Any) -> Telling:
@@ -34,7 +34,7 @@ BLIND: dict[str, tuple[Status, str | None]] = {
 
 
 def test_without_a_slot_it_says_what_it_still_sees() -> None:
-    titles = host.Titles(1, [of(host.Title, pid=5, kind="client backend")], 0)
+    titles = host.ProcessTitles(1, [of(host.ProcessTitle, pid=5, kind="client backend")], 0)
     (row,) = ticks(3, {"host.titles": titles}, missing=BLIND).open
     assert (row.id, row.severity) == ("console-blind", "warning")
     assert row.text == (

@@ -9,13 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dba_console.findings import lasting
-from dba_console.findings.document import FAMILIES, Family, field_notes, markdown
-from dba_console.findings.links import LINKS
+from dba_console.findings import hysteresis
+from dba_console.findings.causal_links import LINKS
 from dba_console.findings.registry import RULES
 from dba_console.findings.rule import Rule
+from dba_console.findings.rules_document import FAMILIES, Family, field_notes, render_markdown
 from dba_console.limits import Limits
-from dba_console.limits.order import ORDER
+from dba_console.limits.threshold_order import ORDERED_PAIRS
 from dba_console.samples.registry import PARTS
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "findings.md"
@@ -23,7 +23,7 @@ DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "findings.md"
 
 def test_the_document_is_what_the_rules_print() -> None:
     wrong = "print it anew: python -m dba_console.findings > docs/findings.md"
-    assert DOCUMENT.read_text() == markdown(), wrong
+    assert DOCUMENT.read_text() == render_markdown(), wrong
 
 
 def test_every_rule_is_in_a_family_of_the_document() -> None:
@@ -37,7 +37,7 @@ def test_no_two_rules_have_one_name() -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_a_rule_says_what_it_sees_and_is_asked_when_something_is_read(rule: Rule) -> None:
-    text = markdown().split(f"### `{rule.name}`")[1].split("\n###")[0]
+    text = render_markdown().split(f"### `{rule.name}`")[1].split("\n###")[0]
     said = [line for line in text.split("\n- ")[0].splitlines() if line]
     assert said, "the look of a rule has a docstring"
     assert rule.parts and set(rule.parts) <= PARTS.keys()
@@ -60,10 +60,10 @@ def test_every_figure_of_a_rule_exists_and_every_figure_belongs_to_a_family() ->
 
 
 def test_the_runbooks_of_rules_are_those_that_their_signals_name() -> None:
-    for module in {inspect.getmodule(rule.look) for rule in RULES} - {lasting}:
+    for module in {inspect.getmodule(rule.check) for rule in RULES} - {hysteresis}:
         source = inspect.getsource(module) if module is not None else ""
         named = set(re.findall(r'runbook=(?:[A-Z]+|"([a-z-]+)")', source.split("\nRULES")[0])) - {""}
-        told = {rule.runbook for rule in RULES if inspect.getmodule(rule.look) is module} - {None}
+        told = {rule.runbook for rule in RULES if inspect.getmodule(rule.check) is module} - {None}
         assert named <= told, module
 
 
@@ -78,10 +78,10 @@ def test_links_lead_from_rules_to_rules() -> None:
     assert {name for link in LINKS for name in (link.effect, link.cause)} <= names
 
 
-@pytest.mark.parametrize("family", ORDER)
+@pytest.mark.parametrize("family", ORDERED_PAIRS)
 def test_defaults_are_in_the_order_that_is_asked_of_others(family: str) -> None:
     figures = getattr(Limits(), family)
-    for lower, upper in ORDER[family]:
+    for lower, upper in ORDERED_PAIRS[family]:
         assert getattr(figures, lower) <= getattr(figures, upper), (lower, upper)
 
 

@@ -7,22 +7,22 @@ from collections.abc import Sequence
 import pytest
 from msgspec import structs
 
-from dba_console.findings.changes import Change
+from dba_console.findings.finding_events import FindingChange
 from dba_console.findings.jobs import RULES
-from dba_console.findings.judge import Judge
 from dba_console.findings.registry import RULES as REGISTERED
 from dba_console.findings.rule import Rule
-from dba_console.frames.history import History
+from dba_console.findings.rule_engine import RuleEngine
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.picture import Picture
 from dba_console.limits import Limits
 from dba_console.samples import host, postgres
-from dba_console.samples.findings import Conclusion
-from dba_console.samples.jobs import Jobs, PastJob, RunningJob
+from dba_console.samples.findings import FindingNow
+from dba_console.samples.jobs import Jobs, JobStatistics, RunningJob
 from tests.build import NOW_US, part, sample
 from tests.readings import activity, mount, server, sessions
 
 HOUR_S = 3600.0
-NIGHT = PastJob(
+NIGHT = JobStatistics(
     kind="pg_dump",
     database="appdb",
     user="backup",
@@ -52,19 +52,19 @@ class Night:
     """A judge over hand-made readings of jobs and sessions."""
 
     def __init__(self, limits: Limits | None = None, rules: Sequence[Rule] = RULES) -> None:
-        self.judge = Judge(limits or Limits(), rules)
+        self.judge = RuleEngine(limits or Limits(), rules)
         self.picture = Picture()
 
     def look(
         self,
         at_s: float,
-        past: list[PastJob] | None = None,
+        past: list[JobStatistics] | None = None,
         running: list[RunningJob] | None = None,
         rows: list[postgres.Activity] | None = None,
-        waiters: list[postgres.Lock] | None = None,
+        waiters: list[postgres.LockWaiter] | None = None,
         *,
         connected: bool = True,
-    ) -> list[Conclusion]:
+    ) -> list[FindingNow]:
         """What is open after a tick; without `past` the jobs were not read anew, without `connected` nothing was."""
         parts = []
         if connected:
@@ -81,15 +81,15 @@ class Night:
         self.take(at_s, *parts)
         return self.judge.conclusions.rows
 
-    def take(self, at_s: float, *parts: object) -> list[Change]:
+    def take(self, at_s: float, *parts: object) -> list[FindingChange]:
         made = sample(*parts, at_s=at_s, wall_us=NOW_US + int(at_s * 1e6))  # type: ignore[arg-type]
-        self.picture = self.picture.absorb(made)
-        return self.judge.consider(self.picture, History(), {})
+        self.picture = self.picture.with_sample(made)
+        return self.judge.evaluate(self.picture, ChartHistory(), {})
 
 
 def test_a_dump_beyond_its_usual_duration_is_late_and_says_who_waits_behind_it() -> None:
     waiters = [
-        postgres.Lock(pid, [8001], "relation", "AccessExclusiveLock", "public.orders", None) for pid in (1, 2, 3)
+        postgres.LockWaiter(pid, [8001], "relation", "AccessExclusiveLock", "public.orders", None) for pid in (1, 2, 3)
     ]
     rows = [DUMP, *(activity(pid, "active", wait_event_type="Lock", wait_event="relation") for pid in (1, 2, 3))]
     (found,) = Night().look(1, [NIGHT], [runs_for(6120.0)], rows, waiters)
@@ -105,7 +105,7 @@ def test_a_dump_beyond_its_usual_duration_is_late_and_says_who_waits_behind_it()
 def test_a_late_dump_and_who_waits_for_it_are_one_finding() -> None:
     night = Night(rules=REGISTERED)
     waiter = activity(1, "active", wait_event_type="Lock", wait_event="relation", query="alter table orders add x int")
-    blocked = postgres.Lock(1, [8001], "relation", "AccessExclusiveLock", "public.orders", NOW_US - 60_000_000)
+    blocked = postgres.LockWaiter(1, [8001], "relation", "AccessExclusiveLock", "public.orders", NOW_US - 60_000_000)
     for second in range(1, 20):
         open_now = night.look(second, [NIGHT], [runs_for(6120.0 + second)], [DUMP, waiter], [blocked])
     (found,) = open_now
@@ -134,7 +134,7 @@ def test_a_dump_becomes_late_between_two_readings_of_the_jobs() -> None:
         pytest.param(structs.replace(NIGHT, usual_s=5.0), runs_for(500.0), id="a short one, a few minutes over"),
     ],
 )
-def test_a_dump_is_not_called_late(past: PastJob, running: RunningJob) -> None:
+def test_a_dump_is_not_called_late(past: JobStatistics, running: RunningJob) -> None:
     assert Night().look(1, [past], [running], [DUMP]) == []
 
 
@@ -190,7 +190,7 @@ def test_a_missing_dump_clears_when_one_runs_and_stays_so_when_it_finished() -> 
         pytest.param(structs.replace(NIGHT, last_ended_us=ago(300)), id="given up long ago"),
     ],
 )
-def test_a_dump_is_not_missed(past: PastJob) -> None:
+def test_a_dump_is_not_missed(past: JobStatistics) -> None:
     assert Night().look(1, [past]) == []
 
 

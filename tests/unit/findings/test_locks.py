@@ -231,7 +231,7 @@ def test_hot_rows_that_pass_from_one_to_the_next_are_no_blocker() -> None:
 
 def test_a_prepared_transaction_that_holds_others_up_is_named() -> None:
     server = serving()
-    holder = of(postgres.Holder, kind="prepared", who="order-4711", xid_age=10)
+    holder = of(postgres.HorizonHolder, kind="prepared", who="order-4711", xid_age=10)
     server.extra = {"pg.horizon": postgres.Horizon([holder])}
     behind(server, 5, 0, waited_s=5)
     server.ticks(2)

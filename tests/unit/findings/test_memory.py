@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from dba_console.findings import connections, io, memory
-from dba_console.findings.chain import causes_of, join, text_of, word_between
+from dba_console.findings.finding_groups import conjunction_between, find_causes, group_by_cause, group_text
 from dba_console.findings.signal import Signal
-from dba_console.findings.tracks import Tracks
+from dba_console.findings.signal_tracking import SignalTracker
 from dba_console.limits import Limits
-from dba_console.samples.findings import Conclusion
+from dba_console.samples.findings import FindingNow
 from tests.unit.findings.hosting import GB, MB, Hosting
 
 BOTH = [*memory.RULES, *io.RULES]
@@ -23,7 +23,7 @@ def calm(limits: Limits | None = None) -> Hosting:
     return hosting
 
 
-def reclaimed(hosting: Hosting, bytes_: int, actor: str = "pgsteal_kswapd") -> list[Conclusion]:
+def reclaimed(hosting: Hosting, bytes_: int, actor: str = "pgsteal_kswapd") -> list[FindingNow]:
     """A second in which so much is reclaimed by one actor, and the six after it."""
     hosting.falls(bytes_, pgsteal_file=bytes_, **{actor: bytes_})
     return hosting.ticks(7)
@@ -119,19 +119,19 @@ def test_the_sentence_of_the_whole_chain_reads_as_one() -> None:
         "cache-dropped": Signal(severity="info", text="Page cache dropped", effect="the page cache was dropped"),
     }  # fmt: skip
     rules = {rule.name: rule for rule in [*BOTH, *connections.RULES]}
-    tracks = Tracks()
+    tracks = SignalTracker()
     for name in ("connections-filling", "io-stalled", "reclaim-stall"):
-        tracks.saw(rules[name], [signals[name]], 1, 1)
-        tracks.saw(rules[name], [signals[name]], 10**8, 10**8)
-    [joined] = join(tracks.raised, causes_of(tracks.raised))
-    assert text_of(joined, word_between) == (
+        tracks.update(rules[name], [signals[name]], 1, 1)
+        tracks.update(rules[name], [signals[name]], 10**8, 10**8)
+    [joined] = group_by_cause(tracks.raised, find_causes(tracks.raised))
+    assert group_text(joined, conjunction_between) == (
         "Connections fill (244 of 247, +38/min) because queries wait for I/O: 61 % of the last 10 s fully stalled, "
         "while page cache fell 4.1 GB and free memory rose 4.0 GB: memory reclaim (kswapd, no shortage)"
     )
-    tracks.saw(rules["cache-dropped"], [signals["cache-dropped"]], 10**8, 10**8)
-    [joined] = join(tracks.raised, causes_of(tracks.raised))
+    tracks.update(rules["cache-dropped"], [signals["cache-dropped"]], 10**8, 10**8)
+    [joined] = group_by_cause(tracks.raised, find_causes(tracks.raised))
     assert joined.root.rule.name == "reclaim-stall"
-    assert text_of(joined, word_between).endswith("(kswapd, no shortage); the page cache was dropped")
+    assert group_text(joined, conjunction_between).endswith("(kswapd, no shortage); the page cache was dropped")
 
 
 def test_a_stall_is_told_by_the_signs_of_a_kernel_without_psi() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from dba_console.agent.retry import told as told_by_the_agent
-from dba_console.findings.outage import outage_of
+from dba_console.agent.reconnect_delays import failure_text as told_by_the_agent
+from dba_console.findings.outage import find_outage
 from dba_console.findings.server import RULES
-from dba_console.probes.postgres.failures import ConnectFailed, ConnectKind
+from dba_console.probes.postgres.connect_errors import ConnectFailed, ConnectKind
 from dba_console.samples import host, postgres
 from dba_console.samples.sample import Status
 from tests.build import NOW_US, part, picture, sample
@@ -38,7 +38,7 @@ def after(seconds: int, missing: dict[str, tuple[Status, str | None]], **parts: 
 @pytest.mark.parametrize("kind", ["no_slots", "starting", "refused", "auth", "timeout", "unknown_host", "ssl", "other"])
 def test_the_agents_words_say_which_outage_it_is(kind: ConnectKind) -> None:
     parts = [part(name, None, status=status, note=note) for name, (status, note) in away(kind).items()]
-    outage = outage_of(picture(sample(*parts)))
+    outage = find_outage(picture(sample(*parts)))
     assert outage is not None
     assert (outage.kind, outage.text) == (kind, "it failed")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dba_console.findings import wal
-from dba_console.findings.lag import DELAY_POINTS
+from dba_console.findings.replication_lag import MAX_DELAY_POINTS
 from dba_console.findings.rule import Rule
 from dba_console.samples import postgres
 from tests.build import NOW_US
@@ -211,4 +211,4 @@ def test_what_is_remembered_of_a_replay_that_is_stuck_for_hours_has_a_bound() ->
         fields: dict[str, Any] = {**STREAM, "receive_lsn": 11 * GB + tick * step}
         found = standby.reads(commit_s=601, **fields)
     assert "behind by 33m06s more" in only(found).text
-    assert len(standby.watching.memo("replication-lag")["received"]) <= 2 * DELAY_POINTS
+    assert len(standby.watching.memo("replication-lag")["received"]) <= 2 * MAX_DELAY_POINTS

@@ -9,7 +9,7 @@ import pytest
 from dba_console.findings import safety
 from dba_console.findings.rule import Rule
 from dba_console.samples import postgres
-from dba_console.samples.findings import Conclusion
+from dba_console.samples.findings import FindingNow
 from tests.readings import activity, of, sessions
 from tests.unit.findings.watching import Watching, only, primary
 
@@ -26,7 +26,7 @@ def xids(age: int, *, next_xid: int | None = None, mxid_age: int = 0, name: str 
     return of(postgres.Xids, next_xid=next_xid, databases=rows)
 
 
-def aged(age: int, major: int = 16, **fields: Any) -> dict[str, Conclusion]:
+def aged(age: int, major: int = 16, **fields: Any) -> dict[str, FindingNow]:
     """The findings of a first look at a cluster of that age."""
     watching = Watching(rule("xid-wraparound"))
     return watching.sees({"pg.server": primary(major, **fields), "pg.xids": xids(age)})
@@ -166,14 +166,14 @@ def test_multixacts_have_a_finding_of_their_own() -> None:
 QUERY = "autovacuum: VACUUM public.orders (to prevent wraparound)"
 
 
-def vacuuming(watching: Watching, query: str = QUERY, *, waits_s: float | None = None) -> dict[str, Conclusion]:
+def vacuuming(watching: Watching, query: str = QUERY, *, waits_s: float | None = None) -> dict[str, FindingNow]:
     """A vacuum that is at work for five seconds, with a session that has waited for its lock for so long."""
     for _ in range(5):
         worker = activity(
             900, "active", backend_type="autovacuum worker", query=query, xact_start=watching.ago(60), user=None
         )
         waiter = activity(901, "active", wait_event_type="Lock" if waits_s is not None else None)
-        waiting = postgres.Lock(
+        waiting = postgres.LockWaiter(
             901, [900], "relation", "AccessExclusiveLock", "public.orders", watching.ago(waits_s or 0)
         )
         findings = watching.sees(

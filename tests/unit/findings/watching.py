@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from dba_console.findings.judge import Judge
 from dba_console.findings.rule import Rule
-from dba_console.frames.history import History
+from dba_console.findings.rule_engine import RuleEngine
+from dba_console.frames.chart_history import ChartHistory
+from dba_console.frames.chart_points import point_of
 from dba_console.frames.picture import Picture
-from dba_console.frames.points import point_of
 from dba_console.limits import Limits
 from dba_console.samples import postgres
-from dba_console.samples.findings import Conclusion
+from dba_console.samples.findings import FindingNow
 from tests.build import NOW_US, part, sample
 from tests.readings import of, server
 
@@ -22,9 +22,9 @@ class Watching:
     """A server whose readings are given; the server's clock is the host's, unless `clock_off_s` says how far off."""
 
     def __init__(self, *rules: Rule, limits: Limits | None = None, clock_off_s: float = 0.0) -> None:
-        self._judge = Judge(limits or Limits(), rules)
+        self._judge = RuleEngine(limits or Limits(), rules)
         self._picture = Picture()
-        self._history = History()
+        self._history = ChartHistory()
         self._off_us = int(clock_off_s * SECOND)
         self.at_s = 0.0
 
@@ -41,23 +41,23 @@ class Watching:
         """A moment by the server's clock, so long before the next tick, a second from now."""
         return self.server_us + SECOND - int(seconds * SECOND)
 
-    def sees(self, readings: dict[str, Any], after_s: float = 1.0, note: str | None = None) -> dict[str, Conclusion]:
+    def sees(self, readings: dict[str, Any], after_s: float = 1.0, note: str | None = None) -> dict[str, FindingNow]:
         """The findings open after a tick in which these parts were read, by id."""
         self.at_s += after_s
         parts = [part(name, self._timed(value), at_s=self.at_s, note=note) for name, value in readings.items()]
-        self._picture = self._picture.absorb(sample(*parts, at_s=self.at_s))
+        self._picture = self._picture.with_sample(sample(*parts, at_s=self.at_s))
         point = point_of(self._picture)
         self._history.add(self._picture.wall_us, point)
-        self._judge.consider(self._picture, self._history, point)
+        self._judge.evaluate(self._picture, self._history, point)
         assert self._judge.conclusions.failed == []
         return {row.id: row for row in self._judge.conclusions.rows}
 
-    def loses(self, name: str, after_s: float = 1.0) -> dict[str, Conclusion]:
+    def loses(self, name: str, after_s: float = 1.0) -> dict[str, FindingNow]:
         """The findings open after a tick in which the part could not be read."""
         self.at_s += after_s
         lost = part(name, None, at_s=self.at_s, status="error", note="no connection")
-        self._picture = self._picture.absorb(sample(lost, at_s=self.at_s))
-        self._judge.consider(self._picture, self._history, {})
+        self._picture = self._picture.with_sample(sample(lost, at_s=self.at_s))
+        self._judge.evaluate(self._picture, self._history, {})
         return {row.id: row for row in self._judge.conclusions.rows}
 
     def _timed(self, value: Any) -> Any:
@@ -80,7 +80,7 @@ def primary(major: int = 16, **fields: Any) -> postgres.Server:
     return server(version_num=major * 10000, databases=databases, with_settings=settings, **fields)
 
 
-def only(findings: dict[str, Conclusion]) -> Conclusion:
+def only(findings: dict[str, FindingNow]) -> FindingNow:
     """The one finding there is."""
     (row,) = findings.values()
     return row

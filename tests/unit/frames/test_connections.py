@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.connections import derive_connections
-from dba_console.frames.facts import Facts
-from dba_console.frames.history import History
+from dba_console.frames.facts import PictureFacts
 from dba_console.frames.model import Connections
 from dba_console.frames.picture import Picture
 from dba_console.samples import host, postgres
@@ -12,28 +12,28 @@ from tests.build import NOW_US, part, picture, sample, series
 from tests.readings import activity, of, server, sessions
 
 
-def connections(seen: Picture, history: History | None = None) -> Connections:
-    return derive_connections(Facts(seen, history or History()))
+def connections(seen: Picture, history: ChartHistory | None = None) -> Connections:
+    return derive_connections(PictureFacts(seen, history or ChartHistory()))
 
 
 def watched(*rows: postgres.Activity, hidden: int = 0, **of_server: object) -> Picture:
     return series({"pg.server": [server(**of_server)], "pg.activity": [sessions(*rows, hidden=hidden)]})
 
 
-def rising(per_s: float, *, last: float, seconds: int = 120) -> History:
-    history = History()
+def rising(per_s: float, *, last: float, seconds: int = 120) -> ChartHistory:
+    history = ChartHistory()
     for tick in range(seconds):
         used = last - per_s * (seconds - 1 - tick)
         history.add(NOW_US + tick * 1_000_000, {"connections.used": used})
     return history
 
 
-def titles(*rows: host.Title, unreadable: int = 0, updated: bool = True) -> host.Titles:
-    return host.Titles(900, list(rows), unreadable, updated)
+def titles(*rows: host.ProcessTitle, unreadable: int = 0, updated: bool = True) -> host.ProcessTitles:
+    return host.ProcessTitles(900, list(rows), unreadable, updated)
 
 
-def title(pid: int, state: str | None, kind: str = "client backend") -> host.Title:
-    return host.Title(pid, kind, "app", "appdb", "[local]", state, 5)
+def title(pid: int, state: str | None, kind: str = "client backend") -> host.ProcessTitle:
+    return host.ProcessTitle(pid, kind, "app", "appdb", "[local]", state, 5)
 
 
 def test_only_client_backends_are_used_connections() -> None:
@@ -105,7 +105,7 @@ def test_a_few_connections_more_predict_nothing() -> None:
 
 def test_a_pool_that_has_opened_all_it_wants_grows_no_more() -> None:
     counts = [*[6.0] * 120, *[6.0 + 6 * second for second in range(1, 31)], *[186.0] * 30]
-    history = History()
+    history = ChartHistory()
     for second, count in enumerate(counts):
         history.add(NOW_US + second * 1_000_000, {"connections.used": count})
     panel = connections(watched(*[activity(pid) for pid in range(186)]), history)

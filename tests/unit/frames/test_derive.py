@@ -11,39 +11,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from dba_console.frames.chart_history import ChartHistory
+from dba_console.frames.chart_points import point_of
 from dba_console.frames.connections import derive_connections
+from dba_console.frames.console_usage import derive_own
 from dba_console.frames.derive import derive
 from dba_console.frames.disks import derive_disks
-from dba_console.frames.facts import Facts
-from dba_console.frames.heads import DAMAGED, ELSEWHERE, NOT_READ
-from dba_console.frames.history import History
+from dba_console.frames.facts import PictureFacts
 from dba_console.frames.io import derive_io
 from dba_console.frames.locks import derive_locks
 from dba_console.frames.memory import derive_memory
 from dba_console.frames.model import PANELS, Frame, PanelFrame
-from dba_console.frames.own import derive_own
+from dba_console.frames.panel_status import DAMAGED, NOT_ON_THIS_HOST, NOT_READ
 from dba_console.frames.picture import Picture
-from dba_console.frames.points import point_of
 from dba_console.frames.progress import derive_progress
 from dba_console.frames.replication import derive_replication
 from dba_console.frames.safety import derive_safety
 from dba_console.frames.sessions import derive_sessions
 from dba_console.frames.target import derive_target
-from dba_console.samples import host, own, postgres
+from dba_console.samples import agent_health, host, postgres
 from dba_console.samples.event import Event
 from dba_console.samples.registry import PARTS
 from dba_console.samples.sample import Part
 from tests.build import NOW_US, part, picture, sample, series
 from tests.readings import activity, blank, busy_server, cpu, of, server, sessions
 
-DERIVATIONS: tuple[Callable[[Facts], Any], ...] = (
+DERIVATIONS: tuple[Callable[[PictureFacts], Any], ...] = (
     derive_connections, derive_io, derive_memory, derive_safety, derive_progress, derive_locks, derive_replication,
     derive_disks, derive_sessions, derive_target, derive_own,
 )  # fmt: skip
 
 
 def frame(seen: Picture) -> Frame:
-    return derive(seen, History())
+    return derive(seen, ChartHistory())
 
 
 def panels(made: Frame) -> dict[str, PanelFrame]:
@@ -69,7 +69,7 @@ def test_before_anything_was_read_every_number_is_unknown() -> None:
 
 
 def test_a_status_and_its_sentence_reach_the_panel() -> None:
-    seen = series({"host.cpu": [cpu()]}).absorb(
+    seen = series({"host.cpu": [cpu()]}).with_sample(
         sample(part("host.cpu", None, at_s=2, status="denied", note="not readable"), at_s=2)
     )
     made = frame(seen)
@@ -88,7 +88,7 @@ def test_a_part_that_is_not_the_main_one_only_adds_its_sentence() -> None:
 def test_what_is_older_than_three_ticks_is_stale_and_says_since_when() -> None:
     seen = series({"host.cpu": [cpu(), cpu()]})
     for at_s in (3, 4, 5, 6):
-        seen = seen.absorb(sample(at_s=at_s))
+        seen = seen.with_sample(sample(at_s=at_s))
     made = frame(seen)
     assert (made.io.status, made.io.note, made.io.age_s) == ("stale", "last read 4.0s ago", 4.0)
 
@@ -96,8 +96,8 @@ def test_what_is_older_than_three_ticks_is_stale_and_says_since_when() -> None:
 def test_a_slow_part_is_not_stale_between_its_readings() -> None:
     seen = picture(sample(part("pg.xids", blank("pg.xids"), at_s=1), at_s=1), sample(at_s=55))
     assert frame(seen).safety.status == "ok"
-    seen = seen.absorb(sample(at_s=56)).absorb(sample(at_s=57))
-    assert frame(seen.absorb(sample(at_s=70))).safety.status == "stale"
+    seen = seen.with_sample(sample(at_s=56)).with_sample(sample(at_s=57))
+    assert frame(seen.with_sample(sample(at_s=70))).safety.status == "stale"
 
 
 def test_a_server_elsewhere_is_never_shown_beside_this_hosts_numbers() -> None:
@@ -112,7 +112,7 @@ def test_a_server_elsewhere_is_never_shown_beside_this_hosts_numbers() -> None:
 
 
 def test_a_server_elsewhere_without_a_sentence_gets_one() -> None:
-    assert frame(series({"pg.server": [server(local=False)]})).io.note == ELSEWHERE
+    assert frame(series({"pg.server": [server(local=False)]})).io.note == NOT_ON_THIS_HOST
 
 
 def test_a_damaged_reading_is_an_error_of_its_panel_alone() -> None:
@@ -158,7 +158,7 @@ def test_a_promoted_standby_is_a_primary_before_its_identity_is_read_again() -> 
 
 
 def test_titles_without_an_answer_of_the_server_are_blind_mode() -> None:
-    titles = host.Titles(900, [], 0)
+    titles = host.ProcessTitles(900, [], 0)
     lost = part("pg.activity", None, at_s=2, status="error", note="no slot is free")
     target = frame(picture(sample(lost, part("host.titles", titles, at_s=2), at_s=2))).target
     assert (target.state, target.note) == ("blind", "no slot is free")
@@ -178,18 +178,18 @@ def test_a_server_that_does_not_answer_in_time_is_still_connected() -> None:
 
 
 def test_the_console_tells_its_own_cost_of_the_interval() -> None:
-    readings = [of(own.Self, cpu_us=at * 10_000, query_us=at * 3_000, queries=at) for at in (1, 2)]
+    readings = [of(agent_health.AgentHealth, cpu_us=at * 10_000, query_us=at * 3_000, queries=at) for at in (1, 2)]
     made = frame(series({"self": readings}, step_s=2)).own
     assert (made.cpu_pct, made.query_ms, made.queries, made.backend_cpu_pct) == (0.5, 3.0, 2, None)
 
 
 def test_a_note_about_an_earlier_moment_stands_at_that_moment() -> None:
     note = Event(wall_us=NOW_US, kind="note", text="pages slow", occurred_us=NOW_US - 60_000_000)
-    assert derive(picture(), History(), [note]).events.rows[0].at == "2026-11-20T14:56:29Z"
+    assert derive(picture(), ChartHistory(), [note]).events.rows[0].at == "2026-11-20T14:56:29Z"
 
 
 def test_a_panel_that_cannot_be_derived_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(facts: Facts) -> None:
+    def fails(facts: PictureFacts) -> None:
         raise ZeroDivisionError("unforeseen")
 
     monkeypatch.setattr("dba_console.frames.derive.derive_io", fails)
@@ -229,7 +229,7 @@ def shaken(reading: Any, number: int) -> Any:
 
 
 def any_reading(name: str, tick: int) -> st.SearchStrategy[Any]:
-    full = busy_server(12, tick).get(name, host.Titles(900, [], 1))
+    full = busy_server(12, tick).get(name, host.ProcessTitles(900, [], 1))
     return st.one_of(
         st.just(None),
         st.just(full),
@@ -239,9 +239,9 @@ def any_reading(name: str, tick: int) -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def pictures(draw: st.DrawFn) -> tuple[Picture, History]:
+def pictures(draw: st.DrawFn) -> tuple[Picture, ChartHistory]:
     """Up to four ticks, each with any parts in any state, at any distance, by a clock that may step."""
-    seen, history = Picture(), History()
+    seen, history = Picture(), ChartHistory()
     at_s = 1.0
     for tick in range(draw(st.integers(1, 4))):
         at_s += draw(st.sampled_from((0.0, 0.25, 1.0, 5.0, 900.0)))
@@ -251,14 +251,14 @@ def pictures(draw: st.DrawFn) -> tuple[Picture, History]:
             parts.append(part(name, reading, at_s=at_s, status=draw(st.sampled_from(STATUSES)), note="why"))
         wall_us = NOW_US + draw(st.sampled_from((0, tick * 1_000_000, -3_600_000_000)))
         boot = draw(st.sampled_from("ab"))
-        seen = seen.absorb(sample(*parts, at_s=at_s, seq=tick + 1, boot=boot, wall_us=wall_us))
+        seen = seen.with_sample(sample(*parts, at_s=at_s, seq=tick + 1, boot=boot, wall_us=wall_us))
         history.add(seen.wall_us, point_of(seen))
     return seen, history
 
 
 @given(pictures())
-def test_no_mixture_of_parts_makes_a_panel_fail(given: tuple[Picture, History]) -> None:
-    facts = Facts(*given)
+def test_no_mixture_of_parts_makes_a_panel_fail(given: tuple[Picture, ChartHistory]) -> None:
+    facts = PictureFacts(*given)
     for derivation in DERIVATIONS:
         derivation(facts)
     msgspec.json.encode(derive(*given))
@@ -267,5 +267,5 @@ def test_no_mixture_of_parts_makes_a_panel_fail(given: tuple[Picture, History]) 
 def test_a_tick_that_took_long_does_not_make_the_next_ones_look_late() -> None:
     seen = picture(sample(at_s=1.6), sample(at_s=2.0), sample(at_s=3.0))
     assert seen.tick_us == 1_000_000, "the first one connected, and ended late"
-    seen = seen.absorb(sample(at_s=4.8)).absorb(sample(at_s=5.0)).absorb(sample(at_s=6.0))
+    seen = seen.with_sample(sample(at_s=4.8)).with_sample(sample(at_s=5.0)).with_sample(sample(at_s=6.0))
     assert seen.tick_us == 1_000_000

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.disks import derive_disks
-from dba_console.frames.facts import Facts
-from dba_console.frames.history import History
+from dba_console.frames.facts import PictureFacts
 from dba_console.frames.model import Disks
 from dba_console.frames.picture import Picture
 from dba_console.samples import host, postgres
@@ -16,16 +16,16 @@ from tests.build import GB, MB, NOW_US, series
 from tests.readings import mount, of
 
 
-def disks(*mounts: host.Mount, history: History | None = None) -> Disks:
+def disks(*mounts: host.Mount, history: ChartHistory | None = None) -> Disks:
     return panel(series({"host.mounts": [host.Mounts(list(mounts), {})]}), history)
 
 
-def panel(seen: Picture, history: History | None = None) -> Disks:
-    return derive_disks(Facts(seen, history or History()))
+def panel(seen: Picture, history: ChartHistory | None = None) -> Disks:
+    return derive_disks(PictureFacts(seen, history or ChartHistory()))
 
 
-def growing(per_s: float, last: float) -> History:
-    history = History()
+def growing(per_s: float, last: float) -> ChartHistory:
+    history = ChartHistory()
     for step in range(60):
         history.add(NOW_US + step * 5_000_000, {"mount:/data.used_bytes": last - per_s * 5 * (59 - step)})
     return history

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.frames.facts import Facts
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
+from dba_console.frames.facts import PictureFacts
 from dba_console.frames.io import derive_io
 from dba_console.frames.model import Device, Io
 from dba_console.frames.picture import Picture
@@ -15,7 +15,7 @@ from tests.readings import cpu, disk, mount, of
 
 
 def io(seen: Picture) -> Io:
-    return derive_io(Facts(seen, History()))
+    return derive_io(PictureFacts(seen, ChartHistory()))
 
 
 def device(old: host.Disk, new: host.Disk, seconds: float = 2.0) -> Device:
@@ -83,7 +83,7 @@ def test_iowait_that_went_back_a_little_is_no_time() -> None:
 
 def test_the_stalled_share_of_the_interval_comes_from_the_total() -> None:
     def pressure(total_us: int) -> host.Pressure:
-        return of(host.Pressure, io_full=host.Stall(1.0, 0.0, 0.0, total_us))
+        return of(host.Pressure, io_full=host.PressureStall(1.0, 0.0, 0.0, total_us))
 
     panel = io(series({"host.cpu": [cpu(), cpu()], "host.pressure": [pressure(0), pressure(250_000)]}))
     assert panel.psi_full_pct == pytest.approx(25.0)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from dba_console.frames.facts import Facts
-from dba_console.frames.history import History
-from dba_console.frames.job_rows import OLD_S
+from dba_console.frames.chart_history import ChartHistory
+from dba_console.frames.facts import PictureFacts
+from dba_console.frames.job_rows import MAX_AGE_S
 from dba_console.frames.progress import derive_progress
 from dba_console.frames.progress_model import ProgressRow
 from dba_console.panels.progress_words import part_left, part_words
 from dba_console.samples import postgres
-from dba_console.samples.jobs import JobNow, Jobs, JobsNow, ObjectNow, PastJob, PhaseNow
+from dba_console.samples.jobs import JobNow, Jobs, JobsNow, JobStatistics, ObjectNow, PhaseNow
 from dba_console.samples.sample import Part, make_part
 from tests.build import NOW_US, part, picture, sample
 from tests.readings import activity, of, sessions
@@ -45,7 +45,7 @@ def rows(
         part("jobs.now", JobsNow(NOW_US, jobs), at_s=AT_S - age_s),
         *([] if more is None else [more]),
     ]
-    return derive_progress(Facts(picture(sample(*parts, at_s=AT_S)), History())).operations
+    return derive_progress(PictureFacts(picture(sample(*parts, at_s=AT_S)), ChartHistory())).operations
 
 
 def test_a_job_is_one_row_with_what_its_program_tells() -> None:
@@ -75,7 +75,7 @@ def test_ages_go_on_between_two_looks() -> None:
 
 
 def test_a_look_that_is_old_tells_nothing() -> None:
-    (row,) = rows(NOW, seen=[LEADER, WORKER], age_s=OLD_S + 1)
+    (row,) = rows(NOW, seen=[LEADER, WORKER], age_s=MAX_AGE_S + 1)
     assert (row.pct, row.grade, row.process, row.scope) == (None, "unknown", None, "phase")
 
 
@@ -115,14 +115,14 @@ def test_psql_that_reads_a_dump_is_a_job_and_any_other_is_none() -> None:
 
 @pytest.mark.parametrize(("elapsed_s", "late_s"), [(3600.0, None), (4800.0, 1200.0)])
 def test_late_is_what_it_runs_beyond_its_usual_duration(elapsed_s: float, late_s: float | None) -> None:
-    past = of(PastJob, kind="pg_dump", database="appdb", user="app", runs=5, usual_s=3600.0)
+    past = of(JobStatistics, kind="pg_dump", database="appdb", user="app", runs=5, usual_s=3600.0)
     jobs = part("jobs", Jobs(NOW_US, [past], []))
     (row,) = rows(structs.replace(NOW, elapsed_s=elapsed_s), seen=[LEADER, WORKER], more=jobs)
     assert (row.usual_s, row.usual_runs, row.late_s) == (3600.0, 5, late_s)
 
 
 def test_the_horizon_a_dump_holds_back_is_told() -> None:
-    holder = of(postgres.Holder, kind="backend", who="app", pid=1, xid_age=81_000_000)
+    holder = of(postgres.HorizonHolder, kind="backend", who="app", pid=1, xid_age=81_000_000)
     (row,) = rows(NOW, seen=[LEADER, WORKER], more=part("pg.horizon", postgres.Horizon([holder])))
     assert row.xid_age == 81_000_000
 
@@ -130,7 +130,7 @@ def test_the_horizon_a_dump_holds_back_is_told() -> None:
 def test_why_nothing_is_known_of_a_program_is_told() -> None:
     why = "the look at the programs of dumps and restores does not end: a file system hangs"
     trouble = make_part("jobs.now", None, at_us=int(AT_S * 1e6), status="error", note=why)
-    (row,) = rows(NOW, seen=[LEADER, WORKER], age_s=OLD_S + 1, more=trouble)
+    (row,) = rows(NOW, seen=[LEADER, WORKER], age_s=MAX_AGE_S + 1, more=trouble)
     assert (row.pct, row.unknown) == (None, [why])
     (row,) = rows(NOW, seen=[LEADER, WORKER], age_s=1.0, more=trouble)
     assert row.pct == 30.0, "what was seen a second ago still holds"

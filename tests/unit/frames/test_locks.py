@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dba_console.frames.facts import Facts
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
+from dba_console.frames.facts import PictureFacts
 from dba_console.frames.locks import DEEPEST, derive_locks
 from dba_console.frames.model import LockNode, Locks
 from dba_console.samples import postgres
@@ -11,16 +11,16 @@ from tests.build import NOW_US, part, picture, sample, series
 from tests.readings import activity, sessions
 
 
-def waits(*pairs: tuple[int, list[int]], held: list[postgres.Held] | None = None) -> Locks:
+def waits(*pairs: tuple[int, list[int]], held: list[postgres.HeldLock] | None = None) -> Locks:
     """Trees of (waiter, its blockers); each has waited for as many seconds as its pid says."""
     waiters = [
-        postgres.Lock(pid, blockers, "relation", "ShareLock", "public.orders", NOW_US - pid * 1_000_000)
+        postgres.LockWaiter(pid, blockers, "relation", "ShareLock", "public.orders", NOW_US - pid * 1_000_000)
         for pid, blockers in pairs
     ]
     pids = {pid for pid, _ in pairs} | {blocker for _, blockers in pairs for blocker in blockers}
     rows = [activity(pid, "active", wait_event_type="Lock") for pid in sorted(pids) if pid]
     seen = series({"pg.activity": [sessions(*rows)], "pg.locks": [postgres.Locks(waiters, held or [])]})
-    return derive_locks(Facts(seen, History()))
+    return derive_locks(PictureFacts(seen, ChartHistory()))
 
 
 def drawn(node: LockNode) -> dict[int, object]:
@@ -58,7 +58,7 @@ def test_a_prepared_transaction_is_a_root_no_session_owns() -> None:
 
 
 def test_a_root_says_what_it_holds() -> None:
-    panel = waits((2, [1]), held=[postgres.Held(1, "AccessExclusiveLock", "public.orders", "relation")])
+    panel = waits((2, [1]), held=[postgres.HeldLock(1, "AccessExclusiveLock", "public.orders", "relation")])
     assert (panel.trees[0].mode, panel.trees[0].relation) == ("AccessExclusiveLock", "public.orders")
 
 
@@ -76,28 +76,28 @@ def test_nobody_waiting_is_an_empty_list_and_no_longest_wait() -> None:
 
 
 def test_waits_that_ended_since_they_were_read_are_not_shown() -> None:
-    locks = postgres.Locks([postgres.Lock(2, [1], "relation", "ShareLock", None, None)], [])
+    locks = postgres.Locks([postgres.LockWaiter(2, [1], "relation", "ShareLock", None, None)], [])
     seen = picture(
         sample(part("pg.locks", locks, at_s=1), at_s=1),
         sample(part("pg.activity", sessions(activity(1), activity(2)), at_s=2), at_s=2),
     )
-    assert derive_locks(Facts(seen, History())).waiting == 0
+    assert derive_locks(PictureFacts(seen, ChartHistory())).waiting == 0
 
 
 def test_not_having_looked_is_not_nobody() -> None:
-    assert derive_locks(Facts(picture(), History())).waiting is None
+    assert derive_locks(PictureFacts(picture(), ChartHistory())).waiting is None
 
 
 def test_a_wait_whose_beginning_the_server_does_not_tell_has_no_length() -> None:
-    locks = postgres.Locks([postgres.Lock(2, [1], "relation", "ShareLock", None, None)], [])
+    locks = postgres.Locks([postgres.LockWaiter(2, [1], "relation", "ShareLock", None, None)], [])
     seen = series({"pg.activity": [sessions(activity(1))], "pg.locks": [locks]})
-    panel = derive_locks(Facts(seen, History()))
+    panel = derive_locks(PictureFacts(seen, ChartHistory()))
     assert (panel.waiting, panel.longest_wait_s) == (1, None)
 
 
 def test_waits_are_measured_by_the_servers_clock() -> None:
     """The host's clock is an hour ahead."""
-    waiter = postgres.Lock(2, [1], "relation", "ShareLock", None, NOW_US - 7_000_000)
+    waiter = postgres.LockWaiter(2, [1], "relation", "ShareLock", None, NOW_US - 7_000_000)
     seen = picture(
         sample(
             part("pg.activity", sessions(activity(1), activity(2))),
@@ -105,4 +105,4 @@ def test_waits_are_measured_by_the_servers_clock() -> None:
             wall_us=NOW_US + 3_600_000_000,
         )
     )
-    assert derive_locks(Facts(seen, History())).longest_wait_s == 7.0
+    assert derive_locks(PictureFacts(seen, ChartHistory())).longest_wait_s == 7.0

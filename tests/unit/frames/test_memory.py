@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dba_console.frames.facts import Facts
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
+from dba_console.frames.facts import PictureFacts
 from dba_console.frames.memory import derive_memory
 from dba_console.frames.model import Memory
 from dba_console.frames.picture import Picture
@@ -13,12 +13,12 @@ from tests.readings import of, server
 
 
 def memory(seen: Picture) -> Memory:
-    return derive_memory(Facts(seen, History()))
+    return derive_memory(PictureFacts(seen, ChartHistory()))
 
 
 def test_cached_falls_while_free_rises() -> None:
-    before = of(host.Memory, total=16 * GB, cached=10 * GB, free=1 * GB)
-    after = of(host.Memory, total=16 * GB, cached=8 * GB, free=3 * GB)
+    before = of(host.MemInfo, total=16 * GB, cached=10 * GB, free=1 * GB)
+    after = of(host.MemInfo, total=16 * GB, cached=8 * GB, free=3 * GB)
     panel = memory(series({"host.memory": [before, after]}, step_s=2))
     assert (panel.cached_change_bytes_per_s, panel.free_change_bytes_per_s) == (-1.0 * GB, 1.0 * GB)
 
@@ -38,7 +38,7 @@ def test_a_counter_this_kernel_lacks_is_unknown_and_not_zero() -> None:
 
 
 def test_huge_pages_used_are_those_not_free() -> None:
-    panel = memory(series({"host.memory": [of(host.Memory, huge_total=100, huge_free=30)]}))
+    panel = memory(series({"host.memory": [of(host.MemInfo, huge_total=100, huge_free=30)]}))
     assert (panel.huge_pages_total, panel.huge_pages_used) == (100, 70)
 
 

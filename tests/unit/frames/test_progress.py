@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from dba_console.frames.facts import Facts
-from dba_console.frames.history import History
-from dba_console.frames.jobs import command
+from dba_console.frames.chart_history import ChartHistory
+from dba_console.frames.chart_points import point_of
+from dba_console.frames.facts import PictureFacts
+from dba_console.frames.job_sessions import command
 from dba_console.frames.model import Progress
 from dba_console.frames.picture import Picture
-from dba_console.frames.points import point_of
 from dba_console.frames.progress import derive_progress
 from dba_console.frames.progress_model import ProgressRow
 from dba_console.panels.progress_words import kind_words, title_words
@@ -38,12 +38,12 @@ def tick(second: int, rows: list[postgres.Activity], operations: list[postgres.O
 
 
 def progress(*ticks: tuple[list[postgres.Activity], list[postgres.Operation]]) -> Progress:
-    history = History()
+    history = ChartHistory()
     seen = picture()
     for second, (rows, operations) in enumerate(ticks):
         seen = tick(second, rows, operations)
         history.add(seen.wall_us, point_of(seen))
-    return derive_progress(Facts(seen, history))
+    return derive_progress(PictureFacts(seen, history))
 
 
 def only(panel: Progress) -> ProgressRow:
@@ -216,8 +216,8 @@ def test_who_waits_behind_any_of_a_jobs_sessions_is_counted_once() -> None:
     rows = [activity(pid, "active", application="pg_dump") for pid in (1, 2)]
     rows += [activity(pid, "active", wait_event_type="Lock") for pid in (8, 9)]
     waits = [
-        postgres.Lock(8, [1, 2], "relation", "AccessExclusiveLock", "t", None),
-        postgres.Lock(9, [8], "relation", "AccessShareLock", "t", None),
+        postgres.LockWaiter(8, [1, 2], "relation", "AccessExclusiveLock", "t", None),
+        postgres.LockWaiter(9, [8], "relation", "AccessShareLock", "t", None),
     ]
     seen = picture(
         sample(
@@ -226,14 +226,16 @@ def test_who_waits_behind_any_of_a_jobs_sessions_is_counted_once() -> None:
             part("pg.progress", postgres.Operations([])),
         )
     )
-    assert only(derive_progress(Facts(seen, History()))).blocks == 2
+    assert only(derive_progress(PictureFacts(seen, ChartHistory()))).blocks == 2
 
 
 def test_sessions_that_wait_for_each_other_are_counted_once() -> None:
-    waits = [postgres.Lock(pid, blockers, "relation", "ShareLock", "t", None) for pid, blockers in ((1, [2]), (2, [1]))]
+    waits = [
+        postgres.LockWaiter(pid, blockers, "relation", "ShareLock", "t", None) for pid, blockers in ((1, [2]), (2, [1]))
+    ]
     rows = [activity(pid, "active", wait_event_type="Lock") for pid in (1, 2)]
     seen = picture(sample(part("pg.activity", sessions(*rows)), part("pg.locks", postgres.Locks(waits, []))))
-    assert Facts(seen, History()).behind({1}) == 1
+    assert PictureFacts(seen, ChartHistory()).count_blocked({1}) == 1
 
 
 @pytest.mark.parametrize(

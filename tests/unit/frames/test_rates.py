@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dba_console.frames.rates import delta, gap_s, pair, rate, share_pct
-from dba_console.samples import host, own, postgres
+from dba_console.samples import agent_health, host, postgres
 from tests.build import NOW_US, part, picture, sample, series
 from tests.readings import cpu, of, server
 
@@ -51,9 +51,9 @@ def test_an_agent_that_ticks_slowly_has_no_gaps() -> None:
 
 
 def test_another_run_of_the_agent_has_no_previous_reading() -> None:
-    first = sample(part("self", of(own.Self, cpu_us=5), at_s=1), at_s=1, boot="a")
-    second = sample(part("self", of(own.Self, cpu_us=9), at_s=2), at_s=2, boot="b")
-    assert pair(picture(first, second), "self", own.Self) is None
+    first = sample(part("self", of(agent_health.AgentHealth, cpu_us=5), at_s=1), at_s=1, boot="a")
+    second = sample(part("self", of(agent_health.AgentHealth, cpu_us=9), at_s=2), at_s=2, boot="b")
+    assert pair(picture(first, second), "self", agent_health.AgentHealth) is None
 
 
 def test_readings_on_both_sides_of_a_server_start_are_not_subtracted() -> None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from dba_console.frames.facts import Facts
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
+from dba_console.frames.facts import PictureFacts
 from dba_console.frames.model import Replication
 from dba_console.frames.picture import Picture
-from dba_console.frames.replication import derive_replication, replays
+from dba_console.frames.replication import derive_replication, is_standby
 from dba_console.samples import postgres
 from tests.build import MB, NOW_US, part, picture, sample, series
 from tests.readings import of
 
 
 def replication(seen: Picture) -> Replication:
-    return derive_replication(Facts(seen, History()))
+    return derive_replication(PictureFacts(seen, ChartHistory()))
 
 
 def primary(**fields: Any) -> postgres.Replication:
@@ -57,7 +57,7 @@ def test_a_base_backup_is_no_standby_that_lags() -> None:
     ]
     panel = replication(series({"pg.replication": [primary(standbys=rows)]}))
     assert (panel.lag_bytes, panel.lag_s) == (1 * MB, 0.1)
-    assert [replays(row) for row in panel.standbys] == [False, True]
+    assert [is_standby(row) for row in panel.standbys] == [False, True]
 
 
 def test_a_standby_that_caught_up_on_an_idle_primary_is_not_behind() -> None:
@@ -114,7 +114,7 @@ def test_a_slot_retains_what_lies_behind_the_write_position() -> None:
         of(postgres.Slot, name="old", kind="logical", restart_lsn=10 * MB, wal_status="extended"),
         of(postgres.Slot, name="lost", kind="physical", wal_status="lost"),
     ]
-    horizon = postgres.Horizon([of(postgres.Holder, kind="slot", who="old", xid_age=81)])
+    horizon = postgres.Horizon([of(postgres.HorizonHolder, kind="slot", who="old", xid_age=81)])
     panel = replication(series({"pg.replication": [primary(slots=slots)], "pg.horizon": [horizon]}))
     old, lost = panel.slots
     assert (old.retained_bytes, old.active, old.xid_age) == (90 * MB, False, 81)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.frames.facts import Facts
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
+from dba_console.frames.facts import PictureFacts
 from dba_console.frames.model import Safety
 from dba_console.frames.picture import Picture
 from dba_console.frames.safety import WRAP_AGE, derive_safety, thresholds
@@ -14,8 +14,8 @@ from tests.build import NOW_US, part, picture, sample, series
 from tests.readings import of, server
 
 
-def safety(seen: Picture, history: History | None = None) -> Safety:
-    return derive_safety(Facts(seen, history or History()))
+def safety(seen: Picture, history: ChartHistory | None = None) -> Safety:
+    return derive_safety(PictureFacts(seen, history or ChartHistory()))
 
 
 def xids(*databases: tuple[str, int, int], next_xid: int | None = None) -> postgres.Xids:
@@ -59,7 +59,7 @@ def test_dates_follow_from_the_burn_rate() -> None:
 
 
 def test_the_burn_rate_is_told_from_the_longest_window() -> None:
-    history = History()
+    history = ChartHistory()
     for step in range(20):
         burned = step * 3000 + (600_000 if step == 19 else 0)
         history.add(NOW_US + step * 30_000_000, {"safety:7431204485839012345.next_xid": float(burned)})
@@ -69,7 +69,7 @@ def test_the_burn_rate_is_told_from_the_longest_window() -> None:
 
 
 def test_the_ids_of_another_cluster_are_no_burn() -> None:
-    history = History()
+    history = ChartHistory()
     for step, system in enumerate(("1", "1", "7431204485839012345")):
         history.add(NOW_US + step * 30_000_000, {f"safety:{system}.next_xid": 1000.0 ** (step + 1)})
     panel = safety(series({"pg.server": [server()], "pg.xids": [xids(("appdb", 1, 0), next_xid=7)]}), history)
@@ -122,10 +122,10 @@ def test_nobody_holding_the_horizon_is_told_from_not_knowing() -> None:
 
 def test_of_sessions_as_far_back_the_one_that_began_first_is_to_blame() -> None:
     rows = [
-        of(postgres.Holder, kind="backend", who="victim", xid_age=7, since=NOW_US - 1_000_000),
-        of(postgres.Holder, kind="slot", who="undated", xid_age=7),
-        of(postgres.Holder, kind="backend", who="culprit", xid_age=7, since=NOW_US - 9_000_000),
-        of(postgres.Holder, kind="backend", who="unknown", since=NOW_US - 99_000_000),
+        of(postgres.HorizonHolder, kind="backend", who="victim", xid_age=7, since=NOW_US - 1_000_000),
+        of(postgres.HorizonHolder, kind="slot", who="undated", xid_age=7),
+        of(postgres.HorizonHolder, kind="backend", who="culprit", xid_age=7, since=NOW_US - 9_000_000),
+        of(postgres.HorizonHolder, kind="backend", who="unknown", since=NOW_US - 99_000_000),
     ]
     panel = safety(series({"pg.horizon": [postgres.Horizon(rows)]}))
     assert [row.who for row in panel.horizon] == ["culprit", "victim", "undated", "unknown"]
@@ -134,8 +134,8 @@ def test_of_sessions_as_far_back_the_one_that_began_first_is_to_blame() -> None:
 def test_horizon_holders_stand_oldest_first_with_their_age_by_the_servers_clock() -> None:
     horizon = postgres.Horizon(
         [
-            of(postgres.Holder, kind="backend", who="app", xid_age=5, since=NOW_US - 10_000_000),
-            of(postgres.Holder, kind="slot", who="old", xid_age=900),
+            of(postgres.HorizonHolder, kind="backend", who="app", xid_age=5, since=NOW_US - 10_000_000),
+            of(postgres.HorizonHolder, kind="slot", who="old", xid_age=900),
         ]
     )
     panel = safety(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dba_console.frames.facts import Facts
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
+from dba_console.frames.facts import PictureFacts
 from dba_console.frames.model import SessionRow
 from dba_console.frames.picture import Picture
 from dba_console.frames.sessions import derive_sessions
@@ -15,7 +15,7 @@ from tests.readings import activity, of, sessions
 
 
 def first(seen: Picture) -> SessionRow:
-    return derive_sessions(Facts(seen, History())).rows[0]
+    return derive_sessions(PictureFacts(seen, ChartHistory())).rows[0]
 
 
 def processes(*rows: dict[str, Any], postmaster: int = 900) -> host.Processes:
@@ -71,7 +71,7 @@ def test_the_age_of_a_snapshot_is_in_transactions_across_the_epoch() -> None:
 
 
 def test_who_blocks_a_session_stands_on_it() -> None:
-    locks = postgres.Locks([postgres.Lock(7, [3], "relation", "ShareLock", None, None)], [])
+    locks = postgres.Locks([postgres.LockWaiter(7, [3], "relation", "ShareLock", None, None)], [])
     rows = sessions(activity(7, "active", wait_event_type="Lock", wait_event="relation"))
     row = first(series({"pg.activity": [rows], "pg.locks": [locks]}))
     assert (row.blocked_by, row.wait) == ([3], "Lock:relation")

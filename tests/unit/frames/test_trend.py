@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from dba_console.frames.trend import course, mean_rate, slope, tail, thin, time_to_reach
+from dba_console.frames.trend import fit_trend, mean_rate, recent_points, sample_points, slope, time_to_reach
 
 Series = list[tuple[int, float]]
 
@@ -44,7 +44,7 @@ def test_a_burst_soon_after_the_start_does_not_fill_the_house() -> None:
         for at in range(seconds):
             for took in (1, 2, 3):
                 used = [50.0 * max(0.0, min(1.0, (tick - at + 1) / took)) for tick in range(seconds)]
-                found = course(every(1, used), min_span_s=25)
+                found = fit_trend(every(1, used), min_span_s=25)
                 if found is not None and found.time_to_reach(247, gate=3) is not None:
                     predicted.append((seconds, at, took))
     assert predicted == []
@@ -86,12 +86,12 @@ def test_minutes_do_not_predict_days() -> None:
 
 def test_what_lies_before_a_gap_does_not_count() -> None:
     broken = every(1, [float(tick) for tick in range(100)]) + [(3_600_000_000 + s * 1_000_000, 7.0) for s in range(5)]
-    assert len(tail(broken, 1e9)) == 5
-    assert course(broken) is None
+    assert len(recent_points(broken, 1e9)) == 5
+    assert fit_trend(broken) is None
 
 
 def test_thinning_keeps_both_ends() -> None:
-    thinned = thin(every(1, [float(tick) for tick in range(601)]), 25)
+    thinned = sample_points(every(1, [float(tick) for tick in range(601)]), 25)
     assert (len(thinned), thinned[0][1], thinned[-1][1]) == (25, 0.0, 600.0)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dba_console.frames.facts import Facts
-from dba_console.frames.history import History
+from dba_console.frames.chart_history import ChartHistory
+from dba_console.frames.facts import PictureFacts
 from dba_console.frames.progress import derive_progress
 from dba_console.frames.progress_model import ProgressRow
 from dba_console.samples import postgres
-from dba_console.samples.jobs import Jobs, PastJob, RunningJob
+from dba_console.samples.jobs import Jobs, JobStatistics, RunningJob
 from tests.build import NOW_US, part, picture, sample
 from tests.readings import activity, of, sessions
 
@@ -20,12 +20,12 @@ def shown(
         part("pg.progress", postgres.Operations(operations or [])),
         *([] if jobs is None else [part("jobs", jobs)]),
     ]
-    (row,) = derive_progress(Facts(picture(sample(*parts)), History())).operations
+    (row,) = derive_progress(PictureFacts(picture(sample(*parts)), ChartHistory())).operations
     return row
 
 
-def past(kind: str, database: str | None = "appdb", user: str = "app") -> PastJob:
-    return of(PastJob, kind=kind, database=database, user=user, runs=5, usual_s=3720.0)
+def past(kind: str, database: str | None = "appdb", user: str = "app") -> JobStatistics:
+    return of(JobStatistics, kind=kind, database=database, user=user, runs=5, usual_s=3720.0)
 
 
 DUMP = activity(1, "active", application="pg_dump", xact_start=NOW_US - 90_000_000)

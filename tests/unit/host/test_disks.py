@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dba_console.probes.host.disks import DiskParser
+from dba_console.probes.host.diskstats import DiskStatsParser
 from dba_console.samples.host import Disk
 from tests.unit.host.trees import write_tree
 
@@ -45,7 +45,7 @@ def devices(text: str, tmp_path: Path) -> dict[str, Disk]:
         tmp_path / "proc",
         {"self/mountinfo": "30 1 8:1 / / rw - ext4 /dev/sda1 rw\n31 30 0:9 / /mnt rw - nfs x:/y rw\n"},
     )
-    parser = DiskParser(proc, sys_tree(tmp_path / "sys"))
+    parser = DiskStatsParser(proc, sys_tree(tmp_path / "sys"))
     return {disk.name: disk for disk in parser.parse(text.encode(), 0).devices}
 
 
@@ -88,5 +88,5 @@ def test_a_loop_device_stands_on_the_disk_of_its_file(tmp_path: Path) -> None:
 
 def test_without_sys_partitions_are_known_by_their_names(tmp_path: Path) -> None:
     text = "".join(NEW.replace("sda", name) for name in ("sda", "sda1", "nvme0n1", "nvme0n1p2", "dm-3", "vdb2"))
-    found = DiskParser("/nonexistent", str(tmp_path)).parse(text.encode(), 0)
+    found = DiskStatsParser("/nonexistent", str(tmp_path)).parse(text.encode(), 0)
     assert [disk.name for disk in found.devices] == ["sda", "nvme0n1", "dm-3"]

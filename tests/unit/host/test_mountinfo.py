@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dba_console.probes.host.mountinfo import holder, parse_mountinfo, visible, worth_showing
+from dba_console.probes.host.mountinfo import choose_mounts, mount_of_path, parse_mountinfo, visible_mounts
 
 TABLE = rb"""22 27 0:21 / /proc rw,relatime - proc proc rw
 27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard
@@ -17,7 +17,7 @@ TABLE = rb"""22 27 0:21 / /proc rw,relatime - proc proc rw
 
 
 def paths(holding: frozenset[str] = frozenset()) -> list[str]:
-    return [entry.path for entry in worth_showing(parse_mountinfo(TABLE), holding)]
+    return [entry.path for entry in choose_mounts(parse_mountinfo(TABLE), holding)]
 
 
 def test_real_file_systems_are_shown_once_and_pseudo_ones_not() -> None:
@@ -41,8 +41,8 @@ def test_options_of_the_file_system_are_told_with_those_of_the_mount() -> None:
 
 def test_the_deepest_mount_holds_a_path() -> None:
     entries = parse_mountinfo(TABLE)
-    wal = holder(entries, "/var/lib/postgresql/wal disk/pg_wal")
-    beside = holder(entries, "/var/lib/postgresql/wal disks")
+    wal = mount_of_path(entries, "/var/lib/postgresql/wal disk/pg_wal")
+    beside = mount_of_path(entries, "/var/lib/postgresql/wal disks")
     assert wal is not None
     assert wal.device == "254:32"
     assert beside is not None
@@ -52,10 +52,10 @@ def test_the_deepest_mount_holds_a_path() -> None:
 def test_of_two_mounts_on_one_point_the_later_one_is_seen() -> None:
     table = TABLE + b"40 27 8:0 / /backup rw - ext4 /dev/sdz rw\n"
     entries = parse_mountinfo(table)
-    held = holder(entries, "/backup/x")
+    held = mount_of_path(entries, "/backup/x")
     assert held is not None
     assert held.source == "/dev/sdz"
-    assert [entry.source for entry in visible(entries) if entry.path == "/backup"] == ["/dev/sdz"]
+    assert [entry.source for entry in visible_mounts(entries) if entry.path == "/backup"] == ["/dev/sdz"]
 
 
 def test_a_damaged_line_hides_no_other() -> None:

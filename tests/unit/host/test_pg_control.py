@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.probes.host.data_directory import parse_lock_file, read_control
+from dba_console.probes.host.data_directory import parse_lock_file, read_control_file
 from dba_console.probes.host.pg_control import DamagedControl, crc32c, parse_control
 from tests.unit.host.trees import write_tree
 
@@ -73,20 +73,20 @@ def test_a_data_directory_tells_its_server_without_it(tmp_path: Path) -> None:
         "postmaster.pid": lock,
         "global/pg_control": control_file(1300),
     }
-    reading, status, note = read_control(write_tree(tmp_path, files), "/pg")
+    reading, status, note = read_control_file(write_tree(tmp_path, files), "/pg")
     assert (status, note) == ("ok", None)
     assert (reading.major, reading.port, reading.postmaster_pid) == (15, 6515, 812)
     assert reading.data_directory == "/pg"
 
 
 def test_a_stopped_server_has_no_pid_but_its_identity(tmp_path: Path) -> None:
-    reading, _, _ = read_control(write_tree(tmp_path, {"global/pg_control": control_file(1300)}), "/pg")
+    reading, _, _ = read_control_file(write_tree(tmp_path, {"global/pg_control": control_file(1300)}), "/pg")
     assert reading.postmaster_pid is reading.port is reading.major is None
     assert reading.system_identifier == str(IDENTIFIER)
 
 
 def test_a_version_not_known_here_says_so(tmp_path: Path) -> None:
-    reading, status, note = read_control(write_tree(tmp_path, {"global/pg_control": control_file(1905)}), "/pg")
+    reading, status, note = read_control_file(write_tree(tmp_path, {"global/pg_control": control_file(1905)}), "/pg")
     assert status == "unsupported"
     assert note is not None
     assert "1905" in note
@@ -95,7 +95,7 @@ def test_a_version_not_known_here_says_so(tmp_path: Path) -> None:
 
 def test_a_damaged_control_file_is_an_error_and_not_zeros(tmp_path: Path) -> None:
     damaged = b"\1" * 16 + control_file(1300)[16:]
-    reading, status, note = read_control(write_tree(tmp_path, {"global/pg_control": damaged}), "/pg")
+    reading, status, note = read_control_file(write_tree(tmp_path, {"global/pg_control": damaged}), "/pg")
     assert status == "error"
     assert note is not None
     assert reading.system_identifier is None

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.probes.host.places import CLOSED, follow, named_places
+from dba_console.probes.host.resolved_paths import NO_ACCESS, named_paths, resolve_links
 
 
 def test_what_does_not_exist_yet_is_placed_where_it_would_be(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    followed, note = follow({"session": f"{tmp_path}/link/a/b"})
+    followed, note = resolve_links({"session": f"{tmp_path}/link/a/b"})
     assert followed == {"session": f"{tmp_path}/real/a/b"}
     assert note is None
 
@@ -25,15 +25,15 @@ def test_a_place_that_may_not_be_looked_at_is_left_out_rather_than_guessed(monke
         return path
 
     monkeypatch.setattr(os.path, "realpath", closed)
-    followed, note = follow({"data": "/pg", "wal": "/pg/pg_wal"})
+    followed, note = resolve_links({"data": "/pg", "wal": "/pg/pg_wal"})
     assert followed == {"data": "/pg"}
-    assert note == CLOSED
+    assert note == NO_ACCESS
 
 
 def test_a_relative_place_needs_a_data_directory() -> None:
-    assert named_places({"log": "log"}, None) == {}
-    assert named_places({"log": "log"}, "/pg")["log"] == "/pg/log"
+    assert named_paths({"log": "log"}, None) == {}
+    assert named_paths({"log": "log"}, "/pg")["log"] == "/pg/log"
 
 
 def test_where_the_server_says_where_wal_is_nothing_is_assumed() -> None:
-    assert named_places({"data": "/pg", "wal": "/fast/wal"}, None)["wal"] == "/fast/wal"
+    assert named_paths({"data": "/pg", "wal": "/fast/wal"}, None)["wal"] == "/fast/wal"

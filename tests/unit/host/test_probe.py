@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dba_console.probes.host.context import HostContext
+from dba_console.probes.host.kernel_settings import read_settings
 from dba_console.probes.host.probe import NO_POSTMASTER, NO_PSI, HostProbe
-from dba_console.probes.host.processes import TURNS
-from dba_console.probes.host.settings import read_settings
+from dba_console.probes.host.processes import TURN_TICKS
 from dba_console.samples.host import Cpu, HostSettings, NumaNode
 from dba_console.samples.registry import PARTS
 from tests.unit.host.trees import KERNEL_6_1, MEMINFO_3_10, STAT, stat_line, write_tree
@@ -90,7 +90,7 @@ def test_without_a_connection_titles_say_who_is_active(old_kernel: str) -> None:
         files[f"{pid}/stat"] = stat_line(pid, parent=10)
         files[f"{pid}/cmdline"] = f"postgres: app shop [local] {'SELECT' if pid == 150 else 'idle'}"
     probe = HostProbe(proc=write_tree(Path(old_kernel), files), sys="/")
-    for _ in range(TURNS):
+    for _ in range(TURN_TICKS):
         _, part = probe.read(["host.titles", "host.processes"], HostContext(postmaster_pid=10))
         assert 150 in {row.pid for row in part.decode().rows}
     probe.close()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.probes.host.children import Children
-from dba_console.probes.host.processes import HELD, IO_DENIED, TURNS, ProcessReader
+from dba_console.probes.host.postmaster_children import PostmasterChildren
+from dba_console.probes.host.processes import IO_DENIED, MAX_OPEN_PROCESSES, TURN_TICKS, ProcessReader
 from dba_console.samples.host import Process, Processes
 from tests.unit.host.trees import io_text, stat_line, write_tree
 
@@ -56,12 +56,12 @@ def test_the_first_reading_has_every_process(tmp_path: Path) -> None:
 
 
 def test_idle_processes_are_read_in_turn_and_all_within_the_turns(tmp_path: Path) -> None:
-    children = list(range(100, 100 + 3 * TURNS))
+    children = list(range(100, 100 + 3 * TURN_TICKS))
     reader = ProcessReader(server(tmp_path, children), POSTMASTER, 4096)
     reader.read((), 1)
     reader.read((), 1)
     seen: set[int] = set()
-    for _ in range(TURNS):
+    for _ in range(TURN_TICKS):
         reading, _ = reader.read((), 1)
         assert len(reading.rows) == 1 + 3
         assert reading.total == len(children)
@@ -72,7 +72,7 @@ def test_idle_processes_are_read_in_turn_and_all_within_the_turns(tmp_path: Path
 
 def test_active_backends_are_read_every_time(tmp_path: Path) -> None:
     reader = ProcessReader(server(tmp_path, list(range(100, 200))), POSTMASTER, 4096)
-    for _ in range(TURNS):
+    for _ in range(TURN_TICKS):
         reading, _ = reader.read(frozenset((150, 151, 999)), 1)
         assert {150, 151} <= set(pids(reading))
     reader.close()
@@ -80,7 +80,7 @@ def test_active_backends_are_read_every_time(tmp_path: Path) -> None:
 
 def test_a_process_that_uses_cpu_is_read_again_at_once_without_being_called_active(tmp_path: Path) -> None:
     reader = ProcessReader(server(tmp_path, [100]), POSTMASTER, 4096)
-    for used in range(1, TURNS):
+    for used in range(1, TURN_TICKS):
         process(tmp_path, 100, user=used)
         reading, _ = reader.read((), 1)
         assert row(reading, 100).user_ticks == used
@@ -88,12 +88,12 @@ def test_a_process_that_uses_cpu_is_read_again_at_once_without_being_called_acti
 
 
 def test_descriptors_are_held_for_a_bounded_number_of_processes_and_let_go(tmp_path: Path) -> None:
-    children = list(range(100, 100 + 2 * HELD))
+    children = list(range(100, 100 + 2 * MAX_OPEN_PROCESSES))
     reader = ProcessReader(server(tmp_path, children), POSTMASTER, 4096)
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         reader.read(children, 1)
-    assert len(os.listdir("/proc/self/fd")) - before <= 2 * HELD + 1
+    assert len(os.listdir("/proc/self/fd")) - before <= 2 * MAX_OPEN_PROCESSES + 1
     reader.close()
     assert len(os.listdir("/proc/self/fd")) == before
 
@@ -141,7 +141,7 @@ def test_without_the_right_to_read_io_the_rest_is_known_and_a_note_says_why(
 
 
 def test_a_child_the_kernels_list_left_out_is_still_counted(tmp_path: Path) -> None:
-    children = Children(server(tmp_path, [20, 21, 22]), POSTMASTER)
+    children = PostmasterChildren(server(tmp_path, [20, 21, 22]), POSTMASTER)
     assert children.read() == {20, 21, 22}
     list_children(tmp_path, [20, 22])
     assert children.read() == {20, 21, 22}
@@ -154,7 +154,7 @@ def test_a_kernel_without_a_list_of_children_is_scanned(tmp_path: Path) -> None:
         process(tmp_path, pid)
     process(tmp_path, POSTMASTER, parent=1)
     process(tmp_path, 30, parent=20)
-    children = Children(str(tmp_path), POSTMASTER)
+    children = PostmasterChildren(str(tmp_path), POSTMASTER)
     assert children.read() == {20, 21}
     process(tmp_path, 22)
     shutil.rmtree(tmp_path / "20")
@@ -166,7 +166,7 @@ def test_a_postmaster_that_ended_is_not_a_server_without_connections(tmp_path: P
     proc = server(tmp_path, [])
     if not listed:
         shutil.rmtree(tmp_path / f"{POSTMASTER}/task")
-    children = Children(proc, POSTMASTER)
+    children = PostmasterChildren(proc, POSTMASTER)
     assert children.read() == frozenset()
     (tmp_path / f"{POSTMASTER}/stat").unlink()
     shutil.rmtree(tmp_path / str(POSTMASTER))

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 from dba_console.clock import SYSTEM
-from dba_console.probes.host.files import read_once
+from dba_console.probes.host.kernel_files import read_once
 from dba_console.probes.host.title_reader import TitleReader
 from tests.background import wait_until
 from tests.unit.host.trees import stat_line, write_tree

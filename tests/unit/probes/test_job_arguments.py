@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dba_console.probes.jobs.arguments import COMMAND_LIMIT, Arguments, command_text, parse_arguments
-from dba_console.probes.jobs.connstring import parse_connection, without_secrets
-from dba_console.probes.jobs.optstrings import LONG, SHORT
+from dba_console.probes.jobs.connection_strings import parse_connection, without_secrets
+from dba_console.probes.jobs.option_tables import LONG_OPTIONS, SHORT_OPTIONS
+from dba_console.probes.jobs.program_arguments import COMMAND_LIMIT, ProgramArguments, command_text, parse_arguments
 
 
-def parsed(line: str) -> Arguments:
+def parsed(line: str) -> ProgramArguments:
     words = shlex.split(line)
     return parse_arguments(words[0], words)
 
@@ -98,7 +98,7 @@ def test_an_option_of_another_version_is_told_and_takes_no_database_with_it() ->
 
 
 def test_of_a_program_nobody_knows_nothing_is_told() -> None:
-    assert parsed("rsync -a b c") == Arguments()
+    assert parsed("rsync -a b c") == ProgramArguments()
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_secrets_are_masked_wherever_they_stand(line: str, shown: str) -> None:
 SECRETS = st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF), min_size=6, max_size=20).map(lambda s: "§~" + s)
 
 
-@given(SECRETS, st.sampled_from(sorted(SHORT)))
+@given(SECRETS, st.sampled_from(sorted(SHORT_OPTIONS)))
 def test_no_form_of_a_connection_string_lets_a_password_through(secret: str, kind: str) -> None:
     escaped = secret.replace("\\", "\\\\").replace("'", "\\'")
     forms = [
@@ -146,7 +146,7 @@ def test_no_form_of_a_connection_string_lets_a_password_through(secret: str, kin
                 assert "§~" not in text and quote("§~", safe="") not in text, (form, text)
 
 
-@given(st.lists(st.text(max_size=30), max_size=12), st.sampled_from([*sorted(SHORT), "rsync"]))
+@given(st.lists(st.text(max_size=30), max_size=12), st.sampled_from([*sorted(SHORT_OPTIONS), "rsync"]))
 def test_no_arguments_break_the_reading_of_them(words: list[str], kind: str) -> None:
     parse_arguments(kind, [kind, *words])
     text = command_text(kind, [kind, *words])
@@ -169,9 +169,9 @@ def test_a_connection_string_is_told_from_a_name() -> None:
 
 
 def test_every_letter_a_long_name_stands_for_is_one_of_its_program() -> None:
-    for kind, names in LONG.items():
+    for kind, names in LONG_OPTIONS.items():
         letters = {word.partition("=")[2] for word in names.split() if "=" in word}
-        assert letters <= set(SHORT[kind]) - {":"} | {"j"}, kind
+        assert letters <= set(SHORT_OPTIONS[kind]) - {":"} | {"j"}, kind
 
 
 def test_an_argument_too_long_to_be_searched_for_secrets_is_not_shown() -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dba_console.probes.jobs.peers import Peers
-from dba_console.probes.jobs.sockets import connections_in, peer_in, tcp_peers, unix_peers
+from dba_console.probes.jobs.session_processes import SessionProcesses
+from dba_console.probes.jobs.sockets import parse_connections, parse_peer, tcp_peers, unix_peers
 
 
 def inode(connected: socket.socket) -> int:
@@ -51,32 +51,32 @@ def test_an_unknown_socket_has_no_other_end() -> None:
 def test_an_address_of_version_four_within_version_six_is_that_address() -> None:
     mapped = b"0000000000000000FFFF00000100007F:1538"
     line = b" 0: %s 0100007F:CB20 01 0:0 0:0 0 112 0 7541 1" % mapped
-    assert list(connections_in(b"head\n" + line)) == [((b"0100007F", b"1538"), (b"0100007F", b"CB20"), 7541)]
+    assert list(parse_connections(b"head\n" + line)) == [((b"0100007F", b"1538"), (b"0100007F", b"CB20"), 7541)]
 
 
 def test_only_established_connections_count() -> None:
-    assert list(connections_in(b"head\n 0: A:1 B:2 0A 0:0 0:0 0 112 0 7541 1\n cut short\n")) == []
+    assert list(parse_connections(b"head\n 0: A:1 B:2 0A 0:0 0:0 0 112 0 7541 1\n cut short\n")) == []
 
 
 @given(st.binary(max_size=80))
 def test_no_answer_makes_it_read_beyond_its_end(tail: bytes) -> None:
     answer = struct.pack("=IHHII", 16 + len(tail), 20, 0, 1, 0) + tail
-    assert peer_in(answer) is None or len(tail) >= 24
+    assert parse_peer(answer) is None or len(tail) >= 24
 
 
 def test_a_refusal_is_told_from_an_absence() -> None:
     def error(code: int) -> bytes:
         return struct.pack("=IHHIIi", 36, 2, 0, 1, 0, -code) + bytes(16)
 
-    assert peer_in(error(2)) is None
+    assert parse_peer(error(2)) is None
     with pytest.raises(OSError, match="refused"):
-        peer_in(error(13))
+        parse_peer(error(13))
 
 
 def test_a_socket_handed_on_belongs_to_the_process_named_first() -> None:
     one, other = socket.socketpair()
     with one, other, cat(other) as backend, cat(one) as child:
-        us, peers = os.getpid(), Peers()
+        us, peers = os.getpid(), SessionProcesses()
         assert peers.read([backend.pid], [child.pid, us]) == {backend.pid: child.pid}
         assert peers.read([backend.pid], [us, child.pid]) == {backend.pid: us}
         assert peers.read([backend.pid], []) == {} and peers.notes

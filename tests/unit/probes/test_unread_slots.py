@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dba_console.probes.postgres.readings.replication import WATCHED_US, Unread
+from dba_console.probes.postgres.readings.replication import MAX_GAP_US, UnreadSlots
 from dba_console.samples import postgres
 from tests.readings import of
 
@@ -15,19 +15,19 @@ def slot(**fields: Any) -> postgres.Slot:
     return of(postgres.Slot, **{"name": "old", "kind": "physical", "restart_lsn": 100, **fields})
 
 
-def since(unread: Unread, at_s: int, **fields: Any) -> int | None:
+def since(unread: UnreadSlots, at_s: int, **fields: Any) -> int | None:
     """Seconds, as told by a reading at that second."""
-    (told,) = unread.told([slot(**fields)], at_s * SECOND)
+    (told,) = unread.with_unread_since([slot(**fields)], at_s * SECOND)
     return None if told.unread_since is None else told.unread_since // SECOND
 
 
 def test_it_is_unread_since_it_was_first_seen_so() -> None:
-    unread = Unread()
+    unread = UnreadSlots()
     assert [since(unread, at) for at in (10, 12, 14)] == [10, 10, 10]
 
 
 def test_a_reader_or_a_position_that_moved_ends_it() -> None:
-    unread = Unread()
+    unread = UnreadSlots()
     assert since(unread, 10) == 10
     assert since(unread, 12, active_pid=7) is None
     assert since(unread, 14) == 14
@@ -36,12 +36,12 @@ def test_a_reader_or_a_position_that_moved_ends_it() -> None:
 
 
 def test_after_a_break_what_was_seen_before_says_nothing() -> None:
-    unread = Unread()
+    unread = UnreadSlots()
     assert since(unread, 10) == 10
-    late = 11 + WATCHED_US // SECOND
+    late = 11 + MAX_GAP_US // SECOND
     assert since(unread, late) == late
 
 
 def test_what_the_server_says_itself_goes_before() -> None:
-    unread = Unread()
+    unread = UnreadSlots()
     assert since(unread, 1000, inactive_since=3 * SECOND) == 3

@@ -5,17 +5,19 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from dba_console.plans.plan import Confirmation, Input
+from dba_console.runbook.apply_records import replay_records
 from dba_console.runbook.compare import compare, table
-from dba_console.runbook.fold import fold
 from dba_console.runbook.requests import Outcome
-from dba_console.runbook.summary import Summary, summarize
-from dba_console.runbook.usual import Subject, usual_times
+from dba_console.runbook.summary import RunSummary, summarize
+from dba_console.runbook.typical_duration import ComparisonKey, typical_durations
 from tests.unit.runbook.worlds import World, block, plan_of, run, step
 
 YES = Confirmation(level="yes")
 
 
-def cutover(run_id: str, to: str, stop_s: float, outage_s: float | None, state: str = "ok", at_us: int = 0) -> Summary:
+def cutover(
+    run_id: str, to: str, stop_s: float, outage_s: float | None, state: str = "ok", at_us: int = 0
+) -> RunSummary:
     """A walk of two steps; its second has two acts, and its action measured something."""
     plan = plan_of(
         step("hold", block("hold/run", "run")),
@@ -33,7 +35,7 @@ def cutover(run_id: str, to: str, stop_s: float, outage_s: float | None, state: 
         answers={"failed": ["abort"]},
     )
     run(plan, world, inputs={"to": to, "key": "hush"})
-    summary = summarize(plan, fold(plan, world.records), about="cluster shop")
+    summary = summarize(plan, replay_records(plan, world.records), about="cluster shop")
     return replace(summary, run=run_id, started_us=at_us)
 
 
@@ -71,8 +73,8 @@ def test_what_is_usual_of_an_act_and_its_last_time_come_from_runs_on_both_sides_
         replace(cutover("r-0001", "db2", 2.0, None, at_us=1), identity=before),
         replace(cutover("r-0002", "db1", 4.0, None, at_us=2), identity=after),
     ]
-    usual = usual_times(Subject("book", after, "cluster shop"), earlier)
+    usual = typical_durations(ComparisonKey("book", after, "cluster shop"), earlier)
     assert (usual["move/run"].seconds, usual["move/run"].runs, usual["move/run"].last_s) == (3.0, 2, 4.0)
-    assert usual_times(Subject("book", "system identifier 8, primary", "cluster shop"), earlier) == {}
+    assert typical_durations(ComparisonKey("book", "system identifier 8, primary", "cluster shop"), earlier) == {}
     unread = [replace(one, identity="system identifier ?, primary") for one in earlier]
-    assert usual_times(Subject("book", "system identifier ?, standby", "cluster shop"), unread) == {}
+    assert typical_durations(ComparisonKey("book", "system identifier ?, standby", "cluster shop"), unread) == {}

@@ -14,9 +14,9 @@ import pytest
 from dba_console.actions.registry import ACTIONS
 from dba_console.findings.registry import RULES as FINDINGS
 from dba_console.runbook.compile import check_text
+from dba_console.runbook.format_page import json_schema, markdown
 from dba_console.runbook.library import SHIPPED, check, entries
 from dba_console.runbook.lint import RULES
-from dba_console.runbook.reference import json_schema, markdown
 from dba_console.runbook.schema import ATTRIBUTES, KINDS
 from dba_console.runbook.template import document
 from tests.unit.runbook.writing import told_of

@@ -18,9 +18,9 @@ from dba_console.frames.model import (
     SlotRow,
     TargetFrame,
 )
-from dba_console.runbook.amounts import numbered
-from dba_console.runbook.expr import FUNCTIONS, Scope, Verdict, ask, measured
+from dba_console.runbook.expr import FUNCTIONS, ExpressionResult, Scope, evaluate, evaluate_measurement
 from dba_console.runbook.expr_lint import read_expression
+from dba_console.runbook.quantities import replace_units
 
 MB = 1 << 20
 SCOPE = Scope(
@@ -42,8 +42,8 @@ SCOPE = Scope(
 )  # fmt: skip
 
 
-def verdict(text: str) -> Verdict:
-    return ask(text, SCOPE)
+def verdict(text: str) -> ExpressionResult:
+    return evaluate(text, SCOPE)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_secret_is_compared_and_not_told() -> None:
 
 def test_nothing_holds_before_anything_was_read() -> None:
     for text in ("memory.free_bytes > 0", "finding('lock-queue')", "not finding('lock-queue')"):
-        assert ask(text, Scope()).holds is None
+        assert evaluate(text, Scope()).holds is None
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def spelled(tree: object) -> tuple[str, bool | None]:
 
 
 def test_a_measurement_keeps_values_by_name_and_tells_them() -> None:
-    values, told = measured(
+    values, told = evaluate_measurement(
         "memory.free_bytes\nratio = memory.free_bytes / before.free_bytes\nio.read_bytes_per_s\n", SCOPE
     )
     assert values == {"free_bytes": 20 << 30, "ratio": 2.0, "read_bytes_per_s": None}
@@ -229,7 +229,7 @@ def test_the_lint_says_what_was_probably_meant(text: str, said: str) -> None:
 
 def test_amounts_are_bytes_seconds_and_percent_outside_of_texts_only() -> None:
     assert (
-        numbered("a > 64kB and b < 250ms and c > 10% and d == '1GB'")
+        replace_units("a > 64kB and b < 250ms and c > 10% and d == '1GB'")
         == "a > 65536 and b < 0.25 and c > 10 and d == '1GB'"
     )
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dba_console.runbook.braces import BracesError, read, split
+from dba_console.runbook.attributes import BracesError, read, split
 from dba_console.runbook.compile import check_text
 from dba_console.runbook.parse import LONGEST, parse, slug
 from tests.unit.runbook.writing import HEAD, book, fence, only_block, plan_of, steps, told

@@ -6,7 +6,7 @@ import pytest
 
 from dba_console.panels.cells import plain
 from dba_console.plans.plan import Confirmation, plan_hash
-from dba_console.runbook.outline import whole
+from dba_console.runbook.outline import full_lines
 from dba_console.walkthrough.page import runbook_lines
 from tests.unit.runbook.writing import book, fence, only_block, plan_of, steps, told
 
@@ -143,7 +143,7 @@ def test_a_last_section_of_sources_is_shown_and_is_no_step() -> None:
     words = "Walked on PostgreSQL 15, 18.\n\n- it says so: the manual"
     plan = plan_of(steps(A=CHECK, Sources=words))
     assert ([step.id for step in plan.steps], plan.sources.strip()) == (["a"], words)
-    assert "the manual" in "\n".join(whole(plan))
+    assert "the manual" in "\n".join(full_lines(plan))
     assert "the manual" in "\n".join(map(plain, runbook_lines(plan, {}, 80)))
     assert [step.id for step in plan_of(steps(A=CHECK, Sources=CHECK)).steps] == ["a", "sources"]
     assert "step sources has no block" in "".join(told(steps(A=CHECK, Sources=words, B=CHECK)))

@@ -15,9 +15,9 @@ from dba_console.runbook.values import (
     TYPES,
     arguments,
     as_written,
-    bound,
+    bind_inputs,
     environment,
-    filled,
+    fill_references,
     for_sql,
     literal,
     quoted,
@@ -114,7 +114,7 @@ def test_inputs_have_what_was_given_else_their_default_else_are_unknown() -> Non
 
 
 def test_a_wait_gets_its_time_from_an_input_before_the_walk() -> None:
-    (wait, _) = (block for _, block in bound(PLAN, {"every": 60.0, "who": "a", "word": None}).blocks())
+    (wait, _) = (block for _, block in bind_inputs(PLAN, {"every": 60.0, "who": "a", "word": None}).blocks())
     assert wait.settings == {"hold_for_s": 60.0}
 
 
@@ -125,7 +125,9 @@ def test_a_phrase_to_be_typed_is_the_value_of_an_input() -> None:
         fence('sql {change confirm=type:"lose %(wait)s on %(to)s" undo=none}', "delete from public.u"),
         head='[inputs.to]\ntype = "text"\n[inputs.wait]\ntype = "duration"\n',
     ))  # fmt: skip
-    first, _, second = (block.confirm for _, block in bound(plan, typed(plan, {"to": "db2", "wait": "5m"})).blocks())
+    first, _, second = (
+        block.confirm for _, block in bind_inputs(plan, typed(plan, {"to": "db2", "wait": "5m"})).blocks()
+    )
     assert first is not None and second is not None
     assert (first.text, second.text) == ("db2", "lose 5m on db2")
 
@@ -167,7 +169,7 @@ def test_a_literal_cannot_end_early_nor_join_the_sign_before_it() -> None:
 
 def test_only_a_text_that_is_wholly_a_reference_is_replaced() -> None:
     rows = [{"pid": 1}]
-    assert filled({"rows": "%(idle)s", "a": ["x %(idle)s", 3]}, {"idle": rows}) == {
+    assert fill_references({"rows": "%(idle)s", "a": ["x %(idle)s", 3]}, {"idle": rows}) == {
         "rows": rows,
         "a": ["x %(idle)s", 3],
     }
@@ -175,7 +177,7 @@ def test_only_a_text_that_is_wholly_a_reference_is_replaced() -> None:
     with pytest.raises(UsageError, match="path has no value"):
         arguments(["%(path)s"], {"path": None})
     copy = {"copy": {"exit": 0, "first_line": None}}
-    assert arguments(["%(copy.exit)s"], copy) == ["0"] and filled("%(copy.none)s", copy) is None
+    assert arguments(["%(copy.exit)s"], copy) == ["0"] and fill_references("%(copy.none)s", copy) is None
     with pytest.raises(UsageError):
         arguments(["%(copy.first_line)s"], copy)
 

@@ -12,26 +12,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dba_console.plans.plan import Plan
-from dba_console.runbook.fold import fold
-from dba_console.runbook.fold_state import RunState
+from dba_console.runbook.apply_records import replay_records
 from dba_console.runbook.requests import (
     Answer,
-    Ask,
-    Do,
-    Interrupt,
-    Look,
+    AskRequest,
+    ExecuteRequest,
+    JournalRecord,
+    OperatorInterrupt,
     Outcome,
-    Passed,
-    Pause,
-    Record,
+    PauseRequest,
+    ReadRequest,
+    ReadResult,
     Reply,
     Request,
-    Seen,
-    Settle,
-    Write,
+    SettleRequest,
+    TimePassed,
+    WriteRequest,
 )
-from dba_console.runbook.rows import works_on
-from dba_console.runbook.viewing import Live, view
+from dba_console.runbook.row_choice import acts_on_preview
+from dba_console.runbook.run_state import RunState
+from dba_console.runbook.run_view import LiveStatus, run_view
 from dba_console.runbook.walk import walk
 from tests.unit.runbook.test_walk_killed import ROWS, journal, plans
 from tests.unit.runbook.worlds import World, begin
@@ -48,13 +48,13 @@ class Astray:
     def __init__(self, plan: Plan, seed: int) -> None:
         self.plan, self.any = plan, random.Random(seed)
         self.state: RunState | None = None
-        self.records: list[Record] = []
+        self.records: list[JournalRecord] = []
         self.served = 0
         self.wall_us = 1_000_000
         self.open: tuple[str, int] | None = None
         """The act whose end is not known."""
         self.done: set[tuple[str, int]] = set()
-        self.answered: dict[str, Record] = {}
+        self.answered: dict[str, JournalRecord] = {}
         self.rows: dict[str, list[dict[str, Any]]] = {}
         self.looks: dict[str, int] = {}
         self.left_out: dict[str, list[int]] = {}
@@ -63,24 +63,24 @@ class Astray:
     def reply(self, request: Request) -> Reply:
         self.served += 1
         match request:
-            case Write(record):
+            case WriteRequest(record):
                 self._written(record)
                 return None
-            case Do():
+            case ExecuteRequest():
                 return self._do(request)
-            case Settle():
+            case SettleRequest():
                 assert self.open == (request.block.id, request.execution)
                 return self._outcome()
-            case Look():
+            case ReadRequest():
                 return self._wish() or self._seen(request)
-            case Ask():
+            case AskRequest():
                 return self._wish() or self._answer(request)
-            case Pause():
+            case PauseRequest():
                 self.wall_us += int(request.seconds * 1e6)
-                return self._wish() or Passed(seconds=request.seconds, wall_us=self.wall_us)
+                return self._wish() or TimePassed(seconds=request.seconds, wall_us=self.wall_us)
         return None
 
-    def _written(self, record: Record) -> None:
+    def _written(self, record: JournalRecord) -> None:
         self.records.append(record)
         # What to do about a row that failed is asked too; the rows after it are confirmed as they were before.
         if record.kind == "block.answered" and record.fields["question"] not in ("failed", "settle"):
@@ -100,13 +100,13 @@ class Astray:
         if record.kind == "deviation" or record.state == "skipped":
             assert record.fields.get("reason"), record
 
-    def _do(self, request: Do) -> Outcome:
+    def _do(self, request: ExecuteRequest) -> Outcome:
         last = self.records[-1]
         assert (last.kind, last.block, last.execution) == ("block.intent", request.block.id, request.execution)
         assert self.open == (request.block.id, request.execution)
         assert (request.block.id, request.execution) not in self.done
         self.done.add((request.block.id, request.execution))
-        if (preview := works_on(self.plan, request.block)) is not None and "row" in request.intent.fields:
+        if (preview := acts_on_preview(self.plan, request.block)) is not None and "row" in request.intent.fields:
             chosen = [row for at, row in enumerate(self.rows[preview.id]) if at not in self.left_out[preview.id]]
             assert request.intent.fields["row"] == chosen[request.intent.fields["row_index"]]
         if request.block.confirm is not None:
@@ -118,25 +118,25 @@ class Astray:
         undo = {"was": 1} if self.any.random() < 0.5 else None
         return Outcome(state=self.any.choice(STATES), text="so it is", undo=undo, machine_s=1.0)  # type: ignore[arg-type]
 
-    def _seen(self, request: Look) -> Seen:
+    def _seen(self, request: ReadRequest) -> ReadResult:
         holds = self.any.choice((True, True, True, False, None))
         rows = ROWS[: self.any.randint(0, 2)] if request.purpose == "preview" else ()
-        return Seen(holds=holds, text="seen", rows=rows, error="broken" if self.any.random() < 0.1 else None)
+        return ReadResult(holds=holds, text="seen", rows=rows, error="broken" if self.any.random() < 0.1 else None)
 
-    def _wish(self) -> Interrupt | None:
+    def _wish(self) -> OperatorInterrupt | None:
         if self.served > PATIENCE:
-            return Interrupt(verb="abort", who="ann", reason="enough")
+            return OperatorInterrupt(verb="abort", who="ann", reason="enough")
         if self.any.random() > 0.08:
             return None
         if self.any.random() < 0.5 and self.rows:
             place = self.any.choice(list(self.rows))
             rows = tuple(at for at in range(2) if self.any.random() < 0.5)
-            return Interrupt(verb="choose", who="ben", block=place, look=self.looks[place], rows=rows)
+            return OperatorInterrupt(verb="choose", who="ben", block=place, look=self.looks[place], rows=rows)
         verb: Any = self.any.choice(("pause", "skip", "abort", "jump", "undo"))
         where = self.any.choice([*(step.id for step in self.plan.steps), "end", "nowhere"])
-        return Interrupt(verb=verb, who="ben", reason=self.any.choice(("", "because")), step=where)
+        return OperatorInterrupt(verb=verb, who="ben", reason=self.any.choice(("", "because")), step=where)
 
-    def _answer(self, request: Ask) -> Answer:
+    def _answer(self, request: AskRequest) -> Answer:
         likely = [request.expects, *(option.key for option in request.options)]
         text = self.any.choice([*likely, *likely, *(f"{one} reason" for one in likely), *WORDS])
         return Answer(text=text, who="ann", human_s=1.0)
@@ -161,8 +161,8 @@ def test_whatever_is_said_the_rules_hold(plan: Plan, seed: int, mode: Any) -> No
     assert ending.state == state.ended
     assert mode == "run" or not world.done
     state.current = ""
-    told = fold(plan, journal(world.records))
+    told = replay_records(plan, journal(world.records))
     assert msgspec.json.encode(told) == msgspec.json.encode(state)
-    assert view(plan, told, Live(now_us=world.wall_us)).state == ending.state
+    assert run_view(plan, told, LiveStatus(now_us=world.wall_us)).state == ending.state
     if world.open is not None:
         assert told.open_execution is not None, "an act of unknown end is not told as one"

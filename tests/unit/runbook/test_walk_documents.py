@@ -12,9 +12,9 @@ import pytest
 from dba_console.errors import UsageError
 from dba_console.plans.plan import Block, Input, Plan, Step
 from dba_console.runbook.compile import compile_text
-from dba_console.runbook.requests import Look, Pause, Record, Reply, Request, Seen
-from dba_console.runbook.values import bound, typed, value_of
-from dba_console.runbook.walk_people import declared
+from dba_console.runbook.requests import JournalRecord, PauseRequest, ReadRequest, ReadResult, Reply, Request
+from dba_console.runbook.values import bind_inputs, typed, value_of
+from dba_console.runbook.walk_manual import declared
 from tests.unit.runbook.worlds import Killed, World, begin, drive, resume, run
 
 DOCUMENTS = sorted((Path(__file__).parents[3] / "runbooks").glob("*.md"))
@@ -51,25 +51,25 @@ class Server(World):
     """A world in which every preview has rows, every action something to do, and nothing is done already."""
 
     def reply(self, request: Request) -> Reply:
-        if isinstance(request, Pause):
+        if isinstance(request, PauseRequest):
             self.wall_us += LATE_S * 1_000_000
         return super().reply(request)
 
-    def _seen(self, request: Look) -> Seen:
+    def _seen(self, request: ReadRequest) -> ReadResult:
         if request.purpose == "preview":
             values = {"sight": SIGHT} if request.block.kind == "action" else {}
             column = request.block.settings.get("chosen")
             rows = tuple({**row, column: True} for row in ROWS) if column else ROWS
-            return Seen(rows=rows, values=values, text="seen", machine_s=0.1)
+            return ReadResult(rows=rows, values=values, text="seen", machine_s=0.1)
         if request.purpose == "measure":
-            return Seen(values={"cached_bytes": 1 << 30}, text="measured", machine_s=0.1)
+            return ReadResult(values={"cached_bytes": 1 << 30}, text="measured", machine_s=0.1)
         return super()._seen(request)
 
 
 def plan_from(path: Path) -> Plan:
     plan = compile_text(path.read_text(encoding="utf-8"), path.name)
     given = {one.name: sample(one) for one in plan.inputs if one.default is None}
-    return bound(plan, typed(plan, given))
+    return bind_inputs(plan, typed(plan, given))
 
 
 def ways(plan: Plan) -> Iterator[dict[str, list[Any]]]:
@@ -95,7 +95,7 @@ def server(plan: Plan, answers: dict[str, list[Any]]) -> Server:
             given.setdefault(f"{block.id}:input", [sample(declared(block))] * 9)
         if block.kind == "repeat" and block.settings.get("ask"):
             given.setdefault(f"{block.id}:choose", ["enough"] * 9)
-    looks = {f"{one}:when": [Seen(holds=False, text="another case")] for one in other_cases(plan, answers)}
+    looks = {f"{one}:when": [ReadResult(holds=False, text="another case")] for one in other_cases(plan, answers)}
     return Server(answers=given, looks=looks)
 
 
@@ -146,7 +146,7 @@ def test_a_shipped_runbook_killed_after_any_record_comes_to_the_same_end(path: P
                 drive(plan, begin(plan, world), world)
             if world.records[-1].kind == "block.intent":
                 world.done.append((world.records[-1].block, world.records[-1].execution))
-            world.records = msgspec.json.decode(msgspec.json.encode(world.records), type=list[Record])
+            world.records = msgspec.json.decode(msgspec.json.encode(world.records), type=list[JournalRecord])
             ending, state = resume(plan, world)
             assert ending.state == "done"
             assert len(world.done) == len(set(world.done))
@@ -166,7 +166,7 @@ def test_each_check_of_a_shipped_runbook_can_stop_it(path: Path) -> None:
 def stopped(plan: Plan, check: str, answers: dict[str, list[Any]]) -> bool:
     """Whether the run ends at this check when it does not hold, on the way these answers lead."""
     world = server(plan, {**answers, "failed": ["abort"], "undo": ["none"]})
-    world.looks[f"{check}:check"] = [Seen(holds=False, text="red")]
+    world.looks[f"{check}:check"] = [ReadResult(holds=False, text="red")]
     ending, state, _ = run(plan, world)
     return (ending.state, state.blocks[check].status) == ("failed", "failed")
 

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dba_console.plans.plan import Block, Confirmation, Plan, Step
-from dba_console.plans.plan import Test as Condition
-from dba_console.runbook.fold import fold
-from dba_console.runbook.fold_state import RunState
-from dba_console.runbook.requests import Outcome, Record, Seen
+from dba_console.plans.plan import BlockCondition as Condition
+from dba_console.runbook.apply_records import replay_records
+from dba_console.runbook.requests import JournalRecord, Outcome, ReadResult
+from dba_console.runbook.run_state import RunState
 from tests.unit.runbook.worlds import Killed, World, begin, block, drive, plan_of, resume, run, step
 
 CONDITION = Condition(language="expr", text="x")
@@ -70,12 +70,12 @@ def plans(draw: st.DrawFn) -> Plan:
 
 
 def world() -> World:
-    return World(looks={f"{s}/preview-{n}": [Seen(rows=ROWS)] for s in "abcd" for n in range(3)})
+    return World(looks={f"{s}/preview-{n}": [ReadResult(rows=ROWS)] for s in "abcd" for n in range(3)})
 
 
-def journal(records: list[Record]) -> list[Record]:
+def journal(records: list[JournalRecord]) -> list[JournalRecord]:
     """As it comes back from a file."""
-    return msgspec.json.decode(msgspec.json.encode(records), type=list[Record])
+    return msgspec.json.decode(msgspec.json.encode(records), type=list[JournalRecord])
 
 
 def told(state: RunState) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def test_killed_after_any_record_it_comes_to_the_same_end(plan: Plan, in_act: bo
 @given(plan=plans())
 def test_a_state_is_the_fold_of_its_records(plan: Plan) -> None:
     _, state, here = run(plan, world())
-    folded = fold(plan, journal(here.records))
+    folded = replay_records(plan, journal(here.records))
     state.current = ""
     assert msgspec.json.encode(state) == msgspec.json.encode(folded)
 
@@ -138,7 +138,7 @@ def test_killed_while_it_is_taken_back_it_is_taken_back_once(plan: Plan, in_act:
 
     def giving_up() -> World:
         here = world()
-        here.looks["z/check"] = [Seen(holds=False)]
+        here.looks["z/check"] = [ReadResult(holds=False)]
         here.answers = {"z/check:failed": ["abort"] * 3, "undo": ["all"] * 3}
         return here
 
@@ -177,7 +177,7 @@ def test_an_end_nobody_can_tell_is_settled_by_what_it_was_for() -> None:
     here = World(
         outcomes={"a/run": [UNKNOWN]},
         settles={"a/run": [UNKNOWN]},
-        looks={"a/run:done": [Seen(holds=False), Seen(holds=True, text="slot is gone")]},
+        looks={"a/run:done": [ReadResult(holds=False), ReadResult(holds=True, text="slot is gone")]},
     )
     ending, state, here = run(plan, here)
     assert (ending.state, here.done, [asked.kind for asked in here.asked]) == ("done", [("a/run", 1)], ["start"])
@@ -206,7 +206,7 @@ def test_an_end_nobody_can_tell_is_settled_by_a_person_with_a_reason(answers: li
 def test_an_act_that_was_confirmed_before_the_kill_is_confirmed_again() -> None:
     typed = Confirmation(level="type", text="count")
     plan = plan_of(step("a", block("a/preview", "preview"), block("a/change", "change", confirm=typed)))
-    here = World(looks={"a/preview": [Seen(rows=ROWS), Seen(rows=ROWS[:1])]})
+    here = World(looks={"a/preview": [ReadResult(rows=ROWS), ReadResult(rows=ROWS[:1])]})
     here.kill_after = 7
     with pytest.raises(Killed):
         drive(plan, begin(plan, here), here)
@@ -223,7 +223,7 @@ def test_a_secret_given_on_the_way_is_asked_for_again() -> None:
     with pytest.raises(Killed):
         drive(plan, begin(plan, here), here)
     inputs: dict[str, Any] = {}
-    state = fold(plan, here.records)
+    state = replay_records(plan, here.records)
     here.kill_after = None
     drive(plan, state, here, inputs=inputs)
     assert [asked.secret for asked in here.asked if asked.kind == "input"] == [True, True]
@@ -247,7 +247,7 @@ def test_a_confirmation_that_covers_an_act_is_asked_for_again() -> None:
 def test_an_act_that_was_not_finished_is_confirmed_and_done_again_without_a_decision() -> None:
     blocks = (block("a/check", "check"), block("a/preview", "preview"), block("a/change", "change", confirm=CONFIRMED))
     plan = plan_of(step("a", *blocks))
-    rows = {"a/preview": [Seen(holds=True, text="", rows=ROWS)]}
+    rows = {"a/preview": [ReadResult(holds=True, text="", rows=ROWS)]}
     _, _, whole = run(plan, World(looks={**rows}))
     intent = next(place for place, one in enumerate(whole.records) if one.kind == "block.intent")
     half = Outcome(state="stopped", text="half of it is left", again=True)

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from dba_console.errors import UsageError
-from dba_console.runbook.walk_waits import moment
+from dba_console.runbook.walk_waits import parse_moment
 
 NOON = datetime(2026, 11, 22, 12, 0, 0).astimezone()
 """Noon of the host, wherever it stands."""
@@ -29,10 +29,10 @@ def at(when: datetime) -> int:
     ],
 )
 def test_a_time_of_day_is_the_next_one_and_a_date_is_itself(text: str, then: datetime) -> None:
-    assert moment(text, at(NOON)) == at(then)
+    assert parse_moment(text, at(NOON)) == at(then)
 
 
 @pytest.mark.parametrize("text", ["noon", "25:00", "12", "", "2026-13-01T00:00:00Z"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
-        moment(text, at(NOON))
+        parse_moment(text, at(NOON))

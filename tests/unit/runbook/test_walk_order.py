@@ -7,8 +7,17 @@ from typing import Any
 import pytest
 
 from dba_console.plans.plan import Block, Confirmation, Input
-from dba_console.plans.plan import Test as Condition
-from dba_console.runbook.requests import Answer, Ask, Do, Interrupt, Look, Outcome, Seen, Write
+from dba_console.plans.plan import BlockCondition as Condition
+from dba_console.runbook.requests import (
+    Answer,
+    AskRequest,
+    ExecuteRequest,
+    OperatorInterrupt,
+    Outcome,
+    ReadRequest,
+    ReadResult,
+    WriteRequest,
+)
 from dba_console.runbook.walk import walk
 from tests.unit.runbook.worlds import World, begin, block, kinds, plan_of, run, step
 
@@ -26,12 +35,12 @@ def test_an_act_is_done_only_after_its_tests_its_question_and_its_intent() -> No
     course = walk(plan, begin(plan, world), now=world.now)
     seen: list[str] = []
     request = next(course)
-    while not isinstance(request, Do):
-        if isinstance(request, Write):
+    while not isinstance(request, ExecuteRequest):
+        if isinstance(request, WriteRequest):
             seen.append(request.record.kind)
-        elif isinstance(request, Look):
+        elif isinstance(request, ReadRequest):
             seen.append(f"look {request.purpose}")
-        elif isinstance(request, Ask):
+        elif isinstance(request, AskRequest):
             seen.append(f"ask {request.kind}")
         request = course.send(world.reply(request))
     assert seen == [
@@ -44,11 +53,13 @@ def test_an_act_is_done_only_after_its_tests_its_question_and_its_intent() -> No
 @pytest.mark.parametrize(
     ("test", "seen", "skipped"),
     [
-        ("when", Seen(holds=False, text="load is 2"), "not applicable: load is 2"),
-        ("done", Seen(holds=True, text="gone"), "already so: gone"),
+        ("when", ReadResult(holds=False, text="load is 2"), "not applicable: load is 2"),
+        ("done", ReadResult(holds=True, text="gone"), "already so: gone"),
     ],
 )
-def test_a_block_that_does_not_apply_or_is_done_is_skipped_and_says_why(test: str, seen: Seen, skipped: str) -> None:
+def test_a_block_that_does_not_apply_or_is_done_is_skipped_and_says_why(
+    test: str, seen: ReadResult, skipped: str
+) -> None:
     plan = plan_of(step("a", one("change", **{test: YES})))
     ending, state, world = run(plan, World(looks={f"a/change:{test}": [seen]}))
     assert (ending.state, world.done) == ("done", [])
@@ -57,16 +68,18 @@ def test_a_block_that_does_not_apply_or_is_done_is_skipped_and_says_why(test: st
 
 
 @pytest.mark.parametrize("test", ["when", "done"])
-@pytest.mark.parametrize("seen", [Seen(holds=None), Seen(holds=True, error="no connection")])
-def test_a_test_that_cannot_tell_is_a_failure(test: str, seen: Seen) -> None:
+@pytest.mark.parametrize("seen", [ReadResult(holds=None), ReadResult(holds=True, error="no connection")])
+def test_a_test_that_cannot_tell_is_a_failure(test: str, seen: ReadResult) -> None:
     plan = plan_of(step("a", one("change", **{test: YES})))
     ending, state, world = run(plan, World(looks={f"a/change:{test}": [seen]}, answers={"failed": ["abort"]}))
     assert (ending.state, world.done) == ("failed", [])
     assert state.steps["a"].status == "failed"
 
 
-@pytest.mark.parametrize("seen", [Seen(holds=False), Seen(holds=None), Seen(holds=True, error="timeout")])
-def test_a_check_passes_only_if_it_is_known_to_hold(seen: Seen) -> None:
+@pytest.mark.parametrize(
+    "seen", [ReadResult(holds=False), ReadResult(holds=None), ReadResult(holds=True, error="timeout")]
+)
+def test_a_check_passes_only_if_it_is_known_to_hold(seen: ReadResult) -> None:
     plan = plan_of(step("a", one("check"), one("change")))
     ending, _, world = run(plan, World(looks={"a/check": [seen]}, answers={"failed": ["abort"]}))
     assert (ending.state, world.done) == ("failed", [])
@@ -74,10 +87,10 @@ def test_a_check_passes_only_if_it_is_known_to_hold(seen: Seen) -> None:
 
 def test_a_failed_block_can_be_tried_again_left_out_or_end_the_run() -> None:
     plan = plan_of(step("a", one("check"), one("change")))
-    looks = [Seen(holds=False), Seen(holds=False), Seen(holds=True)]
+    looks = [ReadResult(holds=False), ReadResult(holds=False), ReadResult(holds=True)]
     ending, state, world = run(plan, World(looks={"a/check": looks}, answers={"failed": ["retry", "retry"]}))
     assert (ending.state, len(state.deviations), world.done) == ("done", 2, [("a/change", 1)])
-    world = World(looks={"a/check": [Seen(holds=False)]}, answers={"failed": ["skip", "skip we know why"]})
+    world = World(looks={"a/check": [ReadResult(holds=False)]}, answers={"failed": ["skip", "skip we know why"]})
     ending, state, world = run(plan, world)
     assert ending.state == "done"
     assert world.rejected == ["skip needs a reason: skip REASON"]
@@ -87,8 +100,8 @@ def test_a_failed_block_can_be_tried_again_left_out_or_end_the_run() -> None:
 
 def test_a_strict_runbook_lets_nothing_be_left_out() -> None:
     plan = plan_of(step("a", one("check")), strict=True)
-    wish = Interrupt(verb="skip", who="ann", reason="no time")
-    world = World(looks={"a/check": [Seen(holds=False)]}, answers={"failed": ["skip no time", wish, "abort"]})
+    wish = OperatorInterrupt(verb="skip", who="ann", reason="no time")
+    world = World(looks={"a/check": [ReadResult(holds=False)]}, answers={"failed": ["skip no time", wish, "abort"]})
     ending, _, world = run(plan, world)
     assert ending.state == "failed"
     assert len(world.rejected) == 2
@@ -139,8 +152,8 @@ def test_two_people_are_two() -> None:
     course = walk(plan, state, now=world.now)
     request = next(course)
     alone = True
-    while not isinstance(request, Do):
-        if isinstance(request, Ask) and request.people == 2 and alone:
+    while not isinstance(request, ExecuteRequest):
+        if isinstance(request, AskRequest) and request.people == 2 and alone:
             alone = False
             request = course.send(Answer(text="db2", who="ann"))
             continue
@@ -172,14 +185,14 @@ def test_leading_checks_are_made_again_when_the_start_was_long_in_coming() -> No
 def test_only_the_rows_of_the_preview_are_acted_on() -> None:
     rows = ({"pid": 1}, {"pid": 2})
     plan = plan_of(step("a", one("preview"), one("change", confirm=Confirmation(level="type", text="count"))))
-    _, state, world = run(plan, World(looks={"a/preview": [Seen(rows=rows)]}))
+    _, state, world = run(plan, World(looks={"a/preview": [ReadResult(rows=rows)]}))
     assert world.asked[-1].expects == "2"
     assert list(state.executions[0].intent.fields["rows"]) == list(rows)
 
 
 def test_no_rows_are_nothing_to_act_on() -> None:
     plan = plan_of(step("a", one("preview"), one("change", confirm=TYPED)))
-    ending, state, world = run(plan, World(looks={"a/preview": [Seen(rows=())]}))
+    ending, state, world = run(plan, World(looks={"a/preview": [ReadResult(rows=())]}))
     assert (ending.state, world.done) == ("done", [])
     assert state.blocks["a/change"].note == "nothing to act on: the preview gave no rows"
 
@@ -189,7 +202,7 @@ def test_a_change_for_each_row_is_confirmed_once_and_done_once_a_row() -> None:
     change = one("change", settings={"each": True}, confirm=Confirmation(level="type", text="count"))
     outcomes = [Outcome(state="ok", text="1"), Outcome(state="failed", text="2"), Outcome(state="failed", text="2")]
     world = World(
-        looks={"a/preview": [Seen(rows=rows)]},
+        looks={"a/preview": [ReadResult(rows=rows)]},
         outcomes={"a/change": outcomes},
         answers={"failed": ["retry", "skip it is gone"]},
     )
@@ -201,7 +214,7 @@ def test_a_change_for_each_row_is_confirmed_once_and_done_once_a_row() -> None:
 
 def test_a_retry_looks_again_at_what_it_acts_on() -> None:
     plan = plan_of(step("a", one("preview"), one("change")))
-    looks = [Seen(rows=({"pid": 1},)), Seen(rows=({"pid": 1}, {"pid": 2}))]
+    looks = [ReadResult(rows=({"pid": 1},)), ReadResult(rows=({"pid": 1}, {"pid": 2}))]
     world = World(looks={"a/preview": looks}, outcomes={"a/change": [Outcome(state="failed", text="no")]})
     _, state, world = run(plan, world)
     assert len(state.executions[-1].intent.fields["rows"]) == 2
@@ -210,14 +223,14 @@ def test_a_retry_looks_again_at_what_it_acts_on() -> None:
 def test_an_action_is_seen_before_the_question_and_bound_to_what_was_seen() -> None:
     sight = {"text": "frees 18 GB", "exact": "echo 1 > drop_caches", "count": 3, "refusal": None, "done": False}
     action = one("action", action="drop-caches", confirm=Confirmation(level="type", text="count"))
-    _, state, world = run(plan_of(step("a", action)), World(looks={"a/action": [Seen(values={"sight": sight})]}))
+    _, state, world = run(plan_of(step("a", action)), World(looks={"a/action": [ReadResult(values={"sight": sight})]}))
     assert world.asked[-1].expects == "3"
     assert state.executions[0].intent.fields["sight"] == sight
 
 
 @pytest.mark.parametrize(("sight", "status"), [({"refusal": "in use"}, "failed"), ({"done": True}, "skipped")])
 def test_an_action_that_refuses_or_has_nothing_to_do_is_not_begun(sight: dict[str, Any], status: str) -> None:
-    world = World(looks={"a/action": [Seen(values={"sight": sight})]}, answers={"failed": ["abort"]})
+    world = World(looks={"a/action": [ReadResult(values={"sight": sight})]}, answers={"failed": ["abort"]})
     _, state, world = run(plan_of(step("a", one("action", action="shrink-file"))), world)
     assert (world.done, state.blocks["a/action"].status) == ([], status)
 
@@ -261,14 +274,14 @@ def test_an_action_acts_on_the_rows_of_the_preview_it_names_or_not_at_all(rows: 
     settings = {"verb": "cancel", "rows": "%(idlers)s"}
     action = one("action", action="signal-backend", settings=settings, confirm=Confirmation(level="type", text="count"))
     plan = plan_of(step("a", one("preview", name="idlers"), action))
-    ending, state, world = run(plan, World(looks={"a/preview": [Seen(rows=rows)]}))
+    ending, state, world = run(plan, World(looks={"a/preview": [ReadResult(rows=rows)]}))
     assert (ending.state, len(world.done)) == ("done", done)
     assert len(state.values["idlers"]["rows"]) == done
 
 
 def test_more_rows_than_may_be_acted_on_are_a_failure() -> None:
     plan = plan_of(step("a", one("preview", settings={"at_most": 2}), one("change")))
-    looks = [Seen(rows=({"pid": 1}, {"pid": 2}, {"pid": 3}))]
+    looks = [ReadResult(rows=({"pid": 1}, {"pid": 2}, {"pid": 3}))]
     ending, _, world = run(plan, World(looks={"a/preview": looks}, answers={"failed": ["abort"]}))
     assert (ending.state, world.done) == ("failed", [])
 
@@ -276,7 +289,7 @@ def test_more_rows_than_may_be_acted_on_are_a_failure() -> None:
 def test_what_is_measured_against_is_compared() -> None:
     after = block("b/measure", "measure", settings={"against": "before"})
     plan = plan_of(step("a", one("measure", name="before")), step("b", after))
-    looks = {"a/measure": [Seen(values={"cached": 3})], "b/measure": [Seen(values={"cached": 1})]}
+    looks = {"a/measure": [ReadResult(values={"cached": 3})], "b/measure": [ReadResult(values={"cached": 1})]}
     _, state, _ = run(plan, World(looks=looks))
     assert state.measures == {"before": [{"cached": 3}, {"cached": 1}]}
 
@@ -284,7 +297,7 @@ def test_what_is_measured_against_is_compared() -> None:
 def test_an_act_covered_by_a_confirmation_is_not_done_without_it() -> None:
     covered = (one("confirm", confirm=Confirmation(level="type", text="count")), one("change"))
     plan = plan_of(step("a", one("preview"), *covered))
-    looks = {"a/preview": [Seen(rows=({"pid": 1}, {"pid": 2}))]}
+    looks = {"a/preview": [ReadResult(rows=({"pid": 1}, {"pid": 2}))]}
     _, _, world = run(plan, World(looks=looks))
     assert (world.done, world.asked[-1].expects) == ([("a/change", 1)], "2")
     world = World(looks=looks, answers={"type": ["no"], "failed": ["skip it is late"]})

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from dba_console.plans.plan import BlockCondition as Condition
 from dba_console.plans.plan import Confirmation, Plan
-from dba_console.plans.plan import Test as Condition
-from dba_console.runbook.requests import Seen
-from dba_console.runbook.walk_rehearse import CAVEAT
+from dba_console.runbook.rehearsal import CAVEAT
+from dba_console.runbook.requests import ReadResult
 from tests.unit.runbook.test_walk_killed import plans
 from tests.unit.runbook.worlds import Killed, World, begin, block, drive, plan_of, resume, run, step
 
@@ -35,7 +35,7 @@ def test_an_act_is_told_verbatim() -> None:
         ),
         step("b", argv, block("b/action", "action", action="drop-caches")),
     )
-    looks = {"a/preview": [Seen(rows=({"a": 1},))], "b/action": [Seen(values={"sight": sight})]}
+    looks = {"a/preview": [ReadResult(rows=({"a": 1},))], "b/action": [ReadResult(values={"sight": sight})]}
     ending, state, _ = run(plan, World(looks=looks), mode="rehearse")
     told = {block_id: known.note for block_id, known in state.blocks.items()}
     assert told["a/change"] == "would run on 1 row: drop table public.t"
@@ -55,7 +55,7 @@ def test_what_only_an_act_would_give_is_unknown() -> None:
 def test_a_check_that_fails_fails_the_rehearsal_unless_an_act_comes_before_it(before: bool, end: str) -> None:
     blocks = [block("a/check", "check"), block("a/change", "change")]
     plan = plan_of(step("a", *(blocks if before else blocks[::-1])))
-    ending, state, _ = run(plan, World(looks={"a/check": [Seen(holds=False, text="lag 5 s")]}), mode="rehearse")
+    ending, state, _ = run(plan, World(looks={"a/check": [ReadResult(holds=False, text="lag 5 s")]}), mode="rehearse")
     assert ending.state == end
     assert "lag 5 s" in state.blocks["a/check"].note
 
@@ -63,13 +63,13 @@ def test_a_check_that_fails_fails_the_rehearsal_unless_an_act_comes_before_it(be
 @pytest.mark.parametrize(
     ("test", "seen", "note"),
     [
-        ("when", Seen(holds=False, text="no"), "not applicable: no"),
-        ("done", Seen(holds=True, text="yes"), "already so: yes"),
-        ("when", Seen(error="no connection"), "`when` is unknown: no connection"),
-        ("done", Seen(holds=False), "would run: a/change"),
+        ("when", ReadResult(holds=False, text="no"), "not applicable: no"),
+        ("done", ReadResult(holds=True, text="yes"), "already so: yes"),
+        ("when", ReadResult(error="no connection"), "`when` is unknown: no connection"),
+        ("done", ReadResult(holds=False), "would run: a/change"),
     ],
 )
-def test_the_tests_of_a_block_are_really_made(test: str, seen: Seen, note: str) -> None:
+def test_the_tests_of_a_block_are_really_made(test: str, seen: ReadResult, note: str) -> None:
     condition: dict[str, Any] = {test: Condition(language="expr", text="x")}
     plan = plan_of(step("a", block("a/change", "change", **condition)))
     _, state, _ = run(plan, World(looks={f"a/change:{test}": [seen]}), mode="rehearse")
@@ -79,7 +79,7 @@ def test_the_tests_of_a_block_are_really_made(test: str, seen: Seen, note: str) 
 def test_a_wait_looks_once_and_does_not_wait() -> None:
     until = {"until": {"language": "expr", "text": "lag < 1"}}
     plan = plan_of(step("a", block("a/wait", "wait", settings=until)))
-    _, state, world = run(plan, World(looks={"a/wait": [Seen(holds=False, text="lag 5")]}), mode="rehearse")
+    _, state, world = run(plan, World(looks={"a/wait": [ReadResult(holds=False, text="lag 5")]}), mode="rehearse")
     assert state.blocks["a/wait"].note == "would wait until lag < 1; it is not so now: lag 5"
     assert len(world.looked) == 1
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dba_console.plans.plan import Block, Confirmation, Plan
-from dba_console.runbook.fold import fold
-from dba_console.runbook.requests import Interrupt, Outcome, Seen
-from dba_console.runbook.viewing import Live, view
+from dba_console.runbook.apply_records import replay_records
+from dba_console.runbook.requests import OperatorInterrupt, Outcome, ReadResult
+from dba_console.runbook.run_view import LiveStatus, run_view
 from tests.unit.runbook.worlds import Killed, World, begin, block, drive, plan_of, resume, run, step
 
 COUNT = Confirmation(level="type", text="count")
@@ -20,8 +20,8 @@ BY_ROWS = "select pg_cancel_backend(pid) from jsonb_to_recordset(%(rows)s) as x(
 ACTION = {"verb": "cancel", "rows": "%(idlers)s"}
 
 
-def choose(*places: int, look: int = 1, block_id: str = "a/preview") -> Interrupt:
-    return Interrupt(verb="choose", who="ann", block=block_id, look=look, rows=places)
+def choose(*places: int, look: int = 1, block_id: str = "a/preview") -> OperatorInterrupt:
+    return OperatorInterrupt(verb="choose", who="ann", block=block_id, look=look, rows=places)
 
 
 def plan(*acts: Block, **settings: Any) -> Plan:
@@ -32,9 +32,9 @@ def change(**given: Any) -> Block:
     return block("a/change", "change", **{"body": BY_ROWS, "confirm": COUNT, **given})
 
 
-def world(*said: str | Interrupt, rows: tuple[dict[str, Any], ...] = ROWS, **given: Any) -> World:
+def world(*said: str | OperatorInterrupt, rows: tuple[dict[str, Any], ...] = ROWS, **given: Any) -> World:
     answers = {"a/change": list(said), "a/action": list(said), "a/confirm": list(said)}
-    return World(looks={"a/preview": [Seen(rows=rows)]}, answers=answers, **given)
+    return World(looks={"a/preview": [ReadResult(rows=rows)]}, answers=answers, **given)
 
 
 def pids(rows: Any) -> list[int]:
@@ -105,7 +105,7 @@ def test_where_no_row_is_chosen_at_first_a_person_can_still_choose_one() -> None
 
 def test_an_action_is_given_the_chosen_rows_and_looks_at_them_again() -> None:
     action = block("a/action", "action", action="signal-backend", settings=ACTION, confirm=COUNT)
-    sights = [Seen(values={"sight": {"text": f"Cancel {count}", "count": count}}) for count in (3, 1)]
+    sights = [ReadResult(values={"sight": {"text": f"Cancel {count}", "count": count}}) for count in (3, 1)]
     seen = world(choose(1))
     seen.looks["a/action"] = sights
     _, state, seen = run(plan(action), seen)
@@ -148,7 +148,7 @@ def test_rows_that_only_show_what_an_act_is_about_are_not_chosen_among() -> None
 @pytest.mark.parametrize(
     "stale", [choose(0, look=2), choose(0, block_id="a/other"), choose(0, block_id="a/change")], ids=str
 )
-def test_a_choice_among_other_rows_than_those_asked_about_changes_nothing(stale: Interrupt) -> None:
+def test_a_choice_among_other_rows_than_those_asked_about_changes_nothing(stale: OperatorInterrupt) -> None:
     _, state, seen = run(plan(change()), world(stale))
     assert pids(state.executions[0].intent.fields["rows"]) == [7, 8, 9]
     assert len(seen.rejected) == 1
@@ -167,7 +167,7 @@ def test_a_choice_holds_where_the_agent_was_killed_before_the_act_and_a_row_that
     book = plan(change())
     seen = world(choose(0, 2), "2")
     later = tuple({"pid": pid, "usename": "app", "waits_s": 60} for pid in (7, 8, 9, 11))
-    seen.looks["a/preview"].append(Seen(rows=later))
+    seen.looks["a/preview"].append(ReadResult(rows=later))
     seen.kill_after = 9
     with pytest.raises(Killed):
         drive(book, begin(book, seen), seen)
@@ -192,7 +192,7 @@ def test_a_session_that_has_gone_on_to_something_else_is_a_new_row() -> None:
     book = plan(change())
     rows = tuple({**row, "query": "select 1"} for row in ROWS)
     seen = world(choose(0, 1), rows=rows, outcomes={"a/change": [Outcome(state="failed", text="no")]})
-    seen.looks["a/preview"].append(Seen(rows=({**rows[0], "query": "select 2"}, *rows[1:])))
+    seen.looks["a/preview"].append(ReadResult(rows=({**rows[0], "query": "select 2"}, *rows[1:])))
     seen.answers["failed"] = ["retry"]
     _, state, _ = run(book, seen)
     assert [pids(one.intent.fields["rows"]) for one in state.executions] == [[7, 8], [8]]
@@ -209,8 +209,8 @@ def test_a_row_that_cannot_be_told_from_one_that_was_left_out_stays_out() -> Non
 def test_a_row_for_which_an_act_is_refused_can_be_left_out_there() -> None:
     action = block("a/action", "action", action="signal-backend", settings=ACTION, confirm=COUNT)
     sights: list[dict[str, Any]] = [{"refusal": "process 8 is a walsender"}, {"text": "Cancel 2", "count": 2}]
-    seen = World(looks={"a/preview": [Seen(rows=ROWS)]}, answers={"a/action:failed": [choose(0, 2)]})
-    seen.looks["a/action"] = [Seen(values={"sight": sight}) for sight in sights]
+    seen = World(looks={"a/preview": [ReadResult(rows=ROWS)]}, answers={"a/action:failed": [choose(0, 2)]})
+    seen.looks["a/action"] = [ReadResult(values={"sight": sight}) for sight in sights]
     ending, state, seen = run(plan(action), seen)
     assert (ending.state, len(seen.done), state.deviations) == ("done", 1, [])
     assert [(asked.kind, asked.rows) for asked in seen.asked[1:]] == [("failed", "a/preview"), ("type", "a/preview")]
@@ -237,9 +237,9 @@ def test_the_view_marks_the_rows_that_are_acted_on_and_names_the_look_that_gave_
     run(book, seen)
     at = next(place for place, one in enumerate(seen.records) if one.kind == "rows.chosen")
     for upto, chosen in ((at, (True, True, True)), (at + 1, (True, False, True))):
-        state = fold(book, seen.records[:upto])
+        state = replay_records(book, seen.records[:upto])
         state.current = "a/change"
-        shown = view(book, state, Live(now_us=1))
+        shown = run_view(book, state, LiveStatus(now_us=1))
         assert shown.table is not None
         assert (shown.table.block, shown.table.look, shown.table.chosen) == ("a/preview", 1, chosen)
     assert "on 2 of 3 rows of a/preview" in shown.blocks[1].exact

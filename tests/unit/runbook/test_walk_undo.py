@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from dba_console.plans.plan import Block, Confirmation, Plan, Step
-from dba_console.plans.view import Option
-from dba_console.runbook.requests import Interrupt, Outcome, Seen
+from dba_console.plans.run_view import Option
+from dba_console.runbook.requests import OperatorInterrupt, Outcome, ReadResult
 from tests.unit.runbook.worlds import Killed, World, begin, block, drive, kinds, plan_of, resume, run, step
 
 LAST = step("z", block("z/check", "check"))
@@ -27,7 +27,7 @@ def undoable(step_id: str, **given: Any) -> Step:
 def failing(*undo: str, **given: Any) -> World:
     """The last check fails, the run is ended there."""
     return World(
-        looks={"z/check": [Seen(holds=False, text="no")]}, answers={"failed": ["abort"], "undo": [*undo]}, **given
+        looks={"z/check": [ReadResult(holds=False, text="no")]}, answers={"failed": ["abort"], "undo": [*undo]}, **given
     )
 
 
@@ -88,7 +88,9 @@ def test_where_the_author_has_it_reverted_one_undo_that_fails_stops_no_other() -
 def test_what_was_counted_for_an_act_is_not_asked_for_its_undo(text: str) -> None:
     plan = plan_of(step("a", action("a/action", confirm=Confirmation(level="type", text=text))), LAST)
     world = failing("all", outcomes={"a/action": [Outcome(state="ok", text="set", undo={"was": 1})]})
-    world.looks["a/action"] = [Seen(values={"sight": {"text": "one", "exact": "set it", "count": 1, "name": "x"}})]
+    world.looks["a/action"] = [
+        ReadResult(values={"sight": {"text": "one", "exact": "set it", "count": 1, "name": "x"}})
+    ]
     _, state, world = run(plan, world)
     assert state.steps["a"].status == "undone"
     assert [asked.kind for asked in world.asked if asked.block == "a/action"] == ["type", "yes"]
@@ -175,7 +177,7 @@ def test_an_undo_of_unknown_end_is_settled_and_not_done_again() -> None:
 @pytest.mark.parametrize("verb", ["abort", "undo"])
 def test_a_run_that_is_aborted_by_a_person_offers_the_same(verb: Any) -> None:
     plan = plan_of(undoable("a"), step("b", block("b/manual", "manual")))
-    wish = Interrupt(verb=verb, who="ann", reason="wrong window")
+    wish = OperatorInterrupt(verb=verb, who="ann", reason="wrong window")
     ending, _, world = run(plan, World(answers={"manual": [wish], "undo": ["all"]}))
     assert (ending.state, [one for one, _ in world.undone]) == ("aborted", ["a/undo"])
     assert ending.text == "run aborted: wrong window; taken back: a"
@@ -183,7 +185,7 @@ def test_a_run_that_is_aborted_by_a_person_offers_the_same(verb: Any) -> None:
 
 def test_nothing_is_taken_back_by_itself() -> None:
     plan = plan_of(undoable("a"), LAST)
-    wish = Interrupt(verb="abort", who="ann", reason="leave it")
+    wish = OperatorInterrupt(verb="abort", who="ann", reason="leave it")
     world = failing()
     world.answers["undo"] = [wish]
     ending, _, world = run(plan, world)
@@ -193,7 +195,7 @@ def test_nothing_is_taken_back_by_itself() -> None:
 
 def test_a_step_that_failed_half_way_is_offered_too() -> None:
     half = step("a", block("a/change", "change"), block("a/check", "check"), undo=(block("a/undo", "undo"),))
-    world = World(looks={"a/check": [Seen(holds=False)]}, answers={"failed": ["abort"], "undo": ["a"]})
+    world = World(looks={"a/check": [ReadResult(holds=False)]}, answers={"failed": ["abort"], "undo": ["a"]})
     _, state, world = run(plan_of(half), world)
     assert [one for one, _ in world.undone] == ["a/undo"]
     assert state.steps["a"].status == "undone"

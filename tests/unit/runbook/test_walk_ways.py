@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dba_console.plans.plan import Confirmation, Plan
-from dba_console.runbook.fold import fold
-from dba_console.runbook.requests import Interrupt, Outcome, Passed, Pause, Seen
+from dba_console.runbook.apply_records import replay_records
+from dba_console.runbook.requests import OperatorInterrupt, Outcome, PauseRequest, ReadResult, TimePassed
 from dba_console.runbook.walk import walk
 from tests.unit.runbook.worlds import Killed, World, begin, block, drive, plan_of, resume, run, step
 
@@ -89,11 +89,11 @@ def test_rounds_are_counted_and_their_executions_go_on() -> None:
 
 def test_rounds_go_on_while_it_lasts_and_stop_when_nobody_can_tell() -> None:
     going = {"language": "expr", "text": "stalled"}
-    looks = [Seen(holds=True), Seen(holds=True), Seen(holds=False, text="no stall")]
+    looks = [ReadResult(holds=True), ReadResult(holds=True), ReadResult(holds=False, text="no stall")]
     _, state, world = run(rounds(**{"while": going}), World(looks={"b/repeat:while": looks}))
     assert [one for one, _ in world.done] == ["a/change"] * 3 + ["c/change"]
     assert state.blocks["b/repeat"].note == "no longer so: no stall"
-    world = World(looks={"b/repeat:while": [Seen(holds=None)]}, answers={"failed": ["abort"]})
+    world = World(looks={"b/repeat:while": [ReadResult(holds=None)]}, answers={"failed": ["abort"]})
     ending, _, _ = run(rounds(**{"while": going}), world)
     assert ending.state == "failed"
 
@@ -109,16 +109,16 @@ def test_the_time_between_rounds_is_not_begun_anew_after_a_kill() -> None:
     state = begin(plan, world)
     course = walk(plan, state, now=world.now)
     request = next(course)
-    while not isinstance(request, Pause):
+    while not isinstance(request, PauseRequest):
         request = course.send(world.reply(request))
     due = request.until_us
     world.wall_us += 600_000_000
-    again = walk(plan, fold(plan, world.records), now=world.now)
+    again = walk(plan, replay_records(plan, world.records), now=world.now)
     request = next(again)
-    while not isinstance(request, Pause):
+    while not isinstance(request, PauseRequest):
         request = again.send(world.reply(request))
     assert (request.until_us, request.seconds) == (due, 1200.0)
-    again.send(Passed(seconds=1200.0, wall_us=world.wall_us))
+    again.send(TimePassed(seconds=1200.0, wall_us=world.wall_us))
 
 
 UNTIL = {"until": {"language": "expr", "text": "replication.lag_s < 1"}, "every_s": 5}
@@ -126,14 +126,19 @@ UNTIL = {"until": {"language": "expr", "text": "replication.lag_s < 1"}, "every_
 
 def test_a_wait_looks_until_it_holds_and_unknown_is_not_yes() -> None:
     plan = plan_of(step("a", block("a/wait", "wait", settings=UNTIL)))
-    looks = [Seen(holds=None, text="?"), Seen(holds=True, error="no connection"), Seen(holds=False), Seen(holds=True)]
+    looks = [
+        ReadResult(holds=None, text="?"),
+        ReadResult(holds=True, error="no connection"),
+        ReadResult(holds=False),
+        ReadResult(holds=True),
+    ]
     ending, state, _ = run(plan, World(looks={"a/wait": looks}))
     assert (ending.state, state.blocks["a/wait"].machine_s) == ("done", 15.0)
 
 
 def test_a_wait_that_has_to_hold_begins_anew_when_it_breaks() -> None:
     plan = plan_of(step("a", block("a/wait", "wait", settings={**UNTIL, "hold_for_s": 10})))
-    looks = [Seen(holds=True), Seen(holds=True), Seen(holds=False), Seen(holds=True)]
+    looks = [ReadResult(holds=True), ReadResult(holds=True), ReadResult(holds=False), ReadResult(holds=True)]
     _, state, _ = run(plan, World(looks={"a/wait": looks}))
     assert state.blocks["a/wait"].machine_s == 25.0
 
@@ -141,7 +146,7 @@ def test_a_wait_that_has_to_hold_begins_anew_when_it_breaks() -> None:
 @pytest.mark.parametrize(("answers", "end", "waited"), [(["wait"], "done", 20.0), (["abort"], "failed", 12.0)])
 def test_a_wait_that_ran_out_of_time_is_a_persons_decision(answers: list[Any], end: str, waited: float) -> None:
     plan = plan_of(step("a", block("a/wait", "wait", settings=UNTIL, timeout_s=12)))
-    looks = [Seen(holds=False)] * 5 + [Seen(holds=True)]
+    looks = [ReadResult(holds=False)] * 5 + [ReadResult(holds=True)]
     ending, state, world = run(plan, World(looks={"a/wait": looks}, answers={"failed": answers}))
     assert ending.state == end
     assert "wait" in [option.key for option in world.asked[1].options]
@@ -150,13 +155,13 @@ def test_a_wait_that_ran_out_of_time_is_a_persons_decision(answers: list[Any], e
 
 def test_a_wait_shows_what_it_waits_for() -> None:
     plan = plan_of(step("a", block("a/wait", "wait", settings=UNTIL)))
-    world = World(looks={"a/wait": [Seen(holds=False, text=f"{n} left", values={"n": n}) for n in (12, 8, 4)]})
+    world = World(looks={"a/wait": [ReadResult(holds=False, text=f"{n} left", values={"n": n}) for n in (12, 8, 4)]})
     state = begin(plan, world)
     course = walk(plan, state, now=world.now)
     request = next(course)
     for _ in range(3):
         request = course.send(world.reply(request))
-        while not isinstance(request, Pause):
+        while not isinstance(request, PauseRequest):
             request = course.send(world.reply(request))
     assert state.waiting is not None
     assert (state.waiting.values, state.waiting.trend) == ("4 left", (12.0, 8.0, 4.0))
@@ -182,8 +187,8 @@ def test_a_point_in_time_that_cannot_be_read_fails() -> None:
     assert ending.text.startswith("run failed: a/wait: not a time")
 
 
-def wish(verb: Any, **given: Any) -> Interrupt:
-    return Interrupt(verb=verb, who="ann", **{"reason": "because", **given})
+def wish(verb: Any, **given: Any) -> OperatorInterrupt:
+    return OperatorInterrupt(verb=verb, who="ann", **{"reason": "because", **given})
 
 
 THREE = plan_of(
@@ -214,7 +219,7 @@ def test_a_paused_run_is_still_paused_after_a_kill_until_it_is_resumed() -> None
     world.kill_after = 7
     with pytest.raises(Killed):
         drive(THREE, begin(THREE, world), world)
-    assert fold(THREE, world.records).paused == "paused by ann: because"
+    assert replay_records(THREE, world.records).paused == "paused by ann: because"
     ending, _ = resume(THREE, world)
     assert ending.state == "done"
 
@@ -271,7 +276,7 @@ def test_any_question_can_be_answered_by_a_wish(verb: Any, at: Any) -> None:
     unknown = Outcome(state="unknown", text="?")
     world = World(
         answers={at: [wish(verb, step="b")], "undo": ["none"]},
-        looks={"a/check": [Seen(holds=False), Seen(holds=True)]},
+        looks={"a/check": [ReadResult(holds=False), ReadResult(holds=True)]},
         outcomes={"a/run": [unknown]},
         settles={"a/run": [unknown] * 3},
     )
@@ -297,7 +302,7 @@ def test_what_was_confirmed_before_a_change_is_asked_again_when_it_is_tried_agai
         )
     )
     world = World(
-        looks={"a/preview": [Seen(rows=({"id": 1},)), Seen(rows=({"id": 7}, {"id": 8}))]},
+        looks={"a/preview": [ReadResult(rows=({"id": 1},)), ReadResult(rows=({"id": 7}, {"id": 8}))]},
         outcomes={"a/change": [Outcome(state="failed", text="locked"), Outcome(state="ok", text="2 rows")]},
         answers={"failed": ["retry"]},
     )
@@ -316,7 +321,7 @@ def test_other_inputs_are_not_offered_once_some_of_the_rows_are_done() -> None:
         )
     )
     world = World(
-        looks={"a/preview": [Seen(rows=({"id": 1}, {"id": 2}, {"id": 3}))]},
+        looks={"a/preview": [ReadResult(rows=({"id": 1}, {"id": 2}, {"id": 3}))]},
         outcomes={"a/change": [Outcome(state="ok", text="1 row"), Outcome(state="failed", text="locked")]},
         answers={"failed": ["abort"]},
     )

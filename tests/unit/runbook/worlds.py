@@ -9,27 +9,27 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from dba_console.plans.plan import Block, Plan, Step
-from dba_console.runbook.fold import apply, fold
-from dba_console.runbook.fold_state import RunState
+from dba_console.runbook.apply_records import apply, replay_records
 from dba_console.runbook.requests import (
     Answer,
-    Ask,
-    Do,
-    Interrupt,
-    Look,
+    AskRequest,
+    ExecuteRequest,
+    JournalRecord,
+    OperatorInterrupt,
     Outcome,
-    Passed,
-    Pause,
-    PutBack,
-    Record,
-    Reject,
+    PauseRequest,
+    ReadRequest,
+    ReadResult,
+    RejectRequest,
     Reply,
     Request,
-    Seen,
-    Settle,
-    Write,
+    RevertSettingsRequest,
+    SettleRequest,
+    TimePassed,
+    WriteRequest,
 )
-from dba_console.runbook.walk import Ending, walk
+from dba_console.runbook.run_state import RunState
+from dba_console.runbook.walk import RunEnding, walk
 from dba_console.runbook.walk_records import interrupted, planned, resumed
 
 ANSWERS = {"start": "yes", "ack": "y", "yes": "yes", "manual": "ticket 7", "input": "42", "undo": "none"}
@@ -67,17 +67,17 @@ def plan_of(*steps: Step, **given: Any) -> Plan:
 class World:
     """Answers requests and keeps what was done."""
 
-    answers: dict[str, list[str | Interrupt]] = field(default_factory=dict)
+    answers: dict[str, list[str | OperatorInterrupt]] = field(default_factory=dict)
     """By block and kind (`drop/change:type`), by block, or by kind; each is used up from the front."""
-    looks: dict[str, list[Seen]] = field(default_factory=dict)
+    looks: dict[str, list[ReadResult]] = field(default_factory=dict)
     """By block and purpose (`a/wait:until`) or block; the last one stays."""
     outcomes: dict[str, list[Outcome]] = field(default_factory=dict)
     settles: dict[str, list[Outcome]] = field(default_factory=dict)
     done: list[tuple[str, int]] = field(default_factory=list)
     """Executions that were really begun."""
     undone: list[tuple[str, Any]] = field(default_factory=list)
-    records: list[Record] = field(default_factory=list)
-    asked: list[Ask] = field(default_factory=list)
+    records: list[JournalRecord] = field(default_factory=list)
+    asked: list[AskRequest] = field(default_factory=list)
     rejected: list[str] = field(default_factory=list)
     settled: list[tuple[str, int]] = field(default_factory=list)
     returns: list[Outcome] = field(default_factory=list)
@@ -95,39 +95,39 @@ class World:
 
     def reply(self, request: Request) -> Reply:
         match request:
-            case Write(record):
+            case WriteRequest(record):
                 self.records.append(record)
                 if self.kill_after is not None and len(self.records) >= self.kill_after:
                     raise Killed
                 return None
-            case Look():
+            case ReadRequest():
                 self.looked.append((request.block.id, request.purpose))
                 return self._seen(request)
-            case Ask():
+            case AskRequest():
                 self.asked.append(request)
                 said = self._said(request)
                 self.wall_us += int(self.human_s * 1e6)
-                return said if isinstance(said, Interrupt) else self._answer(request, said)
-            case Do():
+                return said if isinstance(said, OperatorInterrupt) else self._answer(request, said)
+            case ExecuteRequest():
                 return self._do(request)
-            case Settle():
+            case SettleRequest():
                 self.settled.append((request.block.id, request.execution))
                 return self._settle(request)
-            case PutBack():
+            case RevertSettingsRequest():
                 self.put_back.append(request.block.id)
                 return self.returns.pop(0) if self.returns else Outcome(state="ok", text="as it was", values=PUT_BACK)
-            case Pause():
+            case PauseRequest():
                 self.wall_us += int(request.seconds * 1e6)
-                return Passed(seconds=request.seconds, wall_us=self.wall_us)
-            case Reject(text):
+                return TimePassed(seconds=request.seconds, wall_us=self.wall_us)
+            case RejectRequest(text):
                 self.rejected.append(text)
                 return None
 
-    def _answer(self, request: Ask, said: str) -> Answer:
+    def _answer(self, request: AskRequest, said: str) -> Answer:
         second = "ben" if request.people > 1 else ""
         return Answer(text=said, who="ann", second=second, human_s=self.human_s)
 
-    def _said(self, request: Ask) -> str | Interrupt:
+    def _said(self, request: AskRequest) -> str | OperatorInterrupt:
         for key in (f"{request.block}:{request.kind}", request.block, request.kind):
             if self.answers.get(key):
                 return self.answers[key].pop(0)
@@ -139,16 +139,16 @@ class World:
             return "ok I have seen it"
         return ANSWERS[request.kind]
 
-    def _seen(self, request: Look) -> Seen:
+    def _seen(self, request: ReadRequest) -> ReadResult:
         for key in (f"{request.block.id}:{request.purpose}", request.block.id):
             left = self.looks.get(key)
             if left:
                 return left.pop(0) if len(left) > 1 else left[0]
         if request.purpose in ("done", "while"):
-            return Seen(holds=False, text="no", machine_s=0.5)
-        return Seen(holds=True, text="yes", machine_s=0.5)
+            return ReadResult(holds=False, text="no", machine_s=0.5)
+        return ReadResult(holds=True, text="yes", machine_s=0.5)
 
-    def _do(self, request: Do) -> Outcome:
+    def _do(self, request: ExecuteRequest) -> Outcome:
         self.done.append((request.block.id, request.execution))
         if request.undo_of is not None or request.block.kind == "undo":
             self.undone.append((request.block.id, request.undo_of))
@@ -159,7 +159,7 @@ class World:
             return left.pop(0)
         return Outcome(state="ok", text="done", undo={"of": request.block.id, "n": request.execution}, machine_s=3.0)
 
-    def _settle(self, request: Settle) -> Outcome:
+    def _settle(self, request: SettleRequest) -> Outcome:
         left = self.settles.get(request.block.id)
         if left:
             return left.pop(0)
@@ -180,10 +180,10 @@ def begin(
     known = {"shipped": True, **known}
     first = planned(plan, run="r1", mode=mode, target="db2", identity="id", who="ann", inputs=inputs, **known)
     world.records.append(first)
-    return fold(plan, [first])
+    return replay_records(plan, [first])
 
 
-def drive(plan: Plan, state: RunState, world: World, *, inputs: dict[str, Any] | None = None) -> Ending:
+def drive(plan: Plan, state: RunState, world: World, *, inputs: dict[str, Any] | None = None) -> RunEnding:
     """Walk to the end. Raises Killed where the world says so."""
     course = walk(plan, state, inputs=inputs, now=world.now)
     request = next(course)
@@ -191,22 +191,22 @@ def drive(plan: Plan, state: RunState, world: World, *, inputs: dict[str, Any] |
         try:
             request = course.send(world.reply(request))
         except StopIteration as stop:
-            ending: Ending = stop.value
+            ending: RunEnding = stop.value
             return ending
     raise AssertionError(f"the walk does not end: {request}")
 
 
-def run(plan: Plan, world: World | None = None, **given: Any) -> tuple[Ending, RunState, World]:
+def run(plan: Plan, world: World | None = None, **given: Any) -> tuple[RunEnding, RunState, World]:
     """A whole run."""
     world = world or World()
     state = begin(plan, world, **given)
     return drive(plan, state, world), state, world
 
 
-def resume(plan: Plan, world: World, *, told: bool = True) -> tuple[Ending, RunState]:
+def resume(plan: Plan, world: World, *, told: bool = True) -> tuple[RunEnding, RunState]:
     """Go on with what is in the journal, as a new agent does."""
     world.kill_after, world.kill_in_do = None, False
-    state = fold(plan, world.records)
+    state = replay_records(plan, world.records)
     if told and not state.ended:
         for record in (interrupted("the agent is gone"), resumed("ann")):
             world.records.append(record)
@@ -214,5 +214,5 @@ def resume(plan: Plan, world: World, *, told: bool = True) -> tuple[Ending, RunS
     return drive(plan, state, world), state
 
 
-def kinds(records: Iterable[Record], *wanted: str) -> list[str]:
+def kinds(records: Iterable[JournalRecord], *wanted: str) -> list[str]:
     return [f"{one.kind} {one.block or one.step}".strip() for one in records if not wanted or one.kind in wanted]

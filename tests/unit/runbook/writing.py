@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dba_console.plans.plan import Block, Plan
-from dba_console.runbook.compile import Checked, check_text
+from dba_console.runbook.compile import CheckResult, check_text
 
 HEAD = """# A title
 
@@ -31,7 +31,7 @@ def steps(**bodies: str) -> str:
 def plan_of(text: str) -> Plan:
     """Its plan; there are no problems."""
     checked = check_text(text, "book.md")
-    assert checked.problems == (), [problem.told("book.md") for problem in checked.problems]
+    assert checked.problems == (), [problem.formatted("book.md") for problem in checked.problems]
     assert checked.plan is not None
     return checked.plan
 
@@ -48,7 +48,7 @@ def told(text: str) -> list[str]:
     return told_of(check_text(text, "book.md"))
 
 
-def told_of(checked: Checked) -> list[str]:
+def told_of(checked: CheckResult) -> list[str]:
     return [f"{one.line}: {one.text} ({one.hint})" for one in checked.problems]
 
 

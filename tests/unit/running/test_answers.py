@@ -7,7 +7,7 @@ import pytest
 from dba_console.cli.running.answers import Answers, Unfit, confirmations
 from dba_console.errors import UsageError
 from dba_console.plans.plan import Block, Plan, Step
-from dba_console.plans.view import Option, Question, QuestionKind
+from dba_console.plans.run_view import Option, Question, QuestionKind
 
 PLAN = Plan(
     id="cache-drop",

@@ -20,7 +20,7 @@ from dba_console.cli.running.changes import Change
 from dba_console.cli.running.client import Keyboard, follow
 from dba_console.cli.running.party import Party
 from dba_console.errors import ConnectError
-from dba_console.plans.view import Question, RunView
+from dba_console.plans.run_view import Question, RunView
 from tests.background import wait_until
 from tests.walkthrough.views import DROP, ENDED, TYPED
 

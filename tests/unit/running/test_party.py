@@ -16,7 +16,7 @@ from dba_console.agent.protocol import (
 )
 from dba_console.cli.running.answers import Answers
 from dba_console.cli.running.party import Leave, Out, Party, Send, Tell
-from dba_console.plans.view import Option, OutputLine, Question, RunView
+from dba_console.plans.run_view import Option, OutputLine, Question, RunView
 from dba_console.samples.event import Event
 from tests.walkthrough.views import DROP, ENDED, FAILED, STEPS, TYPED, WAIT
 

@@ -10,7 +10,7 @@ from dba_console.cli.running.answers import Answers, rows_named
 from dba_console.cli.running.party import Party
 from dba_console.errors import UsageError
 from dba_console.plans.plan import Block, Confirmation, Plan, Step
-from dba_console.plans.view import Option
+from dba_console.plans.run_view import Option
 from tests.unit.running.test_party import left, said, sent, words
 from tests.walkthrough.views import CHOOSING, CHOSEN, ROWS, TYPED
 

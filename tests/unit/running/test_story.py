@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dba_console.cli.running.changes import changes, record
 from dba_console.cli.running.story import story
 from dba_console.panels.cells import line_width, plain
-from dba_console.plans.view import RunView, Table
+from dba_console.plans.run_view import RunTable, RunView
 from dba_console.samples.event import Event
 from tests.walkthrough.views import DROP, ENDED, FAILED, SCENES, START_US, WAIT
 
@@ -65,7 +65,7 @@ def test_text_of_others_drives_no_terminal() -> None:
 
 
 def test_the_rows_of_a_preview_are_told_right_after_it_however_far_the_run_is_by_then() -> None:
-    rows = Table(columns=("pid",), rows=(("4242",),), title="who waits", block="drop/preview")
+    rows = RunTable(columns=("pid",), rows=(("4242",),), title="who waits", block="drop/preview")
     before = msgspec.structs.replace(DROP, question=None, state="running")
     steps = tuple(
         msgspec.structs.replace(step, state={"drop": "ok", "after": "running"}.get(step.id, step.state))

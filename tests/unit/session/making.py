@@ -70,7 +70,7 @@ def live_pictures(samples: Iterable[Sample]) -> list[Picture]:
     """The pictures a console saw that was there from the start."""
     pictures, picture = [], Picture()
     for sample in samples:
-        picture = picture.absorb(sample)
+        picture = picture.with_sample(sample)
         pictures.append(picture)
     return pictures
 

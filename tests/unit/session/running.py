@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from dba_console.clock import Clock
+from dba_console.plans.journal_record import JournalRecord
 from dba_console.plans.plan import Block, Plan, Step
-from dba_console.plans.record import Record
-from dba_console.session.runjournal import RunJournal
-from dba_console.session.runplaces import run_directory
-from dba_console.session.runrecords import RunAbout
+from dba_console.session.run_journal import RunJournal
+from dba_console.session.run_paths import run_directory
+from dba_console.session.run_records import RunAbout
 from tests.clocks import HeldClock
 
 RUN = "20261120T145307Z-cache-drop-1a2b"
@@ -50,10 +50,10 @@ def begun(
     )  # fmt: skip
 
 
-def said(number: int, kind: str = "step.started") -> Record:
-    return Record(kind=kind, text=f"sentence {number}", step="drop-it", fields={"number": number})
+def said(number: int, kind: str = "step.started") -> JournalRecord:
+    return JournalRecord(kind=kind, text=f"sentence {number}", step="drop-it", fields={"number": number})
 
 
-INTENT = Record(kind="block.intent", text="drops the cache", step="drop-it", block="drop-it/action", execution=1)
-RESULT = Record(kind="block.result", text="dropped", block="drop-it/action", execution=1, state="ok")
-ENDED = Record(kind="run.ended", text="done: the cache was dropped", state="done")
+INTENT = JournalRecord(kind="block.intent", text="drops the cache", step="drop-it", block="drop-it/action", execution=1)
+RESULT = JournalRecord(kind="block.result", text="dropped", block="drop-it/action", execution=1, state="ok")
+ENDED = JournalRecord(kind="run.ended", text="done: the cache was dropped", state="done")

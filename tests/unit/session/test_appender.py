@@ -14,7 +14,7 @@ from dba_console.samples.event import Event
 from dba_console.session.appender import Appender
 from dba_console.session.backlog import LINES, Backlog
 from dba_console.session.loglines import LogLine
-from dba_console.session.runmask import TextMask
+from dba_console.session.secret_mask import TextMask
 from dba_console.session.verify import verify
 from tests.build import NOW_US
 from tests.unit.session.making import recorder

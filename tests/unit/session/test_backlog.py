@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dba_console.samples.event import Event
 from dba_console.session.backlog import EVENTS, Backlog, SealedBlock, TailRow
-from dba_console.session.blockformat import Head
+from dba_console.session.blockformat import BlockHead
 
 
 def _row(seq: int) -> TailRow:
@@ -12,7 +12,7 @@ def _row(seq: int) -> TailRow:
 
 
 def _block(last_seq: int) -> SealedBlock:
-    return SealedBlock(Head(last_seq, 1, 1_000_000, last_seq * 1_000_000), last_seq, b"block", b"points")
+    return SealedBlock(BlockHead(last_seq, 1, 1_000_000, last_seq * 1_000_000), last_seq, b"block", b"points")
 
 
 def test_a_sealed_block_of_written_samples_is_not_behind() -> None:

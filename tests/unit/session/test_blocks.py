@@ -141,10 +141,10 @@ def test_a_block_with_any_byte_changed_or_missing_is_refused(data: st.DataObject
 
 @given(st.binary(max_size=200))
 def test_a_payload_that_is_nonsense_behind_a_good_checksum_is_refused(payload: bytes) -> None:
-    from dba_console.session.blockformat import Head, pack
+    from dba_console.session.blockformat import BlockHead, pack
 
     with pytest.raises(Damaged):
-        BlockReader(pack(Head(3, 1, 1, 2), payload)).samples()
+        BlockReader(pack(BlockHead(3, 1, 1, 2), payload)).samples()
 
 
 _SMALL = _sealed(ticks(3, sessions=2))

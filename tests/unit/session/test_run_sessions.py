@@ -9,16 +9,16 @@ import pytest
 
 from dba_console.cli.session_text import show_lines, verify_lines
 from dba_console.errors import SessionError
-from dba_console.plans.record import Record
+from dba_console.plans.journal_record import JournalRecord
 from dba_console.samples.event import Event
 from dba_console.session.listing import row_of as session_row
 from dba_console.session.meta import SessionMeta
 from dba_console.session.retention import candidates, remove
-from dba_console.session.runjournal import RunJournal
-from dba_console.session.runlisting import list_runs, resolve_run, row_of, unfinished_runs
-from dba_console.session.runplaces import run_directory
-from dba_console.session.runread import read_run
-from dba_console.session.runverify import against_sessions
+from dba_console.session.run_journal import RunJournal
+from dba_console.session.run_listing import list_runs, resolve_run, row_of, unfinished_runs
+from dba_console.session.run_paths import run_directory
+from dba_console.session.run_reader import read_run
+from dba_console.session.run_verification import against_sessions
 from dba_console.session.verify import verify
 from tests.build import NOW_US
 from tests.unit.session.making import meta, put, recorder, ticks
@@ -28,7 +28,7 @@ OTHER = "20261121T090000Z-lock-queue-ffff"
 LATER_US = NOW_US + 400 * 86_400_000_000
 
 
-def _session(sessions: Path, *records: Record, run: str = RUN, about: SessionMeta | None = None) -> Path:
+def _session(sessions: Path, *records: JournalRecord, run: str = RUN, about: SessionMeta | None = None) -> Path:
     """A closed session with one run, whose records are in its chain of events."""
     made = recorder(sessions, about)
     put(made, ticks(3))
@@ -183,7 +183,7 @@ def test_a_run_told_by_a_later_session_is_checked_where_it_lies(tmp_path: Path) 
     home = _session(tmp_path, INTENT, ENDED)
     there = run_directory(home, RUN)
     later = recorder(tmp_path)
-    from dba_console.session.runrecords import check, event_of, first_hash
+    from dba_console.session.run_records import check, event_of, first_hash
 
     papers = read_run(there)
     line = check(papers.lines[0].rstrip(b"\n"), 1, first_hash(RUN))

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.plans.record import Record
-from dba_console.session.runfile import RESERVE_BYTES
-from dba_console.session.runjournal import JournalFull, JournalStalled, RunJournal
-from dba_console.session.runlisting import unfinished_runs
-from dba_console.session.runplaces import is_open, memory_directory
-from dba_console.session.runread import read_run
-from dba_console.session.runverify import verify_run
+from dba_console.plans.journal_record import JournalRecord
+from dba_console.session.run_file import RESERVE_BYTES
+from dba_console.session.run_journal import JournalFull, JournalStalled, RunJournal
+from dba_console.session.run_listing import unfinished_runs
+from dba_console.session.run_paths import is_open, memory_directory
+from dba_console.session.run_reader import read_run
+from dba_console.session.run_verification import verify_run
 from tests.clocks import HeldClock
 from tests.disks import fill, frozen, loop_mounted, mounted
 from tests.unit.session.running import ENDED, INTENT, PATIENT_S, RESULT, begun, said
@@ -141,7 +141,7 @@ def test_what_was_not_said_again_is_in_its_place_all_the_same(ext4: Path, run: s
     with frozen(ext4), pytest.raises(JournalStalled):
         journal.append(INTENT)
     journal._deadline_us = int(PATIENT_S * 1e6)
-    journal.append(Record(kind="run.paused", text="paused"))
+    journal.append(JournalRecord(kind="run.paused", text="paused"))
     journal.close()
     kinds = [record.kind for record in read_run(journal.directory).records]
     assert kinds == ["journal.began", "block.intent", "run.paused"]
@@ -164,7 +164,7 @@ def test_a_journal_in_memory_comes_home_when_the_disk_takes_it_again(ext4: Path,
         assert papers.in_memory
         assert [record.kind for record in papers.records][1:] == ["step.started", "journal.fallback", "block.intent"]
         clock.advance(60)
-        journal.tend()  # hangs in a lane of its own
+        journal.try_return_to_disk()  # hangs in a lane of its own
         journal.append(RESULT)
         assert journal.in_memory
     journal.append(ENDED)

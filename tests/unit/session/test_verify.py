@@ -15,10 +15,10 @@ from dba_console.samples.sample import encode_sample
 from dba_console.session.blockformat import unpack
 from dba_console.session.blockreader import BlockReader
 from dba_console.session.blockwriter import BlockWriter
-from dba_console.session.journal import Row, chained, first_hash
+from dba_console.session.journal import JournalRow, chained, first_hash
 from dba_console.session.loglines import LogLine
 from dba_console.session.recording import Recording
-from dba_console.session.tail import TailWriter
+from dba_console.session.unsealed_samples import TailWriter
 from dba_console.session.verify import ALWAYS_UNCHECKED, verify
 from tests.unit.session.making import put, recorder, ticks
 
@@ -132,7 +132,7 @@ def test_a_heartbeat_vouches_for_blocks_before_the_session_is_closed(tmp_path: P
 def test_a_session_of_before_says_that_its_gaps_and_chart_values_are_not_checked(session: Path) -> None:
     """Its heartbeats carried digests of blocks alone."""
     connection = sqlite3.connect(session / "session.db")
-    rows = [Row(*row) for row in connection.execute("SELECT * FROM journal ORDER BY seq")]
+    rows = [JournalRow(*row) for row in connection.execute("SELECT * FROM journal ORDER BY seq")]
     head, plain = first_hash(session.name.rpartition("-")[2]), []
     for row in rows:
         details = {key: value for key, value in json.loads(row.details).items() if key in ("blocks", "program")}

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dba_console.probes.postgres.binary_results import Row, client, wall_us
 from dba_console.probes.postgres.encodings import decode, decode_beginning
-from dba_console.probes.postgres.loaders import Row, client, wall_us
-from dba_console.probes.postgres.names import Names
+from dba_console.probes.postgres.oid_names import OidNames
 from dba_console.redact import normalise, redact
 from dba_console.samples.postgres import WITHHELD, Activity, Sessions
 
@@ -18,15 +18,15 @@ HIDDEN = b"<insufficient privilege>"
 """What pg_stat_get_activity() gives as the query of a session one may not see (pgstatfuncs.c)."""
 
 
-class ActivityReading:
+class ActivityDecoder:
     """Makes records of rows, remembering those of the reading before."""
 
-    def __init__(self, names: Names, query_texts: str = "full") -> None:
+    def __init__(self, names: OidNames, query_texts: str = "full") -> None:
         self._names, self._query_texts = names, query_texts
         self._before: dict[int, tuple[Row, Activity]] = {}
         self._version = -1
 
-    def build(self, rows: Sequence[Row], now: int) -> Sessions:
+    def decode(self, rows: Sequence[Row], now: int) -> Sessions:
         """The sessions in `rows`, read at `now` by the server's clock (microseconds since 2000)."""
         before = self._before if self._version == self._names.version else {}
         current: dict[int, tuple[Row, Activity]] = {}
@@ -43,7 +43,7 @@ class ActivityReading:
         return activity_of(row, self._names, self._query_texts)
 
 
-def activity_of(row: Row, names: Names, query_texts: str) -> Activity:
+def activity_of(row: Row, names: OidNames, query_texts: str) -> Activity:
     """One row; the query's text is in the encoding of the database it runs in."""
     (pid, started, kind, database, user, application, address, port, state, xact, query_start, changed,
      wait_type, wait, xid, xmin, leader, query_id, query, query_bytes) = row  # fmt: skip

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dba_console.probes.postgres.binary_results import Row, wall_us
 from dba_console.probes.postgres.encodings import decode
-from dba_console.probes.postgres.loaders import Row, wall_us
-from dba_console.probes.postgres.names import Names, decode_name
+from dba_console.probes.postgres.oid_names import OidNames, decode_name
 from dba_console.samples.catalog import (
     CatalogFaults,
     ChangedCollation,
     DeadRows,
-    FullSequence,
+    DeadRowTables,
     InvalidIndex,
+    SequenceUsage,
     Subscription,
     Subscriptions,
-    Unvacuumed,
 )
 
 PROVIDERS = {b"b": "builtin", b"c": "libc", b"d": "default", b"i": "icu"}
 
 
 def catalog_of(
-    collations: Sequence[Row], indexes: Sequence[Row] | None, sequences: Sequence[Row] | None, names: Names
+    collations: Sequence[Row], indexes: Sequence[Row] | None, sequences: Sequence[Row] | None, names: OidNames
 ) -> CatalogFaults:
     """What the catalogs say; None stands for rows that were refused."""
     return CatalogFaults(
@@ -33,7 +33,7 @@ def catalog_of(
     )
 
 
-def _collation(row: Row, names: Names) -> ChangedCollation:
+def _collation(row: Row, names: OidNames) -> ChangedCollation:
     database, name, provider, recorded, actual = row
     return ChangedCollation(
         None if database is None else decode_name(database, names.codec),
@@ -49,27 +49,27 @@ def _index(row: Row, codec: str) -> InvalidIndex:
     return InvalidIndex(f"{decode(schema, codec)}.{decode(name, codec)}", decode(table, codec), ready, pages)
 
 
-def _sequence(row: Row, codec: str) -> FullSequence:
+def _sequence(row: Row, codec: str) -> SequenceUsage:
     schema, name, table, attribute, *numbers = row
     column = None if table is None else f"{decode(table, codec)}.{decode(attribute, codec)}"
-    return FullSequence(f"{decode(schema, codec)}.{decode(name, codec)}", column, *numbers)
+    return SequenceUsage(f"{decode(schema, codec)}.{decode(name, codec)}", column, *numbers)
 
 
-def subscriptions_of(rows: Sequence[Row], names: Names) -> Subscriptions:
+def subscriptions_of(rows: Sequence[Row], names: OidNames) -> Subscriptions:
     """Every subscription of the server."""
     return Subscriptions([_subscription(row, names) for row in rows])
 
 
-def _subscription(row: Row, names: Names) -> Subscription:
+def _subscription(row: Row, names: OidNames) -> Subscription:
     name, database, *rest = row
     return Subscription(
         decode(name, names.codec), None if database is None else decode_name(database, names.codec), *rest
     )
 
 
-def unvacuumed_of(rows: Sequence[Row], names: Names) -> Unvacuumed:
+def unvacuumed_of(rows: Sequence[Row], names: OidNames) -> DeadRowTables:
     """Tables of the connected database; none where autovacuum keeps up."""
-    return Unvacuumed(names.own_name, [_dead(row, names.codec) for row in rows])
+    return DeadRowTables(names.own_name, [_dead(row, names.codec) for row in rows])
 
 
 def _dead(row: Row, codec: str) -> DeadRows:

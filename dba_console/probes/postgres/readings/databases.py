@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dba_console.probes.postgres.loaders import Row, wall_us
-from dba_console.probes.postgres.names import Names, decode_name
+from dba_console.probes.postgres.binary_results import Row, wall_us
+from dba_console.probes.postgres.oid_names import OidNames, decode_name
 from dba_console.samples.postgres import DatabaseStat, DatabaseStats
 
 
-def database_stats_of(rows: Sequence[Row], names: Names) -> DatabaseStats:
+def database_stats_of(rows: Sequence[Row], names: OidNames) -> DatabaseStats:
     """pg_stat_database. Times in milliseconds; they stay 0 where track_io_timing is off."""
     return DatabaseStats([_stat(row, names) for row in rows])
 
 
-def _stat(row: Row, names: Names) -> DatabaseStat:
+def _stat(row: Row, names: OidNames) -> DatabaseStat:
     (oid, name, backends, commits, rollbacks, read, hit, returned, fetched, written, conflicts, temp_files, temp_bytes,
      deadlocks, failures, failed_at, read_ms, write_ms, reset) = row  # fmt: skip
     return DatabaseStat(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dba_console.probes.postgres.loaders import Row, wall_us
-from dba_console.probes.postgres.names import Names
-from dba_console.samples.postgres import Held, Lock, Locks
+from dba_console.probes.postgres.binary_results import Row, wall_us
+from dba_console.probes.postgres.oid_names import OidNames
+from dba_console.samples.postgres import HeldLock, Locks, LockWaiter
 
 _MODES = (
     "AccessShareLock", "RowShareLock", "RowExclusiveLock", "ShareUpdateExclusiveLock", "ShareLock",
@@ -15,21 +15,21 @@ _MODES = (
 """From weak to strong (PostgreSQL documentation, "Explicit Locking")."""
 
 
-def locks_of(rows: Sequence[Row], names: Names) -> Locks:
+def locks_of(rows: Sequence[Row], names: OidNames) -> Locks:
     """The waits and what their blockers hold, of several modes on one object the strongest."""
     waiters = [_lock(row, names) for row in rows if row[0] == b"waits"]
     held = [
-        Held(pid, mode.decode(), names.relation(database, relation), kind.decode())
+        HeldLock(pid, mode.decode(), names.relation(database, relation), kind.decode())
         for pid, kind, mode, database, relation in _strongest(row for row in rows if row[0] == b"holds")
     ]
     return Locks(waiters, held)
 
 
-def _lock(row: Row, names: Names) -> Lock:
+def _lock(row: Row, names: OidNames) -> LockWaiter:
     _, pid, blocked_by, kind, mode, since, database, relation = row
     # A parallel query names one blocker once for each of its workers.
     blockers = list(dict.fromkeys(blocked_by or ()))
-    return Lock(pid, blockers, kind.decode(), mode.decode(), names.relation(database, relation), wall_us(since))
+    return LockWaiter(pid, blockers, kind.decode(), mode.decode(), names.relation(database, relation), wall_us(since))
 
 
 def _strongest(rows: Iterable[Row]) -> list[tuple[int, bytes, bytes, int | None, int | None]]:

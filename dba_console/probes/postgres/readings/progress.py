@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
+from dba_console.probes.postgres.binary_results import Row
 from dba_console.probes.postgres.encodings import decode
-from dba_console.probes.postgres.loaders import Row
-from dba_console.probes.postgres.names import Extent, Names
+from dba_console.probes.postgres.oid_names import Extent, OidNames
 from dba_console.samples.postgres import Operation, Operations
 
 _PREFIX = "pg_stat_progress_"
@@ -59,19 +59,19 @@ def chosen_views(found: Sequence[str]) -> list[str]:
     return [view for view in found if view not in repeated]
 
 
-def operations_of(rows: Sequence[Row], names: Names) -> Operations:
+def operations_of(rows: Sequence[Row], names: OidNames) -> Operations:
     """Operations under way. Rows are the view's name and the row as JSON."""
     return Operations([_operation(view.decode(), document, names) for view, document in rows])
 
 
-def _operation(view: str, document: bytes, names: Names) -> Operation:
+def _operation(view: str, document: bytes, names: OidNames) -> Operation:
     columns = msgspec.json.decode(decode(document, names.codec).encode("utf-8", "replace"))
     kind = view.removeprefix(_PREFIX)
     done, total, unit = measure(kind, columns)
     database, table = _oid(columns, "datid"), _oid(columns, "relid")
     name = names.relation(database, _oid(columns, "index_relid") or table)
     if kind in _SIZED and names.relation(database, table) is not None:
-        columns |= _whole(kind, columns, names.extent(database, table))
+        columns |= _totals(kind, columns, names.extent(database, table))
         done, total, unit = measure(kind, columns)
     return Operation(
         kind=kind,
@@ -86,7 +86,7 @@ def _operation(view: str, document: bytes, names: Names) -> Operation:
     )
 
 
-def _whole(kind: str, columns: dict[str, Any], extent: Extent) -> dict[str, Any]:
+def _totals(kind: str, columns: dict[str, Any], extent: Extent) -> dict[str, Any]:
     """What the view does not tell of the whole, as far as the catalog does."""
     if kind != "copy":
         return {INDEXES: extent.indexes}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dba_console.probes.postgres.binary_results import Row, client_address, wall_us
 from dba_console.probes.postgres.encodings import decode
-from dba_console.probes.postgres.loaders import Row, client_address, wall_us
-from dba_console.probes.postgres.names import Names, decode_name
+from dba_console.probes.postgres.oid_names import OidNames, decode_name
 from dba_console.redact import redact
 from dba_console.samples.postgres import Database, Role, Server, Setting
 
@@ -30,7 +30,7 @@ SETTINGS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Self:
+class ConnectionFacts:
     """What is known of the connection itself since it was opened."""
 
     version_num: int
@@ -48,7 +48,7 @@ def settings_param() -> bytes:
     return ("{" + ",".join(SETTINGS) + "}").encode()
 
 
-def server_of(rows: Mapping[str, Sequence[Row]], own: Self, names: Names) -> Server:
+def server_of(rows: Mapping[str, Sequence[Row]], own: ConnectionFacts, names: OidNames) -> Server:
     """`rows` by statement; only `server` must be there, the others may have been refused."""
     version, in_recovery, start, now, monitor, signal, reserved, address, port = rows["server"][0]
     identifier, timeline = rows["control"][0] if rows.get("control") else (None, None)
@@ -86,7 +86,7 @@ def server_of(rows: Mapping[str, Sequence[Row]], own: Self, names: Names) -> Ser
     )
 
 
-def _setting(row: Row, names: Names) -> Setting:
+def _setting(row: Row, names: OidNames) -> Setting:
     name, value, unit, source = row
     shown = redact(decode(value or b"", names.codec))
     return Setting(name.decode(), shown, None if unit is None else unit.decode(), source.decode())

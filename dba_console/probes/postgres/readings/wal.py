@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dba_console.probes.postgres.loaders import Row, wall_us
+from dba_console.probes.postgres.binary_results import Row, wall_us
 from dba_console.probes.postgres.readings.activity import text
 from dba_console.samples.postgres import Archiver, IoStat, IoStats, Wal
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dba_console.probes.postgres.binary_results import Row, wall_us
 from dba_console.probes.postgres.encodings import decode
-from dba_console.probes.postgres.loaders import Row, wall_us
-from dba_console.probes.postgres.names import Names, decode_name
+from dba_console.probes.postgres.oid_names import OidNames, decode_name
 from dba_console.probes.postgres.readings.activity import text
 from dba_console.redact import redact
-from dba_console.samples.postgres import DatabaseXid, Holder, Horizon, TableXid, Xids
+from dba_console.samples.postgres import DatabaseXid, Horizon, HorizonHolder, TableXid, Xids
 
 
-def xids_of(databases: Sequence[Row], tables: Sequence[Row], names: Names) -> Xids:
+def xids_of(databases: Sequence[Row], tables: Sequence[Row], names: OidNames) -> Xids:
     """Ages of every database and of the oldest tables of the connected one."""
     now, next_xid, next_mxid = databases[0][:3] if databases else (None, None, None)
     return Xids(
@@ -30,12 +30,12 @@ def _table(row: Row, codec: str) -> TableXid:
     return TableXid(label, xid_age, mxid_age, pages, wall_us(vacuumed), wall_us(autovacuumed))
 
 
-def horizon_of(rows: Sequence[Row], names: Names) -> Horizon:
+def horizon_of(rows: Sequence[Row], names: OidNames) -> Horizon:
     """What holds it, oldest first."""
     return Horizon([_holder(row, names.codec) for row in rows])
 
 
-def _holder(row: Row, codec: str) -> Holder:
+def _holder(row: Row, codec: str) -> HorizonHolder:
     kind, who, pid, age, since, database, state = row
     label = redact(text(who, codec) or "")
-    return Holder(kind.decode(), label, pid, age, wall_us(since), text(database, codec), text(state, codec))
+    return HorizonHolder(kind.decode(), label, pid, age, wall_us(since), text(database, codec), text(state, codec))

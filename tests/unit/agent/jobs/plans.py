@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dba_console.archives.entries import Entry, Phase, Plan
+from dba_console.archives.dump_plan import DumpEntry, DumpPlan, Phase
 
 MB = 1 << 20
 
@@ -12,7 +12,7 @@ PARTS: tuple[tuple[str, Phase], ...] = (
 )  # fmt: skip
 
 
-def restore_plan(tables: int, *, weight: float = MB) -> Plan:
+def restore_plan(tables: int, *, weight: float = MB) -> DumpPlan:
     """Ids: of table n (from 1) 10 n is its definition, + 1 its data, + 2 its key, + 3 its index; table 1 is twice as
     large as the others."""
     entries = [
@@ -20,12 +20,12 @@ def restore_plan(tables: int, *, weight: float = MB) -> Plan:
         for number, (desc, phase) in enumerate(PARTS)
         for n in range(1, tables + 1)
     ]
-    return Plan(entries=tuple(entries), format="directory")
+    return DumpPlan(entries=tuple(entries), format="directory")
 
 
-def _entry(number: int, desc: str, phase: Phase, n: int, weight: float) -> Entry:
+def _entry(number: int, desc: str, phase: Phase, n: int, weight: float) -> DumpEntry:
     data = 10 * n + 1
-    return Entry(
+    return DumpEntry(
         dump_id=10 * n + number,
         desc=desc,
         phase=phase,

@@ -7,7 +7,7 @@ import sys
 
 
 def test_what_follows_jobs_is_loaded_with_the_first_job() -> None:
-    script = "import dba_console.agent.run, sys; print(*sys.modules, sep='\\n')"
+    script = "import dba_console.agent.agent_process, sys; print(*sys.modules, sep='\\n')"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    rooms = ("dba_console.archives", "dba_console.probes.jobs", "dba_console.agent.jobs.tracker")
+    rooms = ("dba_console.archives", "dba_console.probes.jobs", "dba_console.agent.jobs.job_observer")
     assert [name for name in done.stdout.splitlines() if name.startswith(rooms)] == []

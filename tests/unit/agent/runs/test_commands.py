@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from dba_console.agent.runs.commands import Attendance, outcome_of
-from dba_console.agent.runs.controls import Controls
-from dba_console.agent.runs.environment import secrets_of, server_environment, variables
-from dba_console.agent.runs.shell import environment, program, script
+from dba_console.agent.runs.action_control import ActionControl
+from dba_console.agent.runs.command_environment import find_secrets, libpq_variables, server_environment
+from dba_console.agent.runs.commands import AttachedCommand, outcome_of
+from dba_console.agent.runs.shell_commands import command_argv, command_environment, script_argv
 from dba_console.clock import SYSTEM
 from dba_console.config import ClusterConfig, Config, NodeConfig, PoolerConfig
-from dba_console.keeping.look import Exit, Line
+from dba_console.keeping.command_status import ExitRecord, StampedLine
 from dba_console.short_command import OUTPUT_LIMIT, run_short
 
 
 def short(body: str, timeout_s: float = 60.0) -> tuple[int | None, str, str]:
-    ended = run_short(script(body), environment({"RB_x": "a b"}), timeout_s, SYSTEM)
+    ended = run_short(script_argv(body), command_environment({"RB_x": "a b"}), timeout_s, SYSTEM)
     return ended.code, ended.output, ended.errors
 
 
@@ -49,7 +49,7 @@ def test_this_program_is_called_by_its_name_in_a_script_and_speaks_english() -> 
     assert code == 0, errors
     assert output.splitlines()[1:] == ["C.UTF-8 never", "language ''"]
     assert output.startswith("dba-console")
-    assert program(["dba-console", "--version"])[-1] == "--version" and program(["psql"]) == ["psql"]
+    assert command_argv(["dba-console", "--version"])[-1] == "--version" and command_argv(["psql"]) == ["psql"]
 
 
 def test_a_command_finds_the_server_of_its_run() -> None:
@@ -60,7 +60,7 @@ def test_a_command_finds_the_server_of_its_run() -> None:
         "PGAPPNAME": "x", "PGHOST": "db1", "PGPORT": "5433", "PGDATABASE": "app", "PGUSER": "anna",
         "PGPASSWORD": "s3cret", "PGSSLMODE": "require", "PGOPTIONS": OWN_NAMES,
     }  # fmt: skip
-    assert secrets_of("password=s3cret", Config(), {"key": "k3y", "plain": "x"}, frozenset({"key"}))[0] == "s3cret"
+    assert find_secrets("password=s3cret", Config(), {"key": "k3y", "plain": "x"}, frozenset({"key"}))[0] == "s3cret"
 
 
 def test_the_passwords_of_a_clusters_nodes_and_poolers_are_secrets_of_every_run() -> None:
@@ -68,7 +68,7 @@ def test_the_passwords_of_a_clusters_nodes_and_poolers_are_secrets_of_every_run(
     pooler = PoolerConfig(dsn="host=c password=three")
     cluster = ClusterConfig(nodes=nodes, poolers={"main": pooler}, clients="host=c password=four")
     config = Config(clusters={"shop": cluster})
-    assert secrets_of("host=d", config, {"to": "db2"}, frozenset()) == ("one", "two", "three", "four")
+    assert find_secrets("host=d", config, {"to": "db2"}, frozenset()) == ("one", "two", "three", "four")
 
 
 def test_a_command_is_held_to_the_same_manners_of_connecting_as_its_run() -> None:
@@ -82,7 +82,7 @@ def test_a_command_is_held_to_the_same_manners_of_connecting_as_its_run() -> Non
     conninfo = " ".join(f"{key}={value}" for key, (value, _) in given.items())
     assert server_environment(conninfo, {}, direct=False) == {name: value for value, name in given.values()}
     for newer in ("sslcertmode", "require_auth", "load_balance_hosts"):  # since 16, where libpq has them
-        assert variables().get(newer) in (None, f"PG{newer.replace('_', '').upper()}")
+        assert libpq_variables().get(newer) in (None, f"PG{newer.replace('_', '').upper()}")
 
 
 def test_what_libpq_takes_from_no_variable_and_what_is_of_the_console_alone_reaches_no_command() -> None:
@@ -99,52 +99,53 @@ def test_settings_of_the_caller_do_not_take_back_what_names_mean_nor_that_a_chec
 
 
 def test_the_end_of_a_command_is_told_by_its_exit_record() -> None:
-    ended = Exit(code=0, out_lines=2, wall_s=1.5)
+    ended = ExitRecord(code=0, out_lines=2, wall_s=1.5)
     assert outcome_of(ended, (0,)).state == "ok" and outcome_of(ended, (0,)).machine_s == 1.5
-    assert outcome_of(Exit(code=3), (0, 3)).state == "ok"
-    failed = outcome_of(Exit(code=1), (0,), "first", "the last words")
+    assert outcome_of(ExitRecord(code=3), (0, 3)).state == "ok"
+    failed = outcome_of(ExitRecord(code=1), (0,), "first", "the last words")
     assert (failed.state, failed.text) == ("failed", "exit 1: the last words")
     assert failed.values["first_line"] == "first"
     assert (
-        outcome_of(Exit(code=1), (0,), "", "COPY 45562", "gzip: unexpected end").text == "exit 1: gzip: unexpected end"
+        outcome_of(ExitRecord(code=1), (0,), "", "COPY 45562", "gzip: unexpected end").text
+        == "exit 1: gzip: unexpected end"
     )
-    assert outcome_of(Exit(signal=15, stopped_by="anna"), (0,)).state == "stopped"
-    assert "did not end in time" in outcome_of(Exit(signal=9, timed_out=True), (0,)).text
-    assert outcome_of(Exit(error="no such file"), (0,)).text == "it was not started: no such file"
+    assert outcome_of(ExitRecord(signal=15, stopped_by="anna"), (0,)).state == "stopped"
+    assert "did not end in time" in outcome_of(ExitRecord(signal=9, timed_out=True), (0,)).text
+    assert outcome_of(ExitRecord(error="no such file"), (0,)).text == "it was not started: no such file"
 
 
-def attendance(directory: Path) -> Attendance:
-    def feed(lines: list[Line]) -> None:
+def attendance(directory: Path) -> AttachedCommand:
+    def feed(lines: list[StampedLine]) -> None:
         raise AssertionError(lines)
 
-    return Attendance(directory, SYSTEM, Controls(SYSTEM, lambda: None), feed, (0,))
+    return AttachedCommand(directory, SYSTEM, ActionControl(SYSTEM, lambda: None), feed, (0,))
 
 
 def test_a_command_no_keeper_began_is_known_to_be_none_and_cannot_begin_any_more(tmp_path: Path) -> None:
     place = tmp_path / "step.run.1"
     found = attendance(place)
-    assert found.found().text == "it was never started"
+    assert found.settle().text == "it was never started"
     place.mkdir(mode=0o700)
-    assert found.found().state == "failed"
+    assert found.settle().state == "failed"
     assert not place.exists(), "a keeper that comes too late would find its place"
     found.close()
 
 
 def test_an_act_is_stopped_and_held_only_while_it_is_under_way() -> None:
-    controls = Controls(SYSTEM, lambda: None)
+    controls = ActionControl(SYSTEM, lambda: None)
     assert not controls.stop("anna") and not controls.pause(True)
     controls.begin()
-    assert controls.pause(True) and controls.pause_asked()
-    assert controls.stop("anna") and controls.stop_asked() and not controls.pause_asked()
+    assert controls.pause(True) and controls.pause_requested()
+    assert controls.stop("anna") and controls.stop_requested() and not controls.pause_requested()
     assert controls.wait(3600.0)
     controls.end()
     controls.begin()
-    assert not controls.stop_asked() and controls.stopped_by == ""
+    assert not controls.stop_requested() and controls.stopped_by == ""
 
 
 def test_a_failed_command_names_the_processes_that_outlive_it() -> None:
-    left = Exit(code=137, left=[[4711, "pg_restore"], [4712, "odd\nname"]])
+    left = ExitRecord(code=137, left=[[4711, "pg_restore"], [4712, "odd\nname"]])
     told = outcome_of(left, (0,), last="creating INDEX x").text
     assert told.startswith("exit 137: creating INDEX x; processes it started still run: 4711 (pg_restore), 4712 (odd")
     assert "\n" not in told
-    assert outcome_of(Exit(code=0, left=[[4711, "sleep"]]), (0,)).text == "exit 0"
+    assert outcome_of(ExitRecord(code=0, left=[[4711, "sleep"]]), (0,)).text == "exit 0"

@@ -13,7 +13,7 @@ ROOMS = (
     "simpleeval",
     "psycopg.rows",
     "dba_console.clusters",
-    "dba_console.agent.cluster_side",
+    "dba_console.agent.cluster_service",
 )
 
 
@@ -25,10 +25,13 @@ def loaded_with(statement: str) -> list[str]:
 
 
 def test_an_agent_of_a_cluster_loads_neither_the_driver_nor_the_actions() -> None:
-    loaded = loaded_with("import dba_console.agent.cluster_side")
+    loaded = loaded_with("import dba_console.agent.cluster_service")
     assert "dba_console.clusters" in loaded
     assert {"dba_console.actions", "dba_console.runbook", "psycopg.rows"}.isdisjoint(loaded)
 
 
 def test_an_agent_loads_the_rooms_of_runs_with_its_first_run() -> None:
-    assert loaded_with("import dba_console.agent.run, dba_console.agent.__main__, dba_console.session.recorder") == []
+    assert (
+        loaded_with("import dba_console.agent.agent_process, dba_console.agent.__main__, dba_console.session.recorder")
+        == []
+    )

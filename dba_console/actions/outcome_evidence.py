@@ -1,0 +1,115 @@
+"""What became of a statement whose end nobody saw, by the mark it left.
+
+`pg_xact_status` answers for a transaction as long as the server keeps its commit log: months on most, and never less
+than since the oldest transaction that is still of use to anybody. What ran in no transaction of ours is told by its
+backend alone: while it is there the end is open, and when it is gone only the world itself can tell.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from dba_console.actions.action import ActionResult
+from dba_console.actions.connection_api import ServerConnection, StatementFailed, StatementMark
+from dba_console.actions.identity import server_mismatch
+from dba_console.clock import SYSTEM, Clock
+
+WAIT_S = 20.0
+"""How long a transaction may still be under way before its end is called unknown: longer than a server takes to notice
+that we are gone, and to roll back."""
+POLL_S = 0.25
+_NEVER = threading.Event()
+
+_STATUS = "SELECT pg_catalog.pg_xact_status(%(xid)s::text::pg_catalog.xid8) AS status"
+_BACKEND = """
+SELECT a.state, a.wait_event_type, pg_catalog.left(a.query, 200) AS query
+  FROM pg_catalog.pg_stat_activity a
+ WHERE a.pid = %(pid)s::int4
+   AND a.backend_start = timestamptz 'epoch' + %(start)s::int8 * interval '1 microsecond'
+"""
+_CHECKPOINTER = """
+SELECT (extract(epoch FROM max(a.backend_start)) * 1000000)::int8 AS start_us
+  FROM pg_catalog.pg_stat_activity a
+ WHERE a.backend_type = 'checkpointer'
+"""
+_STATES = {"committed": "ok", "aborted": "failed"}
+_TEXTS = {
+    "committed": "transaction {xid} was committed: the server's commit log says so",
+    "aborted": "transaction {xid} was rolled back: the server's commit log says so, and nothing of it remains",
+}
+
+
+def settle_mark(
+    connection: ServerConnection,
+    mark: StatementMark,
+    *,
+    patience_s: float = WAIT_S,
+    clock: Clock = SYSTEM,
+    pause: Callable[[float], object] = _NEVER.wait,
+) -> ActionResult:
+    """ok, failed or unknown. Raises ConnectError where the server cannot be asked."""
+    if message := _server_refusal(connection, mark):
+        return ActionResult(state="unknown", text=message)
+    if mark.xid is None:
+        return _settle_by_backend(connection, mark)
+    deadline_us = clock.mono_us() + int(patience_s * 1e6)
+    while (status := xact_status(connection, mark.xid)) == "in progress" and clock.mono_us() < deadline_us:
+        pause(POLL_S)
+    if status == "committed" and _restarted_since(connection, mark):
+        # What was not on disk when a server crashed is forgotten, the ids it gave out too: they are given out again.
+        text = f"transaction {mark.xid} is committed, and the server was started since: it may be another one's by now"
+        return ActionResult(state="unknown", text=text)
+    if status in _STATES:
+        return ActionResult(state=_STATES[status], text=_TEXTS[status].format(xid=mark.xid))
+    if status == "in progress":
+        return ActionResult(
+            state="unknown", text=f"transaction {mark.xid} is still under way{_backend_text(connection, mark)}"
+        )
+    return ActionResult(state="unknown", text=f"the server does not know transaction {mark.xid}: {status}")
+
+
+def backend_activity(connection: ServerConnection, mark: StatementMark) -> str | None:
+    """The state of the backend that ran it; None where it has ended."""
+    rows = connection.rows(_BACKEND, {"pid": mark.pid, "start": mark.backend_start_us})
+    return f"{rows[0]['state'] or 'hidden'}: {rows[0]['query'] or ''}" if rows else None
+
+
+def _server_refusal(connection: ServerConnection, mark: StatementMark) -> str | None:
+    """A transaction id means something on its own timeline only: after a failover it may have been given out again."""
+    now = connection.read_identity()
+    was = type(now)(system_identifier=mark.system_identifier, timeline=mark.timeline, role=now.role)
+    message = server_mismatch(was, now)
+    return None if message is None else f"the server cannot be asked about it: {message}"
+
+
+def _restarted_since(connection: ServerConnection, mark: StatementMark) -> bool:
+    """Whether the server may have crashed since; when a backend crashes the postmaster stays, and the rest is new."""
+    if connection.read_identity().server_start_us != mark.server_start_us:
+        return True
+    [row] = connection.rows(_CHECKPOINTER)
+    return bool(mark.backend_start_us and row["start_us"] and row["start_us"] > mark.backend_start_us)
+
+
+def _settle_by_backend(connection: ServerConnection, mark: StatementMark) -> ActionResult:
+    state = backend_activity(connection, mark)
+    if state is not None:
+        return ActionResult(state="unknown", text=f"it is still under way in process {mark.pid} ({state})")
+    return ActionResult(
+        state="unknown",
+        text=f"it ran outside a transaction, and its process {mark.pid} has ended: only what it was for can tell",
+    )
+
+
+def xact_status(connection: ServerConnection, xid: int, statement: str = _STATUS) -> str:
+    """committed, aborted, in progress, or why the server cannot tell. `statement` gives the `status` of `xid`."""
+    try:
+        [row] = connection.rows(statement, {"xid": xid})
+    except StatementFailed as error:
+        return error.message  # an id of the future: this server never gave it out
+    return row["status"] or "it is older than the commit log that is kept"
+
+
+def _backend_text(connection: ServerConnection, mark: StatementMark) -> str:
+    state = backend_activity(connection, mark)
+    return "" if state is None else f" in process {mark.pid} ({state})"

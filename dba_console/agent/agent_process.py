@@ -1,0 +1,320 @@
+"""An agent's life: lock, recording, socket, ticks, end. Puts the pieces together and owns none of their work."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from dba_console import __version__, paths
+from dba_console.agent.collector import Collector
+from dba_console.agent.console_connection import ConsoleConnection
+from dba_console.agent.finding_service import FindingService
+from dba_console.agent.jobs.job_service import JobService
+from dba_console.agent.latest_sample import LatestSample
+from dba_console.agent.listener import Listener
+from dba_console.agent.protocol import (
+    PROTOCOL,
+    Acknowledge,
+    EndIfRefused,
+    EventMessage,
+    Hello,
+    Mark,
+    Message,
+    Note,
+    Notice,
+    Silence,
+    pack,
+    pack_sample,
+)
+from dba_console.agent.recording_service import RecordingService
+from dba_console.agent.runs.run_service import RunService
+from dba_console.agent.shutdown import GracePeriod, StopRequest
+from dba_console.agent.target_lock import TargetLock, acknowledgements_path, socket_path
+from dba_console.agent.tick_events import TickEvents
+from dba_console.clock import SYSTEM, Clock
+from dba_console.config import Config
+from dba_console.errors import ConsoleError, SessionError
+from dba_console.fast_start import finish_fast_start
+from dba_console.redact import redact
+from dba_console.samples.agent_health import AgentHealth
+from dba_console.samples.event import Event
+from dba_console.samples.sample import encode_sample
+from dba_console.target import Target, without_secrets
+from dba_console.units import parse_duration
+
+if TYPE_CHECKING:
+    from dba_console.frames.model import Frame
+
+RULES_LOAD_DELAY_S = 0.5
+"""After the first picture the rules are loaded so much later."""
+FRAME_MIN_WAIT_US = 5_000_000
+"""A run waits so long at least for a frame that was read after its last act, and takes none that is older."""
+FRAME_WAIT_TICKS = 3
+"""Or so many ticks, where they are far apart: the one under way has begun too early, the next may be missed."""
+EVENTS_KEPT = 200
+"""Newest events a console is given when it attaches; older ones are in the session."""
+
+
+class Agent:
+    """Runs the ticks and carries what they give to the recording and to the consoles."""
+
+    def __init__(
+        self, target: Target, config: Config, recording: RecordingService, clock: Clock, grace_s: float | None,
+        *, foreground: bool = False,
+    ) -> None:  # fmt: skip
+        self._target, self._clock, self._recording = target, clock, recording
+        self._conninfo = without_secrets(target.conninfo)
+        self.stop = StopRequest()
+        self._foreground = foreground
+        self._grace = GracePeriod(grace_s, clock.mono_us())
+        self._started_us = clock.wall_us()
+        self._collector = Collector(target, config, clock=clock)
+        self._collector.extend_self_part = self._extend_self_part
+        self._collector.pending_reverts.remove_reverted = True
+        self._jobs = JobService(target.key, self._collector.server, clock)
+        self._collector.make_extra_parts = self._jobs.tick
+        self._watcher = TickEvents(self._collector)
+        self._latest = LatestSample()
+        self._finding_service = FindingService(config.findings, acknowledgements_path(target.key), clock)
+        self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self._listener = Listener(
+            socket_path(target.key), clock, welcome=self._welcome, request=self._request, left=self._console_left
+        )
+        self._ticked = threading.Condition()
+        self._runs = RunService(
+            target, config, clock,
+            sessions=recording.sessions, session=lambda: recording.open_directory, frame=self._frame,
+            here=lambda: self._collector.host.is_here, emit=self._emit, put_lines=recording.put_lines,
+            each=lambda give: self._listener.push_to_each(give),
+        )  # fmt: skip
+        recording.announce = self._broadcast_event
+        recording.begin(self._collector.boot)
+        self._collector.host.session = recording.directory
+        self._listener.start()
+
+    def run(self, for_s: float | None) -> None:
+        """Tick until asked to end, `for_s` seconds are over, or nobody has watched for the grace time."""
+        interval_us = int(self._collector.interval_s * 1e6)
+        begun = due = self._clock.mono_us()
+        self._tick(0)
+        # The console that started this one is being loaded now: the rules are not needed before the second tick.
+        if self.stop.wait(min(RULES_LOAD_DELAY_S, self._collector.interval_s / 2)):
+            return
+        self._finding_service.load_rules()
+        finish_fast_start()
+        self._runs.search_interrupted_runs()
+        while True:
+            now = self._clock.mono_us()
+            # Ticks that were missed are not made up for: they would all read the same moment.
+            due += interval_us * max(1, -(-(now - due) // interval_us))
+            if for_s is not None and due - begun > for_s * 1e6:
+                self.stop.request("the time asked for is over")
+            if self._grace.is_over(self._listener.consoles + self._runs.busy, now):
+                self.stop.request("no console was attached for the grace time")
+            if self.stop.wait((due - now) / 1e6):
+                return
+            self._tick(self._clock.mono_us() - due)
+
+    def close(self) -> None:
+        """End in order: consoles are told, the slot is given back, the recording is complete."""
+        reason = self.stop.reason or "ended"
+        self._runs.close()
+        self._collector.close()
+        self._jobs.close()
+        self._finding_service.close()
+        self._recording.close(reason)
+        self._listener.close(reason)
+
+    def _tick(self, late_us: int) -> None:
+        sample = self._collector.tick(late_us)
+        part, concluded = self._finding_service.tick(self._latest.absorb(sample))
+        if part is not None:
+            sample = structs.replace(sample, parts=[*sample.parts, part])
+            self._latest.absorb(sample)
+        with self._ticked:
+            self._ticked.notify_all()
+        encoded = encode_sample(sample)
+        self._listener.broadcast(pack_sample(encoded), sample=True)
+        self._recording.put_sample(sample, encoded, self._finding_service.point)
+        for event in (
+            *self._watcher.events(sample),
+            *self._jobs.events(),
+            *self._collector.pending_reverts.events(),
+            *concluded,
+        ):
+            self._emit(event)
+
+    def _frame(self, after_us: int) -> Frame | None:
+        """The frame of a tick that began after that monotonic time; None where none comes, or the newest is old."""
+        interval_us, now = int(self._collector.interval_s * 1e6), self._clock.mono_us()
+        patience_us = _frame_timeout_us(interval_us)
+        until_us = now + patience_us
+        after_us = max(after_us + interval_us if after_us else 0, now - patience_us)
+        with self._ticked:
+            while (picture := self._latest.picture()).mono_us <= after_us:
+                if (left_us := until_us - self._clock.mono_us()) <= 0:
+                    return None
+                self._ticked.wait(left_us / 1e6)
+        return self._finding_service.frame(picture)
+
+    def _emit_event(self, kind: str, text: str, *, who: str | None = None, occurred_us: int | None = None) -> None:
+        self._emit(
+            Event(
+                wall_us=self._clock.wall_us(), mono_us=self._clock.mono_us(), kind=kind, text=redact(text), who=who,
+                occurred_us=occurred_us,
+            )
+        )  # fmt: skip
+
+    def _emit(self, event: Event) -> None:
+        self._recording.put_event(event)
+        self._broadcast_event(event)
+
+    def _broadcast_event(self, event: Event) -> None:
+        self._events.append(event)
+        self._listener.broadcast(pack(EventMessage(event=event)))
+
+    def _extend_self_part(self, own: AgentHealth) -> AgentHealth:
+        programs = ["programs"] if self._jobs.stuck else []
+        return structs.replace(
+            own,
+            stuck_lanes=own.stuck_lanes + len(programs),
+            lanes=[*own.lanes, *programs],
+            consoles=self._listener.consoles,
+            readers_dropped=self._listener.slow_dropped,
+            judged_us=self._finding_service.cpu_us,
+            **self._recording.self_part_fields(),
+        )
+
+    def _welcome(self, peer: ConsoleConnection) -> tuple[Hello, list[bytes]]:
+        hello = Hello(
+            protocol=PROTOCOL,
+            version=__version__,
+            pid=os.getpid(),
+            boot=self._collector.boot,
+            target=self._target.name,
+            key=self._target.key,
+            session=self._recording.directory,
+            started_us=self._started_us,
+            interval_s=self._collector.interval_s,
+            grace_s=self._grace.seconds,
+            consoles=self._listener.consoles,
+            hostname=socket.gethostname(),
+            runs=self._runs.open_runs(),
+            conninfo=self._conninfo,
+            refused=self._collector.server.login_refusal,
+        )
+        first = [pack(EventMessage(event=event)) for event in list(self._events)]
+        key = self._latest.key_sample()
+        if key is not None:
+            first.append(pack_sample(encode_sample(key)))
+        first += self._runs.welcome(peer)
+        if peer.greeting is not None and peer.greeting.role == "console":
+            self._emit_event("console.attach", f"console attached: {peer.greeting.login}", who=peer.greeting.login)
+        return hello, first
+
+    def _request(self, peer: ConsoleConnection, message: Message) -> None:
+        if self._runs.request(peer, message):
+            return
+        who = peer.greeting.login if peer.greeting else None
+        if isinstance(message, Mark):
+            self._emit_event("mark", message.text or "mark", who=who, occurred_us=message.occurred_us)
+        elif isinstance(message, Note) and message.text:
+            self._emit_event("note", message.text, who=who, occurred_us=message.occurred_us)
+        elif isinstance(message, Acknowledge | Silence):
+            answer = self._finding_service.apply_request(message, who or "unknown")
+            if isinstance(answer, str):
+                peer.push(pack(Notice(kind="refused", text=answer)), sample=False)
+            else:
+                self._emit(answer)
+        elif isinstance(message, EndIfRefused):
+            if (why_not := self._why_not_replaced()) is not None:
+                peer.push(pack(Notice(kind="refused", text=why_not)), sample=False)
+            else:
+                self.stop.request("PostgreSQL refused its login, and an agent with other credentials takes its place")
+
+    def _why_not_replaced(self) -> str | None:
+        """Why this agent stays, though a caller with other credentials asks it to end; None where it goes."""
+        if not self._collector.server.login_refusal:
+            return "it is connected, or was"
+        if self._foreground:
+            return "it was started on purpose by `dba-console record`"
+        return "a run is under way" if self._runs.busy else None
+
+    def _console_left(self, peer: ConsoleConnection) -> None:
+        self._runs.console_left(peer)
+        if peer.greeting is not None and peer.greeting.role == "console":
+            self._emit_event("console.detach", f"console left: {peer.greeting.login}", who=peer.greeting.login)
+
+
+def run_agent(
+    target: Target,
+    config: Config,
+    *,
+    foreground: bool = False,
+    for_s: float | None = None,
+    sessions: Path | None = None,
+    ready: Callable[[], None] | None = None,
+    clock: Clock = SYSTEM,
+) -> int:
+    """Watch `target` until it is time to end; returns an exit code.
+
+    `foreground` is `dba-console record`: it records on purpose, without grace time, and a hangup of its terminal ends
+    it. `ready` is called once consoles can attach. Raises ConsoleError when it cannot start; that another agent runs
+    already is no error unless in the foreground.
+    """
+    lock = TargetLock(target.key)
+    if not lock.acquire():
+        if foreground:
+            raise ConsoleError(
+                f"an agent for {target.name} runs already (pid {lock.holder()})",
+                hint="attach to it with `dba-console attach`, or end it with SIGTERM first",
+            )
+        if ready is not None:
+            ready()
+        return 0
+    try:
+        return _run_locked(target, config, foreground, for_s, sessions, ready, clock)
+    finally:
+        lock.release()
+
+
+def _run_locked(
+    target: Target,
+    config: Config,
+    foreground: bool,
+    for_s: float | None,
+    sessions: Path | None,
+    ready: Callable[[], None] | None,
+    clock: Clock,
+) -> int:
+    grace_text = config.agent.grace
+    grace_s = None if foreground or grace_text == "forever" else parse_duration(grace_text)
+    directory = sessions or (Path(config.recording.directory) if config.recording.directory else paths.sessions_dir())
+    recording = RecordingService(directory, target, config.recording, parse_duration(config.agent.interval), clock)
+    agent = Agent(target, config, recording, clock, grace_s, foreground=foreground)
+    agent.stop.install_signal_handlers(ignore_hangup=not foreground)
+    if ready is not None:
+        ready()
+    try:
+        agent.run(for_s)
+    finally:
+        agent.close()
+    if foreground and recording.error is not None:
+        raise SessionError(f"nothing was recorded: {recording.error}", hint="name another directory with --sessions")
+    return 0
+
+
+def _frame_timeout_us(interval_us: int) -> int:
+    """How long a frame is waited for, by an agent that ticks so often.
+
+    >>> _frame_timeout_us(250_000), _frame_timeout_us(10_000_000)
+    (5000000, 30000000)
+    """
+    return max(FRAME_MIN_WAIT_US, FRAME_WAIT_TICKS * interval_us)

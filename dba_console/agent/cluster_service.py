@@ -1,0 +1,279 @@
+"""The cluster's side of the agent: the nodes and poolers of the configured cluster that the watched server belongs to.
+
+Each is asked in a lane of its own, so that one that hangs delays neither the others nor the tick. The server belongs to
+the cluster of which a node has its address; where no node has, to the one of which a node has its system identifier.
+Loaded only where a cluster is configured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from msgspec import structs
+
+from dba_console.agent.reconnect_delays import REFUSED_DELAYS_S, delay_s
+from dba_console.agent.server_service import ServerService
+from dba_console.clock import Clock
+from dba_console.clusters.polling import SILENCE_S, NodePoll, PoolerPoll
+from dba_console.config import ClusterConfig, Config
+from dba_console.errors import ConsoleError, UsageError
+from dba_console.probes.deadline_lane import Lane, LaneTimeout, PendingCall
+from dba_console.probes.postgres.connect_errors import ConnectFailed
+from dba_console.redact import redact
+from dba_console.samples.cluster import ClusterDetails, ClusterNow, NodeDetails, NodeNow, PoolerNow
+from dba_console.samples.registry import PARTS
+from dba_console.samples.sample import Part, make_part
+from dba_console.target import Target, address_of
+
+CLUSTER, DETAILS = "cluster", "cluster.details"
+EVERY_US = PARTS[CLUSTER].every_s * 1_000_000
+DETAILS_US = PARTS[DETAILS].every_s * 1_000_000
+ANSWER_WAIT_US = 20_000
+"""The tick waits so long for what it has just asked, all nodes together: most answer in time for the same sample."""
+NO_ANSWER_US = 3_000_000
+"""A question that is older counts as not answered; the connection is kept, and the answer still waited for."""
+ABANDONED_US = int(SILENCE_S * 1e6) + 10_000_000
+"""A question this old hangs where nothing bounds it, in the resolver: its lane is abandoned."""
+RECONNECT_DELAYS_S = (1.0, 2.0)
+"""Pauses between attempts to connect: short, so that an old primary that is started again is seen within 5 s."""
+NO_SLOT_DELAYS_S = (10.0,)
+"""Where no slot is free for this."""
+CANDIDATE_INTERVAL_US = 10_000_000
+"""Between two questions to a cluster of which it is not known yet whether the server belongs to it."""
+
+State = TypeVar("State", NodeNow, PoolerNow)
+
+
+class _PolledMember(Generic[State]):
+    """A node or a pooler, what it answered last, and the lane in which it is asked."""
+
+    def __init__(self, make: Callable[[], NodePoll | PoolerPoll], clock: Clock) -> None:
+        self._make, self._clock = make, clock
+        self._poll: Any = make()
+        self.lane = Lane(f"cluster {self._poll.name}", clock)
+        self._pending: PendingCall[tuple[State, NodeDetails | None]] | None = None
+        self._started_us = 0
+        self._next_us = 0
+        self._details_next_us = 0
+        self._attempts = 0
+        self.now: State = self._poll.state()
+        self.details: NodeDetails | None = None
+        self.has_result = False
+        """It has answered, or there is a reason why not."""
+
+    def is_idle(self, until_us: int) -> bool:
+        """Whether no question is under way any more, at monotonic `until_us` at the latest."""
+        return self._pending is None or self._pending.ready(until_us)
+
+    def begin(self, now_us: int, every_us: int) -> None:
+        """Ask, where it is time to and the last question is over."""
+        if self._pending is not None or now_us < self._next_us:
+            return
+        poll, details = self._poll, now_us >= self._details_next_us
+        try:
+            self._pending = self.lane.start(lambda: poll.ask(details))
+        except LaneTimeout:
+            self._fail("several attempts to reach it hang; waiting for one to end", now_us)
+            return
+        self._started_us, self._next_us = now_us, now_us + every_us
+
+    def collect(self, now_us: int) -> bool:
+        """Whether there is something new of it."""
+        if self._pending is None:
+            return False
+        if not self._pending.ready(self._started_us + ANSWER_WAIT_US):
+            return self._handle_late_answer(now_us)
+        pending, self._pending = self._pending, None
+        try:
+            self.now, details = pending.result(0)
+        except ConnectFailed as error:
+            schedule = (
+                NO_SLOT_DELAYS_S
+                if error.kind == "no_slots"
+                else REFUSED_DELAYS_S
+                if error.kind in ("auth", "ssl")
+                else RECONNECT_DELAYS_S
+            )
+            self._fail(error.message, now_us, schedule)
+        except ConsoleError as error:
+            self._fail(error.message, now_us)
+        except Exception as error:  # a defect of ours costs this node, and not the tick
+            self._fail(redact(f"{type(error).__name__}: {error}"), now_us)
+        else:
+            self._attempts, self.has_result = 0, True
+            if details is not None:
+                self.details, self._details_next_us = details, now_us + DETAILS_US
+        return True
+
+    def poll_now(self, now_us: int) -> None:
+        """Ask again at once."""
+        self._next_us = now_us
+        self.begin(now_us, EVERY_US)
+
+    def close(self) -> None:
+        """Give the connection back; one that hangs ends with the process."""
+        if self._pending is None:
+            try:
+                self.lane.call(self._poll.close, 1.0)
+            except LaneTimeout:
+                pass
+        self.lane.close()
+
+    def _handle_late_answer(self, now_us: int) -> bool:
+        waited_us = now_us - self._started_us
+        if waited_us < NO_ANSWER_US:
+            return False
+        if waited_us > ABANDONED_US:
+            self.lane.abandon()
+            self._pending, self._poll = None, self._make()
+            self._next_us = now_us
+        self._mark_unreachable(f"it has not answered for {waited_us // 1_000_000} s", self._started_us)
+        return True
+
+    def _fail(self, why: str, now_us: int, schedule: tuple[float, ...] = RECONNECT_DELAYS_S) -> None:
+        self._mark_unreachable(why, now_us)
+        # Half a second less, so that the attempt falls on a tick and not on the one after it.
+        self._next_us = now_us + int((delay_s(schedule, self._attempts) - 0.5) * 1e6)
+        self._attempts += 1
+
+    def _mark_unreachable(self, why: str, from_us: int) -> None:
+        self.has_result = True
+        since_us = self.now.since_us or self._clock.wall_us() - (self._clock.mono_us() - from_us)
+        self.now = structs.replace(self.now, error=why, since_us=since_us)
+
+
+class _MonitoredCluster:
+    """One configured cluster that is asked."""
+
+    def __init__(self, name: str, config: ClusterConfig, clock: Clock) -> None:
+        self.name = name
+        self.nodes: list[_PolledMember[NodeNow]] = [
+            _PolledMember(partial(NodePoll, one, node, clock, name), clock) for one, node in config.nodes.items()
+        ]
+        self.poolers: list[_PolledMember[PoolerNow]] = [
+            _PolledMember(partial(PoolerPoll, one, pooler, clock), clock) for one, pooler in config.poolers.items()
+        ]
+
+    @property
+    def all(self) -> Sequence[_PolledMember[Any]]:
+        return [*self.nodes, *self.poolers]
+
+    @property
+    def identities(self) -> set[str | None]:
+        return {one.now.system_identifier for one in self.nodes if one.now.at_us}
+
+    def has_several_primaries(self) -> bool:
+        found = [one.now.system_identifier for one in self.nodes if one.now.answers and one.now.role == "primary"]
+        return len(found) > len(set(found))
+
+    def close(self) -> None:
+        for one in self.all:
+            one.close()
+
+
+class ClusterService:
+    """Used by the tick alone."""
+
+    def __init__(self, target: Target, config: Config, server: ServerService, clock: Clock) -> None:
+        self._server, self._clock = server, clock
+        here = [name for name, cluster in config.clusters.items() if _contains_target(cluster, target)]
+        self._watched = _MonitoredCluster(here[0], config.clusters[here[0]], clock) if here else None
+        self._others = {} if here else dict(config.clusters)
+        self._candidates: list[_MonitoredCluster] = []
+        self._sent_us = 0
+        self._details: tuple[NodeDetails, ...] = ()
+
+    @property
+    def stuck(self) -> list[str]:
+        """Lanes that hang, by name."""
+        return [one.lane.name for each in self._polled_clusters for one in each.all if one.lane.stuck]
+
+    def attempted(self, until_us: int) -> bool:
+        """Whether every node and pooler has answered or failed, at monotonic `until_us` at the latest."""
+        return all(one.is_idle(until_us) for each in self._polled_clusters for one in each.all)
+
+    @property
+    def _polled_clusters(self) -> Sequence[_MonitoredCluster]:
+        return [*self._candidates, *([self._watched] if self._watched else [])]
+
+    @property
+    def settled(self) -> bool:
+        """Each has answered or failed once; where it is not known yet which cluster it is, this is not waited for."""
+        return self._watched is None or all(one.has_result for one in self._watched.all)
+
+    def begin(self) -> None:
+        """Ask what is due."""
+        now_us = self._clock.mono_us()
+        if self._watched is None:
+            self._identify_cluster(now_us)
+        if self._watched is not None:
+            for one in self._watched.all:
+                one.begin(now_us, EVERY_US - 500_000)  # on the tick, not on the one after it
+
+    def finish(self) -> list[Part]:
+        """What came since the last tick, and of what this tick asked what comes at once."""
+        watched, now_us = self._watched, self._clock.mono_us()
+        if watched is None:
+            return []
+        new = [one for one in watched.all if one.collect(now_us)]
+        if watched.has_several_primaries():
+            # Both must be seen as primaries at the same moment before it is split brain: asked once more, at once.
+            for one in watched.nodes:
+                one.poll_now(now_us)
+        if not new and now_us - self._sent_us < EVERY_US:
+            return []
+        self._sent_us = now_us
+        now = ClusterNow(
+            self._clock.wall_us(), watched.name, tuple(one.now for one in watched.nodes),
+            tuple(one.now for one in watched.poolers),
+        )  # fmt: skip
+        parts = [make_part(CLUSTER, now, at_us=now_us)]
+        details = tuple(one.details for one in watched.nodes if one.details is not None)
+        if details != self._details:
+            self._details = details
+            parts.append(make_part(DETAILS, ClusterDetails(details), at_us=now_us))
+        return parts
+
+    def close(self) -> None:
+        for one in self._polled_clusters:
+            one.close()
+
+    def _identify_cluster(self, now_us: int) -> None:
+        """Find the cluster by the system identifier, once that is known."""
+        server = self._server.server
+        if server is None or server.system_identifier is None:
+            return
+        while self._others:
+            name, config = self._others.popitem()
+            self._candidates.append(_MonitoredCluster(name, config, self._clock))
+        for one in list(self._candidates):
+            for asked in one.nodes:
+                asked.collect(now_us)
+            if server.system_identifier in one.identities:
+                self._watched = one
+            elif all(asked.now.answers for asked in one.nodes):
+                self._candidates.remove(one)
+                one.close()
+            else:
+                for asked in one.nodes:
+                    asked.begin(now_us, CANDIDATE_INTERVAL_US)
+        if self._watched is not None:
+            for one in self._candidates:
+                if one is not self._watched:
+                    one.close()
+            self._candidates = []
+
+
+def _contains_target(cluster: ClusterConfig, target: Target) -> bool:
+    """Whether a node of the cluster has the address of the target."""
+    own = _server_address(target.conninfo)
+    return own is not None and any(_server_address(node.dsn) == own for node in cluster.nodes.values())
+
+
+def _server_address(dsn: str) -> str | None:
+    try:
+        return address_of(dsn).server
+    except UsageError:
+        return None  # what cannot be read is reported where the node is asked

@@ -1,0 +1,158 @@
+"""The host's side of the collector: probes of /proc and statvfs, and the question whether this is the server's host.
+
+This host's numbers are never put beside another host's database: without proof that the server runs here the host
+parts are empty and say what would help.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from dba_console.agent.data_locations import find_data_locations
+from dba_console.agent.local_postmaster import find_target_postmaster
+from dba_console.agent.server_service import ServerService
+from dba_console.clock import Clock
+from dba_console.probes.deadline_lane import Lane, LaneTimeout, PendingCall
+from dba_console.probes.host.context import HostContext
+from dba_console.probes.host.mounts import MountProbe
+from dba_console.probes.host.postmasters import Postmaster, find_postmasters
+from dba_console.probes.host.probe import HostProbe
+from dba_console.samples.registry import PARTS
+from dba_console.samples.sample import Part
+from dba_console.target import Target
+
+T = TypeVar("T")
+
+HOST_PARTS = tuple(name for name in PARTS if name.startswith("host.") and name != "host.mounts")
+UNCONNECTED_PARTS = frozenset({"host.titles"})
+SEARCH_EVERY = 10
+"""Ticks between two searches for the postmaster while it is not known: each reads all of /proc once."""
+
+
+class HostService:
+    """Reads the host in lanes of its own and decides what may be shown."""
+
+    def __init__(self, target: Target, clock: Clock) -> None:
+        self._target, self._clock = target, clock
+        self.session: str | None = None
+        """Directory of the recording, whose file system is shown too."""
+        self._probe = HostProbe(clock)
+        self._mounts = MountProbe(clock)
+        self._lane = Lane("host", clock)
+        self._mount_lane = Lane("mounts", clock)
+        self._pending: PendingCall[list[Part]] | None = None
+        self._pending_mounts: PendingCall[Part] | None = None
+        self._postmaster: Postmaster | None = None
+        self._search_in = 0
+        self._was_connected = False
+
+    @property
+    def stuck(self) -> list[str]:
+        """Names of what hangs now."""
+        own = [lane.name for lane in (self._lane, self._mount_lane) if lane.stuck]
+        return own + list(self._probe.stuck) + list(self._mounts.stuck)
+
+    @property
+    def is_here(self) -> bool:
+        """True where the server's processes are known to be on this host."""
+        return self._postmaster is not None
+
+    def begin(self, names: Sequence[str], server: ServerService) -> None:
+        """Start reading `names`; what is still being read from the last tick is left to end."""
+        context = self.context(server)
+        wanted = [
+            name for name in names if name in HOST_PARTS and (name not in UNCONNECTED_PARTS or not server.connected)
+        ]
+        if self._pending is None:
+            self._pending = _start_in_lane(self._lane, lambda: self._probe.read(wanted, context))
+        if "host.mounts" in names and self._pending_mounts is None:
+            self._pending_mounts = _start_in_lane(self._mount_lane, lambda: self._mounts.read(context))
+
+    def finish(self, until_us: int) -> list[Part]:
+        """What was read by `until_us`."""
+        parts: list[Part] = []
+        if self._pending is not None and self._pending.ready(until_us):
+            pending, self._pending = self._pending, None
+            parts += pending.result(until_us)
+        if self._pending_mounts is not None and self._pending_mounts.ready(until_us):
+            mounts, self._pending_mounts = self._pending_mounts, None
+            parts.append(mounts.result(until_us))
+        return parts
+
+    def close(self) -> None:
+        self._lane.close()
+        self._mount_lane.close()
+        self._mounts.close()
+        self._probe.close()
+
+    def context(self, server: ServerService) -> HostContext:
+        """What the probes may know: postmaster, directories, and whether this host may be shown at all."""
+        watched, note = self._may_show_host(server)
+        if watched:
+            self._find_postmaster(server)
+        postmaster = self._postmaster if watched else None
+        data = (server.server.data_directory if server.server else None) or (
+            postmaster.data_directory if postmaster else None
+        )
+        rows = server.sessions.rows if server.connected and server.sessions else ()
+        return HostContext(
+            postmaster_pid=postmaster.pid if postmaster else None,
+            data_directory=data if watched else None,
+            paths=find_data_locations(server.server, data, self.session) if watched else {},
+            active_pids=frozenset(row.pid for row in rows if row.state != "idle"),
+            watched=watched,
+            note=note,
+        )
+
+    def _may_show_host(self, server: ServerService) -> tuple[bool, str | None]:
+        place = server.locality
+        if place is not None:
+            return place.local is True, place.note
+        if server.server is not None and server.server.local is not True:
+            return False, server.server.local_note
+        if server.server is not None:
+            # It was proven while it answered; that the server is down is when its host matters most.
+            return True, None
+        if self._target.host_panels is not False:
+            self._find_postmaster(server)
+        if self.is_here:
+            return True, None
+        return False, "not connected yet, so it is not known whether the server runs on this host"
+
+    def _find_postmaster(self, server: ServerService) -> None:
+        lost = self._postmaster is not None
+        if self._postmaster is not None and _is_running(self._postmaster):
+            return
+        self._postmaster = self._connected_postmaster(server)
+        if self._postmaster is not None:
+            return
+        self._search_in -= 1
+        # One that has just gone is followed by the next soon: a restart.
+        if not lost and self._search_in > 0 and server.connected == self._was_connected:
+            return
+        self._was_connected = server.connected
+        self._search_in = SEARCH_EVERY
+        self._postmaster = find_target_postmaster(find_postmasters(), self._target.conninfo)
+
+    @staticmethod
+    def _connected_postmaster(server: ServerService) -> Postmaster | None:
+        """The postmaster behind the connection, where it is proven to be here."""
+        place = server.locality
+        if place is None or place.local is not True or place.postmaster_pid is None:
+            return None
+        found = Postmaster(place.postmaster_pid, 0, server.server.data_directory if server.server else None)
+        return found if _is_running(found) else None
+
+
+def _is_running(postmaster: Postmaster) -> bool:
+    return os.path.exists(f"/proc/{postmaster.pid}")
+
+
+def _start_in_lane(lane: Lane, call: Callable[[], T]) -> PendingCall[T] | None:
+    """The job under way, None where the lane is full of jobs that hang."""
+    try:
+        return lane.start(call)
+    except LaneTimeout:
+        return None

@@ -1,0 +1,190 @@
+"""The recording's side of the agent: begun where it can be, tried again where it cannot, never in the way.
+
+Live goes on without a recording; that there is none, and why, is in every sample and on every screen.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from dba_console import __version__, paths
+from dba_console.clock import Clock
+from dba_console.config import RecordingConfig
+from dba_console.errors import ConsoleError
+from dba_console.probes.deadline_lane import Lane, LaneTimeout, PendingCall
+from dba_console.samples.event import Event
+from dba_console.samples.sample import Sample
+from dba_console.session.layout import directory_name
+from dba_console.session.meta import SessionMeta, new_meta
+from dba_console.target import Target
+from dba_console.units import parse_duration, parse_size
+
+if TYPE_CHECKING:
+    from dba_console.session.loglines import LogLine
+    from dba_console.session.points import Point
+    from dba_console.session.recorder import Recorder
+
+RETRY_US = 60_000_000
+"""Between two tries to begin a recording that could not be begun."""
+EARLY_LIMIT = 60
+"""Samples and events kept while the recording is being opened: a minute of a disk that stalls at the start."""
+
+
+LAGGING_US = 5_000_000
+"""A recording that has not been opened for so long is said to lag."""
+
+
+class RecordingService:
+    """Owns the recorder, where there is one. Used by the tick and by the listener's thread."""
+
+    def __init__(
+        self, sessions: Path, target: Target, config: RecordingConfig, interval_s: float, clock: Clock
+    ) -> None:
+        self.sessions, self._target, self._clock = sessions, target, clock
+        self._interval_us = int(interval_s * 1e6)
+        self._keep_s, self._max_bytes = parse_duration(config.keep), parse_size(config.max_size)
+        self._limits = f"{config.keep} and {config.max_size}"
+        self._lane = Lane("recording", clock)
+        self._lock = threading.Lock()
+        self._recorder: Recorder | None = None
+        self._early_samples: deque[tuple[Sample, bytes, Point | None]] = deque(maxlen=EARLY_LIMIT)
+        self._early_events: deque[Event] = deque(maxlen=EARLY_LIMIT)
+        self._error: str | None = None
+        self._begun_us = 0
+        self._run = ""
+        self._open_call: Callable[[], None] | None = None
+        self._opening: PendingCall[None] | None = None
+        self.announce: Callable[[Event], None] = lambda event: None
+        """Gets the events the recorder writes of itself: start, gaps, lagging, end. Called on its threads."""
+        self.directory: str | None = None
+        """The session being written, or about to be; None where there can be none."""
+
+    def begin(self, run: str) -> None:
+        """Name a session for the agent run `run`. It is opened with the first sample, once that has been shown: who
+        waits for the screen does not wait for a file.
+        """
+        self._run, self._begun_us, self._error = run, self._clock.mono_us(), None
+        meta = new_meta(
+            target=self._target.name,
+            target_key=self._target.key,
+            host=socket.gethostname(),
+            program_version=__version__,
+            run=run,
+            interval_us=self._interval_us,
+            clock=self._clock,
+        )
+        path = self.sessions / directory_name(meta)
+        self.directory = str(path)
+        self._open_call = lambda: self._open(path, meta)
+
+    def put_sample(self, sample: Sample, encoded: bytes, point: Point | None = None) -> None:
+        if self._error is not None and sample.mono_us - self._begun_us > RETRY_US:
+            self.begin(self._run)
+        with self._lock:
+            if self._recorder is None:
+                self._early_samples.append((sample, encoded, point))
+            else:
+                self._recorder.put_sample(sample, encoded, point)
+        if self._open_call is not None:
+            self._start_opening(self._open_call)
+
+    @property
+    def error(self) -> str | None:
+        """Why there is no recording; None if there is one, or if it was not tried yet."""
+        return self._error if self._recorder is None else None
+
+    @property
+    def open_directory(self) -> Path | None:
+        """Directory of the recording once it is there; None before, and where there can be none."""
+        return None if self._recorder is None or self.directory is None else Path(self.directory)
+
+    def put_event(self, event: Event) -> None:
+        with self._lock:
+            if self._recorder is None:
+                self._early_events.append(event)
+            else:
+                self._recorder.put_event(event)
+
+    def put_lines(self, lines: Sequence[LogLine]) -> None:
+        """Lines of a command's output; while there is no recording they are in the output's own file alone."""
+        with self._lock:
+            if self._recorder is not None:
+                self._recorder.put_lines(lines)
+
+    def self_part_fields(self) -> dict[str, Any]:
+        """What the part `self` says of the recording."""
+        recorder = self._recorder
+        if recorder is not None:
+            status = recorder.status()
+            return {
+                "recording": status.state,
+                "recording_note": status.note,
+                "recorder_lag_us": status.lag_us,
+                "recorded": status.recorded,
+                "dropped": status.dropped,
+            }
+        if self._error is not None:
+            return {"recording": "failed", "recording_note": self._error}
+        lag_us = self._clock.mono_us() - self._begun_us
+        if lag_us < LAGGING_US:
+            return {"recording": "ok", "recorder_lag_us": lag_us}
+        note = f"the recording has not been opened for {lag_us // 1_000_000} s: its disk is stalled"
+        return {"recording": "lagging", "recording_note": note, "recorder_lag_us": lag_us}
+
+    def close(self, reason: str) -> None:
+        """Complete the recording."""
+        if self._recorder is None and self._opening is not None:
+            self._opening.ready(self._clock.mono_us() + LAGGING_US)
+        if self._recorder is not None:
+            self._recorder.close(reason)
+
+    def _start_opening(self, call: Callable[[], None]) -> None:
+        # In a lane: the disk may be the thing that is stalled.
+        self._open_call = None
+        try:
+            self._opening = self._lane.start(call)
+        except LaneTimeout:
+            self._error = "not recording: the disk of the sessions does not answer"
+
+    def _open(self, path: Path, meta: SessionMeta) -> None:
+        # Loaded here because it is not needed until now, and the first picture does not wait for it.
+        from dba_console.session.listing import continued_by
+        from dba_console.session.recorder import Recorder
+
+        try:
+            paths.private_dir(self.sessions)
+            meta = structs.replace(meta, continues=continued_by(self.sessions, meta.target_key))
+            recorder = Recorder(path, meta, self._clock, announce=lambda event: self.announce(event))
+        except (ConsoleError, OSError) as error:
+            why = error.message if isinstance(error, ConsoleError) else str(error)
+            self._error, self.directory = f"not recording: {why}", None
+            return
+        with self._lock:
+            self._recorder = recorder
+            for event in self._early_events:
+                recorder.put_event(event)
+            for sample, encoded, point in self._early_samples:
+                recorder.put_sample(sample, encoded, point)
+            self._early_events.clear()
+            self._early_samples.clear()
+        self._apply_retention()
+
+    def _apply_retention(self) -> None:
+        """Remove what retention no longer keeps, after the recording runs: it may take long on a sick disk."""
+        from dba_console.session.retention import prune
+
+        removed = prune(
+            self.sessions, keep_s=self._keep_s, max_bytes=self._max_bytes, now_us=self._clock.wall_us()
+        ).removed
+        if removed:
+            text = f"{len(removed)} old sessions removed: kept are the newest {self._limits}, and pinned ones"
+            self.put_event(
+                Event(wall_us=self._clock.wall_us(), mono_us=self._clock.mono_us(), kind="session.pruned", text=text)
+            )

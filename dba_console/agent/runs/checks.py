@@ -1,0 +1,256 @@
+"""What a run looks at: expressions over the newest frame, SQL in a read-only transaction, short commands.
+
+A look that fails says so and holds nothing: an error is never taken for yes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dba_console.agent.runs.command_environment import server_environment
+from dba_console.agent.runs.run_context import RunContext
+from dba_console.agent.runs.shell_commands import DEFAULT_S, command_environment, script_argv
+from dba_console.errors import ConsoleError, Refused, UsageError
+from dba_console.plans.journal_record import JournalRecord
+from dba_console.plans.plan import Block
+from dba_console.plans.run_view import RunTable
+from dba_console.redact import MASK, names_secret, redact
+from dba_console.runbook.expr import Scope, evaluate, evaluate_measurement, measure_lines
+from dba_console.runbook.expr_lint import reads_live_data
+from dba_console.runbook.preview_rows import act_values, masked_inputs, named_values
+from dba_console.runbook.requests import ReadRequest, ReadResult
+from dba_console.runbook.result_tables import table_of
+from dba_console.runbook.run_state import RunState
+from dba_console.runbook.run_view import counted
+from dba_console.runbook.values import environment as values_environment
+from dba_console.runbook.values import for_sql, statement, statement_text
+from dba_console.short_command import CommandResult, run_short
+
+if TYPE_CHECKING:
+    from dba_console.agent.runs.server_connections import RunServers
+
+MAX_VALUE_LENGTH = 2000
+"""Characters of a value in a sentence."""
+
+
+class ReadOnlyChecks:
+    """The eyes of one run; used by its thread alone."""
+
+    def __init__(
+        self,
+        state: RunState,
+        inputs: dict[str, Any],
+        secrets: frozenset[str],
+        servers: RunServers,
+        around: RunContext,
+    ) -> None:
+        self._state, self._inputs = state, inputs
+        self.secrets = secrets
+        """Names of values that are not told."""
+        self._servers, self._context = servers, around
+        self.plan = state.plan
+        self.acted_us = 0
+        """Monotonic time at which the last act ended: what was read before does not tell of it."""
+
+    def check(self, wanted: ReadRequest) -> ReadResult:
+        """What is seen. Never raises."""
+        begun_us = self._context.clock.mono_us()
+        try:
+            seen = self._check(wanted)
+        except ConsoleError as error:
+            seen = ReadResult(error=redact(error.message), text=redact(error.message))
+        except OSError as error:
+            seen = ReadResult(error=str(error), text=str(error))
+        took_s = (self._context.clock.mono_us() - begun_us) / 1e6
+        return msgspec.structs.replace(seen, machine_s=took_s)
+
+    def values(self, block: Block) -> dict[str, Any]:
+        """What the names of its code mean: inputs, results, and the rows of previews by their name."""
+        return named_values(self._state, self._inputs)
+
+    def require_shown(self, block: Block, intent: JournalRecord, undo_of: Mapping[str, Any] | None) -> None:
+        """Raises Refused where the statement, by the values it is sent with, is not the one that was confirmed."""
+        named = named_values(self._state, {**self._inputs, **masked_inputs(self.plan)})
+        told = statement_text(block.body, for_sql(act_values(named, intent.fields, undo_of))).strip()
+        if told != intent.fields.get("statement"):
+            raise Refused("what would be sent is not what was shown", hint="nothing was done; look and try again")
+
+    def _check(self, wanted: ReadRequest) -> ReadResult:
+        block, test = wanted.block, wanted.test
+        language = block.language if test is None else test.language
+        text = block.body if test is None else test.text
+        if language == "expr":
+            return self._check_expression(wanted.purpose, text)
+        if language == "sql":
+            return self._check_sql(wanted, text)
+        if language == "sh":
+            return self._check_command(wanted, text)
+        return ReadResult(error=f"{block.id}: there is nothing to look at in {language}")
+
+    def scope(self, *, framed: bool = True) -> Scope:
+        """What an expression sees now; not `framed`: of inputs and results alone, which nothing has to be waited for.
+        Raises ConsoleError where nothing was read lately."""
+        results = {
+            name: _with_row_count(value) for name, value in self._state.values.items() if isinstance(value, Mapping)
+        }
+        plain = {name: value for name, value in self._state.values.items() if not isinstance(value, Mapping)}
+        frame = self._context.frame(self.acted_us) if framed else None
+        return Scope(frame=frame, inputs={**plain, **self._inputs}, results=results, secrets=self.secrets)
+
+    def _check_expression(self, purpose: str, text: str) -> ReadResult:
+        expressions = [one for _, one in measure_lines(text)] if purpose == "measure" else [text]
+        known = {*self._state.values, *self._inputs}
+        framed = any(reads_live_data(one, known) for one in expressions)
+        scope = self.scope(framed=framed)
+        if framed and scope.frame is None:
+            return ReadResult(error="the agent has read nothing since: what it would say is of before")
+        if purpose == "measure":
+            values, said = evaluate_measurement(text, scope)
+            return ReadResult(holds=True, text=said, values=_to_json_row(values))
+        verdict = evaluate(text, scope)
+        return ReadResult(
+            holds=verdict.holds, text=verdict.text, values=_to_json_row(verdict.values), error=verdict.error
+        )
+
+    def _check_sql(self, wanted: ReadRequest, text: str) -> ReadResult:
+        query, params = statement(text, for_sql(self.values(wanted.block)))
+        server = self._servers.for_block(wanted.block)
+        timeout_s = (wanted.block.timeout_s if wanted.block.kind != "wait" else None) or DEFAULT_S
+        if wanted.purpose == "preview" and (source := wanted.block.settings.get("databases")) is not None:
+            homes = self.values(wanted.block).get(source)
+            if homes is None:
+                raise UsageError(f"{source} has no rows: in which databases to look is not known")
+            result = server.query_databases([str(row["datname"]) for row in homes], query, params, timeout_s=timeout_s)
+        else:
+            result = server.query(query, params, timeout_s=timeout_s)
+        if result.cut:
+            return ReadResult(
+                error=f"more than {counted(len(result.rows))}, or too much text: nobody acts on so much at once"
+            )
+        told = tuple(_to_json_row(row) for row in result.rows)
+        if wanted.purpose == "preview":
+            table = table_of(told) or RunTable(columns=result.columns, rows=())
+            return ReadResult(holds=True, text=counted(len(told)), rows=told, table=table)
+        if wanted.purpose == "measure":
+            return ReadResult(
+                holds=True, text=_pairs(told[0]) if told else "no row", values=dict(told[0]) if told else {}
+            )
+        return _verdict(told, text)
+
+    def _check_command(self, wanted: ReadRequest, text: str) -> ReadResult:
+        block = wanted.block
+        env = command_environment(values_environment(block.uses, self.values(block)))
+        if self._servers.own is not None:
+            env |= server_environment(self._context.target.conninfo, direct=self._servers.own.direct, read_only=True)
+        ended = run_short(script_argv(text), env, block.timeout_s or DEFAULT_S, self._context.clock)
+        return _command_result(ended, wanted.purpose)
+
+
+def _verdict(rows: Sequence[Mapping[str, Any]], text: str) -> ReadResult:
+    """One row whose first column is true or false; NULL is unknown; anything else is no answer.
+
+    >>> _verdict([{"?column?": True}], "select 1 = 1").text, _verdict([{"free": True}], "select 1 = 1 as free").text
+    ('', 'free true')
+    """
+    if len(rows) != 1 or not rows[0]:
+        return ReadResult(error=f"a test gives one row, not {len(rows)}", text=counted(len(rows)))
+    first = next(iter(rows[0].values()))
+    if first is not None and not isinstance(first, bool):
+        return ReadResult(error=f"a test gives true or false, not {first!r}"[:MAX_VALUE_LENGTH])
+    name, *rest = rows[0]
+    # A name that PostgreSQL made up, or `holds`, tells nothing beside the word for whether it holds.
+    named = name != "holds" and re.search(rf'\bas\s+"?{re.escape(name)}\b', text, re.IGNORECASE) is not None
+    told = rows[0] if named else {one: rows[0][one] for one in rest}
+    return ReadResult(holds=first, text=_pairs(told), values=dict(rows[0]))
+
+
+def _command_result(ended: CommandResult, purpose: str) -> ReadResult:
+    said = (ended.output.strip() or ended.errors.strip())[:MAX_VALUE_LENGTH]
+    if ended.code is None:
+        return ReadResult(error=f"it did not end within {ended.seconds:.0f} s", text=said)
+    values = {"exit": ended.code, "first_line": said.split("\n", 1)[0]}
+    if purpose in ("measure", "preview"):
+        error = None if ended.code == 0 else f"exit {ended.code}: {ended.errors.strip()[:MAX_VALUE_LENGTH] or said}"
+        return ReadResult(
+            holds=True if error is None else None, text=said, values={**values, **_lines(said)}, error=error
+        )
+    if ended.code in (0, 1):
+        return ReadResult(holds=ended.code == 0, text=said or f"exit {ended.code}", values=values)
+    return ReadResult(
+        error=f"exit {ended.code}: {ended.errors.strip()[:MAX_VALUE_LENGTH] or said}", text=said, values=values
+    )
+
+
+def _lines(text: str) -> dict[str, Any]:
+    """`name=value` lines of a measurement's output.
+
+    >>> _lines("free=12.5\\nnote=full of it\\nprose")
+    {'free': 12.5, 'note': 'full of it'}
+    """
+    found: dict[str, Any] = {}
+    for line in text.splitlines():
+        name, sign, value = line.partition("=")
+        if sign and name.strip().isidentifier():
+            try:
+                number = float(value)
+                found[name.strip()] = number if math.isfinite(number) else value.strip()
+            except ValueError:
+                found[name.strip()] = value.strip()
+    return found
+
+
+_VALUES = frozenset(("setting", "reset_val", "boot_val", "now", "after_it", "value"))
+"""Columns with the value of a parameter, as its views call them, and our own runbooks."""
+
+
+def _with_row_count(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a preview gave, as an expression sees it: `NAME.rows` is their number."""
+    rows = value.get("rows")
+    return {**value, "rows": len(rows)} if isinstance(rows, list | tuple) else value
+
+
+def _to_json_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON can hold it, exactly: a time as RFC 3339, an interval in seconds, bytes in hexadecimal."""
+    parameter = row.get("name")
+    # A row of pg_settings or pg_file_settings whose parameter holds a secret by its name.
+    hidden = _VALUES if isinstance(parameter, str) and names_secret(parameter) else ()
+    return {name: MASK if name in hidden and value else to_json_value(value) for name, value in row.items()}
+
+
+def to_json_value(value: Any) -> Any:
+    """
+    >>> to_json_value(Decimal("10")), to_json_value(float("inf")), to_json_value(timedelta(minutes=1))
+    (10, None, 60.0)
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return redact(value) if isinstance(value, str) else value
+    if isinstance(value, Decimal):
+        value = int(value) if value == value.to_integral_value() and value.is_finite() else float(value)
+    if isinstance(value, float | int):
+        return value if math.isfinite(value) else None
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bytes | memoryview):
+        return bytes(value).hex()
+    if isinstance(value, Mapping):
+        return _to_json_row(value)
+    if isinstance(value, list | tuple):
+        return [to_json_value(one) for one in value]
+    return str(value)
+
+
+def _pairs(row: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {_value_text(value)}" for name, value in row.items())[:MAX_VALUE_LENGTH]
+
+
+def _value_text(value: Any) -> str:
+    return {None: "?", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else str(value)

@@ -1,0 +1,109 @@
+"""What earlier runs of a runbook took, read when one begins; and the figures of this one, kept when it has ended.
+
+Neither is waited for long: a disk that hangs costs the figures, not the run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dba_console.archives.archive_file import open_archive
+from dba_console.clock import Clock
+from dba_console.decoding import from_json
+from dba_console.errors import ConsoleError
+from dba_console.plans.plan import Plan
+from dba_console.probes.deadline_lane import Lane, LaneTimeout
+from dba_console.runbook.summary import RunSummary
+from dba_console.runbook.typical_duration import MOST_RUNS, ComparisonKey, TypicalDuration, typical_durations
+from dba_console.runbook.values import fill_references
+from dba_console.session.run_listing import all_run_directories
+from dba_console.session.run_paths import SUMMARY, parse_run_id
+
+DISK_S = 3.0
+SIZE_LIMIT = 4 << 20
+CLUSTER = "cluster"
+"""The input of a runbook that names a cluster of the configuration: its runs are compared whatever node is its target,
+for the target changes with each cutover."""
+
+
+def read_typical_durations(
+    sessions: Path, plan: Plan, identity: str, values: Mapping[str, Any], clock: Clock
+) -> tuple[str, dict[str, TypicalDuration]]:
+    """What the run is about, and what is usual of it by step; nothing where it is not known or cannot be read in time.
+    `values` are those of its inputs."""
+    lane = Lane("runs-past", clock)
+    try:
+        about = lane.call(lambda: run_subject(plan, values), DISK_S)
+        subject = ComparisonKey(plan.id, identity, about)
+        return about, typical_durations(subject, lane.call(lambda: _read_earlier_summaries(sessions, subject), DISK_S))
+    except (LaneTimeout, OSError):
+        return "", {}
+    finally:
+        lane.close()
+
+
+def run_subject(plan: Plan, values: Mapping[str, Any]) -> str:
+    """The cluster it is given; else the database whose dump it restores, where the archive shows it; else the databases
+    it is given. Of a restore it is not the one it is restored into: a test makes a new one each night. Reads the
+    archive."""
+    if any(one.name == CLUSTER for one in plan.inputs) and values.get(CLUSTER):
+        return f"cluster {values[CLUSTER]}"
+    for block in (block for step in plan.steps for block in step.blocks):
+        if block.settings.get("reads") == "pg_restore" and block.settings.get("archive"):
+            try:
+                database = open_archive(str(fill_references(block.settings["archive"], values))).database
+            except (KeyError, ConsoleError):
+                continue
+            if database is not None:
+                return f"a dump of {database}"
+    named = (values.get(one.name) for one in plan.inputs if one.type == "database" and not one.secret)
+    return ", ".join(str(one) for one in named if one is not None)
+
+
+def write_summary(directory: Path, summary: RunSummary, clock: Clock) -> None:
+    """Write it beside the journal it was made from; it can be made again from that at any time."""
+    lane = Lane("runs-summary", clock)
+    try:
+        lane.call(lambda: _write(directory / SUMMARY, msgspec.json.format(msgspec.json.encode(summary))), DISK_S)
+    except (LaneTimeout, OSError):
+        pass
+    finally:
+        lane.close()
+
+
+def _read_earlier_summaries(sessions: Path, subject: ComparisonKey) -> list[RunSummary]:
+    found = []
+    for directory in reversed(all_run_directories(sessions)):
+        name = parse_run_id(directory.name)
+        if name is None or name.runbook != subject.runbook:
+            continue
+        summary = read_summary(directory)
+        if summary is not None and subject.matches(summary):
+            found.append(summary)
+        if len(found) >= MOST_RUNS:
+            break
+    return found
+
+
+def read_summary(directory: Path) -> RunSummary | None:
+    """The figures kept beside a run's journal. None of a run that came to no end, or where another version wrote them:
+    then they say nothing of what is usual."""
+    try:
+        descriptor = os.open(directory / SUMMARY, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            return from_json(file.read(SIZE_LIMIT), RunSummary)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _write(path: Path, data: bytes) -> None:
+    new = path.with_suffix(".new")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+    os.replace(new, path)

@@ -1,0 +1,421 @@
+"""What a run does: changes over the acting connection, commands through keepers, actions; each through the gate.
+
+What cannot be told is `unknown`, and is settled by evidence or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dba_console.actions.acting_connection import ServerRestarted
+from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, acts_on_cluster
+from dba_console.actions.connection_api import StatementFailed, StatementLost, StatementMark, StatementStopped
+from dba_console.actions.outcome_evidence import settle_mark
+from dba_console.actions.permission_gate import ActRequest, CurrentTarget, Permit, PlannedTarget, authorize
+from dba_console.actions.policy import find_read_only_target
+from dba_console.actions.registry import find_action, parse_settings
+from dba_console.agent.runs.action_control import ActionControl
+from dba_console.agent.runs.checks import ReadOnlyChecks, to_json_value
+from dba_console.agent.runs.command_environment import server_environment
+from dba_console.agent.runs.command_output import CommandOutput
+from dba_console.agent.runs.commands import AttachedCommand
+from dba_console.agent.runs.run_context import RunContext
+from dba_console.agent.runs.server_connections import RunServers
+from dba_console.agent.runs.shell_commands import command_argv, command_environment, script_argv
+from dba_console.decoding import convert
+from dba_console.errors import ConsoleError, Refused, UsageError
+from dba_console.keeping.command_spec import CommandSpec
+from dba_console.plans.plan import Block
+from dba_console.redact import MASK, redact
+from dba_console.runbook.preview_rows import act_values
+from dba_console.runbook.requests import (
+    AskRequest,
+    ExecuteRequest,
+    JournalRecord,
+    Outcome,
+    ReadRequest,
+    ReadResult,
+    SettleRequest,
+)
+from dba_console.runbook.run_view import counted
+from dba_console.runbook.values import arguments, fill_references, for_sql, statement
+from dba_console.runbook.values import environment as values_environment
+from dba_console.session.run_paths import execution_directory
+
+
+class Executor:
+    """The hands of one run; used by its thread alone."""
+
+    def __init__(
+        self,
+        directory: Path,
+        tag: Callable[[Block], str],
+        planned: PlannedTarget,
+        servers: RunServers,
+        looks: ReadOnlyChecks,
+        controls: ActionControl,
+        around: RunContext,
+        *,
+        secrets: tuple[str, ...],
+        output: Callable[[Block, int], CommandOutput],
+        marks: Mapping[tuple[str, int], StatementMark],
+    ) -> None:
+        self._directory, self._tag, self._planned = directory, tag, planned
+        self._servers, self._checks, self._controls, self._context = servers, looks, controls, around
+        self._output, self._marks = output, marks
+        self.secrets = secrets
+        """What commands print is cleared of these."""
+        self._answers: dict[str, JournalRecord] = {}
+        self._expected: dict[str, str] = {}
+        self.current: tuple[str, int] = ("", 0)
+        """Block and execution of the act under way, which a mark belongs to."""
+
+    def remember_question(self, question: AskRequest) -> None:
+        """Keep what would have to be typed: how many rows there were when a set was shown."""
+        self._expected[question.block] = question.expects
+
+    def remember_answer(self, record: JournalRecord) -> None:
+        """Keep what was typed to confirm a block: the gate looks at it once more."""
+        if record.kind == "block.answered" and record.fields.get("question") in ("ack", "yes", "type"):
+            self._answers[record.block] = record
+
+    def preview_action(self, wanted: ReadRequest) -> ReadResult:
+        """What an action would do. Never raises."""
+        begun_us = self._context.clock.mono_us()
+        try:
+            acting, settings = self._action(wanted.block)
+            seen = acting.preview(settings, self._action_context(wanted.block, acting, None))
+        except (ConsoleError, KeyError, OSError) as error:
+            why = _message(error)
+            return ReadResult(error=why, text=why, machine_s=self._elapsed_s(begun_us))
+        told = to_json_value(msgspec.to_builtins(seen))
+        return ReadResult(text=seen.text, values={"sight": told}, rows=seen.rows, machine_s=self._elapsed_s(begun_us))
+
+    def execute(self, wanted: ExecuteRequest) -> Outcome:
+        """Do it. Never raises."""
+        self.current = (wanted.block.id, wanted.execution)
+        self._controls.begin()
+        begun_us = self._context.clock.mono_us()
+        try:
+            outcome = self._execute(wanted)
+        except Refused as error:
+            outcome = Outcome(state="refused", text=_message(error), evidence=error.hint or "")
+        except StatementStopped as error:
+            outcome = Outcome(state="stopped", text=f"{_message(error)}: nothing of it remains")
+        except StatementFailed as error:
+            outcome = Outcome(state="failed", text=_message(error), values={"sqlstate": error.sqlstate})
+        except StatementLost as error:
+            outcome = Outcome(state="failed" if error.mark is None else "unknown", text=_message(error))
+        except (ConsoleError, KeyError, OSError) as error:
+            outcome = Outcome(state="failed", text=_message(error))
+        finally:
+            self._controls.end()
+        self._checks.acted_us = self._context.clock.mono_us()
+        return outcome if outcome.machine_s else msgspec.structs.replace(outcome, machine_s=self._elapsed_s(begun_us))
+
+    def settle(self, wanted: SettleRequest, stop_by: str = "") -> Outcome:
+        """What became of an execution whose end nobody saw; `stop_by` has it stopped. Never raises."""
+        begun_us = self._context.clock.mono_us()
+        self._controls.begin(stop_by)
+        try:
+            outcome = self._settle(wanted)
+        except (ConsoleError, KeyError, OSError) as error:
+            outcome = Outcome(state="unknown", text=_message(error))
+        finally:
+            self._controls.end()
+        self._checks.acted_us = self._context.clock.mono_us()
+        return outcome if outcome.machine_s else msgspec.structs.replace(outcome, machine_s=self._elapsed_s(begun_us))
+
+    # -- doing ---------------------------------------------------------------------------------------------------
+
+    def _execute(self, wanted: ExecuteRequest) -> Outcome:
+        block = wanted.block
+        if block.kind == "action":
+            return self._execute_action(wanted)
+        if block.language == "sql":
+            return self._execute_sql(wanted)
+        return self._execute_command(wanted)
+
+    def _execute_sql(self, wanted: ExecuteRequest) -> Outcome:
+        block = wanted.block
+        server = self._servers.for_block(block)
+        self._request_permit(
+            wanted, ActRequest(kind="change", target=self._context.target.name, **self._confirmation_fields(wanted))
+        )
+        query, params = statement(block.body, for_sql(self._values(wanted)))
+        _refuse_masked(block, wanted.intent.fields)
+        self._checks.require_shown(block, wanted.intent, wanted.undo_of)
+        lock_s = block.settings.get("lock_timeout_s")
+        result = server.operator.execute_change(
+            query,
+            params,
+            timeout_s=block.timeout_s,
+            lock_timeout_s=None if lock_s is None else float(lock_s),
+            transaction=block.transaction,
+            watch=self._report_backend,
+        )
+        rows = [to_json_value(row) for row in result.rows[:1]]
+        values = {"rows": result.count, **(rows[0] if rows and isinstance(rows[0], dict) else {})}
+        warned = f"; the server warned: {'; '.join(result.warnings)}" if result.warnings else ""
+        # A tag without a number, as ALTER ROLE, is all that the server says; 0 rows would be beside the point.
+        told = result.tag if result.tag and not result.tag[-1].isdigit() else counted(result.count)
+        return Outcome(state="ok", text=f"{told}{warned}", values=values)
+
+    def _execute_command(self, wanted: ExecuteRequest) -> Outcome:
+        block = wanted.block
+        errand = ActRequest(
+            kind="run", target=self._context.target.name, server=not block.host and self._servers.own is not None,
+            host=block.host, **self._confirmation_fields(wanted),
+        )  # fmt: skip
+        self._request_permit(wanted, errand)
+        with self._attached_command(block, wanted.execution) as attendance:
+            return attendance.start(self._spec(wanted, attendance.directory)) or attendance.follow()
+
+    def _execute_action(self, wanted: ExecuteRequest) -> Outcome:
+        acting, settings = self._action(wanted.block)
+        world = self._action_context(wanted.block, acting, wanted.execution)
+        cluster = str(getattr(settings, "cluster", "") or "")
+        if wanted.undo_of is not None:
+            self._request_permit(wanted, self._act_request(acting, wanted, undo=True), cluster=cluster)
+            return _outcome(acting.undo(settings, wanted.undo_of, world, self._controls))
+        shown = _shown_preview(wanted.intent.fields)
+        errand = self._act_request(acting, wanted, shown=shown)
+        seen = {"look": lambda: acting.preview(settings, world), "shown": shown}
+        sight = self._request_permit(wanted, errand, cluster=cluster, **seen).preview
+        if sight is None or sight.done:
+            return Outcome(state="ok", text=f"already so: {sight.text if sight else ''}")
+        return _outcome(acting.act(settings, sight, world, self._controls))
+
+    def _request_permit(self, wanted: ExecuteRequest, errand: ActRequest, *, cluster: str = "", **sight: Any) -> Permit:
+        """The permit of the gate; `preview_action` is what an action sees and what was shown. Raises Refused."""
+        server = self._servers.own if not errand.server else self._servers.for_block(wanted.block)
+        place = CurrentTarget(
+            connection=None if server is None else server.operator,
+            server_is_local=not errand.host
+            or self._servers.own is None
+            or self._context.wait_until_server_here(self._controls),
+            config=self._context.config.actions,
+            read_only=find_read_only_target(self._context.config, self._context.target, cluster),
+        )
+        try:
+            return authorize(errand, self._planned_for(server), place, **sight)
+        except ServerRestarted:
+            if server is None:
+                raise
+            server.require_same()
+            return authorize(errand, self._planned_for(server), place, **sight)
+
+    def _planned_for(self, server: Any) -> PlannedTarget:
+        return PlannedTarget(server=None if server is None else server.planned, host=self._planned.host)
+
+    def _act_request(
+        self, acting: Action, wanted: ExecuteRequest, *, shown: ActionPreview | None = None, undo: bool = False
+    ) -> ActRequest:
+        return ActRequest(
+            kind="action",
+            action=acting.name,
+            target=self._context.target.name,
+            server=acting.needs_server,
+            host=acting.needs_root or not (acting.needs_server or acts_on_cluster(acting)),
+            cluster=acts_on_cluster(acting),
+            undo=undo,
+            **(
+                self._confirmation_fields(wanted)
+                | ({"count": shown.count, "object_name": shown.name} if shown is not None else {})
+            ),
+        )
+
+    def _confirmation_fields(self, wanted: ExecuteRequest) -> dict[str, Any]:
+        """What the gate is told of the confirmation: of the block, or of the `confirm` before it in its step. An undo
+        was confirmed by the question about it.
+        """
+        asked = self._confirming_block(wanted.block)
+        given: dict[str, Any] = {"confirm": asked.confirm}
+        if wanted.block.kind == "undo":
+            given["undo"] = True
+        if (record := self._answers.get(asked.id)) is not None:
+            answer, second = str(record.fields.get("answer", "")), record.fields.get("second")
+            given |= {"answer": answer, "confirmed_by": tuple(who for who in (record.who, second) if who)}
+        rows, expected = wanted.intent.fields.get("rows"), self._expected.get(asked.id, "")
+        if rows is not None:
+            given["count"] = len(rows)
+        elif expected.isdigit():
+            given["count"] = int(expected)
+        return given
+
+    def _confirmed_by(self, block: Block) -> str:
+        record = self._answers.get(self._confirming_block(block).id)
+        return "" if record is None else record.who or ""
+
+    def _confirming_block(self, block: Block) -> Block:
+        """The block whose question was the confirmation of this one."""
+        step, _ = self._checks.plan.block(block.id)
+        if block.confirm is not None or block not in step.blocks:
+            return block
+        before = step.blocks[: step.blocks.index(block)]
+        return next((one for one in reversed(before) if one.kind == "confirm"), block)
+
+    # -- settling ------------------------------------------------------------------------------------------------
+
+    def _settle(self, wanted: SettleRequest) -> Outcome:
+        block = wanted.block
+        if block.kind == "action":
+            acting, settings = self._action(block)
+            if wanted.intent.fields.get("item"):
+                again = acts_on_cluster(acting)
+                text = "how taking it back ended is not on record"
+                return Outcome(state="failed" if again else "unknown", text=text, again=again)
+            world = self._action_context(block, acting, wanted.execution)
+            shown = _shown_preview(wanted.intent.fields) or ActionPreview(text="", exact="")
+            return _outcome(acting.settle(settings, shown, world))
+        if block.language == "sql":
+            return self._settle_sql(wanted)
+        with self._attached_command(block, wanted.execution) as attendance:
+            return attendance.settle()
+
+    def _settle_sql(self, wanted: SettleRequest) -> Outcome:
+        mark = self._marks.get((wanted.block.id, wanted.execution))
+        if mark is None:
+            return _outcome_without_mark(wanted.block)
+        done = settle_mark(self._servers.for_block(wanted.block).operator, mark)
+        return _outcome(done)
+
+    # -- what is needed for it -----------------------------------------------------------------------------------
+
+    def _values(self, wanted: ExecuteRequest) -> dict[str, Any]:
+        """What the names in its code mean: as the intent has them, with the secrets that are written nowhere."""
+        return act_values(self._checks.values(wanted.block), wanted.intent.fields, wanted.undo_of)
+
+    def _action(self, block: Block) -> tuple[Action, Any]:
+        name = block.action or ""
+        acting = find_action(name)
+        try:
+            given = fill_references(block.settings, self._checks.values(block))
+        except KeyError as error:
+            raise UsageError(f"{block.id}: {error.args[0]} has no value") from None
+        return acting, parse_settings(name, given)
+
+    def _action_context(self, block: Block, acting: Action, execution: int | None) -> ActionContext:
+        own = self._servers.for_block(block) if acting.needs_server else self._servers.own
+        directory = None
+        if execution is not None:
+            place = execution_directory(self._directory, block.id, execution)
+            os.makedirs(place, mode=0o700, exist_ok=True)
+            directory = str(place)
+        return ActionContext(
+            connection=None if own is None else own.operator,
+            server_is_local=self._servers.own is None or self._context.is_server_here(),
+            frame=self._context.frame(0),
+            clock=self._context.clock,
+            directory=directory,
+            run=self._directory.name,
+            runbook=self._checks.plan.id,
+            run_directory=str(self._directory),
+            confirmed_by=self._confirmed_by(block),
+            target=self._context.target.name,
+            target_key=self._context.target.key,
+            config=self._context.config,
+        )
+
+    @contextmanager
+    def _attached_command(self, block: Block, execution: int) -> Iterator[AttachedCommand]:
+        directory = execution_directory(self._directory, block.id, execution)
+        output = self._output(block, execution)
+        exits = tuple(block.settings.get("exit", (0,)))
+        reading = None
+        if "reads" in block.settings:
+            # Most runs follow nothing: what is needed for it is loaded when it is.
+            from dba_console.agent.runs.dump_messages import panel_progress_text
+            from dba_console.agent.runs.safe_message_reader import make_safe_reader
+
+            reading = make_safe_reader(
+                block, self._checks.values(block), self._context.clock,
+                lambda: panel_progress_text(self._context.frame(0), self._directory.name),
+            )  # fmt: skip
+        attendance = AttachedCommand(directory, self._context.clock, self._controls, output.feed, exits, reading)
+        try:
+            yield attendance
+        finally:
+            attendance.close()
+            output.close()
+
+    def _spec(self, wanted: ExecuteRequest, directory: Path) -> CommandSpec:
+        block, values = wanted.block, self._values(wanted)
+        argv = (
+            script_argv(block.body)
+            if block.language == "sh"
+            else command_argv(arguments(block.settings["argv"], values))
+        )
+        env = command_environment(values_environment(block.uses, values))
+        if self._servers.own is not None:
+            env |= server_environment(self._context.target.conninfo, direct=self._servers.own.direct)
+        return CommandSpec(
+            argv=tuple(argv),
+            directory=str(directory),
+            tag=self._tag(block),
+            host=socket.gethostname(),
+            env=env,
+            timeout_s=block.timeout_s,
+            masks=self.secrets,
+        )
+
+    def _report_backend(self, backend: int) -> bool:
+        self._controls.report_progress(f"backend {backend} works at it")
+        return self._controls.stop_requested()
+
+    def _elapsed_s(self, begun_us: int) -> float:
+        return (self._context.clock.mono_us() - begun_us) / 1e6
+
+
+_WRITE_STATEMENT = re.compile(
+    r"(?:\s|--[^\n]*\n|/\*(?:(?!\*/).)*\*/)*(?:insert|update|delete|merge|create|alter|drop|truncate|grant|revoke|comment|refresh)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Statements that have done nothing as long as they are not committed; a function that is selected may have."""
+
+
+def _outcome_without_mark(block: Block) -> Outcome:
+    """No transaction id is on record, and it is recorded before COMMIT is sent."""
+    if not block.transaction:
+        return Outcome(state="failed", text="it was never sent", evidence="no mark of it is on record", again=True)
+    if _WRITE_STATEMENT.match(block.body):
+        evidence = "no transaction id is on record, and one is recorded before COMMIT"
+        return Outcome(state="failed", text="nothing was committed", evidence=evidence, again=True)
+    text = "it committed nothing; what the functions it calls did outside of its transaction is not known"
+    return Outcome(state="unknown", text=text)
+
+
+def _refuse_masked(block: Block, fields: Mapping[str, Any]) -> None:
+    """Raises Refused where what it takes from a row is not as it was seen, for it was taken for a secret."""
+    rows = [fields.get("row") or {}, *(fields.get("rows") or ())]
+    names = {name for row in rows for name, value in row.items() if isinstance(value, str) and MASK in value}
+    names = {name for name in names if re.search(rf"\b{re.escape(name)}\b", block.body)}
+    if names:
+        raise Refused(
+            f"{', '.join(sorted(names))} of a row looks like a secret and is not kept as it was seen",
+            hint="let the preview name its rows by something else, as an oid",
+        )
+
+
+def _shown_preview(fields: Mapping[str, Any]) -> ActionPreview | None:
+    given = fields.get("sight")
+    return None if not given else convert(given, ActionPreview)
+
+
+def _outcome(done: ActionResult) -> Outcome:
+    state = done.state if done.state in ("ok", "failed", "stopped", "unknown", "refused") else "unknown"
+    # The line above holds the state to the five an Outcome knows, which a type checker does not see.
+    return Outcome(state=state, text=done.text, values=to_json_value(done.values), undo=done.undo, again=done.again)  # type: ignore[arg-type]
+
+
+def _message(error: BaseException) -> str:
+    text = error.message if isinstance(error, ConsoleError) else f"{type(error).__name__}: {error}"
+    return redact(text)

@@ -1,0 +1,178 @@
+"""The connections of a run: to its own server, and to others its document names. Opened on demand, always identified.
+
+What was planned on one server is neither looked at nor done on another, whatever answers to the name by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dba_console.actions.acting_connection import ActingConnection, ServerRestarted, refuse_other_server
+from dba_console.actions.connection_api import StatementMark, StatementResult
+from dba_console.actions.identity import ServerIdentity
+from dba_console.actions.read_query import MAX_ROWS
+from dba_console.clock import Clock
+from dba_console.config import Config
+from dba_console.errors import ConsoleError, Refused, Unsupported
+from dba_console.plans.plan import Block
+from dba_console.target import Target
+
+APPLICATION_BYTES = 63
+"""The server cuts application_name at this (NAMEDATALEN - 1)."""
+ROLES = ("primary", "standby")
+
+
+ConfirmRestart = Callable[[str, ServerIdentity, str], bool]
+"""Asks whether a server that was started anew is still the one that is meant: in words, who it is now, and its name,
+which the run's own has not."""
+RecordServer = Callable[[str, ServerIdentity], None]
+"""Writes down whom another server of the run was met as."""
+
+
+class RunServer:
+    """One server of a run. Used by the run's thread alone."""
+
+    def __init__(
+        self, operator: ActingConnection, planned: ServerIdentity | None, meant: ConfirmRestart, name: str = ""
+    ) -> None:
+        self.operator, self._confirm_restart, self._name = operator, meant, name
+        self.operator.planned = planned
+
+    @property
+    def planned(self) -> ServerIdentity | None:
+        return self.operator.planned
+
+    @property
+    def direct(self) -> bool:
+        """Whether no pooler stands between; taken for granted where nobody answers."""
+        try:
+            return self.operator.direct()
+        except ConsoleError:
+            return True
+
+    def require_same(self) -> None:
+        """Raises Refused where it is not the server the run was begun on; one that was started anew may be meant."""
+        if self.planned is None:
+            return
+        now = self.operator.read_identity()
+        try:
+            refuse_other_server(self.planned, now)
+        except ServerRestarted as restarted:
+            if not self._confirm_restart(restarted.message, now, self._name):
+                raise
+            self.operator.planned = now
+
+    def query(self, sql: str, params: Any, *, timeout_s: float) -> StatementResult:
+        """Rows of one statement that only reads. Raises Refused where another server answers, and as `Link.rows`."""
+        self.require_same()
+        return self.operator.query(sql, params, timeout_s=timeout_s)
+
+    def query_databases(self, databases: Sequence[str], sql: str, params: Any, *, timeout_s: float) -> StatementResult:
+        """Rows of the same statement in each of these databases, with `datname` before their own columns. Raises as
+        `query`, and ConnectError with the name of a database that lets nobody in."""
+        self.require_same()
+        rows: list[dict[str, Any]] = []
+        columns: tuple[str, ...] = ("datname",)
+        cut = False
+        for name in dict.fromkeys(databases):
+            link = self.operator.for_database(name)
+            try:
+                result = link.query(sql, params, timeout_s=timeout_s)
+            except ConsoleError as error:
+                error.message = f"in database {name}: {error.message}"
+                raise
+            finally:
+                if link is not self.operator:
+                    link.close()  # a server has many databases, and few connections to spare
+            rows += [{"datname": name, **row} for row in result.rows]
+            columns, cut = ("datname", *result.columns), cut or result.cut
+        return StatementResult(tuple(rows), len(rows), columns, cut=cut or len(rows) > MAX_ROWS)
+
+
+class RunServers:
+    """The servers of one run."""
+
+    def __init__(
+        self,
+        target: Target,
+        planned: ServerIdentity | None,
+        run: str,
+        config: Config,
+        clock: Clock,
+        on_mark: Callable[[StatementMark], None],
+        meant: ConfirmRestart,
+        met: RecordServer,
+        known: Mapping[str, ServerIdentity],
+    ) -> None:
+        self._confirm_restart, self._record_server, self._known = meant, met, known
+        self._run, self._config, self._clock, self._on_mark = run, config, clock, on_mark
+        self._target = target
+        self._own = None if planned is None else self._server(target.conninfo, planned)
+        self._named: dict[str, RunServer] = {}
+
+    @property
+    def own(self) -> RunServer | None:
+        """The run's own; None where it was begun without one."""
+        return self._own
+
+    def for_block(self, block: Block) -> RunServer:
+        """The server a block is for. Raises Unsupported where there is none, Refused where it has another role."""
+        server = self._own if not block.on or block.on in ROLES else self._named_server(block.on)
+        if server is None:
+            raise Unsupported(
+                f"{block.id} speaks to a server, and this run was begun without one",
+                hint="begin it anew with --dsn DSN",
+            )
+        if block.on in ROLES and server.planned is not None and server.planned.role != block.on:
+            raise Refused(
+                f"{block.id} is for the {block.on}, and {self._target.name} is a {server.planned.role}",
+                hint=f"skip it, or walk this runbook on the {block.on}",
+            )
+        server.operator.application = application_name(self._run, block.id.partition("/")[0])
+        return server
+
+    def open_new_connection(self, block: Block) -> ActingConnection:
+        """A connection of its own to the server a block is for, whoever answers there now; the caller closes it. Raises
+        Unsupported where the configuration names none."""
+        named = block.on and block.on not in ROLES
+        if named and block.on not in self._config.targets:
+            raise Unsupported(f"there is no target {block.on!r} in the configuration")
+        conninfo = self._config.targets[block.on].dsn if named else self._target.conninfo
+        return ActingConnection(conninfo, application=application_name(self._run, "put-back"), clock=self._clock)
+
+    def close(self) -> None:
+        for server in (self._own, *self._named.values()):
+            if server is not None:
+                server.operator.close()
+
+    def _named_server(self, name: str) -> RunServer:
+        known = self._config.targets.get(name)
+        if known is None:
+            raise Unsupported(
+                f"there is no target {name!r} in the configuration", hint=f"[targets.{name}] with its dsn names it"
+            )
+        if name not in self._named:
+            server = self._server(known.dsn, self._known.get(name), name)
+            if server.planned is None:
+                # What is met first is what is meant from then on, by an agent that goes on with the run too.
+                now = server.operator.read_identity()
+                self._record_server(name, now)
+                server.operator.planned = now
+            self._named[name] = server
+        return self._named[name]
+
+    def _server(self, conninfo: str, planned: ServerIdentity | None, name: str = "") -> RunServer:
+        operator = ActingConnection(conninfo, planned=planned, clock=self._clock, on_mark=self._on_mark)
+        return RunServer(operator, planned, self._confirm_restart, name)
+
+
+def application_name(run: str, step: str) -> str:
+    """As the acting connection calls itself on the server: the run's time and token, and the step.
+
+    >>> application_name("20261120T145307Z-cache-drop-1a2b", "drop-it")
+    'dba-console:145307Z-1a2b:drop-it'
+    """
+    start, _, rest = run.partition("-")
+    short = f"{start.rpartition('T')[2]}-{rest.rpartition('-')[2]}"
+    return f"dba-console:{short}:{step}".encode()[:APPLICATION_BYTES].decode("utf-8", "ignore")

@@ -1,0 +1,241 @@
+"""The server's side of the collector: the pinned connection, driven in a lane, never waited for longer than a tick.
+
+One job is under way at most. A job that does not end in its tick goes on, and the parts say since when the server has
+not answered; one that passes `HARD_LIMIT_S` is abandoned with its connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dba_console.agent.part_schedule import due_parts
+from dba_console.agent.reconnect_delays import DEFAULT_DELAYS_S, delay_s, delays_after, failure_text
+from dba_console.clock import Clock
+from dba_console.probes.deadline_lane import Lane, LaneTimeout, PendingCall
+from dba_console.probes.postgres.connect_errors import ConnectFailed, ConnectionLost
+from dba_console.probes.postgres.monitor_options import MonitorOptions
+from dba_console.probes.postgres.probe import PostgresProbe
+from dba_console.probes.postgres.server_locality import Locality
+from dba_console.samples.postgres import Operations, Replication, Server, Sessions
+from dba_console.samples.registry import PARTS
+from dba_console.samples.sample import Part, make_part
+
+PG_PARTS = tuple(name for name in PARTS if name.startswith("pg."))
+FIRST_PARTS = tuple(name for name in PG_PARTS if name not in ("pg.catalog", "pg.dead_rows", "pg.subscriptions"))
+"""Read with the connection that is opened. What goes wrong slowly is read a tick later: nobody waits for it."""
+HARD_LIMIT_S = 12.0
+"""A job older than this is abandoned: longer than connect_timeout and statement_timeout together by far."""
+RESOLVER_ALLOWANCE_S = 1.0
+"""An attempt to connect that lasts so much longer than its limit hangs where it cannot be bounded: in the resolver."""
+REASON_PART = "pg.server"
+"""The part that tells why there is no connection; the frame's target takes its note."""
+NO_CONNECTION = "no connection"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOutage:
+    """Why there is no connection, since when."""
+
+    kind: str
+    """no_slots, starting, refused, auth, timeout, lost, silent, ..."""
+    text: str
+    since_us: int
+    refused_by: str | None = None
+    """With no_slots, whose slots are gone: server, role, database or pooler."""
+
+
+class ServerService:
+    """What the collector knows of the server. All attributes are read on the collector's thread."""
+
+    def __init__(self, conninfo: str, options: MonitorOptions, clock: Clock, interval_s: float) -> None:
+        self._conninfo, self._options, self._clock, self._interval_s = conninfo, options, clock, interval_s
+        self._probe = PostgresProbe(conninfo, options, clock)
+        self._lane = Lane("postgres", clock)
+        self._pending: PendingCall[list[Part]] | None = None
+        self._pending_since = 0
+        self._late_ticks = 0
+        self._tick = 0
+        self._attempts = 0
+        self._next_attempt_us = 0
+        self._due_names: set[str] = set()
+        self._ever_connected = False
+        self.outage: ConnectionOutage | None = ConnectionOutage("new", "not connected yet", clock.mono_us())
+        self.server: Server | None = None
+        self.sessions: Sessions | None = None
+        self.operations: Operations | None = None
+        self._queries = (0, 0, 0)
+
+    @property
+    def conninfo(self) -> str:
+        return self._conninfo
+
+    @property
+    def connected(self) -> bool:
+        return self.outage is None
+
+    @property
+    def login_refusal(self) -> str:
+        """Why the server has refused every login so far; empty once one succeeded, or where that is not why."""
+        outage = self.outage
+        return outage.text if outage is not None and outage.kind == "auth" and not self._ever_connected else ""
+
+    def attempted(self, until_us: int) -> bool:
+        """Whether no attempt to connect is under way any more, at monotonic `until_us` at the latest."""
+        return self.connected or self._pending is None or self._pending.ready(until_us)
+
+    @property
+    def stuck(self) -> int:
+        return self._lane.stuck
+
+    @property
+    def backend_pid(self) -> int | None:
+        return self._probe.backend_pid if self.outage is None else None
+
+    @property
+    def locality(self) -> Locality | None:
+        """Whether the connected server runs on this host, None while not connected."""
+        return self._probe.locality if self._probe.connected else None
+
+    def counters(self) -> tuple[int, int, int]:
+        """Queries, microseconds waited for answers, bytes received: over every connection of this run."""
+        q, u, b = self._queries
+        return q + self._probe.queries, u + self._probe.query_us, b + self._probe.bytes_received
+
+    def begin(self) -> None:
+        """Start what this tick asks for; does nothing while the last job is under way or a pause between attempts."""
+        self._due_names.update(due_parts(PG_PARTS, self._tick, self._interval_s))
+        self._tick += 1
+        now = self._clock.mono_us()
+        if self._pending is not None or (self.outage is not None and now < self._next_attempt_us):
+            return
+        waiters = any(row.wait_event_type == "Lock" for row in self.sessions.rows) if self.sessions else True
+        probe, names = self._probe, [name for name in PG_PARTS if name in self._due_names]
+
+        def job() -> list[Part]:
+            if probe.connected:
+                return probe.read(names, waiters=waiters)
+            probe.connect()
+            return probe.read(FIRST_PARTS, waiters=True)
+
+        try:
+            self._pending = self._lane.start(job)
+            self._pending_since, self._late_ticks = now, 0
+        except LaneTimeout:
+            self._fail("silent", "several connections to the server hang; waiting for one to end")
+
+    def finish(self, until_us: int) -> list[Part]:
+        """What came back by `until_us`, or parts that say why nothing did."""
+        if self._pending is None:
+            return self._empty_parts("error")
+        if not self._pending.ready(until_us):
+            return self._late_parts()
+        pending, self._pending = self._pending, None
+        try:
+            parts = pending.result(until_us)
+        except ConnectFailed as error:
+            self._fail(error.kind, failure_text(error), delays_after(error), error.limit)
+            return self._empty_parts("error")
+        except ConnectionLost as error:
+            self._fail("lost", error.message)
+            return self._empty_parts("error")
+        self._succeeded(parts)
+        return parts
+
+    def close(self) -> None:
+        """Give the slot back. A connection that hangs is left to end with the process."""
+        if self._pending is None:
+            try:
+                self._lane.call(self._probe.close, 1.0)
+            except LaneTimeout:
+                pass
+
+    def _succeeded(self, parts: Sequence[Part]) -> None:
+        self._attempts, self._ever_connected = 0, True
+        self.outage = self._silent_outage(parts)
+        for part in parts:
+            self._due_names.discard(part.name)
+            if part.reading is None:
+                continue
+            if part.name == "pg.server":
+                self.server = part.decode()
+            elif part.name == "pg.activity":
+                self.sessions = part.decode()
+            elif part.name == "pg.progress":
+                self.operations = part.decode()
+            elif part.name == "pg.replication":
+                self._reread_server_after_role_change(part.decode())
+
+    def _reread_server_after_role_change(self, replication: Replication) -> None:
+        """A promotion keeps the connection: it shows in the positions, long before the server's turn comes."""
+        if self.server is not None and self.server.in_recovery != replication.in_recovery:
+            self._due_names.add("pg.server")
+
+    def _silent_outage(self, parts: Sequence[Part]) -> ConnectionOutage | None:
+        """The outage of a server that keeps the connection and answers nothing on it."""
+        sessions = next((part for part in parts if part.name == "pg.activity"), None)
+        if sessions is None or sessions.status != "timeout":
+            return None
+        since = self.outage.since_us if self.outage is not None else self._clock.mono_us()
+        return ConnectionOutage("silent", sessions.note or "the server does not answer", since)
+
+    def _fail(
+        self, kind: str, text: str, schedule: tuple[float, ...] = DEFAULT_DELAYS_S, refused_by: str | None = None
+    ) -> None:
+        now = self._clock.mono_us()
+        since = self.outage.since_us if self.outage is not None else now
+        self.outage = ConnectionOutage(kind, text, since, refused_by)
+        pause = delay_s(schedule, self._attempts)
+        self._attempts += 1
+        # Half a tick less, so that the attempt falls on the tick and not on the one after it.
+        self._next_attempt_us = now + int((pause - self._interval_s / 2) * 1e6)
+
+    def _late_parts(self) -> list[Part]:
+        now = self._clock.mono_us()
+        waited = (now - self._pending_since) / 1e6
+        if waited > HARD_LIMIT_S:
+            self._abandon()
+        elif waited < self._interval_s:
+            return []  # it may still come within its tick's successor; a slow answer is not an outage
+        # As of when it was asked, and each a microsecond on: an answer was read later than all of these, so it counts.
+        self._late_ticks += 1
+        as_of_us = self._pending_since + self._late_ticks
+        if not self._probe.connected:
+            return self._connecting_parts(waited, as_of_us)
+        if self.outage is None:
+            self.outage = ConnectionOutage(
+                "silent", "the server does not answer on the open connection", self._pending_since
+            )
+        silent_s = (now - self.outage.since_us) / 1e6
+        return self._empty_parts("timeout", f"the server has not answered for {silent_s:.0f} s", as_of_us)
+
+    def _connecting_parts(self, waited: float, as_of_us: int) -> list[Part]:
+        """An attempt to connect is under way: the reason of the last one holds, and the first has none yet."""
+        if self.outage is None or self.outage.kind != "new":
+            return self._empty_parts("error", as_of_us=as_of_us)
+        if waited < self._options.connect_timeout_s + RESOLVER_ALLOWANCE_S:
+            return []
+        note = f"not connected after {waited:.0f} s: does the host's name resolve?"
+        return self._empty_parts("error", note, as_of_us)
+
+    def _abandon(self) -> None:
+        self._queries = self.counters()
+        self._probe = PostgresProbe(self._conninfo, self._options, self._clock)
+        self._lane.abandon()
+        self._pending = None
+        self._fail("silent", "the server does not answer; its connection was given up")
+
+    def _empty_parts(self, status: str, note: str | None = None, as_of_us: int | None = None) -> list[Part]:
+        """Every part of the server, empty, with the reason: no panel may go on as if it were fed.
+
+        Only one part gives the reason in full: ten times the same long sentence reads as none.
+        """
+        now = self._clock.mono_us() if as_of_us is None else as_of_us
+        full = note or (self.outage.text if self.outage else "not read")
+        return [
+            make_part(
+                name, None, at_us=now, status="timeout" if status == "timeout" else "error",
+                note=full if note or name == REASON_PART else NO_CONNECTION,
+            )
+            for name in PG_PARTS
+        ]  # fmt: skip

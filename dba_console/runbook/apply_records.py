@@ -1,0 +1,347 @@
+"""A journal becomes the state of its run: one record after the other, by the same function that the walk applies to the
+records it writes. So what a resumed run knows is what the one that was killed knew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from msgspec.structs import replace
+
+from dba_console.errors import SessionError
+from dba_console.plans.plan import ACTING_KINDS, Block, Plan
+from dba_console.plans.run_view import RunTable
+from dba_console.runbook.apply_acts import execution_ended, execution_started, item_done
+from dba_console.runbook.control_flow import decision_taken, deviation_recorded, follow_then, round_began
+from dba_console.runbook.preview_rows import bound_preview
+from dba_console.runbook.requests import JournalRecord
+from dba_console.runbook.result_tables import table_of
+from dba_console.runbook.row_choice import chosen_keys, has_act
+from dba_console.runbook.run_state import FINISHED, BlockState, Failure, OpenQuestion, RunState, UndoPlan
+
+LEADING_FRESH_S = 60.0
+"""Checks made before the start are made again in their step if the start was answered later than this: what they said
+need not be so any more."""
+
+
+def replay_records(plan: Plan, records: Iterable[JournalRecord]) -> RunState:
+    """The state of a run after these records. Raises SessionError where they are not those of a run of this plan."""
+    state = RunState(plan)
+    with record_errors():
+        for record in records:
+            apply(state, record)
+    return state
+
+
+@contextmanager
+def record_errors() -> Iterator[None]:
+    """Making something of a run's records. Raises SessionError where they say what no run of ours says: the chain of
+    hashes tells only that nobody changed them since somebody wrote them."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError) as error:
+        raise SessionError(f"the records of this run are not understood: {type(error).__name__}: {error}") from error
+
+
+def apply(state: RunState, record: JournalRecord) -> None:
+    """Take in one record. Kinds that are not known, of a later version, change nothing."""
+    state.records += 1
+    known = APPLY.get(record.kind)
+    if known is None or (record.block and record.block not in state.blocks):
+        return
+    if record.step and record.step in state.steps:
+        machine, human = seconds(record, "machine_s"), seconds(record, "human_s")
+        state.steps[record.step].machine_s += machine
+        state.steps[record.step].human_s += human
+        state.steps[record.step].last_us = record.wall_us
+        if record.block:
+            state.blocks[record.block].machine_s += machine
+            state.blocks[record.block].human_s += human
+    known(state, record)
+
+
+def seconds(record: JournalRecord, name: str) -> float:
+    value = record.fields.get(name, 0.0)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _planned(state: RunState, record: JournalRecord) -> None:
+    given = record.fields
+    state.run, state.mode = str(given.get("run", "")), str(given.get("mode", "run"))
+    state.target, state.identity = str(given.get("target", "")), str(given.get("identity", ""))
+    state.who, state.planned_us, state.shipped = record.who or "", record.wall_us, given.get("shipped") is True
+    server, host = given.get("server") or {}, given.get("host") or {}
+    state.host = str(server.get("address") or host.get("name") or "")
+    state.values.update(given.get("inputs") or {})
+
+
+def _started(state: RunState, record: JournalRecord) -> None:
+    state.started, state.started_us, state.asked = True, record.wall_us, None
+    state.start_human_s += seconds(record, "human_s")
+    if seconds(record, "human_s") > LEADING_FRESH_S:
+        _forget_leading(state)
+
+
+def _paused(state: RunState, record: JournalRecord) -> None:
+    state.paused, state.asked = record.text or "paused", None
+
+
+def _interrupted(state: RunState, record: JournalRecord) -> None:
+    state.interrupted = True
+    since = record.fields.get("since_us")
+    state.interrupted_us = state.interrupted_us or (since if isinstance(since, int) else record.wall_us)
+
+
+def _resumed(state: RunState, record: JournalRecord) -> None:
+    state.paused, state.interrupted, state.asked = "", False, None
+    if state.interrupted_us:
+        gone_s, state.interrupted_us = max(0.0, (record.wall_us - state.interrupted_us) / 1e6), 0
+        state.interrupted_s += gone_s
+        if (step := state.active_step) is not None:
+            state.steps[step.id].interrupted_s += gone_s
+    _forget_stale(state)
+
+
+def _forget_stale(state: RunState) -> None:
+    """What was seen and confirmed for an act that has not begun is too old to act on: it is seen and asked again."""
+    if not state.started:
+        _forget_leading(state)
+    step = state.active_step
+    seen: list[BlockState] = []
+    for block in step.blocks if step is not None else ():
+        known = state.blocks[block.id]
+        if known.status == "ok" and block.kind in ("check", "preview", "confirm"):
+            seen.append(known)
+        elif block.kind in ACTING_KINDS:
+            known.confirmed, known.sight = "", None
+            if known.status == "pending" and known.row == 0:
+                for one in seen:
+                    one.reset()
+                return
+            seen.clear()
+
+
+def _forget_leading(state: RunState) -> None:
+    for _, block in state.plan.blocks():
+        if block.leading and state.blocks[block.id].status == "ok":
+            state.blocks[block.id].reset()
+
+
+def _ended(state: RunState, record: JournalRecord) -> None:
+    state.ended, state.ending, state.ended_us = record.state or "done", record.text, record.wall_us
+    state.asked, state.failure, state.paused, state.interrupted = None, None, "", False
+    step = state.active_step
+    if step is not None:
+        states = {state.blocks[block.id].status for block in step.blocks}
+        left = "unknown" if states & {"running", "unknown"} else "failed" if "failed" in states else "skipped"
+        state.steps[step.id].status, state.steps[step.id].ended_us = left, record.wall_us
+        state.steps[step.id].note = state.steps[step.id].note or "the run was ended here"
+
+
+def _step_started(state: RunState, record: JournalRecord) -> None:
+    step = state.steps[record.step]
+    step.status, step.note, step.round = "running", "", step.round + 1
+    step.started_us = step.started_us or record.wall_us
+    if state.goto == record.step:
+        state.goto = ""
+
+
+def _step_ended(state: RunState, record: JournalRecord) -> None:
+    step = state.steps[record.step]
+    walked = step.status == "running"
+    step.status, step.ended_us = record.state or "ok", record.wall_us
+    step.note = str(record.fields.get("reason", step.note))
+    if step.status == "ok":
+        step.passed = state.records
+    follow_then(state, record.step, walked)
+
+
+def _block_checked(state: RunState, record: JournalRecord) -> None:
+    block = state.blocks[record.block]
+    given = record.fields
+    if record.state == "sight":
+        block.sight = given.get("sight") or {}
+        return
+    block.status, block.note = record.state, str(given.get("note", record.text))
+    block.timed_out = bool(given.get("timed_out"))
+    if "rows" in given:
+        block.rows, block.preview_count = tuple(given["rows"]), block.preview_count + 1
+        block.left_out = tuple(given.get("left_out", ()))
+        block.table = state.table = _rows_shown(state, record, block)
+    if record.state == "ok" and "values" in given:
+        _store_values(state, record, dict(given["values"] or {}))
+    # A failure waits for a decision, but not in a rehearsal, which goes on and tells it.
+    if record.state not in FINISHED and state.mode == "run":
+        state.failure = Failure(record.block, str(given.get("item", "")))
+
+
+def _rows_shown(state: RunState, record: JournalRecord, block: BlockState) -> RunTable | None:
+    """The rows of a preview as a table; where they are acted on, with those that are chosen."""
+    _, preview = state.plan.block(record.block)
+    # What the author's column says the mark beside each row says.
+    column, title = preview.settings.get("chosen"), preview.title or state.plan.step(record.step).title
+    rows = [{name: value for name, value in row.items() if name != column} for row in block.rows or ()]
+    table = table_of(rows, title, record.block)
+    if table is None or not has_act(state.plan, preview):
+        return table
+    out = frozenset(block.left_out)
+    chosen = tuple(place not in out for place in range(table.total))
+    return replace(table, chosen=chosen, look=block.preview_count)
+
+
+def _rows_chosen(state: RunState, record: JournalRecord) -> None:
+    """A person chose among the rows of a preview: what was seen of the act and asked by other rows does not count."""
+    block, (_, preview) = state.blocks[record.block], state.plan.block(record.block)
+    block.left_out = tuple(record.fields.get("left_out", ()))
+    block.kept = chosen_keys(block.rows or (), block.left_out)
+    shown, block.table = block.table, _rows_shown(state, record, block)
+    if state.table == shown:
+        state.table = block.table
+    if block.rows is not None and preview.name in state.values:
+        state.values[preview.name] |= {"count": len(block.chosen or ()), "rows": block.chosen}
+    for _, one in state.plan.blocks():
+        if bound_preview(state.plan, one) == preview:
+            state.blocks[one.id].sight = None
+    if state.failure is not None:  # what could not be done to the rows before is tried with these
+        state.blocks[state.failure.block].reset()
+        state.failure = None
+    state.asked = None
+
+
+def _store_values(state: RunState, record: JournalRecord, values: dict[str, Any]) -> None:
+    """Values by the name that later blocks call them; of a preview its rows too, which are on record once."""
+    rows = state.blocks[record.block].chosen
+    _, block = state.plan.block(record.block)
+    if block.kind == "measure":
+        name = str(block.settings.get("against") or block.name or block.id)
+        state.measures.setdefault(name, []).append(values)
+    if rows is not None:
+        values |= {"count": len(rows), "rows": rows}
+    if block.name:
+        state.values[block.name] = values
+
+
+def _wait_began(state: RunState, record: JournalRecord) -> None:
+    until = record.fields.get("until_us")
+    state.blocks[record.block].due_us = until if isinstance(until, int) else None
+
+
+def _asked(state: RunState, record: JournalRecord) -> None:
+    kind = str(record.fields.get("question", ""))
+    state.asked = OpenQuestion(kind, record.text, record.step, record.block, record.wall_us)
+
+
+def _answered(state: RunState, record: JournalRecord) -> None:
+    question = str(record.fields.get("question", ""))
+    state.asked = None
+    if question == "start":
+        state.start_human_s += seconds(record, "human_s")
+    if question == "undo" and state.undo is not None:
+        state.undo.chosen = tuple(record.fields.get("steps", ()))
+    if not record.block:
+        return
+    block = state.blocks[record.block]
+    _, plan_block = state.plan.block(record.block)
+    if question in ("ack", "yes", "type"):
+        _confirmed(state, record, block, plan_block)
+    if question == "manual":
+        block.status, block.note = "ok", str(record.fields.get("answer", ""))
+        state.steps[record.step].passed = state.records
+        if plan_block.name:
+            state.values[plan_block.name] = block.note
+
+
+def _confirmed(state: RunState, record: JournalRecord, block: BlockState, plan_block: Block) -> None:
+    if record.state == "declined":
+        block.status, block.note = "failed", record.text
+        state.failure = Failure(record.block, str(record.fields.get("item", "")), declined=True)
+    elif plan_block.kind == "confirm":
+        block.status, block.note = "ok", record.text
+    else:
+        block.confirmed = record.who or "?"
+
+
+def _settled(state: RunState, record: JournalRecord) -> None:
+    """What is done again is looked at again first, as after any interruption."""
+    execution_ended(state, record)
+    if record.fields.get("again"):
+        _forget_stale(state)
+
+
+def _skipped(state: RunState, record: JournalRecord) -> None:
+    block = state.blocks[record.block]
+    block.status, block.note = "skipped", str(record.fields.get("reason", record.text))
+    item = record.fields.get("item")
+    if item:
+        item_done(state, str(item), "skipped")
+
+
+def _given(state: RunState, record: JournalRecord) -> None:
+    block = state.blocks[record.block]
+    _, plan_block = state.plan.block(record.block)
+    block.status, block.note, state.asked = "ok", record.text, None
+    if plan_block.name and "value" in record.fields:
+        state.values[plan_block.name] = record.fields["value"]
+
+
+def _undo_offered(state: RunState, record: JournalRecord) -> None:
+    given = record.fields
+    offered, reason = tuple(given.get("steps", ())), str(given.get("reason", ""))
+    state.undo = UndoPlan(record.state or "aborted", reason, record.who, offered)
+    state.undo.settings = tuple(given.get("settings", ()))
+    state.failure, state.asked, state.paused = None, None, ""
+
+
+def _undo_settings(state: RunState, record: JournalRecord) -> None:
+    if state.undo is not None:
+        state.undo.settings = tuple(one for one in state.undo.settings if one != record.block)
+        state.undo.put_back += (str(record.fields.get("told", "")),)
+
+
+def _undo_began(state: RunState, record: JournalRecord) -> None:
+    if state.undo is not None:
+        state.undo.active_step, state.undo.items = record.step, {}
+        for block in state.plan.step(record.step).undo:
+            state.blocks[block.id].reset()
+
+
+def _undo_ended(state: RunState, record: JournalRecord) -> None:
+    if state.undo is None:
+        return
+    state.undo.active_step = ""
+    state.undo.finished[record.step] = record.state
+    state.undo.left[record.step] = str(record.fields.get("reason", ""))
+    if record.state == "undone":
+        state.steps[record.step].status = "undone"
+
+
+APPLY: dict[str, Callable[[RunState, JournalRecord], None]] = {
+    "run.planned": _planned,
+    "run.started": _started,
+    "run.paused": _paused,
+    "run.interrupted": _interrupted,
+    "run.resumed": _resumed,
+    "run.ended": _ended,
+    "step.started": _step_started,
+    "step.ended": _step_ended,
+    "block.seen": _block_checked,
+    "block.asked": _asked,
+    "block.answered": _answered,
+    "block.intent": execution_started,
+    "block.result": execution_ended,
+    "block.settled": _settled,
+    "block.skipped": _skipped,
+    "wait.began": _wait_began,
+    "wait.held": _block_checked,
+    "repeat.round": round_began,
+    "choose.taken": decision_taken,
+    "rows.chosen": _rows_chosen,
+    "input.given": _given,
+    "undo.offered": _undo_offered,
+    "undo.settings": _undo_settings,
+    "undo.began": _undo_began,
+    "undo.ended": _undo_ended,
+    "deviation": deviation_recorded,
+}

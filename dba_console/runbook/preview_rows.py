@@ -1,0 +1,155 @@
+"""What an act is bound to: the rows of the preview before it, and the values its code names."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dba_console.plans.plan import Block, Plan
+from dba_console.redact import MASK
+from dba_console.runbook.run_state import RunState
+from dba_console.runbook.undo import undo_items
+from dba_console.runbook.values import fill_references, for_sql, rows_or_value, statement_text
+
+MOST_STATEMENTS = 20
+"""Of a change that is executed for each row: so many are shown one by one."""
+MOST_VALUE = 1_000
+"""Characters of a value within a statement; a longer one, as rows in JSON, is named and stands beside it."""
+
+
+def bound_preview(plan: Plan, block: Block) -> Block | None:
+    """The preview whose rows the block may act on, and on no others: the one it names, else for a change the one before
+    it in its step that no other change has taken. An action names it in its settings, as `rows = "%(NAME)s"`."""
+    step, _ = plan.block(block.id)
+    name = _preview_name(block)
+    if name:
+        return next((one for _, one in plan.blocks() if one.kind == "preview" and one.name == name), None)
+    if block.kind != "change" or block not in step.blocks:
+        return None
+    for before in reversed(step.blocks[: step.blocks.index(block)]):
+        if before.kind == "preview":
+            return before
+        if before.kind == "change":
+            return None
+    return None
+
+
+def _preview_name(block: Block) -> str:
+    name = block.settings.get("rows_from")
+    if name:
+        return str(name)
+    rows = block.settings.get("rows") if block.kind == "action" else None
+    whole = re.fullmatch(r"%\((\w+)\)s", rows) if isinstance(rows, str) else None
+    return whole[1] if whole is not None else ""
+
+
+def inputs_of(plan: Plan, block: Block) -> list[Block]:
+    """The blocks before it in its step that ask for a value it uses."""
+    step, _ = plan.block(block.id)
+    before = step.blocks[: step.blocks.index(block)] if block in step.blocks else ()
+    return [one for one in before if one.kind == "input" and one.name in block.uses]
+
+
+def runs_per_row(block: Block) -> bool:
+    """Whether it is executed once for every row."""
+    return bool(block.settings.get("each"))
+
+
+def parameters(state: RunState, block: Block) -> dict[str, Any]:
+    """The values its code names, as the run knows them. Secrets are not among them: the run does not know them."""
+    return {name: state.values[name] for name in block.uses if name in state.values}
+
+
+def named_values(state: RunState, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """What the names in code mean: inputs, results, and the rows of previews by their name."""
+    known = {name: rows_or_value(value) for name, value in {**state.values, **inputs}.items()}
+    for _, other in state.plan.blocks():
+        rows = state.blocks[other.id].chosen
+        if other.kind == "preview" and rows is not None:
+            known[other.name or "rows"] = list(rows)
+    return known
+
+
+def act_values(
+    named: Mapping[str, Any], intent: Mapping[str, Any], undo_of: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The same for an act with this intent: what stands in the intent goes before what is known by now."""
+    params = {name: rows_or_value(value) for name, value in intent.get("params", {}).items()}
+    rows = {"rows": list(intent["rows"])} if "rows" in intent else {}
+    return {**named, **params, **rows, **(intent.get("row") or {}), **(undo_of or {})}
+
+
+def masked_inputs(plan: Plan) -> dict[str, str]:
+    """The secret inputs, each with what is shown in its place."""
+    asked = (block for _, block in plan.blocks() if block.kind == "input" and block.settings.get("type") == "secret")
+    names = [one.name for one in plan.inputs if one.secret]
+    names += [block.name or str(block.settings.get("name", block.id)) for block in asked]
+    return dict.fromkeys(names, MASK)
+
+
+def statement_shown(
+    state: RunState,
+    block: Block,
+    intent: Mapping[str, Any],
+    undo_of: Mapping[str, Any] | None = None,
+    most: int | None = None,
+) -> str:
+    """The statement an act with this intent sends, secrets masked: what is confirmed, and what is written down. A value
+    of more than `most` characters stays as it is named."""
+    values = for_sql(act_values(named_values(state, masked_inputs(state.plan)), intent, undo_of))
+    return statement_text(block.body, values, most).strip()
+
+
+def code_shown(state: RunState, block: Block) -> str:
+    """What the block runs, with its values as far as they are known."""
+    if block.language != "sql":
+        return _command(state, block)
+    preview = bound_preview(state.plan, block)
+    return _statements(state, block, state.blocks[preview.id].chosen if preview is not None else None)
+
+
+def _statements(state: RunState, block: Block, rows: Sequence[Mapping[str, Any]] | None) -> str:
+    """What is sent, values and all: of a change that is executed for each row, the statements that are left."""
+    if rows is None or not runs_per_row(block):
+        intent = {} if rows is None else {"rows": rows}
+        return statement_shown(state, block, intent, undo_of(state, block), MOST_VALUE)
+    left = list(enumerate(rows, 1))[done_before(state, block) :]
+    told = [
+        f"-- row {number} of {len(rows)}\n{statement_shown(state, block, {'row': row}, None, MOST_VALUE)}"
+        for number, row in left[:MOST_STATEMENTS]
+    ]
+    return "\n".join([*told, *([f"-- and so on, to row {len(rows)}"] if len(left) > MOST_STATEMENTS else [])])
+
+
+def done_before(state: RunState, block: Block) -> int:
+    """How many rows of a change for each are done where somebody has to decide about the rest; while it goes on, and of
+    what is through, 0: all of it is told once, and not again with each row."""
+    preview, done = bound_preview(state.plan, block), state.blocks[block.id].row
+    if preview is None or not runs_per_row(block) or (state.asked is None and state.failure is None):
+        return 0
+    return done if done < len(state.blocks[preview.id].chosen or ()) else 0
+
+
+def undo_of(state: RunState, block: Block) -> Mapping[str, Any] | None:
+    """What the step that is being taken back left for its undo, where the block belongs to it."""
+    if state.undo is None or not state.undo.active_step:
+        return None
+    known = [one for one in undo_items(state, state.plan.step(state.undo.active_step)) if one.block.id == block.id]
+    left = [one for one in known if one.key not in state.undo.items] or known[-1:]
+    return left[0].undo_of if left else None
+
+
+def _command(state: RunState, block: Block) -> str:
+    """A script as it stands, arguments with their values, an action with its settings."""
+    if block.body:
+        return block.body.rstrip()
+    known = named_values(state, masked_inputs(state.plan))
+    try:
+        settings = fill_references(block.settings, known)
+    except KeyError:  # a result that nobody has yet
+        settings = block.settings
+    if block.kind != "action":
+        return shlex.join(str(word) for word in settings.get("argv", ()))
+    return f"{block.action} " + " ".join(f"{key}={value}" for key, value in settings.items() if key != "rows")

@@ -1,0 +1,400 @@
+"""The journal of a run: no act without its intent on the disk first.
+
+A record is durable when `append` returns. Where the disk takes too long or is full, that is raised, and nothing may be
+done that was not written; the operator may then let the journal go on in memory, which is said in every view of the
+run, and it comes home by itself when the disk takes it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from dba_console.clock import SYSTEM, Clock
+from dba_console.errors import ConsoleError, SessionError
+from dba_console.keeping.atomic_files import sync_directory
+from dba_console.paths import private_dir
+from dba_console.plans.journal_record import JournalRecord
+from dba_console.plans.plan import Plan
+from dba_console.probes.deadline_lane import Lane, LaneTimeout, PendingCall
+from dba_console.samples.event import Event
+from dba_console.session import run_file, run_records
+from dba_console.session.run_paths import DOCUMENT, JOURNAL, PLAN, STEPS, make_memory_directory
+from dba_console.session.run_reader import StoredRun
+from dba_console.session.run_records import JournalLine, RunAbout
+from dba_console.session.secret_mask import TextMask
+from dba_console.session.writer import explain
+
+T = TypeVar("T")
+
+DEADLINE_S = 5.0
+"""A disk that has not taken a line for so long is stalled: the recording is said to lag at the same age."""
+DISK_RETRY_US = 10_000_000
+"""Between two tries to bring a journal home from memory."""
+
+
+class JournalError(SessionError):
+    """A record could not be made durable: what it announces may not be done."""
+
+
+class JournalStalled(JournalError):
+    """The disk has not answered in time. The record may still reach it; written again, it is not written twice."""
+
+
+class JournalFull(JournalError):
+    """There is no room, or the disk refuses. The record is not in the journal."""
+
+
+class RunJournal:
+    """Use `create` or `reopen`. One thread at a time may append; any may ask."""
+
+    def __init__(
+        self, directory: Path, file: run_file.JournalFile, lock: int, lines: list[JournalLine], secrets: Sequence[str],
+        clock: Clock, deadline_s: float, lane: Lane,
+    ) -> None:  # fmt: skip
+        self.directory = directory
+        self.run = directory.name
+        self.in_memory = False
+        self.trouble = ""
+        """What is wrong with the journal, for everyone who looks at the run; empty where nothing is."""
+        self._file, self._lock, self._lines = file, lock, lines
+        self._mask = TextMask(secrets)
+        self._clock, self._deadline_us, self._lane = clock, int(deadline_s * 1e6), lane
+        self._unconfirmed: tuple[JournalLine, PendingCall[None]] | None = None
+        self._reserve_used = False
+        self._disk_copy: PendingCall[tuple[run_file.JournalFile, int]] | None = None
+        self._last_disk_copy_us = 0
+        self._mutex = threading.Lock()
+
+    @classmethod
+    def create(
+        cls, directory: Path, about: RunAbout, *, text: str, plan: Plan, secrets: Sequence[str] = (),
+        clock: Clock = SYSTEM, deadline_s: float = DEADLINE_S,
+    ) -> RunJournal:  # fmt: skip
+        """Make the run's directory with its document, its plan and the first record, all of it durable.
+
+        Raises JournalStalled or JournalFull where the disk does not take it, SessionError where the place is taken.
+        """
+        document, plan_data = text.encode(), msgspec.json.format(msgspec.json.encode(plan))
+        about = msgspec.structs.replace(
+            about, run=directory.name, runbook_sha256=hashlib.sha256(document).hexdigest(),
+            plan_sha256=hashlib.sha256(plan_data).hexdigest(),
+        )  # fmt: skip
+        mask = TextMask(secrets)
+        begun = JournalRecord(
+            kind=run_records.BEGAN, text=f"{about.mode} of {about.runbook} {about.run} on {about.target}",
+            who=about.who or None, fields=msgspec.to_builtins(about), wall_us=clock.wall_us(), mono_us=clock.mono_us(),
+        )  # fmt: skip
+        line = run_records.chain(run_records.masked(begun, mask), 1, run_records.first_hash(directory.name))
+
+        def make() -> tuple[run_file.JournalFile, int]:
+            private_dir(directory.parent)
+            if directory.exists():
+                raise SessionError(f"there is a run {directory.name} already")
+            private_dir(directory)
+            private_dir(directory / STEPS)
+            with run_file.holding_run(directory) as lock:
+                run_file.write_durably(directory / DOCUMENT, document)
+                run_file.write_durably(directory / PLAN, plan_data)
+                if not run_file.hold_reserve(directory):
+                    raise OSError(run_file.FULL[0], "No space left on device")
+                file = run_file.JournalFile.create(directory / JOURNAL, line.raw + b"\n")
+                for place in (directory, directory.parent, directory.parent.parent):
+                    sync_directory(place)
+            return file, lock
+
+        lane = Lane("run-journal", clock)
+        file, lock = _opened(lane, make, int(deadline_s * 1e6), directory)
+        return cls(directory, file, lock, [line], secrets, clock, deadline_s, lane)
+
+    @classmethod
+    def reopen(
+        cls, papers: StoredRun, *, secrets: Sequence[str] = (), who: str | None = None, clock: Clock = SYSTEM,
+        deadline_s: float = DEADLINE_S,
+    ) -> RunJournal:  # fmt: skip
+        """Go on with a run that an agent left. Raises SessionError where it has ended, is damaged or is open
+        elsewhere, else as `append` does.
+        """
+        directory = papers.directory
+        if papers.damage is not None:
+            raise SessionError(
+                f"the run {directory.name} cannot go on: {papers.damage}",
+                hint="find out what was done (`dba-console session show` has the events), then begin a new run",
+            )
+        if papers.ended is not None:
+            raise SessionError(f"the run {directory.name} has ended: {papers.ended.text}")
+        lines, head = [], run_records.first_hash(directory.name)
+        for seq, raw in enumerate(papers.lines, start=1):
+            lines.append(run_records.check(raw.rstrip(b"\n"), seq, head))
+            head = lines[-1].hash
+        place = make_memory_directory(directory.name) if papers.in_memory else directory
+
+        def open_again() -> tuple[run_file.JournalFile, int]:
+            with run_file.holding_run(directory) as lock:
+                run_file.hold_reserve(directory)
+                file = run_file.JournalFile.open(place / JOURNAL)
+                if not file.whole():
+                    file.append(b"\n")
+            return file, lock
+
+        lane = Lane("run-journal", clock)
+        file, lock = _opened(lane, open_again, int(deadline_s * 1e6), directory)
+        made = cls(directory, file, lock, lines, secrets, clock, deadline_s, lane)
+        if papers.in_memory:
+            made._say_in_memory("it was begun while the disk of the session took nothing")
+        fields = {"torn": papers.torn} if papers.torn else {}
+        try:
+            made.append(JournalRecord(kind=run_records.REOPENED, text=f"the journal of {directory.name} goes on",
+            who=who,
+                               fields=fields))  # fmt: skip
+        except SessionError:
+            made.close()
+            raise
+        return made
+
+    @property
+    def head(self) -> str:
+        """Hash of the newest durable record."""
+        return self._lines[-1].hash
+
+    @property
+    def records(self) -> int:
+        return len(self._lines)
+
+    def append(self, record: JournalRecord, *, ends: bool = False) -> JournalRecord:
+        """Make the record durable; returns it as it was written: masked, with its times. Where the disk is full an
+        intent may use the reserve only if it `ends` the run or reverts something.
+
+        Raises JournalStalled when the disk has not answered in time, JournalFull when it has no room or refuses.
+        """
+        with self._mutex:
+            record = run_records.masked(self._timed(record), self._mask)
+            if (late := self._resolve_unconfirmed()) is not None and run_records.same(late.record, record):
+                return late.record
+            if self.in_memory:
+                self._try_return_to_disk()
+            line = run_records.chain(record, len(self._lines) + 1, self.head)
+            self._write(line, reserved=ends or record.kind != "block.intent")
+            return line.record
+
+    def event(self, tag: str) -> Event:
+        """The newest durable record as an event of the session."""
+        return run_records.event_of(self._lines[-1], self.run, tag)
+
+    def fall_back(self) -> None:
+        """Go on in memory-backed storage, with a copy of what is there. Only after the operator said so.
+
+        Raises JournalFull where not even memory takes it.
+        """
+        with self._mutex:
+            if self.in_memory:
+                return
+            why = self.trouble or "the disk of the session takes nothing"
+            self._resolve_unconfirmed(wait=False)
+            copy = b"".join(line.raw + b"\n" for line in self._lines)
+            try:
+                place = make_memory_directory(self.run)
+                file = run_file.JournalFile.create(place / JOURNAL, copy)
+            except (OSError, ConsoleError) as error:
+                raise JournalFull(f"the journal cannot go on in memory either: {error}") from error
+            # What the disk may still hold of it is left to the disk: its file is replaced when the journal comes home.
+            self._unconfirmed = None
+            self._lane.abandon()
+            self._file = file
+            self._say_in_memory(why)
+            self._last_disk_copy_us = self._clock.mono_us()
+            self._write(self._own(run_records.FALLBACK, f"the journal goes on in memory: {why}", {"place": str(place)}))
+
+    def keep_secret(self, secrets: Sequence[str]) -> None:
+        """All values that may stand in no record from now on: one more was given on the way."""
+        with self._mutex:
+            self._mask = TextMask(secrets)
+
+    def try_return_to_disk(self) -> None:
+        """Bring a journal home from memory if the disk takes it again. Waits for nothing; asked now and then."""
+        with self._mutex:
+            if self.in_memory:
+                self._try_return_to_disk()
+
+    def close(self) -> None:
+        """Let go of the run; a finished one gives its reserve back, and comes home if the disk lets it."""
+        with self._mutex:
+            if self.in_memory:
+                self._try_return_to_disk(wait=True)
+            ended = any(line.record.kind == run_records.ENDED for line in self._lines)
+
+            def let_go() -> None:
+                self._file.close()
+                if ended:
+                    run_file.give_reserve(self.directory)
+
+            with contextlib.suppress(LaneTimeout, OSError):
+                self._lane.call(let_go, self._deadline_us / 1e6)
+            # Not in the lane: what comes back late would close a number that is somebody else's file by then.
+            run_file.unlock_run(self._lock)
+            self._lane.close()
+
+    def _timed(self, record: JournalRecord) -> JournalRecord:
+        return msgspec.structs.replace(
+            record,
+            wall_us=record.wall_us or self._clock.wall_us(),
+            mono_us=record.mono_us or self._clock.mono_us(),
+        )
+
+    def _own(self, kind: str, text: str, fields: dict[str, object]) -> JournalLine:
+        record = run_records.masked(self._timed(JournalRecord(kind=kind, text=text, fields=fields)), self._mask)
+        return run_records.chain(record, len(self._lines) + 1, self.head)
+
+    def _write(self, line: JournalLine, *, reserved: bool = True) -> None:
+        if self._reserve_used and not self.in_memory and not reserved and not self._replenished():
+            raise self._full()
+        try:
+            self._try(line)
+        except OSError as error:
+            if error.errno not in run_file.FULL or self.in_memory or not reserved:
+                raise self._refused(error) from error
+            # What has been done must be told, and reverted: the reserve is for that, and for nothing new.
+            self._reserve_used = True
+            try:
+                self._in_time(lambda: run_file.give_reserve(self.directory))
+                self._try(line)
+            except OSError as again:
+                raise self._refused(again) from again
+        if not self.in_memory and not self._reserve_used:
+            self.trouble = ""
+
+    def _try(self, line: JournalLine) -> None:
+        """Raises OSError, JournalStalled."""
+        file, data = self._file, line.raw + b"\n"
+        try:
+            pending = self._lane.start(lambda: file.append(data))
+        except LaneTimeout:
+            raise self._stalled() from None
+        if not pending.ready(self._clock.mono_us() + self._deadline_us):
+            self._unconfirmed = (line, pending)
+            raise self._stalled()
+        pending.result(self._clock.mono_us())
+        self._lines.append(line)
+
+    def _resolve_unconfirmed(self, wait: bool = True) -> JournalLine | None:
+        """What became of the record the disk was slow with: the line if it has been written after all."""
+        if self._unconfirmed is None:
+            return None
+        line, pending = self._unconfirmed
+        if not pending.ready(self._clock.mono_us() + (self._deadline_us if wait else 0)):
+            if wait:
+                raise self._stalled()
+            return None
+        self._unconfirmed = None
+        try:
+            pending.result(self._clock.mono_us())
+        except OSError:
+            return None
+        self._lines.append(line)
+        return line
+
+    def _replenished(self) -> bool:
+        """Whether the disk has room again for what ends a run."""
+        if self._in_time(lambda: run_file.hold_reserve(self.directory)):
+            self._reserve_used = False
+        return not self._reserve_used
+
+    def _in_time(self, call: Callable[[], T]) -> T:
+        try:
+            return self._lane.call(call, self._deadline_us / 1e6)
+        except LaneTimeout:
+            raise self._stalled() from None
+
+    def _stalled(self) -> JournalStalled:
+        self.trouble = f"the disk of the session has taken nothing for {self._deadline_us / 1e6:.0f} s"
+        return JournalStalled(f"not written: {self.trouble} ({self._file.path})")
+
+    def _refused(self, error: OSError) -> JournalFull:
+        if error.errno in run_file.FULL:
+            return self._full()
+        self.trouble = explain(error, self._file.path.parent)
+        return JournalFull(f"not written: {self.trouble}")
+
+    def _full(self) -> JournalFull:
+        self.trouble = f"the disk of the session is full ({self._file.path.parent})"
+        return JournalFull(f"not written: {self.trouble}", hint="free some of it, then try again")
+
+    def _say_in_memory(self, why: str) -> None:
+        self.in_memory = True
+        self.trouble = f"in memory, gone with a reboot: {why}"
+
+    def _try_return_to_disk(self, wait: bool = False) -> None:
+        """Try to come home now and then; a try that hangs is waited for by nobody."""
+        now = self._clock.mono_us()
+        if self._disk_copy is None and (wait or now - self._last_disk_copy_us >= DISK_RETRY_US):
+            self._last_disk_copy_us = now
+            copy, count = b"".join(line.raw + b"\n" for line in self._lines), len(self._lines)
+            lane = Lane("run-journal-home", self._clock)
+
+            def copy_home() -> tuple[run_file.JournalFile, int]:
+                run_file.write_durably(self.directory / JOURNAL, copy)
+                sync_directory(self.directory)
+                return run_file.JournalFile.open(self.directory / JOURNAL), count
+
+            self._disk_copy = lane.start(copy_home)
+        homing = self._disk_copy
+        if homing is None or not homing.ready(now + (self._deadline_us if wait else 0)):
+            return
+        self._disk_copy = None
+        try:
+            file, count = homing.result(now)
+            self._switch_to_disk(file, count)
+        except (OSError, LaneTimeout):
+            return  # tried again later; that it is in memory is said all the while
+
+    def _switch_to_disk(self, file: run_file.JournalFile, count: int) -> None:
+        """The rest of the lines, then the word that it is home. Raises OSError, LaneTimeout."""
+        home = self._own(run_records.HOME, "the journal is on the disk of the session again", {})
+        rest = b"".join(line.raw + b"\n" for line in [*self._lines[count:], home])
+        lane = Lane("run-journal", self._clock)
+        lane.call(lambda: file.append(rest), self._deadline_us / 1e6)
+        self._lines.append(home)
+        abroad, self._file, self._lane = self._file, file, lane
+        self.in_memory, self.trouble, self._reserve_used = False, "", False
+        abroad.close()
+        shutil.rmtree(abroad.path.parent, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            abroad.path.parent.parent.rmdir()  # the last run that was there
+
+
+def _opened(
+    lane: Lane, call: Callable[[], tuple[run_file.JournalFile, int]], deadline_us: int, directory: Path
+) -> tuple[run_file.JournalFile, int]:
+    """The file and its lock, by `call` in the lane. Raises JournalStalled, JournalFull; nothing is held open then, also
+    where the disk comes back later.
+    """
+    given_up = threading.Event()
+
+    def opening() -> tuple[run_file.JournalFile, int]:
+        file, lock = call()
+        if given_up.is_set():
+            file.close()
+            run_file.unlock_run(lock)
+        return file, lock
+
+    try:
+        return lane.call(opening, deadline_us / 1e6)
+    except LaneTimeout:
+        given_up.set()
+        raise JournalStalled(
+            f"the disk of the session has not answered for {deadline_us / 1e6:.0f} s ({directory})",
+            hint="nothing was begun; see the disks panel",
+        ) from None
+    except OSError as error:
+        lane.close()
+        raise JournalFull(explain(error, directory)) from error
+    except SessionError:
+        lane.close()
+        raise

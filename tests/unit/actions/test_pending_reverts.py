@@ -1,0 +1,27 @@
+"""Whose debt it is: a server and its standby have more in common than a name."""
+
+from __future__ import annotations
+
+from dba_console.actions.identity import STANDBY, ServerIdentity
+from dba_console.actions.pending_reverts import PendingRevert, filter_by_server
+
+PRIMARY = ServerIdentity(system_identifier="7412", timeline=3, data_directory="/var/lib/postgresql/15/main", port=5432)
+STANDBY_OF_IT = ServerIdentity(
+    system_identifier="7412", role=STANDBY, timeline=3, data_directory="/var/lib/postgresql/15/main", port=5432
+)
+OWED = PendingRevert(id="a", parameter="fsync", target_key="k", server=PRIMARY)
+
+
+def test_what_a_primary_owes_is_not_its_standbys() -> None:
+    assert filter_by_server([OWED], PRIMARY, "another spelling") == [OWED]
+    assert filter_by_server([OWED], STANDBY_OF_IT, "another target") == []
+
+
+def test_a_server_that_has_become_a_standby_owes_still() -> None:
+    assert filter_by_server([OWED], STANDBY_OF_IT, "k") == [OWED]
+
+
+def test_what_is_not_known_of_a_server_hides_no_debt() -> None:
+    bare = ServerIdentity(system_identifier="7412", data_directory="/var/lib/postgresql/15/main")
+    of_standby = PendingRevert(id="a", parameter="fsync", target_key="k", server=STANDBY_OF_IT)
+    assert filter_by_server([of_standby], bare, "another spelling") == [of_standby]

@@ -1,0 +1,272 @@
+"""The gate: policy, server, host, what was shown, what was typed; each refuses by itself, and a refusal says why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from dba_console.actions.acting_connection import ServerRestarted
+from dba_console.actions.action import ActionPreview
+from dba_console.actions.connection_api import ServerConnection
+from dba_console.actions.identity import HostIdentity, ServerIdentity, host_identity, server_mismatch
+from dba_console.actions.permission_gate import (
+    ActRequest,
+    CurrentTarget,
+    PlannedTarget,
+    authorize,
+    confirmation_refusal,
+    refuse_changed,
+)
+from dba_console.actions.policy import find_read_only_target, policy_refusal
+from dba_console.config import ActionsConfig, ClusterConfig, Config, NodeConfig, TargetConfig
+from dba_console.errors import Refused
+from dba_console.plans.plan import Confirmation
+from dba_console.target import make_target
+
+SERVER = ServerIdentity(
+    system_identifier="7412", role="primary", timeline=3, server_start_us=1_000_000, version_num=150018,
+    data_directory="/srv/data", port=5432,
+)  # fmt: skip
+TYPED = Confirmation(level="type", text="target")
+ERRAND = ActRequest(kind="action", target="db2", action="drop-slot", confirm=TYPED, answer="db2", confirmed_by=("ann",))
+SEEN = ActionPreview(text="one slot", exact="drop it", rows=({"slot_name": "old"},), count=1)
+
+
+class Answering:
+    """A connection that says who it is; nothing else is asked of it here."""
+
+    def __init__(self, identity: ServerIdentity) -> None:
+        self._identity = identity
+
+    def read_identity(self) -> ServerIdentity:
+        return self._identity
+
+
+def place(server: ServerIdentity = SERVER, **more: object) -> CurrentTarget:
+    return replace(CurrentTarget(connection=cast("ServerConnection", Answering(server))), **more)
+
+
+def attempt(
+    errand: ActRequest = ERRAND,
+    where: CurrentTarget | None = None,
+    now: ActionPreview = SEEN,
+    shown: ActionPreview | None = SEEN,
+) -> None:
+    authorize(errand, PlannedTarget(server=SERVER), where or place(), look=lambda: now, shown=shown)
+
+
+def test_what_is_as_it_was_shown_and_confirmed_is_admitted() -> None:
+    permit = authorize(ERRAND, PlannedTarget(server=SERVER), place(), look=lambda: SEEN, shown=SEEN)
+    assert (permit.server, permit.preview) == (SERVER, SEEN)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"system_identifier": "9999"}, "another cluster answers"),
+        ({"role": "standby"}, "is a standby now"),
+        ({"timeline": 4}, "on timeline 4 now"),
+        ({"data_directory": "/srv/copy"}, "data directory /srv/copy answers"),
+        ({"port": 5433}, "port 5433"),
+        ({"system_identifier": None}, "cannot be told any more"),
+        ({"server_start_us": 2_000_000}, "was started at"),
+    ],
+)
+def test_every_mark_of_another_server_refuses(change: dict[str, object], said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        attempt(where=place(replace(SERVER, **change)))
+
+
+def test_only_a_restart_is_a_refusal_that_may_be_lifted() -> None:
+    with pytest.raises(ServerRestarted):
+        attempt(where=place(replace(SERVER, server_start_us=2)))
+    with pytest.raises(Refused) as refused:
+        attempt(where=place(replace(SERVER, server_start_us=2, port=5433)))
+    assert not isinstance(refused.value, ServerRestarted)
+
+
+def test_what_a_role_may_never_read_is_not_held_against_the_server() -> None:
+    modest = replace(SERVER, system_identifier=None, timeline=None, data_directory=None)
+    assert server_mismatch(modest, modest) is None and server_mismatch(modest, SERVER) is None
+
+
+def test_a_run_without_a_server_acts_on_none() -> None:
+    with pytest.raises(Refused, match="begun without one"):
+        authorize(ERRAND, PlannedTarget(), CurrentTarget(), look=lambda: SEEN, shown=SEEN)
+
+
+# -- the host --------------------------------------------------------------------------------------------------------
+
+ON_HOST = ActRequest(kind="run", target="db2", server=False, host=True)
+
+
+def test_another_host_or_another_boot_of_it_refuses(tmp_path: Path) -> None:
+    (tmp_path / "sys/kernel/random").mkdir(parents=True)
+    (tmp_path / "sys/kernel/random/boot_id").write_text("second\n")
+    here = host_identity(str(tmp_path))
+    authorize(ON_HOST, PlannedTarget(host=here), CurrentTarget(), proc=str(tmp_path))
+    for planned, said in (
+        (HostIdentity(name="elsewhere", boot_id="second"), "begun on elsewhere"),
+        (replace(here, boot_id="first"), "booted since"),
+    ):
+        with pytest.raises(Refused, match=said):
+            authorize(ON_HOST, PlannedTarget(host=planned), CurrentTarget(), proc=str(tmp_path))
+
+
+def test_a_run_whose_host_is_not_known_acts_on_none() -> None:
+    with pytest.raises(Refused, match="not known on which host"):
+        authorize(ON_HOST, PlannedTarget(), CurrentTarget())
+
+
+def test_a_host_that_is_not_proven_to_be_the_servers_is_not_touched() -> None:
+    with pytest.raises(Refused, match="db2 is not proven to run here"):
+        authorize(ON_HOST, PlannedTarget(host=host_identity()), CurrentTarget(server_is_local=False))
+
+
+def test_what_acts_on_a_cluster_goes_on_from_the_host_it_was_begun_on_whatever_runs_there() -> None:
+    errand = ActRequest(kind="run", target="db2", server=False, cluster=True)
+    here = host_identity()
+    authorize(errand, PlannedTarget(host=replace(here, boot_id="first")), CurrentTarget(server_is_local=False))
+    with pytest.raises(Refused, match="begun on elsewhere"):
+        authorize(errand, PlannedTarget(host=replace(here, name="elsewhere")), CurrentTarget())
+
+
+# -- policy ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (ActionsConfig(allow=False), "allow = false"),
+        (ActionsConfig(deny=["drop-slot"]), "forbids drop-slot"),
+        (ActionsConfig(deny=["drop-slots"]), "is drop-slot meant"),
+    ],
+)
+def test_the_configuration_refuses(config: ActionsConfig, said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        attempt(where=place(config=config))
+
+
+def test_a_read_only_target_is_not_changed_by_whatever_string_it_is_reached() -> None:
+    config = Config(targets={"prod": TargetConfig(dsn="host=db1 dbname=app user=u", read_only=True)})
+    assert find_read_only_target(config, make_target("postgresql://u@db1/app"))
+    assert not find_read_only_target(config, make_target("host=db2 dbname=app user=u"))
+    with pytest.raises(Refused, match="read_only = true for target prod"):
+        attempt(where=place(read_only="prod"))
+
+
+def test_a_cluster_with_a_read_only_node_is_not_changed() -> None:
+    nodes = {"db1": NodeConfig(dsn="host=db1 user=admin dbname=postgres"), "db2": NodeConfig(dsn="host=db2")}
+    config = Config(
+        targets={"prod": TargetConfig(dsn="host=db2 dbname=app user=u", read_only=True)},
+        clusters={"shop": ClusterConfig(nodes=nodes)},
+    )
+    target = make_target("host=db1 dbname=app user=u")
+    assert (find_read_only_target(config, target), find_read_only_target(config, target, "shop")) == ("", "prod")
+
+
+def test_a_runbooks_own_sql_and_commands_can_be_forbidden_too() -> None:
+    config = ActionsConfig(deny=["change"])
+    assert policy_refusal(config, "change", ["vacuum"]) is not None
+    assert policy_refusal(config, "run", ["vacuum"]) is None
+
+
+# -- what was shown --------------------------------------------------------------------------------------------------
+
+
+def sight(*names: str, exact: str = "drop them") -> ActionPreview:
+    return ActionPreview(text="", exact=exact, rows=tuple({"slot_name": name} for name in names), count=len(names))
+
+
+def test_a_set_that_grew_or_shrank_is_not_the_one_that_was_confirmed() -> None:
+    with pytest.raises(Refused, match="1 of 3 it would act on were not there"):
+        refuse_changed(sight("a", "b", "c"), sight("a", "b"))
+    with pytest.raises(Refused, match="1 of 2 it was confirmed for are there no more"):
+        refuse_changed(sight("a"), sight("a", "b"))
+    refuse_changed(sight("a", exact="drop a"), sight("a", "b"), may_shrink=True)
+    with pytest.raises(Refused, match="were not there"):
+        refuse_changed(sight("a", "c"), sight("a", "b"), may_shrink=True)
+
+
+def test_what_only_tells_of_a_member_may_change() -> None:
+    idle = ActionPreview(text="", exact="end 7", rows=({"pid": 7, "state": "idle"},))
+    active = ActionPreview(text="", exact="end 7", rows=({"pid": 7, "state": "active"},))
+    refuse_changed(active, idle, key=("pid",))
+    with pytest.raises(Refused, match="were not there"):
+        refuse_changed(active, idle)
+
+
+def test_a_sight_is_compared_as_it_was_written_down() -> None:
+    written = msgspec.convert(msgspec.json.decode(msgspec.json.encode(sight("a", "b"))), ActionPreview)
+    refuse_changed(sight("b", "a"), written)
+
+
+def test_what_would_be_done_otherwise_than_shown_is_refused() -> None:
+    with pytest.raises(Refused, match="something else than was shown: rm b"):
+        refuse_changed(ActionPreview(text="", exact="rm b"), ActionPreview(text="", exact="rm a"))
+    with pytest.raises(Refused, match="nobody was shown"):
+        refuse_changed(SEEN, None)
+
+
+def test_the_actions_own_refusal_counts_at_the_last_moment() -> None:
+    with pytest.raises(Refused, match="in use"):
+        attempt(now=replace(SEEN, refusal="it is in use now", hint="stop its reader"))
+
+
+def test_nothing_to_do_is_admitted_and_done() -> None:
+    attempt(now=ActionPreview(text="gone already", exact="", done=True), shown=SEEN)
+
+
+# -- what was typed --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("confirm", "good", "bad"),
+    [
+        (Confirmation(level="ack"), "y", ""),
+        (Confirmation(level="yes"), "yes", "y"),
+        (Confirmation(level="type", text="target"), "db2", "db1"),
+        (Confirmation(level="type", text="count"), "7", "8"),
+        (Confirmation(level="type", text="remove it"), "remove it", "remove"),
+    ],
+)
+def test_only_what_was_asked_for_confirms(confirm: Confirmation, good: str, bad: str) -> None:
+    asked = replace(ERRAND, confirm=confirm, count=7)
+    assert confirmation_refusal(replace(asked, answer=good)) is None
+    for answer in (bad, "", None, "no", "\n"):
+        assert confirmation_refusal(replace(asked, answer=answer)) is not None
+        with pytest.raises(Refused):
+            attempt(replace(asked, answer=answer))
+
+
+def test_a_number_that_is_not_known_and_an_empty_phrase_confirm_nothing() -> None:
+    counted = replace(ERRAND, confirm=Confirmation(level="type", text="count"), answer="")
+    assert confirmation_refusal(counted) is not None
+    assert confirmation_refusal(replace(ERRAND, confirm=Confirmation(level="type"), answer="")) is not None
+
+
+def test_two_people_are_two() -> None:
+    asked = replace(ERRAND, confirm=replace(TYPED, people=2))
+    told = confirmation_refusal(replace(asked, confirmed_by=("ann", "ann")))
+    assert told is not None and "takes 2 people" in told
+    assert confirmation_refusal(replace(asked, confirmed_by=("ann", "bob"))) is None
+
+
+def test_what_changes_something_has_to_be_confirmed_at_all() -> None:
+    for kind in ("action", "change"):
+        assert confirmation_refusal(ActRequest(kind=kind, target="db2")) is not None
+    assert confirmation_refusal(ActRequest(kind="run", target="db2")) is None
+    assert confirmation_refusal(ActRequest(kind="action", target="db2", undo=True)) is None
+
+
+def test_one_thing_is_confirmed_by_its_name_and_several_by_their_number() -> None:
+    asked = replace(ERRAND, confirm=Confirmation(level="type", text="name"))
+    assert confirmation_refusal(replace(asked, answer="old", count=1, object_name="old")) is None
+    assert confirmation_refusal(replace(asked, answer="1", count=1, object_name="old")) is not None
+    assert confirmation_refusal(replace(asked, answer="2", count=2)) is None
+    assert confirmation_refusal(replace(asked, answer="old", count=2)) is not None
+    assert confirmation_refusal(replace(asked, answer="old")) is not None, "nothing is known of what it acts on"

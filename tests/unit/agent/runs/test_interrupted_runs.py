@@ -1,0 +1,54 @@
+"""Runs that were left unfinished: each is told, whatever its records look like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dba_console.agent.runs import interrupted_runs
+from dba_console.plans.journal_record import JournalRecord
+from dba_console.plans.plan import Plan
+from dba_console.runbook.apply_records import replay_records
+from dba_console.runbook.run_state import RunState
+from dba_console.runbook.walk_records import planned
+from dba_console.session.run_reader import StoredRun
+from tests.unit.session.running import INTENT, PLAN, begun
+
+STRANGE = JournalRecord(kind="block.seen", text="of another version", block="drop-it/action", state="ok")
+
+
+def _fold(plan: Plan, records: Sequence[JournalRecord]) -> RunState:
+    _refuse_strange(records)
+    return replay_records(plan, records)
+
+
+def _against_sessions(papers: StoredRun) -> StoredRun:
+    _refuse_strange(papers.records)
+    return papers
+
+
+def _refuse_strange(records: Sequence[JournalRecord]) -> None:
+    if any(record.text == STRANGE.text for record in records):
+        raise KeyError("strange")
+
+
+@pytest.mark.parametrize(("name", "choosy"), [("replay_records", _fold), ("against_sessions", _against_sessions)])
+def test_a_run_whose_records_are_not_understood_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, choosy: Any
+) -> None:
+    monkeypatch.setattr(interrupted_runs, name, choosy)
+    session = tmp_path / "20260101T000000Z-db2-1a2b3c4d"
+    session.mkdir()
+    for run, record in (("20260101T000000Z-strange-1a2b", STRANGE), ("20260101T000001Z-plain-1a2b", INTENT)):
+        journal = begun(session, run=run)
+        first = planned(PLAN, run=run, mode="run", target="db2", identity="id", who="ann")
+        for one in (first, record):
+            journal.append(one)
+        journal.close()
+    strange, plain = interrupted_runs.find_interrupted_runs(tmp_path, "key1")
+    assert strange.note == "its records are not understood: KeyError"
+    assert (strange.view.state, strange.view.ending) == ("interrupted", strange.note)
+    assert (plain.run, plain.note) == ("20260101T000001Z-plain-1a2b", "")

@@ -1,0 +1,92 @@
+"""What operators said is kept for the next agent, and nobody waits for the disk it is kept on."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from dba_console.agent import acknowledgements_file
+from dba_console.agent.acknowledgements_file import (
+    WRITE_TIMEOUT_US,
+    AcknowledgementsFile,
+    OperatorEntries,
+    load_entries,
+)
+from dba_console.clock import SYSTEM
+from dba_console.findings.silences import FindingMark
+from dba_console.probes.deadline_lane import REPLACEMENTS
+from tests.background import wait_until
+from tests.clocks import HeldClock
+
+WORDS: OperatorEntries = {
+    "acknowledged": {},
+    "silenced": {"disk-filling": FindingMark(who="ann", note="", set_us=1, until_us=9)},
+}
+
+
+class Late(HeldClock):
+    """The time of this host, from where it can be moved on."""
+
+    def __init__(self) -> None:
+        super().__init__(SYSTEM.wall_us(), SYSTEM.mono_us())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "key.said"
+
+
+def test_what_was_said_is_there_for_the_next_agent_and_for_its_owner_alone(path: Path) -> None:
+    first = AcknowledgementsFile(path, SYSTEM)
+    assert first.load() == {}
+    first.set_entries(WORDS)
+    first.close()
+    next_one = AcknowledgementsFile(path, SYSTEM)
+    assert next_one.load() == WORDS
+    next_one.close()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_nothing_is_written_where_nothing_was_said(path: Path) -> None:
+    kept = AcknowledgementsFile(path, SYSTEM)
+    kept.set_entries({"acknowledged": {}, "silenced": {}})
+    kept.write_if_due()
+    kept.close()
+    assert list(path.parent.iterdir()) == []
+
+
+def test_what_is_said_twice_is_written_once(path: Path) -> None:
+    kept = AcknowledgementsFile(path, SYSTEM)
+    kept.set_entries(WORDS)
+    kept.write_if_due()
+    wait_until(lambda: load_entries(path) == WORDS, what="the file written")
+    path.unlink()
+    kept.set_entries(dict(WORDS))
+    kept.close()
+    assert not path.exists()
+
+
+def test_a_disk_that_does_not_answer_holds_up_no_tick(path: Path) -> None:
+    os.mkfifo(path.with_suffix(".new"))  # opened for writing it waits for a reader, as a stalled disk waits
+    clock, before = Late(), threading.enumerate()
+    kept = AcknowledgementsFile(path, clock)
+    for turn in range(2 * REPLACEMENTS):
+        kept.set_entries({"acknowledged": {}, "silenced": {str(turn): WORDS["silenced"]["disk-filling"]}})
+        kept.write_if_due()
+        clock.mono += WRITE_TIMEOUT_US + 1
+    stuck = [thread for thread in threading.enumerate() if thread.name == "lane-said" and thread not in before]
+    assert len(stuck) <= REPLACEMENTS, "threads that hang are no more than a lane may lose"
+    assert not path.exists()
+    with open(path.with_suffix(".new"), "rb"):  # the disk answers again
+        wait_until(lambda: not any(thread.is_alive() for thread in stuck), what="the threads back")
+
+
+def test_the_start_goes_on_where_the_file_does_not_answer(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acknowledgements_file, "READ_S", 0.05)
+    os.mkfifo(path)
+    assert AcknowledgementsFile(path, SYSTEM).load() == {}
+    with open(path, "wb"):
+        pass

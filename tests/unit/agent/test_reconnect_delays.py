@@ -1,0 +1,32 @@
+"""How often a server is asked again, by what it said."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from dba_console.agent.reconnect_delays import delay_s, delays_after
+from dba_console.probes.postgres.connect_errors import ConnectFailed
+
+
+def attempts_in(seconds: float, error: ConnectFailed) -> int:
+    """Attempts within so much time, the first one at its start."""
+    waits = (delay_s(delays_after(error), number) for number in range(1000))
+    return 1 + sum(1 for at in accumulate(waits) if at < seconds)
+
+
+def test_a_wrong_password_is_not_tried_again_each_second() -> None:
+    error = ConnectFailed("auth", "password authentication failed", sqlstate="28P01")
+    assert attempts_in(60, error) == 5
+    assert attempts_in(3600, error) < 125
+
+
+def test_a_free_slot_is_looked_for_each_second() -> None:
+    assert attempts_in(60, ConnectFailed("no_slots", "too many clients", limit="server")) == 60
+
+
+def test_the_limit_of_a_role_is_no_such_hurry() -> None:
+    assert attempts_in(60, ConnectFailed("no_slots", "too many for role", limit="role")) < 20
+
+
+def test_a_server_that_starts_is_there_within_seconds() -> None:
+    assert delays_after(ConnectFailed("starting", "starting up"))[-1] <= 5

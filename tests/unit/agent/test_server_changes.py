@@ -1,0 +1,49 @@
+"""What changed at the server is told in sentences, and what did not is not."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from dba_console.agent.server_changes import connection_slot_text, server_changes
+from dba_console.samples.postgres import Setting
+from tests.unit.agent.test_data_locations import SERVER
+
+
+def told(**changed: object) -> list[str]:
+    return list(server_changes(SERVER, structs.replace(SERVER, **changed)))
+
+
+def test_nothing_is_told_when_nothing_changed() -> None:
+    assert told(now_us=5) == []
+
+
+def test_a_restart_and_a_new_version_are_told() -> None:
+    assert told(start_us=9, version_num=160001, version="16.1") == [
+        "server version changed from 15.4 to 16.1",
+        "the server was restarted",
+    ]
+
+
+def test_a_promotion_is_told_with_its_timeline() -> None:
+    standby = structs.replace(SERVER, in_recovery=True)
+    primary = structs.replace(standby, in_recovery=False, timeline=2)
+    assert list(server_changes(standby, primary)) == [
+        "the standby was promoted: it is a primary now",
+        "timeline changed from 1 to 2",
+    ]
+
+
+def test_a_setting_is_told_from_what_to_what_without_secrets() -> None:
+    before = structs.replace(SERVER, settings=[Setting("primary_conninfo", "host=a password=x", None, "file")])
+    after = structs.replace(SERVER, settings=[Setting("primary_conninfo", "host=b password=y", None, "file")])
+    (text,) = server_changes(before, after)
+    assert text == "setting primary_conninfo changed from host=a password=******** to host=b password=********"
+
+
+def test_another_cluster_behind_the_same_address_is_told() -> None:
+    assert "another cluster answers now" in told(system_identifier="2")[0]
+
+
+def test_the_seat_is_named() -> None:
+    assert "superuser_reserved_connections" in connection_slot_text(structs.replace(SERVER, seat="superuser"))
+    assert "an ordinary slot" in connection_slot_text(SERVER)

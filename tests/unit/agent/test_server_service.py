@@ -1,0 +1,61 @@
+"""What is said of a server while nothing is heard of it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Sequence
+
+from dba_console.agent.server_service import PG_PARTS, ServerService
+from dba_console.clock import SYSTEM
+from dba_console.probes.postgres.monitor_options import MonitorOptions
+from dba_console.probes.postgres.probe import PostgresProbe
+from dba_console.samples.sample import Part, make_part
+
+TICK_S = 0.05
+
+
+def test_a_server_that_never_let_us_in_is_no_silent_connection() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        dsn = f"host=127.0.0.1 port={deaf.getsockname()[1]} user=x sslmode=disable gssencmode=disable"
+        side = ServerService(dsn, MonitorOptions(connect_timeout_s=0.3), SYSTEM, TICK_S)
+        parts = first_parts(side)
+    assert {part.name for part in parts} == set(PG_PARTS)
+    assert {part.status for part in parts} == {"error"}
+    assert side.outage is not None
+    assert side.outage.kind == "timeout"
+    assert side.outage.text.startswith("no connection within 0.3 s")
+
+
+class Slow(PostgresProbe):
+    """A connection whose answer has been read, and is handed over when it is let go."""
+
+    connected = True
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self.let_go = threading.Event()
+
+    def read(self, names: Sequence[str], *, waiters: bool) -> list[Part]:
+        answered_us = SYSTEM.mono_us()
+        self.let_go.wait(20)
+        return [make_part(name, None, at_us=answered_us) for name in names]
+
+
+def test_an_answer_that_comes_after_its_tick_is_newer_than_the_word_that_it_has_not_come() -> None:
+    side = ServerService("", MonitorOptions(), SYSTEM, TICK_S)
+    side._probe = slow = Slow()
+    missing = first_parts(side)
+    assert {part.status for part in missing} == {"timeout"}
+    slow.let_go.set()
+    answers = side.finish(SYSTEM.mono_us() + 20_000_000)
+    assert {part.status for part in answers} == {"ok"}
+    assert max(part.at_us for part in missing) < min(part.at_us for part in answers)
+
+
+def first_parts(side: ServerService) -> list[Part]:
+    """What the first tick that says anything says."""
+    while True:
+        side.begin()
+        if parts := side.finish(SYSTEM.mono_us() + int(TICK_S * 1e6)):
+            return parts
