@@ -72,7 +72,7 @@ def test_a_replay_shows_the_runs_as_they_stood_and_offers_no_act(console: Consol
         (run,) = console.run("runbook", "runs", "last", "--json").objects()
         agent.until(lambda frame: frame.at_us > run["ended_us"] + 500_000, "a sample after the run")
     asked = next(one["wall_us"] for one in run["records"] if one["kind"] == "block.asked" and one.get("block"))
-    moment = datetime.fromtimestamp((asked + 1000) / 1e6, UTC).isoformat()
+    moment = datetime.fromtimestamp((asked + 1) / 1e6, UTC).isoformat()
     with Tmux(
         console.command("replay", "last", "--at", moment), columns=120, environment=console.environ()
     ) as terminal:
