@@ -68,7 +68,7 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     asked_us: int = 0
     """Our wall clock when it was asked: the age of every number here."""
     failure: str = ""
-    """Where nobody answered: the kind, as `probes.postgres.connect_errors` has it: refused, timeout, auth, starting …"""
+    """Where nobody answered: the kind, as `connect_errors` has it: refused, timeout, auth, starting …"""
     replication: dict[str, str] = {}
     """Host and port at which other nodes connect to it for replication."""
     address: str | None = None
