@@ -23,6 +23,8 @@ from tests.clusters import FreshCluster
 from tests.requirements import require_tool
 from tests.sshd import NAME, Sshd, sshd
 
+pytestmark = pytest.mark.xdist_group("sshd")  # where paths are long their shared connections lie in one directory
+
 PASSWORD = "it's: a \\ secret"
 STREAMS = "select 1 from pg_stat_replication where state = 'streaming'"
 

@@ -16,7 +16,7 @@ from tests.cluster.test_cutover import HOLD, PROMOTE, clients_write, go, primary
 from tests.requirements import require_tool
 from tests.sshd import NAME, Sshd, sshd
 
-pytestmark = pytest.mark.xdist_group("cutover-ssh")
+pytestmark = pytest.mark.xdist_group("sshd")
 MARKS = ("\0stopped\0", "global/pg_control", "standby.signal", "pg_ctl\0start", "\0ready\0")
 """In the arguments of what waits for the stop, passes the gate, fences, and starts the old primary as a standby."""
 

@@ -21,6 +21,8 @@ from tests.background import wait_until
 from tests.requirements import require_tool
 from tests.sshd import BEHIND, NAME, Sshd, sshd
 
+pytestmark = pytest.mark.xdist_group("sshd")  # where paths are long their shared connections lie in one directory
+
 
 @pytest.fixture(scope="module")
 def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:

@@ -20,6 +20,8 @@ from tests.cluster.test_host import processes
 from tests.requirements import require_tool
 from tests.sshd import NAME, sshd
 
+pytestmark = pytest.mark.xdist_group("sshd")  # where paths are long their shared connections lie in one directory
+
 
 @pytest.mark.root
 @pytest.mark.parametrize(

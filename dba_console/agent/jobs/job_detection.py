@@ -133,8 +133,10 @@ class JobDetector:
     def _compare(self, jobs: list[SessionJob], now_us: int, mono_us: int, broken: bool) -> list[EndedJob]:
         ended: list[EndedJob] = []
         names = {_name(job) for job in jobs}
-        # Those whose program is found go first: what is left of a job known by name is then seen to be another's.
-        for job in sorted(jobs, key=lambda job: job.owner is None):
+        leaders = {one.leader for one in self._running.values()}
+        # Those whose program is found go first: what is left of a job known by name is then seen to be another's. Of
+        # several that were known by one name, the one with the leader goes on; the rest begin.
+        for job in sorted(jobs, key=lambda job: (job.owner is None, leaders.isdisjoint(map(_session, job.sessions)))):
             name = _name(job)
             known = self._find_known(name, job, names)
             if known is not None and not _is_same_job(known, job, broken):

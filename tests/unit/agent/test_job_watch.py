@@ -192,14 +192,15 @@ def test_a_job_goes_on_while_its_program_does() -> None:
     assert (ended.seconds, ended.last_us, ended.owner) == (8.0, 8 * SECOND, DUMP)
 
 
-def test_two_dumps_of_one_name_are_told_apart_once_their_programs_are_known() -> None:
+@pytest.mark.parametrize("first_row", [1, 2])
+def test_two_dumps_of_one_name_are_told_apart_once_their_programs_are_known(first_row: int) -> None:
     seen = Seen()
     seen(0)
     both = [session(1, begun_s=0.5), session(2, begun_s=1)]
-    seen(1, *both)
+    seen(1, *(both if first_row == 1 else reversed(both)))
     assert len(seen.running) == 1
     programs = {DUMP: live(2, 1.5, 1), OTHER: live(2, 1.0, 2)}
-    assert seen(2, *both, programs=programs) == []
+    assert seen(2, *(both if first_row == 1 else reversed(both)), programs=programs) == []
     assert len(seen.running) == 2
     (second,) = seen(3, both[0], programs={DUMP: live(3, 2.5, 1)})
     assert (second.owner, second.seconds) == (OTHER, 1.0)
