@@ -24,7 +24,7 @@ from bench.pair import NAME, Pair
 from bench.switchovers import Repmgr, Steps, bare, ours
 from bench.traffic import SHARE, Traffic, maximum_tps
 from dba_console.clock import SYSTEM
-from dba_console.clusters.heartbeat import Outage, outage, start_heartbeat, stop_heartbeat
+from dba_console.clusters.heartbeat import HeartbeatOutage, read_outage, start_heartbeat, stop_heartbeat
 from dba_console.errors import ConsoleError
 
 WAYS = ("bare", "ours", "repmgr")
@@ -44,7 +44,7 @@ class Outages:
         self.steps: dict[str, list[float]] = {}
         self.errors = 0
 
-    def add(self, beat: Outage, steps: Steps) -> None:
+    def add(self, beat: HeartbeatOutage, steps: Steps) -> None:
         assert beat.write_s is not None and beat.read_s is not None, beat
         self.write.append(beat.write_s)
         self.read.append(beat.read_s)
@@ -93,7 +93,7 @@ def switch(
                 f"after {seen.way} from {old} to {new}: {error}; the log of {old} ends with\n{log}"
             ) from None
         stop_heartbeat(beat)
-        found = outage(beat)
+        found = read_outage(beat)
     roles.reverse()
     if seen.way == "repmgr" and repmgr is not None:
         repmgr.forget(new)

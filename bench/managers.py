@@ -24,12 +24,19 @@ from bench.console import own_directories
 from bench.figure import Figure
 from bench.switchovers import cutover_command
 from dba_console.clock import SYSTEM
-from dba_console.clusters.heartbeat import Outage, outage, start_heartbeat, stop_heartbeat
-from dba_console.clusters.host import Host
-from dba_console.clusters.managers import ManagedCommand, Manager, pause, recognise, switchover, unpause
-from dba_console.clusters.plan import node_address
+from dba_console.clusters.cluster_managers import (
+    ManagedCommand,
+    Manager,
+    find_managers,
+    pause_command,
+    resume_command,
+    switchover_command,
+)
+from dba_console.clusters.cutover_plan import node_address
+from dba_console.clusters.heartbeat import HeartbeatOutage, read_outage, start_heartbeat, stop_heartbeat
+from dba_console.clusters.node_host import Host
+from dba_console.clusters.pooler_admin import PoolerAdmin
 from dba_console.clusters.pooler_file import change_file
-from dba_console.clusters.pooling import PoolerAdmin
 from dba_console.clusters.survey import Survey, survey
 from dba_console.config import ClusterConfig, NodeConfig
 from dba_console.demo.binaries import find_binaries
@@ -85,12 +92,12 @@ def _repmgr() -> Figure:
             around.callback(_end, first.base / f"{name}.pid")
         config = ClusterConfig(nodes={name: NodeConfig(dsn=node.dsn()) for name, node in nodes.items()})
         begun = time.monotonic()
-        _until(lambda: _manager(config).acts)
-        assert str(switchover(_manager(config), "db1", "db2")).endswith("standby switchover --siblings-follow")
-        _execute(pause(_manager(config), "db2"), first.account.name)
-        assert not _manager(config).acts
-        _execute(unpause(_manager(config), "db2"), first.account.name)
-        _until(lambda: _manager(config).acts)
+        _until(lambda: _manager(config).is_active)
+        assert str(switchover_command(_manager(config), "db1", "db2")).endswith("standby switchover --siblings-follow")
+        _execute(pause_command(_manager(config), "db2"), first.account.name)
+        assert not _manager(config).is_active
+        _execute(resume_command(_manager(config), "db2"), first.account.name)
+        _until(lambda: _manager(config).is_active)
         for name in nodes:
             _end(first.base / f"{name}.pid")
         _until(lambda: "does not run" in _manager(config).evidence)
@@ -103,7 +110,7 @@ def _patroni() -> list[Figure]:
         nodes = {name: ground.dsn(name) for name in ground.config.nodes}
 
         def bare(old: str, new: str) -> ManagedCommand:
-            return switchover(_manager(ground.config, new), old, new)
+            return switchover_command(_manager(ground.config, new), old, new)
 
         found = _outages(ground.config, PATRONI, ground.config_file, nodes, bare, ground.account.name)
         return _figures("Patroni", found, ground.verdict())
@@ -115,13 +122,13 @@ def _repmgr_outages() -> list[Figure]:
         nodes = {name: ground.nodes[name].dsn() for name in ("db1", "db2")}
 
         def bare(old: str, new: str) -> ManagedCommand:
-            return switchover(_manager(ground.config, new), old, new)
+            return switchover_command(_manager(ground.config, new), old, new)
 
         found = _outages(ground.config, REPMGR, ground.config_file, nodes, bare, ground.first_node.account.name)
         return _figures("repmgr", found, ground.verdict())
 
 
-Found = dict[str, list[Outage]]
+Found = dict[str, list[HeartbeatOutage]]
 
 
 def _outages(
@@ -145,7 +152,7 @@ def _outages(
 def _seen(
     config: ClusterConfig, cluster: str, way: str, old: str, new: str,
     bare: Callable[[str, str], ManagedCommand], user: str,
-) -> Outage:  # fmt: skip
+) -> HeartbeatOutage:  # fmt: skip
     assert config.clients is not None
     command = bare(old, new) if way == "bare" else None  # finding it takes time, and clients do not wait for that
     with tempfile.TemporaryDirectory(dir="/tmp") as place:
@@ -162,7 +169,7 @@ def _seen(
             PoolerAdmin(name, pooler, SYSTEM).reload(dict.fromkeys(pooler.databases, leads[1]))
         time.sleep(SETTLE_S)
         stop_heartbeat(Path(place))
-        return outage(Path(place))
+        return read_outage(Path(place))
 
 
 def _figures(kind: str, found: Found, kept: LedgerVerdict) -> list[Figure]:
@@ -209,7 +216,7 @@ def _environment(name: str, value: str) -> Iterator[None]:
 
 def _manager(config: ClusterConfig, to: str = "db2") -> Manager:
     found: Survey = survey("shop", config, SYSTEM, to=to)
-    [manager] = recognise(found)
+    [manager] = find_managers(found)
     return manager
 
 

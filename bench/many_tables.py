@@ -32,7 +32,7 @@ from dba_console.frames.model import Frame
 from dba_console.frames.picture import Picture
 from dba_console.panels import progress
 from dba_console.panels.job_page import job_page
-from dba_console.panels.progress_words import is_job
+from dba_console.panels.progress_text import is_job
 from dba_console.samples.agent_health import AgentHealth
 from dba_console.samples.sample import decode_sample
 

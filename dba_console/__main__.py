@@ -35,9 +35,9 @@ def main() -> int:
         return 0
     if asked_by_shell := os.environ.pop("_DBA_CONSOLE_COMPLETE", None):
         from dba_console.cli.completion import complete
-        from dba_console.cli.guard import guarded
+        from dba_console.cli.error_handling import run_guarded
 
-        return guarded(lambda: complete(asked_by_shell), sys.argv)
+        return run_guarded(lambda: complete(asked_by_shell), sys.argv)
     if arguments and arguments[0] == "stamp":
         from dba_console.cli.stamp import run as stamp
 
@@ -52,9 +52,9 @@ def main() -> int:
     from dba_console.fast_start import begin_fast_start
 
     begin_fast_start()
-    from dba_console.cli.guard import guarded
+    from dba_console.cli.error_handling import run_guarded
 
-    return guarded(lambda: open_console_from_arguments(arguments), sys.argv)
+    return run_guarded(lambda: open_console_from_arguments(arguments), sys.argv)
 
 
 def fill_closed_streams(*, readable_only: bool = False) -> None:
@@ -71,15 +71,15 @@ def fill_closed_streams(*, readable_only: bool = False) -> None:
 def open_console_from_arguments(arguments: list[str]) -> int:
     from dba_console.cli.config_file import load_config
     from dba_console.cli.console_arguments import parse
-    from dba_console.cli.targeting import require_server, resolve_target
+    from dba_console.cli.target_resolution import require_server, resolve_target
 
     loaded = load_config()
     word = next((argument for argument in arguments if not argument.startswith("-")), None)
     if (word == "help" and word not in loaded.config.targets) or {"--help", "-h"} & {*arguments}:
-        from dba_console.cli.app import overview
+        from dba_console.cli.app import help_text
         from dba_console.cli.stdout import put
 
-        put(overview())
+        put(help_text())
         return 0
     require_server(word, loaded)
     asked = parse(arguments)

@@ -14,8 +14,8 @@ from typing import Protocol
 from rich.segment import Segment
 
 from dba_console.errors import ConsoleError
-from dba_console.tui.replay import ReplayFeed
-from dba_console.tui.terminal import ScreenOptions, prepare
+from dba_console.tui.replay_feed import ReplayFeed
+from dba_console.tui.terminal import ScreenOptions, configure_textual
 from screenshots.svg import drawing
 from screenshots.watching import NAME
 
@@ -75,7 +75,7 @@ def take(shot: Shot, recorded: Recorded) -> str:
 
 async def screen_rows(shot: Shot, directory: Path, at: str, name: str = NAME) -> list[list[Segment]]:
     """The lines the screen paints at the moment `at` of a recording, after the keys of the shot."""
-    prepare("16")
+    configure_textual("16")
     from dba_console.tui.canvas import Canvas
     from dba_console.tui.console import ConsoleApp
 

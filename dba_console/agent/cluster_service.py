@@ -16,7 +16,7 @@ from msgspec import structs
 from dba_console.agent.reconnect_delays import REFUSED_DELAYS_S, delay_s
 from dba_console.agent.server_service import ServerService
 from dba_console.clock import Clock
-from dba_console.clusters.polling import SILENCE_S, NodePoll, PoolerPoll
+from dba_console.clusters.node_polling import SILENCE_S, NodePoll, PoolerPoll
 from dba_console.config import ClusterConfig, Config
 from dba_console.errors import ConsoleError, UsageError
 from dba_console.probes.deadline_lane import Lane, LaneTimeout, PendingCall
@@ -28,8 +28,8 @@ from dba_console.samples.sample import Part, make_part
 from dba_console.target import Target, address_of
 
 CLUSTER, DETAILS = "cluster", "cluster.details"
-EVERY_US = PARTS[CLUSTER].every_s * 1_000_000
-DETAILS_US = PARTS[DETAILS].every_s * 1_000_000
+INTERVAL_US = PARTS[CLUSTER].every_s * 1_000_000
+DETAILS_INTERVAL_US = PARTS[DETAILS].every_s * 1_000_000
 ANSWER_WAIT_US = 20_000
 """The tick waits so long for what it has just asked, all nodes together: most answer in time for the same sample."""
 NO_ANSWER_US = 3_000_000
@@ -104,13 +104,13 @@ class _PolledMember(Generic[State]):
         else:
             self._attempts, self.has_result = 0, True
             if details is not None:
-                self.details, self._details_next_us = details, now_us + DETAILS_US
+                self.details, self._details_next_us = details, now_us + DETAILS_INTERVAL_US
         return True
 
     def poll_now(self, now_us: int) -> None:
         """Ask again at once."""
         self._next_us = now_us
-        self.begin(now_us, EVERY_US)
+        self.begin(now_us, INTERVAL_US)
 
     def close(self) -> None:
         """Give the connection back; one that hangs ends with the process."""
@@ -157,7 +157,7 @@ class _MonitoredCluster:
         ]
 
     @property
-    def all(self) -> Sequence[_PolledMember[Any]]:
+    def members(self) -> Sequence[_PolledMember[Any]]:
         return [*self.nodes, *self.poolers]
 
     @property
@@ -169,7 +169,7 @@ class _MonitoredCluster:
         return len(found) > len(set(found))
 
     def close(self) -> None:
-        for one in self.all:
+        for one in self.members:
             one.close()
 
 
@@ -178,9 +178,9 @@ class ClusterService:
 
     def __init__(self, target: Target, config: Config, server: ServerService, clock: Clock) -> None:
         self._server, self._clock = server, clock
-        here = [name for name, cluster in config.clusters.items() if _contains_target(cluster, target)]
-        self._watched = _MonitoredCluster(here[0], config.clusters[here[0]], clock) if here else None
-        self._others = {} if here else dict(config.clusters)
+        matching = [name for name, cluster in config.clusters.items() if _contains_target(cluster, target)]
+        self._watched = _MonitoredCluster(matching[0], config.clusters[matching[0]], clock) if matching else None
+        self._others = {} if matching else dict(config.clusters)
         self._candidates: list[_MonitoredCluster] = []
         self._sent_us = 0
         self._details: tuple[NodeDetails, ...] = ()
@@ -188,11 +188,11 @@ class ClusterService:
     @property
     def stuck(self) -> list[str]:
         """Lanes that hang, by name."""
-        return [one.lane.name for each in self._polled_clusters for one in each.all if one.lane.stuck]
+        return [one.lane.name for each in self._polled_clusters for one in each.members if one.lane.stuck]
 
-    def attempted(self, until_us: int) -> bool:
+    def all_idle(self, until_us: int) -> bool:
         """Whether every node and pooler has answered or failed, at monotonic `until_us` at the latest."""
-        return all(one.is_idle(until_us) for each in self._polled_clusters for one in each.all)
+        return all(one.is_idle(until_us) for each in self._polled_clusters for one in each.members)
 
     @property
     def _polled_clusters(self) -> Sequence[_MonitoredCluster]:
@@ -201,7 +201,7 @@ class ClusterService:
     @property
     def settled(self) -> bool:
         """Each has answered or failed once; where it is not known yet which cluster it is, this is not waited for."""
-        return self._watched is None or all(one.has_result for one in self._watched.all)
+        return self._watched is None or all(one.has_result for one in self._watched.members)
 
     def begin(self) -> None:
         """Ask what is due."""
@@ -209,20 +209,20 @@ class ClusterService:
         if self._watched is None:
             self._identify_cluster(now_us)
         if self._watched is not None:
-            for one in self._watched.all:
-                one.begin(now_us, EVERY_US - 500_000)  # on the tick, not on the one after it
+            for one in self._watched.members:
+                one.begin(now_us, INTERVAL_US - 500_000)  # on the tick, not on the one after it
 
     def finish(self) -> list[Part]:
         """What came since the last tick, and of what this tick asked what comes at once."""
         watched, now_us = self._watched, self._clock.mono_us()
         if watched is None:
             return []
-        new = [one for one in watched.all if one.collect(now_us)]
+        new = [one for one in watched.members if one.collect(now_us)]
         if watched.has_several_primaries():
             # Both must be seen as primaries at the same moment before it is split brain: asked once more, at once.
             for one in watched.nodes:
                 one.poll_now(now_us)
-        if not new and now_us - self._sent_us < EVERY_US:
+        if not new and now_us - self._sent_us < INTERVAL_US:
             return []
         self._sent_us = now_us
         now = ClusterNow(

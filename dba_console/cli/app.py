@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dba_console import __version__
-from dba_console.cli.guard import guarded, guarded_plugin, prepare_streams
+from dba_console.cli.error_handling import prepare_streams, run_guarded, run_plugin_guarded
 from dba_console.cli.stdout import put
 from dba_console.errors import ExitCode, UsageError
 
@@ -21,31 +21,35 @@ if TYPE_CHECKING:
     import typer
 
 
-class Command(NamedTuple):
+class CommandEntry(NamedTuple):
     module: str
     usage: str
     summary: str
 
 
 COMMANDS = {
-    "attach": Command("attach", "[AGENT]", "the console on an agent that runs already"),
-    "demo": Command("demo", "[--incident NAME]", "an embedded server under load, the console on it, incidents"),
-    "show": Command("show", "[PANEL…] [DSN]", "the panels as text or JSON"),
-    "record": Command("record", "[DSN]", "the agent in the foreground, without a terminal"),
-    "replay": Command("replay", "SESSION", "the console on a recording; with --show, text"),
-    "session": Command("session", "list|show|…", "what was recorded: list, show, verify, pin, unpin, prune"),
-    "findings": Command("findings", "list|show|ack|…", "what is wrong: list, show, ack, silence, unsilence, rules"),
-    "runbook": Command("runbook", "list|show|run|…", "runbooks: list, show, lint, plan, new; walk through one"),
-    "cluster": Command(
+    "attach": CommandEntry("attach", "[AGENT]", "the console on an agent that runs already"),
+    "demo": CommandEntry("demo", "[--incident NAME]", "an embedded server under load, the console on it, incidents"),
+    "show": CommandEntry("show", "[PANEL…] [DSN]", "the panels as text or JSON"),
+    "record": CommandEntry("record", "[DSN]", "the agent in the foreground, without a terminal"),
+    "replay": CommandEntry("replay", "SESSION", "the console on a recording; with --show, text"),
+    "session": CommandEntry("session", "list|show|…", "what was recorded: list, show, verify, pin, unpin, prune"),
+    "findings": CommandEntry(
+        "findings", "list|show|ack|…", "what is wrong: list, show, ack, silence, unsilence, rules"
+    ),
+    "runbook": CommandEntry("runbook", "list|show|run|…", "runbooks: list, show, lint, plan, new; walk through one"),
+    "cluster": CommandEntry(
         "cluster", "show|check NAME", "a configured cluster: its nodes and poolers, ready for a cutover?"
     ),
-    "dumps": Command("dumps", "sweep|verify|…", "dumps: find the right -j, estimate, list, verify"),
-    "stamp": Command("stamp", "-t TAG", "standard input to standard output, each line stamped; like logger and ts"),
-    "check": Command("check", "[DSN]", "the findings as a line for a monitoring system (exit 0 to 3)"),
-    "doctor": Command("doctor.command", "[DSN]", "what will and will not work here, and what mends it"),
-    "config": Command("config_cmd", "show|path", "the configuration in force, and where each value comes from"),
-    "completion": Command("completion", "bash|zsh|fish", "what completes commands and options in that shell"),
-    "version": Command("", "", "the version"),
+    "dumps": CommandEntry("dumps", "sweep|verify|…", "dumps: find the right -j, estimate, list, verify"),
+    "stamp": CommandEntry(
+        "stamp", "-t TAG", "standard input to standard output, each line stamped; like logger and ts"
+    ),
+    "check": CommandEntry("check", "[DSN]", "the findings as a line for a monitoring system (exit 0 to 3)"),
+    "doctor": CommandEntry("doctor.command", "[DSN]", "what will and will not work here, and what mends it"),
+    "config": CommandEntry("config_cmd", "show|path", "the configuration in force, and where each value comes from"),
+    "completion": CommandEntry("completion", "bash|zsh|fish", "what completes commands and options in that shell"),
+    "version": CommandEntry("", "", "the version"),
 }
 
 
@@ -56,7 +60,7 @@ _NOT_A_NUMBER = re.compile(r"Input should be a valid (\w+), unable to parse stri
 def run(argv: Sequence[str]) -> int:
     """The exit code of `dba-console ARGV`. Never raises."""
     prepare_streams()
-    guard = guarded_plugin if argv[:1] == ["check"] else guarded
+    guard = run_plugin_guarded if argv[:1] == ["check"] else run_guarded
     return guard(lambda: _run(list(argv)), argv)
 
 
@@ -66,7 +70,7 @@ def _run(argv: list[str]) -> int:
         put(f"dba-console {__version__}")
         return ExitCode.OK
     if name in ("--help", "-h", "help"):
-        put(overview())
+        put(help_text())
         return ExitCode.OK
     if name == "stamp":
         from dba_console.cli.stamp import run as stamp
@@ -82,11 +86,11 @@ def _invoke(app: typer.Typer, name: str, argv: list[str]) -> int:
     import typer
 
     # The class of every complaint about arguments; its module moved between versions of typer, its heirs did not.
-    complaint: Any = typer.BadParameter.__mro__[2]
+    argument_error: Any = typer.BadParameter.__mro__[2]
     command = typer.main.get_command(app)
     try:
         code = command.main(args=argv, prog_name=f"dba-console {name}", standalone_mode=False)
-    except complaint as error:
+    except argument_error as error:
         message = error.format_message() if hasattr(error, "format_message") else str(error)
         message = _NOT_A_NUMBER.sub(r"not a valid \1", message)
         hint = f"dba-console {name} --help tells what it takes"
@@ -96,7 +100,7 @@ def _invoke(app: typer.Typer, name: str, argv: list[str]) -> int:
     return code if isinstance(code, int) else ExitCode.OK
 
 
-def overview() -> str:
+def help_text() -> str:
     """The help of the whole: what the console is, every command with its summary."""
     lines = [f"  {name + ' ' + command.usage:<24} {command.summary}" for name, command in COMMANDS.items()]
     return "\n".join(

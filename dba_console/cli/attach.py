@@ -12,11 +12,11 @@ import typer
 
 from dba_console.agent.launch import RunningAgent, list_agents, start_agent
 from dba_console.cli.config_file import LoadedConfig, load_config
+from dba_console.cli.formatting import format_columns, print_json
+from dba_console.cli.open_screen import open_agent
 from dba_console.cli.options import Json, new_app
-from dba_console.cli.output import columns, put_json
-from dba_console.cli.screen import open_agent
 from dba_console.cli.stdout import put
-from dba_console.cli.targeting import known_target, resolve_target
+from dba_console.cli.target_resolution import known_target, resolve_target
 from dba_console.errors import ConnectError, ExitCode, UsageError
 from dba_console.target import looks_like_conninfo
 from dba_console.units import human_duration
@@ -39,13 +39,13 @@ def attach(
     """
     agents = list_agents()
     if list_ or json:
-        return _list(agents, as_json=json)
+        return _print_agents(agents, as_json=json)
     loaded = load_config()
-    chosen = choose(agents, agent, loaded, ask=_ask if sys.stdin.isatty() else None)
-    return open_agent(lambda: chosen.path, lambda: _again(chosen, loaded), chosen.target, loaded.config)
+    chosen = choose_agent(agents, agent, loaded, ask=_ask_which if sys.stdin.isatty() else None)
+    return open_agent(lambda: chosen.path, lambda: _start_next_agent(chosen, loaded), chosen.target, loaded.config)
 
 
-def _again(agent: RunningAgent, loaded: LoadedConfig) -> Path:
+def _start_next_agent(agent: RunningAgent, loaded: LoadedConfig) -> Path:
     """The socket of the next agent of the same target. Raises ConnectError where none can be started from here."""
     target = known_target(agent.key, agent.target, agent.conninfo, loaded)
     if target is None:
@@ -56,7 +56,7 @@ def _again(agent: RunningAgent, loaded: LoadedConfig) -> Path:
     return start_agent(target, loaded.config).wait()
 
 
-def choose(
+def choose_agent(
     agents: Sequence[RunningAgent],
     wanted: str | None,
     loaded: LoadedConfig,
@@ -66,7 +66,7 @@ def choose(
     """The agent meant. Raises ConnectError where none runs, UsageError where it is not clear which."""
     if not agents:
         raise ConnectError("no agent runs for this user", hint="dba-console DSN starts one and opens the console on it")
-    found = list(agents) if wanted is None else _matching(agents, wanted, loaded)
+    found = list(agents) if wanted is None else _matching_agents(agents, wanted, loaded)
     if len(found) == 1:
         return found[0]
     names = ", ".join(f"{agent.target} ({agent.key})" for agent in found or agents)
@@ -77,7 +77,7 @@ def choose(
     raise UsageError(f"{len(found)} agents run", hint=f"name one of: {names}")
 
 
-def _matching(agents: Sequence[RunningAgent], wanted: str, loaded: LoadedConfig) -> list[RunningAgent]:
+def _matching_agents(agents: Sequence[RunningAgent], wanted: str, loaded: LoadedConfig) -> list[RunningAgent]:
     if looks_like_conninfo(wanted):
         key = resolve_target(wanted, loaded).key
         return [agent for agent in agents if agent.key == key]
@@ -85,28 +85,28 @@ def _matching(agents: Sequence[RunningAgent], wanted: str, loaded: LoadedConfig)
     return exact or [agent for agent in agents if agent.key.startswith(wanted) or agent.target.startswith(wanted)]
 
 
-def _list(agents: Sequence[RunningAgent], *, as_json: bool) -> int:
+def _print_agents(agents: Sequence[RunningAgent], *, as_json: bool) -> int:
     if as_json:
         for agent in agents:
-            put_json({"key": agent.key, "target": agent.target, "pid": agent.pid, "session": agent.session,
+            print_json({"key": agent.key, "target": agent.target, "pid": agent.pid, "session": agent.session,
                       "consoles": agent.consoles, "started_us": agent.started_us})  # fmt: skip
         return ExitCode.OK
-    put(_table(agents) if agents else "no agent runs for this user")
+    put(_agents_table(agents) if agents else "no agent runs for this user")
     return ExitCode.OK
 
 
-def _table(agents: Sequence[RunningAgent]) -> str:
+def _agents_table(agents: Sequence[RunningAgent]) -> str:
     now = time.time()
     rows = [
         [str(number), agent.target, agent.key, str(agent.pid), human_duration(now - agent.started_us / 1e6),
          str(agent.consoles), Path(agent.session).name if agent.session else "-"]
         for number, agent in enumerate(agents, 1)
     ]  # fmt: skip
-    return columns(["", "target", "key", "pid", "running", "consoles", "session"], rows, right=[0, 3, 4, 5])
+    return format_columns(["", "target", "key", "pid", "running", "consoles", "session"], rows, right=[0, 3, 4, 5])
 
 
-def _ask(agents: Sequence[RunningAgent]) -> RunningAgent:
-    print(_table(agents), file=sys.stderr)
+def _ask_which(agents: Sequence[RunningAgent]) -> RunningAgent:
+    print(_agents_table(agents), file=sys.stderr)
     print("which? ", end="", file=sys.stderr, flush=True)
     answer = sys.stdin.readline().strip()
     if not answer.isdigit() or not 1 <= int(answer) <= len(agents):

@@ -10,30 +10,37 @@ import msgspec
 import typer
 
 from dba_console.cli.config_file import load_config
+from dba_console.cli.formatting import format_columns, print_json
 from dba_console.cli.options import Json, new_app
-from dba_console.cli.output import columns, put_json
-from dba_console.cli.stderr import say
+from dba_console.cli.stderr import print_diagnostic
 from dba_console.cli.stdout import put
 from dba_console.clock import SYSTEM
-from dba_console.clusters.checks import Check, position
-from dba_console.clusters.failover import failover_readiness
-from dba_console.clusters.history import Spell, after, facts_of, load, save, since
-from dba_console.clusters.node import NodeState
-from dba_console.clusters.pooler import PoolerState
-from dba_console.clusters.readiness import readiness, ready
-from dba_console.clusters.survey import Survey, remember, survey
+from dba_console.clusters.cluster_check import ClusterCheck, parse_lsn
+from dba_console.clusters.cutover_readiness import cutover_readiness, is_ready
+from dba_console.clusters.failover_readiness import failover_readiness
+from dba_console.clusters.node_state import NodeState
+from dba_console.clusters.pooler_state import PoolerState
+from dba_console.clusters.readiness_history import (
+    ReadinessPeriod,
+    add_check,
+    comparable_facts,
+    load_history,
+    ready_since,
+    save_history,
+)
+from dba_console.clusters.survey import Survey, save_primary_position, survey
 from dba_console.config import ClusterConfig
 from dba_console.errors import ConsoleError, ExitCode, UsageError
-from dba_console.panels.times import moment, rfc3339
+from dba_console.panels.time_formats import date_and_time, format_rfc3339
 from dba_console.sanitize import clean
 from dba_console.units import UNKNOWN, human_bytes, human_duration
 
 app = new_app("Clusters: what its nodes and poolers are now, and whether a cutover can begin.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="As the configuration has it, [clusters.NAME].")]
-CAUSES = 3
+MAX_CAUSES = 3
 """Changes that the line about the time names."""
-_SIGNS = {"ok": "ok", "warning": "warn", "failed": "FAILED", "unknown": "unknown"}
+_STATE_WORDS = {"ok": "ok", "warning": "warn", "failed": "FAILED", "unknown": "unknown"}
 
 
 @app.command()
@@ -41,9 +48,9 @@ def show(name: Name, json: Json = False) -> int:
     """Every node with role, timeline, version and lag, every pooler with its clients."""
     found = _survey(name)
     if json:
-        put_json(msgspec.to_builtins(found))
+        print_json(msgspec.to_builtins(found))
         return ExitCode.OK
-    put("\n".join([*_nodes(found), "", *_poolers(found.poolers)]).rstrip())
+    put("\n".join([*_node_lines(found), "", *_pooler_lines(found.poolers)]).rstrip())
     return ExitCode.OK
 
 
@@ -58,41 +65,54 @@ def check(
 ) -> int:
     """Whether a cutover to NODE can begin: exit code 0 where it can, 7 where not."""
     found = _survey(name, to)
-    checks = failover_readiness(found, to) if failover else readiness(found, to)
-    good = ready(checks)
-    spell = None if failover else _remembered(name, to, found, checks, good)
+    checks = failover_readiness(found, to) if failover else cutover_readiness(found, to)
+    good = is_ready(checks)
+    spell = None if failover else _update_history(name, to, found, checks, good)
     if json:
-        begun = None if spell is None else rfc3339(spell.from_us)
+        begun = None if spell is None else format_rfc3339(spell.from_us)
         changed = () if spell is None else spell.changed
-        put_json({"cluster": name, "to": to, "ready": good, "since": begun, "changed": changed, "took_s": found.took_s,
-                  "checks": [msgspec.to_builtins(one) for one in checks]})  # fmt: skip
+        print_json(
+            {
+                "cluster": name,
+                "to": to,
+                "ready": good,
+                "since": begun,
+                "changed": changed,
+                "took_s": found.took_s,
+                "checks": [msgspec.to_builtins(one) for one in checks],
+            }
+        )
     else:
-        put("\n".join(_checks(f"a {'failover' if failover else 'cutover'} of {name} to {to}", checks, good, spell)))
+        put(
+            "\n".join(_check_lines(f"a {'failover' if failover else 'cutover'} of {name} to {to}", checks, good, spell))
+        )
     return ExitCode.OK if good else ExitCode.RUNBOOK_FAILED
 
 
 def _survey(name: str, to: str | None = None) -> Survey:
-    found = survey(name, _cluster(name), SYSTEM, to=to)
+    found = survey(name, _cluster_config(name), SYSTEM, to=to)
     try:
-        remember(found)
+        save_primary_position(found)
     except (ConsoleError, OSError) as error:
-        say(f"warning: where the primary is was not recorded: {error}")
+        print_diagnostic(f"warning: where the primary is was not recorded: {error}")
     return found
 
 
-def _remembered(name: str, to: str, found: Survey, checks: Sequence[Check], good: bool) -> Spell | None:
+def _update_history(
+    name: str, to: str, found: Survey, checks: Sequence[ClusterCheck], good: bool
+) -> ReadinessPeriod | None:
     """The first check since which every one had the same answer. This one is kept for the next."""
     if any(one.id == "target" for one in checks):
         return None
-    known = after(load(name, to), checks, good, facts_of(found), SYSTEM.wall_us())
+    known = add_check(load_history(name, to), checks, good, comparable_facts(found), SYSTEM.wall_us())
     try:
-        save(known)
+        save_history(known)
     except (ConsoleError, OSError) as error:
-        say(f"warning: that it was looked at is not remembered: {error}")
-    return since(known)
+        print_diagnostic(f"warning: that it was looked at is not remembered: {error}")
+    return ready_since(known)
 
 
-def _cluster(name: str) -> ClusterConfig:
+def _cluster_config(name: str) -> ClusterConfig:
     loaded = load_config()
     found = loaded.config.clusters.get(name)
     if found is None:
@@ -103,24 +123,24 @@ def _cluster(name: str) -> ClusterConfig:
     return found
 
 
-def _nodes(found: Survey) -> list[str]:
+def _node_lines(found: Survey) -> list[str]:
     primary = found.primaries[0] if len(found.primaries) == 1 else None
-    rows = [_node(node, primary) for node in found.nodes]
+    rows = [_node_cells(node, primary) for node in found.nodes]
     head = ["node", "role", "version", "timeline", "position", "behind", "replayed", "system identifier", "age"]
-    lines = columns(head, rows, right=[3, 5]).splitlines()
+    lines = format_columns(head, rows, right=[3, 5]).splitlines()
     lines += [f"! {node.name}: {node.error}" for node in found.nodes if node.error]
     lines += [f"? {node.name}: {what}: {why}" for node in found.nodes for what, why in node.unknown.items()]
     return lines
 
 
-def _node(node: NodeState, primary: NodeState | None) -> list[str]:
+def _node_cells(node: NodeState, primary: NodeState | None) -> list[str]:
     if not node.reached:
         return [node.name, "no answer", *[UNKNOWN] * 7]
     behind = UNKNOWN
     if node is primary:
         behind = "–"
     elif primary is not None and primary.lsn and node.replayed_lsn:
-        behind = human_bytes(max(0, position(primary.lsn) - position(node.replayed_lsn)))
+        behind = human_bytes(max(0, parse_lsn(primary.lsn) - parse_lsn(node.replayed_lsn)))
     replayed = "–" if node.role == "primary" else "paused" if node.replay_paused else "running"
     age = human_duration(max(0.0, time.time() - node.asked_us / 1e6))
     timeline = UNKNOWN if node.timeline is None else str(node.timeline)
@@ -131,7 +151,7 @@ def _node(node: NodeState, primary: NodeState | None) -> list[str]:
     ]  # fmt: skip
 
 
-def _poolers(poolers: Sequence[PoolerState]) -> list[str]:
+def _pooler_lines(poolers: Sequence[PoolerState]) -> list[str]:
     if not poolers:
         return []
     rows = [
@@ -142,32 +162,34 @@ def _poolers(poolers: Sequence[PoolerState]) -> list[str]:
         for pooler in poolers for one in pooler.databases
     ]  # fmt: skip
     head = ["pooler", "database", "leads to", "mode", "paused", "active", "waiting", "longest wait", "servers"]
-    lines = columns(head, rows, right=[5, 6, 7, 8]).splitlines() if rows else []
+    lines = format_columns(head, rows, right=[5, 6, 7, 8]).splitlines() if rows else []
     return lines + [f"! {pooler.name}: {pooler.error}" for pooler in poolers if pooler.error]
 
 
-def _since(spell: Spell) -> str:
+def _duration_text(spell: ReadinessPeriod) -> str:
     """How long the answer has been the same, and what had changed when it became so."""
     lasted = human_duration(max(0, SYSTEM.wall_us() - spell.from_us) / 1e6)
     if spell.ready:
-        return f"ready for {lasted}, at every check since {moment(spell.from_us)}"
-    causes = [clean(one) for one in spell.changed or spell.why.values()]
-    more = f"; and {len(causes) - CAUSES} more" if len(causes) > CAUSES else ""
-    return f"not ready since {moment(spell.from_us)} ({lasted}): {'; '.join(causes[:CAUSES])}{more}"
+        return f"ready for {lasted}, at every check since {date_and_time(spell.from_us)}"
+    causes = [clean(one) for one in spell.changed or spell.obstacles.values()]
+    more = f"; and {len(causes) - MAX_CAUSES} more" if len(causes) > MAX_CAUSES else ""
+    return f"not ready since {date_and_time(spell.from_us)} ({lasted}): {'; '.join(causes[:MAX_CAUSES])}{more}"
 
 
-def _checks(operation: str, checks: Sequence[Check], good: bool, spell: Spell | None) -> list[str]:
+def _check_lines(
+    operation: str, checks: Sequence[ClusterCheck], good: bool, spell: ReadinessPeriod | None
+) -> list[str]:
     failed = sum(one.state == "failed" for one in checks)
-    unseen = sum(one.state == "unknown" for one in checks)
+    unknown = sum(one.state == "unknown" for one in checks)
     warned = sum(one.state == "warning" for one in checks)
-    counts = {"failed": failed, "unknown": unseen, "warnings": warned}
+    counts = {"failed": failed, "unknown": unknown, "warnings": warned}
     parts = [f"{count} {what}" for what, count in counts.items() if count]
     verdict = "READY" if good else "NOT READY"
     lines = [f"{verdict} for {operation}{': ' + ', '.join(parts) if parts else ''}"]
     if spell is not None:
-        lines.append(_since(spell))
+        lines.append(_duration_text(spell))
     for one in sorted(checks, key=lambda one: ("failed", "unknown", "warning", "ok").index(one.state)):
-        lines.append(f"{_SIGNS[one.state]:<8}{clean(one.text)}")
+        lines.append(f"{_STATE_WORDS[one.state]:<8}{clean(one.text)}")
         if one.state == "ok":
             continue
         if one.breaks:

@@ -42,28 +42,28 @@ def complete(instruction: str) -> int:
 
     completion_init()
     words = (os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or "").split()
-    return int(shell_complete(commands(words[1] if len(words) > 1 else ""), {}, PROGRAM, VARIABLE, instruction))
+    return int(shell_complete(command_group(words[1] if len(words) > 1 else ""), {}, PROGRAM, VARIABLE, instruction))
 
 
-def commands(wanted: str | None) -> Any:
+def command_group(wanted: str | None) -> Any:
     """All commands as one group of typer's; only those of `wanted` are loaded whole (None: all of them)."""
     root = typer.main.get_group(typer.Typer(add_completion=False))
     for name, command in COMMANDS.items():
-        made = _loaded(name) if wanted in (None, name) else None
-        made = typer.main.get_command(_nothing()) if made is None else made
-        made.name, made.help = name, made.help or command.summary
-        root.add_command(made, name)
+        click_command = _load_command(name) if wanted in (None, name) else None
+        click_command = typer.main.get_command(_empty_app()) if click_command is None else click_command
+        click_command.name, click_command.help = name, click_command.help or command.summary
+        root.add_command(click_command, name)
     return root
 
 
-def _loaded(name: str) -> Any:
+def _load_command(name: str) -> Any:
     """The command of that name, None for those without a parser of typer's (stamp, version)."""
     module = COMMANDS[name].module
     found = getattr(importlib.import_module(f"dba_console.cli.{module}"), "app", None) if module else None
     return None if found is None else typer.main.get_command(found)
 
 
-def _nothing() -> typer.Typer:
+def _empty_app() -> typer.Typer:
     empty = new_app("")
     empty.command()(lambda: None)
     return empty

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from dba_console.cli.config_file import LoadedConfig, load_config, sessions_directory
-from dba_console.cli.config_schema import dotted, leaves
+from dba_console.cli.config_schema import dotted_key, leaf_settings
+from dba_console.cli.formatting import format_columns, print_json
 from dba_console.cli.options import Json, new_app
-from dba_console.cli.output import columns, put_json
 from dba_console.cli.stdout import put
 from dba_console.errors import ExitCode
 from dba_console.redact import redact
@@ -21,12 +21,12 @@ app = new_app("The configuration in force, and where each value comes from.")
 def show(json: Json = False) -> int:
     """Every value with its origin: default, FILE:LINE, environment VARIABLE."""
     loaded = load_config()
-    rows = settings(loaded)
+    rows = setting_rows(loaded)
     if json:
         for key, value, origin in rows:
-            put_json({"key": key, "value": value, "origin": origin})
+            print_json({"key": key, "value": value, "origin": origin})
         return ExitCode.OK
-    put(columns(["key", "value", "from"], [[key, _text(value), origin] for key, value, origin in rows]))
+    put(format_columns(["key", "value", "from"], [[key, _value_text(value), origin] for key, value, origin in rows]))
     if not loaded.file_found:
         put(f"\nno file {loaded.file}: it may name what should differ")
     return ExitCode.OK
@@ -39,11 +39,11 @@ def path() -> int:
     return ExitCode.OK
 
 
-def settings(loaded: LoadedConfig) -> list[tuple[str, Any, str]]:
+def setting_rows(loaded: LoadedConfig) -> list[tuple[str, Any, str]]:
     """Key, value and origin of every setting, named targets and clusters included, with passwords masked."""
     values: dict[str, Any] = msgspec.to_builtins(loaded.config)
     values["recording"]["directory"] = str(sessions_directory(loaded.config))
-    paths = [path for path, _ in leaves()]
+    paths = [path for path, _ in leaf_settings()]
     for name, target in values["targets"].items():
         paths += [("targets", name, key) for key in target]
     for name, one in values["clusters"].items():
@@ -55,11 +55,13 @@ def settings(loaded: LoadedConfig) -> list[tuple[str, Any, str]]:
         value: Any = values
         for name in path:
             value = value[name]
-        rows.append((dotted(path), redact(value) if isinstance(value, str) else value, loaded.origin(dotted(path))))
+        rows.append(
+            (dotted_key(path), redact(value) if isinstance(value, str) else value, loaded.origin(dotted_key(path)))
+        )
     return rows
 
 
-def _text(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):

@@ -17,17 +17,17 @@ from typing import Any
 import msgspec
 
 from dba_console import paths
-from dba_console.cli.config_lines import key_lines
-from dba_console.cli.config_schema import KeyPath, Problem, dotted, find_problem, leaves
+from dba_console.cli.config_schema import ConfigProblem, KeyPath, dotted_key, find_problem, leaf_settings
+from dba_console.cli.toml_key_lines import key_lines
 from dba_console.config import Config
 from dba_console.decoding import convert
 from dba_console.errors import ConfigError
 from dba_console.path_trust import trust_problem
 
-DEFAULT = "default"
+DEFAULT_ORIGIN = "default"
 
 _SHORT_NAMES = {"DBA_CONSOLE_SESSIONS": ("recording", "directory"), "DBA_CONSOLE_TARGET": ("default_target",)}
-_TRUE = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+_BOOLEANS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class LoadedConfig:
 
     def origin(self, key: str) -> str:
         """`default`, `FILE:LINE`, `environment VARIABLE` or `option --NAME`."""
-        return self.provenance.get(key, DEFAULT)
+        return self.provenance.get(key, DEFAULT_ORIGIN)
 
     def with_option(self, path: KeyPath, value: Any, option: str) -> LoadedConfig:
         """The configuration with one value set by an option of the command line. Raises ConfigError if unusable."""
@@ -54,7 +54,7 @@ class LoadedConfig:
         return replace(
             self,
             config=_convert(values),
-            provenance={**self.provenance, dotted(path): f"option {option}"},
+            provenance={**self.provenance, dotted_key(path): f"option {option}"},
             values=values,
         )
 
@@ -65,11 +65,11 @@ def load_config(file: Path | None = None, environ: Mapping[str, str] = os.enviro
     A file that is not there means defaults, unless it was asked for by name.
     """
     file = file or paths.config_file()
-    text = _read(file, must_exist="DBA_CONSOLE_CONFIG" in environ)
+    text = _read_text(file, must_exist="DBA_CONSOLE_CONFIG" in environ)
     values, provenance = _parse(text, file) if text is not None else ({}, {})
     for variable, path, value in _from_environment(environ):
         values = _merge(values, path, value)
-        provenance[dotted(path)] = f"environment {variable}"
+        provenance[dotted_key(path)] = f"environment {variable}"
         if problem := find_problem(values):
             raise ConfigError(f"{variable}: {problem.text}", hint=problem.hint)
     return LoadedConfig(_convert(values), provenance, file, text is not None, values)
@@ -91,7 +91,7 @@ def sessions_directory(config: Config) -> Path:
     return paths.sessions_dir()
 
 
-def _read(file: Path, *, must_exist: bool) -> str | None:
+def _read_text(file: Path, *, must_exist: bool) -> str | None:
     if (why := trust_problem(file)) is not None and file.exists():
         raise ConfigError(f"{why.text}, so what {file} says may be theirs", hint=f"`{why.fix}`")
     try:
@@ -103,10 +103,10 @@ def _read(file: Path, *, must_exist: bool) -> str | None:
     except UnicodeDecodeError:
         raise ConfigError(f"{file} is not UTF-8 text, which TOML must be") from None
     except OSError as error:
-        raise ConfigError(f"cannot read {file}: {error.strerror}", hint=_whose_home()) from error
+        raise ConfigError(f"cannot read {file}: {error.strerror}", hint=_home_hint()) from error
 
 
-def _whose_home() -> str | None:
+def _home_hint() -> str | None:
     """What would help where HOME is another user's, as `sudo -u` without `-H` may leave it."""
     home = os.environ.get("HOME", "")
     try:
@@ -125,34 +125,34 @@ def _parse(text: str, file: Path) -> tuple[dict[str, Any], dict[str, str]]:
         raise ConfigError(f"{file} is not valid TOML: {error}") from None
     lines = key_lines(text)
     if problem := find_problem(values):
-        raise ConfigError(f"{_place(file, problem, lines)}: {problem.text}", hint=problem.hint)
-    return values, {dotted(path): f"{file}:{line}" for path, line in lines.items()}
+        raise ConfigError(f"{_location(file, problem, lines)}: {problem.text}", hint=problem.hint)
+    return values, {dotted_key(path): f"{file}:{line}" for path, line in lines.items()}
 
 
-def _place(file: Path, problem: Problem, lines: Mapping[KeyPath, int]) -> str:
-    line = lines.get(problem.at)
+def _location(file: Path, problem: ConfigProblem, lines: Mapping[KeyPath, int]) -> str:
+    line = lines.get(problem.key_path)
     return f"{file}:{line}" if line else str(file)
 
 
 def _from_environment(environ: Mapping[str, str]) -> list[tuple[str, KeyPath, Any]]:
     """Values set by variables: DBA_CONSOLE_SECTION_KEY for every single value, and the short names."""
-    kinds = dict(leaves())
+    kinds = dict(leaf_settings())
     # A short name comes last and wins: it is the one the contract names.
     variables = {"DBA_CONSOLE_" + "_".join(path).upper(): path for path in kinds if len(path) > 1} | _SHORT_NAMES
     return [
-        (variable, path, _from_text(variable, environ[variable], kinds[path]))
+        (variable, path, _parse_variable(variable, environ[variable], kinds[path]))
         for variable, path in variables.items()
         if environ.get(variable)
     ]
 
 
-def _from_text(variable: str, text: str, kind: Any) -> Any:
+def _parse_variable(variable: str, text: str, kind: Any) -> Any:
     if typing.get_origin(kind) is list:
         return [piece for piece in text.split(os.pathsep) if piece]
     if kind is bool:
-        if text.lower() not in _TRUE:
+        if text.lower() not in _BOOLEANS:
             raise ConfigError(f"{variable} must be true or false, not {text!r}")
-        return _TRUE[text.lower()]
+        return _BOOLEANS[text.lower()]
     if kind in (int, float):
         try:
             return kind(text)

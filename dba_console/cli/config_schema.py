@@ -18,7 +18,7 @@ import msgspec
 
 from dba_console.actions.policy import COMMAND_ACT, SQL_ACT
 from dba_console.actions.registry import ACTIONS
-from dba_console.cli.config_figures import check_figure, check_off, out_of_order
+from dba_console.cli.threshold_validation import check_disabled_rules, check_threshold, find_order_conflict
 from dba_console.config import COMMAND_PLACEHOLDERS, Config
 from dba_console.decoding import convert
 from dba_console.errors import UsageError
@@ -27,21 +27,21 @@ from dba_console.units import parse_duration, parse_size
 
 KeyPath = tuple[str, ...]
 
-SHORTEST_INTERVAL_S = 0.25
-COLOURS = ("auto", "16", "256", "truecolor", "none")
+MIN_INTERVAL_S = 0.25
+COLOUR_MODES = ("auto", "16", "256", "truecolor", "none")
 FOREVER = "forever"
-_IN_BRACES = re.compile(r"\{(\w+)\}")
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
-class Problem(NamedTuple):
-    """Why a value cannot be used. `at` is the key it stands under."""
+class ConfigProblem(NamedTuple):
+    """Why a value cannot be used. `key_path` is the key it stands under."""
 
-    at: KeyPath
+    key_path: KeyPath
     text: str
     hint: str | None = None
 
 
-def find_problem(values: Mapping[str, Any], kind: type[Any] = Config, at: KeyPath = ()) -> Problem | None:
+def find_problem(values: Mapping[str, Any], kind: type[Any] = Config, at: KeyPath = ()) -> ConfigProblem | None:
     """The first thing in `values` that the struct `kind` does not allow, in the order of the file; else None.
 
     >>> find_problem({"agent": {"graze": "1m"}}).text
@@ -51,36 +51,42 @@ def find_problem(values: Mapping[str, Any], kind: type[Any] = Config, at: KeyPat
     for name, value in values.items():
         path = (*at, name)
         if name not in known:
-            return Problem(path, f"unknown key {dotted(path)}", _did_you_mean(name, known))
+            return ConfigProblem(path, f"unknown key {dotted_key(path)}", _did_you_mean(name, known))
         if problem := _check_value(value, known[name].type, path):
             return problem
     missing = [field.name for field in known.values() if field.required and field.name not in values]
     if missing:
-        return Problem(at, f"{dotted(at)} has no {missing[0]}", f"add {missing[0]} = … under [{dotted(at)}]")
-    if kind is Limits and (found := out_of_order(values)):
-        return Problem((*at, *found[0]), found[1])
+        return ConfigProblem(
+            at, f"{dotted_key(at)} has no {missing[0]}", f"add {missing[0]} = … under [{dotted_key(at)}]"
+        )
+    if kind is Limits and (found := find_order_conflict(values)):
+        return ConfigProblem((*at, *found[0]), found[1])
     return None
 
 
-def _check_value(value: Any, kind: Any, path: KeyPath) -> Problem | None:
+def _check_value(value: Any, kind: Any, path: KeyPath) -> ConfigProblem | None:
     inner = _struct_of_table(kind)
     if inner is not None:
         if not isinstance(value, dict):
-            return Problem(path, f"{dotted(path)} must be a table, not {_word(value)}")
+            return ConfigProblem(path, f"{dotted_key(path)} must be a table, not {_type_word(value)}")
         if typing.get_origin(kind) is not dict:
             return find_problem(value, inner, path)
         for name, entry in value.items():
             if path[:1] == ("clusters",) and name.startswith("-"):
                 # It becomes an argument of the operator's commands, where a program would take it for an option.
-                return Problem((*path, name), f"{dotted((*path, name))}: a name must not begin with `-`")
+                return ConfigProblem((*path, name), f"{dotted_key((*path, name))}: a name must not begin with `-`")
             if problem := _check_value(entry, inner, (*path, name)):
                 return problem
         return None
     try:
         convert(value, kind, strict=True)
     except msgspec.ValidationError:
-        return Problem(path, f"{dotted(path)} must be {_expected(kind)}, not {_word(value)}", _quotes(value, kind))
-    return _check_meaning(value, path)
+        return ConfigProblem(
+            path,
+            f"{dotted_key(path)} must be {_expected_type(kind)}, not {_type_word(value)}",
+            _quoting_hint(value, kind),
+        )
+    return _check_content(value, path)
 
 
 def _struct_of_table(kind: Any) -> type[Any] | None:
@@ -90,31 +96,31 @@ def _struct_of_table(kind: Any) -> type[Any] | None:
     return kind if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else None
 
 
-def _check_meaning(value: Any, path: KeyPath) -> Problem | None:
-    check = _MEANINGS.get(dotted(path))
+def _check_content(value: Any, path: KeyPath) -> ConfigProblem | None:
+    check = _CONTENT_CHECKS.get(dotted_key(path))
     try:
         if len(path) == 3 and path[0] == "findings":
-            check_figure(path[1], path[2], value)
+            check_threshold(path[1], path[2], value)
         elif len(path) == 5 and path[0] == "clusters" and path[2] in ("addresses", "hooks"):
-            _command(path[4], value)
+            _check_command(path[4], value)
         elif check is not None and value is not None:
             check(value)
     except UsageError as error:
-        return Problem(path, f"{dotted(path)}: {error.message}", error.hint)
+        return ConfigProblem(path, f"{dotted_key(path)}: {error.message}", error.hint)
     return None
 
 
-def _interval(text: str) -> None:
-    if parse_duration(text) < SHORTEST_INTERVAL_S:
+def _check_interval(text: str) -> None:
+    if parse_duration(text) < MIN_INTERVAL_S:
         raise UsageError(f"{text} is too short", hint="250ms is the shortest interval: watching must stay cheap")
 
 
-def _positive(text: str) -> None:
+def _check_positive_duration(text: str) -> None:
     if parse_duration(text) <= 0:
         raise UsageError(f"{text} must be longer than nothing")
 
 
-def _grace(text: str) -> None:
+def _check_grace(text: str) -> None:
     if text != FOREVER:
         parse_duration(text)
 
@@ -127,48 +133,48 @@ def _one_of(*known: str) -> Callable[[str], None]:
     return check
 
 
-def _deny(names: list[str]) -> None:
+def _check_denied_actions(names: list[str]) -> None:
     for name in names:
         if name not in (known := (*ACTIONS, SQL_ACT, COMMAND_ACT)):
             raise UsageError(f"{name!r} is no action", hint=_did_you_mean(name, known))
 
 
-def _windows(named: dict[str, str]) -> None:
+def _check_windows(named: dict[str, str]) -> None:
     for text in named.values():
-        _positive(text)
+        _check_positive_duration(text)
 
 
-def _command(name: str, value: Any) -> None:
+def _check_command(name: str, value: Any) -> None:
     """A key of `CommandConfig`: what it names in braces is known, and it can run."""
     if name == "run" and not (value and value[0]):
         raise UsageError("names no program", hint='a list of the program and its arguments: ["/usr/local/bin/move-ip"]')
     if name == "timeout_s" and not 0 < value < math.inf:
         raise UsageError(f"{value} must be a number of seconds above 0")
     for argument in value if name in ("run", "undo") else ():
-        for unknown in set(_IN_BRACES.findall(argument)) - set(COMMAND_PLACEHOLDERS):
+        for unknown in set(_PLACEHOLDER.findall(argument)) - set(COMMAND_PLACEHOLDERS):
             raise UsageError(
                 f"{{{unknown}}} is not known", hint=f"known are {', '.join(COMMAND_PLACEHOLDERS)}, in braces"
             )
 
 
-_MEANINGS: dict[str, Callable[[Any], object]] = {
-    "agent.grace": _grace,
-    "agent.interval": _interval,
-    "agent.statement_timeout": _positive,
-    "agent.lock_timeout": _positive,
-    "agent.connect_timeout": _positive,
+_CONTENT_CHECKS: dict[str, Callable[[Any], object]] = {
+    "agent.grace": _check_grace,
+    "agent.interval": _check_interval,
+    "agent.statement_timeout": _check_positive_duration,
+    "agent.lock_timeout": _check_positive_duration,
+    "agent.connect_timeout": _check_positive_duration,
     "agent.query_texts": _one_of("full", "normalised", "none"),
-    "recording.keep": _positive,
+    "recording.keep": _check_positive_duration,
     "recording.max_size": parse_size,
-    "screen.colours": _one_of(*COLOURS),
-    "jobs.window": _positive,
-    "jobs.windows": _windows,
-    "findings.off": check_off,
-    "actions.deny": _deny,
+    "screen.colours": _one_of(*COLOUR_MODES),
+    "jobs.window": _check_positive_duration,
+    "jobs.windows": _check_windows,
+    "findings.off": check_disabled_rules,
+    "actions.deny": _check_denied_actions,
 }
 
 
-def leaves(kind: type[Any] = Config, at: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+def leaf_settings(kind: type[Any] = Config, at: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
     """Every single value of the configuration with its type; named targets, which a file invents, left out."""
     for field in msgspec.structs.fields(kind):
         path = (*at, field.name)
@@ -178,21 +184,25 @@ def leaves(kind: type[Any] = Config, at: KeyPath = ()) -> Iterator[tuple[KeyPath
         if inner is None:
             yield path, field.type
         else:
-            yield from leaves(inner, path)
+            yield from leaf_settings(inner, path)
 
 
-def dotted(path: KeyPath) -> str:
+def dotted_key(path: KeyPath) -> str:
     """A key path as TOML writes it: `targets."db 1".dsn`.
 
-    >>> dotted(("targets", "db 1", "dsn"))
+    >>> dotted_key(("targets", "db 1", "dsn"))
     'targets."db 1".dsn'
     """
     return ".".join(name if name.replace("-", "").replace("_", "").isalnum() else f'"{name}"' for name in path)
 
 
-def _quotes(value: Any, kind: Any) -> str | None:
+def _quoting_hint(value: Any, kind: Any) -> str | None:
     """The commonest slip: a duration or size written as a bare number."""
-    return f'write it in quotes: "{value}"' if "string" in _expected(kind) and isinstance(value, int | float) else None
+    return (
+        f'write it in quotes: "{value}"'
+        if "string" in _expected_type(kind) and isinstance(value, int | float)
+        else None
+    )
 
 
 def _did_you_mean(name: str, known: typing.Iterable[str]) -> str | None:
@@ -204,7 +214,7 @@ def _nearest(name: str, known: typing.Iterable[str]) -> str | None:
     return f"did you mean {close[0]}?" if close else None
 
 
-def _expected(kind: Any) -> str:
+def _expected_type(kind: Any) -> str:
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
         kind = next(one for one in typing.get_args(kind) if one is not types.NoneType)
     if typing.get_origin(kind) is dict:
@@ -213,7 +223,7 @@ def _expected(kind: Any) -> str:
     return words.get(kind, "a list of strings")
 
 
-def _word(value: Any) -> str:
+def _type_word(value: Any) -> str:
     words = {
         bool: "true or false",
         str: "a string",

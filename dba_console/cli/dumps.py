@@ -17,11 +17,11 @@ import msgspec
 import typer
 
 from dba_console.cli.config_file import load_config
+from dba_console.cli.formatting import format_columns, print_json
 from dba_console.cli.options import Dsn, Json, new_app
-from dba_console.cli.output import columns, put_json
-from dba_console.cli.stderr import say
+from dba_console.cli.stderr import print_diagnostic
 from dba_console.cli.stdout import put
-from dba_console.cli.targeting import resolve_target
+from dba_console.cli.target_resolution import resolve_target
 from dba_console.dumping.sweep import MAX_JOBS, NOWHERE, WINDOW_S, SweepEvent, SweepOptions, sweep
 from dba_console.dumping.sweep_store import SweepResult, load_result, save_result
 from dba_console.dumping.sweep_text import HEAD, NUMBER_COLUMNS, REFERENCE_TEXT, conclusion_lines, sweep_table
@@ -29,7 +29,7 @@ from dba_console.errors import ConsoleError, ExitCode, UsageError
 from dba_console.target import Target, make_target
 from dba_console.units import human_duration, parse_duration
 
-_NAMED = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGSERVICE")
+_SERVER_VARIABLES = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGSERVICE")
 
 app = new_app("Dumps: find the right number of jobs, estimate, list, verify.")
 
@@ -66,18 +66,24 @@ def sweep_command(
     json: Json = False,
 ) -> int:
     """Try dumps with several numbers of jobs, find the fewest that are as good as any, and keep the result."""
-    asked = SweepOptions(
-        to=to, share=_share(share), max_jobs=jobs, window_s=_window(window), compression=compress, niceness=nice,
-        evict_cache=fresh, bindir=bindir,
-    )  # fmt: skip
+    sweep_options = SweepOptions(
+        to=to,
+        share=_parse_share(share),
+        max_jobs=jobs,
+        window_s=_parse_window(window),
+        compression=compress,
+        niceness=nice,
+        evict_cache=fresh,
+        bindir=bindir,
+    )
     target = _target(dsn)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
-    kept = sweep(target, asked, _teller())
-    said = _keep(target, kept)
-    _show(kept, as_json=json)
-    if said:
-        say(said)
+    result = sweep(target, sweep_options, _progress_reporter())
+    warning = _save(target, result)
+    _print_result(result, as_json=json)
+    if warning:
+        print_diagnostic(warning)
     return ExitCode.OK
 
 
@@ -85,50 +91,50 @@ def sweep_command(
 def jobs_command(dsn: Dsn = None, plain: Plain = False, json: Json = False) -> int:
     """What the last sweep of this database found, and its table."""
     target = _target(dsn)
-    kept = load_result(target.key)
+    result = load_result(target.key)
     if plain:
-        if kept is not None:
-            put(str(kept.jobs))
+        if result is not None:
+            put(str(result.jobs))
         return ExitCode.OK
-    if kept is None:
+    if result is None:
         raise UsageError(f"no sweep of {target.name} is kept", hint="dba-console dumps sweep makes one")
-    _show(kept, as_json=json)
+    _print_result(result, as_json=json)
     return ExitCode.OK
 
 
-def _show(kept: SweepResult, *, as_json: bool) -> None:
+def _print_result(result: SweepResult, *, as_json: bool) -> None:
     if as_json:
-        put_json(msgspec.to_builtins(kept))
+        print_json(msgspec.to_builtins(result))
         return
-    put(columns(HEAD, sweep_table(kept), right=NUMBER_COLUMNS))
+    put(format_columns(HEAD, sweep_table(result), right=NUMBER_COLUMNS))
     put("")
-    put("\n".join(conclusion_lines(kept)))
+    put("\n".join(conclusion_lines(result)))
     put(REFERENCE_TEXT)
 
 
-def _keep(target: Target, kept: SweepResult) -> str | None:
+def _save(target: Target, result: SweepResult) -> str | None:
     """Write it down; what is to be said where that failed: the result is shown all the same."""
     try:
-        save_result(target.key, kept)
+        save_result(target.key, result)
     except (OSError, ConsoleError) as error:
         return f"warning: it could not be kept: {error}"
     return None
 
 
-def _teller() -> Callable[[SweepEvent], None]:
+def _progress_reporter() -> Callable[[SweepEvent], None]:
     """What a sweep tells while it goes on: lines on stderr, and on a terminal the run under way."""
     live = sys.stderr.isatty()
     clear = "\r\x1b[K" if live else ""
 
-    def tell(step: SweepEvent) -> None:
+    def report(step: SweepEvent) -> None:
         if step.kind == "progress":
             if live:
                 sys.stderr.write(clear + step.text)
                 sys.stderr.flush()
         elif step.kind != "begin":
-            say(clear + step.text)
+            print_diagnostic(clear + step.text)
 
-    return tell
+    return report
 
 
 def _interrupt(number: int, frame: Any) -> None:
@@ -139,12 +145,12 @@ def _interrupt(number: int, frame: Any) -> None:
 def _target(dsn: str | None) -> Target:
     """As everywhere; but where libpq's environment names a server, it is meant, and no default of the configuration:
     so a runbook names it."""
-    if dsn is None and any(os.environ.get(name) for name in _NAMED):
+    if dsn is None and any(os.environ.get(name) for name in _SERVER_VARIABLES):
         return make_target("")
     return resolve_target(dsn, load_config())
 
 
-def _share(text: str) -> float:
+def _parse_share(text: str) -> float:
     try:
         value = float(text.strip().rstrip("%")) / 100
     except ValueError:
@@ -154,7 +160,7 @@ def _share(text: str) -> float:
     return value
 
 
-def _window(text: str) -> float:
+def _parse_window(text: str) -> float:
     seconds = parse_duration(text)
     if seconds < 1:
         raise UsageError(f"a trial of {human_duration(seconds)} tells nothing", hint="--window 1s is the least")
@@ -178,7 +184,7 @@ def estimate_command(
     with open_server(target.conninfo) as server:
         found = estimate_dump_size(server, target, None if to is None else Path(to).absolute())
     if json:
-        put_json(msgspec.to_builtins(found))
+        print_json(msgspec.to_builtins(found))
     elif number:
         put(str(found.at_most_bytes))
     else:
@@ -197,12 +203,16 @@ def list_command(archive: Archive, json: Json = False) -> int:
 
     found = read_listing(archive.absolute())
     if json:
-        put_json(msgspec.to_builtins(found))
+        print_json(msgspec.to_builtins(found))
     else:
         put("\n".join(listing_lines(found)))
         if found.biggest:
             put("")
-            put(columns(("table", "size"), [(name, human_bytes(size)) for name, size in found.biggest], right=(1,)))
+            put(
+                format_columns(
+                    ("table", "size"), [(name, human_bytes(size)) for name, size in found.biggest], right=(1,)
+                )
+            )
     return ExitCode.RUNBOOK_FAILED if found.problems else ExitCode.OK
 
 
@@ -225,17 +235,17 @@ def verify_command(
     from dba_console.dumping.server_connection import open_server
     from dba_console.dumping.verify_archive import result_lines, verify_archive
 
-    tell = _teller()
+    report = _progress_reporter()
 
-    def told(text: str) -> None:
-        tell(SweepEvent(kind="progress", text=text))
+    def report_progress(text: str) -> None:
+        report(SweepEvent(kind="progress", text=text))
 
     with ExitStack() as stack:
         server = stack.enter_context(open_server(_target(dsn).conninfo)) if sample else None
-        found = verify_archive(archive.absolute(), server, sample, seed, bindir=bindir, report=told)
-    told("")
+        found = verify_archive(archive.absolute(), server, sample, seed, bindir=bindir, report=report_progress)
+    report_progress("")
     if json:
-        put_json({**msgspec.to_builtins(found), "good": found.good})
+        print_json({**msgspec.to_builtins(found), "good": found.good})
     else:
         put("\n".join(result_lines(found)))
     return ExitCode.OK if found.good else ExitCode.RUNBOOK_FAILED
@@ -266,9 +276,9 @@ def keys_command(
         return ExitCode.OK
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
-    made = create_keys(archive.absolute(), _target(dsn).conninfo, jobs, bindir=bindir, report=say)
+    result = create_keys(archive.absolute(), _target(dsn).conninfo, jobs, bindir=bindir, report=print_diagnostic)
     if json:
-        put_json(msgspec.to_builtins(made))
+        print_json(msgspec.to_builtins(result))
     else:
-        put(f"{made.keys} foreign keys, {made.valid} valid, {made.there} of them before; {made.errors} errors")
-    return ExitCode.RUNBOOK_FAILED if made.errors else ExitCode.OK
+        put(f"{result.keys} foreign keys, {result.valid} valid, {result.there} of them before; {result.errors} errors")
+    return ExitCode.RUNBOOK_FAILED if result.errors else ExitCode.OK

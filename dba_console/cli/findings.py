@@ -12,22 +12,22 @@ import typer
 from dba_console.agent.client import AgentClient
 from dba_console.agent.launch import find_agent, list_agents
 from dba_console.agent.protocol import Acknowledge, Silence
-from dba_console.cli.asking import ask
-from dba_console.cli.check import looked_at, not_judged, undecided
+from dba_console.cli.check import read_frame, rules_not_judged, undecided_findings
 from dba_console.cli.config_file import load_config
-from dba_console.cli.framing import terminal_width
-from dba_console.cli.live import open_live
+from dba_console.cli.finding_requests import send_finding_request
+from dba_console.cli.formatting import format_columns, print_json
+from dba_console.cli.frame_output import terminal_width
+from dba_console.cli.live_source import open_live
 from dba_console.cli.options import Dsn, Json, new_app
-from dba_console.cli.output import columns, put_json
-from dba_console.cli.stderr import say
+from dba_console.cli.stderr import print_diagnostic
 from dba_console.cli.stdout import put
-from dba_console.cli.targeting import names_server, resolve_target
+from dba_console.cli.target_resolution import names_server, resolve_target
 from dba_console.config import Config
 from dba_console.errors import ConnectError, PermissionDenied, UsageError
 from dba_console.frames.model import Finding, Frame
-from dba_console.panels.cells import plain
-from dba_console.panels.findings import UNJUDGED, full, lasting, ordered
-from dba_console.panels.times import clock_of
+from dba_console.panels.findings import NOT_JUDGED_TEXT, duration_text, finding_detail, sort_by_urgency
+from dba_console.panels.text_elements import line_text
+from dba_console.panels.time_formats import local_time_of_day
 from dba_console.panels.wrapping import wrap_lines
 from dba_console.target import Target
 from dba_console.units import human_duration, parse_duration
@@ -57,21 +57,21 @@ def list_(dsn: Dsn = None, json: Json = False, watch: _Watch = None) -> int:
 @app.command()
 def show(finding: _Id, dsn: Dsn = None, json: Json = False, watch: _Watch = None) -> int:
     """One finding with its causes, its evidence, and what to do first."""
-    frame = _frame(dsn, watch)
-    found = pick(frame, finding)
+    frame = _read_frame(dsn, watch)
+    found = find_finding(frame, finding)
     if json:
-        put_json(found)
+        print_json(found)
     else:
-        lines = wrap_lines(full(found, frame.at_us), terminal_width())
-        put("\n".join(plain(line) for line in lines))
+        lines = wrap_lines(finding_detail(found, frame.at_us), terminal_width())
+        put("\n".join(line_text(line) for line in lines))
     return 0
 
 
 @app.command()
 def ack(finding: _Id, dsn: Dsn = None, note: _Note = "") -> int:
     """Say that somebody knows of it: it stays listed with your name and note until it clears."""
-    client, frame = _attached(dsn)
-    return ask(client, Acknowledge(finding=pick(frame, finding).id, note=note))
+    client, frame = _attach(dsn)
+    return send_finding_request(client, Acknowledge(finding=find_finding(frame, finding).id, note=note))
 
 
 @app.command()
@@ -85,15 +85,15 @@ def silence(
     seconds = parse_duration(for_)
     if seconds <= 0:
         raise UsageError("a silence of no time is none", hint="--for 2h, or `findings unsilence`")
-    client, frame = _attached(dsn)
-    return ask(client, Silence(finding=_id_or_rule(frame, finding), seconds=seconds, note=note))
+    client, frame = _attach(dsn)
+    return send_finding_request(client, Silence(finding=_id_or_rule(frame, finding), seconds=seconds, note=note))
 
 
 @app.command()
 def unsilence(finding: _Id, dsn: Dsn = None) -> int:
     """Take back a silence or an acknowledgement."""
-    client, frame = _attached(dsn)
-    return ask(client, Silence(finding=_id_or_rule(frame, finding), seconds=0))
+    client, frame = _attach(dsn)
+    return send_finding_request(client, Silence(finding=_id_or_rule(frame, finding), seconds=0))
 
 
 @app.command()
@@ -103,44 +103,48 @@ def rules(json: Json = False) -> int:
 
     if json:
         for rule in RULES:
-            put_json({"name": rule.name, "title": rule.title, "settings": rule.settings, "source": rule.source})
+            print_json({"name": rule.name, "title": rule.title, "settings": rule.settings, "source": rule.source})
     else:
-        put(columns(["rule", "tells"], [[rule.name, rule.title] for rule in sorted(RULES, key=lambda one: one.name)]))
+        put(
+            format_columns(
+                ["rule", "tells"], [[rule.name, rule.title] for rule in sorted(RULES, key=lambda one: one.name)]
+            )
+        )
     return 0
 
 
 def _list(dsn: str | None, json: bool, watch: str | None) -> int:
-    frame = _frame(dsn, watch)
+    frame = _read_frame(dsn, watch)
     if json:
-        for one in ordered(frame.findings):
-            put_json(one)
+        for one in sort_by_urgency(frame.findings):
+            print_json(one)
     else:
-        put(text_of(frame))
+        put(findings_text(frame))
     return 0
 
 
-def text_of(frame: Frame) -> str:
+def findings_text(frame: Frame) -> str:
     """The findings as a table, or that there are none."""
     if not frame.findings:
-        return f"no finding: the rules found nothing wrong{_not_yet(frame)}" if frame.judged else UNJUDGED
+        return f"no finding: the rules found nothing wrong{_undecided_text(frame)}" if frame.judged else NOT_JUDGED_TEXT
     rows = [
-        [clock_of(one.since), lasting(one, frame.at_us), one.severity, one.state, one.id, one.text]
-        for one in ordered(frame.findings)
+        [local_time_of_day(one.since), duration_text(one, frame.at_us), one.severity, one.state, one.id, one.text]
+        for one in sort_by_urgency(frame.findings)
     ]
-    return columns(["since", "for", "severity", "state", "id", "finding"], rows)
+    return format_columns(["since", "for", "severity", "state", "id", "finding"], rows)
 
 
-def _not_yet(frame: Frame) -> str:
+def _undecided_text(frame: Frame) -> str:
     """What could not be judged in so short a time, on lines of its own."""
     text = ""
-    if open_ids := undecided(frame):
+    if open_ids := undecided_findings(frame):
         text += f"\nnot decided yet: {', '.join(open_ids)}"
-    if names := not_judged(frame, ()):
+    if names := rules_not_judged(frame, ()):
         text += f"\nnot judged in {human_duration(frame.judged_s)}: {', '.join(names)}"
     return text
 
 
-def pick(frame: Frame, name: str) -> Finding:
+def find_finding(frame: Frame, name: str) -> Finding:
     """The open finding of that id, or the only one that begins so. Raises UsageError."""
     exact = [one for one in frame.findings if one.id == name]
     close = exact or [one for one in frame.findings if one.id.startswith(name)]
@@ -155,7 +159,7 @@ def pick(frame: Frame, name: str) -> Finding:
 def _id_or_rule(frame: Frame, name: str) -> str:
     """An open finding's id; else the name itself, which may be a rule's or a silenced finding's."""
     try:
-        return pick(frame, name).id
+        return find_finding(frame, name).id
     except UsageError:
         from dba_console.findings.registry import RULES
 
@@ -164,14 +168,14 @@ def _id_or_rule(frame: Frame, name: str) -> str:
         raise
 
 
-def _frame(dsn: str | None, watch: str | None) -> Frame:
+def _read_frame(dsn: str | None, watch: str | None) -> Frame:
     watch_s = None if watch is None else parse_duration(watch)
     target, config = _target(dsn)
     with open_live(target, config) as live:
-        return looked_at(live, watch_s)
+        return read_frame(live, watch_s)
 
 
-def _attached(dsn: str | None) -> tuple[AgentClient, Frame]:
+def _attach(dsn: str | None) -> tuple[AgentClient, Frame]:
     """The agent of the target, and what it sees. Raises ConnectError where none runs."""
     target, config = _target(dsn)
     path = find_agent(target)
@@ -182,7 +186,7 @@ def _attached(dsn: str | None) -> tuple[AgentClient, Frame]:
             hint=f"{f'agents run for {running}; ' if running else ''}`dba-console DSN` starts one",
         )
     with open_live(target, config) as live:
-        frame = looked_at(live)
+        frame = read_frame(live)
     return AgentClient.connect(path, role="show"), frame
 
 
@@ -196,6 +200,6 @@ def _target(dsn: str | None) -> tuple[Target, Config]:
         except PermissionDenied:
             agents = []  # who reads says so, and goes on without an agent
         if len(agents) == 1 and agents[0].conninfo:
-            say(f"note: no server is named; the only agent that runs watches {agents[0].target}")
+            print_diagnostic(f"note: no server is named; the only agent that runs watches {agents[0].target}")
             return Target(agents[0].target, agents[0].key, agents[0].conninfo), loaded.config
     return target, loaded.config

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dba_console.cli.app import COMMANDS
-from dba_console.cli.completion import commands
+from dba_console.cli.completion import command_group
 
 _HEAD = r""".\" Printed by `python -m dba_console.cli.manual`; a test holds it to the program.
 .TH DBA\-CONSOLE 1 "" "dba\-console" "User Commands"
@@ -41,7 +41,7 @@ the configuration; \fBdba\-console config path\fR says where it is looked for.
 
 def manual() -> str:
     """The page, in the man(7) macros."""
-    root = commands(None)
+    root = command_group(None)
     lines = [line for name in COMMANDS for line in _section(root.commands[name], name)]
     return _HEAD + "".join(f"{line}\n" for line in lines) + _TAIL
 
@@ -50,16 +50,18 @@ def _section(command: Any, name: str) -> Iterator[str]:
     """A command, and those below it."""
     known = COMMANDS.get(name)
     usage = [known.usage] if known is not None and known.usage else _arguments(command)
-    yield f'.SS "{_plain(" ".join(("dba-console", name, *usage)))}"'
+    yield f'.SS "{_escape_roff(" ".join(("dba-console", name, *usage)))}"'
     if known is not None:
-        yield _plain(f"{known.summary[:1].upper()}{known.summary[1:]}.")
+        yield _escape_roff(f"{known.summary[:1].upper()}{known.summary[1:]}.")
     if known is None or command.help not in (None, known.summary):
         yield ".PP"
-        yield from (_plain(text) if text.strip() else ".PP" for text in inspect.cleandoc(command.help).splitlines())
+        yield from (
+            _escape_roff(text) if text.strip() else ".PP" for text in inspect.cleandoc(command.help).splitlines()
+        )
     for option in (one for one in command.params if one.param_type_name == "option" and one.name != "help"):
         yield ".TP"
-        yield rf"\fB{_plain(', '.join([*option.opts, *option.secondary_opts]))}\fR"
-        yield _plain(option.help or "")
+        yield rf"\fB{_escape_roff(', '.join([*option.opts, *option.secondary_opts]))}\fR"
+        yield _escape_roff(option.help or "")
     for below in getattr(command, "commands", {}).values():
         if not below.hidden:
             yield from _section(below, f"{name} {below.name}")
@@ -69,10 +71,10 @@ def _arguments(command: Any) -> list[str]:
     return [str(one.metavar or one.name.upper()) for one in command.params if one.param_type_name == "argument"]
 
 
-def _plain(text: str) -> str:
+def _escape_roff(text: str) -> str:
     """Text in which nothing is an instruction to roff.
 
-    >>> print(_plain(".dot -x"))
+    >>> print(_escape_roff(".dot -x"))
     \\&.dot \\-x
     """
     safe = text.replace("\\", r"\e").replace("-", r"\-").replace('"', r"\(dq")

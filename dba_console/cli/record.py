@@ -9,9 +9,9 @@ import typer
 
 from dba_console.cli.config_file import load_config, sessions_directory
 from dba_console.cli.options import Dsn, SessionsOption, new_app
-from dba_console.cli.place import refused_reason
-from dba_console.cli.stderr import say
-from dba_console.cli.targeting import resolve_target
+from dba_console.cli.sessions_directory import unwritable_reason
+from dba_console.cli.stderr import print_diagnostic
+from dba_console.cli.target_resolution import resolve_target
 from dba_console.config import Config
 from dba_console.errors import SessionError
 from dba_console.target import Target
@@ -42,12 +42,12 @@ def run_record(target: Target, config: Config, for_s: float | None, sessions: Pa
 
     A console goes on without a recording, because the live picture is what it is for; this command is for nothing else.
     """
-    if (reason := refused_reason(sessions)) is not None:
+    if (reason := unwritable_reason(sessions)) is not None:
         hint = "name another directory with --sessions or $DBA_CONSOLE_SESSIONS"
         raise SessionError(f"cannot record to {sessions}: {reason}", hint=hint)
     from dba_console.agent.launch import exec_agent, find_agent
 
     how_long = "until SIGTERM or ctrl-C" if for_s is None else f"for {human_duration(for_s)}"
     if find_agent(target) is None:
-        say(f"watching {target.name} {how_long}; sessions go to {sessions}")
+        print_diagnostic(f"watching {target.name} {how_long}; sessions go to {sessions}")
     exec_agent(target, config, for_s=for_s, sessions=sessions)

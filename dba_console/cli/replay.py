@@ -11,7 +11,7 @@ import typer
 
 from dba_console.cli.config_file import load_config, sessions_directory
 from dba_console.cli.options import Json, SessionsOption, new_app
-from dba_console.cli.stderr import say
+from dba_console.cli.stderr import print_diagnostic
 from dba_console.cli.stdout import put
 from dba_console.config import Config
 from dba_console.errors import ExitCode, SessionError, UsageError
@@ -48,7 +48,7 @@ def replay(
     loaded = load_config()
     if sessions is not None:
         loaded = loaded.with_option(("recording", "directory"), sessions, "--sessions")
-    name, panels = split_words(words)
+    name, panels = split_arguments(words)
     if panels and not (show or json):
         raise UsageError("panels are named for --show", hint=f"dba-console replay {name} --show {' '.join(panels)}")
     from dba_console.session.resolve import resolve
@@ -57,13 +57,13 @@ def replay(
     if show or json:
         for_s = None if for_ is None else parse_duration(for_)
         return run_replay(directory, loaded.config, panels, json, at, for_s, width)
-    return _open(directory, at, loaded.config)
+    return _open_screen(directory, at, loaded.config)
 
 
-def split_words(words: Sequence[str]) -> tuple[str, list[str]]:
+def split_arguments(words: Sequence[str]) -> tuple[str, list[str]]:
     """The session and the panels of the command line; the first word that is no panel is the session.
 
-    >>> split_words(["last", "locks"]), split_words(["locks", "last"])
+    >>> split_arguments(["last", "locks"]), split_arguments(["locks", "last"])
     (('last', ['locks']), ('last', ['locks']))
     """
     names = [word for word in words if word not in PANELS]
@@ -89,28 +89,30 @@ def run_replay(
     width: int | None,
 ) -> int:
     """Print the recording at one moment, or every tick from there on. Raises SessionError where it cannot be read."""
-    from dba_console.cli.framing import Framer, json_of, terminal_width, text_of
+    from dba_console.cli.frame_output import FrameBuilder, frame_json, frame_text, terminal_width
 
     recording = Recording.open(directory)
     try:
         if recording.damage:
-            say(f"warning: {recording.damage}")
-        framer = Framer()
-        for index, wall_us in enumerate(moments(recording, at, for_s)):
-            frame = framer.recorded_frame(recording, wall_us)
+            print_diagnostic(f"warning: {recording.damage}")
+        frame_builder = FrameBuilder()
+        for index, wall_us in enumerate(tick_times(recording, at, for_s)):
+            frame = frame_builder.build_recorded(recording, wall_us)
             if as_json:
-                put(json_of(frame, panels))
+                put(frame_json(frame, panels))
             else:
-                text = text_of(frame, panels, width or terminal_width(), framer.history, ascii=config.screen.ascii)
+                text = frame_text(
+                    frame, panels, width or terminal_width(), frame_builder.history, ascii=config.screen.ascii
+                )
                 put(text if index == 0 else "\n" + text)
         return ExitCode.OK
     finally:
         recording.close()
 
 
-def moments(recording: Recording, at: str | None, for_s: float | None) -> Iterator[int]:
+def tick_times(recording: Recording, at: str | None, for_s: float | None) -> Iterator[int]:
     """Wall times to print. Raises SessionError where nothing was recorded then."""
-    start_us = recording.last_us if at is None else when(recording, at)
+    start_us = recording.last_us if at is None else parse_time(recording, at)
     if recording.picture_at(start_us) is None:
         raise SessionError(f"nothing was recorded at or before {at or 'the end'} in {recording.directory.name}")
     yield start_us
@@ -122,7 +124,7 @@ def moments(recording: Recording, at: str | None, for_s: float | None) -> Iterat
         wall_us = recording.step(wall_us, 1)
 
 
-def when(recording: Recording, at: str) -> int:
+def parse_time(recording: Recording, at: str) -> int:
     """The wall time TIME names in the recording. Raises UsageError."""
     from dba_console.session.time_argument import parse_when
 
@@ -130,8 +132,8 @@ def when(recording: Recording, at: str) -> int:
     return parse_when(at, first_us=recording.first_us, last_us=recording.last_us, events=events)
 
 
-def _open(directory: Path, at: str | None, config: Config) -> int:
-    from dba_console.cli.screen import open_session
+def _open_screen(directory: Path, at: str | None, config: Config) -> int:
+    from dba_console.cli.open_screen import open_session
 
     recording = Recording.open(directory)
     name = recording.meta.target if recording.meta is not None else directory.name

@@ -11,13 +11,13 @@ import msgspec
 import typer
 
 from dba_console.cli.config_file import LoadedConfig, load_config, sessions_directory
+from dba_console.cli.formatting import format_columns, print_json
 from dba_console.cli.options import Json, SessionsOption, new_app
-from dba_console.cli.output import columns, put_json
-from dba_console.cli.session_dumps import positive_window, report_dumps
+from dba_console.cli.session_dump_report import check_window, report_dumps
 from dba_console.cli.session_text import LIST_HEAD, LIST_RIGHT, list_row, show_lines, verify_lines
-from dba_console.cli.stderr import say
+from dba_console.cli.stderr import print_diagnostic
 from dba_console.cli.stdout import put
-from dba_console.cli.targeting import resolve_target
+from dba_console.cli.target_resolution import resolve_target
 from dba_console.errors import ExitCode, SessionError, Unsupported, UsageError
 from dba_console.frames.window_forecast import windows_of
 from dba_console.session.layout import require_readable
@@ -39,14 +39,14 @@ Name = Annotated[str, typer.Argument(metavar="SESSION", help="A directory, an id
 @app.command("list")
 def list_(json: Json = False, sessions: SessionsOption = None) -> int:
     """Every session, newest first."""
-    directory = sessions_directory(_loaded(sessions).config)
+    directory = sessions_directory(_load_config(sessions).config)
     require_readable(directory)
     rows = list_sessions(directory)[::-1]
     if json:
         for row in rows:
-            put_json(row)
+            print_json(row)
     elif rows:
-        put(columns(LIST_HEAD, [list_row(row) for row in rows], right=LIST_RIGHT))
+        put(format_columns(LIST_HEAD, [list_row(row) for row in rows], right=LIST_RIGHT))
     else:
         put(f"no session in {directory}")
     return ExitCode.OK
@@ -55,7 +55,7 @@ def list_(json: Json = False, sessions: SessionsOption = None) -> int:
 @app.command("show")
 def show(name: Name = "last", json: Json = False, sessions: SessionsOption = None) -> int:
     """One session: when, what, how much, its gaps and its last events."""
-    path = resolve(name, sessions_directory(_loaded(sessions).config))
+    path = resolve(name, sessions_directory(_load_config(sessions).config))
     row = row_of(path)
     recording = Recording.open(path)
     try:
@@ -65,7 +65,7 @@ def show(name: Name = "last", json: Json = False, sessions: SessionsOption = Non
     runs = [run_row(directory) for directory in run_directories(path)]
     if json:
         whole: dict[str, Any] = msgspec.to_builtins(row)
-        put_json({**whole, "gaps": [gap._asdict() for gap in gaps], "events": events, "runs": runs})
+        print_json({**whole, "gaps": [gap._asdict() for gap in gaps], "events": events, "runs": runs})
     else:
         put("\n".join(show_lines(row, gaps, events, runs)))
     return ExitCode.OK
@@ -74,10 +74,10 @@ def show(name: Name = "last", json: Json = False, sessions: SessionsOption = Non
 @app.command("verify")
 def verify_(name: Name = "last", json: Json = False, sessions: SessionsOption = None) -> int:
     """Is it what was written: the chain of events, the checksum of every block. Exit code 6 where it is not."""
-    path = resolve(name, sessions_directory(_loaded(sessions).config))
+    path = resolve(name, sessions_directory(_load_config(sessions).config))
     found = verify(path)
     if json:
-        put_json({"session": path.name, **msgspec.to_builtins(found)})
+        print_json({"session": path.name, **msgspec.to_builtins(found)})
     else:
         put("\n".join(verify_lines(path.name, found)))
     return ExitCode.OK if found.ok else ExitCode.SESSION
@@ -96,7 +96,7 @@ def unpin(name: Name, sessions: SessionsOption = None) -> int:
 
 
 def _pin(name: str, sessions: str | None, *, pinned: bool) -> int:
-    path = resolve(name, sessions_directory(_loaded(sessions).config))
+    path = resolve(name, sessions_directory(_load_config(sessions).config))
     pin(path, pinned)
     put(f"{'pinned' if pinned else 'unpinned'} {path.name}")
     return ExitCode.OK
@@ -108,24 +108,26 @@ def prune_(
     sessions: SessionsOption = None,
 ) -> int:
     """Apply retention now: recording.keep and recording.max_size. Pinned and live sessions stay."""
-    loaded = _loaded(sessions)
+    loaded = _load_config(sessions)
     directory = sessions_directory(loaded.config)
     require_readable(directory)
     keep_s, max_bytes = parse_duration(loaded.config.recording.keep), parse_size(loaded.config.recording.max_size)
     now_us = time.time_ns() // 1000
     if dry_run:
-        return _pruned(candidates(directory, keep_s=keep_s, max_bytes=max_bytes, now_us=now_us), [], "would remove")
+        return _print_pruned(
+            candidates(directory, keep_s=keep_s, max_bytes=max_bytes, now_us=now_us), [], "would remove"
+        )
     done = prune(directory, keep_s=keep_s, max_bytes=max_bytes, now_us=now_us)
-    return _pruned(done.removed, done.failed, "removed")
+    return _print_pruned(done.removed, done.failed, "removed")
 
 
-def _pruned(removed: list[Candidate], failed: list[str], verb: str) -> int:
+def _print_pruned(removed: list[Candidate], failed: list[str], verb: str) -> int:
     for one in removed:
         put(f"{verb} {one.path.name}: {one.reason}")
     if not removed and not failed:
         put("nothing to remove")
     for text in failed:
-        say(f"error: {text}")
+        print_diagnostic(f"error: {text}")
     return ExitCode.SESSION if failed else ExitCode.OK
 
 
@@ -150,21 +152,21 @@ def report(
         )
     if name is not None and target is not None:
         raise UsageError("a session and --target both name a target", hint="give one of them")
-    loaded = _loaded(sessions)
-    windows = windows_of(loaded.config.jobs, positive_window(window))
+    loaded = _load_config(sessions)
+    windows = windows_of(loaded.config.jobs, check_window(window))
     address: Address | None = None
-    recorded = None if target is None else _recorded(target, loaded)
+    recorded = None if target is None else _newest_session(target, loaded)
     if recorded is not None:
-        key, title = _target_of(recorded)
+        key, title = _session_target(recorded)
     elif name is None:
-        meant = resolve_target(target, loaded)
-        key, title, address = meant.key, meant.name, address_of(meant.conninfo)
+        resolved = resolve_target(target, loaded)
+        key, title, address = resolved.key, resolved.name, address_of(resolved.conninfo)
     else:
-        key, title = _target_of(resolve(name, sessions_directory(loaded.config)))
-    return report_dumps(key, title, windows, address=address, json=json, width=_width())
+        key, title = _session_target(resolve(name, sessions_directory(loaded.config)))
+    return report_dumps(key, title, windows, address=address, json=json, width=_report_width())
 
 
-def _recorded(target: str, loaded: LoadedConfig) -> Path | None:
+def _newest_session(target: str, loaded: LoadedConfig) -> Path | None:
     """The newest session of a target that is called as the screens call it, and not as the configuration does."""
     if looks_like_conninfo(target) or target in loaded.config.targets:
         return None
@@ -172,12 +174,12 @@ def _recorded(target: str, loaded: LoadedConfig) -> Path | None:
     return next((Path(row.path) for row in reversed(rows) if row.target == target), None)
 
 
-def _width() -> int:
+def _report_width() -> int:
     """Columns of the terminal; where there is none, room for every column of the tables."""
     return max(80, shutil.get_terminal_size((160, 24)).columns)
 
 
-def _target_of(path: Path) -> tuple[str, str]:
+def _session_target(path: Path) -> tuple[str, str]:
     """Key and name of the target a session is of."""
     recording = Recording.open(path)
     try:
@@ -197,7 +199,7 @@ def export(name: Name = "last") -> int:
     )
 
 
-def _loaded(sessions: str | None) -> LoadedConfig:
+def _load_config(sessions: str | None) -> LoadedConfig:
     loaded = load_config()
     if sessions is None:
         return loaded

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from dba_console.panels.cells import clean
-from dba_console.panels.times import moment
+from dba_console.panels.text_elements import clean
+from dba_console.panels.time_formats import date_and_time
 from dba_console.samples.event import Event
 from dba_console.session.backlog import Gap
-from dba_console.session.listing import SessionRow
+from dba_console.session.listing import ListedSession
 from dba_console.session.run_listing import RunRow
 from dba_console.session.verify import Verification
 from dba_console.units import UNKNOWN, human_bytes, human_duration
@@ -18,7 +18,7 @@ LIST_HEAD = ("id", "start", "duration", "target", "host", "samples", "size", "st
 LIST_RIGHT = (2, 5, 6)
 
 
-def list_row(row: SessionRow) -> list[str]:
+def list_row(row: ListedSession) -> list[str]:
     """One line of `session list`."""
     state = f"{row.state}, pinned" if row.pinned else row.state
     return [
@@ -27,12 +27,14 @@ def list_row(row: SessionRow) -> list[str]:
     ]  # fmt: skip
 
 
-def show_lines(row: SessionRow, gaps: Sequence[Gap], events: Sequence[Event], runs: Sequence[RunRow] = ()) -> list[str]:
+def show_lines(
+    row: ListedSession, gaps: Sequence[Gap], events: Sequence[Event], runs: Sequence[RunRow] = ()
+) -> list[str]:
     """`session show`: the facts, the gaps, the runs, the last events."""
     end = "" if row.end_us is None else f" to {local_time(row.end_us)}"
     lines = [
         f"{row.target or UNKNOWN} on {row.host}, {row.state}{', pinned' if row.pinned else ''}",
-        f"{local_time(row.start_us)}{end} ({zone(row.start_us)}), {human_duration(row.duration_s)}",
+        f"{local_time(row.start_us)}{end} ({utc_offset(row.start_us)}), {human_duration(row.duration_s)}",
         f"{UNKNOWN if row.samples is None else row.samples} samples, {human_bytes(row.bytes)} on disk",
         row.path,
     ]
@@ -59,8 +61,8 @@ def verify_lines(name: str, found: Verification) -> list[str]:
         lines.append(f"newest event's hash {found.head}")
     lines += [f"note: {note}" for note in found.notes]
     for run in found.runs:
-        said = "unchanged" if run.ok else f"NOT what was written: {run.first_bad}"
-        lines += [f"run {run.run}: {said}, {run.records} records", *(f"note: {note}" for note in run.notes)]
+        run_verdict = "unchanged" if run.ok else f"NOT what was written: {run.first_bad}"
+        lines += [f"run {run.run}: {run_verdict}, {run.records} records", *(f"note: {note}" for note in run.notes)]
     return [clean(one) for one in lines]
 
 
@@ -76,10 +78,10 @@ def run_line(row: RunRow) -> str:
 
 def local_time(wall_us: int) -> str:
     """`2026-11-20 14:53:07`, local."""
-    return moment(wall_us)
+    return date_and_time(wall_us)
 
 
-def zone(wall_us: int) -> str:
+def utc_offset(wall_us: int) -> str:
     """The local zone at that time, as `UTC+01:00`."""
     try:
         offset = datetime.fromtimestamp(wall_us / 1e6).astimezone().strftime("%z")

@@ -9,13 +9,20 @@ from typing import Annotated
 import typer
 
 from dba_console.cli.config_file import load_config
-from dba_console.cli.framing import Framer, json_of, known_panel, refuse_without_json, terminal_width, text_of
-from dba_console.cli.live import first_view, open_live
-from dba_console.cli.notes import split_note
+from dba_console.cli.frame_output import (
+    FrameBuilder,
+    frame_json,
+    frame_text,
+    is_panel,
+    require_json_panels,
+    terminal_width,
+)
+from dba_console.cli.live_source import first_view, open_live
 from dba_console.cli.options import Json, new_app
-from dba_console.cli.stderr import say
+from dba_console.cli.part_notes import split_note
+from dba_console.cli.stderr import print_diagnostic
 from dba_console.cli.stdout import put
-from dba_console.cli.targeting import resolve_target
+from dba_console.cli.target_resolution import resolve_target
 from dba_console.clock import SYSTEM, Clock
 from dba_console.config import Config
 from dba_console.errors import ExitCode, UsageError
@@ -25,8 +32,8 @@ from dba_console.samples.agent_health import AgentHealth
 from dba_console.target import Target, looks_like_conninfo
 from dba_console.units import parse_duration
 
-NARROWEST = 40
-EARLY_US = 200_000
+MIN_WIDTH = 40
+TICK_TOLERANCE_US = 200_000
 """A sample that comes this much early still belongs to its second."""
 
 app = new_app("The panels as text or JSON.")
@@ -49,22 +56,22 @@ def show(
     and leaves nothing behind. Exit code 0 also when no connection slot is free: what is known without one is shown.
     """
     loaded = load_config()
-    names, dsn = split_words(words or [], loaded.config)
+    names, dsn = split_arguments(words or [], loaded.config)
     every_s = None if every is None else parse_duration(every)
     return run_show(resolve_target(dsn, loaded), loaded.config, names, json, every_s, count, width)
 
 
-def split_words(words: Sequence[str], config: Config) -> tuple[list[str], str | None]:
+def split_arguments(words: Sequence[str], config: Config) -> tuple[list[str], str | None]:
     """Panels and server of the command line: a word that is a panel's name is a panel. Raises UsageError.
 
-    >>> split_words(["locks", "host=db1", "io"], Config())
+    >>> split_arguments(["locks", "host=db1", "io"], Config())
     (['locks', 'io'], 'host=db1')
     """
-    names = [word for word in words if known_panel(word)]
-    others = [word for word in words if not known_panel(word)]
+    names = [word for word in words if is_panel(word)]
+    others = [word for word in words if not is_panel(word)]
     for word in others:
         if not looks_like_conninfo(word) and word not in config.targets:
-            raise _neither(word, [*PANELS, *config.targets])
+            raise _unknown_word_error(word, [*PANELS, *config.targets])
     if len(others) > 1:
         parts = all("=" in word for word in others)
         hint = f"quote a connection string of several parts: '{' '.join(others)}'" if parts else None
@@ -72,7 +79,7 @@ def split_words(words: Sequence[str], config: Config) -> tuple[list[str], str | 
     return names, others[0] if others else None
 
 
-def _neither(word: str, known: Sequence[str]) -> UsageError:
+def _unknown_word_error(word: str, known: Sequence[str]) -> UsageError:
     close = difflib.get_close_matches(word, known, n=1)
     hint = f"did you mean {close[0]}?" if close else f"panels: {', '.join(PANELS)}"
     return UsageError(f"{word!r} is neither a panel nor a target", hint=hint)
@@ -94,35 +101,37 @@ def run_show(
     Returns 0, also where no slot is free and this is its host; 4 where the server let nobody in, 3 where it could not
     be reached. Raises ConsoleError.
     """
-    if width is not None and width < NARROWEST:
-        raise UsageError(f"{width} columns are too few", hint=f"{NARROWEST} is the least")
+    if width is not None and width < MIN_WIDTH:
+        raise UsageError(f"{width} columns are too few", hint=f"{MIN_WIDTH} is the least")
     if as_json:
-        refuse_without_json(names)
+        require_json_panels(names)
     left = count if count is not None or every_s is not None else 1
     with open_live(target, config, clock=clock) as live:
         view = first_view(live, clock=clock)
-        framer = Framer(live.session, view.picture.wall_us)
+        frame_builder = FrameBuilder(live.session, view.picture.wall_us)
         next_us = view.picture.mono_us
         printed = 0
         while True:
-            frame = framer.frame(view)
-            if view.picture.mono_us + EARLY_US >= next_us:
+            frame = frame_builder.build(view)
+            if view.picture.mono_us + TICK_TOLERANCE_US >= next_us:
                 if as_json:
-                    put(json_of(frame, names))
+                    put(frame_json(frame, names))
                 else:
-                    text = text_of(frame, names, width or terminal_width(), framer.history, ascii=config.screen.ascii)
+                    text = frame_text(
+                        frame, names, width or terminal_width(), frame_builder.history, ascii=config.screen.ascii
+                    )
                     put(text if printed == 0 else "\n" + text)
                 printed += 1
                 next_us += int((every_s or 0.0) * 1e6)
                 if left is not None and printed >= left:
-                    return _code(frame, view.picture)
-            view = live.next()
+                    return _exit_code(frame, view.picture)
+            view = live.next_view()
 
 
-def _code(frame: Frame, picture: Picture) -> int:
+def _exit_code(frame: Frame, picture: Picture) -> int:
     if frame.target.state != "disconnected":
         return ExitCode.OK
     sentence, hint = split_note(frame.target.note, "the server does not answer")
-    say(f"error: not connected: {sentence}" + (f"\nhint: {hint}" if hint else ""))
+    print_diagnostic(f"error: not connected: {sentence}" + (f"\nhint: {hint}" if hint else ""))
     own = picture.now("self", AgentHealth)
     return ExitCode.PERMISSION if own is not None and own.outage == "auth" else ExitCode.CONNECT

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from dba_console.cli.stamp_lines import Outlet, Screen, Stamps, pump
+from dba_console.cli.stamp_lines import LineDestination, LinePrefix, StandardOutput, copy_lines
 from dba_console.errors import ExitCode, UsageError
 
 HELP = """\
@@ -30,10 +30,10 @@ Copies standard input to standard output, each line stamped with the time it arr
   --session SESSION    also into a file in out/ of that session: a directory, an id or its beginning, or last"""
 
 _FLAGS = ("--iso", "--utc", "--summary", "--help", "-h")
-_VALUED = ("--tag", "-t", "--session")
+_OPTIONS_WITH_VALUE = ("--tag", "-t", "--session")
 
 
-class Asked(NamedTuple):
+class StampOptions(NamedTuple):
     """What the command line says. `syslog` is a socket's path, empty for the system's own, None for none."""
 
     tag: str = ""
@@ -45,48 +45,48 @@ class Asked(NamedTuple):
     help: bool = False
 
 
-def parse(arguments: Sequence[str]) -> Asked:
+def parse(arguments: Sequence[str]) -> StampOptions:
     """What was asked for. Raises UsageError.
 
     >>> parse(["-tPGRESTORE", "--summary"]).tag, parse(["--tag=X", "--syslog"]).syslog
     ('PGRESTORE', '')
     """
-    asked, rest = Asked(), list(arguments)
+    options, rest = StampOptions(), list(arguments)
     while rest:
         name, given, value = rest.pop(0).partition("=")
         if name.startswith("-t") and len(name) > 2:
             name, given, value = "-t", "=", name[2:] + given + value
-        if name in _VALUED:
+        if name in _OPTIONS_WITH_VALUE:
             if not given:
                 if not rest:
                     raise UsageError(f"{name} wants a value", hint="dba-console stamp --help tells what it takes")
                 value = rest.pop(0)
-            asked = asked._replace(session=value) if name == "--session" else asked._replace(tag=value)
+            options = options._replace(session=value) if name == "--session" else options._replace(tag=value)
         elif name == "--syslog":
-            asked = asked._replace(syslog=value)
+            options = options._replace(syslog=value)
         elif name in _FLAGS and not given:
-            asked = _flagged(asked, name)
+            options = _with_flag(options, name)
         else:
-            raise UsageError(f"no such option: {name}{given}{value}", hint=_meant(name))
-    if not asked.help and not asked.tag:
+            raise UsageError(f"no such option: {name}{given}{value}", hint=_option_hint(name))
+    if not options.help and not options.tag:
         raise UsageError("no tag: what are the lines of?", hint="for instance `… | dba-console stamp -t PGRESTORE`")
-    if any(ord(sign) < 32 or ord(sign) == 127 for sign in asked.tag):
+    if any(ord(sign) < 32 or ord(sign) == 127 for sign in options.tag):
         raise UsageError("a tag is one or more words without control characters")
-    return asked
+    return options
 
 
-def _flagged(asked: Asked, name: str) -> Asked:
+def _with_flag(options: StampOptions, name: str) -> StampOptions:
     if name == "--iso":
-        return asked._replace(iso=True)
+        return options._replace(iso=True)
     if name == "--utc":
-        return asked._replace(utc=True)
-    return asked._replace(summary=True) if name == "--summary" else asked._replace(help=True)
+        return options._replace(utc=True)
+    return options._replace(summary=True) if name == "--summary" else options._replace(help=True)
 
 
-def _meant(name: str) -> str:
+def _option_hint(name: str) -> str:
     from difflib import get_close_matches
 
-    near = get_close_matches(name, (*_FLAGS, *_VALUED, "--syslog"), 1)
+    near = get_close_matches(name, (*_FLAGS, *_OPTIONS_WITH_VALUE, "--syslog"), 1)
     return f"did you mean {near[0]}?" if near else "dba-console stamp --help tells what it takes"
 
 
@@ -95,74 +95,74 @@ def run(arguments: Sequence[str]) -> int:
     try:
         return _run(parse(arguments))
     except BaseException as error:
-        return _told(error, arguments)
+        return _report_error(error, arguments)
 
 
-def _told(error: BaseException, arguments: Sequence[str]) -> int:
+def _report_error(error: BaseException, arguments: Sequence[str]) -> int:
     # What tells of errors loads much: it is loaded where there is one.
-    from dba_console.cli.guard import guarded
+    from dba_console.cli.error_handling import run_guarded
 
-    def again() -> int:
+    def reraise() -> int:
         raise error
 
-    return guarded(again, ["stamp", *arguments])
+    return run_guarded(reraise, ["stamp", *arguments])
 
 
-def _run(asked: Asked) -> int:
-    if asked.help:
+def _run(options: StampOptions) -> int:
+    if options.help:
         from dba_console.cli.stdout import put
 
         put(HELP)
         return ExitCode.OK
-    outlets = _outlets(asked)
-    interrupted = _stay_until_the_end()
+    destinations = _make_destinations(options)
+    interrupted = _handle_interrupts()
     try:
-        pump(sys.stdin.fileno(), outlets)
+        copy_lines(sys.stdin.fileno(), destinations)
     finally:
-        said = [sentence for outlet in outlets for sentence in outlet.close()]
-        if said:
-            from dba_console.cli.stderr import say
+        messages = [sentence for outlet in destinations for sentence in outlet.close()]
+        if messages:
+            from dba_console.cli.stderr import print_diagnostic
 
-            say("\n".join(said))
+            print_diagnostic("\n".join(messages))
     if interrupted():
         return ExitCode.INTERRUPTED
-    return max(outlet.code for outlet in outlets)
+    return max(outlet.exit_code for outlet in destinations)
 
 
-def _outlets(asked: Asked) -> list[Outlet]:
+def _make_destinations(options: StampOptions) -> list[LineDestination]:
     host = os.uname().nodename.partition(".")[0]
-    stamps = Stamps(host, asked.tag, iso=asked.iso, utc=asked.utc)
-    found: list[Outlet] = []
-    if asked.session is not None:
-        from dba_console.cli.stamp_outlets import SessionFile
+    stamps = LinePrefix(host, options.tag, iso=options.iso, utc=options.utc)
+    found: list[LineDestination] = []
+    if options.session is not None:
+        from dba_console.cli.stamp_destinations import SessionFile
 
-        found.append(SessionFile.of(asked.session, asked.tag))
-    if asked.syslog is not None:
-        from dba_console.cli.stamp_outlets import Syslog
+        found.append(SessionFile.for_session(options.session, options.tag))
+    if options.syslog is not None:
+        from dba_console.cli.stamp_destinations import Syslog
 
-        found.append(Syslog(asked.tag, asked.syslog or None))
+        found.append(Syslog(options.tag, options.syslog or None))
     # Last: where nobody reads it any more, the others have got the lines before it says so.
-    found.append(Screen(sys.stdout.fileno(), stamps, alone=not found))
-    if asked.summary:
-        from dba_console.cli.stamp_outlets import Slowest
+    found.append(StandardOutput(sys.stdout.fileno(), stamps, only_destination=not found))
+    if options.summary:
+        from dba_console.cli.stamp_destinations import SlowestLines
 
-        found.insert(0, Slowest(stamps))
+        found.insert(0, SlowestLines(stamps))
     return found
 
 
-def _stay_until_the_end() -> Callable[[], bool]:
+def _handle_interrupts() -> Callable[[], bool]:
     """Ctrl-C reaches the whole pipe: the command before us ends and has last words, so we go on until it has. A second
     one ends us, and so does the first where a person types what we read. A lost terminal is no reason to end either.
 
     Gives whether there was one.
     """
-    seen: list[int] = []
+    interrupts: list[int] = []
 
     def interrupt(number: int, frame: object) -> None:
-        if seen or os.isatty(sys.stdin.fileno()):
+        if interrupts or os.isatty(sys.stdin.fileno()):
             raise KeyboardInterrupt
-        seen.append(number)
+        interrupts.append(number)
 
     signal.signal(signal.SIGINT, interrupt)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    return lambda: bool(seen)
+    return lambda: bool(interrupts)

@@ -10,7 +10,7 @@ from dba_console.errors import ConsoleError
 from dba_console.redact import redact
 
 
-def say(text: str) -> None:
+def print_diagnostic(text: str) -> None:
     """One diagnostic on stderr. Never raises: a lost stderr must not hide the exit code."""
     try:
         print(redact(text), file=sys.stderr, flush=True)
@@ -18,14 +18,14 @@ def say(text: str) -> None:
         pass
 
 
-def crash_lines(error: BaseException, argv: Sequence[str]) -> str:
+def report_crash(error: BaseException, argv: Sequence[str]) -> str:
     """Write the report of a defect; the three lines that tell of it. Never raises."""
     try:
-        told = f"its report, with secrets masked, is {write_report(error, argv)}"
+        report_line = f"its report, with secrets masked, is {write_report(error, argv)}"
     except (OSError, ConsoleError) as refused:
-        told = f"its report could not be written: {(str(refused).splitlines() or [''])[0]}"
+        report_line = f"its report could not be written: {(str(refused).splitlines() or [''])[0]}"
     return (
         f"error: dba-console itself failed ({summary(error, argv)})\n"
-        f"{told}\n"
+        f"{report_line}\n"
         "hint: this is a defect; what was recorded is kept; please send the report to the maintainers"
     )

@@ -7,7 +7,7 @@ import sys
 from dba_console.errors import ConsoleError
 
 
-class ReaderGone(Exception):
+class OutputClosed(Exception):
     """Nobody reads stdout any more (`| head`). Not an OSError, which the argument parser would take for its own."""
 
 
@@ -20,6 +20,6 @@ def put(text: str) -> None:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        raise ReaderGone from None
+        raise OutputClosed from None
     except OSError as error:
         raise ConsoleError(f"cannot write to standard output: {error.strerror}") from error

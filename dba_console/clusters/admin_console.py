@@ -30,8 +30,8 @@ COMMAND_S = 10.0
 
 def open_admin(config: PoolerConfig, clock: Clock, timeout_s: float = ANSWER_S) -> PGconn:
     """A connection to the admin console. Raises ConnectFailed."""
-    given = {"dbname": ADMIN, **parse_conninfo(config.dsn)}
-    return open_connection(monitor_conninfo(resolve_hosts(given)), timeout_s, clock)
+    options = {"dbname": ADMIN, **parse_conninfo(config.dsn)}
+    return open_connection(monitor_conninfo(resolve_hosts(options)), timeout_s, clock)
 
 
 class AdminConsole:
@@ -55,13 +55,13 @@ class AdminConsole:
     def close(self) -> None:
         self._connection.finish()
 
-    def ask(self, command: str) -> list[dict[str, str]]:
+    def execute(self, command: str) -> list[dict[str, str]]:
         """The rows of one command. Raises ConnectError, PermissionDenied, or ConsoleError with PgBouncer's message."""
         self.send(command)
-        answer = self.answer(COMMAND_S)
+        answer = self.read_answer(COMMAND_S)
         if answer is None:
             raise ConnectError(f'pooler "{self._name}": no answer to {clean(command)} within {COMMAND_S:g} s')
-        return self.rows_of(command, answer)
+        return self.result_rows(command, answer)
 
     def send(self, command: str) -> None:
         """Send a command that may wait for clients. Raises ConnectError."""
@@ -70,14 +70,14 @@ class AdminConsole:
         except ConnectionLost as error:
             raise self._lost(error) from None
 
-    def answer(self, timeout_s: float) -> SimpleResult | None:
+    def read_answer(self, timeout_s: float) -> SimpleResult | None:
         """What the command that was sent gave; None: nothing yet. Raises ConnectError."""
         try:
             return receive_answer(self._connection, timeout_s, self._clock)
         except ConnectionLost as error:
             raise self._lost(error) from None
 
-    def rows_of(self, command: str, answer: SimpleResult) -> list[dict[str, str]]:
+    def result_rows(self, command: str, answer: SimpleResult) -> list[dict[str, str]]:
         """The rows of an answer. Raises PermissionDenied, or ConsoleError with PgBouncer's message."""
         if not answer.error:
             return answer.rows
@@ -90,10 +90,10 @@ class AdminConsole:
         return ConnectError(f'pooler "{self._name}": connection lost: {clean(error.message)}')
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """A database's name as the admin console reads it.
 
-    >>> quoted('a "b"')
+    >>> quote_name('a "b"')
     '"a ""b\"""'
     """
     return '"' + name.replace('"', '""') + '"'

@@ -1,6 +1,7 @@
 """The outage as clients see it: a process that writes and reads every 20 ms, and what its record shows.
 
-The process (`clusters/beating.py`) has a process session of its own and outlives agent and console. It appends each
+The process (`clusters/heartbeat_process.py`) has a process session of its own and outlives agent and console. It
+appends each
 acknowledged beat to `heartbeat.jsonl` of the given directory; from that file alone the outage is computed, also after
 the process was killed. The outage is the longest time between the ends of two acknowledged beats, less the interval:
 a beat that a paused pooler holds is one long beat and no error.
@@ -36,11 +37,11 @@ LIFE_S = 2 * 3600.0
 """Nobody stops a heartbeat whose run was forgotten: it ends by itself."""
 START_S = 10.0
 """Until the process answers; it answers after its first write, acknowledged or not, or after 3 s."""
-FIRST_S = 3.0
+FIRST_WRITE_S = 3.0
 """For the first write, before who started it goes on: what follows may hold a write that was never acknowledged."""
 STOP_S = 10.0
 """For it to remove its row and table; after that it is killed."""
-MOST_ERRORS = 3
+MAX_ERRORS_SHOWN = 3
 """Kinds of errors that are named in a report, the most frequent ones."""
 KILLED = "it was killed"
 _INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "TZ")
@@ -49,7 +50,7 @@ _LARGEST = 64 << 20
 _KINDS = {"w": ("write", True), "r": ("read", True), "W": ("write", False), "R": ("read", False)}
 
 
-class Answered(Struct, frozen=True, kw_only=True):
+class AnsweringServer(Struct, frozen=True, kw_only=True):
     """A server that acknowledged beats, from the first to the last of them. Wall time in microseconds since 1970."""
 
     kind: str
@@ -70,7 +71,7 @@ class Answered(Struct, frozen=True, kw_only=True):
         return f"{where}, standby" if self.in_recovery else f"{where}, timeline {self.timeline}"
 
 
-class Outage(Struct, frozen=True, kw_only=True):
+class HeartbeatOutage(Struct, frozen=True, kw_only=True):
     """What a heartbeat measured. Seconds; times are wall time in microseconds since 1970."""
 
     write_s: float | None = None
@@ -102,7 +103,7 @@ class Outage(Struct, frozen=True, kw_only=True):
     """Why no table was written."""
     left: str = ""
     """What it could not remove."""
-    answered: tuple[Answered, ...] = ()
+    servers: tuple[AnsweringServer, ...] = ()
     """In the order of the first beat."""
 
 
@@ -113,7 +114,7 @@ def start_heartbeat(directory: Path, conninfo: str, clock: Clock, *, life_s: flo
     """
     parse_conninfo(conninfo)
     directory = directory.resolve()
-    if outage(directory).running:
+    if read_outage(directory).running:
         return
     connect = {name: value for name, value in os.environ.items() if name.startswith("PG")}
     order = {"conninfo": conninfo, "environment": connect, "life_s": life_s}
@@ -122,7 +123,7 @@ def start_heartbeat(directory: Path, conninfo: str, clock: Clock, *, life_s: flo
     try:
         os.write(request, json.dumps(order).encode(errors="surrogateescape"))
         os.lseek(request, 0, os.SEEK_SET)
-        command = [*python_command("dba_console.clusters.beating"), str(directory)]
+        command = [*python_command("dba_console.clusters.heartbeat_process"), str(directory)]
         pid = os.posix_spawn(
             command[0], command, _environment(), setsid=True,
             file_actions=[(os.POSIX_SPAWN_DUP2, one, to) for to, one in enumerate((request, answer[1], nothing))],
@@ -137,8 +138,8 @@ def start_heartbeat(directory: Path, conninfo: str, clock: Clock, *, life_s: flo
         os.close(answer[0])
         os.waitpid(pid, 0 if ready else os.WNOHANG)
     if not text:
-        late = f"did not answer within {START_S:g} s" if not ready else "ended before its first write"
-        raise ConnectError(f"the heartbeat {late}", hint=f"{directory / FILE} shows how far it came")
+        reason = f"did not answer within {START_S:g} s" if not ready else "ended before its first write"
+        raise ConnectError(f"the heartbeat {reason}", hint=f"{directory / FILE} shows how far it came")
     if failure := json.loads(text)["error"]:
         raise SessionError(failure)
 
@@ -151,7 +152,7 @@ def stop_heartbeat(directory: Path) -> None:
         except OSError:
             return
         try:
-            if not _lives(header):
+            if not _is_running(header):
                 return
             poller = select.poll()
             poller.register(descriptor, select.POLLIN)
@@ -165,15 +166,15 @@ def stop_heartbeat(directory: Path) -> None:
             os.close(descriptor)
 
 
-def outage(directory: Path) -> Outage:
+def read_outage(directory: Path) -> HeartbeatOutage:
     """What the record in `directory` shows up to now; empty where there is none."""
-    record = _Record()
+    record = _RecordReader()
     for line in _lines(directory):
-        record.take(line)
-    return record.outage()
+        record.add_line(line)
+    return record.compute_outage()
 
 
-def sentences(found: Outage, names: Mapping[int, str] | None = None) -> list[str]:
+def outage_lines(found: HeartbeatOutage, names: Mapping[int, str] | None = None) -> list[str]:
     """The measurement for a report, one sentence a line; `names` are those of nodes by the timeline they write."""
     lines = []
     for what, seconds, before_s, span in (
@@ -191,7 +192,7 @@ def sentences(found: Outage, names: Mapping[int, str] | None = None) -> list[str
         else:
             end = f"to {_moment(span[1])}" if span[1] < found.until_us else f"and not again by {_moment(span[1])}"
             lines.append(f"clients could not {what} for {seconds:.2f} s, from {_moment(span[0])} {end}")
-    writers = [one for one in found.answered if one.kind == "write"]
+    writers = [one for one in found.servers if one.kind == "write"]
     for one in writers:
         name = (names or {}).get(one.timeline or 0, "")
         where = f"{name} ({one.server})" if name else one.server
@@ -201,8 +202,8 @@ def sentences(found: Outage, names: Mapping[int, str] | None = None) -> list[str
         for one, other in pairwise(writers)
         if other.from_us < one.to_us
     ]
-    lines += [f"{count} × {text}" for text, count in list(found.errors.items())[:MOST_ERRORS]]
-    if (more := len(found.errors) - MOST_ERRORS) > 0:
+    lines += [f"{count} × {text}" for text, count in list(found.errors.items())[:MAX_ERRORS_SHOWN]]
+    if (more := len(found.errors) - MAX_ERRORS_SHOWN) > 0:
         lines.append(f"{more} other errors")
     if found.advisory:
         lines.append(f"writes were messages in the WAL, not rows of a table: {found.advisory}")
@@ -240,11 +241,11 @@ def _headers(directory: Path) -> list[dict[str, Any]]:
     return [line[1] for line in _lines(directory) if line[0] == "start"]
 
 
-def _lives(header: dict[str, Any]) -> bool:
+def _is_running(header: dict[str, Any]) -> bool:
     return bool(header["boot"] == boot_id()) and is_alive(header["pid"], header["ticks"])
 
 
-class _Gap:
+class _LongestGap:
     """The longest time between two acknowledged beats of one kind. Monotonic microseconds."""
 
     def __init__(self) -> None:
@@ -256,25 +257,25 @@ class _Gap:
 
     last: int | None
 
-    def until(self, at: int) -> None:
+    def extend_to(self, at: int) -> None:
         if self.last is not None and at - self.last > self.longest_us:
             self.longest_us, self.began, self.ended = at - self.last, self.last, at
 
-    def failure(self) -> None:
+    def note_failure(self) -> None:
         self.failed = self.failed or not self.count
 
-    def beat(self, at: int) -> None:
-        if not self.count and self.start is not None and (self.failed or at - self.start > FIRST_S * 1e6):
+    def note_beat(self, at: int) -> None:
+        if not self.count and self.start is not None and (self.failed or at - self.start > FIRST_WRITE_S * 1e6):
             self.before_us = at - self.start
-        self.until(at)
+        self.extend_to(at)
         self.count, self.last = self.count + 1, at
 
     def seconds(self) -> float | None:
-        known = self.count and self.before_us <= self.longest_us
-        return max(0.0, self.longest_us / 1e6 - INTERVAL_S) if known else None
+        is_measured = self.count and self.before_us <= self.longest_us
+        return max(0.0, self.longest_us / 1e6 - INTERVAL_S) if is_measured else None
 
 
-class _Answers:
+class _ServerBeats:
     """Of one server, since the last start. Monotonic microseconds."""
 
     __slots__ = ("count", "first", "last")
@@ -284,24 +285,24 @@ class _Answers:
         self.count = 0
 
 
-class _Record:
+class _RecordReader:
     """The lines of a record, folded."""
 
     def __init__(self) -> None:
         self.header: dict[str, Any] = {}
-        self.gaps = {"write": _Gap(), "read": _Gap()}
+        self.gaps = {"write": _LongestGap(), "read": _LongestGap()}
         self.servers: dict[int, dict[str, Any]] = {}
         self.texts: dict[int, str] = {}
         self.errors: dict[str, int] = {}
-        self.answered: dict[tuple[str, int], _Answers] = {}
+        self.server_beats: dict[tuple[str, int], _ServerBeats] = {}
         """By kind and number of the server."""
-        self.before: list[Answered] = []
+        self.before: list[AnsweringServer] = []
         """Of earlier starts: numbers hold for one start."""
         self.since_us = self.until = 0
         self.unmeasured_us = 0
         self.ended = self.advisory = self.left = ""
 
-    def take(self, line: list[Any]) -> None:
+    def add_line(self, line: list[Any]) -> None:
         match line:
             case ["w" | "r" | "W" | "R" as sign, int(), int() as ended, int() as number]:
                 self._beat(*_KINDS[sign], ended, number)
@@ -320,25 +321,25 @@ class _Record:
             case ["end", str() as why]:
                 self.ended = why
 
-    def outage(self) -> Outage:
+    def compute_outage(self) -> HeartbeatOutage:
         if not self.header:
-            return Outage()
+            return HeartbeatOutage()
         for gap in self.gaps.values():
-            gap.until(self.until)
+            gap.extend_to(self.until)
         write, read = self.gaps["write"], self.gaps["read"]
-        running = not self.ended and _lives(self.header)
-        return Outage(
+        running = not self.ended and _is_running(self.header)
+        return HeartbeatOutage(
             write_s=write.seconds(), read_s=read.seconds(),
             write_before_s=write.before_us / 1e6, read_before_s=read.before_us / 1e6,
             writes=write.count, reads=read.count,
-            began_us=self._wall(write.began) if write.count else 0,
-            ended_us=self._wall(write.ended) if write.count else 0,
-            read_began_us=self._wall(read.began) if read.count else 0,
-            read_ended_us=self._wall(read.ended) if read.count else 0,
+            began_us=self._to_wall_us(write.began) if write.count else 0,
+            ended_us=self._to_wall_us(write.ended) if write.count else 0,
+            read_began_us=self._to_wall_us(read.began) if read.count else 0,
+            read_ended_us=self._to_wall_us(read.ended) if read.count else 0,
             errors=dict(sorted(self.errors.items(), key=lambda one: -one[1])),
             running=running, ended=self.ended or ("" if running else KILLED),
-            since_us=self.since_us, until_us=self._wall(self.until), unmeasured_s=self.unmeasured_us / 1e6,
-            advisory=self.advisory, left=self.left, answered=tuple(self._answered()),
+            since_us=self.since_us, until_us=self._to_wall_us(self.until), unmeasured_s=self.unmeasured_us / 1e6,
+            advisory=self.advisory, left=self.left, servers=tuple(self._answering_servers()),
         )  # fmt: skip
 
     def _start(self, header: dict[str, Any]) -> None:
@@ -352,39 +353,44 @@ class _Record:
             for gap in self.gaps.values():
                 gap.start = at
         self.since_us = self.since_us or header["wall_us"]
-        self.before = self._answered()
-        self.answered = {}
+        self.before = self._answering_servers()
+        self.server_beats = {}
         self.header, self.until = header, at
         self.servers, self.texts, self.ended, self.left = {}, {}, "", ""
 
     def _beat(self, kind: str, acknowledged: bool, ended: int, number: int) -> None:
         self.until = max(self.until, ended)
         if not acknowledged:
-            self.gaps[kind].failure()
+            self.gaps[kind].note_failure()
             text = self.texts.get(number, "?")
             self.errors[text] = self.errors.get(text, 0) + 1
             return
-        self.gaps[kind].beat(ended)
-        answers = self.answered.get((kind, number))
-        if answers is None:
-            answers = self.answered[kind, number] = _Answers(ended)
-        answers.last, answers.count = ended, answers.count + 1
+        self.gaps[kind].note_beat(ended)
+        beats = self.server_beats.get((kind, number))
+        if beats is None:
+            beats = self.server_beats[kind, number] = _ServerBeats(ended)
+        beats.last, beats.count = ended, beats.count + 1
 
-    def _answered(self) -> list[Answered]:
+    def _answering_servers(self) -> list[AnsweringServer]:
         """Each server once, also where the heartbeat was started again."""
         found = {(one.kind, one.server): one for one in self.before}
-        for (kind, number), answers in self.answered.items():
+        for (kind, number), server_beats in self.server_beats.items():
             server = self.servers.get(number, {})
             line = server.get("timeline")
-            one = Answered(
-                kind=kind, address=server.get("address"), port=server.get("port"),
-                in_recovery=server.get("in_recovery") == "true", timeline=None if line is None else int(line, 16),
-                from_us=self._wall(answers.first), to_us=self._wall(answers.last), beats=answers.count,
-            )  # fmt: skip
+            one = AnsweringServer(
+                kind=kind,
+                address=server.get("address"),
+                port=server.get("port"),
+                in_recovery=server.get("in_recovery") == "true",
+                timeline=None if line is None else int(line, 16),
+                from_us=self._to_wall_us(server_beats.first),
+                to_us=self._to_wall_us(server_beats.last),
+                beats=server_beats.count,
+            )
             known = found.get((kind, one.server), one)
             beats = one.beats if known is one else one.beats + known.beats
             found[kind, one.server] = replace(one, from_us=known.from_us, beats=beats)
         return list(found.values())
 
-    def _wall(self, mono_us: int) -> int:
+    def _to_wall_us(self, mono_us: int) -> int:
         return int(self.header["wall_us"] + mono_us - self.header["mono_us"])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dba_console.clock import SYSTEM
 from dba_console.clusters import heartbeat_table as table
 from dba_console.clusters.heartbeat import INTERVAL_S
-from dba_console.clusters.heartbeat_record import READ, WRITE, Record
+from dba_console.clusters.heartbeat_record import READ, WRITE, BeatRecord
 from dba_console.probes.postgres.async_connect import message_of, open_connection, wait_for
 from dba_console.probes.postgres.connect_errors import ConnectFailed, plain_message
 from dba_console.probes.postgres.conninfo import monitor_conninfo
@@ -35,16 +35,16 @@ REMOVE_S = 3.0
 """For removing row and table at the end, all statements together."""
 CHECK_S = 0.1
 """How often a beat that waits notices that it shall end."""
-_VANISHED = {
+_KEEPALIVE_OPTIONS = {
     "keepalives_idle": "1", "keepalives_interval": "1", "keepalives_count": "3", "tcp_user_timeout": "5000",
 }  # fmt: skip
 """A host that vanished is noticed after 5 s; a pooler that holds a beat goes on answering on TCP's level."""
 _APPLICATION = "dba-console:cutover-heartbeat"
 """A session of the cutover: it is not ended with those of clients, but holds its beats while these are kept out."""
-KEPT_OUT = "the database takes no connections: its CONNECTION LIMIT is 0"
+KEPT_OUT_MESSAGE = "the database takes no connections: its CONNECTION LIMIT is 0"
 
 
-class Failed(Exception):
+class BeatFailed(Exception):
     """A beat that was not acknowledged; `code` is the SQLSTATE where the server sent one."""
 
     def __init__(self, message: str, code: str = "") -> None:
@@ -52,21 +52,21 @@ class Failed(Exception):
         self.code = code
 
 
-class Held(Failed):
+class ClientsKeptOut(BeatFailed):
     """Clients are kept out. The connection stays."""
 
 
-class Stopped(Exception):
+class BeatStopped(Exception):
     """The beat has not ended, and shall not be waited for."""
 
 
-class Beater:
+class HeartbeatClient:
     """One connection and its beats."""
 
-    sign = READ
+    record_kind = READ
 
-    def __init__(self, conninfo: str, record: Record, stop: threading.Event) -> None:
-        self._given = {**_VANISHED, **parse_conninfo(conninfo)}
+    def __init__(self, conninfo: str, record: BeatRecord, stop: threading.Event) -> None:
+        self._options = {**_KEEPALIVE_OPTIONS, **parse_conninfo(conninfo)}
         self._record, self._stop = record, stop
         self._connection: PGconn | None = None
 
@@ -76,35 +76,35 @@ class Beater:
             begun_us = SYSTEM.mono_us()
             try:
                 answer = self.beat(self._connection or self._connect())
-            except Stopped:
+            except BeatStopped:
                 break
-            except (Failed, ConnectFailed) as error:
-                if not isinstance(error, Held):
+            except (BeatFailed, ConnectFailed) as error:
+                if not isinstance(error, ClientsKeptOut):
                     self._close()
-                self._record.failure(self.sign, begun_us, clean(_message(error)))
+                self._record.failure(self.record_kind, begun_us, clean(_message(error)))
                 self._stop.wait(RETRY_S if begun_us - answered_us < LONG_OUTAGE_S * 1e6 else LONG_RETRY_S)
                 continue
             answered_us = begun_us
-            self._record.beat(self.sign, begun_us, answer)
+            self._record.beat(self.record_kind, begun_us, answer)
             self._stop.wait(INTERVAL_S - (SYSTEM.mono_us() - begun_us) / 1e6)
-        self.end()
+        self.finish()
         self._close()
 
     def beat(self, connection: PGconn) -> Mapping[str, str]:
-        return self._acknowledged(connection, table.READ)
+        return self._execute_beat(connection, table.READ_BEAT)
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """What is done before the connection is closed."""
 
-    def _acknowledged(self, connection: PGconn, statement: str) -> Mapping[str, str]:
+    def _execute_beat(self, connection: PGconn, statement: str) -> Mapping[str, str]:
         """The row of a beat. Raises Held where there is none."""
-        if not (row := self._ask(connection, statement)):
-            raise Held(KEPT_OUT)
+        if not (row := self._execute(connection, statement)):
+            raise ClientsKeptOut(KEPT_OUT_MESSAGE)
         return row
 
     def _connect(self) -> PGconn:
         failure = ConnectFailed("other", "no host to connect to")
-        for host in _hosts(resolve_hosts({**self._given})):
+        for host in _split_hosts(resolve_hosts({**self._options})):
             try:
                 conninfo = monitor_conninfo(host, application_name=_APPLICATION)
                 self._connection = open_connection(conninfo, CONNECT_S, SYSTEM)
@@ -118,7 +118,7 @@ class Beater:
             self._connection.finish()
             self._connection = None
 
-    def _ask(self, connection: PGconn, statement: str, until_us: int | None = None) -> dict[str, str]:
+    def _execute(self, connection: PGconn, statement: str, until_us: int | None = None) -> dict[str, str]:
         """The last row of the statements, without NULLs. Without `until_us` it waits until it shall end."""
         from psycopg import OperationalError
         from psycopg.pq import DiagnosticField
@@ -139,72 +139,72 @@ class Beater:
                 elif result.ntuples:
                     row = _row(result)
         except OperationalError as error:
-            raise Failed(message_of(connection) or str(error)) from None
+            raise BeatFailed(message_of(connection) or str(error)) from None
         if failure is None:
             return row
         code, text = (failure.error_field(one) for one in (DiagnosticField.SQLSTATE, DiagnosticField.MESSAGE_PRIMARY))
-        raise Failed(decode(text or failure.error_message).strip(), decode(code or b""))
+        raise BeatFailed(decode(text or failure.error_message).strip(), decode(code or b""))
 
     def _wait(self, descriptor: int, until_us: int | None) -> None:
         at = SYSTEM.mono_us() + int(CHECK_S * 1e6)
         if wait_for(descriptor, writing=False, until_us=at if until_us is None else min(at, until_us), clock=SYSTEM):
             return
         if until_us is None and self._stop.is_set():
-            raise Stopped
+            raise BeatStopped
         if until_us is not None and SYSTEM.mono_us() >= until_us:
-            raise Failed(f"no answer within {REMOVE_S:g} s")
+            raise BeatFailed(f"no answer within {REMOVE_S:g} s")
 
 
-class Writer(Beater):
+class HeartbeatWriter(HeartbeatClient):
     """Its beats are acknowledged by a server that may write, once their commit is durable."""
 
-    sign = WRITE
+    record_kind = WRITE
 
-    def __init__(self, conninfo: str, run: str, record: Record, stop: threading.Event) -> None:
+    def __init__(self, conninfo: str, run: str, record: BeatRecord, stop: threading.Event) -> None:
         super().__init__(conninfo, record, stop)
         self._run = run
-        self._place: table.Place | None = None
-        self._wrote = False
+        self._target: table.WriteTarget | None = None
+        self._has_row = False
 
     def beat(self, connection: PGconn) -> Mapping[str, str]:
-        if self._place is None:
-            self._place = table.place(self._ask(connection, table.FACTS))
-            if self._place.create:
-                return self._first(connection, self._place.create)
-            if self._place.advisory:
-                self._record.put("advisory", self._place.advisory)
-        if self._place.advisory:
-            return self._acknowledged(connection, table.MESSAGE)
+        if self._target is None:
+            self._target = table.choose_target(self._execute(connection, table.TARGET_FACTS))
+            if self._target.create:
+                return self._create_and_write(connection, self._target.create)
+            if self._target.advisory:
+                self._record.put("advisory", self._target.advisory)
+        if self._target.advisory:
+            return self._execute_beat(connection, table.WAL_MESSAGE_BEAT)
         try:
-            answer = self._acknowledged(connection, table.write(self._run))
-        except Failed as error:
+            answer = self._execute_beat(connection, table.write_beat(self._run))
+        except BeatFailed as error:
             if error.code in ("42P01", "3F000"):  # the table is gone: a failover lost it, or somebody dropped it
-                self._place = None
+                self._target = None
             raise
-        self._wrote = True
+        self._has_row = True
         return answer
 
-    def _first(self, connection: PGconn, create: str) -> Mapping[str, str]:
+    def _create_and_write(self, connection: PGconn, create: str) -> Mapping[str, str]:
         """Make the table and write its row. Refused by a rule of the database: there is no table then."""
-        self._place = None
+        self._target = None
         try:
-            answer = self._acknowledged(connection, table.write(self._run, create))
-        except Failed as error:
+            answer = self._execute_beat(connection, table.write_beat(self._run, create))
+        except BeatFailed as error:
             if error.code[:2] not in ("42", "P0") or error.code in ("42P06", "42P07", "42710"):
                 raise  # what is not there now, or was made by another heartbeat meanwhile, is asked for again
-            self._place = table.Place(advisory=f"the table cannot be made: {error}")
-            self._record.put("advisory", self._place.advisory)
-            return self._acknowledged(connection, table.MESSAGE)
-        self._place, self._wrote = table.Place(), True
+            self._target = table.WriteTarget(advisory=f"the table cannot be made: {error}")
+            self._record.put("advisory", self._target.advisory)
+            return self._execute_beat(connection, table.WAL_MESSAGE_BEAT)
+        self._target, self._has_row = table.WriteTarget(), True
         return answer
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Remove the row, and the table and schema where a heartbeat made them and nobody else uses them."""
-        if not self._wrote:
+        if not self._has_row:
             return
         try:
             self._remove()
-        except (Failed, ConnectFailed) as error:
+        except (BeatFailed, ConnectFailed) as error:
             self._record.put("left", f"{table.TABLE} stays where it is: {error}; remove it with: "
                              f"drop schema {table.SCHEMA} cascade")  # fmt: skip
 
@@ -213,32 +213,32 @@ class Writer(Beater):
             self._close()  # a beat is under way, perhaps held by a pooler
         connection = self._connection or self._connect()
         until_us = SYSTEM.mono_us() + int(REMOVE_S * 1e6)
-        self._ask(connection, table.remove(self._run), until_us)
-        ours = self._ask(connection, table.OURS, until_us)
+        self._execute(connection, table.remove_rows(self._run), until_us)
+        ours = self._execute(connection, table.CREATED_BY_HEARTBEAT, until_us)
         if ours.get("table") == "true":
-            self._ask(connection, table.LOCK, until_us)
-            if self._ask(connection, table.ROWS, until_us).get("rows") != "0":
-                self._ask(connection, "ROLLBACK", until_us)
+            self._execute(connection, table.LOCK, until_us)
+            if self._execute(connection, table.ROWS, until_us).get("rows") != "0":
+                self._execute(connection, "ROLLBACK", until_us)
                 return  # they are of another heartbeat, which removes the table when it ends
-            self._ask(connection, table.DROP_TABLE, until_us)
+            self._execute(connection, table.DROP_TABLE, until_us)
         if ours.get("schema") == "true":
             try:
-                self._ask(connection, table.DROP_SCHEMA, until_us)
-            except Failed as error:
+                self._execute(connection, table.DROP_SCHEMA, until_us)
+            except BeatFailed as error:
                 if error.code != "2BP01":  # dependent_objects_still_exist: somebody keeps more in it
                     raise
 
 
-def _message(error: Failed | ConnectFailed) -> str:
+def _message(error: BeatFailed | ConnectFailed) -> str:
     return error.message if isinstance(error, ConnectFailed) else str(error)
 
 
-def _hosts(given: Mapping[str, str]) -> Iterator[dict[str, str]]:
+def _split_hosts(options: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """One after the other: each gets the whole time for connecting."""
-    lists = {name: given[name].split(",") for name in ("host", "hostaddr", "port") if given.get(name)}
+    lists = {name: options[name].split(",") for name in ("host", "hostaddr", "port") if options.get(name)}
     for number in range(max((len(values) for values in lists.values()), default=1)):
-        own = {name: values[number] if len(values) > 1 else values[0] for name, values in lists.items()}
-        yield {**given, **own}
+        host_options = {name: values[number] if len(values) > 1 else values[0] for name, values in lists.items()}
+        yield {**options, **host_options}
 
 
 def _row(result: PGresult) -> dict[str, str]:

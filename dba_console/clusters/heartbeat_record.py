@@ -21,16 +21,16 @@ MOST_LINES = 200_000
 """Kept in memory while the disk takes nothing: half an hour of beats."""
 
 
-class Record:
+class BeatRecord:
     """The lines that are not on disk yet. Used by all threads."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor, self._size = descriptor, os.fstat(descriptor).st_size
         self._lock = threading.Lock()
         self._lines: list[list[Any]] = []
-        self._known: dict[tuple[str, str], int] = {}
+        self._numbers: dict[tuple[str, str], int] = {}
         self._ended_us: int | None = None
-        self.begun = threading.Event()
+        self.first_write_ended = threading.Event()
         """There was a write, acknowledged or not."""
 
     def put(self, *line: Any) -> None:
@@ -42,15 +42,15 @@ class Record:
         ended_us = SYSTEM.mono_us()
         server = {name: answer.get(name) for name in ("address", "port", "in_recovery", "timeline")}
         self.put(sign, begun_us, ended_us, self._number("server", server))
-        self._first(sign)
+        self._note_first_write(sign)
 
     def failure(self, sign: str, begun_us: int, text: str) -> None:
         self.put(sign.upper(), begun_us, SYSTEM.mono_us(), self._number("error", text))
-        self._first(sign)
+        self._note_first_write(sign)
 
-    def _first(self, sign: str) -> None:
+    def _note_first_write(self, sign: str) -> None:
         if sign == WRITE:
-            self.begun.set()
+            self.first_write_ended.set()
 
     def removed(self) -> bool:
         """Whether its file is gone: nobody will read it."""
@@ -79,7 +79,7 @@ class Record:
         """A server or an error by its number; introduced by a line of its own when it is met first."""
         with self._lock:
             key = (kind, json.dumps(value))
-            if key not in self._known:
-                self._known[key] = len(self._known)
-                self._lines.append([kind, self._known[key], value])
-            return self._known[key]
+            if key not in self._numbers:
+                self._numbers[key] = len(self._numbers)
+                self._lines.append([kind, self._numbers[key], value])
+            return self._numbers[key]

@@ -15,18 +15,18 @@ from msgspec import Struct
 
 from dba_console.actions.identity import host_identity
 from dba_console.clock import Clock
-from dba_console.clusters.control import ServerControl
-from dba_console.clusters.host import last_line
-from dba_console.clusters.node import NodeState
-from dba_console.clusters.patroni import (
+from dba_console.clusters.cutover_plan import conninfo
+from dba_console.clusters.host_scripts import CONTENT
+from dba_console.clusters.node_host import last_line
+from dba_console.clusters.node_state import NodeState
+from dba_console.clusters.patroni_members import (
     CONFIG,
     Member,
     configured_addresses,
     members_by_api,
     members_by_patronictl,
 )
-from dba_console.clusters.plan import conninfo
-from dba_console.clusters.scripts import CONTENT
+from dba_console.clusters.server_control import ServerControl
 from dba_console.config import NodeConfig
 from dba_console.errors import ConsoleError, PermissionDenied, Refused, Unsupported
 from dba_console.redact import redact
@@ -51,15 +51,15 @@ exit 0
 Any account may name a process like a manager: only those of root and of the server's owner count, for their command
 lines say which program and file a cutover uses. The ps of busybox does not know uid.
 """
-_REACHES = """LC_ALL=C; HOME=$(getent passwd "$(id -u)" | cut -d: -f6); PATH="$1:$PATH"; export LC_ALL HOME PATH; cd /
-exec psql -XAtqw -d "$2" -c IDENTIFY_SYSTEM
+_TRY_REPLICATION = """LC_ALL=C; HOME=$(getent passwd "$(id -u)" | cut -d: -f6); PATH="$1:$PATH"; export LC_ALL HOME
+PATH; cd / exec psql -XAtqw -d "$2" -c IDENTIFY_SYSTEM
 """
 """As the server's own user, so with its passfile; never a question for a password."""
-_FOUND = 'command -v "$1"'
+_FIND_PROGRAM = 'command -v "$1"'
 _MISSING = 127
 
 
-class Mount(Struct, frozen=True, kw_only=True):
+class MountSpace(Struct, frozen=True, kw_only=True):
     """A file system of a data directory, in bytes."""
 
     path: str
@@ -75,8 +75,8 @@ class HostState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str = ""
     here: bool = False
     """Whether it is the host the console runs on."""
-    data: Mount | None = None
-    wal: Mount | None = None
+    data: MountSpace | None = None
+    wal: MountSpace | None = None
     managers: tuple[str, ...] = ()
     """Command lines of cluster managers."""
     programs: dict[str, str] = {}
@@ -99,18 +99,18 @@ def read_host(node: NodeState, config: NodeConfig, target: NodeState | None, clo
     try:
         control = ServerControl(node.name, config, node.data_directory, None, clock)
         owner = control.owner()
-        facts = ["sh", "-c", _FACTS, "sh", node.data_directory, _directory(control)]
+        facts = ["sh", "-c", _FACTS, "sh", node.data_directory, _program_directory(control)]
         ended = control.host.run(facts, user=owner, timeout_s=ANSWER_S, repeatable=True)
         if ended.code != 0:
             return HostState(error=f"{control.host.name}: {last_line(ended)}", name=name)
-        found = _facts(ended.output, node, name)
+        found = _parse_facts(ended.output, node, name)
         if found.error:
             return found
         if node.role == "primary":
             check_stop(control)
         if target is None:
             return _with_members(found, node, control, owner)
-        return _reached(found, control, owner, target)
+        return _with_reachability(found, control, owner, target)
     except (ConsoleError, OSError) as error:
         message = error.message if isinstance(error, ConsoleError) else str(error)
         hint = error.hint if isinstance(error, ConsoleError) else None
@@ -124,7 +124,7 @@ def check_stop(control: ServerControl) -> None:
     except Refused:  # by a limit of this process: it holds where a cutover begins
         return
     host, own = control.host, argv[argv.index("--") + 1 :] if argv[0] in ("sudo", "runuser") and "--" in argv else argv
-    if host.run(["sh", "-c", _FOUND, "sh", own[0]], timeout_s=ANSWER_S, repeatable=True).code != 0:
+    if host.run(["sh", "-c", _FIND_PROGRAM, "sh", own[0]], timeout_s=ANSWER_S, repeatable=True).code != 0:
         raise Unsupported(f"{clean(own[0])} is missing on {host.name}", hint="it stops the server")
     if argv[0] == "sudo":
         listed = host.run([*argv[:2], "-l", *argv[2:]], timeout_s=ANSWER_S, repeatable=True)
@@ -136,7 +136,7 @@ def check_stop(control: ServerControl) -> None:
             raise Unsupported(f"systemd on {host.name} has no unit {own[-1]}: {last_line(unit)}")
 
 
-def _facts(output: str, node: NodeState, name: str) -> HostState:
+def _parse_facts(output: str, node: NodeState, name: str) -> HostState:
     answer = output.rpartition(f"{CONTENT}\n")[2]  # behind what a login shell printed
     head, programs, processes = (*answer.split("\n\n", 2), "", "")[:3]
     lines = head.split("\n")
@@ -160,7 +160,7 @@ def _facts(output: str, node: NodeState, name: str) -> HostState:
     )  # fmt: skip
 
 
-def _directory(control: ServerControl) -> str:
+def _program_directory(control: ServerControl) -> str:
     """Where the server's programs are; the root directory, which has none, where that is not known."""
     try:
         return control.program("psql").rpartition("/")[0]
@@ -170,8 +170,8 @@ def _directory(control: ServerControl) -> str:
 
 def _with_members(found: HostState, node: NodeState, control: ServerControl, owner: str) -> HostState:
     """With what Patroni calls its nodes, where there is a trace of it."""
-    traces = (node.details.managers or {}) if node.details else {}
-    if not (traces.get("patroni") or (node.work or {}).get("patroni")):
+    manager_traces = (node.details.managers or {}) if node.details else {}
+    if not (manager_traces.get("patroni") or (node.work or {}).get("patroni")):
         return found
     config = next((match[0] for line in found.managers if (match := CONFIG.search(line)) is not None), None)
     lines = "" if config is None else configured_addresses(control.host, config, owner)
@@ -191,25 +191,25 @@ def _is_manager(line: str) -> bool:
     return _MANAGER.search(line) is not None and not program.startswith("postgres")
 
 
-def _mount(line: str) -> Mount:
+def _mount(line: str) -> MountSpace:
     """A line of `df -Pk`: file system, blocks of 1024 bytes, used, available, capacity, mount point."""
     words = line.split()
-    return Mount(path=" ".join(words[5:]), size=int(words[1]) * 1024, free=int(words[3]) * 1024)
+    return MountSpace(path=" ".join(words[5:]), size=int(words[1]) * 1024, free=int(words[3]) * 1024)
 
 
-def _reached(found: HostState, control: ServerControl, owner: str, target: NodeState) -> HostState:
-    given = {key: value for key, value in (target.upstream or {}).items() if key not in ("host", "hostaddr", "port")}
-    wanted: dict[str, Any] = {
-        **given, **target.replication, "replication": "true", "dbname": "replication",
+def _with_reachability(found: HostState, control: ServerControl, owner: str, target: NodeState) -> HostState:
+    upstream = {key: value for key, value in (target.upstream or {}).items() if key not in ("host", "hostaddr", "port")}
+    options: dict[str, Any] = {
+        **upstream, **target.replication, "replication": "true", "dbname": "replication",
         "connect_timeout": str(CONNECT_S), "application_name": "dba-console",
     }  # fmt: skip
-    argv = ["sh", "-c", _REACHES, "sh", _directory(control), conninfo(wanted)]
+    argv = ["sh", "-c", _TRY_REPLICATION, "sh", _program_directory(control), conninfo(options)]
     ended = control.host.run(argv, user=owner, timeout_s=ANSWER_S, repeatable=True)
-    reaches, text = _judged(ended, target)
+    reaches, text = _reachability(ended, target)
     return msgspec.structs.replace(found, reaches=reaches, reaches_text=text)
 
 
-def _judged(ended: CommandResult, target: NodeState) -> tuple[bool | None, str]:
+def _reachability(ended: CommandResult, target: NodeState) -> tuple[bool | None, str]:
     printed = clean(redact(" ".join(ended.errors.split())))
     if ended.code == 0:
         identifier = ended.output.strip().rpartition("\n")[2].partition("|")[0].strip()

@@ -38,13 +38,18 @@ class _Entry:
     text: str
 
 
-def repointed(text: str, databases: Sequence[str], host: str, port: str, *, old: tuple[str, str] | None = None) -> str:
+def change_host(
+    text: str, databases: Sequence[str], host: str, port: str, *, old: tuple[str, str] | None = None
+) -> str:
     """pgbouncer.ini with `databases` leading to `host` (a socket directory too) and `port`; none named: those that lead
     to `old`, a host and port. A database without an entry is covered by "*". Raises ConsoleError where it cannot."""
     if not host or "," in host or not port.isdigit() or not (host + port).isprintable():
         raise ConsoleError(f'not one host and port for pgbouncer.ini: "{clean(host)}", "{clean(port)}"')
     entries = list(_entries(text))
-    changed = {entry.start: _changed(entry, host, port) for entry in _chosen(entries, databases, old, (host, port))}
+    changed = {
+        entry.start: _with_address(entry, host, port)
+        for entry in _entries_to_change(entries, databases, old, (host, port))
+    }
     pieces, at = [], 0
     for entry in entries:
         pieces += [text[at : entry.start], changed.get(entry.start, entry.text)]
@@ -77,7 +82,7 @@ def _name(key: str) -> str:
     return key[1:-1].replace('""', '"') if key[:1] == '"' else key.strip("'")
 
 
-def _chosen(
+def _entries_to_change(
     entries: Sequence[_Entry], databases: Sequence[str], old: tuple[str, str] | None, new: tuple[str, str]
 ) -> list[_Entry]:
     """The entries to change, also where they were changed before."""
@@ -87,29 +92,29 @@ def _chosen(
         if missing and FALLBACK not in named:
             names = ", ".join(f'"{clean(name)}"' for name in missing)
             raise ConsoleError(f'no entry for {names} in [databases], and no entry "*"')
-        wanted = {*databases, FALLBACK} if missing else {*databases}
-        return [entry for entry in entries if entry.name in wanted]
+        names_to_change = {*databases, FALLBACK} if missing else {*databases}
+        return [entry for entry in entries if entry.name in names_to_change]
     if old is None:
         raise ConsoleError(
             "the databases of the pooler are not named", hint="set `databases` of the pooler in the configuration"
         )
-    found = [entry for entry in entries if _leads_to(entry) in (old, new)]
+    found = [entry for entry in entries if _entry_address(entry) in (old, new)]
     if not found:
         raise ConsoleError(f"no database leads to {clean(':'.join(old))}")
     return found
 
 
-def _leads_to(entry: _Entry) -> tuple[str, str]:
+def _entry_address(entry: _Entry) -> tuple[str, str]:
     values = {pair["key"]: _unquoted(pair["value"]) for pair in _pairs(entry)}
     return values.get("host", ""), values.get("port", DEFAULT_PORT)
 
 
-def _changed(entry: _Entry, host: str, port: str) -> str:
+def _with_address(entry: _Entry, host: str, port: str) -> str:
     """The connection string with host and port replaced where they stand, else added at its end."""
-    wanted = {"host": host, "port": port}
+    new_values = {"host": host, "port": port}
     pieces, at = [], 0
     for pair in _pairs(entry):
-        value = wanted.get(pair["key"])
+        value = new_values.get(pair["key"])
         if value is None:
             continue
         if pair["key"] == "host" and "," in pair["value"]:
@@ -121,7 +126,7 @@ def _changed(entry: _Entry, host: str, port: str) -> str:
         at = pair.end("value")
     text = "".join([*pieces, entry.text[at:]])
     present = {pair["key"] for pair in _pairs(entry)}
-    added = [f"{key}={_quoted(value)}" for key, value in wanted.items() if key not in present]
+    added = [f"{key}={_quoted(value)}" for key, value in new_values.items() if key not in present]
     return " ".join([*([text] if text else []), *added])
 
 

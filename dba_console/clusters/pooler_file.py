@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from dba_console.clock import Clock
-from dba_console.clusters.host import Host, last_line
-from dba_console.clusters.pgbouncer_ini import repointed
+from dba_console.clusters.node_host import Host, last_line
+from dba_console.clusters.pgbouncer_ini import change_host
 from dba_console.config import PoolerConfig
 from dba_console.errors import ConsoleError, PermissionDenied
 
 Address = tuple[str, str]
 """Host, or socket directory, and port."""
-_ABOVE = """file=$1; shift
+_PARENT_DIRECTORIES = """file=$1; shift
 for path in "$file" "$(readlink -f "$file")" "$(readlink -f "${file%/*}/.")/"; do
     while path=${path%/*}; do set -- "$@" "${path:-/}"; [ -n "$path" ] || break; done
 done
@@ -30,7 +30,7 @@ def check_file(
     """Raise ConsoleError where `change_file` would fail, as far as that can be known before."""
     with closing(Host(config.ssh, clock)) as host:
         user = _account(host, name, config)
-        _contents(host, name, config, databases, old, to, user)
+        _old_and_new_content(host, name, config, databases, old, to, user)
         if host.run(["sh", "-c", _WRITABLE, "sh", config.config or ""], user=user).code != 0:
             raise PermissionDenied(
                 f'pooler "{name}": {user or host.account()} may not replace {config.config} on {host.name}',
@@ -46,7 +46,7 @@ def change_file(
     Raises ConsoleError; the file is then the old or the new one."""
     with closing(Host(config.ssh, clock)) as host:
         user = _account(host, name, config)
-        before, after = _contents(host, name, config, databases, old, to, user)
+        before, after = _old_and_new_content(host, name, config, databases, old, to, user)
         if after != before:
             host.write(config.config or "", after, user=user)
 
@@ -57,7 +57,7 @@ def _account(host: Host, name: str, config: PoolerConfig) -> str | None:
     if host.account() != "root":
         return None
     path = f"/{(config.config or '').lstrip('/')}"
-    ended = host.run(["sh", "-c", _ABOVE, "sh", path], repeatable=True)
+    ended = host.run(["sh", "-c", _PARENT_DIRECTORIES, "sh", path], repeatable=True)
     above = [words for line in ended.output.splitlines() if len(words := line.split()) == 4 and words[0].isdigit()]
     if ended.code != 0 or not above:
         raise ConsoleError(
@@ -78,7 +78,7 @@ def _account(host: Host, name: str, config: PoolerConfig) -> str | None:
     return next(iter(owners), None)
 
 
-def _contents(
+def _old_and_new_content(
     host: Host,
     name: str,
     config: PoolerConfig,
@@ -94,7 +94,7 @@ def _contents(
         raise ConsoleError(f'pooler "{name}": {path} is not there on {host.name}', hint="check `config` of the pooler")
     text = content.decode("utf-8", "surrogateescape")
     try:
-        after = repointed(text, databases, *to, old=old)
+        after = change_host(text, databases, *to, old=old)
     except ConsoleError as error:
         raise ConsoleError(f'pooler "{name}": {path}: {error.message}', hint=error.hint) from None
     return content, after.encode("utf-8", "surrogateescape")

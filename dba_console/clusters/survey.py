@@ -10,18 +10,18 @@ from msgspec import Struct
 
 from dba_console.actions.identity import PRIMARY
 from dba_console.clock import Clock
+from dba_console.clusters.cutover_plan import node_address
 from dba_console.clusters.host_facts import HostState, read_host
-from dba_console.clusters.node import NodeState, read_node
-from dba_console.clusters.plan import node_address
-from dba_console.clusters.pooler import PoolerState, read_pooler
+from dba_console.clusters.last_primary import LastPrimary, load_last_primary, save_last_primary
+from dba_console.clusters.node_state import NodeState, read_node
 from dba_console.clusters.pooler_file import check_file
-from dba_console.clusters.seen import Seen, load_seen, save_seen
+from dba_console.clusters.pooler_state import PoolerState, read_pooler
 from dba_console.config import ClusterConfig
 from dba_console.errors import ConsoleError
 from dba_console.redact import redact
 from dba_console.sanitize import clean
 
-PATIENCE_S = 15.0
+TIMEOUT_S = 15.0
 """For all together: each has its own limits; resolving a name has none but this."""
 
 
@@ -34,7 +34,7 @@ class Survey(Struct, frozen=True, kw_only=True):
     took_s: float = 0.0
     hosts: dict[str, HostState] = {}
     """Hosts of the nodes that answer, by the node's name; empty where no target was named."""
-    seen: Seen | None = None
+    seen: LastPrimary | None = None
     """The primary when it last answered, where none answers now."""
 
     @property
@@ -71,23 +71,23 @@ def survey(name: str, config: ClusterConfig, clock: Clock, *, to: str | None = N
     threads += [threading.Thread(target=ask_pooler, args=(one,), name=one, daemon=True) for one in config.poolers]
     for thread in threads:
         thread.start()
-    until_us = begun_us + int(PATIENCE_S * 1e6)
+    until_us = begun_us + int(TIMEOUT_S * 1e6)
     for thread in threads:
         thread.join(max(0.0, (until_us - clock.mono_us()) / 1e6))
-    late = f"no answer within {PATIENCE_S:g} s"
-    answers = tuple(nodes.get(one) or NodeState(name=one, error=late, asked_us=wall_us) for one in config.nodes)
+    timeout_text = f"no answer within {TIMEOUT_S:g} s"
+    answers = tuple(nodes.get(one) or NodeState(name=one, error=timeout_text, asked_us=wall_us) for one in config.nodes)
     hosts: dict[str, HostState] = {}
     if to is not None:
-        _ask_hosts(hosts, poolers, answers, config, to, clock, until_us)
+        _read_hosts(hosts, poolers, answers, config, to, clock, until_us)
     return Survey(
         cluster=name,
         hosts={node.name: hosts[node.name] for node in answers if node.name in hosts},
         nodes=answers,
         poolers=tuple(
-            poolers.get(one) or PoolerState(name=one, error=late, asked_us=wall_us) for one in config.poolers
+            poolers.get(one) or PoolerState(name=one, error=timeout_text, asked_us=wall_us) for one in config.poolers
         ),
         took_s=(clock.mono_us() - begun_us) / 1e6,
-        seen=None if any(node.role == PRIMARY for node in answers) else load_seen(name),
+        seen=None if any(node.role == PRIMARY for node in answers) else load_last_primary(name),
     )
 
 
@@ -95,7 +95,7 @@ def _unreadable(error: Exception) -> str:
     return clean(redact(f"its answer cannot be read: {type(error).__name__}: {error}"[:300]))
 
 
-def _ask_hosts(
+def _read_hosts(
     hosts: dict[str, HostState],
     poolers: dict[str, PoolerState],
     nodes: Sequence[NodeState],
@@ -135,12 +135,12 @@ def _ask_hosts(
         thread.join(max(0.0, (until_us - clock.mono_us()) / 1e6))
 
 
-def remember(found: Survey) -> None:
+def save_primary_position(found: Survey) -> None:
     """Keep where the primary is, for a failover. Raises OSError or ConsoleError."""
     if len(found.primaries) == 1 and (lsn := found.primaries[0].lsn) is not None:
         one = found.primaries[0]
-        save_seen(
-            Seen(
+        save_last_primary(
+            LastPrimary(
                 cluster=found.cluster, node=one.name, at_us=one.asked_us, lsn=lsn, timeline=one.timeline,
                 system_identifier=one.system_identifier,
             )

@@ -6,9 +6,9 @@ import subprocess
 from contextlib import suppress
 
 from dba_console.clock import SYSTEM
-from dba_console.clusters.checks import Check
-from dba_console.clusters.readiness import readiness
-from dba_console.clusters.seen import state_file
+from dba_console.clusters.cluster_check import ClusterCheck
+from dba_console.clusters.cutover_readiness import cutover_readiness
+from dba_console.clusters.last_primary import state_file
 from dba_console.clusters.survey import survey
 from dba_console.demo.console_processes import (
     HEADLESS_S,
@@ -112,9 +112,9 @@ def _run_cluster_command(ground: PracticeCluster, *arguments: str) -> None:
     )
 
 
-def failing_check(ground: PracticeCluster, incident: ClusterIncident) -> Check | None:
+def failing_check(ground: PracticeCluster, incident: ClusterIncident) -> ClusterCheck | None:
     """The check that the incident fails now; None where it does not."""
-    checks = readiness(survey(NAME, ground.config, SYSTEM, to=TARGET), TARGET)
+    checks = cutover_readiness(survey(NAME, ground.config, SYSTEM, to=TARGET), TARGET)
     return next((one for one in checks if one.id == incident.check and one.state == "failed"), None)
 
 

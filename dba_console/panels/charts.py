@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
-from dba_console.panels.times import minute
+from dba_console.panels.time_formats import hour_and_minute
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _STEPS_S = (60, 120, 300, 600, 900, 1800, 3600, 7200, 21600)
@@ -39,19 +39,19 @@ def peaks(points: Sequence[Point], axis: Axis) -> list[float | None]:
     The points are in the order of their times, as a history gives them.
     """
     values = [value for _, value in points]
-    return [_number(max(values[begin:end])) if begin < end else None for begin, end in _stretches(points, axis)]
+    return [_finite(max(values[begin:end])) if begin < end else None for begin, end in _column_slices(points, axis)]
 
 
 def latest(points: Sequence[Point], axis: Axis) -> list[float | None]:
     """The last value of each column: for levels, which have no spikes to lose."""
-    return [_number(points[end - 1][1]) if begin < end else None for begin, end in _stretches(points, axis)]
+    return [_finite(points[end - 1][1]) if begin < end else None for begin, end in _column_slices(points, axis)]
 
 
-def _number(value: float) -> float | None:
+def _finite(value: float) -> float | None:
     return value if isfinite(value) else None
 
 
-def _stretches(points: Sequence[Point], axis: Axis) -> Iterator[tuple[int, int]]:
+def _column_slices(points: Sequence[Point], axis: Axis) -> Iterator[tuple[int, int]]:
     """Begin and end of the points that fall into each column."""
     times = [wall_us for wall_us, _ in points]
     span, cells = axis.end_us - axis.start_us, axis.cells
@@ -98,14 +98,14 @@ def clock_line(axis: Axis) -> str:
     moment = (axis.start_us // step_us + 1) * step_us
     while moment <= axis.end_us:
         column = axis.column(moment)
-        label = "╵" + minute(moment)
+        label = "╵" + hour_and_minute(moment)
         if column is not None and column + len(label) <= axis.cells and signs[column] == " ":
             signs[column : column + len(label)] = label
         moment += step_us
     return "".join(signs)
 
 
-def sign_line(marks: Iterable[tuple[int, str]], axis: Axis) -> str:
+def symbol_line(marks: Iterable[tuple[int, str]], axis: Axis) -> str:
     """Signs at the columns of their moments; where several meet the last one shows, but never hides a `!`."""
     signs = [" "] * max(0, axis.cells)
     for wall_us, sign in marks:

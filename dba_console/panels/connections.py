@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import ConnectionGroup, Connections, Frame
-from dba_console.panels import charts, states
-from dba_console.panels.cells import Cell, Column, Detail, Line, Row, Span, Style, Table, line_width
+from dba_console.panels import charts, status_text
 from dba_console.panels.phrases import (
     bar,
     fact,
@@ -13,11 +12,12 @@ from dba_console.panels.phrases import (
     integer,
     join,
     join_fitting,
-    level,
+    level_style,
     name_of,
-    said,
+    text_line,
 )
-from dba_console.panels.tables import cell_number
+from dba_console.panels.table_layout import number_cell
+from dba_console.panels.text_elements import Cell, Detail, Line, Span, Style, Table, TableColumn, TableRow, line_width
 from dba_console.units import UNKNOWN, human_duration, human_pct
 
 _FULL_WARN, _FULL_CRIT = 80.0, 95.0
@@ -31,25 +31,25 @@ def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> lis
         _usage(panel, width),
         _states(panel, width),
         _growth(frame, width, history),
-        _top("app", panel.by_application, width),
-        _top("user", panel.by_user, width),
-        _top("db", panel.by_database, width),
+        _top_groups("app", panel.by_application, width),
+        _top_groups("user", panel.by_user, width),
+        _top_groups("db", panel.by_database, width),
     ]
-    return states.body(panel, panel.used is not None, [one for one in lines if one], width, height)
+    return status_text.body(panel, panel.used is not None, [one for one in lines if one], width, height)
 
 
 def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     panel = frame.connections
     if panel.used is None:
-        return Detail("Connections", tuple(states.note_lines(panel, width)))
+        return Detail("Connections", tuple(status_text.note_lines(panel, width)))
     head = [_usage(panel, width), _states(panel, width), _growth(frame, width, history), _limits(panel), _source(panel)]
     return Detail(
         "Connections",
-        states.head_lines(panel, [one for one in head if one], width),
+        status_text.head_lines(panel, [one for one in head if one], width),
         (
-            _groups("by_application", "By application", panel.by_application),
-            _groups("by_user", "By user", panel.by_user),
-            _groups("by_database", "By database", panel.by_database),
+            _group_table("by_application", "By application", panel.by_application),
+            _group_table("by_user", "By user", panel.by_user),
+            _group_table("by_database", "By database", panel.by_database),
         ),
     )
 
@@ -63,7 +63,7 @@ def _usage(panel: Connections, width: int) -> Line:
             Span(integer(panel.max)),
             Span(" max_connections", "dim"),
         )
-    style = level(panel.used_pct, _FULL_WARN, _FULL_CRIT)
+    style = level_style(panel.used_pct, _FULL_WARN, _FULL_CRIT)
     left = (Span(integer(panel.used), style), Span(" of ", "dim"), Span(integer(panel.usable)), Span(" usable ", "dim"))
     share = Span(f" {human_pct(panel.used_pct)}", style)
     room = min(40, width - line_width(left) - len(share.text))
@@ -71,8 +71,8 @@ def _usage(panel: Connections, width: int) -> Line:
 
 
 def _states(panel: Connections, width: int) -> Line:
-    waiting = level(panel.waiting, 1, 10)
-    idle_in = level(panel.idle_in_transaction, 20, 100)
+    waiting = level_style(panel.waiting, 1, 10)
+    idle_in = level_style(panel.idle_in_transaction, 20, 100)
     common = [fact("active", integer(panel.active)), fact("idle", integer(panel.idle))]
     long = [
         *common,
@@ -114,10 +114,10 @@ def _growth(frame: Frame, width: int, history: ChartHistory) -> Line:
     return (*words, Span("  "), Span(trend, "bar"))
 
 
-def _top(label: str, groups: list[ConnectionGroup], width: int) -> Line:
+def _top_groups(label: str, groups: list[ConnectionGroup], width: int) -> Line:
     if not groups:
         return ()
-    named = [said(f"{name_of(group.name, 24) or '(none)'} {group.count}") for group in groups[:6]]
+    named = [text_line(f"{name_of(group.name, 24) or '(none)'} {group.count}") for group in groups[:6]]
     return (Span(f"{label} ", "dim"), *join_fitting(width - len(label) - 1, named))
 
 
@@ -136,44 +136,49 @@ def _source(panel: Connections) -> Line:
         "sql": "counted in pg_stat_activity",
         "process_titles": "counted by process titles, without a connection",
     }
-    seats = {
+    slots = {
         "regular": "the console holds an ordinary slot",
         "reserved_role": "the console holds a slot of reserved_connections",
         "superuser": "the console holds a slot reserved for superusers",
     }
-    seat = seats.get(panel.seat or "", "the console holds no slot")
+    slot = slots.get(panel.seat or "", "the console holds no slot")
     return join(
-        [said(sources.get(panel.source or "", ""), "dim"), said(seat, "" if panel.seat == "regular" else "warn")]
+        [
+            text_line(sources.get(panel.source or "", ""), "dim"),
+            text_line(slot, "" if panel.seat == "regular" else "warn"),
+        ]
     )
 
 
 _COLUMNS = (
-    Column("name", "name", 40, help="Application, user or database", sort_key="N", grow=True),
-    Column("count", "count", 6, right=True, help="Connections", sort_key="C", descending=True),
-    Column("limit", "limit", 6, right=True, help="CONNECTION LIMIT, none where blank", sort_key="L", descending=True),
-    Column("active", "active", 6, right=True, help="Running a query", sort_key="A", descending=True),
-    Column("in_txn", "in txn", 6, right=True, help="Idle in transaction", sort_key="T", descending=True),
-    Column("oldest_idle", "oldest idle", 11, right=True, help="Longest idle", sort_key="O", descending=True),
+    TableColumn("name", "name", 40, help="Application, user or database", sort_key="N", grow=True),
+    TableColumn("count", "count", 6, right=True, help="Connections", sort_key="C", descending=True),
+    TableColumn(
+        "limit", "limit", 6, right=True, help="CONNECTION LIMIT, none where blank", sort_key="L", descending=True
+    ),
+    TableColumn("active", "active", 6, right=True, help="Running a query", sort_key="A", descending=True),
+    TableColumn("in_txn", "in txn", 6, right=True, help="Idle in transaction", sort_key="T", descending=True),
+    TableColumn("oldest_idle", "oldest idle", 11, right=True, help="Longest idle", sort_key="O", descending=True),
 )
 
 
-def _groups(table: str, title: str, groups: list[ConnectionGroup]) -> Table:
-    return Table(table, _COLUMNS, tuple(_row(group) for group in groups), "count", title, "no connections")
+def _group_table(table: str, title: str, groups: list[ConnectionGroup]) -> Table:
+    return Table(table, _COLUMNS, tuple(_group_row(group) for group in groups), "count", title, "no connections")
 
 
-def _row(group: ConnectionGroup) -> Row:
+def _group_row(group: ConnectionGroup) -> TableRow:
     limit = group.limit
-    style = level(group.count, 0.8 * limit, 0.95 * limit) if limit else ""
+    style = level_style(group.count, 0.8 * limit, 0.95 * limit) if limit else ""
     name = name_of(group.name) or "(none)"
-    return Row(
+    return TableRow(
         group.name,
         (
             Cell(name, name.lower()),
             Cell(str(group.count), group.count, style),
             Cell("" if limit is None else str(limit), limit),
-            cell_number(integer(group.active), group.active),
-            cell_number(integer(group.idle_in_transaction), group.idle_in_transaction),
-            cell_number(
+            number_cell(integer(group.active), group.active),
+            number_cell(integer(group.idle_in_transaction), group.idle_in_transaction),
+            number_cell(
                 "" if group.oldest_idle_s is None else human_duration(group.oldest_idle_s), group.oldest_idle_s
             ),
         ),

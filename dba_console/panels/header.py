@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from dba_console.frames.model import Frame
-from dba_console.panels.cells import Line, Span, fit_line, line_width
-from dba_console.panels.phrases import BETWEEN, join, name_of
-from dba_console.panels.times import clock, moment, stopwatch
+from dba_console.panels.phrases import SEPARATOR, join, name_of
+from dba_console.panels.text_elements import Line, Span, fit_line, line_width
+from dba_console.panels.time_formats import date_and_time, stopwatch, time_of_day
 from dba_console.units import human_duration
 
-USUAL_PORT = 5432
+DEFAULT_PORT = 5432
 """Said of a server without a cluster_name where it has another one: a host may have several servers."""
 
 Mode = Literal["live", "paused", "replay", "text"]
 
 
 @dataclass(frozen=True, slots=True)
-class Showing:
+class HeaderState:
     """How the frame comes to be on the screen; the screen fills it in, the frame knows nothing of it."""
 
     mode: Mode = "text"
@@ -35,11 +35,11 @@ class Showing:
     age_s: float | None = None
     """Age of the newest sample by the console's own clock."""
     interval_s: float = 1.0
-    called: str | None = None
+    target_label: str | None = None
     """What the operator calls the target; a cluster may have another name."""
-    run: str = ""
+    run_text: str = ""
     """What is to be said of a run of a runbook."""
-    run_wants: bool = False
+    run_needs_answer: bool = False
     """It waits for somebody at this screen."""
 
 
@@ -50,28 +50,28 @@ class _Piece(NamedTuple):
     line: Line
 
 
-def header(frame: Frame, showing: Showing, width: int) -> Line:
+def header(frame: Frame, header_state: HeaderState, width: int) -> Line:
     """The line in exactly `width` cells."""
-    left, right = _left(frame, showing), [*_warnings(frame, showing), *_right(frame, showing)]
-    start, end = _joined(left), _joined(right, Span("  "))
+    left, right = _left(frame, header_state), [*_warnings(frame, header_state), *_right(frame, header_state)]
+    start, end = _join_pieces(left), _join_pieces(right, Span("  "))
     while line_width(start) + line_width(end) + 2 > width and (worst := max(p.rank for p in left + right)) > 0:
         left = [piece for piece in left if piece.rank < worst]
         right = [piece for piece in right if piece.rank < worst]
-        start, end = _joined(left), _joined(right, Span("  "))
+        start, end = _join_pieces(left), _join_pieces(right, Span("  "))
     gap = max(2, width - line_width(start) - line_width(end))
     return fit_line((*start, Span(" " * gap), *end) if end else start, width)
 
 
-def _joined(pieces: Sequence[_Piece], between: Span = BETWEEN) -> Line:
+def _join_pieces(pieces: Sequence[_Piece], between: Span = SEPARATOR) -> Line:
     return join([piece.line for piece in pieces], between)
 
 
-def _left(frame: Frame, showing: Showing) -> list[_Piece]:
+def _left(frame: Frame, header_state: HeaderState) -> list[_Piece]:
     target = frame.target
     role = "" if target.role == "unknown" else f" {name_of(target.role, 10)}"
-    title, called, host = target.name or showing.called, showing.called, target.host
+    title, called, host = target.name or header_state.target_label, header_state.target_label, target.host
     where = f" on {name_of(host, 20)}" if host and host != title else ""
-    port = f":{target.port}" if target.port not in (None, USUAL_PORT) and target.name == host else ""
+    port = f":{target.port}" if target.port not in (None, DEFAULT_PORT) and target.name == host else ""
     pieces = [_Piece(0, (Span(name_of(title, 32) + port, "title"), Span(role + where)))]
     if target.name and called and called != target.name:
         # The host stands there already, and is not what is cut.
@@ -80,15 +80,15 @@ def _left(frame: Frame, showing: Showing) -> list[_Piece]:
         pieces.append(_Piece(6, (Span(f"PG {name_of(target.version, 16)}"),)))
     if target.uptime_s is not None:
         pieces.append(_Piece(8, (Span(f"up {human_duration(target.uptime_s)}"),)))
-    pieces += _reach(frame)
-    if showing.mode == "text":
-        pieces.append(_Piece(4, (Span(moment(frame.at_us)),)))
-    elif showing.mode != "replay":
-        pieces.append(_Piece(4, (Span(clock(frame.at_us)),)))
+    pieces += _connection_pieces(frame)
+    if header_state.mode == "text":
+        pieces.append(_Piece(4, (Span(date_and_time(frame.at_us)),)))
+    elif header_state.mode != "replay":
+        pieces.append(_Piece(4, (Span(time_of_day(frame.at_us)),)))
     return pieces
 
 
-def _reach(frame: Frame) -> list[_Piece]:
+def _connection_pieces(frame: Frame) -> list[_Piece]:
     """What stands between: a pooler, and a host that is not this one, whose panels are empty then."""
     pieces = []
     if frame.target.through:
@@ -98,7 +98,7 @@ def _reach(frame: Frame) -> list[_Piece]:
     return pieces
 
 
-def _warnings(frame: Frame, showing: Showing) -> list[_Piece]:
+def _warnings(frame: Frame, header_state: HeaderState) -> list[_Piece]:
     pieces = []
     if frame.target.state == "blind":
         pieces.append(_Piece(0, (Span("BLIND: no connection", "crit"),)))
@@ -108,10 +108,14 @@ def _warnings(frame: Frame, showing: Showing) -> list[_Piece]:
         age_s = frame.connections.age_s
         since = "" if age_s is None else f" for {human_duration(age_s)}"
         pieces.append(_Piece(0, (Span(f"NO ANSWER{since}", "crit"),)))
-    if _is_old(showing):
-        pieces.append(_Piece(0, (Span(f"data {human_duration(showing.age_s)} old", "crit"),)))
-    if showing.run:
-        pieces.append(_Piece(0, (Span(showing.run, "warn"),)) if showing.run_wants else _Piece(3, (Span(showing.run),)))
+    if _is_old(header_state):
+        pieces.append(_Piece(0, (Span(f"data {human_duration(header_state.age_s)} old", "crit"),)))
+    if header_state.run_text:
+        pieces.append(
+            _Piece(0, (Span(header_state.run_text, "warn"),))
+            if header_state.run_needs_answer
+            else _Piece(3, (Span(header_state.run_text),))
+        )
     if frame.own.stuck_lanes:
         word = "lane" if frame.own.stuck_lanes == 1 else "lanes"
         pieces.append(_Piece(3, (Span(f"{frame.own.stuck_lanes} {word} stuck", "warn"),)))
@@ -120,30 +124,36 @@ def _warnings(frame: Frame, showing: Showing) -> list[_Piece]:
     return pieces
 
 
-def _is_old(showing: Showing) -> bool:
+def _is_old(header_state: HeaderState) -> bool:
     """True where nothing new has come for more than two ticks."""
-    return showing.mode == "live" and showing.age_s is not None and showing.age_s > 2 * showing.interval_s
+    return (
+        header_state.mode == "live"
+        and header_state.age_s is not None
+        and header_state.age_s > 2 * header_state.interval_s
+    )
 
 
-def _right(frame: Frame, showing: Showing) -> list[_Piece]:
+def _right(frame: Frame, header_state: HeaderState) -> list[_Piece]:
     pieces: list[_Piece] = []
-    if showing.mode in ("live", "paused"):
-        pieces.append(_Piece(1 if frame.own.recording == "failed" else 5, _recording(frame, showing)))
-        pieces.append(_Piece(9, (Span(_rate(showing.interval_s), "dim"),)))
-    if showing.mode == "live":
+    if header_state.mode in ("live", "paused"):
+        pieces.append(_Piece(1 if frame.own.recording == "failed" else 5, _recording(frame, header_state)))
+        pieces.append(_Piece(9, (Span(_interval_text(header_state.interval_s), "dim"),)))
+    if header_state.mode == "live":
         # What comes no more is not live, whatever the screen waits for.
-        pieces.append(_Piece(0, (Span("NOT LIVE", "crit"),)) if _is_old(showing) else _Piece(7, (Span("LIVE", "ok"),)))
-    elif showing.mode == "paused":
-        pieces.append(_Piece(0, (Span(f"PAUSED {stopwatch(-abs(showing.behind_s))}", "warn"),)))
-    elif showing.mode == "replay":
-        speed = "PAUSED" if showing.speed == 0 else f"×{showing.speed:g}"
-        pieces.append(_Piece(0, (Span(f"REPLAY {moment(frame.at_us)} {speed}", "changed"),)))
+        pieces.append(
+            _Piece(0, (Span("NOT LIVE", "crit"),)) if _is_old(header_state) else _Piece(7, (Span("LIVE", "ok"),))
+        )
+    elif header_state.mode == "paused":
+        pieces.append(_Piece(0, (Span(f"PAUSED {stopwatch(-abs(header_state.behind_s))}", "warn"),)))
+    elif header_state.mode == "replay":
+        speed = "PAUSED" if header_state.speed == 0 else f"×{header_state.speed:g}"
+        pieces.append(_Piece(0, (Span(f"REPLAY {date_and_time(frame.at_us)} {speed}", "changed"),)))
     return pieces
 
 
-def _recording(frame: Frame, showing: Showing) -> Line:
+def _recording(frame: Frame, header_state: HeaderState) -> Line:
     state = frame.own.recording
-    length = "" if showing.recording_s is None else f" {stopwatch(showing.recording_s)}"
+    length = "" if header_state.recording_s is None else f" {stopwatch(header_state.recording_s)}"
     if state == "ok":
         return (Span("● ", "ok"), Span(f"rec{length}"))
     if state == "off":
@@ -153,5 +163,5 @@ def _recording(frame: Frame, showing: Showing) -> Line:
     return (Span(f"rec {name_of(state, 12)}{length}", "crit" if state == "failed" else "warn"),)
 
 
-def _rate(interval_s: float) -> str:
+def _interval_text(interval_s: float) -> str:
     return f"{1 / interval_s:g} Hz" if 0 < interval_s <= 1 else f"every {interval_s:g}s"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Device, Frame, Io
-from dba_console.panels import charts, states
-from dba_console.panels.cells import Detail, Line, Span, clean, fit, line_width
+from dba_console.panels import charts, status_text
 from dba_console.panels.io_tables import AWAIT_MS, await_text, device_table, server_table, worst_await
 from dba_console.panels.phrases import (
     fact,
     first_fitting,
     integer,
     join,
-    level,
+    level_style,
 )
+from dba_console.panels.text_elements import Detail, Line, Span, clean, fit, line_width
 from dba_console.units import human_bytes, human_count, human_pct
 
 _STALL_WARN, _STALL_CRIT = 10.0, 40.0
@@ -23,40 +23,40 @@ _TREND_S = 300.0
 
 def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
     panel = frame.io
-    devices = sorted(panel.devices, key=_importance)
-    lines = [_stall(panel, width)]
+    devices = sorted(panel.devices, key=_device_order)
+    lines = [_stall_line(panel, width)]
     if devices:
-        lines.append(_device(devices[0], width))
-    lines += [_blocked(frame, width, history), _throughput(panel)]
-    lines += [_device(device, width) for device in devices[1:] if not _is_idle_loop(device)]
-    return states.body(panel, known(panel), lines, width, height)
+        lines.append(_device_line(devices[0], width))
+    lines += [_blocked_line(frame, width, history), _throughput(panel)]
+    lines += [_device_line(device, width) for device in devices[1:] if not _is_idle_loop(device)]
+    return status_text.body(panel, is_known(panel), lines, width, height)
 
 
-def known(panel: Io) -> bool:
+def is_known(panel: Io) -> bool:
     return panel.procs_blocked is not None or panel.psi_some_avg10 is not None or bool(panel.devices)
 
 
 def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     panel = frame.io
-    if not known(panel):
-        return Detail("I/O", tuple(states.note_lines(panel, width)))
+    if not is_known(panel):
+        return Detail("I/O", tuple(status_text.note_lines(panel, width)))
     cpu = join(
         [
             fact("cpu user", human_pct(panel.user_pct)),
             fact("system", human_pct(panel.system_pct)),
-            fact("steal", human_pct(panel.steal_pct), level(panel.steal_pct, 5, 20)),
+            fact("steal", human_pct(panel.steal_pct), level_style(panel.steal_pct, 5, 20)),
             fact("runnable", integer(panel.procs_running)),
             fact("cpu pressure some", human_pct(panel.cpu_psi_some_avg10)),
         ]
     )
-    head = [_stall(panel, width), _blocked(frame, width, history), _throughput(panel), cpu]
-    tables = [device_table(sorted(panel.devices, key=_importance))]
+    head = [_stall_line(panel, width), _blocked_line(frame, width, history), _throughput(panel), cpu]
+    tables = [device_table(sorted(panel.devices, key=_device_order))]
     if panel.server:
         tables.append(server_table(panel.server))
-    return Detail("I/O", states.head_lines(panel, head, width), tuple(tables))
+    return Detail("I/O", status_text.head_lines(panel, head, width), tuple(tables))
 
 
-def _importance(device: Device) -> tuple[int, float, str]:
+def _device_order(device: Device) -> tuple[int, float, str]:
     """Devices of the server first, then the busiest."""
     return (0 if device.holds else 1, -(device.util_pct or 0.0), device.name)
 
@@ -66,10 +66,12 @@ def _is_idle_loop(device: Device) -> bool:
     return device.name.startswith("loop") and not device.holds and not (device.util_pct or device.in_flight)
 
 
-def _stall(panel: Io, width: int) -> Line:
-    wait = fact("iowait", human_pct(panel.iowait_pct), level(panel.iowait_pct, _WAIT_WARN, _WAIT_CRIT))
-    some = fact("some", human_pct(panel.psi_some_avg10), level(panel.psi_some_avg10, 2 * _STALL_WARN, 2 * _STALL_CRIT))
-    full = fact("full", human_pct(panel.psi_full_avg10), level(panel.psi_full_avg10, _STALL_WARN, _STALL_CRIT))
+def _stall_line(panel: Io, width: int) -> Line:
+    wait = fact("iowait", human_pct(panel.iowait_pct), level_style(panel.iowait_pct, _WAIT_WARN, _WAIT_CRIT))
+    some = fact(
+        "some", human_pct(panel.psi_some_avg10), level_style(panel.psi_some_avg10, 2 * _STALL_WARN, 2 * _STALL_CRIT)
+    )
+    full = fact("full", human_pct(panel.psi_full_avg10), level_style(panel.psi_full_avg10, _STALL_WARN, _STALL_CRIT))
     return first_fitting(
         width,
         join([wait, (Span("stalled, 10s avg: ", "dim"), *some, Span(" "), *full)], "  "),
@@ -79,9 +81,9 @@ def _stall(panel: Io, width: int) -> Line:
     )
 
 
-def _blocked(frame: Frame, width: int, history: ChartHistory) -> Line:
+def _blocked_line(frame: Frame, width: int, history: ChartHistory) -> Line:
     panel = frame.io
-    words = fact("blocked", integer(panel.procs_blocked), level(panel.procs_blocked, 5, 20))
+    words = fact("blocked", integer(panel.procs_blocked), level_style(panel.procs_blocked, 5, 20))
     points, label = stall_points(history)
     room = min(40, width - line_width(words) - len(label) - 5)
     if room < 5 or not points:
@@ -113,7 +115,7 @@ def _throughput(panel: Io) -> Line:
     )
 
 
-def _device(device: Device, width: int) -> Line:
+def _device_line(device: Device, width: int) -> Line:
     slowest = worst_await(device)
     requests = None if device.reads_per_s is None else device.reads_per_s + (device.writes_per_s or 0)
     facts: Line = (
@@ -121,7 +123,7 @@ def _device(device: Device, width: int) -> Line:
         Span(" "),
         *fact("w", human_count(device.writes_per_s, per_s=True)),
         Span(" "),
-        Span(await_text(slowest, requests), level(slowest, *AWAIT_MS)),
+        Span(await_text(slowest, requests), level_style(slowest, *AWAIT_MS)),
     )
     more: Line = (
         *facts,

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from dba_console.frames.model import Device
-from dba_console.panels.cells import Cell, Column, Row, Table
-from dba_console.panels.phrases import integer, level, milliseconds, name_of, said
-from dba_console.panels.tables import cell_number
+from dba_console.panels.phrases import integer, level_style, milliseconds, name_of, text_line
+from dba_console.panels.table_layout import number_cell
+from dba_console.panels.text_elements import Cell, Table, TableColumn, TableRow
 from dba_console.units import UNKNOWN, human_bytes, human_count, human_pct
 
 AWAIT_MS = (20.0, 100.0)
@@ -27,24 +27,44 @@ def await_text(value: float | None, per_s: float | None) -> str:
 
 
 _DEVICE_COLUMNS = (
-    Column("name", "device", 12, help="Block device, as iostat names it", sort_key="D"),
-    Column("holds", "holds", 20, help="What PostgreSQL keeps there", sort_key="H"),
-    Column("reads", "r/s", 7, right=True, help="Reads completed per second", sort_key="R", descending=True),
-    Column("writes", "w/s", 7, right=True, help="Writes completed per second", sort_key="W", descending=True),
-    Column("read_bytes", "read", 9, right=True, help="Bytes read per second", sort_key="B", descending=True),
-    Column("write_bytes", "written", 9, right=True, help="Bytes written per second", sort_key="Y", descending=True),
-    Column("r_await", "r await", 8, right=True, help="Mean time of a read, queue included; – where none completed",
-           sort_key="A", descending=True),
-    Column("w_await", "w await", 8, right=True, help="Mean time of a write, queue included", sort_key="T",
-           descending=True),
-    Column("f_await", "flush", 8, right=True, help="Mean time of a flush", sort_key="F", descending=True, spare=4),
-    Column("in_flight", "in fl", 5, right=True, help="Requests under way now", sort_key="I", descending=True, spare=6),
-    Column("queue", "queue", 6, right=True, help="Mean requests under way (aqu-sz)", sort_key="Q",
-           descending=True, spare=5),
-    Column("util", "util", 6, right=True, help="Time with a request under way; little said where they run in parallel",
-           sort_key="U", descending=True),
-    Column("mounts", "mounts", 30, help="Where it is mounted", grow=True, spare=7),
-)  # fmt: skip
+    TableColumn("name", "device", 12, help="Block device, as iostat names it", sort_key="D"),
+    TableColumn("holds", "holds", 20, help="What PostgreSQL keeps there", sort_key="H"),
+    TableColumn("reads", "r/s", 7, right=True, help="Reads completed per second", sort_key="R", descending=True),
+    TableColumn("writes", "w/s", 7, right=True, help="Writes completed per second", sort_key="W", descending=True),
+    TableColumn("read_bytes", "read", 9, right=True, help="Bytes read per second", sort_key="B", descending=True),
+    TableColumn(
+        "write_bytes", "written", 9, right=True, help="Bytes written per second", sort_key="Y", descending=True
+    ),
+    TableColumn(
+        "r_await",
+        "r await",
+        8,
+        right=True,
+        help="Mean time of a read, queue included; – where none completed",
+        sort_key="A",
+        descending=True,
+    ),
+    TableColumn(
+        "w_await", "w await", 8, right=True, help="Mean time of a write, queue included", sort_key="T", descending=True
+    ),
+    TableColumn("f_await", "flush", 8, right=True, help="Mean time of a flush", sort_key="F", descending=True, spare=4),
+    TableColumn(
+        "in_flight", "in fl", 5, right=True, help="Requests under way now", sort_key="I", descending=True, spare=6
+    ),
+    TableColumn(
+        "queue", "queue", 6, right=True, help="Mean requests under way (aqu-sz)", sort_key="Q", descending=True, spare=5
+    ),
+    TableColumn(
+        "util",
+        "util",
+        6,
+        right=True,
+        help="Time with a request under way; little said where they run in parallel",
+        sort_key="U",
+        descending=True,
+    ),
+    TableColumn("mounts", "mounts", 30, help="Where it is mounted", grow=True, spare=7),
+)
 
 
 def device_table(devices: Sequence[Device]) -> Table:
@@ -52,55 +72,55 @@ def device_table(devices: Sequence[Device]) -> Table:
     return Table("devices", _DEVICE_COLUMNS, rows, None, "Devices", "no block device in use")
 
 
-def _device_row(device: Device) -> Row:
+def _device_row(device: Device) -> TableRow:
     holds, mounts = name_of(", ".join(device.holds)), name_of(", ".join(device.mounts), 200)
-    return Row(
+    return TableRow(
         device.name,
         (
             Cell(name_of(device.name), device.name),
             Cell(holds, holds),
-            cell_number(human_count(device.reads_per_s), device.reads_per_s),
-            cell_number(human_count(device.writes_per_s), device.writes_per_s),
-            cell_number(human_bytes(device.read_bytes_per_s, per_s=True), device.read_bytes_per_s),
-            cell_number(human_bytes(device.write_bytes_per_s, per_s=True), device.write_bytes_per_s),
+            number_cell(human_count(device.reads_per_s), device.reads_per_s),
+            number_cell(human_count(device.writes_per_s), device.writes_per_s),
+            number_cell(human_bytes(device.read_bytes_per_s, per_s=True), device.read_bytes_per_s),
+            number_cell(human_bytes(device.write_bytes_per_s, per_s=True), device.write_bytes_per_s),
             _await_cell(device.read_await_ms, device.reads_per_s),
             _await_cell(device.write_await_ms, device.writes_per_s),
             _await_cell(device.flush_await_ms, 0 if device.reads_per_s is not None else None),
-            cell_number(integer(device.in_flight), device.in_flight),
-            cell_number(human_count(device.queue), device.queue),
-            cell_number(human_pct(device.util_pct), device.util_pct),
+            number_cell(integer(device.in_flight), device.in_flight),
+            number_cell(human_count(device.queue), device.queue),
+            number_cell(human_pct(device.util_pct), device.util_pct),
             Cell(mounts, mounts),
         ),
-        (said(f"discards {human_count(device.discards_per_s, per_s=True)}"),),
+        (text_line(f"discards {human_count(device.discards_per_s, per_s=True)}"),),
     )
 
 
 def _await_cell(value: float | None, per_s: float | None) -> Cell:
-    return Cell(await_text(value, per_s), value, level(value, *AWAIT_MS) if value else "")
+    return Cell(await_text(value, per_s), value, level_style(value, *AWAIT_MS) if value else "")
 
 
 def server_table(rows: Sequence[dict[str, Any]]) -> Table:
     """pg_stat_io with whichever columns the frame has: names first, then numbers; what does nothing stands last."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = tuple(_io_column(rows, place, name) for place, name in enumerate(names))
-    made = tuple(
-        Row(
+    table_rows = tuple(
+        TableRow(
             " ".join(str(value) for value in list(row.values())[:3]),
             tuple(_io_cell(name, row) for name in names),
         )
         for row in sorted(rows, key=_is_idle)
     )
-    return Table("pg_stat_io", columns, made, None, "pg_stat_io", "no activity")
+    return Table("pg_stat_io", columns, table_rows, None, "pg_stat_io", "no activity")
 
 
 def _is_idle(row: dict[str, Any]) -> bool:
     return not any(value for value in row.values() if not isinstance(value, str))
 
 
-def _io_column(rows: Sequence[dict[str, Any]], place: int, name: str) -> Column:
+def _io_column(rows: Sequence[dict[str, Any]], place: int, name: str) -> TableColumn:
     number = not _is_text(rows, name)
     title = name.replace("_bytes_per_s", "").replace("_per_s", "/s").replace("_ms", "").replace("_", " ")
-    return Column(name, title, 18, right=number, descending=number, spare=max(0, place - 5))
+    return TableColumn(name, title, 18, right=number, descending=number, spare=max(0, place - 5))
 
 
 def _is_text(rows: Sequence[dict[str, Any]], name: str) -> bool:

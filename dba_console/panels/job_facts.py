@@ -9,13 +9,21 @@ from collections.abc import Iterator
 
 from dba_console.frames.model import Frame
 from dba_console.frames.progress_model import ProgressRow
-from dba_console.panels.cells import Line, Span, clean
-from dba_console.panels.phrases import bar, fact, join, name_of, reflow, said, wrap, xids
-from dba_console.panels.progress_words import amount, is_job, left_words, of_phase, part_words, per_s, program_words
-from dba_console.panels.times import minute, moment, moment_of
+from dba_console.panels.phrases import bar, fact, join, name_of, reflow, text_line, wrap_words, xids_text
+from dba_console.panels.progress_text import (
+    amount_text,
+    is_job,
+    is_of_phase,
+    part_text,
+    program_text,
+    rate_text,
+    remaining_text,
+)
+from dba_console.panels.text_elements import Line, Span, clean
+from dba_console.panels.time_formats import date_and_time, hour_and_minute, local_date_and_time
 from dba_console.units import human_bytes, human_duration, human_pct
 
-LABEL = 9
+LABEL_WIDTH = 9
 """Cells of a label at the left."""
 _BAR = 16
 _FORMATS = {"directory": "directory", "custom": "custom", "tar": "tar", "plain": "plain SQL"}
@@ -24,77 +32,77 @@ _FORMATS = {"directory": "directory", "custom": "custom", "tar": "tar", "plain":
 def fact_lines(frame: Frame, row: ProgressRow, cells: int) -> list[Line]:
     """A line or more for each fact that is known; what should be known and is not says so."""
     known = [
-        ("done", _how_far(row, frame.at_us)),
-        ("works on", said(name_of(row.object, 400)) if row.object and not row.objects else ()),
-        ("what", _what(row)),
-        ("since", _since(row)),
-        ("command", said(clean(row.command[:2000])) if row.command else ()),
+        ("done", _progress(row, frame.at_us)),
+        ("works on", text_line(name_of(row.object, 400)) if row.object and not row.objects else ()),
+        ("what", _description(row)),
+        ("since", _started(row)),
+        ("command", text_line(clean(row.command[:2000])) if row.command else ()),
         ("reads", _reads(row)),
         ("writes", _writes(row)),
         ("disk", _disk(row)),
         ("horizon", _horizon(row)),
-        ("waits for", said(name_of(row.wait, 60)) if row.wait and not row.phases else ()),
+        ("waits for", text_line(name_of(row.wait, 60)) if row.wait and not row.phases else ()),
         ("query", _query(row) if row.query and not is_job(row) else ()),
     ]
-    return [line for label, value in known if value for line in labelled(label, value, cells)]
+    return [line for label, value in known if value for line in labelled_lines(label, value, cells)]
 
 
 def _query(row: ProgressRow) -> Line:
     whole = "" if row.query_bytes is None else f" … ({human_bytes(row.query_bytes)} in all)"
-    return said(clean((row.query or "")[:600]) + whole)
+    return text_line(clean((row.query or "")[:600]) + whole)
 
 
-def labelled(label: str, value: Line, cells: int) -> Iterator[Line]:
+def labelled_lines(label: str, value: Line, cells: int) -> Iterator[Line]:
     """The label at the left, the value broken beside it."""
-    room = max(10, cells - LABEL - 1)
+    room = max(10, cells - LABEL_WIDTH - 1)
     pieces = reflow(value, room)
     if len(value) == 1:
-        pieces = [(Span(text, value[0].style),) for text in wrap(value[0].text, room)]
+        pieces = [(Span(text, value[0].style),) for text in wrap_words(value[0].text, room)]
     for place, piece in enumerate(pieces):
-        yield (Span(f"{label if place == 0 else '':<{LABEL}} ", "dim"), *piece)
+        yield (Span(f"{label if place == 0 else '':<{LABEL_WIDTH}} ", "dim"), *piece)
 
 
-def _how_far(row: ProgressRow, at_us: int) -> Line:
+def _progress(row: ProgressRow, at_us: int) -> Line:
     """The share with what it is of, the amount, the rate, and what is left, each with how it is known."""
     facts: list[Line] = []
     if row.pct is None:
-        facts.append(said("share unknown", "stale"))
+        facts.append(text_line("share unknown", "stale"))
     else:
-        of = f" of phase {name_of(row.phase or '', 40)}" if of_phase(row) else " of all" if is_job(row) else ""
-        if part := part_words(row):
+        of = f" of phase {name_of(row.phase or '', 40)}" if is_of_phase(row) else " of all" if is_job(row) else ""
+        if part := part_text(row):
             of = f" of {part}"
         known = {"estimated": ", estimated", "measured": ", measured"}.get(row.grade, f", {clean(row.grade[:12])}")
         facts.append((Span(bar(row.pct, _BAR), "bar"), Span(f" {human_pct(row.pct)}{of}"), Span(known, "dim")))
     if row.phase and (row.scope in ("whole", "file") or row.pct is None):
-        facts.append(said(f"in {name_of(row.phase, 40)}"))
+        facts.append(text_line(f"in {name_of(row.phase, 40)}"))
     if row.done is not None:
-        whole = "" if row.total is None else f" of {amount(row.total, row.unit)}"
+        whole = "" if row.total is None else f" of {amount_text(row.total, row.unit)}"
         unit = f" {name_of(row.unit, 12)}" if row.unit not in (None, "bytes") else ""
-        facts.append(said(f"{amount(row.done, row.unit)}{whole}{unit}"))
+        facts.append(text_line(f"{amount_text(row.done, row.unit)}{whole}{unit}"))
     if row.rate_per_s is not None:
-        facts.append(said(per_s(row.rate_per_s, row.unit)))
-    facts += [_left(row), _end(row, at_us)]
+        facts.append(text_line(rate_text(row.rate_per_s, row.unit)))
+    facts += [_remaining(row), _end_time(row, at_us)]
     return join(facts)
 
 
-def _end(row: ProgressRow, at_us: int) -> Line:
+def _end_time(row: ProgressRow, at_us: int) -> Line:
     """When it ends by what is left, where that is of the whole."""
-    if row.eta_s is None or of_phase(row):
+    if row.eta_s is None or is_of_phase(row):
         return ()
     end_us = at_us + int(min(row.eta_s, 1e9) * 1e6)
-    return fact("ends about", minute(end_us) if row.eta_s < 12 * 3600 else moment(end_us)[:16])
+    return fact("ends about", hour_and_minute(end_us) if row.eta_s < 12 * 3600 else date_and_time(end_us)[:16])
 
 
-def _left(row: ProgressRow) -> Line:
+def _remaining(row: ProgressRow) -> Line:
     if row.eta_s is None:
-        return said("time left unknown", "stale")
+        return text_line("time left unknown", "stale")
     by = {"history": " by its runs before", "estimated": " estimated", "measured": " measured"}.get(row.eta_grade, "")
-    label = ("left of the file" if row.scope == "file" else "left of this phase") if of_phase(row) else "left"
-    return (*fact(label, left_words(row.eta_s, row.eta_grade)), Span(by, "dim"))
+    label = ("left of the file" if row.scope == "file" else "left of this phase") if is_of_phase(row) else "left"
+    return (*fact(label, remaining_text(row.eta_s, row.eta_grade)), Span(by, "dim"))
 
 
-def _what(row: ProgressRow) -> Line:
-    parts = [program_words(row)]
+def _description(row: ProgressRow) -> Line:
+    parts = [program_text(row)]
     if row.version:
         parts[0] += f", version {name_of(row.version, 20)}"
     if row.format:
@@ -113,11 +121,11 @@ def _what(row: ProgressRow) -> Line:
         parts.append(f"on {name_of(row.client, 40)}")
     if row.pid is not None:
         parts.append(f"backend {row.pid}" + (f" and {len(row.backends) - 1} more" if len(row.backends) > 1 else ""))
-    return join([said(part) for part in parts])
+    return join([text_line(part) for part in parts])
 
 
-def _since(row: ProgressRow) -> Line:
-    facts = [said(moment_of(row.started)), fact("for", human_duration(row.elapsed_s))]
+def _started(row: ProgressRow) -> Line:
+    facts = [text_line(local_date_and_time(row.started)), fact("for", human_duration(row.elapsed_s))]
     if row.usual_s is not None and row.late_s is None:
         of = "runs" if row.source is None else f"restores of {name_of(row.source, 64)}"
         runs = f" ({row.usual_runs} {of})" if row.usual_runs else ""
@@ -130,21 +138,21 @@ def _since(row: ProgressRow) -> Line:
 def _reads(row: ProgressRow) -> Line:
     if row.reads is None:
         return ()
-    facts = [said(name_of(row.reads, 200))]
+    facts = [text_line(name_of(row.reads, 200))]
     if row.read_bytes is not None:
         whole = "" if row.read_size_bytes is None else f" of {human_bytes(row.read_size_bytes)}"
-        facts.append(said(f"{human_bytes(row.read_bytes)}{whole} read"))
+        facts.append(text_line(f"{human_bytes(row.read_bytes)}{whole} read"))
     return join(facts)
 
 
 def _writes(row: ProgressRow) -> Line:
     if row.writes is None:
         return ()
-    facts = [said(name_of(row.writes, 200))]
+    facts = [text_line(name_of(row.writes, 200))]
     if row.written_bytes is not None:
-        facts.append(said(f"{human_bytes(row.written_bytes)} written"))
+        facts.append(text_line(f"{human_bytes(row.written_bytes)} written"))
     if row.written_per_s is not None:
-        facts.append(said(human_bytes(row.written_per_s, per_s=True)))
+        facts.append(text_line(human_bytes(row.written_per_s, per_s=True)))
     return join(facts)
 
 
@@ -152,18 +160,18 @@ def _disk(row: ProgressRow) -> Line:
     """Whether what it writes fits; that this is not known is said as well."""
     if row.mount is None and row.free_bytes is None:
         return ()
-    facts = [said(name_of(row.mount, 120))] if row.mount else []
+    facts = [text_line(name_of(row.mount, 120))] if row.mount else []
     facts.append(fact("free", human_bytes(row.free_bytes)))
     need = "?" if row.need_bytes is None else f"≈{human_bytes(row.need_bytes)}"
     facts.append(fact("still needed", need))
     if row.fits is not None:
-        facts.append(said("should suffice", "ok") if row.fits else said("will not suffice", "crit"))
+        facts.append(text_line("should suffice", "ok") if row.fits else text_line("will not suffice", "crit"))
     else:
-        facts.append(said("whether it suffices is not known", "stale"))
+        facts.append(text_line("whether it suffices is not known", "stale"))
     return join(facts)
 
 
 def _horizon(row: ProgressRow) -> Line:
     if row.xid_age is None:
         return ()
-    return said(f"held back by {xids(row.xid_age)} transactions: what died since then no vacuum removes")
+    return text_line(f"held back by {xids_text(row.xid_age)} transactions: what died since then no vacuum removes")

@@ -7,56 +7,83 @@ from __future__ import annotations
 
 from dba_console.frames.past_jobs import PastRun, PastRuns, TargetJobHistory
 from dba_console.frames.window_forecast import JobWindows, WindowForecast, forecast_window
-from dba_console.panels.cells import Cell, Column, Detail, Line, Lines, Row, Span, Style, Table, clean
-from dba_console.panels.outgrowing_words import fits_words, sentences, trend_words
-from dba_console.panels.phrases import name_of, said, wrap
-from dba_console.panels.tables import cell_number
-from dba_console.panels.times import moment
+from dba_console.panels.phrases import name_of, text_line, wrap_words
+from dba_console.panels.table_layout import number_cell
+from dba_console.panels.text_elements import (
+    Cell,
+    Detail,
+    LazyLines,
+    Line,
+    Span,
+    Style,
+    Table,
+    TableColumn,
+    TableRow,
+    clean,
+)
+from dba_console.panels.time_formats import date_and_time
+from dba_console.panels.window_forecast_text import fits_text, forecast_sentences, trend_text
 from dba_console.units import UNKNOWN, human_bytes, human_duration
 
 TITLE = "History of dumps and restores"
-_SHORT = {"schema": "schema", "data": "data", "indexes": "indexes", "constraints": "keys", "rest": "rest"}
-_LAST = 5
+_PHASE_NAMES = {"schema": "schema", "data": "data", "indexes": "indexes", "constraints": "keys", "rest": "rest"}
+_RUNS_SHOWN = 5
 """Runs in the pane below the list of jobs."""
 
-_JOBS = (
-    Column("job", "job", 22, help="Program and database", grow=True, sort_key="J"),
-    Column("user", "user", 12, sort_key="U", spare=6),
-    Column("runs", "runs", 4, right=True, help="That are known", sort_key="R", descending=True, spare=2),
-    Column("last", "last", 16, help="Start of the last one", sort_key="L", descending=True, spare=3),
-    Column("took", "took", 7, right=True, help="The last one", sort_key="T", descending=True),
-    Column("ended", "ended", 7, help="good, failed, or ? where nobody saw how", sort_key="E"),
-    Column("usual", "usual", 7, right=True, help="Median of the runs that count", sort_key="M", descending=True),
-    Column("size", "size", 9, right=True, help="Of what was dumped or restored, last time", sort_key="S",
-           descending=True, spare=5),
-    Column("rate", "rate", 10, right=True, help="Of bytes written or read, last time", spare=7),
-    Column("trend", "trend", 13, right=True, help="How much longer it takes each day", sort_key="D", descending=True,
-           spare=1),
-    Column("fits", "fits window", 18, help="Until when it fits its window", sort_key="W"),
-)  # fmt: skip
-_RUNS = (
-    Column("started", "started", 19, sort_key="T", descending=True),
-    Column("took", "took", 8, right=True, sort_key="D", descending=True),
-    Column("ended", "ended", 18, help="How it ended, as far as anybody saw", sort_key="E"),
-    Column("size", "size", 9, right=True, help="Of what was dumped or restored", sort_key="S", descending=True),
-    Column("bytes", "moved", 9, right=True, help="Written by a dump, read by a restore", sort_key="B",
+_JOB_COLUMNS = (
+    TableColumn("job", "job", 22, help="Program and database", grow=True, sort_key="J"),
+    TableColumn("user", "user", 12, sort_key="U", spare=6),
+    TableColumn("runs", "runs", 4, right=True, help="That are known", sort_key="R", descending=True, spare=2),
+    TableColumn("last", "last", 16, help="Start of the last one", sort_key="L", descending=True, spare=3),
+    TableColumn("took", "took", 7, right=True, help="The last one", sort_key="T", descending=True),
+    TableColumn("ended", "ended", 7, help="good, failed, or ? where nobody saw how", sort_key="E"),
+    TableColumn("usual", "usual", 7, right=True, help="Median of the runs that count", sort_key="M", descending=True),
+    TableColumn(
+        "size",
+        "size",
+        9,
+        right=True,
+        help="Of what was dumped or restored, last time",
+        sort_key="S",
+        descending=True,
+        spare=5,
+    ),
+    TableColumn("rate", "rate", 10, right=True, help="Of bytes written or read, last time", spare=7),
+    TableColumn(
+        "trend",
+        "trend",
+        13,
+        right=True,
+        help="How much longer it takes each day",
+        sort_key="D",
+        descending=True,
+        spare=1,
+    ),
+    TableColumn("fits", "fits window", 18, help="Until when it fits its window", sort_key="W"),
+)
+_RUN_COLUMNS = (
+    TableColumn("started", "started", 19, sort_key="T", descending=True),
+    TableColumn("took", "took", 8, right=True, sort_key="D", descending=True),
+    TableColumn("ended", "ended", 18, help="How it ended, as far as anybody saw", sort_key="E"),
+    TableColumn("size", "size", 9, right=True, help="Of what was dumped or restored", sort_key="S", descending=True),
+    TableColumn("bytes", "moved", 9, right=True, help="Written by a dump, read by a restore", sort_key="B",
            descending=True, spare=2),
-    Column("rate", "rate", 10, right=True, help="Of bytes moved", sort_key="R", descending=True, spare=1),
-    Column("how", "how", 14, help="Format and jobs", spare=4),
-    Column("version", "version", 8, spare=5),
-    Column("phases", "phases", 40, help="Wall time of each; with -j they overlap", grow=True, spare=3),
+    TableColumn("rate", "rate", 10, right=True, help="Of bytes moved", sort_key="R", descending=True, spare=1),
+    TableColumn("how", "how", 14, help="Format and jobs", spare=4),
+    TableColumn("version", "version", 8, spare=5),
+    TableColumn("phases", "phases", 40, help="Wall time of each; with -j they overlap", grow=True, spare=3),
 )  # fmt: skip
 
 
-def history(past: TargetJobHistory, windows: JobWindows, width: int) -> Detail:
+def history_detail(past: TargetJobHistory, windows: JobWindows, width: int) -> Detail:
     """Every job, the one that ran last first."""
     rows = tuple(_job_row(job, forecast_window(job.runs, windows.for_job(job)), width) for job in past.jobs)
     head: list[Line] = []
     if past.note:
-        head += [(Span(text, "warn"),) for text in wrap(past.note, max(20, width))]
+        head += [(Span(text, "warn"),) for text in wrap_words(past.note, max(20, width))]
     if past.until_us is not None:
-        head.append(said(f"kept by the agent, last written {moment(past.until_us)}", "dim"))
-    return Detail(TITLE, tuple(head), (Table("past", _JOBS, rows, None, "Jobs", "nothing is known yet"),))
+        head.append(text_line(f"kept by the agent, last written {date_and_time(past.until_us)}", "dim"))
+    return Detail(TITLE, tuple(head), (Table("past", _JOB_COLUMNS, rows, None, "Jobs", "nothing is known yet"),))
 
 
 def job_key(job: PastRuns) -> str:
@@ -64,25 +91,25 @@ def job_key(job: PastRuns) -> str:
     return "\0".join((job.kind, job.database or "", job.user or ""))
 
 
-def _job_row(job: PastRuns, found: WindowForecast, width: int) -> Row:
+def _job_row(job: PastRuns, found: WindowForecast, width: int) -> TableRow:
     last = job.runs[-1]
-    ending, style = ending_words(last, short=True)
-    return Row(
+    ending, style = ending_text(last, short=True)
+    return TableRow(
         job_key(job),
         (
             Cell(name_of(job.name, 140), job.name),
             Cell(name_of(job.user), job.user),
             Cell(str(len(job.runs)), len(job.runs)),
-            Cell(moment(last.started_us)[:16], last.started_us),
-            cell_number(human_duration(last.seconds), last.seconds),
+            Cell(date_and_time(last.started_us)[:16], last.started_us),
+            number_cell(human_duration(last.seconds), last.seconds),
             Cell(ending, ending, style),
-            cell_number(human_duration(job.usual_s), job.usual_s),
-            cell_number(human_bytes(last.size_bytes), last.size_bytes),
-            cell_number(human_bytes(last.rate_per_s, per_s=True), last.rate_per_s),
-            cell_number(trend_words(found.trend), found.trend.per_day_s),
-            Cell(fits_words(found), found.day_us, _fits_style(found)),
+            number_cell(human_duration(job.usual_s), job.usual_s),
+            number_cell(human_bytes(last.size_bytes), last.size_bytes),
+            number_cell(human_bytes(last.rate_per_s, per_s=True), last.rate_per_s),
+            number_cell(trend_text(found.trend), found.trend.per_day_s),
+            Cell(fits_text(found), found.day_us, _fits_style(found)),
         ),
-        Lines(lambda: _more(job, found, width)),
+        LazyLines(lambda: _job_lines(job, found, width)),
     )
 
 
@@ -94,75 +121,77 @@ def _fits_style(found: WindowForecast) -> Style:
     return "stale" if found.window_s is not None and found.trend.verdict == "few" else ""
 
 
-def _more(job: PastRuns, found: WindowForecast, width: int) -> list[Line]:
-    lines = told(found, width)
-    for run in job.runs[: -_LAST - 1 : -1]:
-        ending, style = ending_words(run)
-        took = f"{moment(run.started_us)}  took {human_duration(run.seconds)}  "
-        lines.append((Span(took), Span(ending, style), Span(f"  {phase_words(run)}", "dim")))
+def _job_lines(job: PastRuns, found: WindowForecast, width: int) -> list[Line]:
+    lines = forecast_lines(found, width)
+    for run in job.runs[: -_RUNS_SHOWN - 1 : -1]:
+        ending, style = ending_text(run)
+        took = f"{date_and_time(run.started_us)}  took {human_duration(run.seconds)}  "
+        lines.append((Span(took), Span(ending, style), Span(f"  {phases_text(run)}", "dim")))
     return lines
 
 
-def told(found: WindowForecast, width: int) -> list[Line]:
+def forecast_lines(found: WindowForecast, width: int) -> list[Line]:
     """The sentences about its trend and its window."""
     style: Style = "crit" if found.beyond else "warn" if found.day_us is not None or found.over else ""
-    first, *others = sentences(found)
+    first, *others = forecast_sentences(found)
     return [
-        *((Span(text),) for text in wrap(first, max(20, width - 1))),
-        *((Span(text, style),) for one in others for text in wrap(one, max(20, width - 1))),
+        *((Span(text),) for text in wrap_words(first, max(20, width - 1))),
+        *((Span(text, style),) for one in others for text in wrap_words(one, max(20, width - 1))),
     ]
 
 
-def runs_of(job: PastRuns, windows: JobWindows, width: int) -> Detail:
+def job_runs_detail(job: PastRuns, windows: JobWindows, width: int) -> Detail:
     """Every run of one job, newest first, under what they say together."""
     found = forecast_window(job.runs, windows.for_job(job))
     rows = tuple(_run_row(run, found.window_s) for run in reversed(job.runs))
     by = f" as {name_of(job.user, 30)}" if job.user else ""
     return Detail(
-        f"{name_of(job.name, 60)}{by}", tuple(told(found, width)), (Table("runs", _RUNS, rows, None, "Runs"),)
+        f"{name_of(job.name, 60)}{by}",
+        tuple(forecast_lines(found, width)),
+        (Table("runs", _RUN_COLUMNS, rows, None, "Runs"),),
     )
 
 
-def _run_row(run: PastRun, window_s: float | None) -> Row:
-    ending, style = ending_words(run)
+def _run_row(run: PastRun, window_s: float | None) -> TableRow:
+    ending, style = ending_text(run)
     over = window_s is not None and run.seconds > window_s
     how = " ".join(filter(None, (run.format or "", f"-j{run.jobs}" if run.jobs is not None else "")))
-    return Row(
+    return TableRow(
         str(run.started_us),
         (
-            Cell(moment(run.started_us), run.started_us),
+            Cell(date_and_time(run.started_us), run.started_us),
             Cell(human_duration(run.seconds), run.seconds, "warn" if over else ""),
             Cell(ending, ending, style),
-            cell_number(human_bytes(run.size_bytes), run.size_bytes),
-            cell_number(human_bytes(run.bytes), run.bytes),
-            cell_number(human_bytes(run.rate_per_s, per_s=True), run.rate_per_s),
+            number_cell(human_bytes(run.size_bytes), run.size_bytes),
+            number_cell(human_bytes(run.bytes), run.bytes),
+            number_cell(human_bytes(run.rate_per_s, per_s=True), run.rate_per_s),
             Cell(name_of(how, 14) if how else ""),
             Cell(name_of(run.version, 12) if run.version else ""),
-            Cell(phase_words(run)),
+            Cell(phases_text(run)),
         ),
-        Lines(lambda: _run_lines(run, over=over)),
+        LazyLines(lambda: _run_lines(run, over=over)),
     )
 
 
 def _run_lines(run: PastRun, *, over: bool) -> list[Line]:
-    lines = [said(f"{moment(run.started_us)} to {moment(run.ended_us)}")]
+    lines = [text_line(f"{date_and_time(run.started_us)} to {date_and_time(run.ended_us)}")]
     if over:
-        lines.append(said("longer than its window", "warn"))
+        lines.append(text_line("longer than its window", "warn"))
     if not run.counts:
-        lines.append(said("too short or failed: not counted for what is usual", "dim"))
+        lines.append(text_line("too short or failed: not counted for what is usual", "dim"))
     lines += [
-        said(
+        text_line(
             f"{name_of(one.name, 20)}: wall {human_duration(one.wall_s)}, busy {human_duration(one.busy_s)}"
             + ("" if one.bytes is None else f", {human_bytes(one.bytes)}")
         )
         for one in run.phases
     ]
     if run.last_error:
-        lines.append(said(f"last error: {clean(run.last_error)}", "crit"))
+        lines.append(text_line(f"last error: {clean(run.last_error)}", "crit"))
     return lines
 
 
-def ending_words(run: PastRun, *, short: bool = False) -> tuple[str, Style]:
+def ending_text(run: PastRun, *, short: bool = False) -> tuple[str, Style]:
     """How it ended. Errors a program passed over count, whatever it said itself; unknown is not good."""
     ending = run.ending
     if ending == "good":
@@ -178,7 +207,9 @@ def ending_words(run: PastRun, *, short: bool = False) -> tuple[str, Style]:
     return ("incomplete" if not run.exit else f"exit {run.exit}"), "crit"
 
 
-def phase_words(run: PastRun) -> str:
+def phases_text(run: PastRun) -> str:
     """`data 1h02 · indexes 2h10 · keys 12m`."""
-    told = [f"{_SHORT.get(one.name) or name_of(one.name, 12)} {human_duration(one.wall_s)}" for one in run.phases]
-    return " · ".join(told)
+    phases = [
+        f"{_PHASE_NAMES.get(one.name) or name_of(one.name, 12)} {human_duration(one.wall_s)}" for one in run.phases
+    ]
+    return " · ".join(phases)

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Frame, LockNode
-from dba_console.panels import states
-from dba_console.panels.cells import Cell, Column, Detail, Line, Lines, Row, Span, Table
-from dba_console.panels.phrases import fact, integer, join, level, name_of, query_lines, said, statement
-from dba_console.panels.session_table import state_of
-from dba_console.panels.tables import cell_number
-from dba_console.panels.times import moment_of
+from dba_console.panels import status_text
+from dba_console.panels.phrases import fact, integer, join, level_style, name_of, query_lines, statement, text_line
+from dba_console.panels.session_table import short_state
+from dba_console.panels.table_layout import number_cell
+from dba_console.panels.text_elements import Cell, Detail, LazyLines, Line, Span, Table, TableColumn, TableRow
+from dba_console.panels.time_formats import local_date_and_time
 from dba_console.units import human_duration
 
 _WAIT_WARN_S, _WAIT_CRIT_S = 1.0, 60.0
@@ -21,51 +21,51 @@ _DEPTH_SHOWN = 12
 _NODES_SHOWN = 2000
 
 
-class Place(NamedTuple):
+class TreePosition(NamedTuple):
     """A node and where it stands: its depth, who it waits for, and the lines of the tree in front of it."""
 
     depth: int
     node: LockNode
     parent: LockNode | None
-    branch: str
+    prefix: str
     """`├ ` or `└ ` after the lines of those above; nothing at a root."""
-    below: str
+    child_prefix: str
     """What stands in front of the branches below it."""
 
 
-def walk(trees: list[LockNode]) -> Iterator[Place]:
+def walk_trees(trees: list[LockNode]) -> Iterator[TreePosition]:
     """Every node, top down; without recursion, and never more than `_NODES_SHOWN`."""
-    pending = [Place(0, root, None, "", "") for root in reversed(trees)]
+    pending = [TreePosition(0, root, None, "", "") for root in reversed(trees)]
     shown = 0
     while pending and shown < _NODES_SHOWN:
-        place = pending.pop()
-        yield place
+        position = pending.pop()
+        yield position
         shown += 1
-        pending.extend(reversed(_waiters(place)))
+        pending.extend(reversed(_waiter_positions(position)))
 
 
-def _waiters(place: Place) -> list[Place]:
-    waiters, below = place.node.waiters, place.below
+def _waiter_positions(position: TreePosition) -> list[TreePosition]:
+    waiters, below = position.node.waiters, position.child_prefix
     # Deeper than that the tree is cut off on the left: who waits matters more than how deep.
     below = below[-2 * _DEPTH_SHOWN :]
     return [
-        Place(place.depth + 1, one, place.node, below + "└ ", below + "  ")
+        TreePosition(position.depth + 1, one, position.node, below + "└ ", below + "  ")
         if one is waiters[-1]
-        else Place(place.depth + 1, one, place.node, below + "├ ", below + "│ ")
+        else TreePosition(position.depth + 1, one, position.node, below + "├ ", below + "│ ")
         for one in waiters
     ]
 
 
-def also_blocks(trees: list[LockNode]) -> dict[int, list[int]]:
+def blocked_elsewhere(trees: list[LockNode]) -> dict[int, list[int]]:
     """Who blocks sessions that stand in the tree of another: blocker -> those."""
     found: dict[int, list[int]] = {}
-    for place in walk(trees):
-        for pid in place.node.also_blocked_by:
-            found.setdefault(pid, []).append(place.node.pid)
+    for position in walk_trees(trees):
+        for pid in position.node.also_blocked_by:
+            found.setdefault(pid, []).append(position.node.pid)
     return found
 
 
-def pids(numbers: list[int]) -> str:
+def pids_text(numbers: list[int]) -> str:
     """Up to four of them, 0 being a prepared transaction."""
     shown = ", ".join(str(pid) if pid else "a prepared transaction" for pid in numbers[:4])
     return shown if len(numbers) <= 4 else f"{shown}, …"
@@ -76,18 +76,22 @@ def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> lis
     lines: list[Line] = []
     if panel.waiting == 0 and not panel.trees:
         known = panel.status == "ok"
-        lines = [said("nobody waits for a lock" if known else "nobody waited for a lock when it was last read", "dim")]
+        lines = [
+            text_line("nobody waits for a lock" if known else "nobody waited for a lock when it was last read", "dim")
+        ]
     elif panel.waiting is not None or panel.trees:
         lines = [_summary(frame)]
-        blocks = also_blocks(panel.trees)
-        lines += [_node_line(place, blocks) for place in islice(walk(panel.trees), max(0, height - 1))]
-    return states.body(panel, bool(lines), lines, width, height)
+        blocks = blocked_elsewhere(panel.trees)
+        lines += [_node_line(position, blocks) for position in islice(walk_trees(panel.trees), max(0, height - 1))]
+    return status_text.body(panel, bool(lines), lines, width, height)
 
 
 def _summary(frame: Frame) -> Line:
     """`3 waiting, 42s: 8123 app alter table orders ← 8001 pg_dump`."""
     panel = frame.locks
-    style = level(panel.longest_wait_s, _WAIT_WARN_S, _WAIT_CRIT_S) if panel.longest_wait_s is not None else "stale"
+    style = (
+        level_style(panel.longest_wait_s, _WAIT_WARN_S, _WAIT_CRIT_S) if panel.longest_wait_s is not None else "stale"
+    )
     start = (
         Span(f"{integer(panel.waiting)} waiting", "warn" if panel.waiting else ""),
         Span(", ", "dim"),
@@ -97,38 +101,38 @@ def _summary(frame: Frame) -> Line:
     if not waiters:
         return start
     node, root = max(waiters, key=lambda pair: pair[0].wait_s or 0.0)
-    who = f": {_pid(node)} {name_of(node.user, 20)} {statement(node.query, 60)}"
-    return (*start, Span(who), Span(f" ← {_pid(root)} {_called(root)}", "key"))
+    who = f": {_pid_text(node)} {name_of(node.user, 20)} {statement(node.query, 60)}"
+    return (*start, Span(who), Span(f" ← {_pid_text(root)} {_client_name(root)}", "key"))
 
 
 def _with_roots(trees: list[LockNode]) -> Iterator[tuple[LockNode, LockNode]]:
     root: LockNode | None = None
-    for place in walk(trees):
-        root = place.node if place.depth == 0 or root is None else root
-        yield place.node, root
+    for position in walk_trees(trees):
+        root = position.node if position.depth == 0 or root is None else root
+        yield position.node, root
 
 
-def _pid(node: LockNode) -> str:
+def _pid_text(node: LockNode) -> str:
     return str(node.pid) if node.pid else "prepared transaction"
 
 
-def _called(node: LockNode) -> str:
+def _client_name(node: LockNode) -> str:
     return name_of(node.application or node.user, 24) if (node.application or node.user) else ""
 
 
-def _node_line(place: Place, also: dict[int, list[int]]) -> Line:
-    node = place.node
-    who = f"{_pid(node)} {_called(node)} "
-    if place.depth == 0:
-        held = join([_held(node), fact("in transaction", human_duration(node.xact_s))])
-        blocks: Line = (Span(f", {node.behind} behind it", level(node.behind, 1, 10)),) if node.behind else ()
+def _node_line(position: TreePosition, also: dict[int, list[int]]) -> Line:
+    node = position.node
+    who = f"{_pid_text(node)} {_client_name(node)} "
+    if position.depth == 0:
+        held = join([_held_lock(node), fact("in transaction", human_duration(node.xact_s))])
+        blocks: Line = (Span(f", {node.behind} behind it", level_style(node.behind, 1, 10)),) if node.behind else ()
         if others := also.get(node.pid):
-            blocks = (*blocks, Span(f", also blocks {pids(others)}", "warn"))
+            blocks = (*blocks, Span(f", also blocks {pids_text(others)}", "warn"))
         return (Span(who, "key"), *held, *blocks, Span(f": {statement(node.query, 200)}", "dim"))
-    waits = Span(f"waits {human_duration(node.wait_s)} ", level(node.wait_s, _WAIT_WARN_S, _WAIT_CRIT_S))
+    waits = Span(f"waits {human_duration(node.wait_s)} ", level_style(node.wait_s, _WAIT_WARN_S, _WAIT_CRIT_S))
     wanted = f"for {name_of(node.mode)} on {name_of(node.relation, 40)}"
     return (
-        Span(place.branch, "dim"),
+        Span(position.prefix, "dim"),
         Span(who),
         waits,
         Span(wanted),
@@ -136,76 +140,81 @@ def _node_line(place: Place, also: dict[int, list[int]]) -> Line:
     )
 
 
-def _held(node: LockNode) -> Line:
-    return said(f"{name_of(node.state)}, holds {name_of(node.mode)} on {name_of(node.relation, 40)}")
+def _held_lock(node: LockNode) -> Line:
+    return text_line(f"{name_of(node.state)}, holds {name_of(node.mode)} on {name_of(node.relation, 40)}")
 
 
 _COLUMNS = (
-    Column("pid", "pid", 14, help="Root blocker first, who waits for it below it"),
-    Column("user", "user", 12, help="Role", spare=5),
-    Column("database", "database", 12, spare=6),
-    Column("application", "application", 14),
-    Column("state", "state", 12, help="idle in transaction at a root: it waits for its client"),
-    Column("wait", "waits", 7, right=True, help="Time it has waited"),
-    Column("xact", "xact", 7, right=True, help="Age of its transaction", spare=4),
-    Column("behind", "behind", 6, right=True, help="Sessions below it, all levels", spare=3),
-    Column("mode", "mode", 19, help="Mode it waits for; at a root: what it holds"),
-    Column("relation", "relation", 18),
-    Column("query", "query", 60, grow=True),
+    TableColumn("pid", "pid", 14, help="Root blocker first, who waits for it below it"),
+    TableColumn("user", "user", 12, help="Role", spare=5),
+    TableColumn("database", "database", 12, spare=6),
+    TableColumn("application", "application", 14),
+    TableColumn("state", "state", 12, help="idle in transaction at a root: it waits for its client"),
+    TableColumn("wait", "waits", 7, right=True, help="Time it has waited"),
+    TableColumn("xact", "xact", 7, right=True, help="Age of its transaction", spare=4),
+    TableColumn("behind", "behind", 6, right=True, help="Sessions below it, all levels", spare=3),
+    TableColumn("mode", "mode", 19, help="Mode it waits for; at a root: what it holds"),
+    TableColumn("relation", "relation", 18),
+    TableColumn("query", "query", 60, grow=True),
 )
 
 
 def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     panel = frame.locks
     if panel.waiting is None and not panel.trees:
-        return Detail("Locks", tuple(states.note_lines(panel, width)))
+        return Detail("Locks", tuple(status_text.note_lines(panel, width)))
     head = [
-        join([fact("waiting", integer(panel.waiting)), fact("longest", _longest(panel.waiting, panel.longest_wait_s))])
+        join(
+            [
+                fact("waiting", integer(panel.waiting)),
+                fact("longest", _longest_text(panel.waiting, panel.longest_wait_s)),
+            ]
+        )
     ]
-    blocks = also_blocks(panel.trees)
-    rows = tuple(_row(place, blocks) for place in walk(panel.trees))
+    blocks = blocked_elsewhere(panel.trees)
+    rows = tuple(_node_row(position, blocks) for position in walk_trees(panel.trees))
     table = Table("locks", _COLUMNS, rows, None, "Who waits for whom", "nobody waits for a lock")
-    return Detail("Locks", states.head_lines(panel, head, width), (table,))
+    return Detail("Locks", status_text.head_lines(panel, head, width), (table,))
 
 
-def _longest(waiting: int | None, longest_s: float | None) -> str:
+def _longest_text(waiting: int | None, longest_s: float | None) -> str:
     return "nobody" if waiting == 0 else human_duration(longest_s)
 
 
-def _row(place: Place, blocks: dict[int, list[int]]) -> Row:
-    depth, node, parent = place.depth, place.node, place.parent
-    pid = place.branch + (str(node.pid) if node.pid else "prepared")
+def _node_row(position: TreePosition, blocks: dict[int, list[int]]) -> TableRow:
+    depth, node, parent = position.depth, position.node, position.parent
+    pid = position.prefix + (str(node.pid) if node.pid else "prepared")
     blank = Cell("")
     # A session blocked by two roots stands under each: its parent is part of what the row is.
     key = f"{node.pid} {node.backend_start} {parent.pid if parent else ''}"
     query = statement(node.query, 300)
     if others := blocks.get(node.pid):
         # Its waiters stand under another root: without this it looks as if it blocked nobody.
-        query = f"also blocks {pids(others)}: {query}"
-    return Row(
+        query = f"also blocks {pids_text(others)}: {query}"
+    return TableRow(
         key,
         (
             Cell(pid, node.pid, "" if depth else "key"),
             Cell(name_of(node.user) if node.user else ""),
             Cell(name_of(node.database) if node.database else ""),
             Cell(name_of(node.application) if node.application else ""),
-            Cell(state_of(node.state)),
-            cell_number(human_duration(node.wait_s), node.wait_s) if depth else blank,
-            cell_number(human_duration(node.xact_s), node.xact_s),
+            Cell(short_state(node.state)),
+            number_cell(human_duration(node.wait_s), node.wait_s) if depth else blank,
+            number_cell(human_duration(node.xact_s), node.xact_s),
             Cell(str(node.behind), node.behind),
             Cell(name_of(node.mode)),
             Cell(name_of(node.relation)),
             Cell(query, query),
         ),
-        Lines(lambda: _more(node, blocks)),
+        LazyLines(lambda: _detail_lines(node, blocks)),
     )
 
 
-def _more(node: LockNode, blocks: dict[int, list[int]]) -> list[Line]:
-    lines = [said(f"connected since {moment_of(node.backend_start)}")]
-    lines.append(said(f"{name_of(node.mode)} on {name_of(node.relation, 120)}"))
+def _detail_lines(node: LockNode, blocks: dict[int, list[int]]) -> list[Line]:
+    lines = [text_line(f"connected since {local_date_and_time(node.backend_start)}")]
+    lines.append(text_line(f"{name_of(node.mode)} on {name_of(node.relation, 120)}"))
     if others := blocks.get(node.pid):
-        lines.append(said("also blocks " + pids(others), "warn"))
+        lines.append(text_line("also blocks " + pids_text(others), "warn"))
     if node.also_blocked_by:
-        lines.append(said("also blocked by " + pids(node.also_blocked_by), "warn"))
+        lines.append(text_line("also blocked by " + pids_text(node.also_blocked_by), "warn"))
     return [*lines, *query_lines(node.query, node.query_bytes)]

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Frame, Memory, NumaRow
-from dba_console.panels import states
-from dba_console.panels.cells import Cell, Column, Detail, Line, Row, Span, Table
+from dba_console.panels import status_text
 from dba_console.panels.phrases import (
-    change,
     fact,
     first_fitting,
     integer,
     join,
     join_fitting,
-    level,
+    level_style,
     name_of,
-    said,
+    rate_change,
+    text_line,
 )
-from dba_console.panels.tables import cell_number
+from dba_console.panels.table_layout import number_cell
+from dba_console.panels.text_elements import Cell, Detail, Line, Span, Table, TableColumn, TableRow
 from dba_console.units import human_bytes, human_count, human_pct
 
 
 def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
     panel = frame.memory
-    cached = _moving("cached", panel.cached_bytes, panel.cached_change_bytes_per_s)
-    free = _moving("free", panel.free_bytes, panel.free_change_bytes_per_s)
+    cached = _level_line("cached", panel.cached_bytes, panel.cached_change_bytes_per_s)
+    free = _level_line("free", panel.free_bytes, panel.free_change_bytes_per_s)
     if height == 1:
         cached = join_fitting(width, [cached, free])
     lines = [
@@ -35,17 +35,17 @@ def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> lis
         _writing(panel, width),
         _swap(panel, width),
     ]
-    return states.body(panel, panel.total_bytes is not None, lines, width, height)
+    return status_text.body(panel, panel.total_bytes is not None, lines, width, height)
 
 
 def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     panel = frame.memory
     if panel.total_bytes is None:
-        return Detail("Memory", tuple(states.note_lines(panel, width)))
+        return Detail("Memory", tuple(status_text.note_lines(panel, width)))
     head = [
-        _moving("cached", panel.cached_bytes, panel.cached_change_bytes_per_s),
-        _moving("free", panel.free_bytes, panel.free_change_bytes_per_s),
-        join([fact(name, human_bytes(value)) for name, value in _levels(panel)]),
+        _level_line("cached", panel.cached_bytes, panel.cached_change_bytes_per_s),
+        _level_line("free", panel.free_bytes, panel.free_change_bytes_per_s),
+        join([fact(name, human_bytes(value)) for name, value in _level_values(panel)]),
         _reclaim(panel, 200),
         _stalls(panel, 200),
         _refaults(panel),
@@ -53,13 +53,13 @@ def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
         _swap(panel, 200),
         _huge(panel),
     ]
-    tables = [_settings(panel)]
+    tables = [_settings_table(panel)]
     if panel.numa_nodes:
-        tables.append(_numa(panel.numa_nodes))
-    return Detail("Memory", states.head_lines(panel, head, width), tuple(tables))
+        tables.append(_numa_table(panel.numa_nodes))
+    return Detail("Memory", status_text.head_lines(panel, head, width), tuple(tables))
 
 
-def _levels(panel: Memory) -> list[tuple[str, int | None]]:
+def _level_values(panel: Memory) -> list[tuple[str, int | None]]:
     return [
         ("total", panel.total_bytes),
         ("anon", panel.anon_bytes),
@@ -70,9 +70,9 @@ def _levels(panel: Memory) -> list[tuple[str, int | None]]:
     ]
 
 
-def _moving(name: str, level_bytes: int | None, per_s: float | None) -> Line:
+def _level_line(name: str, level_bytes: int | None, per_s: float | None) -> Line:
     """`cached  2.1 GB ▼ 310 MB/s`."""
-    text = change(per_s)
+    text = rate_change(per_s)
     return (
         Span(f"{name:<6} ", "dim"),
         Span(f"{human_bytes(level_bytes):>8}"),
@@ -85,10 +85,10 @@ def _reclaim(panel: Memory, width: int) -> Line:
     direct = fact(
         "direct",
         human_bytes(panel.reclaim_direct_bytes_per_s, per_s=True),
-        level(panel.reclaim_direct_bytes_per_s, 1, 100 << 20),
+        level_style(panel.reclaim_direct_bytes_per_s, 1, 100 << 20),
     )
     stalls = fact(
-        "alloc stalls", human_count(panel.alloc_stalls_per_s, per_s=True), level(panel.alloc_stalls_per_s, 1, 100)
+        "alloc stalls", human_count(panel.alloc_stalls_per_s, per_s=True), level_style(panel.alloc_stalls_per_s, 1, 100)
     )
     return first_fitting(
         width,
@@ -99,8 +99,8 @@ def _reclaim(panel: Memory, width: int) -> Line:
 
 
 def _stalls(panel: Memory, width: int) -> Line:
-    some = fact("some", human_pct(panel.psi_some_avg10), level(panel.psi_some_avg10, 10, 40))
-    full = fact("full", human_pct(panel.psi_full_avg10), level(panel.psi_full_avg10, 5, 20))
+    some = fact("some", human_pct(panel.psi_some_avg10), level_style(panel.psi_some_avg10, 10, 40))
+    full = fact("full", human_pct(panel.psi_full_avg10), level_style(panel.psi_full_avg10, 5, 20))
     available = fact("available", human_bytes(panel.available_bytes))
     return first_fitting(
         width,
@@ -122,13 +122,13 @@ def _writing(panel: Memory, width: int) -> Line:
 
 def _swap(panel: Memory, width: int) -> Line:
     if panel.swap_total_bytes == 0:
-        return said("no swap", "dim")
+        return text_line("no swap", "dim")
     return join_fitting(
         width,
         [
-            fact("swap", human_bytes(panel.swap_used_bytes), level(panel.swap_used_bytes, 1 << 30, 1 << 40)),
-            fact("in", human_count(panel.swap_in_per_s, per_s=True), level(panel.swap_in_per_s, 1, 1000)),
-            fact("out", human_count(panel.swap_out_per_s, per_s=True), level(panel.swap_out_per_s, 1, 1000)),
+            fact("swap", human_bytes(panel.swap_used_bytes), level_style(panel.swap_used_bytes, 1 << 30, 1 << 40)),
+            fact("in", human_count(panel.swap_in_per_s, per_s=True), level_style(panel.swap_in_per_s, 1, 1000)),
+            fact("out", human_count(panel.swap_out_per_s, per_s=True), level_style(panel.swap_out_per_s, 1, 1000)),
             fact("of", human_bytes(panel.swap_total_bytes)),
         ],
     )
@@ -152,42 +152,58 @@ def _huge(panel: Memory) -> Line:
             fact("of", human_bytes(panel.huge_page_bytes)),
             fact("THP", name_of(panel.thp)),
             fact("defrag", name_of(panel.thp_defrag)),
-            fact("zone_reclaim_mode", integer(panel.zone_reclaim_mode), level(panel.zone_reclaim_mode, 1, 1 << 30)),
+            fact(
+                "zone_reclaim_mode", integer(panel.zone_reclaim_mode), level_style(panel.zone_reclaim_mode, 1, 1 << 30)
+            ),
         ]
     )
 
 
-def _settings(panel: Memory) -> Table:
+def _settings_table(panel: Memory) -> Table:
     columns = (
-        Column("name", "kernel setting", 28, help="As /proc/sys/vm and /sys name it", sort_key="N"),
-        Column("value", "value", 20, help="? where it cannot be read", grow=True),
+        TableColumn("name", "kernel setting", 28, help="As /proc/sys/vm and /sys name it", sort_key="N"),
+        TableColumn("value", "value", 20, help="? where it cannot be read", grow=True),
     )
     rows = tuple(
-        Row(name, (Cell(name_of(name), name), Cell(name_of(None if value is None else str(value)), value)))
+        TableRow(name, (Cell(name_of(name), name), Cell(name_of(None if value is None else str(value)), value)))
         for name, value in panel.settings.items()
     )
     return Table("settings", columns, rows, None, "Kernel settings", "not read yet")
 
 
-def _numa(nodes: list[NumaRow]) -> Table:
+def _numa_table(nodes: list[NumaRow]) -> Table:
     columns = (
-        Column("node", "node", 6, right=True, help="NUMA node"),
-        Column("total", "total", 10, right=True, help="Memory of the node", sort_key="T", descending=True),
-        Column("free", "free", 10, right=True, help="Free on the node", sort_key="F"),
-        Column("miss", "miss/s", 10, right=True, help="Pages taken here that were wanted elsewhere", sort_key="M",
-               descending=True),
-        Column("foreign", "foreign/s", 10, right=True, help="Pages wanted here that were taken elsewhere", sort_key="O",
-               descending=True),
-    )  # fmt: skip
+        TableColumn("node", "node", 6, right=True, help="NUMA node"),
+        TableColumn("total", "total", 10, right=True, help="Memory of the node", sort_key="T", descending=True),
+        TableColumn("free", "free", 10, right=True, help="Free on the node", sort_key="F"),
+        TableColumn(
+            "miss",
+            "miss/s",
+            10,
+            right=True,
+            help="Pages taken here that were wanted elsewhere",
+            sort_key="M",
+            descending=True,
+        ),
+        TableColumn(
+            "foreign",
+            "foreign/s",
+            10,
+            right=True,
+            help="Pages wanted here that were taken elsewhere",
+            sort_key="O",
+            descending=True,
+        ),
+    )
     rows = tuple(
-        Row(
+        TableRow(
             str(node.node),
             (
                 Cell(str(node.node), node.node),
                 Cell(human_bytes(node.total_bytes), node.total_bytes),
                 Cell(human_bytes(node.free_bytes), node.free_bytes),
-                cell_number(human_count(node.numa_miss_per_s), node.numa_miss_per_s),
-                cell_number(human_count(node.numa_foreign_per_s), node.numa_foreign_per_s),
+                number_cell(human_count(node.numa_miss_per_s), node.numa_miss_per_s),
+                number_cell(human_count(node.numa_foreign_per_s), node.numa_foreign_per_s),
             ),
         )
         for node in nodes

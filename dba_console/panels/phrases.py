@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dba_console.panels.cells import Line, Span, Style, clean, cut, line_width, width
+from dba_console.panels.text_elements import Line, Span, Style, clean, cut, line_width, width
 from dba_console.samples.postgres import MAX_QUERY_BYTES
 from dba_console.units import UNKNOWN, human_bytes, human_count, human_duration
 
-BETWEEN = Span(" · ", "dim")
+SEPARATOR = Span(" · ", "dim")
 
 
 def fact(label: str, value: str, style: Style = "") -> Line:
@@ -20,7 +20,7 @@ def fact(label: str, value: str, style: Style = "") -> Line:
     return (Span(label + " ", "dim"), Span(value, "stale" if value == UNKNOWN else style))
 
 
-def said(text: str, style: Style = "") -> Line:
+def text_line(text: str, style: Style = "") -> Line:
     """Words of our own as a line."""
     return (Span(text, style),) if text else ()
 
@@ -46,15 +46,17 @@ def statement(query: str | None, signs: int = 300) -> str:
 
 def query_lines(query: str | None, whole_bytes: int | None) -> list[Line]:
     """A query as lines of 200 signs, and, where it was cut, how much of it this is."""
-    lines: list[Line] = [(Span(text),) for text in wrap(query or "", 200)]
+    lines: list[Line] = [(Span(text),) for text in wrap_words(query or "", 200)]
     if whole_bytes is not None:
         lines.append(
-            said(f"the first {human_bytes(MAX_QUERY_BYTES)} of {human_bytes(whole_bytes)}; the rest is not read", "dim")
+            text_line(
+                f"the first {human_bytes(MAX_QUERY_BYTES)} of {human_bytes(whole_bytes)}; the rest is not read", "dim"
+            )
         )
     return lines
 
 
-def join(facts: Iterable[Line], between: Span | str = BETWEEN) -> Line:
+def join(facts: Iterable[Line], between: Span | str = SEPARATOR) -> Line:
     """The facts that are not empty, as one line."""
     separator = between if isinstance(between, Span) else Span(between)
     spans: list[Span] = []
@@ -74,7 +76,7 @@ def first_fitting(cells: int, *wordings: Line) -> Line:
     return wordings[-1]
 
 
-def join_fitting(cells: int, facts: Sequence[Line], between: Span | str = BETWEEN) -> Line:
+def join_fitting(cells: int, facts: Sequence[Line], between: Span | str = SEPARATOR) -> Line:
     """As many of the facts, most important first, as fit in `cells`; the first one always."""
     kept: list[Line] = []
     for one in facts:
@@ -90,7 +92,7 @@ def reflow(line: Line, cells: int) -> list[Line]:
         return [line]
     facts: list[list[Span]] = [[]]
     for span in line:
-        if span == BETWEEN:
+        if span == SEPARATOR:
             facts.append([])
         else:
             facts[-1].append(span)
@@ -104,10 +106,10 @@ def reflow(line: Line, cells: int) -> list[Line]:
     return lines
 
 
-def wrap(text: str, cells: int) -> list[str]:
+def wrap_words(text: str, cells: int) -> list[str]:
     """`text` made harmless and broken at blanks into lines of at most `cells` cells; longer words are split.
 
-    >>> wrap("not permitted: GRANT pg_monitor TO app", 16)
+    >>> wrap_words("not permitted: GRANT pg_monitor TO app", 16)
     ['not permitted:', 'GRANT pg_monitor', 'TO app']
     """
     if cells < 1:
@@ -119,7 +121,7 @@ def wrap(text: str, cells: int) -> list[str]:
             if current:
                 lines.append(current)
                 current = ""
-            head = _head(word, cells)
+            head = _fitting_start(word, cells)
             lines.append(head)
             word = word[len(head) :]
         joined = f"{current} {word}" if current else word
@@ -131,7 +133,7 @@ def wrap(text: str, cells: int) -> list[str]:
     return [*lines, current] if current else lines
 
 
-def _head(word: str, cells: int) -> str:
+def _fitting_start(word: str, cells: int) -> str:
     """The longest beginning of `word` in at most `cells` cells, and at least one sign, so that wrapping ends."""
     end = min(len(word), cells)
     while end > 1 and width(word[:end]) > cells:
@@ -150,14 +152,14 @@ def bar(pct: float | None, cells: int) -> str:
     return "▇" * filled + "▁" * (cells - filled)
 
 
-def level(value: float | None, warn: float, crit: float) -> Style:
+def level_style(value: float | None, warn: float, crit: float) -> Style:
     """Emphasis only, never a verdict: warn and crit from these values on."""
     if value is None:
         return "stale"
     return "crit" if value >= crit else "warn" if value >= warn else ""
 
 
-def change(bytes_per_s: float | None) -> str:
+def rate_change(bytes_per_s: float | None) -> str:
     """A change as `▲ 305 MB/s`, `▼ 310 MB/s`, `= 0 B/s`, `?`."""
     if bytes_per_s is None:
         return UNKNOWN
@@ -179,12 +181,12 @@ def integer(count: float | None) -> str:
     return UNKNOWN if count is None else f"{count:.0f}"
 
 
-def xids(count: int | None) -> str:
+def xids_text(count: int | None) -> str:
     """A number of transaction ids: `2107M`, because warning and stop lie closer than two digits tell apart."""
     return f"{count / 1e6:.0f}M" if count is not None and count >= 10_000_000 else human_count(count)
 
 
-def ahead(seconds: float | None) -> str:
+def time_ahead(seconds: float | None) -> str:
     """A time to come, coarse where it is far: `3m50s`, `41d`, `3y`; a forecast has no more digits than that."""
     if seconds is None:
         return UNKNOWN

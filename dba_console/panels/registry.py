@@ -10,20 +10,20 @@ from dba_console.frames.model import Frame, PanelFrame
 from dba_console.panels import (
     cluster,
     connections,
+    console_usage,
     disks,
     events,
     findings,
     io,
     locks,
     memory,
-    own,
     progress,
     replication,
     safety,
     sessions,
 )
-from dba_console.panels.cells import Detail, Line
-from dba_console.panels.tables import arranged
+from dba_console.panels.table_layout import move_spare_columns_last
+from dba_console.panels.text_elements import Detail, Line
 
 Compact = Callable[[Frame, int, int, ChartHistory], list[Line]]
 Full = Callable[[Frame, int, ChartHistory], Detail]
@@ -43,9 +43,9 @@ class PanelKind:
     def detail(self, frame: Frame, width: int, history: ChartHistory) -> Detail:
         """Everything that is known, its tables arranged for a screen of `width` cells."""
         detail = self.full(frame, width, history)
-        return replace(detail, tables=tuple(arranged(table, width) for table in detail.tables))
+        return replace(detail, tables=tuple(move_spare_columns_last(table, width) for table in detail.tables))
 
-    def state(self, frame: Frame) -> PanelFrame | None:
+    def status(self, frame: Frame) -> PanelFrame | None:
         """How well it is known; None for the console's own panel, which has no probe behind it."""
         found = getattr(frame, self.name, None)
         return found if isinstance(found, PanelFrame) else None
@@ -64,7 +64,7 @@ _KINDS = (
     PanelKind("events", "Events", "0", events.compact, events.detail),
     PanelKind("cluster", "Cluster", "o", cluster.compact, cluster.detail),
     PanelKind("findings", "Findings", "f", findings.compact, findings.detail),
-    PanelKind("own", "This console", "c", own.compact, own.detail),
+    PanelKind("own", "This console", "c", console_usage.compact, console_usage.detail),
 )
 
 PANELS: dict[str, PanelKind] = {kind.name: kind for kind in _KINDS}

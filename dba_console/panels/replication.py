@@ -5,10 +5,10 @@ from __future__ import annotations
 from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Frame, Replication, SlotRow, StandbyRow
 from dba_console.frames.replication import is_standby
-from dba_console.panels import states
-from dba_console.panels.cells import Detail, Line, Span
-from dba_console.panels.phrases import fact, integer, join, join_fitting, level, name_of, said
+from dba_console.panels import status_text
+from dba_console.panels.phrases import fact, integer, join, join_fitting, level_style, name_of, text_line
 from dba_console.panels.replication_tables import LAG_S, slot_style, slot_table, standby_table
+from dba_console.panels.text_elements import Detail, Line, Span
 from dba_console.units import human_bytes, human_duration
 
 _READY_WARN, _READY_CRIT = 10, 100
@@ -16,52 +16,58 @@ _READY_WARN, _READY_CRIT = 10, 100
 
 def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
     panel = frame.replication
-    return states.body(panel, known(panel), _facts(panel, width), width, height)
+    return status_text.body(panel, is_known(panel), _facts(panel, width), width, height)
 
 
-def known(panel: Replication) -> bool:
+def is_known(panel: Replication) -> bool:
     return panel.role is not None or panel.wal_bytes_per_s is not None or panel.archive_enabled is not None
 
 
 def _facts(panel: Replication, width: int) -> list[Line]:
-    lines = [_standing(panel, width), _archive(panel, width)]
+    lines = [_role_line(panel, width), _archive_line(panel, width)]
     slot = worst_slot(panel.slots)
     if slot is not None:
-        lines.insert(1, _slot(slot, width))
-    lines.append(_wal(panel, width))
-    lines += [_standby(row, width) for row in panel.standbys]
+        lines.insert(1, _slot_line(slot, width))
+    lines.append(_wal_line(panel, width))
+    lines += [_standby_line(row, width) for row in panel.standbys]
     return lines
 
 
 def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     panel = frame.replication
-    if not known(panel):
-        return Detail("Replication & WAL", tuple(states.note_lines(panel, width)))
-    head = [_standing(panel, 200), _wal(panel, 200), _archive(panel, 200), _names(panel), _checkpoints(panel)]
+    if not is_known(panel):
+        return Detail("Replication & WAL", tuple(status_text.note_lines(panel, width)))
+    head = [
+        _role_line(panel, 200),
+        _wal_line(panel, 200),
+        _archive_line(panel, 200),
+        _archive_names(panel),
+        _checkpoints(panel),
+    ]
     tables = (standby_table(panel.standbys), slot_table(panel.slots))
-    return Detail("Replication & WAL", states.head_lines(panel, [one for one in head if one], width), tables)
+    return Detail("Replication & WAL", status_text.head_lines(panel, [one for one in head if one], width), tables)
 
 
-def _lag(panel: Replication) -> Line:
+def _lag_fact(panel: Replication) -> Line:
     time = "" if panel.lag_s is None else f" {human_duration(panel.lag_s)}"
     beyond_s = None if panel.lag_s is None else panel.lag_s - (panel.apply_delay_s or 0.0)
-    return fact("lag", human_bytes(panel.lag_bytes) + time, level(beyond_s, *LAG_S) if time else "")
+    return fact("lag", human_bytes(panel.lag_bytes) + time, level_style(beyond_s, *LAG_S) if time else "")
 
 
-def _delay(seconds: float) -> Line:
+def _delay_fact(seconds: float) -> Line:
     return fact("recovery_min_apply_delay", human_duration(seconds))
 
 
-def _standing(panel: Replication, width: int) -> Line:
+def _role_line(panel: Replication, width: int) -> Line:
     if panel.role == "standby":
         receiver = panel.receiver_status or ("no receiver" if panel.receiver_pid is None else "receiver ?")
         host = f" from {name_of(panel.receiver_host, 20)}" if panel.receiver_host else ""
-        paused = [said("replay paused", "warn")] if panel.replay_paused else []
-        delay = [] if panel.apply_delay_s is None else [_delay(panel.apply_delay_s)]
-        return join_fitting(width, [*paused, _lag(panel), *delay, said(f"{name_of(receiver, 20)}{host}")])
+        paused = [text_line("replay paused", "warn")] if panel.replay_paused else []
+        delay = [] if panel.apply_delay_s is None else [_delay_fact(panel.apply_delay_s)]
+        return join_fitting(width, [*paused, _lag_fact(panel), *delay, text_line(f"{name_of(receiver, 20)}{host}")])
     count = sum(is_standby(row) for row in panel.standbys)
     wal = fact("wal", human_bytes(panel.wal_bytes_per_s, per_s=True))
-    facts = [_lag(panel), fact("standbys", str(count)), wal] if count else [wal, said("no standby", "dim")]
+    facts = [_lag_fact(panel), fact("standbys", str(count)), wal] if count else [wal, text_line("no standby", "dim")]
     if others := len(panel.standbys) - count:
         facts.insert(-1, fact("backups, receivers", str(others)))
     return join_fitting(width, facts)
@@ -74,20 +80,20 @@ def worst_slot(slots: list[SlotRow]) -> SlotRow | None:
     return max(slots, key=lambda slot: (slot.wal_status in ("lost", "unreserved"), slot.retained_bytes or 0))
 
 
-def _slot(slot: SlotRow, width: int) -> Line:
+def _slot_line(slot: SlotRow, width: int) -> Line:
     keeps = f" keeps {human_bytes(slot.retained_bytes)}"
     name = name_of(slot.name, max(8, width - len("slot ") - len(keeps)))
     facts: list[Line] = [(Span("slot ", "dim"), Span(name), Span(keeps, slot_style(slot)))]
     if slot.wal_status in ("lost", "unreserved"):
-        facts.append(said(name_of(slot.wal_status), "crit"))
+        facts.append(text_line(name_of(slot.wal_status), "crit"))
     if not slot.active:
-        facts.append(said("inactive", "warn"))
+        facts.append(text_line("inactive", "warn"))
     if slot.wal_status == "extended":
-        facts.append(said("extended", "warn"))
+        facts.append(text_line("extended", "warn"))
     return join_fitting(width, facts)
 
 
-def _archive(panel: Replication, width: int) -> Line:
+def _archive_line(panel: Replication, width: int) -> Line:
     if panel.archive_enabled is False:
         return fact("archiving", "off")
     if panel.archive_enabled is None:
@@ -99,13 +105,17 @@ def _archive(panel: Replication, width: int) -> Line:
     age = "never" if panel.archive_age_s is None else f"{human_duration(panel.archive_age_s)} ago"
     facts = [
         fact("archived", age, "crit" if failing else ""),
-        fact("ready", integer(panel.archive_ready_count), level(panel.archive_ready_count, _READY_WARN, _READY_CRIT)),
+        fact(
+            "ready",
+            integer(panel.archive_ready_count),
+            level_style(panel.archive_ready_count, _READY_WARN, _READY_CRIT),
+        ),
         fact("failed", integer(panel.archive_failed_count), "crit" if failing else ""),
     ]
-    return join_fitting(width, [said("archiving fails", "crit"), *facts] if failing else facts)
+    return join_fitting(width, [text_line("archiving fails", "crit"), *facts] if failing else facts)
 
 
-def _wal(panel: Replication, width: int) -> Line:
+def _wal_line(panel: Replication, width: int) -> Line:
     facts = [fact("pg_wal", human_bytes(panel.wal_files_bytes)), fact("timeline", integer(panel.timeline))]
     if panel.lsn:
         facts.append(fact("lsn", name_of(panel.lsn)))
@@ -114,7 +124,7 @@ def _wal(panel: Replication, width: int) -> Line:
     return join_fitting(width, facts)
 
 
-def _names(panel: Replication) -> Line:
+def _archive_names(panel: Replication) -> Line:
     facts = []
     if panel.last_archived_wal:
         facts.append(fact("last archived", name_of(panel.last_archived_wal)))
@@ -136,13 +146,13 @@ def _checkpoints(panel: Replication) -> Line:
     )
 
 
-def _standby(row: StandbyRow, width: int) -> Line:
-    name = said(name_of(row.application, 16))
+def _standby_line(row: StandbyRow, width: int) -> Line:
+    name = text_line(name_of(row.application, 16))
     if not is_standby(row):
-        return join_fitting(width, [name, said("base backup" if row.state == "backup" else "receives WAL", "dim")])
+        return join_fitting(width, [name, text_line("base backup" if row.state == "backup" else "receives WAL", "dim")])
     facts = [
         name,
-        said(name_of(row.state, 12), "" if row.state == "streaming" else "warn"),
-        said(f"{human_bytes(row.lag_bytes)} {human_duration(row.lag_s)}", level(row.lag_s, *LAG_S)),
+        text_line(name_of(row.state, 12), "" if row.state == "streaming" else "warn"),
+        text_line(f"{human_bytes(row.lag_bytes)} {human_duration(row.lag_s)}", level_style(row.lag_s, *LAG_S)),
     ]
     return join_fitting(width, facts)

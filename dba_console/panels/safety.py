@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Frame, Safety
-from dba_console.panels import states
-from dba_console.panels.cells import Detail, Line, Span, Style
+from dba_console.panels import status_text
 from dba_console.panels.phrases import (
-    ahead,
     fact,
     first_fitting,
     integer,
     join,
     join_fitting,
-    level,
+    level_style,
     name_of,
-    said,
-    xids,
+    text_line,
+    time_ahead,
+    xids_text,
 )
 from dba_console.panels.safety_tables import (
     HOLDER_XIDS,
     XID_PCT,
+    age_table,
     database_table,
     failure_table,
     horizon_table,
-    table_table,
 )
-from dba_console.panels.times import moment_of
+from dba_console.panels.text_elements import Detail, Line, Span, Style
+from dba_console.panels.time_formats import local_date_and_time
 from dba_console.units import UNKNOWN, human_count, human_duration, human_pct
 
-_AGED_S = 5.0
+_MIN_AGE_SHOWN_S = 5.0
 """Ids are counted every 30 s: from this age on it stands beside their rate."""
 
 
@@ -38,28 +38,28 @@ def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> lis
     first = _checksums(panel, width)
     if height == 1:
         first = join_fitting(width, [first, *_xid_facts(panel)])
-    lines = [first, _xids(panel, width), _horizon(panel, width), _freeze(panel, width), _burn(panel)]
-    return states.body(panel, known(panel), lines, width, height)
+    lines = [first, _xids(panel, width), _horizon(panel, width), _freeze(panel, width), _xid_rate(panel)]
+    return status_text.body(panel, is_known(panel), lines, width, height)
 
 
-def known(panel: Safety) -> bool:
+def is_known(panel: Safety) -> bool:
     return panel.data_checksums is not None or panel.xid_age is not None or bool(panel.horizon)
 
 
 def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     panel = frame.safety
-    if not known(panel):
-        return Detail("Safety", tuple(states.note_lines(panel, width)))
+    if not is_known(panel):
+        return Detail("Safety", tuple(status_text.note_lines(panel, width)))
     head = [
         _checksums(panel, width),
         _xids(panel, width),
         _thresholds(panel),
         _freeze(panel, width),
-        _burn(panel),
+        _xid_rate(panel),
         _mxids(panel),
     ]
-    tables = (horizon_table(panel), database_table(panel), table_table(panel), failure_table(panel))
-    return Detail("Safety", states.head_lines(panel, head, width), tables)
+    tables = (horizon_table(panel), database_table(panel), age_table(panel), failure_table(panel))
+    return Detail("Safety", status_text.head_lines(panel, head, width), tables)
 
 
 def _checksums(panel: Safety, width: int) -> Line:
@@ -70,10 +70,10 @@ def _checksums(panel: Safety, width: int) -> Line:
     count = "not counted" if state == "off" else integer(failures)
     facts = [
         fact("checksums", name_of(state), style),
-        fact("failures", count, level(failures, 1, 1) if failures else ""),
+        fact("failures", count, level_style(failures, 1, 1) if failures else ""),
     ]
     if panel.checksum_last_failure:
-        facts.append(fact("last", moment_of(panel.checksum_last_failure), "crit"))
+        facts.append(fact("last", local_date_and_time(panel.checksum_last_failure), "crit"))
     return join_fitting(width, facts)
 
 
@@ -84,14 +84,14 @@ def _xids(panel: Safety, width: int) -> Line:
 
 def _xid_facts(panel: Safety) -> tuple[Line, Line, Line]:
     """Share of xids used, when it gets dangerous, share of mxids used."""
-    xid = fact("xid", human_pct(panel.xid_pct), level(panel.xid_pct, *XID_PCT))
-    mxid = fact("mxid", human_pct(panel.mxid_pct), level(panel.mxid_pct, *XID_PCT))
+    xid = fact("xid", human_pct(panel.xid_pct), level_style(panel.xid_pct, *XID_PCT))
+    mxid = fact("mxid", human_pct(panel.mxid_pct), level_style(panel.mxid_pct, *XID_PCT))
     if panel.warn_in_s == 0:
-        return xid, (Span("stop in ", "crit"), Span(ahead(panel.stop_in_s), "crit")), mxid
-    return xid, fact("warn in", ahead(panel.warn_in_s), level_soon(panel.warn_in_s)), mxid
+        return xid, (Span("stop in ", "crit"), Span(time_ahead(panel.stop_in_s), "crit")), mxid
+    return xid, fact("warn in", time_ahead(panel.warn_in_s), time_left_style(panel.warn_in_s)), mxid
 
 
-def level_soon(seconds: float | None) -> Style:
+def time_left_style(seconds: float | None) -> Style:
     """Emphasis for a date: a week is near, a day is very near."""
     if seconds is None:
         return "stale"
@@ -102,8 +102,8 @@ def _horizon(panel: Safety, width: int) -> Line:
     if not panel.horizon:
         return fact("horizon", UNKNOWN if panel.horizon_unknown else "held by nobody")
     worst = panel.horizon[0]
-    age = f"{xids(worst.xid_age)} xids"
-    style = level(worst.xid_age, *HOLDER_XIDS)
+    age = f"{xids_text(worst.xid_age)} xids"
+    style = level_style(worst.xid_age, *HOLDER_XIDS)
     room = max(4, width - len("horizon: , ") - len(age) - len(worst.kind) - 1)
     return (
         Span("horizon: ", "dim"),
@@ -115,18 +115,18 @@ def _horizon(panel: Safety, width: int) -> Line:
 
 def _freeze(panel: Safety, width: int) -> Line:
     if panel.autovacuum_freeze_in_s == 0:
-        return said("autovacuum is forced to freeze now", "warn")
+        return text_line("autovacuum is forced to freeze now", "warn")
     return first_fitting(
         width,
-        fact("autovacuum forced to freeze in", ahead(panel.autovacuum_freeze_in_s)),
-        fact("forced freeze in", ahead(panel.autovacuum_freeze_in_s)),
+        fact("autovacuum forced to freeze in", time_ahead(panel.autovacuum_freeze_in_s)),
+        fact("forced freeze in", time_ahead(panel.autovacuum_freeze_in_s)),
     )
 
 
-def _burn(panel: Safety) -> Line:
-    age = f"{xids(panel.xid_age)} of {xids(panel.xid_stop_age)}"
+def _xid_rate(panel: Safety) -> Line:
+    age = f"{xids_text(panel.xid_age)} of {xids_text(panel.xid_stop_age)}"
     used = human_count(panel.xids_per_s, per_s=True)
-    if panel.xids_per_s is not None and panel.age_s is not None and panel.age_s >= _AGED_S:
+    if panel.xids_per_s is not None and panel.age_s is not None and panel.age_s >= _MIN_AGE_SHOWN_S:
         used += f" ({human_duration(panel.age_s)} old)"
     return join([fact("xids used", used), fact("oldest", age)])
 
@@ -135,12 +135,12 @@ def _thresholds(panel: Safety) -> Line:
     return join(
         [
             fact("oldest database", name_of(panel.xid_database)),
-            fact("age", xids(panel.xid_age)),
-            fact("freeze at", xids(panel.freeze_max_age)),
-            fact("failsafe at", xids(panel.failsafe_age)),
-            fact("warning at", xids(panel.xid_warn_age)),
-            fact("stop at", xids(panel.xid_stop_age)),
-            fact("stop in", ahead(panel.stop_in_s), level_soon(panel.stop_in_s)),
+            fact("age", xids_text(panel.xid_age)),
+            fact("freeze at", xids_text(panel.freeze_max_age)),
+            fact("failsafe at", xids_text(panel.failsafe_age)),
+            fact("warning at", xids_text(panel.xid_warn_age)),
+            fact("stop at", xids_text(panel.xid_stop_age)),
+            fact("stop in", time_ahead(panel.stop_in_s), time_left_style(panel.stop_in_s)),
         ]
     )
 
@@ -148,7 +148,7 @@ def _thresholds(panel: Safety) -> Line:
 def _mxids(panel: Safety) -> Line:
     return join(
         [
-            fact("mxid age", xids(panel.mxid_age)),
+            fact("mxid age", xids_text(panel.mxid_age)),
             fact("mxids used", human_count(panel.mxids_per_s, per_s=True)),
         ]
     )

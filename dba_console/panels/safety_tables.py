@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dba_console.frames.model import HorizonRow, Safety
-from dba_console.panels.cells import Cell, Column, Row, Table
-from dba_console.panels.phrases import integer, level, name_of, said, xids
-from dba_console.panels.tables import cell_number
-from dba_console.panels.times import moment_of
+from dba_console.panels.phrases import integer, level_style, name_of, text_line, xids_text
+from dba_console.panels.table_layout import number_cell
+from dba_console.panels.text_elements import Cell, Table, TableColumn, TableRow
+from dba_console.panels.time_formats import local_date_and_time
 from dba_console.units import human_bytes, human_duration, human_pct
 
 XID_PCT = (40.0, 75.0)
@@ -14,27 +14,27 @@ XID_PCT = (40.0, 75.0)
 HOLDER_XIDS = (50_000_000, 500_000_000)
 
 _HORIZON_COLUMNS = (
-    Column("kind", "kind", 10, help="backend, prepared, slot or standby", sort_key="K"),
-    Column("who", "who", 40, help="Session, prepared transaction, slot or standby", sort_key="W", grow=True),
-    Column("pid", "pid", 8, right=True, help="Backend", sort_key="P", spare=2),
-    Column("database", "database", 16, sort_key="D", spare=3),
-    Column("state", "state", 20, sort_key="S", spare=4),
-    Column(
+    TableColumn("kind", "kind", 10, help="backend, prepared, slot or standby", sort_key="K"),
+    TableColumn("who", "who", 40, help="Session, prepared transaction, slot or standby", sort_key="W", grow=True),
+    TableColumn("pid", "pid", 8, right=True, help="Backend", sort_key="P", spare=2),
+    TableColumn("database", "database", 16, sort_key="D", spare=3),
+    TableColumn("state", "state", 20, sort_key="S", spare=4),
+    TableColumn(
         "xid_age", "xids back", 10, right=True, help="How far it holds the horizon back", sort_key="X", descending=True
     ),
-    Column("since", "held for", 9, right=True, help="How long", sort_key="H", descending=True),
+    TableColumn("since", "held for", 9, right=True, help="How long", sort_key="H", descending=True),
 )
 
 
 def horizon_table(panel: Safety) -> Table:
-    rows = tuple(_holder(row) for row in panel.horizon)
+    rows = tuple(_holder_row(row) for row in panel.horizon)
     empty = "not read yet" if panel.horizon_unknown else "nobody holds it back"
     return Table("horizon", _HORIZON_COLUMNS, rows, "xid_age", "Who holds the xid horizon", empty)
 
 
-def _holder(row: HorizonRow) -> Row:
+def _holder_row(row: HorizonRow) -> TableRow:
     who = name_of(row.who, 200)
-    return Row(
+    return TableRow(
         f"{row.kind} {row.who} {row.pid}",
         (
             Cell(name_of(row.kind), row.kind),
@@ -42,32 +42,40 @@ def _holder(row: HorizonRow) -> Row:
             Cell("" if row.pid is None else str(row.pid), row.pid),
             Cell(name_of(row.database) if row.database else "", row.database),
             Cell(name_of(row.state) if row.state else "", row.state),
-            Cell(xids(row.xid_age), row.xid_age, level(row.xid_age, *HOLDER_XIDS)),
-            cell_number(human_duration(row.since_age_s), row.since_age_s),
+            Cell(xids_text(row.xid_age), row.xid_age, level_style(row.xid_age, *HOLDER_XIDS)),
+            number_cell(human_duration(row.since_age_s), row.since_age_s),
         ),
-        (said(f"since {moment_of(row.since)}"),),
+        (text_line(f"since {local_date_and_time(row.since)}"),),
     )
 
 
 def database_table(panel: Safety) -> Table:
     columns = (
-        Column("database", "database", 30, sort_key="D", grow=True),
-        Column("xid_age", "xid age", 9, right=True, help="age(datfrozenxid)", sort_key="X", descending=True),
-        Column("xid_pct", "of stop", 8, right=True, help="Share of the age at which the server stops", sort_key="S",
-               descending=True),
-        Column("mxid_age", "mxid age", 9, right=True, help="mxid_age(datminmxid)", sort_key="M",
-               descending=True, spare=2),
-        Column("mxid_pct", "of stop", 8, right=True, sort_key="T", descending=True),
-    )  # fmt: skip
+        TableColumn("database", "database", 30, sort_key="D", grow=True),
+        TableColumn("xid_age", "xid age", 9, right=True, help="age(datfrozenxid)", sort_key="X", descending=True),
+        TableColumn(
+            "xid_pct",
+            "of stop",
+            8,
+            right=True,
+            help="Share of the age at which the server stops",
+            sort_key="S",
+            descending=True,
+        ),
+        TableColumn(
+            "mxid_age", "mxid age", 9, right=True, help="mxid_age(datminmxid)", sort_key="M", descending=True, spare=2
+        ),
+        TableColumn("mxid_pct", "of stop", 8, right=True, sort_key="T", descending=True),
+    )
     rows = tuple(
-        Row(
+        TableRow(
             row.database,
             (
                 Cell(name_of(row.database), row.database),
-                Cell(xids(row.xid_age), row.xid_age),
-                Cell(human_pct(row.xid_pct), row.xid_pct, level(row.xid_pct, *XID_PCT)),
-                Cell(xids(row.mxid_age), row.mxid_age),
-                Cell(human_pct(row.mxid_pct), row.mxid_pct, level(row.mxid_pct, *XID_PCT)),
+                Cell(xids_text(row.xid_age), row.xid_age),
+                Cell(human_pct(row.xid_pct), row.xid_pct, level_style(row.xid_pct, *XID_PCT)),
+                Cell(xids_text(row.mxid_age), row.mxid_age),
+                Cell(human_pct(row.mxid_pct), row.mxid_pct, level_style(row.mxid_pct, *XID_PCT)),
             ),
         )
         for row in panel.databases
@@ -75,25 +83,27 @@ def database_table(panel: Safety) -> Table:
     return Table("databases", columns, rows, "xid_age", "Databases by age", "ages not read yet")
 
 
-def table_table(panel: Safety) -> Table:
+def age_table(panel: Safety) -> Table:
     columns = (
-        Column("table", "table", 40, help="With its TOAST table", sort_key="T", grow=True),
-        Column("xid_age", "xid age", 9, right=True, sort_key="X", descending=True),
-        Column("mxid_age", "mxid age", 9, right=True, sort_key="M", descending=True),
-        Column("bytes", "size", 9, right=True, help="What a freeze has to read at most", sort_key="B", descending=True),
-        Column("vacuum", "last vacuum", 19, help="By hand", sort_key="V", spare=3),
-        Column("autovacuum", "last autovacuum", 19, sort_key="A"),
+        TableColumn("table", "table", 40, help="With its TOAST table", sort_key="T", grow=True),
+        TableColumn("xid_age", "xid age", 9, right=True, sort_key="X", descending=True),
+        TableColumn("mxid_age", "mxid age", 9, right=True, sort_key="M", descending=True),
+        TableColumn(
+            "bytes", "size", 9, right=True, help="What a freeze has to read at most", sort_key="B", descending=True
+        ),
+        TableColumn("vacuum", "last vacuum", 19, help="By hand", sort_key="V", spare=3),
+        TableColumn("autovacuum", "last autovacuum", 19, sort_key="A"),
     )
     rows = tuple(
-        Row(
+        TableRow(
             row.table,
             (
                 Cell(name_of(row.table, 120), row.table),
-                Cell(xids(row.xid_age), row.xid_age),
-                Cell(xids(row.mxid_age), row.mxid_age),
-                cell_number(human_bytes(row.bytes), row.bytes),
-                Cell(moment_of(row.last_vacuum) if row.last_vacuum else "never", row.last_vacuum),
-                Cell(moment_of(row.last_autovacuum) if row.last_autovacuum else "never", row.last_autovacuum),
+                Cell(xids_text(row.xid_age), row.xid_age),
+                Cell(xids_text(row.mxid_age), row.mxid_age),
+                number_cell(human_bytes(row.bytes), row.bytes),
+                Cell(local_date_and_time(row.last_vacuum) if row.last_vacuum else "never", row.last_vacuum),
+                Cell(local_date_and_time(row.last_autovacuum) if row.last_autovacuum else "never", row.last_autovacuum),
             ),
         )
         for row in panel.tables
@@ -103,13 +113,13 @@ def table_table(panel: Safety) -> Table:
 
 def failure_table(panel: Safety) -> Table:
     columns = (
-        Column("database", "database", 30, sort_key="D", grow=True),
-        Column("failures", "failures", 9, right=True, help="checksum_failures of pg_stat_database", sort_key="F",
+        TableColumn("database", "database", 30, sort_key="D", grow=True),
+        TableColumn("failures", "failures", 9, right=True, help="checksum_failures of pg_stat_database", sort_key="F",
                descending=True),
-        Column("last", "last failure", 19, sort_key="L"),
+        TableColumn("last", "last failure", 19, sort_key="L"),
     )  # fmt: skip
     rows = tuple(
-        Row(
+        TableRow(
             row.database or "",
             (
                 Cell(name_of(row.database or "(shared objects)"), row.database or ""),
@@ -118,7 +128,7 @@ def failure_table(panel: Safety) -> Table:
                     row.failures,
                     "crit" if row.failures else "" if row.failures == 0 else "stale",
                 ),
-                Cell(moment_of(row.last_failure) if row.last_failure else "never", row.last_failure),
+                Cell(local_date_and_time(row.last_failure) if row.last_failure else "never", row.last_failure),
             ),
         )
         for row in panel.checksum_databases

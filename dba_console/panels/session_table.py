@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from dba_console.frames.model import SessionRow
-from dba_console.panels.cells import Cell, Column, Line, Lines, Row, Style, Table, clean
 from dba_console.panels.phrases import fact, join, name_of, query_lines, statement
-from dba_console.panels.times import moment_of
+from dba_console.panels.text_elements import Cell, LazyLines, Line, Style, Table, TableColumn, TableRow, clean
+from dba_console.panels.time_formats import local_date_and_time
 from dba_console.units import human_bytes, human_count, human_duration
 
-QUERY_SHOWN = 400
+MAX_QUERY_SHOWN = 400
 """Signs of a query that a row carries; its detail has all that was read."""
 _UNKNOWN = Cell("?", None, "stale")
 _BLANK = Cell("")
 
 
-def age_of(row: SessionRow) -> float | None:
+def activity_age(row: SessionRow) -> float | None:
     """How long it has been at it: the query of an active one, the transaction of an idle one in it, else the state."""
     if row.state == "active":
         return row.query_age_s
@@ -29,7 +29,7 @@ def age_of(row: SessionRow) -> float | None:
     return row.state_age_s
 
 
-def state_of(state: str | None) -> str:
+def short_state(state: str | None) -> str:
     """A state in few words: `idle in txn`."""
     return "" if state is None else _SHORT_STATES.get(state) or clean(state[:40])
 
@@ -43,10 +43,10 @@ def is_client(row: SessionRow) -> bool:
 
 def age_style(row: SessionRow) -> Style:
     # A walsender's or a launcher's age is that of its work: no query that is slow.
-    return _style_of(age_of(row), row.state if is_client(row) else None)
+    return _state_age_style(activity_age(row), row.state if is_client(row) else None)
 
 
-def _style_of(age: float | None, state: str | None) -> Style:
+def _state_age_style(age: float | None, state: str | None) -> Style:
     if age is None:
         return "stale"
     if state == "idle" or state is None:
@@ -55,58 +55,84 @@ def _style_of(age: float | None, state: str | None) -> Style:
 
 
 _COLUMNS = (
-    Column("pid", "pid", 8, right=True, sort_key="P"),
-    Column("database", "database", 12, sort_key="D", spare=4),
-    Column("user", "user", 12, sort_key="U", spare=1),
-    Column("application", "application", 14, sort_key="A"),
-    Column("client", "client", 15, sort_key="N", spare=6),
-    Column("state", "state", 12, help="idle in txn: a transaction is open and nobody works in it", sort_key="S"),
-    Column("wait", "waits for", 18, help="wait_event_type:wait_event", sort_key="W"),
-    Column("age", "age", 7, right=True, help="Of the query, of the open transaction, or of the state", sort_key="T",
-           descending=True),
-    Column("xact", "xact", 7, right=True, help="Age of its transaction", sort_key="X", descending=True, spare=5),
-    Column("blocked_by", "blocked by", 12, help="pids it waits for", sort_key="B", spare=2),
-    Column("cpu", "cpu %", 5, right=True, help="Share of one CPU", sort_key="C", descending=True, spare=3),
-    Column("read", "read", 9, right=True, help="Read from storage for it, per second", sort_key="R",
-           descending=True, spare=7),
-    Column("write", "written", 9, right=True, help="Written for it, per second", sort_key="I",
-           descending=True, spare=8),
-    Column("rss", "rss", 8, right=True, help="Resident, shared buffers it touched included", sort_key="M",
-           descending=True, spare=9),
-    Column("query", "query", 60, help="Last query; of an idle session the one before", grow=True, sort_key="Q"),
-)  # fmt: skip
+    TableColumn("pid", "pid", 8, right=True, sort_key="P"),
+    TableColumn("database", "database", 12, sort_key="D", spare=4),
+    TableColumn("user", "user", 12, sort_key="U", spare=1),
+    TableColumn("application", "application", 14, sort_key="A"),
+    TableColumn("client", "client", 15, sort_key="N", spare=6),
+    TableColumn("state", "state", 12, help="idle in txn: a transaction is open and nobody works in it", sort_key="S"),
+    TableColumn("wait", "waits for", 18, help="wait_event_type:wait_event", sort_key="W"),
+    TableColumn(
+        "age",
+        "age",
+        7,
+        right=True,
+        help="Of the query, of the open transaction, or of the state",
+        sort_key="T",
+        descending=True,
+    ),
+    TableColumn("xact", "xact", 7, right=True, help="Age of its transaction", sort_key="X", descending=True, spare=5),
+    TableColumn("blocked_by", "blocked by", 12, help="pids it waits for", sort_key="B", spare=2),
+    TableColumn("cpu", "cpu %", 5, right=True, help="Share of one CPU", sort_key="C", descending=True, spare=3),
+    TableColumn(
+        "read",
+        "read",
+        9,
+        right=True,
+        help="Read from storage for it, per second",
+        sort_key="R",
+        descending=True,
+        spare=7,
+    ),
+    TableColumn(
+        "write", "written", 9, right=True, help="Written for it, per second", sort_key="I", descending=True, spare=8
+    ),
+    TableColumn(
+        "rss",
+        "rss",
+        8,
+        right=True,
+        help="Resident, shared buffers it touched included",
+        sort_key="M",
+        descending=True,
+        spare=9,
+    ),
+    TableColumn("query", "query", 60, help="Last query; of an idle session the one before", grow=True, sort_key="Q"),
+)
 
 
 def session_table(sessions: Sequence[SessionRow]) -> Table:
     """The table in the order given."""
-    return Table("sessions", _COLUMNS, tuple([_row(row) for row in sessions]), None, "Sessions", "no sessions")
+    return Table("sessions", _COLUMNS, tuple([_session_row(row) for row in sessions]), None, "Sessions", "no sessions")
 
 
-def _row(row: SessionRow) -> Row:
+def _session_row(row: SessionRow) -> TableRow:
     """Made for each of a thousand rows every second: plain cells, nothing laid out that is not looked at."""
-    age = age_of(row)
+    age = activity_age(row)
     state = row.state
     query = row.query
-    return Row(
+    return TableRow(
         f"{row.pid} {row.backend_start}",
         (
             Cell(str(row.pid), row.pid),
-            _text(row.database),
-            _text(row.user),
-            _text(row.application),
-            _text(row.client),
-            Cell(_SHORT_STATES.get(state) or clean(state), state) if state is not None else _text(row.backend_type),
-            _text(row.wait, "warn" if row.blocked_by else ""),
+            _text_cell(row.database),
+            _text_cell(row.user),
+            _text_cell(row.application),
+            _text_cell(row.client),
+            Cell(_SHORT_STATES.get(state) or clean(state), state)
+            if state is not None
+            else _text_cell(row.backend_type),
+            _text_cell(row.wait, "warn" if row.blocked_by else ""),
             _BLANK if age is None else Cell(human_duration(age), age, age_style(row)),
             _BLANK if row.xact_age_s is None else Cell(human_duration(row.xact_age_s), row.xact_age_s),
             _BLANK if not row.blocked_by else Cell(",".join(map(str, row.blocked_by)), row.blocked_by[0], "warn"),
             _UNKNOWN if row.cpu_pct is None else Cell(f"{row.cpu_pct:.0f}", row.cpu_pct),
-            _bytes(row.read_bytes_per_s, per_s=True),
-            _bytes(row.write_bytes_per_s, per_s=True),
-            _bytes(row.rss_bytes),
-            _BLANK if not query else _query(query),
+            _bytes_cell(row.read_bytes_per_s, per_s=True),
+            _bytes_cell(row.write_bytes_per_s, per_s=True),
+            _bytes_cell(row.rss_bytes),
+            _BLANK if not query else _query_cell(query),
         ),
-        Lines(lambda: _more(row)),
+        LazyLines(lambda: _detail_lines(row)),
     )
 
 
@@ -118,33 +144,33 @@ _SHORT_STATES = {
 
 
 @lru_cache(4096)
-def _text(value: str | None, style: Style = "") -> Cell:
+def _text_cell(value: str | None, style: Style = "") -> Cell:
     if not value:
         return _BLANK
     return Cell(clean(value), value, style)
 
 
 @lru_cache(2048)
-def _query(query: str) -> Cell:
-    return Cell(statement(query, QUERY_SHOWN), query[:80])
+def _query_cell(query: str) -> Cell:
+    return Cell(statement(query, MAX_QUERY_SHOWN), query[:80])
 
 
-def _bytes(value: float | None, *, per_s: bool = False) -> Cell:
+def _bytes_cell(value: float | None, *, per_s: bool = False) -> Cell:
     if value is None:
         return _UNKNOWN
-    return Cell(human_bytes(value, per_s=per_s), value) if value else _ZEROES[per_s]
+    return Cell(human_bytes(value, per_s=per_s), value) if value else _ZERO_CELLS[per_s]
 
 
-_ZEROES = {False: Cell("0 B", 0.0), True: Cell("0 B/s", 0.0)}
+_ZERO_CELLS = {False: Cell("0 B", 0.0), True: Cell("0 B/s", 0.0)}
 
 
-def _more(row: SessionRow) -> list[Line]:
+def _detail_lines(row: SessionRow) -> list[Line]:
     stateful = is_client(row) or row.state is not None  # a checkpointer has neither state nor query
     who = join(
         [
             fact("pid", str(row.pid)),
             fact("type", name_of(row.backend_type)),
-            fact("connected", moment_of(row.backend_start)),
+            fact("connected", local_date_and_time(row.backend_start)),
             fact("state", f"{name_of(row.state)} for {human_duration(row.state_age_s)}") if stateful else (),
             fact("query began", f"{human_duration(row.query_age_s)} ago") if stateful else (),
         ]

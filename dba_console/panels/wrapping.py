@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dba_console.panels.cells import Line, Span, line_width, width
+from dba_console.panels.text_elements import Line, Span, line_width, width
 
 
-def breaks(text: str, cells: int) -> list[tuple[int, int]]:
+def line_breaks(text: str, cells: int) -> list[tuple[int, int]]:
     """Where `text` is broken into lines of at most `cells` cells: start and end of each, blanks at the ends left out.
 
     Between words where there is a blank to break at, else at the edge; a single sign wider than the line stands alone.
@@ -15,7 +15,7 @@ def breaks(text: str, cells: int) -> list[tuple[int, int]]:
     pieces: list[tuple[int, int]] = []
     start = 0
     while start < len(text) and width(text[start:]) > cells:
-        end = start + max(1, _signs_in(text, start, cells))
+        end = start + max(1, _characters_that_fit(text, start, cells))
         blank = text.rfind(" ", start, end + 1)
         if blank > start:
             end = blank
@@ -26,7 +26,7 @@ def breaks(text: str, cells: int) -> list[tuple[int, int]]:
     return [*pieces, (start, len(text))] if start < len(text) or not pieces else pieces
 
 
-def _signs_in(text: str, start: int, cells: int) -> int:
+def _characters_that_fit(text: str, start: int, cells: int) -> int:
     """How many signs from `start` on fit into `cells` cells."""
     taken = 0
     for count, sign in enumerate(text[start : start + cells + 1]):
@@ -42,7 +42,7 @@ def wrap(text: str, cells: int) -> list[str]:
     >>> wrap("select a, b from c", 9)
     ['select a,', 'b from c']
     """
-    return [text[start:end] for start, end in breaks(text, cells)]
+    return [text[start:end] for start, end in line_breaks(text, cells)]
 
 
 def wrap_line(spans: Line, cells: int) -> list[Line]:
@@ -50,7 +50,7 @@ def wrap_line(spans: Line, cells: int) -> list[Line]:
     if line_width(spans) <= cells:
         return [spans]
     text = "".join(span.text for span in spans)
-    return [_slice(spans, start, end) for start, end in breaks(text, cells)]
+    return [_slice(spans, start, end) for start, end in line_breaks(text, cells)]
 
 
 def wrap_lines(lines: Iterable[Line], cells: int) -> list[Line]:

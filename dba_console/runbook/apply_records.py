@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from dba_console.errors import SessionError
 from dba_console.plans.plan import ACTING_KINDS, Block, Plan
 from dba_console.plans.run_view import RunTable
-from dba_console.runbook.apply_acts import execution_ended, execution_started, item_done
+from dba_console.runbook.apply_executions import execution_ended, execution_started, item_done
 from dba_console.runbook.control_flow import decision_taken, deviation_recorded, follow_then, round_began
 from dba_console.runbook.preview_rows import bound_preview
 from dba_console.runbook.requests import JournalRecord
@@ -48,8 +48,8 @@ def record_errors() -> Iterator[None]:
 def apply(state: RunState, record: JournalRecord) -> None:
     """Take in one record. Kinds that are not known, of a later version, change nothing."""
     state.records += 1
-    known = APPLY.get(record.kind)
-    if known is None or (record.block and record.block not in state.blocks):
+    handler = APPLY.get(record.kind)
+    if handler is None or (record.block and record.block not in state.blocks):
         return
     if record.step and record.step in state.steps:
         machine, human = seconds(record, "machine_s"), seconds(record, "human_s")
@@ -59,7 +59,7 @@ def apply(state: RunState, record: JournalRecord) -> None:
         if record.block:
             state.blocks[record.block].machine_s += machine
             state.blocks[record.block].human_s += human
-    known(state, record)
+    handler(state, record)
 
 
 def seconds(record: JournalRecord, name: str) -> float:
@@ -68,13 +68,13 @@ def seconds(record: JournalRecord, name: str) -> float:
 
 
 def _planned(state: RunState, record: JournalRecord) -> None:
-    given = record.fields
-    state.run, state.mode = str(given.get("run", "")), str(given.get("mode", "run"))
-    state.target, state.identity = str(given.get("target", "")), str(given.get("identity", ""))
-    state.who, state.planned_us, state.shipped = record.who or "", record.wall_us, given.get("shipped") is True
-    server, host = given.get("server") or {}, given.get("host") or {}
+    fields = record.fields
+    state.run, state.mode = str(fields.get("run", "")), str(fields.get("mode", "run"))
+    state.target, state.identity = str(fields.get("target", "")), str(fields.get("identity", ""))
+    state.who, state.planned_us, state.shipped = record.who or "", record.wall_us, fields.get("shipped") is True
+    server, host = fields.get("server") or {}, fields.get("host") or {}
     state.host = str(server.get("address") or host.get("name") or "")
-    state.values.update(given.get("inputs") or {})
+    state.values.update(fields.get("inputs") or {})
 
 
 def _started(state: RunState, record: JournalRecord) -> None:
@@ -97,10 +97,10 @@ def _interrupted(state: RunState, record: JournalRecord) -> None:
 def _resumed(state: RunState, record: JournalRecord) -> None:
     state.paused, state.interrupted, state.asked = "", False, None
     if state.interrupted_us:
-        gone_s, state.interrupted_us = max(0.0, (record.wall_us - state.interrupted_us) / 1e6), 0
-        state.interrupted_s += gone_s
+        pause_s, state.interrupted_us = max(0.0, (record.wall_us - state.interrupted_us) / 1e6), 0
+        state.interrupted_s += pause_s
         if (step := state.active_step) is not None:
-            state.steps[step.id].interrupted_s += gone_s
+            state.steps[step.id].interrupted_s += pause_s
     _forget_stale(state)
 
 
@@ -109,18 +109,18 @@ def _forget_stale(state: RunState) -> None:
     if not state.started:
         _forget_leading(state)
     step = state.active_step
-    seen: list[BlockState] = []
+    earlier: list[BlockState] = []
     for block in step.blocks if step is not None else ():
-        known = state.blocks[block.id]
-        if known.status == "ok" and block.kind in ("check", "preview", "confirm"):
-            seen.append(known)
+        block_state = state.blocks[block.id]
+        if block_state.status == "ok" and block.kind in ("check", "preview", "confirm"):
+            earlier.append(block_state)
         elif block.kind in ACTING_KINDS:
-            known.confirmed, known.sight = "", None
-            if known.status == "pending" and known.row == 0:
-                for one in seen:
+            block_state.confirmed, block_state.sight = "", None
+            if block_state.status == "pending" and block_state.row == 0:
+                for one in earlier:
                     one.reset()
                 return
-            seen.clear()
+            earlier.clear()
 
 
 def _forget_leading(state: RunState) -> None:
@@ -135,8 +135,8 @@ def _ended(state: RunState, record: JournalRecord) -> None:
     step = state.active_step
     if step is not None:
         states = {state.blocks[block.id].status for block in step.blocks}
-        left = "unknown" if states & {"running", "unknown"} else "failed" if "failed" in states else "skipped"
-        state.steps[step.id].status, state.steps[step.id].ended_us = left, record.wall_us
+        status = "unknown" if states & {"running", "unknown"} else "failed" if "failed" in states else "skipped"
+        state.steps[step.id].status, state.steps[step.id].ended_us = status, record.wall_us
         state.steps[step.id].note = state.steps[step.id].note or "the run was ended here"
 
 
@@ -160,21 +160,21 @@ def _step_ended(state: RunState, record: JournalRecord) -> None:
 
 def _block_checked(state: RunState, record: JournalRecord) -> None:
     block = state.blocks[record.block]
-    given = record.fields
+    fields = record.fields
     if record.state == "sight":
-        block.sight = given.get("sight") or {}
+        block.sight = fields.get("sight") or {}
         return
-    block.status, block.note = record.state, str(given.get("note", record.text))
-    block.timed_out = bool(given.get("timed_out"))
-    if "rows" in given:
-        block.rows, block.preview_count = tuple(given["rows"]), block.preview_count + 1
-        block.left_out = tuple(given.get("left_out", ()))
+    block.status, block.note = record.state, str(fields.get("note", record.text))
+    block.timed_out = bool(fields.get("timed_out"))
+    if "rows" in fields:
+        block.rows, block.preview_count = tuple(fields["rows"]), block.preview_count + 1
+        block.left_out = tuple(fields.get("left_out", ()))
         block.table = state.table = _rows_shown(state, record, block)
-    if record.state == "ok" and "values" in given:
-        _store_values(state, record, dict(given["values"] or {}))
+    if record.state == "ok" and "values" in fields:
+        _store_values(state, record, dict(fields["values"] or {}))
     # A failure waits for a decision, but not in a rehearsal, which goes on and tells it.
     if record.state not in FINISHED and state.mode == "run":
-        state.failure = Failure(record.block, str(given.get("item", "")))
+        state.failure = Failure(record.block, str(fields.get("item", "")))
 
 
 def _rows_shown(state: RunState, record: JournalRecord, block: BlockState) -> RunTable | None:
@@ -187,7 +187,7 @@ def _rows_shown(state: RunState, record: JournalRecord, block: BlockState) -> Ru
     if table is None or not has_act(state.plan, preview):
         return table
     out = frozenset(block.left_out)
-    chosen = tuple(place not in out for place in range(table.total))
+    chosen = tuple(index not in out for index in range(table.total))
     return replace(table, chosen=chosen, look=block.preview_count)
 
 
@@ -278,7 +278,7 @@ def _skipped(state: RunState, record: JournalRecord) -> None:
         item_done(state, str(item), "skipped")
 
 
-def _given(state: RunState, record: JournalRecord) -> None:
+def _input_given(state: RunState, record: JournalRecord) -> None:
     block = state.blocks[record.block]
     _, plan_block = state.plan.block(record.block)
     block.status, block.note, state.asked = "ok", record.text, None
@@ -287,10 +287,10 @@ def _given(state: RunState, record: JournalRecord) -> None:
 
 
 def _undo_offered(state: RunState, record: JournalRecord) -> None:
-    given = record.fields
-    offered, reason = tuple(given.get("steps", ())), str(given.get("reason", ""))
+    fields = record.fields
+    offered, reason = tuple(fields.get("steps", ())), str(fields.get("reason", ""))
     state.undo = UndoPlan(record.state or "aborted", reason, record.who, offered)
-    state.undo.settings = tuple(given.get("settings", ()))
+    state.undo.settings = tuple(fields.get("settings", ()))
     state.failure, state.asked, state.paused = None, None, ""
 
 
@@ -338,7 +338,7 @@ APPLY: dict[str, Callable[[RunState, JournalRecord], None]] = {
     "repeat.round": round_began,
     "choose.taken": decision_taken,
     "rows.chosen": _rows_chosen,
-    "input.given": _given,
+    "input.given": _input_given,
     "undo.offered": _undo_offered,
     "undo.settings": _undo_settings,
     "undo.began": _undo_began,

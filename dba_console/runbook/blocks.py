@@ -20,7 +20,7 @@ FIELDS = frozenset(Block.__struct_fields__)
 PEOPLE = 2
 LONGEST_BLOCK = 16_000
 """Characters: it is shown before it runs, and nobody reads more."""
-_MEANT = {"approve": "confirm", "ask": "input", "branch": "choose", "cleanup": "undo", "command": "run",
+_SYNONYMS = {"approve": "confirm", "ask": "input", "branch": "choose", "cleanup": "undo", "command": "run",
           "decision": "choose", "exec": "run", "loop": "repeat", "prompt": "input", "query": "preview",
           "rollback": "undo", "script": "run", "shell": "run", "sleep": "wait", "sql": "change",
           "verify": "check"}  # fmt: skip
@@ -45,7 +45,7 @@ def block_of(fence: Fence, block_id: Callable[[str, str], str], problems: Proble
     settings = _settings(kind, fence, problems)
     if kind.name == "confirm" and level is not None:
         attributes.setdefault("confirm", level)
-    return _built(kind, fence, block_id(kind.name, fence.braces.name), action, attributes, settings, problems)
+    return _build_block(kind, fence, block_id(kind.name, fence.braces.name), action, attributes, settings, problems)
 
 
 def toml_of(fence: Fence, problems: Problems) -> dict[str, Any]:
@@ -75,21 +75,21 @@ def lines_of(fence: Fence) -> Callable[[str], int]:
 
 def _kind(fence: Fence, problems: Problems) -> BlockKind | None:
     words = fence.braces.words if fence.braces else ()
-    known = [kind.name for kind in KINDS]
+    names = [kind.name for kind in KINDS]
     if not words:
-        problems.add(fence.line, "the braces name no kind", f"as in {{check}}; {suggest('', known)}")
+        problems.add(fence.line, "the braces name no kind", f"as in {{check}}; {suggest('', names)}")
         return None
     name = words[0]
     kind = BY_NAME.get(name)
     if kind is None:
-        hint = f"did you mean {_MEANT[name]}?" if name in _MEANT else suggest(name, known)
+        hint = f"did you mean {_SYNONYMS[name]}?" if name in _SYNONYMS else suggest(name, names)
         problems.add(fence.line, f"there is no kind of block {name!r}", hint)
         return None
     if fence.language not in kind.languages:
-        known_as = ALIASES.get(fence.language.lower(), fence.language.lower())
-        hint = f"write {known_as}" if known_as in kind.languages else f"it is written in {', '.join(kind.languages)}"
-        said = f"language {fence.language!r}" if fence.language else "no language"
-        problems.add(fence.line, f"a block {name} with {said} cannot be read", hint)
+        language = ALIASES.get(fence.language.lower(), fence.language.lower())
+        hint = f"write {language}" if language in kind.languages else f"it is written in {', '.join(kind.languages)}"
+        language_text = f"language {fence.language!r}" if fence.language else "no language"
+        problems.add(fence.line, f"a block {name} with {language_text} cannot be read", hint)
         return None
     return kind
 
@@ -113,14 +113,14 @@ def _second_word(
 
 
 def _attributes(kind: BlockKind, fence: Fence, words: Sequence[str], problems: Problems) -> dict[str, Any]:
-    known = {key.name: key for key in attributes_of(kind.name)}
-    given: dict[str, Any] = dict(fence.braces.values) if fence.braces else {}
-    given.update(dict.fromkeys(words, True))
+    keys = {key.name: key for key in attributes_of(kind.name)}
+    values_given: dict[str, Any] = dict(fence.braces.values) if fence.braces else {}
+    values_given.update(dict.fromkeys(words, True))
     values: dict[str, Any] = {}
-    for name, value in given.items():
-        key = known.get(name)
+    for name, value in values_given.items():
+        key = keys.get(name)
         if key is None:
-            problems.add(fence.line, f"a block {kind.name} has no attribute {name!r}", _attribute_hint(name, known))
+            problems.add(fence.line, f"a block {kind.name} has no attribute {name!r}", _attribute_hint(name, keys))
         elif value is True and key.shape not in ("flag",):
             problems.add(fence.line, f"{name} has no value", f"as in {name}=…")
         else:
@@ -130,11 +130,11 @@ def _attributes(kind: BlockKind, fence: Fence, words: Sequence[str], problems: P
     return values
 
 
-def _attribute_hint(name: str, known: Mapping[str, Any]) -> str:
-    taken = [kind.name for kind in KINDS if any(key.name == name for key in attributes_of(kind.name))]
-    if taken:
-        return f"it is for {', '.join(taken)}"
-    return suggest(name, known, what="it can have")
+def _attribute_hint(name: str, keys: Mapping[str, Any]) -> str:
+    kinds = [kind.name for kind in KINDS if any(key.name == name for key in attributes_of(kind.name))]
+    if kinds:
+        return f"it is for {', '.join(kinds)}"
+    return suggest(name, keys, what="it can have")
 
 
 def _settings(kind: BlockKind, fence: Fence, problems: Problems) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def _settings(kind: BlockKind, fence: Fence, problems: Problems) -> dict[str, An
     return read_table(table, kind.keys, lines_of(fence), problems, f"a block {kind.name}")
 
 
-def _built(
+def _build_block(
     kind: BlockKind,
     fence: Fence,
     block_id: str,

@@ -30,9 +30,9 @@ def shell_references(text: str, known: Collection[str]) -> tuple[list[str], list
     """Names it takes from the environment, and those that are none: `RB_copy_exit` is `exit` of the result `copy`."""
     names: list[str] = []
     strange: list[str] = []
-    for said in _shell_names(text):
-        owner = next((name for name in known if said == name or said.startswith(f"{name}_")), None)
-        (strange if owner is None else names).append(owner or said)
+    for variable in _shell_names(text):
+        owner = next((name for name in known if variable == name or variable.startswith(f"{name}_")), None)
+        (strange if owner is None else names).append(owner or variable)
     return list(dict.fromkeys(names)), list(dict.fromkeys(strange))
 
 

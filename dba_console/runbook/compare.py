@@ -22,7 +22,7 @@ LEAST_S = 0.05
 """Below it nobody was waited for: the answer was given beforehand."""
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class ComparisonRow(Struct, frozen=True, kw_only=True):
     """One figure in each run. Steps, blocks and totals are in seconds."""
 
     kind: str
@@ -38,9 +38,9 @@ class Row(Struct, frozen=True, kw_only=True):
     """The newest less the one before it, where both are known and ended well."""
 
 
-def compare(runs: Sequence[RunSummary]) -> list[Row]:
+def compare(runs: Sequence[RunSummary]) -> list[ComparisonRow]:
     """The rows; `runs` are oldest first. Steps stand in the order of the newest run's document."""
-    rows: list[Row] = []
+    rows: list[ComparisonRow] = []
     for step in _named(step for run in reversed(runs) for step in run.steps):
         there = [_of(step.id, run.steps) for run in runs]
         rows.append(_row("step", step, there))
@@ -64,7 +64,7 @@ def compare(runs: Sequence[RunSummary]) -> list[Row]:
     return rows
 
 
-def table(runs: Sequence[RunSummary], rows: Sequence[Row], when: Callable[[int], str]) -> list[list[str]]:
+def table(runs: Sequence[RunSummary], rows: Sequence[ComparisonRow], when: Callable[[int], str]) -> list[list[str]]:
     """Cells of text, the first line is the head; `when` writes a wall time given in microseconds."""
     differing = [name for name in runs[-1].inputs if len({run.inputs.get(name) for run in runs}) > 1]
     lines = [
@@ -88,17 +88,19 @@ def _of(id_: str, parts: Sequence[Part]) -> Part | None:
     return next((part for part in parts if part.id == id_), None)
 
 
-def _row(kind: str, part: Part, there: Sequence[Part | None]) -> Row:
+def _row(kind: str, part: Part, there: Sequence[Part | None]) -> ComparisonRow:
     states = tuple("" if one is None else one.state for one in there)
     values = tuple(
         one.machine_s if one is not None and one.state not in ("pending", "skipped") else None for one in there
     )
     change = _change(values) if states[-2:] == ("ok", "ok") else None
-    return Row(kind=kind, id=part.id, title=part.title or part.id, values=values, states=states, change=change)
+    return ComparisonRow(
+        kind=kind, id=part.id, title=part.title or part.id, values=values, states=states, change=change
+    )
 
 
-def _figure(kind: str, id_: str, title: str, values: Sequence[float | None]) -> Row:
-    return Row(kind=kind, id=id_, title=title, values=tuple(values), change=_change(values))
+def _figure(kind: str, id_: str, title: str, values: Sequence[float | None]) -> ComparisonRow:
+    return ComparisonRow(kind=kind, id=id_, title=title, values=tuple(values), change=_change(values))
 
 
 def _change(values: Sequence[float | None]) -> float | None:
@@ -107,7 +109,7 @@ def _change(values: Sequence[float | None]) -> float | None:
     return newest - before
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: ComparisonRow) -> list[str]:
     states = row.states or ("",) * len(row.values)
     cells = [
         state if value is None and state == "skipped" else _text(row, value) + (f" {state}" if state in BAD else "")
@@ -117,7 +119,7 @@ def _cells(row: Row) -> list[str]:
     return [("  " if row.kind in ("block", "people") else "") + row.title, *cells, change]
 
 
-def _text(row: Row, value: float | None) -> str:
+def _text(row: ComparisonRow, value: float | None) -> str:
     if value is None:
         return "" if row.kind != "figure" else UNKNOWN
     if row.kind == "figure" and not row.id.endswith("_s"):

@@ -146,12 +146,12 @@ def _runnable(section: Section, problems: Problems, *, head: bool = False) -> li
     for fence in section.fences:
         if fence.braces is None:
             if fence.language.lower() in RUNNABLE and not head:
-                wanted = ALIASES.get(fence.language.lower(), fence.language.lower())
+                language = ALIASES.get(fence.language.lower(), fence.language.lower())
                 problems.add(
                     fence.line,
                     f"this {fence.language} block has no braces and would not run",
-                    f"`{wanted} {{run}}`, say, or `{wanted} {{example}}` if it is only shown"
-                    if wanted == "sh" else f"give it a kind, or write {{example}} after {fence.language}",
+                    f"`{language} {{run}}`, say, or `{language} {{example}}` if it is only shown"
+                    if language == "sh" else f"give it a kind, or write {{example}} after {fence.language}",
                     "no-braces",
                 )  # fmt: skip
         elif _word(fence) == "example":
@@ -177,18 +177,18 @@ def _sources(document: Document) -> Section | None:
 
 def _steps(sections: Sequence[Section], title_line: int, problems: Problems) -> tuple[Step, ...]:
     steps: list[Step] = []
-    seen: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for section in sections:
         if not section.slug:
             problems.add(section.line, "the heading gives no id", "write a letter or a digit in it")
             continue
-        if section.slug in seen:
-            problems.add(section.line, f"a second step has the id {section.slug!r}: line {seen[section.slug]}",
+        if section.slug in counts:
+            problems.add(section.line, f"a second step has the id {section.slug!r}: line {counts[section.slug]}",
                          "ids come from headings; call one of them otherwise")  # fmt: skip
             continue
         if section.slug == "end" or section.slug == "next":
             problems.add(section.line, f"a step cannot be called {section.slug!r}", "decisions use that word")
-        seen[section.slug] = section.line
+        counts[section.slug] = section.line
         steps.append(_step(section, problems))
     if not steps:
         problems.add(title_line, "the runbook has no step", "a heading of level two begins one: `## …`")
@@ -200,11 +200,11 @@ def _step(section: Section, problems: Problems) -> Step:
     counts: dict[str, int] = {}
 
     def block_id(kind: str, name: str) -> str:
-        wanted = name or kind
-        counts[wanted] = counts.get(wanted, 0) + 1
-        if name and counts[wanted] > 1:
+        base_name = name or kind
+        counts[base_name] = counts.get(base_name, 0) + 1
+        if name and counts[base_name] > 1:
             problems.add(section.line, f"two blocks of step {section.slug} are called #{name}")
-        return f"{section.slug}/{wanted}" + (f"-{counts[wanted]}" if counts[wanted] > 1 else "")
+        return f"{section.slug}/{base_name}" + (f"-{counts[base_name]}" if counts[base_name] > 1 else "")
 
     blocks: list[Block] = []
     undo: list[Block] = []
@@ -226,17 +226,17 @@ def _step(section: Section, problems: Problems) -> Step:
 
 
 def _step_attributes(section: Section, problems: Problems) -> dict[str, Any]:
-    known = {key.name: key for key in STEP}
-    given: dict[str, Any] = {**section.braces.values, **dict.fromkeys(section.braces.words, True)}
+    keys = {key.name: key for key in STEP}
+    values_given: dict[str, Any] = {**section.braces.values, **dict.fromkeys(section.braces.words, True)}
     if section.braces.name:
         problems.add(section.line, f"#{section.braces.name}: a step is called by its heading",
                      f"its id is {section.slug}")  # fmt: skip
     values: dict[str, Any] = {}
-    for name, value in given.items():
-        if name not in known:
-            problems.add(section.line, f"a step has no attribute {name!r}", suggest(name, known, what="it can have"))
+    for name, value in values_given.items():
+        if name not in keys:
+            problems.add(section.line, f"a step has no attribute {name!r}", suggest(name, keys, what="it can have"))
             continue
-        read = read_value(known[name], value, section.line, problems)
+        read = read_value(keys[name], value, section.line, problems)
         if read is not None:
             values[name] = read
     return values

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dba_console.plans.plan import ACTING_KINDS, Step
-from dba_console.runbook.apply_acts import item_done, row_done
+from dba_console.runbook.apply_executions import item_done, row_done
 from dba_console.runbook.preview_rows import bound_preview, inputs_of, runs_per_row
 from dba_console.runbook.requests import JournalRecord
 from dba_console.runbook.run_state import FINISHED, RunState

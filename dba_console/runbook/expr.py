@@ -56,9 +56,9 @@ def evaluate(text: str, scope: Scope) -> ExpressionResult:
     try:
         value = evaluator.value(text)
     except (InvalidExpression, SyntaxError, TypeError, ValueError, ZeroDivisionError, RecursionError) as error:
-        said = str(error) or type(error).__name__
+        message = str(error) or type(error).__name__
         return ExpressionResult(
-            holds=None, text=evaluator.explained(), values=evaluator.seen, error=f"{text.strip()}: {said}"
+            holds=None, text=evaluator.explained(), values=evaluator.seen, error=f"{text.strip()}: {message}"
         )
     explained = evaluator.explained()
     if value is not None and not isinstance(value, bool):
@@ -72,15 +72,15 @@ def evaluate(text: str, scope: Scope) -> ExpressionResult:
 def evaluate_measurement(body: str, scope: Scope) -> tuple[dict[str, Any], str]:
     """The values of a measurement's lines, `name = expression` or a field, and the text that tells them."""
     values: dict[str, Any] = {}
-    said = []
+    value_texts = []
     for name, expression in measure_lines(body):
         evaluator = Evaluator(scope)
         try:
             values[name] = evaluator.value(expression)
         except (InvalidExpression, SyntaxError, TypeError, ValueError, ZeroDivisionError, RecursionError):
             values[name] = None
-        said.append(f"{name} {format_value(name, values[name])}{evaluator.oldest()}")
-    return values, ", ".join(said)
+        value_texts.append(f"{name} {format_value(name, values[name])}{evaluator.oldest()}")
+    return values, ", ".join(value_texts)
 
 
 def measure_lines(body: str) -> list[tuple[str, str]]:
@@ -123,8 +123,8 @@ class Evaluator(SimpleEval):  # type: ignore[misc, unused-ignore]
         self.operators: dict[type[ast.AST], Callable[..., Any]]
         self.nodes = {kind: node for kind, node in self.nodes.items() if kind in allowed}
         self.nodes[ast.Tuple] = self.nodes[ast.List] = self._sequence
-        kept = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.USub, ast.UAdd)
-        self.operators = {kind: operator for kind, operator in self.operators.items() if kind in kept}
+        operators = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.USub, ast.UAdd)
+        self.operators = {kind: operator for kind, operator in self.operators.items() if kind in operators}
         self._scope = scope
         self._ages: dict[str, str] = {}
         self.seen: dict[str, Any] = {}

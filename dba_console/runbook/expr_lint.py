@@ -108,9 +108,13 @@ def _non_condition(node: ast.expr, known: Collection[str]) -> str:
 
 def _walk(node: ast.AST, reading: ExpressionNames, known: Collection[str]) -> None:
     if not isinstance(node, _NODES) or (isinstance(node, ast.operator) and not isinstance(node, _ARITHMETIC)):
-        said = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__.lower()
-        reading.wrong.append((f"{said} is not part of expressions", "fields, numbers and texts, + - * /, comparisons, "
-                              "in, and, or, not"))  # fmt: skip
+        construct = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__.lower()
+        reading.wrong.append(
+            (
+                f"{construct} is not part of expressions",
+                "fields, numbers and texts, + - * /, comparisons, in, and, or, not",
+            )
+        )
         return
     if isinstance(node, ast.Call):
         _call(node, reading, known)
@@ -144,10 +148,13 @@ def _name(node: ast.Attribute | ast.Name | ast.Subscript, reading: ExpressionNam
     if root in ("true", "false"):
         return
     if root not in ROOTS:
-        said = ".".join(part for part in parts if part != "[]")
+        dotted_name = ".".join(part for part in parts if part != "[]")
         names = all_fields() if len(parts) > 1 else [*known, *all_fields()]
-        hint = suggest(said, names, what="inputs and results here:") or "`dba-console show --json` gives every field"
-        reading.wrong.append((f"{said} is neither a field nor an input nor a result", hint))
+        hint = (
+            suggest(dotted_name, names, what="inputs and results here:")
+            or "`dba-console show --json` gives every field"
+        )
+        reading.wrong.append((f"{dotted_name} is neither a field nor an input nor a result", hint))
         return
     if root in PANELS and root not in reading.panels:
         reading.panels.append(root)
@@ -172,26 +179,26 @@ def _parts(node: ast.AST, reading: ExpressionNames, known: Collection[str]) -> I
 def _unknown_part(parts: list[str]) -> tuple[str, str] | None:
     """The first part of a dotted name that the registry does not know."""
     struct = structs()[parts[0]]
-    said = parts[0]
+    path = parts[0]
     if len(parts) == 1:
-        return f"{said} is a whole panel", f"name a field of it, as in {said}.{next(iter(fields_of(struct)))}"
+        return f"{path} is a whole panel", f"name a field of it, as in {path}.{next(iter(fields_of(struct)))}"
     annotation: Any = None
     for part in parts[1:]:
         if part == "[]":
-            said += "[…]"
+            path += "[…]"
             if not is_list(annotation) and "dict" not in str(annotation):
-                return f"{said} picks a row, and there are none", f"{said.removesuffix('[…]')} is one value"
+                return f"{path} picks a row, and there are none", f"{path.removesuffix('[…]')} is one value"
             continue
         if annotation is not None:
             rows = row_type(annotation)
             if rows is None:
                 if "dict" in str(annotation):
                     return None
-                return f"{said} has no field {part}", f"{said} is one value"
+                return f"{path} has no field {part}", f"{path} is one value"
             struct = rows
         names = fields_of(struct)
         if part not in names:
-            close = suggest(part, names, what=f"{said} has") or "`dba-console show --json` gives every field"
-            return f"{said} has no field {part}", close
-        said, annotation = f"{said}.{part}", names[part]
+            close = suggest(part, names, what=f"{path} has") or "`dba-console show --json` gives every field"
+            return f"{path} has no field {part}", close
+        path, annotation = f"{path}.{part}", names[part]
     return None

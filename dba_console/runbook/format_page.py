@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dba_console.plans.plan import FORMAT
-from dba_console.runbook import lint_acts
+from dba_console.runbook import lint_actions
 from dba_console.runbook.expr import FUNCTIONS
 from dba_console.runbook.fields import ROOTS
 from dba_console.runbook.lint import RULES
@@ -139,9 +139,9 @@ def _attributes() -> Iterator[str]:
 def _rules() -> Iterator[str]:
     yield "| rule | what it refuses, and why |"
     yield "|---|---|"
-    for name, rule in {**RULES, "action": lint_acts.no_such_action}.items():
-        said = " ".join((inspect.getdoc(rule) or "").split()).replace("|", "\\|")
-        yield f"| {name} | {said} |"
+    for name, rule in {**RULES, "action": lint_actions.no_such_action}.items():
+        description = " ".join((inspect.getdoc(rule) or "").split()).replace("|", "\\|")
+        yield f"| {name} | {description} |"
     yield "| undeclared | A name that is neither an input nor a result of an earlier block. |"
     yield "| unused-input | An input that is asked for and used nowhere. |"
     yield "| expression | Fields, functions and units that do not exist; what is neither true nor false. |"
@@ -171,11 +171,11 @@ def _kind(kind: BlockKind) -> dict[str, Any]:
     return {"description": kind.help, "type": "object", "properties": properties, "additionalProperties": False}
 
 
-def _object(keys: Sequence[KeySpec], **given: Any) -> dict[str, Any]:
+def _object(keys: Sequence[KeySpec], **extra: Any) -> dict[str, Any]:
     schema: dict[str, Any] = {
         "type": "object",
         "additionalProperties": False,
-        "properties": {key.name: given.get(key.name, {"description": key.help, **_json_type(key)}) for key in keys},
+        "properties": {key.name: extra.get(key.name, {"description": key.help, **_json_type(key)}) for key in keys},
     }
     if required := [key.name for key in keys if key.required]:
         schema["required"] = required

@@ -119,7 +119,7 @@ def check(path: Path, text: str, actions: Mapping[str, Any] | None = None) -> Ch
     """Everything wrong with a document; in a library its id is the name of its file."""
     checked = check_text(text, str(path), actions)
     if checked.id and path.suffix == SUFFIX and checked.id != path.stem:
-        line = next((at for at, said in enumerate(text.splitlines(), 1) if said.strip().startswith("id")), 1)
+        line = next((at for at, text_line in enumerate(text.splitlines(), 1) if text_line.strip().startswith("id")), 1)
         problem = Problem(line=line, text=f"the id is {checked.id!r}, and the file is called {path.name}",
                           hint=f"call it {checked.id}{SUFFIX}: a runbook is called by its file")  # fmt: skip
         problems = tuple(sorted((*checked.problems, problem), key=lambda one: one.line))
@@ -136,10 +136,10 @@ def find(name: str, directories: Sequence[str] = ()) -> RunbookDocument:
         path = Path(os.path.expanduser(name))
         shipped = path.resolve().is_relative_to(SHIPPED.resolve())
         return RunbookDocument(path=path, text=read_document(path, shipped=shipped))
-    known = {entry.id: entry for entry in entries(directories)}
-    entry = known.get(name)
+    by_id = {entry.id: entry for entry in entries(directories)}
+    entry = by_id.get(name)
     if entry is None:
-        hint = f"./{name} for a file of that name" if Path(name).is_file() else suggest(name, known, what="there are")
+        hint = f"./{name} for a file of that name" if Path(name).is_file() else suggest(name, by_id, what="there are")
         raise RunbookError(f"no runbook is called {name!r}", hint=hint or "`dba-console runbook list` lists them")
     return RunbookDocument(path=entry.path, text=read_document(entry.path, shipped=entry.shipped), entry=entry)
 
@@ -162,12 +162,12 @@ def unreadable(directories: Sequence[str]) -> list[str]:
     """A sentence for each configured directory that cannot be read."""
     sentences = []
     for directory in directories:
-        place = os.path.expanduser(directory)
-        if os.path.isdir(place) and (why := trust_problem(place)) is not None:
+        path = os.path.expanduser(directory)
+        if os.path.isdir(path) and (why := trust_problem(path)) is not None:
             sentences.append(f"the runbooks of {directory} (runbooks.path) are not used: {why.text}; `{why.fix}`")
             continue
         try:
-            os.scandir(place).close()
+            os.scandir(path).close()
         except OSError as error:
             sentences.append(f"cannot read the runbooks of {directory} (runbooks.path): {error.strerror}")
     return sentences

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from dba_console.plans.plan import Plan
-from dba_console.runbook import lint_acts, lint_course, lint_findings, lint_shell, lint_sql
+from dba_console.runbook import lint_actions, lint_control_flow, lint_findings, lint_shell, lint_sql
 from dba_console.runbook.problems import Problem
 
 Rule = Callable[[Plan], Iterator[Problem]]
@@ -26,18 +26,18 @@ RULES: Mapping[str, Rule] = {
     "no-schema": lint_sql.no_schema,
     "several-statements": lint_sql.several_statements,
     "own-transaction": lint_sql.own_transaction,
-    "unconfirmed": lint_acts.unconfirmed,
-    "nothing-to-count": lint_acts.nothing_to_count,
-    "undo-past-no-return": lint_acts.undo_past_no_return,
-    "half-an-undo": lint_acts.half_an_undo,
-    "guarded-by-nothing": lint_acts.read_only_role,
-    "preview-unused": lint_acts.preview_unused,
-    "chosen-rows": lint_acts.chosen_rows,
-    "unbounded-wait": lint_course.unbounded_wait,
-    "endless-repeat": lint_course.endless_repeat,
-    "no-such-step": lint_course.no_such_step,
-    "unreached": lint_course.unreached,
-    "empty-step": lint_course.empty_step,
+    "unconfirmed": lint_actions.unconfirmed,
+    "nothing-to-count": lint_actions.nothing_to_count,
+    "undo-past-no-return": lint_actions.undo_past_no_return,
+    "half-an-undo": lint_actions.half_an_undo,
+    "guarded-by-nothing": lint_actions.read_only_role,
+    "preview-unused": lint_actions.preview_unused,
+    "chosen-rows": lint_actions.chosen_rows,
+    "unbounded-wait": lint_control_flow.unbounded_wait,
+    "endless-repeat": lint_control_flow.endless_repeat,
+    "no-such-step": lint_control_flow.no_such_step,
+    "unreached": lint_control_flow.unreached,
+    "empty-step": lint_control_flow.empty_step,
     "no-such-finding": lint_findings.no_such_finding,
 }
 """Name -> rule. `action` stands for what needs the actions that exist, and is asked apart."""
@@ -54,4 +54,4 @@ def lint(plan: Plan, actions: Mapping[str, Any] | None, lines: Mapping[str, int]
             line = problem.line or lines.get("answers", 1)
             yield Problem(line=line, text=problem.text, hint=problem.hint, rule=name)
     if actions is not None:
-        yield from lint_acts.no_such_action(plan, actions)
+        yield from lint_actions.no_such_action(plan, actions)

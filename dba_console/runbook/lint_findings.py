@@ -14,11 +14,11 @@ _FINDING = re.compile(r"\bfinding\(\s*['\"]([^'\"]*)['\"]\s*\)")
 
 def no_such_finding(plan: Plan) -> Iterator[Problem]:
     """A finding that no rule raises would never offer the runbook, and never hold in a check."""
-    known = sorted({rule.name for rule in RULES})
+    names = sorted({rule.name for rule in RULES})
     for name in plan.answers:
-        if name not in known:
+        if name not in names:
             yield Problem(line=0, text=f"no rule raises the finding {name!r} it answers",
-                          hint=suggest(name, known) or "`dba-console findings rules` lists them")  # fmt: skip
+                          hint=suggest(name, names) or "`dba-console findings rules` lists them")  # fmt: skip
     for _, block in plan.blocks():
         texts = [test.text for test in (block.when, block.done) if test is not None and test.language == "expr"]
         texts += [
@@ -30,6 +30,6 @@ def no_such_finding(plan: Plan) -> Iterator[Problem]:
         for text in texts:
             for match in _FINDING.finditer(text):
                 name = match[1].partition(":")[0]
-                if name not in known:
+                if name not in names:
                     yield Problem(line=block.line, text=f"no rule raises the finding {match[1]!r}",
-                                  hint=suggest(name, known) or "`dba-console findings rules` lists them")  # fmt: skip
+                                  hint=suggest(name, names) or "`dba-console findings rules` lists them")  # fmt: skip

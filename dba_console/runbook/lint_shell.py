@@ -141,11 +141,11 @@ def taken_for_code(text: str, tainted: Set[str]) -> tuple[str, str] | None:
             continue
         use = rf"\$\{{?[#!]?{name}\b"
         hint = f'compare by test: test "${name}" -gt 5, which takes numbers alone'
-        for place in (*_ARITHMETIC.findall(text), *_LET.findall(text), *_subscripts(text)):
-            if re.search(rf"\b{name}\b", place):
+        for expression in (*_ARITHMETIC.findall(text), *_LET.findall(text), *_subscripts(text)):
+            if re.search(rf"\b{name}\b", expression):
                 return f"arithmetic takes the value of {name} for code", hint
-        for place in _BRACKETS.findall(text):
-            if re.search(rf"\b{name}\b", place) and _COMPARES.search(place):
+        for expression in _BRACKETS.findall(text):
+            if re.search(rf"\b{name}\b", expression) and _COMPARES.search(expression):
                 return f"arithmetic takes the value of {name} for code", hint
         if re.search(rf"\$\{{!{name}\b|\$\{{{name}[^}}]*@\w\}}", text):
             return f"${{…}} takes the value of {name} for code", f'write "${name}"'
@@ -195,16 +195,16 @@ def _shells(plan: Plan) -> Iterator[Block]:
 
 def _lines(block: Block) -> Iterator[tuple[int, str]]:
     """Lines of its code with their numbers, comments left out, continued lines joined."""
-    held, start = "", 0
+    partial, start = "", 0
     for at, text in enumerate(_without_comments(block.body).splitlines(), start=block.line + 1):
-        start = start if held else at
+        start = start if partial else at
         if text.endswith("\\"):
-            held += text[:-1] + " "
+            partial += text[:-1] + " "
             continue
-        yield start, held + text
-        held = ""
-    if held:
-        yield start, held
+        yield start, partial + text
+        partial = ""
+    if partial:
+        yield start, partial
 
 
 def _without_comments(body: str) -> str:

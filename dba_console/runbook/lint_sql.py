@@ -107,9 +107,9 @@ def unbound_command(plan: Plan) -> Iterator[Problem]:
 def writing_check(plan: Plan) -> Iterator[Problem]:
     """What only looks is really run in a rehearsal, and asked again and again: it may change nothing."""
     for block, line, text in _statements(plan):
-        looks = block.kind not in (*ACTING, "undo") or text is not block.body
+        is_read_only = block.kind not in (*ACTING, "undo") or text is not block.body
         bare = _NAMED.sub('""', _TEXT.sub("''", _COMMENT.sub(" ", text)))
-        if looks and (match := _WRITES.search(bare) or _NO_QUERY.match(bare)):
+        if is_read_only and (match := _WRITES.search(bare) or _NO_QUERY.match(bare)):
             what = "test" if text is not block.body else block.kind
             yield Problem(line=line if text is not block.body else _line(block, match[0], line),
                           text=f"the {what} would change something: {' '.join(match[0].split())}",
@@ -128,8 +128,8 @@ def no_schema(plan: Plan) -> Iterator[Problem]:
                 continue  # a function
             before = bare[max(0, match.start() - _LONGEST_CALL) : match.start()]
             in_call = _FROM_IN_CALL.search(before) or before.lower().endswith("distinct ")
-            known = name.lower() in own or name.lower().startswith("pg_") or "%" in name
-            if not in_call and not known:
+            needs_no_schema = name.lower() in own or name.lower().startswith("pg_") or "%" in name
+            if not in_call and not needs_no_schema:
                 yield Problem(line=_line(block, name, line), text=f"{name} is named without its schema",
                               hint=f"public.{name}, or the schema it is in")  # fmt: skip
 

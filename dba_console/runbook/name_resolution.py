@@ -154,12 +154,12 @@ def _expression_names(block: Block, known: dict[str, str], panels: list[str], pr
     if block.kind != "measure":
         yield from _read(read_expression(block.body, known), block.line + 1, panels, problems)
         return
-    seen: set[str] = set()
+    names_seen: set[str] = set()
     for name, text in measure_lines(block.body):
-        if not RESULT.fullmatch(name) or name in seen:
-            said = "is taken twice" if name in seen else "is no name"
-            problems.add(block.line, f"measured: {name!r} {said}", "write name = expression")
-        seen.add(name)
+        if not RESULT.fullmatch(name) or name in names_seen:
+            problem = "is taken twice" if name in names_seen else "is no name"
+            problems.add(block.line, f"measured: {name!r} {problem}", "write name = expression")
+        names_seen.add(name)
         line = block.line + next((at for at, said in enumerate(block.body.splitlines(), 1) if text in said), 1)
         yield from _read(read_expression(text, known, verdict=False), line, panels, problems)
 

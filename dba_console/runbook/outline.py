@@ -47,13 +47,13 @@ def plan_lines(plan: Plan, values: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield "before the start is asked for:"
         yield from (f"{INDENT}{block.id}" + (f": {block.title}" if block.title else "") for block in leading)
-    known = {**values, **{name: mask for name, mask in masked_inputs(plan).items() if name in values}}
+    masked_values = {**values, **{name: mask for name, mask in masked_inputs(plan).items() if name in values}}
     for number, step in enumerate(plan.steps, start=1):
         yield ""
         yield step_line(number, step)
         for block in (*step.blocks, *step.undo):
             yield INDENT + block_line(block)
-            yield from (INDENT * 2 + line for line in code_text(block, known).splitlines())
+            yield from (INDENT * 2 + line for line in code_text(block, masked_values).splitlines())
     yield from ("", block_counts(plan))
 
 
@@ -78,11 +78,11 @@ def block_counts(plan: Plan) -> str:
     """How many blocks there are, how many change something, and what they take as a rule."""
     blocks = [block for step in plan.steps for block in step.blocks]
     acting = sum(block.kind in ACTING_KINDS for block in blocks)
-    said = [f"{len(blocks)} blocks in {len(plan.steps)} steps", f"{acting} of them change something"]
+    parts = [f"{len(blocks)} blocks in {len(plan.steps)} steps", f"{acting} of them change something"]
     usual = [block.usual_s for block in blocks if block.usual_s is not None]
     if usual:
-        said.append(f"usually {human_duration(sum(usual))} in all")
-    return ", ".join(said)
+        parts.append(f"usually {human_duration(sum(usual))} in all")
+    return ", ".join(parts)
 
 
 def step_line(number: int, step: Step) -> str:
@@ -126,8 +126,8 @@ def confirmation(one: Confirmation) -> str:
     phrase = f"“{one.text}”"
     if (named := WHOLE.fullmatch(one.text)) is not None:
         phrase = f"the value of {named[1]}"
-    said = words.get(one.text if one.level == "type" else one.level, phrase)
-    return f"asks for {said}" + (", twice: by two people" if one.people > 1 else "")
+    expected_text = words.get(one.text if one.level == "type" else one.level, phrase)
+    return f"asks for {expected_text}" + (", twice: by two people" if one.people > 1 else "")
 
 
 def code_text(block: Block, values: Mapping[str, Any] | None = None) -> str:

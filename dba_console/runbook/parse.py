@@ -113,17 +113,17 @@ def _section(
     """What stands from a heading's line up to the line `end`."""
     line, title, height = heading
     within = tuple(fence for fence in fences if line <= fence.line < end)
-    said = Braces()
+    braces = Braces()
     if "{" in title:
         try:
             title, text = attributes.split(title)
-            said = attributes.read(text or "")
+            braces = attributes.read(text or "")
         except BracesError as error:
             problems.add(line, f"the braces of the heading cannot be read: {error}")
             title = title.partition("{")[0].strip()
     title = re.sub(r"[`*]", "", title)
-    kept = _prose(lines, within, line + height, end)
-    return Section(line=line, title=title, slug=slug(title), braces=said, fences=within, prose=kept)
+    prose = _prose(lines, within, line + height, end)
+    return Section(line=line, title=title, slug=slug(title), braces=braces, fences=within, prose=prose)
 
 
 def _prose(lines: Sequence[str], fences: Sequence[Fence], start: int, end: int) -> str:

@@ -64,12 +64,12 @@ def parameters(state: RunState, block: Block) -> dict[str, Any]:
 
 def named_values(state: RunState, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """What the names in code mean: inputs, results, and the rows of previews by their name."""
-    known = {name: rows_or_value(value) for name, value in {**state.values, **inputs}.items()}
+    named = {name: rows_or_value(value) for name, value in {**state.values, **inputs}.items()}
     for _, other in state.plan.blocks():
         rows = state.blocks[other.id].chosen
         if other.kind == "preview" and rows is not None:
-            known[other.name or "rows"] = list(rows)
-    return known
+            named[other.name or "rows"] = list(rows)
+    return named
 
 
 def act_values(
@@ -83,9 +83,11 @@ def act_values(
 
 def masked_inputs(plan: Plan) -> dict[str, str]:
     """The secret inputs, each with what is shown in its place."""
-    asked = (block for _, block in plan.blocks() if block.kind == "input" and block.settings.get("type") == "secret")
+    secret_inputs = (
+        block for _, block in plan.blocks() if block.kind == "input" and block.settings.get("type") == "secret"
+    )
     names = [one.name for one in plan.inputs if one.secret]
-    names += [block.name or str(block.settings.get("name", block.id)) for block in asked]
+    names += [block.name or str(block.settings.get("name", block.id)) for block in secret_inputs]
     return dict.fromkeys(names, MASK)
 
 
@@ -116,11 +118,11 @@ def _statements(state: RunState, block: Block, rows: Sequence[Mapping[str, Any]]
         intent = {} if rows is None else {"rows": rows}
         return statement_shown(state, block, intent, undo_of(state, block), MOST_VALUE)
     left = list(enumerate(rows, 1))[done_before(state, block) :]
-    told = [
+    texts = [
         f"-- row {number} of {len(rows)}\n{statement_shown(state, block, {'row': row}, None, MOST_VALUE)}"
         for number, row in left[:MOST_STATEMENTS]
     ]
-    return "\n".join([*told, *([f"-- and so on, to row {len(rows)}"] if len(left) > MOST_STATEMENTS else [])])
+    return "\n".join([*texts, *([f"-- and so on, to row {len(rows)}"] if len(left) > MOST_STATEMENTS else [])])
 
 
 def done_before(state: RunState, block: Block) -> int:
@@ -136,8 +138,8 @@ def undo_of(state: RunState, block: Block) -> Mapping[str, Any] | None:
     """What the step that is being taken back left for its undo, where the block belongs to it."""
     if state.undo is None or not state.undo.active_step:
         return None
-    known = [one for one in undo_items(state, state.plan.step(state.undo.active_step)) if one.block.id == block.id]
-    left = [one for one in known if one.key not in state.undo.items] or known[-1:]
+    items = [one for one in undo_items(state, state.plan.step(state.undo.active_step)) if one.block.id == block.id]
+    left = [one for one in items if one.key not in state.undo.items] or items[-1:]
     return left[0].undo_of if left else None
 
 
@@ -145,9 +147,9 @@ def _command(state: RunState, block: Block) -> str:
     """A script as it stands, arguments with their values, an action with its settings."""
     if block.body:
         return block.body.rstrip()
-    known = named_values(state, masked_inputs(state.plan))
+    named = named_values(state, masked_inputs(state.plan))
     try:
-        settings = fill_references(block.settings, known)
+        settings = fill_references(block.settings, named)
     except KeyError:  # a result that nobody has yet
         settings = block.settings
     if block.kind != "action":

@@ -116,10 +116,10 @@ class ReadResult(Struct, frozen=True, kw_only=True):
     """The look itself failed: the check fails."""
     machine_s: float = 0.0
 
-    def append_to(self, words: str) -> str:
+    def append_to(self, text: str) -> str:
         """`words`, and behind them why or what was seen, where there is anything to say."""
-        said = self.error or self.text
-        return f"{words}: {said}" if said else words
+        detail = self.error or self.text
+        return f"{text}: {detail}" if detail else text
 
 
 class Answer(Struct, frozen=True, kw_only=True):

@@ -57,8 +57,8 @@ def table_of(rows: Sequence[Mapping[str, Any]], title: str = "", block: str = ""
 def comparison(measures: Mapping[str, Sequence[Mapping[str, Any]]]) -> RunTable | None:
     """What was measured first and last, and the change where both are numbers. Measured once: `after` is empty."""
     lines: list[tuple[str, ...]] = []
-    for name, taken in measures.items():
-        first, last = taken[0], taken[-1] if len(taken) > 1 else None
+    for name, values_taken in measures.items():
+        first, last = values_taken[0], values_taken[-1] if len(values_taken) > 1 else None
         for key, before in first.items():
             after = last.get(key) if last is not None else None
             lines.append(

@@ -39,13 +39,13 @@ def _identifies_row(name: str, value: Any) -> bool:
     return not (isinstance(value, str) and _AMOUNT.fullmatch(value))
 
 
-def left_out_at_first(block: Block, known: BlockState, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+def left_out_at_first(block: Block, block_state: BlockState, rows: Sequence[Mapping[str, Any]]) -> list[int]:
     """Places of the rows that a new look at the preview does not choose: where a person chose before, all but the rows
     they chose; else those the author's column does not name.
     """
-    if known.kept is not None:
-        kept = frozenset(known.kept)
-        return [place for place, row in enumerate(rows) if row_key(row) not in kept]
+    if block_state.kept is not None:
+        chosen = frozenset(block_state.kept)
+        return [place for place, row in enumerate(rows) if row_key(row) not in chosen]
     column = block.settings.get("chosen")
     return [place for place, row in enumerate(rows) if row[column] is not True] if column else []
 
@@ -90,8 +90,8 @@ def confirmed_preview(plan: Plan, state: RunState, block: Block) -> Block | None
     if block.kind == "confirm" and block in step.blocks:
         at = step.blocks.index(block)
         shown = [one for one in step.blocks[:at] if one.kind == "preview"]
-        taken = [acts_on_preview(plan, one) for one in step.blocks[at:] if one.confirm is None]
-        preview = next((one for one in reversed(shown) if one in taken), None)
+        previews = [acts_on_preview(plan, one) for one in step.blocks[at:] if one.confirm is None]
+        preview = next((one for one in reversed(shown) if one in previews), None)
     elif block.confirm is not None:
         preview = acts_on_preview(plan, block)
     if preview is None or not state.blocks[preview.id].rows or state.blocks[block.id].row:
@@ -99,25 +99,25 @@ def confirmed_preview(plan: Plan, state: RunState, block: Block) -> Block | None
     return preview
 
 
-def chosen_count_text(known: BlockState) -> str:
+def chosen_count_text(block_state: BlockState) -> str:
     """How many of its rows are chosen, where not all are.
 
     >>> chosen_count_text(BlockState(rows=({"pid": 1}, {"pid": 2}), left_out=(1,)))
     '1 of 2 rows'
     """
-    if known.rows is None or not known.left_out:
+    if block_state.rows is None or not block_state.left_out:
         return ""
-    return f"{len(known.rows) - len(known.left_out)} of {len(known.rows)} rows"
+    return f"{len(block_state.rows) - len(block_state.left_out)} of {len(block_state.rows)} rows"
 
 
-def row_names(rows: Sequence[Mapping[str, Any]], places: Iterable[int]) -> str:
+def row_names(rows: Sequence[Mapping[str, Any]], indexes: Iterable[int]) -> str:
     """Rows by their first two values, `pid 7, usename app; pid 9, usename app; and 3 more`."""
-    all_of = list(places)
-    told = [
-        ", ".join(f"{name} {_cell_text(value, name)}" for name, value in list(rows[place].items())[:2])
-        for place in all_of[:MOST_NAMED]
+    all_of = list(indexes)
+    names = [
+        ", ".join(f"{name} {_cell_text(value, name)}" for name, value in list(rows[index].items())[:2])
+        for index in all_of[:MOST_NAMED]
     ]
-    return "; ".join([*told, *([f"and {len(all_of) - MOST_NAMED} more"] if len(all_of) > MOST_NAMED else [])])
+    return "; ".join([*names, *([f"and {len(all_of) - MOST_NAMED} more"] if len(all_of) > MOST_NAMED else [])])
 
 
 def _cell_text(value: Any, name: str) -> str:

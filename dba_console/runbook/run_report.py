@@ -44,23 +44,23 @@ def _head(state: RunState, summary: RunSummary, when: Callable[[int], str]) -> l
     plan = state.plan
     began = when(summary.started_us) if summary.started_us else "?"
     lasted = human_duration((summary.ended_us - summary.started_us) / 1e6) if summary.ended_us else None
-    standing = state.ended or ("interrupted" if state.interrupted else "has not ended")
+    status = state.ended or ("interrupted" if state.interrupted else "has not ended")
     head = [
         f"{plan.id}: {plan.title}",
-        f"{'rehearsal' if state.mode == 'rehearse' else 'run'} {state.run}: {standing}",
+        f"{'rehearsal' if state.mode == 'rehearse' else 'run'} {state.run}: {status}",
         f"on {state.place or '?'}" + (f" ({state.identity})" if state.identity else "") + f", by {state.who or '?'}",
         f"began {began}" + (f", lasted {lasted}" if lasted else "") + f"; {_times(summary)}",
     ]
     if plan.sha256:
         head.append(f"document {plan.source or plan.id}, sha256 {plan.sha256}")
-    told = [f"{name}={value}" for name, value in summary.inputs.items()]
-    told += [f"{one.name}=********" for one in plan.inputs if one.secret]
-    return [*head, f"with {', '.join(told)}"] if told else head
+    values = [f"{name}={value}" for name, value in summary.inputs.items()]
+    values += [f"{one.name}=********" for one in plan.inputs if one.secret]
+    return [*head, f"with {', '.join(values)}"] if values else head
 
 
 def _times(summary: RunSummary) -> str:
-    gone = f", interrupted for {human_duration(summary.interrupted_s)}" if summary.interrupted_s else ""
-    return f"machine {human_duration(summary.machine_s)}, people {human_duration(summary.human_s)}{gone}"
+    interruption = f", interrupted for {human_duration(summary.interrupted_s)}" if summary.interrupted_s else ""
+    return f"machine {human_duration(summary.machine_s)}, people {human_duration(summary.human_s)}{interruption}"
 
 
 def _titled(title: str, lines: list[str]) -> list[str]:
@@ -77,9 +77,9 @@ def columns(table: RunTable) -> list[str]:
 def _record_lines(records: Iterable[JournalRecord], when: Callable[[int], str]) -> Iterable[str]:
     """Each record in a line. An intent is told with what it was to send; one without only where nobody saw its end, for
     else its result says it."""
-    known = list(records)
-    ended = {(one.block, one.execution) for one in known if one.kind in ("block.result", "block.settled")}
-    for record in known:
+    all_records = list(records)
+    ended = {(one.block, one.execution) for one in all_records if one.kind in ("block.result", "block.settled")}
+    for record in all_records:
         if record.kind in OMITTED_KINDS or record.kind.startswith("journal."):
             continue
         exact = _exact(record) if record.kind == "block.intent" else ""
@@ -100,6 +100,6 @@ def _exact(record: JournalRecord) -> str:
 
 def _duration_text(record: JournalRecord) -> str:
     machine, human = seconds(record, "machine_s"), seconds(record, "human_s")
-    told = [human_duration(machine)] if machine else []
-    told += [f"a person took {human_duration(human)}"] if human else []
-    return f"  [{', '.join(told)}]" if told else ""
+    parts = [human_duration(machine)] if machine else []
+    parts += [f"a person took {human_duration(human)}"] if human else []
+    return f"  [{', '.join(parts)}]" if parts else ""

@@ -81,7 +81,7 @@ class BlockState:
         if self.rows is None or not self.left_out:
             return self.rows
         out = frozenset(self.left_out)
-        return tuple(row for place, row in enumerate(self.rows) if place not in out)
+        return tuple(row for index, row in enumerate(self.rows) if index not in out)
 
 
 @dataclass(slots=True)

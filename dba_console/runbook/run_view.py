@@ -87,7 +87,7 @@ def run_view(plan: Plan, state: RunState, live: LiveStatus) -> RunView:
         blocks=tuple(_block(plan, state, block, live) for block in blocks),
         block=state.current,
         question=live.question,
-        waiting=_waiting(state.waiting),
+        waiting=_clean_waiting(state.waiting),
         table=_clean_table(_table(plan, state)),
         measures=_clean_table(_measures(plan, state)),
         panels=step.panels if step is not None else (),
@@ -121,8 +121,10 @@ def _current(plan: Plan, state: RunState) -> tuple[Step | None, tuple[Block, ...
         return step, step.undo or step.blocks
     if not state.started and not state.ended and state.mode == "run":
         leading = [(step, block) for step, block in plan.blocks() if block.leading]
-        here = next((step for step, block in leading if block.id == state.current), leading[-1][0] if leading else None)
-        return here, tuple(block for _, block in leading)
+        leading_step = next(
+            (step for step, block in leading if block.id == state.current), leading[-1][0] if leading else None
+        )
+        return leading_step, tuple(block for _, block in leading)
     under_way = state.active_step
     if under_way is None and state.current and not state.ended:
         under_way = plan.block(state.current)[0]
@@ -130,23 +132,23 @@ def _current(plan: Plan, state: RunState) -> tuple[Step | None, tuple[Block, ...
 
 
 def _step(state: RunState, step: Step, live: LiveStatus) -> StepView:
-    known = state.steps[step.id]
+    step_state = state.steps[step.id]
     usual = live.usual.get(step.id)
     author = [block.usual_s for block in step.blocks if block.usual_s is not None]
-    elapsed = known.machine_s + known.human_s
-    if known.status == "running" and not state.interrupted and known.last_us:
-        elapsed += max(0.0, (live.now_us - known.last_us) / 1e6)
+    elapsed = step_state.machine_s + step_state.human_s
+    if step_state.status == "running" and not state.interrupted and step_state.last_us:
+        elapsed += max(0.0, (live.now_us - step_state.last_us) / 1e6)
     return StepView(
         id=step.id,
         title=line(step.title),
         state=_step_state(state, step),
-        note=_in_one_line(known.note),
-        elapsed_s=elapsed if known.round or elapsed else None,
-        human_s=known.human_s,
+        note=_in_one_line(step_state.note),
+        elapsed_s=elapsed if step_state.round or elapsed else None,
+        human_s=step_state.human_s,
         usual_s=usual.seconds if usual is not None else sum(author) if author else None,
         usual_from=_usual_basis(usual) if usual is not None else "author" if author else "",
         point_of_no_return=step.point_of_no_return,
-        round=known.round if known.round > 1 else 0,
+        round=step_state.round if step_state.round > 1 else 0,
     )
 
 
@@ -168,36 +170,36 @@ def _step_state(state: RunState, step: Step) -> StepState:
 
 
 def _block(plan: Plan, state: RunState, block: Block, live: LiveStatus) -> BlockView:
-    known, usual = state.blocks[block.id], live.usual.get(block.id)
-    elapsed = known.machine_s + known.human_s
+    block_state, usual = state.blocks[block.id], live.usual.get(block.id)
+    elapsed = block_state.machine_s + block_state.human_s
     return BlockView(
         id=block.id,
         kind=block.kind,
         title=line(block.title),
-        state=_block_state(state, block, known),
+        state=_block_state(state, block, block_state),
         exact=code_text(plan, state, block),
-        note=_in_one_line(known.note),
+        note=_in_one_line(block_state.note),
         usual_s=usual.seconds if usual is not None else block.usual_s,
         elapsed_s=elapsed or None,
     )
 
 
-def _block_state(state: RunState, block: Block, known: BlockState) -> StepState:
-    if known.status == "pending" and state.current == block.id and not state.ended:
+def _block_state(state: RunState, block: Block, block_state: BlockState) -> StepState:
+    if block_state.status == "pending" and state.current == block.id and not state.ended:
         return "waiting" if state.asked is not None and state.asked.block == block.id else "running"
-    return known.status  # type: ignore[return-value]
+    return block_state.status  # type: ignore[return-value]
 
 
 def code_text(plan: Plan, state: RunState, block: Block) -> str:
     """What runs, verbatim, with what it is bound to beside it."""
-    known = state.blocks[block.id]
-    sight = known.sight or _intended(state, block).get("sight") or {}
+    block_state = state.blocks[block.id]
+    action_preview = block_state.sight or _last_intent_fields(state, block).get("sight") or {}
     if block.kind == "action" and (undone := undo_of(state, block)) is not None:
-        took = str(sight.get("exact") or code_shown(state, block))
-        what = [f"take back: {took}", *(f"-- {name}: {_short(value)}" for name, value in undone.items())]
+        action_text = str(action_preview.get("exact") or code_shown(state, block))
+        what = [f"take back: {action_text}", *(f"-- {name}: {_short(value)}" for name, value in undone.items())]
         return lines("\n".join(what), MOST_PROSE)
-    if block.kind == "action" and sight.get("exact"):
-        return lines(str(sight["exact"]), MOST_PROSE)
+    if block.kind == "action" and action_preview.get("exact"):
+        return lines(str(action_preview["exact"]), MOST_PROSE)
     preview = bound_preview(plan, block)
     rows = state.blocks[preview.id].chosen if preview is not None else None
     text = code_shown(state, block)
@@ -214,7 +216,7 @@ def counted(rows: int) -> str:
     return "1 row" if rows == 1 else f"{rows} rows"
 
 
-def _intended(state: RunState, block: Block) -> Mapping[str, Any]:
+def _last_intent_fields(state: RunState, block: Block) -> Mapping[str, Any]:
     for one in reversed(state.executions):
         if one.block == block.id:
             return one.intent.fields
@@ -234,7 +236,7 @@ def _short(value: Any) -> str:
         return f"{value:g}"
     if isinstance(value, Mapping):
         if "wall_s" in value:  # of a dump or restore what it took says more than its first message
-            value = {name: one for name, one in value.items() if name not in _OF_OUTPUT}
+            value = {name: item for name, item in value.items() if name not in _OF_OUTPUT}
         elif value.get("exit") == 0 and isinstance(value.get("first_line"), str):
             return str(value["first_line"])[:200]
         if isinstance(value.get("rows"), list | tuple):
@@ -261,10 +263,10 @@ def _table(plan: Plan, state: RunState) -> RunTable | None:
 def _measures(plan: Plan, state: RunState) -> RunTable | None:
     """What was measured, of the block that measured last."""
     table = comparison(state.measures)
-    taken = [
+    measured = [
         block.id for _, block in plan.blocks() if block.kind == "measure" and state.blocks[block.id].status == "ok"
     ]
-    return table if table is None or not taken else structs.replace(table, block=taken[-1])
+    return table if table is None or not measured else structs.replace(table, block=measured[-1])
 
 
 def _remaining_rows(preview: BlockState, done: int) -> RunTable | None:
@@ -285,7 +287,7 @@ def _acted_on(plan: Plan, state: RunState) -> bool:
     return False
 
 
-def _waiting(waiting: WaitView | None) -> WaitView | None:
+def _clean_waiting(waiting: WaitView | None) -> WaitView | None:
     if waiting is None:
         return None
     return WaitView(

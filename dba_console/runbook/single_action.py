@@ -64,8 +64,8 @@ def signal_plan(verb: Verb, rows: Sequence[Mapping[str, Any]]) -> Plan:
 
 def _session_key(row: Mapping[str, Any]) -> dict[str, Any]:
     """What names a session, and what says how far it was: one that has gone on since is left alone."""
-    seen = {name: row[name] for name in PROGRESS if row.get(name) not in (None, "")}
-    return {"pid": int(row["pid"]), "backend_start": row.get("backend_start"), **seen}
+    progress = {name: row[name] for name in PROGRESS if row.get(name) not in (None, "")}
+    return {"pid": int(row["pid"]), "backend_start": row.get("backend_start"), **progress}
 
 
 def confirms_itself(plan: Plan) -> bool:

@@ -128,22 +128,22 @@ def summarize(
 
 
 def _step(state: RunState, step: Step, usual: TypicalDuration | None) -> StepSummary:
-    known = state.steps[step.id]
+    step_state = state.steps[step.id]
     planned = [block.usual_s for block in step.blocks if block.usual_s is not None]
     return StepSummary(
         id=step.id,
         title=step.title,
-        state=known.status,
+        state=step_state.status,
         planned_s=sum(planned) if planned else None,
         usual_s=usual.seconds if usual is not None else None,
         usual_runs=usual.runs if usual is not None else 0,
         last_s=usual.last_s if usual is not None else None,
-        machine_s=known.machine_s,
-        human_s=known.human_s,
-        interrupted_s=known.interrupted_s,
-        rounds=known.round,
+        machine_s=step_state.machine_s,
+        human_s=step_state.human_s,
+        interrupted_s=step_state.interrupted_s,
+        rounds=step_state.round,
         executions=sum(state.blocks[block.id].executions for block in step.blocks),
-        note=known.note,
+        note=step_state.note,
         blocks=tuple(
             BlockSummary(id=one.id, title=one.title, state=block.status, machine_s=block.machine_s)
             for one in step.blocks
@@ -156,18 +156,18 @@ def verdict(plan: Plan, state: RunState) -> str:
     """A sentence: how it ended, and what stands otherwise than the document has it."""
     if not state.ended:
         return "has not ended"
-    told = [state.ending or state.ended]
+    parts = [state.ending or state.ended]
     unknown = [step.id for step in plan.steps if state.steps[step.id].status == "unknown"]
     never = [step.id for step in plan.steps if state.steps[step.id].status == "pending"]
     if unknown:
-        told.append(f"how {', '.join(unknown)} ended is not known")
+        parts.append(f"how {', '.join(unknown)} ended is not known")
     if never and state.started:
-        told.append(f"not reached: {', '.join(never)}")
+        parts.append(f"not reached: {', '.join(never)}")
     if state.deviations:
-        told.append(f"{len(state.deviations)} deviation{'s' if len(state.deviations) > 1 else ''} from the document")
+        parts.append(f"{len(state.deviations)} deviation{'s' if len(state.deviations) > 1 else ''} from the document")
     elif state.mode == "run" and state.ended == "done":
-        told.append("as written")
-    return "; ".join(told)
+        parts.append("as written")
+    return "; ".join(parts)
 
 
 def as_table(summary: RunSummary) -> RunTable:

@@ -35,8 +35,8 @@ class ComparisonKey(Struct, frozen=True):
     """The cluster or the databases it is given, or the one whose dump it restores."""
 
     def matches(self, one: RunSummary) -> bool:
-        here = (self.runbook, self.about) == (one.runbook, one.about)
-        return here and _server(self.identity) == _server(one.identity)
+        same_subject = (self.runbook, self.about) == (one.runbook, one.about)
+        return same_subject and _server(self.identity) == _server(one.identity)
 
 
 def _server(identity: str) -> str:
@@ -56,12 +56,15 @@ def typical_durations(subject: ComparisonKey, earlier: Iterable[RunSummary]) -> 
     newest = sorted(
         (one for one in earlier if subject.matches(one) and one.mode == "run"), key=lambda one: one.started_us
     )[-MOST_RUNS:]
-    taken: dict[str, list[float]] = {}
+    durations: dict[str, list[float]] = {}
     for summary in newest:
         for step in summary.steps:
             if step.state == "ok" and step.rounds:
                 times = {step.id: step.machine_s}
                 times |= {block.id: block.machine_s for block in step.blocks if block.state == "ok"}
                 for part, seconds in times.items():
-                    taken.setdefault(part, []).append(seconds / step.rounds)
-    return {part: TypicalDuration(median(known), len(known), known[-1]) for part, known in taken.items()}
+                    durations.setdefault(part, []).append(seconds / step.rounds)
+    return {
+        part: TypicalDuration(median(durations_s), len(durations_s), durations_s[-1])
+        for part, durations_s in durations.items()
+    }

@@ -29,17 +29,17 @@ def read_table(
     table: Mapping[str, Any], keys: Iterable[KeySpec], line_of: Callable[[str], int], problems: Problems, where: str
 ) -> dict[str, Any]:
     """The values of a table under the names of the plan. Unknown, missing and unreadable keys are problems."""
-    known = {key.name: key for key in keys}
+    known_keys = {key.name: key for key in keys}
     values: dict[str, Any] = {}
     for name, value in table.items():
-        key = known.get(name)
+        key = known_keys.get(name)
         if key is None:
-            problems.add(line_of(name), f"{where} has no key {name!r}", suggest(name, known, what="it can have"))
+            problems.add(line_of(name), f"{where} has no key {name!r}", suggest(name, known_keys, what="it can have"))
             continue
         read = read_value(key, value, line_of(name), problems)
         if read is not None:
             values[key.to or key.name] = read
-    for key in known.values():
+    for key in known_keys.values():
         if key.required and key.name not in table:
             problems.add(line_of(""), f"{where} needs {key.name!r}", key.help)
     return values
@@ -52,8 +52,8 @@ def read_value(key: KeySpec, value: Any, line: int, problems: Problems) -> Any:
     try:
         read = _READERS[key.shape](value)
     except (InvalidValue, ConsoleError, ValueError, TypeError) as error:
-        said = str(error) if isinstance(error, InvalidValue) else ""
-        problems.add(line, f"{key.name}: {value!r} is not {_article(key)}", said or f"write {SHAPES[key.shape]}")
+        detail = str(error) if isinstance(error, InvalidValue) else ""
+        problems.add(line, f"{key.name}: {value!r} is not {_article(key)}", detail or f"write {SHAPES[key.shape]}")
         return None
     if key.choices and read not in key.choices:
         problems.add(line, f"{key.name} cannot be {read!r}", suggest(str(read), key.choices))

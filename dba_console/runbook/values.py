@@ -34,21 +34,21 @@ _SIZES = (("TB", 1 << 40), ("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10))
 _TRUE = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
-def typed(plan: Plan, given: Mapping[str, Any]) -> dict[str, Any]:
+def typed(plan: Plan, inputs_given: Mapping[str, Any]) -> dict[str, Any]:
     """Every input of the plan with its value: what was given, else its default, else None where it may be left out.
 
     Values given are as people write them. Raises UsageError naming the input.
     """
-    known = {one.name: one for one in plan.inputs}
-    for name in given:
-        if name not in known:
+    inputs = {one.name: one for one in plan.inputs}
+    for name in inputs_given:
+        if name not in inputs:
             raise UsageError(f"runbook {plan.id} has no input {name!r}",
-                             hint=suggest(name, known, what="it has") or "it has none")  # fmt: skip
+                             hint=suggest(name, inputs, what="it has") or "it has none")  # fmt: skip
     values: dict[str, Any] = {}
     missing = []
-    for name, one in known.items():
-        if name in given and given[name] is not None:
-            values[name] = value_of(one, given[name])
+    for name, one in inputs.items():
+        if name in inputs_given and inputs_given[name] is not None:
+            values[name] = value_of(one, inputs_given[name])
         elif one.default is not None or not one.required:
             values[name] = one.default
         else:
@@ -63,14 +63,14 @@ def typed(plan: Plan, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def value_of(one: Input, text: Any) -> Any:
     """The value of an input as it was written. Raises UsageError: the sentence names the input and what it takes."""
-    said = text if isinstance(text, str) else _written(text)
-    if "\0" in said or len(said) > LONGEST_TEXT:
+    value_text = text if isinstance(text, str) else _written(text)
+    if "\0" in value_text or len(value_text) > LONGEST_TEXT:
         raise UsageError(f"{one.name}: that is too long, or no text")
     try:
-        value = _READERS[one.type](said.strip() if one.type != "secret" else said)
+        value = _READERS[one.type](value_text.strip() if one.type != "secret" else value_text)
     except (ValueError, ConsoleError) as error:
         what = TYPES.get(one.type, one.type)
-        shown = "that" if one.secret else repr(said)
+        shown = "that" if one.secret else repr(value_text)
         hint = error.hint if isinstance(error, ConsoleError) else None
         raise UsageError(f"{one.name}: {shown} is not {what}", hint=hint or one.help or None) from None
     _within(one, value)
@@ -110,17 +110,17 @@ def bind_inputs(plan: Plan, values: Mapping[str, Any]) -> Plan:
 def _phrase_filled(plan: Plan, block: Block, values: Mapping[str, Any]) -> Block:
     """The block with the inputs its confirmation names. Raises UsageError where the phrase would be empty, or one of
     the words that stand for something else."""
-    asked = block.confirm
-    if asked is None or PHRASE_REFERENCE.search(asked.text) is None:
+    confirmation = block.confirm
+    if confirmation is None or PHRASE_REFERENCE.search(confirmation.text) is None:
         return block
-    known = {one.name: as_written(one, values[one.name]) for one in plan.inputs if values.get(one.name) is not None}
-    phrase = PHRASE_REFERENCE.sub(lambda match: known.get(match[1], ""), asked.text)
+    texts = {one.name: as_written(one, values[one.name]) for one in plan.inputs if values.get(one.name) is not None}
+    phrase = PHRASE_REFERENCE.sub(lambda match: texts.get(match[1], ""), confirmation.text)
     if phrase.strip() != phrase or not phrase.isprintable() or phrase in ("", *CONFIRMATION_WORDS):
         raise UsageError(
-            f"{block.id} asks for {asked.text} to be typed, and {phrase!r} cannot be",
+            f"{block.id} asks for {confirmation.text} to be typed, and {phrase!r} cannot be",
             hint=f"not empty, one line, and none of the words {', '.join(CONFIRMATION_WORDS)}",
         )
-    return msgspec.structs.replace(block, confirm=msgspec.structs.replace(asked, text=phrase))
+    return msgspec.structs.replace(block, confirm=msgspec.structs.replace(confirmation, text=phrase))
 
 
 def fill_references(settings: Any, values: Mapping[str, Any]) -> Any:
@@ -195,10 +195,10 @@ def statement_text(text: str, values: Mapping[str, Any], most: int | None = None
         if name not in values:
             return match[0]
         try:
-            told = quoted(values[name], schema=form == "R") if form in "IR" else literal(values[name])
+            literal_text = quoted(values[name], schema=form == "R") if form in "IR" else literal(values[name])
         except UsageError:
             return match[0]
-        return told if most is None or len(told) <= most else match[0]
+        return literal_text if most is None or len(literal_text) <= most else match[0]
 
     return REFERENCE.sub(written, text)
 

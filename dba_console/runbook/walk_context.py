@@ -109,7 +109,7 @@ class WalkContext:
         step = self.plan.block(block.id)[0].id if block is not None else ""
         block_id = block.id if block is not None else ""
         self.state.current = block_id
-        if not _open(self.state.asked, kind, block_id):
+        if not _is_open(self.state.asked, kind, block_id):
             yield from self.write("block.asked", text, block=block, question=kind)
         reply = yield AskRequest(
             kind=kind,
@@ -155,8 +155,8 @@ class WalkContext:
         yield RejectRequest(text)
 
 
-def _open(asked: OpenQuestion | None, kind: str, block: str) -> bool:
-    return asked is not None and (asked.kind, asked.block) == (kind, block)
+def _is_open(question: OpenQuestion | None, kind: str, block: str) -> bool:
+    return question is not None and (question.kind, question.block) == (kind, block)
 
 
 def _expected(reply: Reply, kind: type[T]) -> T:

@@ -11,67 +11,74 @@ from dba_console.runbook.walk_context import Turn, WalkContext
 from dba_console.runbook.walk_questions import place
 
 
-def handle_interrupt(course: WalkContext, wish: OperatorInterrupt) -> Turn[None]:
+def handle_interrupt(context: WalkContext, interrupt: OperatorInterrupt) -> Turn[None]:
     """Do what was asked for, or say why not; then the walk goes on with its next thing."""
-    if wish.verb == "pause":
-        yield from _pause(course, wish)
-    elif wish.verb == "choose":
-        yield from _choose(course, wish)
-    elif wish.verb in ("abort", "undo"):
-        what, why = failure_text(course), wish.reason or f"ended by {wish.who}"
-        yield from abort_run(course, "failed" if what else "aborted", f"{what} ({why})" if what else why, wish.who)
+    if interrupt.verb == "pause":
+        yield from _pause(context, interrupt)
+    elif interrupt.verb == "choose":
+        yield from _choose(context, interrupt)
+    elif interrupt.verb in ("abort", "undo"):
+        what, why = failure_text(context), interrupt.reason or f"ended by {interrupt.who}"
+        yield from abort_run(
+            context, "failed" if what else "aborted", f"{what} ({why})" if what else why, interrupt.who
+        )
     else:
-        why = _refusal(course, wish)
+        why = _refusal(context, interrupt)
         if why:
-            yield from course.reject(why)
-        elif wish.verb == "skip":
-            yield from _skip(course, wish)
+            yield from context.reject(why)
+        elif interrupt.verb == "skip":
+            yield from _skip(context, interrupt)
         else:
-            yield from _jump(course, wish)
+            yield from _jump(context, interrupt)
 
 
-def _pause(course: WalkContext, wish: OperatorInterrupt) -> Turn[None]:
-    if course.state.paused:
-        yield from course.reject("the run is paused already")
+def _pause(context: WalkContext, interrupt: OperatorInterrupt) -> Turn[None]:
+    if context.state.paused:
+        yield from context.reject("the run is paused already")
         return
-    text = f"paused by {wish.who}" + (f": {wish.reason}" if wish.reason else "")
-    yield from course.write("run.paused", text, who=wish.who, reason=wish.reason)
+    text = f"paused by {interrupt.who}" + (f": {interrupt.reason}" if interrupt.reason else "")
+    yield from context.write("run.paused", text, who=interrupt.who, reason=interrupt.reason)
 
 
-def _choose(course: WalkContext, wish: OperatorInterrupt) -> Turn[None]:
+def _choose(context: WalkContext, interrupt: OperatorInterrupt) -> Turn[None]:
     """Which rows are acted on, of those that are being asked about; the question is put again, with their number."""
-    state = course.state
-    known = state.blocks.get(wish.block)
-    if known is None or known.rows is None or known.preview_count != wish.look or not _asks_about(course, wish.block):
-        yield from course.reject("these rows are not asked about now: the choice stays as it was")
+    state = context.state
+    preview_state = state.blocks.get(interrupt.block)
+    if (
+        preview_state is None
+        or preview_state.rows is None
+        or preview_state.preview_count != interrupt.look
+        or not _asks_about(context, interrupt.block)
+    ):
+        yield from context.reject("these rows are not asked about now: the choice stays as it was")
         return
-    wanted = frozenset(wish.rows)
-    left_out = [place for place in range(len(known.rows)) if place not in wanted]
-    if list(known.left_out) == left_out:
+    chosen_indexes = frozenset(interrupt.rows)
+    left_out = [index for index in range(len(preview_state.rows)) if index not in chosen_indexes]
+    if list(preview_state.left_out) == left_out:
         return
-    count = len(known.rows) - len(left_out)
-    text = f"{wish.block}: {count} of {len(known.rows)} rows chosen by {wish.who}"
-    text += f"; left out: {row_names(known.rows, left_out)}" if left_out else ""
-    _, preview = course.plan.block(wish.block)
-    chosen = [place for place in range(len(known.rows)) if place in wanted]
-    yield from course.write("rows.chosen", text, block=preview, who=wish.who, chosen=chosen, left_out=left_out)
+    count = len(preview_state.rows) - len(left_out)
+    text = f"{interrupt.block}: {count} of {len(preview_state.rows)} rows chosen by {interrupt.who}"
+    text += f"; left out: {row_names(preview_state.rows, left_out)}" if left_out else ""
+    _, preview = context.plan.block(interrupt.block)
+    chosen = [place for place in range(len(preview_state.rows)) if place in chosen_indexes]
+    yield from context.write("rows.chosen", text, block=preview, who=interrupt.who, chosen=chosen, left_out=left_out)
 
 
-def _asks_about(course: WalkContext, preview: str) -> bool:
+def _asks_about(context: WalkContext, preview: str) -> bool:
     """Whether the rows are those of the block that is to be confirmed next, or was refused or declined."""
-    state = course.state
+    state = context.state
     if not state.current or state.undo is not None or state.open_execution is not None:
         return False
     if state.failure is not None and (state.failure.acted or state.failure.block != state.current):
         return False
-    _, block = course.plan.block(state.current)
-    asked = None if state.blocks[block.id].confirmed else confirmed_preview(course.plan, state, block)
-    return asked is not None and asked.id == preview
+    _, block = context.plan.block(state.current)
+    asked_preview = None if state.blocks[block.id].confirmed else confirmed_preview(context.plan, state, block)
+    return asked_preview is not None and asked_preview.id == preview
 
 
-def _refusal(course: WalkContext, wish: OperatorInterrupt) -> str:
+def _refusal(context: WalkContext, interrupt: OperatorInterrupt) -> str:
     """Why a step may not be skipped or left for another; empty where it may."""
-    state, plan = course.state, course.plan
+    state, plan = context.state, context.plan
     if plan.strict:
         return "this runbook is strict: its steps are walked in order, none is left out"
     if state.mode == "rehearse":
@@ -84,39 +91,48 @@ def _refusal(course: WalkContext, wish: OperatorInterrupt) -> str:
         return f"how {state.open_execution.block} ended has to be settled first"
     if state.active_step is None:
         return "no step is under way"
-    if not wish.reason.strip():
-        return f"a {wish.verb} needs a reason"
-    return _jump_refusal(course, wish) if wish.verb == "jump" else ""
+    if not interrupt.reason.strip():
+        return f"a {interrupt.verb} needs a reason"
+    return _jump_refusal(context, interrupt) if interrupt.verb == "jump" else ""
 
 
-def _jump_refusal(course: WalkContext, wish: OperatorInterrupt) -> str:
-    ids = [step.id for step in course.plan.steps]
-    here = course.state.active_step
-    if wish.step == END or here is None:
+def _jump_refusal(context: WalkContext, interrupt: OperatorInterrupt) -> str:
+    ids = [step.id for step in context.plan.steps]
+    current = context.state.active_step
+    if interrupt.step == END or current is None:
         return ""
-    if wish.step not in ids:
-        return f"there is no step {wish.step!r}"
-    if wish.step == here.id:
-        return f"step {wish.step} is under way"
-    between = course.plan.steps[ids.index(wish.step) : ids.index(here.id) + 1]
-    final = [step.id for step in between if step.point_of_no_return and no_return_passed(course.state, step)]
+    if interrupt.step not in ids:
+        return f"there is no step {interrupt.step!r}"
+    if interrupt.step == current.id:
+        return f"step {interrupt.step} is under way"
+    between = context.plan.steps[ids.index(interrupt.step) : ids.index(current.id) + 1]
+    final = [step.id for step in between if step.point_of_no_return and no_return_passed(context.state, step)]
     return f"step {final[-1]} was a point of no return: there is no way back past it" if final else ""
 
 
-def _skip(course: WalkContext, wish: OperatorInterrupt) -> Turn[None]:
-    step = course.state.active_step
+def _skip(context: WalkContext, interrupt: OperatorInterrupt) -> Turn[None]:
+    step = context.state.active_step
     if step is not None:
-        text = f"step {step.id}: left out by {wish.who}: {wish.reason}"
-        yield from course.write("deviation", text, step=step.id, who=wish.who, what="skip", reason=wish.reason)
+        text = f"step {step.id}: left out by {interrupt.who}: {interrupt.reason}"
+        yield from context.write(
+            "deviation", text, step=step.id, who=interrupt.who, what="skip", reason=interrupt.reason
+        )
 
 
-def _jump(course: WalkContext, wish: OperatorInterrupt) -> Turn[None]:
-    step = course.state.active_step
+def _jump(context: WalkContext, interrupt: OperatorInterrupt) -> Turn[None]:
+    step = context.state.active_step
     if step is None:
         return
-    ids = [one.id for one in course.plan.steps]
-    back = wish.step != END and ids.index(wish.step) < ids.index(step.id)
-    text = f"step {step.id}: left by {wish.who} for {place(wish.step)}: {wish.reason}"
-    yield from course.write(
-        "deviation", text, step=step.id, who=wish.who, what="jump", to=wish.step, back=back, reason=wish.reason
+    ids = [one.id for one in context.plan.steps]
+    is_backward = interrupt.step != END and ids.index(interrupt.step) < ids.index(step.id)
+    text = f"step {step.id}: left by {interrupt.who} for {place(interrupt.step)}: {interrupt.reason}"
+    yield from context.write(
+        "deviation",
+        text,
+        step=step.id,
+        who=interrupt.who,
+        what="jump",
+        to=interrupt.step,
+        back=is_backward,
+        reason=interrupt.reason,
     )

@@ -12,81 +12,88 @@ from dba_console.plans.plan import Block, Confirmation, Input
 from dba_console.runbook.row_choice import confirmed_preview
 from dba_console.runbook.values import value_of
 from dba_console.runbook.walk_abort import end_run
-from dba_console.runbook.walk_acts import confirm, none_chosen
+from dba_console.runbook.walk_actions import confirm, none_chosen
 from dba_console.runbook.walk_context import Turn, WalkContext
-from dba_console.runbook.walk_questions import NotAnAnswer, chosen, decisions, leads_to, place, started
+from dba_console.runbook.walk_questions import NotAnAnswer, chosen, confirms_start, decisions, leads_to, place
 
 
-def confirm_block(course: WalkContext, block: Block) -> Turn[None]:
+def confirm_block(context: WalkContext, block: Block) -> Turn[None]:
     """A `confirm` of its own; it covers the acts after it in its step, and the rows before it are what it counts."""
-    step, _ = course.plan.block(block.id)
+    step, _ = context.plan.block(block.id)
     shown = [one for one in step.blocks[: step.blocks.index(block)] if one.kind == "preview"]
-    bound = confirmed_preview(course.plan, course.state, block)
-    if bound is not None and not course.state.blocks[bound.id].chosen:
-        yield from none_chosen(course, block, bound)
+    bound = confirmed_preview(context.plan, context.state, block)
+    if bound is not None and not context.state.blocks[bound.id].chosen:
+        yield from none_chosen(context, block, bound)
         return
     preview = bound or (shown[-1] if shown else None)
-    rows = None if preview is None else course.state.blocks[preview.id].chosen
+    rows = None if preview is None else context.state.blocks[preview.id].chosen
     count = None if rows is None else len(rows)
-    yield from confirm(course, block, block.confirm or Confirmation(level="yes"), count=count)
+    yield from confirm(context, block, block.confirm or Confirmation(level="yes"), count=count)
 
 
-def ask_start(course: WalkContext, text: str, *, yes: str, no: str, ending: str) -> Turn[None]:
+def ask_start(context: WalkContext, text: str, *, yes: str, no: str, ending: str) -> Turn[None]:
     """The one question before a run or a rehearsal starts. Anything but yes ends it, and leaves all as it is.
 
     `yes` and `no` are what the journal says before and after the person's name, `ending` how the run ended then.
     """
-    answer = yield from course.ask("start", text, expects="yes")
+    answer = yield from context.ask("start", text, expects="yes")
     try:
-        wanted = started(answer.text)
+        wanted = confirms_start(answer.text)
     except NotAnAnswer as why:
-        yield from course.reject(str(why))
+        yield from context.reject(str(why))
         return
     if wanted:
-        yield from course.write("run.started", f"{yes} by {answer.who}", who=answer.who, human_s=answer.human_s)
+        yield from context.write("run.started", f"{yes} by {answer.who}", who=answer.who, human_s=answer.human_s)
     else:
-        yield from course.answered("start", answer, f"{no}: {answer.who} said no", answer="no")
-        yield from end_run(course, "aborted", ending, answer.who)
+        yield from context.answered("start", answer, f"{no}: {answer.who} said no", answer="no")
+        yield from end_run(context, "aborted", ending, answer.who)
 
 
-def choose(course: WalkContext, block: Block) -> Turn[None]:
+def choose(context: WalkContext, block: Block) -> Turn[None]:
     """A decision; what it jumps over is skipped, and told so."""
     options = decisions(block)
     text = str(block.settings.get("question") or block.title or "Which way?")
     while True:
-        answer = yield from course.ask("choose", text, block=block, options=options)
+        answer = yield from context.ask("choose", text, block=block, options=options)
         try:
             option, _ = chosen(options, answer.text)
             break
         except NotAnAnswer as why:
-            yield from course.reject(str(why))
+            yield from context.reject(str(why))
     goto = leads_to(block, option.key)
-    said = f"decision: {option.key}" + (f", on to {place(goto)}" if goto else "")
-    yield from course.answered(
+    record_text = f"decision: {option.key}" + (f", on to {place(goto)}" if goto else "")
+    yield from context.answered(
         "choose", answer, f"{block.id}: {answer.who} chose {option.key}", block=block, answer=option.key
     )
-    yield from course.write("choose.taken", said, block=block, who=answer.who, answer=option.key, goto=goto)
+    yield from context.write("choose.taken", record_text, block=block, who=answer.who, answer=option.key, goto=goto)
 
 
-def manual(course: WalkContext, block: Block) -> Turn[None]:
+def manual(context: WalkContext, block: Block) -> Turn[None]:
     """Something a human does; what shows that it was done is asked for, and may not be empty."""
     what = str(block.settings.get("text") or block.title or block.body or "do as it is written")
     evidence = str(block.settings.get("evidence") or "what shows that it is done")
     while True:
-        answer = yield from course.ask("manual", f"{what}\nEvidence ({evidence}):", block=block)
+        answer = yield from context.ask("manual", f"{what}\nEvidence ({evidence}):", block=block)
         if answer.text.strip():
             break
-        yield from course.reject("say what shows that it is done")
-    said = answer.text.strip()
-    yield from course.answered(
-        "manual", answer, f"{block.id}: done by {answer.who}: {said}", block=block, state="ok", answer=said
+        yield from context.reject("say what shows that it is done")
+    evidence_given = answer.text.strip()
+    yield from context.answered(
+        "manual",
+        answer,
+        f"{block.id}: done by {answer.who}: {evidence_given}",
+        block=block,
+        state="ok",
+        answer=evidence_given,
     )
 
 
-def declared(block: Block) -> Input:
+def declared_input(block: Block) -> Input:
     """The input a block declares."""
-    known = {name: value for name, value in block.settings.items() if name in Input.__struct_fields__}
-    return convert({"type": "text", **known, "name": block.name or str(known.get("name", block.id))}, Input)
+    input_settings = {name: value for name, value in block.settings.items() if name in Input.__struct_fields__}
+    return convert(
+        {"type": "text", **input_settings, "name": block.name or str(input_settings.get("name", block.id))}, Input
+    )
 
 
 _EXISTS = {
@@ -103,7 +110,7 @@ _EXISTS = {
 """Whether the server has what an input of that type names, as SQL takes the name."""
 
 
-def missing_object(course: WalkContext, block: Block, one: Input, value: Any) -> Turn[str]:
+def missing_object(context: WalkContext, block: Block, one: Input, value: Any) -> Turn[str]:
     """What to say of a value that names nothing on this server; empty where it does, or the server cannot tell.
 
     It is no refusal: the object may be one that is yet to be made.
@@ -111,32 +118,32 @@ def missing_object(course: WalkContext, block: Block, one: Input, value: Any) ->
     if one.type not in _EXISTS or value is None:
         return ""
     text = _EXISTS[one.type].replace("{name}", one.name)
-    asking = replace(block, kind="check", language="sql", body=text, settings={}, on="", timeout_s=None)
-    seen = yield from course.read_block(asking, "check")
-    return "" if seen.error or seen.holds is not False else f"{one.type} {value!r} does not exist on this server"
+    check_block = replace(block, kind="check", language="sql", body=text, settings={}, on="", timeout_s=None)
+    result = yield from context.read_block(check_block, "check")
+    return "" if result.error or result.holds is not False else f"{one.type} {value!r} does not exist on this server"
 
 
-def ask_value(course: WalkContext, block: Block) -> Turn[None]:
+def ask_value(context: WalkContext, block: Block) -> Turn[None]:
     """A value. A secret one is kept in the memory of this process and nowhere else."""
-    one = declared(block)
+    one = declared_input(block)
     text = one.help or block.title or f"Value of {one.name}"
     doubted = None
     while True:
-        answer = yield from course.ask("input", text, block=block, secret=one.secret)
+        answer = yield from context.ask("input", text, block=block, secret=one.secret)
         try:
             value = _value(one, answer.text)
         except UsageError as error:
-            yield from course.reject(error.message)
+            yield from context.reject(error.message)
             continue
-        course.inputs[one.name] = value
-        if value == doubted or not (why := (yield from missing_object(course, block, one, value))):
+        context.inputs[one.name] = value
+        if value == doubted or not (why := (yield from missing_object(context, block, one, value))):
             break
         doubted = value
-        yield from course.reject(f"{why}; give it again if it is meant all the same")
+        yield from context.reject(f"{why}; give it again if it is meant all the same")
     shown: dict[str, Any] = {} if one.secret else {"value": value}
-    told = "a secret" if one.secret else str(value)
-    text = f"{block.id}: {answer.who} gave {told}"
-    yield from course.write(
+    value_text = "a secret" if one.secret else str(value)
+    text = f"{block.id}: {answer.who} gave {value_text}"
+    yield from context.write(
         "input.given", text, block=block, who=answer.who, name=one.name, human_s=answer.human_s, **shown
     )
 
@@ -151,11 +158,11 @@ def _value(one: Input, text: str) -> Any:
     return None
 
 
-def ask_secrets_again(course: WalkContext) -> Turn[None]:
+def ask_secrets_again(context: WalkContext) -> Turn[None]:
     """After a resume: secrets that were given on the way are asked for anew, for no file knows them."""
-    for _, block in course.plan.blocks():
-        if block.kind != "input" or course.state.blocks[block.id].status != "ok":
+    for _, block in context.plan.blocks():
+        if block.kind != "input" or context.state.blocks[block.id].status != "ok":
             continue
-        one = declared(block)
-        if one.secret and one.name not in course.inputs:
-            yield from ask_value(course, block)
+        one = declared_input(block)
+        if one.secret and one.name not in context.inputs:
+            yield from ask_value(context, block)

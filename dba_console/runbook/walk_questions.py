@@ -31,10 +31,10 @@ class NotAnAnswer(Exception):
 def chosen(options: Iterable[Option], text: str) -> tuple[Option, str]:
     """The option that is meant, and the reason given. Raises NotAnAnswer."""
     key, _, reason = text.strip().partition(" ")
-    known = {option.key: option for option in options}
-    option = known.get(key)
+    by_key = {option.key: option for option in options}
+    option = by_key.get(key)
     if option is None:
-        of = f"not {next(iter(known))!r}" if len(known) == 1 else f"none of {', '.join(known)}"
+        of = f"not {next(iter(by_key))!r}" if len(by_key) == 1 else f"none of {', '.join(by_key)}"
         raise NotAnAnswer(f"{key or 'nothing'!r} is {of}")
     reason = reason.strip()
     if option.needs_reason and not reason:
@@ -44,25 +44,25 @@ def chosen(options: Iterable[Option], text: str) -> tuple[Option, str]:
 
 def confirms(confirmation: Confirmation, expects: str, text: str) -> bool:
     """True: confirmed; False: declined. Raises NotAnAnswer."""
-    said = text.strip()
-    wanted = {"ack": ACKNOWLEDGED, "yes": YES, "type": expects}[confirmation.level]
-    if not wanted:
+    typed = text.strip()
+    accepted = {"ack": ACKNOWLEDGED, "yes": YES, "type": expects}[confirmation.level]
+    if not accepted:
         raise NotAnAnswer("it is not known what would have to be typed, so nothing confirms it")
-    if said == wanted or (confirmation.level == "ack" and said.lower() in (ACKNOWLEDGED, YES)):
+    if typed == accepted or (confirmation.level == "ack" and typed.lower() in (ACKNOWLEDGED, YES)):
         return True
-    if said.lower() in DECLINED:
+    if typed.lower() in DECLINED:
         return False
     raise NotAnAnswer(
-        f"{said!r} is not {wanted!r}; nothing was done" if said else "nothing was typed; nothing was done"
+        f"{typed!r} is not {accepted!r}; nothing was done" if typed else "nothing was typed; nothing was done"
     )
 
 
-def started(text: str) -> bool:
+def confirms_start(text: str) -> bool:
     """Whether to start. Raises NotAnAnswer."""
-    said = text.strip().lower()
-    if said == YES:
+    typed = text.strip().lower()
+    if typed == YES:
         return True
-    if said in DECLINED:
+    if typed in DECLINED:
         return False
     raise NotAnAnswer(f"type {quote_for_typing(YES)} to start, no to leave everything as it is")
 
@@ -102,10 +102,10 @@ def confirmation_text(
     return what + how + ("; a second person types it too" if confirmation.people > 1 else "")
 
 
-def after_failure(*, timed_out: bool, may_skip: bool, given: Iterable[str] = ()) -> tuple[Option, ...]:
+def after_failure(*, timed_out: bool, may_skip: bool, input_names: Iterable[str] = ()) -> tuple[Option, ...]:
     """What can be done about a block that failed; `given` are the inputs of its step that it uses."""
     options = [Option(key="retry", text="look and try again")]
-    if names := ", ".join(given):
+    if names := ", ".join(input_names):
         options.append(Option(key="input", text=f"give {names} again, then try again"))
     if timed_out:
         options.append(Option(key="wait", text="wait as long again"))

@@ -22,7 +22,7 @@ def planned(
 ) -> JournalRecord:
     """The first record: which document, on which server, for whom. Inputs that are secret are left out here."""
     secret = {one.name for one in plan.inputs if one.secret}
-    known = {name: value for name, value in (inputs or {}).items() if name not in secret}
+    shown_inputs = {name: value for name, value in (inputs or {}).items() if name not in secret}
     return JournalRecord(
         kind="run.planned",
         text=f"runbook {plan.id}: {'rehearsal' if mode == 'rehearse' else 'run'} planned by {who} on {target or '?'}",
@@ -34,7 +34,7 @@ def planned(
             "mode": mode,
             "target": target,
             "identity": identity,
-            "inputs": known,
+            "inputs": shown_inputs,
             "sha256": plan.sha256,
             "plan_sha256": plan_hash(plan),
             **fields,

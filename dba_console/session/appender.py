@@ -61,8 +61,8 @@ class Appender:
         self.lines += len(made)
         now, later = made[: self._room], made[self._room :]
         if later and self._room >= 0 and not self._late and not self._lost:
-            said = f"{self.lines - len(later)} lines are enough here; all of them are in {self._where}"
-            now = [*now, self._line(later[0].wall_us, said, "e")]
+            notice = f"{self.lines - len(later)} lines are enough here; all of them are in {self._where}"
+            now = [*now, self._line(later[0].wall_us, notice, "e")]
         self._room -= min(self._room, len(made) - len(later))
         if now:
             self._put(now)
@@ -75,8 +75,8 @@ class Appender:
         """The output has ended: the number of lines left out, and the last ones."""
         if not self._late:
             return
-        said = [self._line(self._late[0].wall_us, f"… {self._lost} lines left out", "e")] if self._lost else []
-        self._put([*said, *self._late])
+        notices = [self._line(self._late[0].wall_us, f"… {self._lost} lines left out", "e")] if self._lost else []
+        self._put([*notices, *self._late])
         self._late.clear()
 
     def _line(self, wall_us: int, text: str, stream: str) -> LogLine:

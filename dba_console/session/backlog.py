@@ -121,9 +121,9 @@ class Backlog:
 
     def put_lines(self, lines: Sequence[LogLine]) -> None:
         with self.changed:
-            room = max(0, LINES - len(self._lines))
-            self._lines.extend(lines[:room])
-            self.dropped_lines += max(0, len(lines) - room)
+            free_lines = max(0, LINES - len(self._lines))
+            self._lines.extend(lines[:free_lines])
+            self.dropped_lines += max(0, len(lines) - free_lines)
             self.changed.notify_all()
 
     def close(self) -> None:

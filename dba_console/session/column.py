@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-class Column:
+class ColumnWriter:
     """One stream of values; its children are the fields below it, made when first seen."""
 
     __slots__ = ("children", "data", "ids", "keys", "known", "last", "numbers", "order", "tags")
@@ -14,7 +14,7 @@ class Column:
         self.tags = bytearray()
         self.data = bytearray()
         self.last = 0
-        self.children: dict[object, Column] = {}
+        self.children: dict[object, ColumnWriter] = {}
         self.ids: dict[object, int] = {}
         """Table: identity of a row -> its number in this block."""
         self.keys: list[Any] = []

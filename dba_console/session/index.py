@@ -36,25 +36,25 @@ class BlockIndex:
         self.last_us.append(entry.last_us)
         self.samples += entry.samples
 
-    def place(self, wall_us: int, following: Sequence[tuple[int, int]] = ()) -> int:
+    def find_position(self, wall_us: int, following: Sequence[tuple[int, int]] = ()) -> int:
         """The last block that begins at or before that time, -1 where all begin later.
 
         `following`: first and last time of blocks not sealed yet, which stand behind the others.
         """
         firsts = [*self.first_us[-1:], *(first for first, _ in following)]
         if not self._ascending or any(later < earlier for earlier, later in pairwise(firsts)):
-            return self._place_in_disorder(wall_us, following)
+            return self._find_unordered(wall_us, following)
         for number in range(len(following) - 1, -1, -1):
             if following[number][0] <= wall_us:
                 return len(self) + number
         return bisect_right(self.first_us, wall_us) - 1
 
-    def _place_in_disorder(self, wall_us: int, following: Sequence[tuple[int, int]]) -> int:
+    def _find_unordered(self, wall_us: int, following: Sequence[tuple[int, int]]) -> int:
         """The host's clock was set back meanwhile: the block that comes nearest to the time, the later one of two."""
         spans = [*zip(self.first_us, self.last_us, strict=True), *following]
-        best, place = -1, -1
+        best, position = -1, -1
         for number, (first, last) in enumerate(spans):
             reach = min(last, wall_us)
             if first <= wall_us and reach >= best:
-                best, place = reach, number
-        return place
+                best, position = reach, number
+        return position

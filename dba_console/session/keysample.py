@@ -14,10 +14,10 @@ def key_sample(sample: Sample, picture: Picture) -> Sample:
     """
     parts: list[Part] = []
     for name, latest in picture.latest.items():
-        known = {latest.part.at_us: latest.part}
+        latest_parts = {latest.part.at_us: latest.part}
         for readings in (picture.current, picture.previous):
             if name in readings:
                 part = readings[name].part
-                known.setdefault(part.at_us, part)
-        parts.extend(known[at_us] for at_us in sorted(known))
+                latest_parts.setdefault(part.at_us, part)
+        parts.extend(latest_parts[at_us] for at_us in sorted(latest_parts))
     return Sample(sample.seq, sample.wall_us, sample.mono_us, parts, sample.boot)

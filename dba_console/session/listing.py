@@ -16,7 +16,7 @@ from dba_console.session.recording import Recording
 State = Literal["live", "closed", "crashed", "unreadable"]
 
 
-class SessionRow(Struct, frozen=True, kw_only=True):
+class ListedSession(Struct, frozen=True, kw_only=True):
     """A line of `session list`. Times in microseconds since 1970; None is unknown."""
 
     id: str
@@ -35,13 +35,13 @@ class SessionRow(Struct, frozen=True, kw_only=True):
     """What is wrong with it, where something is."""
 
 
-def list_sessions(sessions: Path) -> list[SessionRow]:
+def list_sessions(sessions: Path) -> list[ListedSession]:
     """Every session in a sessions directory, oldest first. A damaged one is listed with what is known of it."""
     rows = [row_of(directory) for directory in session_directories(sessions) if _is_session(directory)]
     return sorted(rows, key=lambda row: (row.start_us, row.id))
 
 
-def row_of(directory: Path) -> SessionRow:
+def row_of(directory: Path) -> ListedSession:
     """The line of one session directory (its name must parse)."""
     name = parse_name(directory.name)
     if name is None:
@@ -50,7 +50,7 @@ def row_of(directory: Path) -> SessionRow:
     try:
         recording = Recording.open(directory)
     except SessionError as error:
-        return SessionRow(
+        return ListedSession(
             id=name.id, path=str(directory), start_us=name.start_us, end_us=None, duration_s=None, target=None,
             host=name.host, samples=None, bytes=size, state="live" if is_live(directory) else "unreadable",
             pinned=pinned, note=error.message,
@@ -58,7 +58,7 @@ def row_of(directory: Path) -> SessionRow:
     try:
         meta = recording.meta
         start_us, end_us = (name.start_us if meta is None else meta.start_wall_us), recording.last_us
-        return SessionRow(
+        return ListedSession(
             id=name.id, path=str(directory), start_us=start_us, end_us=end_us,
             duration_s=max(0.0, (end_us - start_us) / 1e6), target=None if meta is None else meta.target,
             host=name.host, samples=recording.samples, bytes=size, state=recording.state, pinned=pinned,

@@ -87,19 +87,19 @@ def connect(directory: Path) -> tuple[sqlite3.Connection, tempfile.TemporaryDire
     except sqlite3.Error as error:
         raise Damaged(f"session.db cannot be read: {error}") from error
     try:
-        return _connect_aside(path)
+        return _connect_to_copy(path)
     except (sqlite3.Error, OSError) as error:
         raise Damaged(f"session.db cannot be read: {error}") from error
 
 
-def _connect_aside(path: Path) -> tuple[sqlite3.Connection, tempfile.TemporaryDirectory[str] | None]:
+def _connect_to_copy(path: Path) -> tuple[sqlite3.Connection, tempfile.TemporaryDirectory[str] | None]:
     log = Path(f"{path}-wal")
     if not log.exists() or log.stat().st_size == 0 or path.stat().st_size > _COPY_LIMIT:
         return _try(f"file:{quote(str(path))}?mode=ro&immutable=1"), None
-    aside = tempfile.TemporaryDirectory(prefix="dba-console-")
+    copy_directory = tempfile.TemporaryDirectory(prefix="dba-console-")
     for piece in (path, log):
-        shutil.copyfile(piece, Path(aside.name) / piece.name)
-    return _try(f"file:{quote(aside.name)}/{DATABASE}"), aside
+        shutil.copyfile(piece, Path(copy_directory.name) / piece.name)
+    return _try(f"file:{quote(copy_directory.name)}/{DATABASE}"), copy_directory
 
 
 def _try(uri: str) -> sqlite3.Connection:

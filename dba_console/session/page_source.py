@@ -49,12 +49,12 @@ class PageSource:
         """True where anything of a recording was found."""
         return bool(self._entries or self._tail or self._journal or self._meta)
 
-    def _classify_row(self, place: tuple[int, int], rowid: int, columns: list[Any]) -> None:
+    def _classify_row(self, address: tuple[int, int], rowid: int, columns: list[Any]) -> None:
         match columns:
             case [_, bytes(data)] if data.startswith(blockformat.MAGIC):
-                self._take_block(place, data)
+                self._take_block(address, data)
             case [_, bytes(data)] if data.startswith(points.MAGIC):
-                self._points[rowid] = place
+                self._points[rowid] = address
             case [_, int(), bytes(data)] if data.startswith(unsealed_samples.MAGIC):
                 self._take_row(data)
             case [str(key), str(value)] if key in _META_KEYS:
@@ -66,12 +66,12 @@ class PageSource:
             ] if len(columns[10]) == 64:  # fmt: skip
                 self._journal[rowid] = JournalRow(rowid, *columns[1:])
 
-    def _take_block(self, place: tuple[int, int], data: bytes) -> None:
+    def _take_block(self, address: tuple[int, int], data: bytes) -> None:
         if not blockformat.whole(data):
             return
         head = blockformat.read_head(data)
         self._entries[head.first_seq] = BlockEntry(head.first_seq, head.samples, head.first_us, head.last_us)
-        self._places[head.first_seq] = place
+        self._places[head.first_seq] = address
 
     def _take_row(self, data: bytes) -> None:
         try:
@@ -120,9 +120,9 @@ class PageSource:
     def close(self) -> None:
         self._pages.close()
 
-    def _blob(self, places: dict[int, tuple[int, int]], first_seq: int) -> bytes:
-        place = places.get(first_seq)
-        columns = None if place is None else self._pages.row(*place)
+    def _blob(self, addresses: dict[int, tuple[int, int]], first_seq: int) -> bytes:
+        address = addresses.get(first_seq)
+        columns = None if address is None else self._pages.row(*address)
         if not columns or not isinstance(columns[-1], bytes):
             raise Damaged("a block of the recording is missing")
         return columns[-1]

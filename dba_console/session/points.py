@@ -58,11 +58,11 @@ def pack_points(walls: Sequence[int], points: Sequence[Point]) -> bytes:
     packed = _Packed(len(walls), _whole_column(list(walls)), names, [], [], [])
     for name in names:
         values = [point.get(name) for point in points]
-        known = [value for value in values if value is not None and math.isfinite(value)]
-        whole = all(value == int(value) and abs(value) < _WHOLE_LIMIT for value in known)
+        finite = [value for value in values if value is not None and math.isfinite(value)]
+        whole = all(value == int(value) and abs(value) < _WHOLE_LIMIT for value in finite)
         packed.whole.append(whole)
         packed.gaps.append(_gaps(values))
-        packed.columns.append(_whole_column([int(value) for value in known]) if whole else _float_column(known))
+        packed.columns.append(_whole_column([int(value) for value in finite]) if whole else _float_column(finite))
     body = zstandard.ZstdCompressor(level=_LEVEL).compress(_encode(packed))
     return MAGIC + _word.pack(zlib.crc32(body)) + body
 

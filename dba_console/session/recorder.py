@@ -173,17 +173,17 @@ class Recorder:
         self._block.seal()
 
     def _drain_samples(self) -> None:
-        while (taken := self._take()) is not None:
-            sample = taken.sample
+        while (queued := self._take()) is not None:
+            sample = queued.sample
             for gap in self._ticks.next(sample, self._queue_dropped):
                 self._backlog.put_gap(gap)
                 details = {"from_us": gap.from_us, "to_us": gap.to_us, "samples": gap.samples}
                 self._recorder_events.record_event("gap", f"not recorded: {gap.reason}", details)
             try:
-                self._block.add(sample, taken.encoded, taken.point)
+                self._block.add(sample, queued.encoded, queued.point)
             except Exception as error:
                 self._reject_sample(sample, error)
-            self._beat(sample)
+            self._write_heartbeat(sample)
 
     def _reject_sample(self, sample: Sample, error: Exception) -> None:
         """One sample that cannot be taken in must not end the recording of those that follow."""
@@ -208,7 +208,7 @@ class Recorder:
             self._events.clear()
             self._awake.notify_all()
 
-    def _beat(self, sample: Sample) -> None:
+    def _write_heartbeat(self, sample: Sample) -> None:
         """A heartbeat now and then: it tells an idle server from a recorder that was not there."""
         if sample.mono_us - self._beat_us < HEARTBEAT_US:
             return

@@ -32,12 +32,12 @@ from dba_console.session.timeline import Timeline
 class Recording:
     """Use `Recording.open`. For one thread at a time."""
 
-    def __init__(self, directory: Path, stored: Source, aside: TemporaryDirectory[str] | None = None) -> None:
+    def __init__(self, directory: Path, stored: Source, copy_directory: TemporaryDirectory[str] | None = None) -> None:
         self.directory = directory
         self.stored = stored
         """What the session holds as it is stored, for checking and measuring."""
         self._source = FallbackSource(stored, lambda: PageSource(directory))
-        self._aside = aside
+        self._aside = copy_directory
         self._damage: str | None = None
         self._values = stored.meta()
         self.meta: SessionMeta | None = session_meta(self._values)
@@ -62,13 +62,13 @@ class Recording:
 
     @classmethod
     def _through_sqlite(cls, directory: Path) -> Recording:
-        connection, aside = connect(directory)
+        connection, copy_directory = connect(directory)
         try:
-            return cls(directory, SqlSource(connection), aside)
+            return cls(directory, SqlSource(connection), copy_directory)
         except Damaged:
             connection.close()
-            if aside is not None:
-                aside.cleanup()
+            if copy_directory is not None:
+                copy_directory.cleanup()
             raise
 
     @classmethod
@@ -89,10 +89,10 @@ class Recording:
     @property
     def damage(self) -> str | None:
         """What is wrong with the files, in one sentence; None where nothing is known to be."""
-        trouble = self._damage or self._source.trouble or next(iter(self._timeline.row_errors), None)
-        if trouble is None or trouble is self._damage:
-            return trouble
-        return f"the recording is damaged in places ({trouble}); the rest can be read"
+        problem = self._damage or self._source.trouble or next(iter(self._timeline.row_errors), None)
+        if problem is None or problem is self._damage:
+            return problem
+        return f"the recording is damaged in places ({problem}); the rest can be read"
 
     @property
     def samples(self) -> int:
@@ -137,40 +137,40 @@ class Recording:
 
     def picture_at(self, wall_us: int) -> Picture | None:
         """What was known at that time: the picture of the newest readable sample not after it, None without one."""
-        for place in range(self._timeline.place(wall_us), -1, -1):
+        for position in range(self._timeline.find_position(wall_us), -1, -1):
             try:
-                block = self._timeline.block(place)
+                block = self._timeline.block(position)
                 index = block.index_at(wall_us)
                 if index >= 0:
                     return self._ticked(block.picture(index))
             except Damaged as error:
-                self._mark_damaged(place, error)
+                self._mark_damaged(position, error)
         return None
 
     def step(self, wall_us: int, direction: int) -> int | None:
         """Wall time of the next sample (direction > 0) or the one before, None at the end."""
-        began = place = max(0, self._timeline.place(wall_us))
-        while 0 <= place < len(self._timeline):
+        began = position = max(0, self._timeline.find_position(wall_us))
+        while 0 <= position < len(self._timeline):
             try:
-                walls = self._timeline.block(place).walls()
-                if place != began:
+                walls = self._timeline.block(position).walls()
+                if position != began:
                     return walls[0] if direction > 0 else walls[-1]
                 at = bisect_right(walls, wall_us) if direction > 0 else bisect_left(walls, wall_us) - 1
                 if 0 <= at < len(walls):
                     return walls[at]
             except Damaged as error:
-                self._mark_damaged(place, error)
-            place += 1 if direction > 0 else -1
+                self._mark_damaged(position, error)
+            position += 1 if direction > 0 else -1
         return None
 
     def points(self, from_us: int, to_us: int) -> list[tuple[int, Point]]:
         """Chart values of the ticks between two times, both included; no sample of a sealed block is decoded."""
         found: list[tuple[int, Point]] = []
-        for place in range(max(0, self._timeline.place(from_us)), len(self._timeline)):
-            if self._timeline.starts(place) > to_us:
+        for position in range(max(0, self._timeline.find_position(from_us)), len(self._timeline)):
+            if self._timeline.starts(position) > to_us:
                 break
             try:
-                found += [(wall, point) for wall, point in self._points(place) if from_us <= wall <= to_us]
+                found += [(wall, point) for wall, point in self._points(position) if from_us <= wall <= to_us]
             except Damaged as error:
                 self._note_damage(error)
         return found
@@ -198,13 +198,13 @@ class Recording:
             self._aside.cleanup()
             self._aside = None
 
-    def _points(self, place: int) -> list[tuple[int, Point]]:
-        seq = self._timeline.sealed_seq(place)
+    def _points(self, position: int) -> list[tuple[int, Point]]:
+        seq = self._timeline.sealed_seq(position)
         if seq is not None:
             return unpack_points(self._source.points(seq))
         if self._point_of is None:
             self._point_of = default_point_of()
-        return self._timeline.growing(place).points(self._point_of)
+        return self._timeline.growing(position).points(self._point_of)
 
     def _ticked(self, picture: Picture) -> Picture:
         """At the first tick of a block the picture has seen no other; how long a tick is, the session says."""
@@ -212,8 +212,8 @@ class Recording:
             picture.tick_us = self.meta.interval_us
         return picture
 
-    def _mark_damaged(self, place: int, error: Damaged) -> None:
-        self._timeline.mark_damaged(place)
+    def _mark_damaged(self, position: int, error: Damaged) -> None:
+        self._timeline.mark_damaged(position)
         self._note_damage(error)
 
     def _note_damage(self, error: Damaged) -> None:

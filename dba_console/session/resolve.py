@@ -17,29 +17,29 @@ def resolve(name: str, sessions: Path) -> Path:
     """
     if not name:
         raise SessionError("no session named", hint=_LIST_HINT)
-    given = Path(name).expanduser()
-    if given.name == DATABASE and given.is_file():
-        return given.parent
+    named_path = Path(name).expanduser()
+    if named_path.name == DATABASE and named_path.is_file():
+        return named_path.parent
     if "/" in name or name in (".", ".."):
-        if (given / DATABASE).exists():
-            return given
-        raise SessionError(f"no recording in {given}: session.db is missing", hint=_LIST_HINT)
+        if (named_path / DATABASE).exists():
+            return named_path
+        raise SessionError(f"no recording in {named_path}: session.db is missing", hint=_LIST_HINT)
     require_readable(sessions)
     directories = [path for path in session_directories(sessions) if (path / DATABASE).exists()]
     if name == "last":
         if not directories:
             raise SessionError(f"no session in {sessions}", hint="`dba-console record` makes one")
         return directories[-1]
-    return _by_beginning(name, given, directories, sessions)
+    return _by_beginning(name, named_path, directories, sessions)
 
 
-def _by_beginning(name: str, given: Path, directories: list[Path], sessions: Path) -> Path:
+def _by_beginning(name: str, named_path: Path, directories: list[Path], sessions: Path) -> Path:
     found = [path for path in directories if path.name.startswith(name) or _id(path).startswith(name)]
     exact = [path for path in found if name in (path.name, _id(path))]
     if len(exact or found) == 1:
         return (exact or found)[0]
-    if not found and (given / DATABASE).exists():
-        return given
+    if not found and (named_path / DATABASE).exists():
+        return named_path
     if not found:
         raise SessionError(f"no session {name!r} in {sessions}", hint=_LIST_HINT)
     listed = ", ".join(path.name for path in found[:8]) + (", …" if len(found) > 8 else "")

@@ -119,14 +119,14 @@ def unlock_run(lock: int) -> None:
 
 def write_durably(path: Path, data: bytes) -> None:
     """A file of its own, 0600, whole or not there. Raises OSError."""
-    aside = path.with_name(path.name + ".new")
-    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FLAGS, 0o600)
+    temporary = path.with_name(path.name + ".new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FLAGS, 0o600)
     try:
         write_all(descriptor, data)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    os.rename(aside, path)
+    os.rename(temporary, path)
 
 
 def hold_reserve(directory: Path) -> bool:

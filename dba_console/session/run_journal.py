@@ -106,8 +106,8 @@ class RunJournal:
                 if not run_file.hold_reserve(directory):
                     raise OSError(run_file.FULL[0], "No space left on device")
                 file = run_file.JournalFile.create(directory / JOURNAL, line.raw + b"\n")
-                for place in (directory, directory.parent, directory.parent.parent):
-                    sync_directory(place)
+                for parent in (directory, directory.parent, directory.parent.parent):
+                    sync_directory(parent)
             return file, lock
 
         lane = Lane("run-journal", clock)
@@ -116,30 +116,30 @@ class RunJournal:
 
     @classmethod
     def reopen(
-        cls, papers: StoredRun, *, secrets: Sequence[str] = (), who: str | None = None, clock: Clock = SYSTEM,
+        cls, run: StoredRun, *, secrets: Sequence[str] = (), who: str | None = None, clock: Clock = SYSTEM,
         deadline_s: float = DEADLINE_S,
     ) -> RunJournal:  # fmt: skip
         """Go on with a run that an agent left. Raises SessionError where it has ended, is damaged or is open
         elsewhere, else as `append` does.
         """
-        directory = papers.directory
-        if papers.damage is not None:
+        directory = run.directory
+        if run.damage is not None:
             raise SessionError(
-                f"the run {directory.name} cannot go on: {papers.damage}",
+                f"the run {directory.name} cannot go on: {run.damage}",
                 hint="find out what was done (`dba-console session show` has the events), then begin a new run",
             )
-        if papers.ended is not None:
-            raise SessionError(f"the run {directory.name} has ended: {papers.ended.text}")
+        if run.ended is not None:
+            raise SessionError(f"the run {directory.name} has ended: {run.ended.text}")
         lines, head = [], run_records.first_hash(directory.name)
-        for seq, raw in enumerate(papers.lines, start=1):
+        for seq, raw in enumerate(run.lines, start=1):
             lines.append(run_records.check(raw.rstrip(b"\n"), seq, head))
             head = lines[-1].hash
-        place = make_memory_directory(directory.name) if papers.in_memory else directory
+        journal_directory = make_memory_directory(directory.name) if run.in_memory else directory
 
         def open_again() -> tuple[run_file.JournalFile, int]:
             with run_file.holding_run(directory) as lock:
                 run_file.hold_reserve(directory)
-                file = run_file.JournalFile.open(place / JOURNAL)
+                file = run_file.JournalFile.open(journal_directory / JOURNAL)
                 if not file.whole():
                     file.append(b"\n")
             return file, lock
@@ -147,9 +147,9 @@ class RunJournal:
         lane = Lane("run-journal", clock)
         file, lock = _opened(lane, open_again, int(deadline_s * 1e6), directory)
         made = cls(directory, file, lock, lines, secrets, clock, deadline_s, lane)
-        if papers.in_memory:
-            made._say_in_memory("it was begun while the disk of the session took nothing")
-        fields = {"torn": papers.torn} if papers.torn else {}
+        if run.in_memory:
+            made._mark_in_memory("it was begun while the disk of the session took nothing")
+        fields = {"torn": run.torn} if run.torn else {}
         try:
             made.append(JournalRecord(kind=run_records.REOPENED, text=f"the journal of {directory.name} goes on",
             who=who,
@@ -176,8 +176,8 @@ class RunJournal:
         """
         with self._mutex:
             record = run_records.masked(self._timed(record), self._mask)
-            if (late := self._resolve_unconfirmed()) is not None and run_records.same(late.record, record):
-                return late.record
+            if (confirmed := self._resolve_unconfirmed()) is not None and run_records.same(confirmed.record, record):
+                return confirmed.record
             if self.in_memory:
                 self._try_return_to_disk()
             line = run_records.chain(record, len(self._lines) + 1, self.head)
@@ -200,17 +200,21 @@ class RunJournal:
             self._resolve_unconfirmed(wait=False)
             copy = b"".join(line.raw + b"\n" for line in self._lines)
             try:
-                place = make_memory_directory(self.run)
-                file = run_file.JournalFile.create(place / JOURNAL, copy)
+                journal_directory = make_memory_directory(self.run)
+                file = run_file.JournalFile.create(journal_directory / JOURNAL, copy)
             except (OSError, ConsoleError) as error:
                 raise JournalFull(f"the journal cannot go on in memory either: {error}") from error
             # What the disk may still hold of it is left to the disk: its file is replaced when the journal comes home.
             self._unconfirmed = None
             self._lane.abandon()
             self._file = file
-            self._say_in_memory(why)
+            self._mark_in_memory(why)
             self._last_disk_copy_us = self._clock.mono_us()
-            self._write(self._own(run_records.FALLBACK, f"the journal goes on in memory: {why}", {"place": str(place)}))
+            self._write(
+                self._own(
+                    run_records.FALLBACK, f"the journal goes on in memory: {why}", {"place": str(journal_directory)}
+                )
+            )
 
     def keep_secret(self, secrets: Sequence[str]) -> None:
         """All values that may stand in no record from now on: one more was given on the way."""
@@ -253,7 +257,7 @@ class RunJournal:
         return run_records.chain(record, len(self._lines) + 1, self.head)
 
     def _write(self, line: JournalLine, *, reserved: bool = True) -> None:
-        if self._reserve_used and not self.in_memory and not reserved and not self._replenished():
+        if self._reserve_used and not self.in_memory and not reserved and not self._refill_reserve():
             raise self._full()
         try:
             self._try(line)
@@ -300,7 +304,7 @@ class RunJournal:
         self._lines.append(line)
         return line
 
-    def _replenished(self) -> bool:
+    def _refill_reserve(self) -> bool:
         """Whether the disk has room again for what ends a run."""
         if self._in_time(lambda: run_file.hold_reserve(self.directory)):
             self._reserve_used = False
@@ -326,7 +330,7 @@ class RunJournal:
         self.trouble = f"the disk of the session is full ({self._file.path.parent})"
         return JournalFull(f"not written: {self.trouble}", hint="free some of it, then try again")
 
-    def _say_in_memory(self, why: str) -> None:
+    def _mark_in_memory(self, why: str) -> None:
         self.in_memory = True
         self.trouble = f"in memory, gone with a reboot: {why}"
 
@@ -356,11 +360,11 @@ class RunJournal:
 
     def _switch_to_disk(self, file: run_file.JournalFile, count: int) -> None:
         """The rest of the lines, then the word that it is home. Raises OSError, LaneTimeout."""
-        home = self._own(run_records.HOME, "the journal is on the disk of the session again", {})
-        rest = b"".join(line.raw + b"\n" for line in [*self._lines[count:], home])
+        record = self._own(run_records.RETURNED_TO_DISK, "the journal is on the disk of the session again", {})
+        rest = b"".join(line.raw + b"\n" for line in [*self._lines[count:], record])
         lane = Lane("run-journal", self._clock)
         lane.call(lambda: file.append(rest), self._deadline_us / 1e6)
-        self._lines.append(home)
+        self._lines.append(record)
         abroad, self._file, self._lane = self._file, file, lane
         self.in_memory, self.trouble, self._reserve_used = False, "", False
         abroad.close()

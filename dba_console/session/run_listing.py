@@ -80,29 +80,29 @@ def row_of(directory: Path) -> RunRow:
         return RunRow(run=directory.name, path=str(directory), about=None, state="unreadable", note=error.message)
 
 
-def row_of_run(papers: StoredRun) -> RunRow:
+def row_of_run(run: StoredRun) -> RunRow:
     """The line of a run that has been read."""
-    ended = papers.ended
+    ended = run.ended
     if ended is not None:
         state = ended.state or "done"
     else:
-        state = "running" if papers.live else "interrupted"
+        state = "running" if run.live else "interrupted"
     return RunRow(
-        run=papers.directory.name,
-        path=str(papers.directory),
-        about=papers.about,
+        run=run.directory.name,
+        path=str(run.directory),
+        about=run.about,
         state=state,
-        began_us=_began_us(papers),
+        began_us=_began_us(run),
         ended_us=None if ended is None else ended.wall_us,
         ending="" if ended is None else ended.text,
-        records=len(papers.records),
-        note=papers.damage or next(iter(papers.notes), None),
+        records=len(run.records),
+        note=run.damage or next(iter(run.notes), None),
     )
 
 
-def _began_us(papers: StoredRun) -> int:
+def _began_us(run: StoredRun) -> int:
     """When it was started; one that was not, when it was prepared."""
-    return next((record.wall_us for record in papers.records if record.kind == STARTED), papers.records[0].wall_us)
+    return next((record.wall_us for record in run.records if record.kind == STARTED), run.records[0].wall_us)
 
 
 def resolve_run(name: str, sessions: Path) -> Path:
@@ -113,11 +113,11 @@ def resolve_run(name: str, sessions: Path) -> Path:
     """
     if not name:
         raise SessionError("no run named", hint=_HINT)
-    given = Path(name).expanduser()
+    named_path = Path(name).expanduser()
     if "/" in name:
-        if parse_run_id(given.name) is not None and given.is_dir() and given.parent.name == RUNS:
-            return given
-        raise SessionError(f"no run in {given}", hint=_HINT)
+        if parse_run_id(named_path.name) is not None and named_path.is_dir() and named_path.parent.name == RUNS:
+            return named_path
+        raise SessionError(f"no run in {named_path}", hint=_HINT)
     require_readable(sessions)
     every = all_run_directories(sessions)
     if name == "last":

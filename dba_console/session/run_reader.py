@@ -23,8 +23,8 @@ from dba_console.session.run_records import (
     BEGAN,
     ENDED,
     FALLBACK,
-    HOME,
     REOPENED,
+    RETURNED_TO_DISK,
     ChainError,
     JournalLine,
     RunAbout,
@@ -119,9 +119,9 @@ def read_run(directory: Path) -> StoredRun:
     """The run in that directory. Raises SessionError where there is none, or nothing of it can be read."""
     if parse_run_id(directory.name) is None:
         raise SessionError(f"{directory} is not named like a run")
-    parsed, in_memory, trouble = _newest(directory)
+    parsed, in_memory, problem = _newest(directory)
     if not parsed.lines or parsed.lines[0].record.kind != BEGAN:
-        why = trouble or parsed.problem or "its journal is empty"
+        why = problem or parsed.problem or "its journal is empty"
         raise SessionError(f"nothing can be read of the run {directory.name}: {why}")
     about = _about(parsed.lines[0].record, directory.name)
     text, text_problem = _snapshot(directory / DOCUMENT, about.runbook_sha256)
@@ -168,38 +168,38 @@ def is_finished(directory: Path) -> bool:
 def _newest(directory: Path) -> tuple[ParsedJournal, bool, str | None]:
     """The journal on the disk, or its continuation in memory where that knows more of the same run."""
     run = directory.name
-    data, trouble = _read(directory / JOURNAL)
-    at_home = parse(data, run)
+    data, problem = _read(directory / JOURNAL)
+    on_disk = parse(data, run)
     try:
         owner = os.lstat(directory).st_uid
     except OSError as error:
         raise SessionError(f"no run {run} in {directory.parent}: {error.strerror}") from error
-    place = memory_directory(run, owner)
-    if not _belongs_to(place, owner):
-        return at_home, False, trouble
-    data, _ = _read(place / JOURNAL)
+    journal_directory = memory_directory(run, owner)
+    if not _belongs_to(journal_directory, owner):
+        return on_disk, False, problem
+    data, _ = _read(journal_directory / JOURNAL)
     in_memory = parse(data, run)
     # As many lines in both: the way home had begun and was given up, and what followed was written in memory.
-    more = len(in_memory.lines) - len(at_home.lines)
-    if more > 0 or (_is_in_memory(in_memory) and (more == 0 or not _returned_to_disk(at_home))):
+    more = len(in_memory.lines) - len(on_disk.lines)
+    if more > 0 or (_is_in_memory(in_memory) and (more == 0 or not _returned_to_disk(on_disk))):
         return in_memory, True, None
-    return at_home, False, trouble
+    return on_disk, False, problem
 
 
 def _is_in_memory(parsed: ParsedJournal) -> bool:
     """Whether the newest word of where the journal is kept says: in memory."""
-    kinds = [line.record.kind for line in parsed.lines if line.record.kind in (FALLBACK, HOME)]
+    kinds = [line.record.kind for line in parsed.lines if line.record.kind in (FALLBACK, RETURNED_TO_DISK)]
     return kinds[-1:] == [FALLBACK]
 
 
 def _returned_to_disk(parsed: ParsedJournal) -> bool:
-    return any(line.record.kind == HOME for line in parsed.lines)
+    return any(line.record.kind == RETURNED_TO_DISK for line in parsed.lines)
 
 
-def _belongs_to(place: Path, owner: int) -> bool:
+def _belongs_to(path: Path, owner: int) -> bool:
     """Whether that directory is the owner's alone: in a shared one anybody may have made it."""
     try:
-        status = os.lstat(place)
+        status = os.lstat(path)
     except OSError:
         return False
     return status.st_uid == owner and status.st_mode & 0o170022 == 0o040000
@@ -224,18 +224,18 @@ def _about(record: JournalRecord, run: str) -> RunAbout:
 
 
 def _snapshot(path: Path, sha256: str) -> tuple[str, str | None]:
-    data, trouble = _read(path)
-    if trouble is not None:
-        return "", f"{path.name} cannot be read: {trouble}"
+    data, problem = _read(path)
+    if problem is not None:
+        return "", f"{path.name} cannot be read: {problem}"
     if hashlib.sha256(data).hexdigest() != sha256:
         return data.decode("utf-8", "replace"), f"{path.name} is not the document the run was begun with"
     return data.decode("utf-8", "replace"), None
 
 
 def _plan(path: Path, sha256: str) -> tuple[Plan | None, str | None]:
-    data, trouble = _read(path)
-    if trouble is not None:
-        return None, f"{path.name} cannot be read: {trouble}"
+    data, problem = _read(path)
+    if problem is not None:
+        return None, f"{path.name} cannot be read: {problem}"
     if hashlib.sha256(data).hexdigest() != sha256:
         return None, f"{path.name} is not the plan the run was begun with"
     try:

@@ -25,7 +25,7 @@ BEGAN = "journal.began"
 REOPENED = "journal.reopened"
 """Another agent goes on with it; `torn` in its fields: the bytes of a line cut short that stands before it."""
 FALLBACK = "journal.fallback"
-HOME = "journal.home"
+RETURNED_TO_DISK = "journal.home"
 STARTED = "run.started"
 ENDED = "run.ended"
 
@@ -110,22 +110,24 @@ def masked(record: JournalRecord, mask: Callable[[str], str]) -> JournalRecord:
     that are no secret, what an act left for its undo. A password that is an everyday word would make others of them,
     so known secrets are not looked for there; what looks like one is masked all the same.
     """
-    told = msgspec.to_builtins(record, enc_hook=str)
-    given = told.pop("fields", {})
-    fields = masked_value({name: value for name, value in given.items() if name not in _KEPT}, mask)
-    fields |= {name: masked_value(value, redact) for name, value in given.items() if name in _KEPT}
-    texts = {name: value if name in _NAMES else masked_value(value, mask) for name, value in told.items()}
+    plain = msgspec.to_builtins(record, enc_hook=str)
+    record_fields = plain.pop("fields", {})
+    fields = masked_value({name: value for name, value in record_fields.items() if name not in _KEPT}, mask)
+    fields |= {name: masked_value(value, redact) for name, value in record_fields.items() if name in _KEPT}
+    texts = {name: value if name in _NAMES else masked_value(value, mask) for name, value in plain.items()}
     return convert({**texts, "fields": fields}, JournalRecord)
 
 
-def masked_value(value: Any, mask: Callable[[str], str], kept: frozenset[str] = frozenset()) -> Any:
+def masked_value(value: Any, mask: Callable[[str], str], unmasked: frozenset[str] = frozenset()) -> Any:
     """Plain JSON with every text in it masked, but for what stands under the names that are kept."""
     if isinstance(value, str):
         return mask(value)
     if isinstance(value, dict):
-        return {mask(str(key)): one if key in kept else masked_value(one, mask, kept) for key, one in value.items()}
+        return {
+            mask(str(key)): one if key in unmasked else masked_value(one, mask, unmasked) for key, one in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [masked_value(one, mask, kept) for one in value]
+        return [masked_value(one, mask, unmasked) for one in value]
     return value
 
 

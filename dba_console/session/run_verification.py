@@ -34,59 +34,62 @@ class RunVerification(Struct, frozen=True):
     """Hash of the newest record."""
 
 
-def verify_run(directory: Path, told: Mapping[int, str] | None = None) -> RunVerification:
+def verify_run(directory: Path, session_hashes: Mapping[int, str] | None = None) -> RunVerification:
     """Check one run. `told`: number -> hash of its records, as a session tells them."""
     try:
-        papers = read_run(directory)
+        run = read_run(directory)
     except SessionError as error:
         return RunVerification(directory.name, False, 0, error.message, [], None)
-    hashes = [_hash_of(raw) for raw in papers.lines]
-    problem = _first_mismatch(hashes, told or {}, papers.damage)
-    notes = list(papers.notes)
-    if papers.ended is None and not papers.live:
+    hashes = [_hash_of(raw) for raw in run.lines]
+    problem = _first_mismatch(hashes, session_hashes or {}, run.damage)
+    notes = list(run.notes)
+    if run.ended is None and not run.live:
         notes.append("it came to no end: a cut end could not be told from a crash, but by what the session says of it")
-    head = papers.head if papers.lines else None
-    return RunVerification(directory.name, problem is None, len(papers.records), problem, notes, head)
+    head = run.head if run.lines else None
+    return RunVerification(directory.name, problem is None, len(run.records), problem, notes, head)
 
 
 def verify_runs(session: Path, events: Iterable[Event]) -> list[RunVerification]:
     """Check every run that lies in the session or that its events speak of, oldest first."""
-    told: dict[str, dict[int, str]] = {}
+    session_hashes: dict[str, dict[int, str]] = {}
     for event in events:
         run, number = event.details.get("run"), _number(event)
         if isinstance(run, str) and number is not None:
-            told.setdefault(run, {})[number] = str(event.details["hash"])
-    there = {path.name: path for path in sorted((session / RUNS).glob("*")) if path.is_dir()}
-    elsewhere = {path.name: path for path in all_run_directories(session.parent)} if set(told) - set(there) else {}
-    found = [verify_run(path, told.get(name)) for name, path in there.items()]
-    for name in sorted(set(told) - set(there)):
+            session_hashes.setdefault(run, {})[number] = str(event.details["hash"])
+    present = {path.name: path for path in sorted((session / RUNS).glob("*")) if path.is_dir()}
+    elsewhere = (
+        {path.name: path for path in all_run_directories(session.parent)} if set(session_hashes) - set(present) else {}
+    )
+    found = [verify_run(path, session_hashes.get(name)) for name, path in present.items()]
+    for name in sorted(set(session_hashes) - set(present)):
         if name in elsewhere:
-            found.append(verify_run(elsewhere[name], told[name]))
+            found.append(verify_run(elsewhere[name], session_hashes[name]))
         else:
             found.append(RunVerification(name, False, 0, "the directory of this run is missing", [], None))
     return sorted(found, key=lambda one: one.run)
 
 
-def against_sessions(papers: StoredRun) -> StoredRun:
+def compare_with_sessions(run: StoredRun) -> StoredRun:
     """The papers of a run that no agent has open, damaged where a session knows records the journal does not have.
 
     A journal that knows more than the session is sound: each record is on the disk before the session hears of it.
     """
-    home = papers.directory.parent.parent
-    known = {number: event for event in _events_of(papers.directory) if (number := _number(event)) is not None}
-    told = {number: str(event.details.get("hash")) for number, event in known.items()}
-    have = len(papers.lines)
-    if papers.damage is not None or _first_mismatch([_hash_of(raw) for raw in papers.lines], told, None) is None:
-        return papers
-    newest = max(known)
+    session = run.directory.parent.parent
+    events = {number: event for event in _events_of(run.directory) if (number := _number(event)) is not None}
+    session_hashes = {number: str(event.details.get("hash")) for number, event in events.items()}
+    have = len(run.lines)
+    if run.damage is not None or _first_mismatch([_hash_of(raw) for raw in run.lines], session_hashes, None) is None:
+        return run
+    newest = max(events)
     if newest > have:
         text = (
-            f"its journal ends with record {have}, and the session {home.name} knows of {newest}: the end was cut off. "
-            f"Missing: {_first(known[number].text for number in sorted(known) if number > have)}"
+            f"its journal ends with record {have}, and the session {session.name} knows of {newest}: the end "
+            f"was cut off. "
+            f"Missing: {_first(events[number].text for number in sorted(events) if number > have)}"
         )
     else:
-        text = f"its journal is not the one that the session {home.name} speaks of"
-    return replace(papers, damage=text)
+        text = f"its journal is not the one that the session {session.name} speaks of"
+    return replace(run, damage=text)
 
 
 def _first(texts: Iterable[str]) -> str:
@@ -97,11 +100,11 @@ def _first(texts: Iterable[str]) -> str:
 def _events_of(directory: Path) -> Iterator[Event]:
     """What sessions say of the run: its own, and those of agents that went on with it. One that cannot be read says
     nothing."""
-    home = directory.parent.parent
-    began = parse_name(home.name)
-    for session in session_directories(home.parent):
+    own_session = directory.parent.parent
+    began = parse_name(own_session.name)
+    for session in session_directories(own_session.parent):
         named = parse_name(session.name)
-        if session != home and (began is None or named is None or named.start_us < began.start_us):
+        if session != own_session and (began is None or named is None or named.start_us < began.start_us):
             continue
         try:
             recording = Recording.open(session)
@@ -119,12 +122,12 @@ def _number(event: Event) -> int | None:
     return number if isinstance(number, int) and number > 0 and isinstance(digest, str) else None
 
 
-def _first_mismatch(hashes: list[str], told: Mapping[int, str], damage: str | None) -> str | None:
+def _first_mismatch(hashes: list[str], session_hashes: Mapping[int, str], damage: str | None) -> str | None:
     """The first record that is not the one the session speaks of, or what is wrong with the journal itself."""
-    for seq in sorted(told):
+    for seq in sorted(session_hashes):
         if seq > len(hashes):
-            return damage or f"record {len(hashes) + 1}: missing; the session knows of {max(told)}"
-        if hashes[seq - 1] != told[seq]:
+            return damage or f"record {len(hashes) + 1}: missing; the session knows of {max(session_hashes)}"
+        if hashes[seq - 1] != session_hashes[seq]:
             return f"record {seq}: it is not the one the session speaks of"
     return damage
 

@@ -15,12 +15,12 @@ class TextMask:
     """
 
     def __init__(self, secrets: Sequence[str]) -> None:
-        known = tuple(secret for secret in secrets if secret)
+        secrets_set = tuple(secret for secret in secrets if secret)
         self._unused = None
-        if known:
+        if secrets_set:
             from dba_console.stream_masking import Masker
 
-            self._unused = Masker(known)  # its forms are made once
+            self._unused = Masker(secrets_set)  # its forms are made once
 
     def __call__(self, text: str) -> str:
         if self._unused is None:

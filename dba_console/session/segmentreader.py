@@ -129,8 +129,8 @@ def _needed(ticks: list[_Tick]) -> set[int]:
             newest, readings = {}, {}
             continue
         for part in tick.parts:
-            known = newest.get(part.name)
-            if known is None or known < part.at_us:
+            latest = newest.get(part.name)
+            if latest is None or latest < part.at_us:
                 newest[part.name] = part.at_us
     for tick in reversed(ticks):
         if tick.boot != boot:

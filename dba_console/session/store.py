@@ -75,8 +75,8 @@ class Store:
             self._roll_back()
             raise
         self._gaps, self._output = gaps, output
-        told = any(event.kind in DIGEST_EVENTS for event in events)
-        self._digests, self._index = ({}, {}) if told else (digests, index)
+        has_digest_event = any(event.kind in DIGEST_EVENTS for event in events)
+        self._digests, self._index = ({}, {}) if has_digest_event else (digests, index)
         if rows:
             self._seq, self._head = rows[-1].seq, rows[-1].hash
         self._unlogged += "".join(

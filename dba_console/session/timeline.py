@@ -74,28 +74,28 @@ class Timeline:
             block.append(row)
             self._tails.append(block)
 
-    def place(self, wall_us: int) -> int:
+    def find_position(self, wall_us: int) -> int:
         """The block that time falls into or comes after, -1 where it is before all."""
-        return self._index.place(wall_us, [(block.first_us, block.last_us) for block in self._tails])
+        return self._index.find_position(wall_us, [(block.first_us, block.last_us) for block in self._tails])
 
-    def starts(self, place: int) -> int:
+    def starts(self, position: int) -> int:
         """Wall time of the first sample of a block."""
         sealed = len(self._index)
-        return self._index.first_us[place] if place < sealed else self._tails[place - sealed].first_us
+        return self._index.first_us[position] if position < sealed else self._tails[position - sealed].first_us
 
-    def sealed_seq(self, place: int) -> int | None:
+    def sealed_seq(self, position: int) -> int | None:
         """The number a sealed block is stored under, None for one that still grows."""
-        return self._index.seqs[place] if place < len(self._index) else None
+        return self._index.seqs[position] if position < len(self._index) else None
 
-    def growing(self, place: int) -> TailBlock:
+    def growing(self, position: int) -> TailBlock:
         """A block that is not sealed."""
-        return self._tails[place - len(self._index)]
+        return self._tails[position - len(self._index)]
 
-    def block(self, place: int) -> BlockReader | TailBlock:
+    def block(self, position: int) -> BlockReader | TailBlock:
         """The block at that place, decoded as far as it was needed so far. Raises Damaged."""
-        seq = self.sealed_seq(place)
+        seq = self.sealed_seq(position)
         if seq is None:
-            return self.growing(place)
+            return self.growing(position)
         if seq in self._bad:
             raise Damaged("a block of the recording is damaged")
         block = self._kept.get(seq)
@@ -106,9 +106,9 @@ class Timeline:
             self._kept.popitem(last=False)
         return block
 
-    def mark_damaged(self, place: int) -> None:
+    def mark_damaged(self, position: int) -> None:
         """Never ask for this block again: it cannot be decoded."""
-        seq = self.sealed_seq(place)
+        seq = self.sealed_seq(position)
         if seq is not None:
             self._bad.add(seq)
             self._kept.pop(seq, None)

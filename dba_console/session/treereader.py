@@ -18,7 +18,7 @@ _unpack_float = struct.Struct("<d").unpack_from
 _decode = msgspec.msgpack.decode
 
 
-class Column:
+class ColumnReader:
     """A stream being read."""
 
     __slots__ = ("at", "children", "data", "known", "last", "order", "tag_at", "tags")
@@ -29,7 +29,7 @@ class Column:
         self.tag_at = 0
         self.at = 0
         self.last = 0
-        self.children: dict[object, Column] = {}
+        self.children: dict[object, ColumnReader] = {}
         self.known: list[Any] = []
         self.order: list[int] = []
 
@@ -61,24 +61,24 @@ class TreeReader:
         self._stamp = 0
         self.root = self._next()
 
-    def _next(self) -> Column:
+    def _next(self) -> ColumnReader:
         try:
-            return Column(*next(self._streams))
+            return ColumnReader(*next(self._streams))
         except StopIteration:
             raise ValueError("a column is missing") from None
 
-    def child(self, column: Column, key: object) -> Column:
+    def child(self, column: ColumnReader, key: object) -> ColumnReader:
         found = column.children.get(key)
         if found is None:
             found = column.children[key] = self._next()
         return found
 
-    def read(self, column: Column, old: Any, stamp: int) -> Any:
+    def read(self, column: ColumnReader, old: Any, stamp: int) -> Any:
         """The next value of `column`, where `old` is what stood there before."""
         self._stamp = stamp
         return self._value(column, old)
 
-    def _value(self, column: Column, old: Any) -> Any:
+    def _value(self, column: ColumnReader, old: Any) -> Any:
         tag = column.tags[column.tag_at]
         column.tag_at += 1
         if tags.INT_OLD <= tag <= tags.INT_KB:
@@ -107,7 +107,7 @@ class TreeReader:
             return _decode(self._strings[column.number()])
         return self._map(column, tag, old)
 
-    def _int(self, column: Column, tag: int, old: Any) -> int:
+    def _int(self, column: ColumnReader, tag: int, old: Any) -> int:
         delta = column.signed()
         if tag == tags.INT_OLD:
             value: int = old + delta
@@ -122,7 +122,7 @@ class TreeReader:
         column.last = value
         return value
 
-    def _milli(self, column: Column, old: Any) -> float:
+    def _milli(self, column: ColumnReader, old: Any) -> float:
         milli = column.signed()
         if type(old) is float:
             milli += tags.milli(old) or 0
@@ -134,7 +134,7 @@ class TreeReader:
             text = self._texts[number] = self._strings[number].decode("utf-8", "surrogatepass")
         return text
 
-    def _masked(self, column: Column, values: list[Any]) -> list[Any]:
+    def _masked(self, column: ColumnReader, values: list[Any]) -> list[Any]:
         mask, children = column.number(), column.children
         while mask:
             index = (mask & -mask).bit_length() - 1
@@ -156,7 +156,7 @@ class TreeReader:
             child.last = values[index] = value
         return values
 
-    def _map(self, column: Column, tag: int, old: Any) -> dict[str, Any]:
+    def _map(self, column: ColumnReader, tag: int, old: Any) -> dict[str, Any]:
         if tag == tags.MAP:
             return dict(zip(old, self._masked(column, list(old.values())), strict=True))
         if tag != tags.NEW_MAP:
@@ -166,7 +166,7 @@ class TreeReader:
         names = _decode(self._strings[keys.number()], type=list[str])
         return {name: self._value(self.child(column, index), None) for index, name in enumerate(names)}
 
-    def _table(self, column: Column) -> list[list[Any]]:
+    def _table(self, column: ColumnReader) -> list[list[Any]]:
         numbers = self._row_order(self.child(column, "order"), column)
         places, cells = self.child(column, "places"), self.child(column, "rows")
         known, place, stamp = column.known, 0, self._stamp
@@ -179,7 +179,7 @@ class TreeReader:
         self._stamp = stamp
         return [known[number] for number in numbers]
 
-    def _row_order(self, column: Column, table: Column) -> list[int]:
+    def _row_order(self, column: ColumnReader, table: ColumnReader) -> list[int]:
         if column.tag() == tags.SAME:
             return table.order
         numbers, expected = [], 0

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from dba_console.session import tags
-from dba_console.session.column import Column
+from dba_console.session.column import ColumnWriter
 from dba_console.session.varint import put, put_signed
 
 _pack_float = struct.Struct("<d").pack
@@ -28,25 +28,25 @@ class TreeWriter:
     """The columns of one block while it grows. Columns are numbered as they are first used, which a reader repeats."""
 
     def __init__(self) -> None:
-        self.columns: list[Column] = []
+        self.columns: list[ColumnWriter] = []
         self.strings: list[bytes] = []
         self._numbers: dict[str | bytes, int] = {}
         self._stamp = 0
         self.root = self._new()
 
-    def _new(self) -> Column:
-        column = Column()
+    def _new(self) -> ColumnWriter:
+        column = ColumnWriter()
         self.columns.append(column)
         return column
 
-    def child(self, column: Column, key: object) -> Column:
+    def child(self, column: ColumnWriter, key: object) -> ColumnWriter:
         """The column of a field below `column`."""
         found = column.children.get(key)
         if found is None:
             found = column.children[key] = self._new()
         return found
 
-    def write(self, column: Column, old: Any, new: Any, stamp: int) -> None:
+    def write(self, column: ColumnWriter, old: Any, new: Any, stamp: int) -> None:
         """Append `new`, where `old` is what stood there before (None at first) and `stamp` the moment of reading."""
         self._stamp = stamp
         if type(old) is type(new) and old == new:
@@ -56,7 +56,7 @@ class TreeWriter:
         else:
             self._value(column, old, new)
 
-    def _value(self, column: Column, old: Any, new: Any) -> None:
+    def _value(self, column: ColumnWriter, old: Any, new: Any) -> None:
         kind = type(new)
         if kind is int:
             self._int(column, old, new)
@@ -81,7 +81,7 @@ class TreeWriter:
         else:
             self._string(column, tags.PACKED, _encode(new))
 
-    def _int(self, column: Column, old: Any, new: int) -> None:
+    def _int(self, column: ColumnWriter, old: Any, new: int) -> None:
         tag, delta = tags.INT_LAST, new - column.last
         if type(old) is int:
             tag, delta = tags.INT_OLD, new - old
@@ -104,7 +104,7 @@ class TreeWriter:
         column.tags.append(tag)
         put_signed(column.data, delta)
 
-    def _float(self, column: Column, old: Any, new: float) -> None:
+    def _float(self, column: ColumnWriter, old: Any, new: float) -> None:
         milli = tags.milli(new)
         if milli is None:
             column.tags.append(tags.FLOAT)
@@ -114,7 +114,7 @@ class TreeWriter:
         column.tags.append(tags.FLOAT_MILLI)
         put_signed(column.data, milli - (reference or 0))
 
-    def _string(self, column: Column, tag: int, new: str | bytes) -> None:
+    def _string(self, column: ColumnWriter, tag: int, new: str | bytes) -> None:
         number = self._numbers.get(new)
         if number is None:
             number = self._numbers[new] = len(self.strings)
@@ -122,7 +122,7 @@ class TreeWriter:
         column.tags.append(tag)
         put(column.data, number)
 
-    def _list(self, column: Column, old: Any, new: list[Any]) -> None:
+    def _list(self, column: ColumnWriter, old: Any, new: list[Any]) -> None:
         if type(old) is list and len(old) == len(new):
             column.tags.append(tags.STRUCT)
             self._masked(column, old, new)
@@ -132,7 +132,7 @@ class TreeWriter:
             for index, value in enumerate(new):
                 self._value(self.child(column, index), None, value)
 
-    def _masked(self, column: Column, old: Sequence[Any], new: Sequence[Any]) -> None:
+    def _masked(self, column: ColumnWriter, old: Sequence[Any], new: Sequence[Any]) -> None:
         mask = 0
         changed = []
         for index, (before, after) in enumerate(zip(old, new, strict=True)):
@@ -144,7 +144,7 @@ class TreeWriter:
         for index in changed:
             self._value(children.get(index) or self.child(column, index), old[index], new[index])
 
-    def _map(self, column: Column, old: Any, new: dict[str, Any]) -> None:
+    def _map(self, column: ColumnWriter, old: Any, new: dict[str, Any]) -> None:
         keys = list(new)
         if type(old) is dict and list(old) == keys:
             column.tags.append(tags.MAP)
@@ -155,7 +155,7 @@ class TreeWriter:
         for index, value in enumerate(new.values()):
             self._value(self.child(column, index), None, value)
 
-    def _table(self, column: Column, rows: list[list[Any]]) -> None:
+    def _table(self, column: ColumnWriter, rows: list[list[Any]]) -> None:
         numbers = self._row_numbers(column, rows)
         self._row_order(self.child(column, "order"), column, numbers)
         places, cells = self.child(column, "places"), self.child(column, "rows")
@@ -172,20 +172,20 @@ class TreeWriter:
             known[number] = rows[place]
         self._stamp = stamp
 
-    def _row_numbers(self, column: Column, rows: list[list[Any]]) -> list[int]:
+    def _row_numbers(self, column: ColumnWriter, rows: list[list[Any]]) -> list[int]:
         """The number of each row: the same key and the same occurrence of it is the same row."""
         keys = [row[0] if row else None for row in rows]
         if keys == column.keys:
             return column.numbers
         ids, numbers = column.ids, []
-        seen: dict[object, int] = {}
+        counts: dict[object, int] = {}
         for row in rows:
             key: object = row[0] if row and type(row[0]) in (int, str) else None
-            if key in seen:
-                seen[key] += 1
-                key = (key, seen[key])
+            if key in counts:
+                counts[key] += 1
+                key = (key, counts[key])
             else:
-                seen[key] = 0
+                counts[key] = 0
             number = ids.get(key)
             if number is None:
                 number = ids[key] = len(ids)
@@ -193,7 +193,7 @@ class TreeWriter:
         column.keys, column.numbers = keys, numbers
         return numbers
 
-    def _row_order(self, column: Column, table: Column, numbers: list[int]) -> None:
+    def _row_order(self, column: ColumnWriter, table: ColumnWriter, numbers: list[int]) -> None:
         if numbers == table.order:
             column.tags.append(tags.SAME)
             return

@@ -170,13 +170,13 @@ def _check_rows(
         problems.append(f"{what}: {error.message}")
         return None
     at = RunningDigest()
-    for told in vouched:
-        if told.rows > len(rows):
-            problems.append(f"{what}: {told.rows - len(rows)} of {told.rows} missing")
+    for vouched_digest in vouched:
+        if vouched_digest.rows > len(rows):
+            problems.append(f"{what}: {vouched_digest.rows - len(rows)} of {vouched_digest.rows} missing")
             return len(rows)
-        at = at.after(rows[at.rows : told.rows])
-        if at != told:
-            problems.append(f"{what}: not what was written, up to number {told.rows}")
+        at = at.after(rows[at.rows : vouched_digest.rows])
+        if at != vouched_digest:
+            problems.append(f"{what}: not what was written, up to number {vouched_digest.rows}")
             return len(rows)
     if carried.whole and len(rows) > at.rows:
         problems.append(f"{what}: {_count(len(rows) - at.rows, one)} added after the session was closed")
@@ -211,17 +211,17 @@ def _broken_chain(rows: list[JournalRow], head: str | None) -> list[str]:
 
 def _check_blocks(recording: Recording, carried: _CarriedDigests) -> tuple[int, list[str]]:
     problems: list[str] = []
-    seen: set[int] = set()
+    blocks_seen: set[int] = set()
     for entry in recording.stored.blocks():
-        seen.add(entry.first_seq)
+        blocks_seen.add(entry.first_seq)
         try:
             problem = _check_block(recording, entry, carried)
         except Damaged as error:
             problem = error.message
         if problem is not None:
             problems.append(f"block {entry.first_seq}: {problem}")
-    problems += [f"block {seq}: missing" for seq in sorted(set(carried.blocks) - seen)]
-    return len(seen), problems
+    problems += [f"block {seq}: missing" for seq in sorted(set(carried.blocks) - blocks_seen)]
+    return len(blocks_seen), problems
 
 
 def _check_block(recording: Recording, entry: BlockEntry, carried: _CarriedDigests) -> str | None:
@@ -243,8 +243,8 @@ def _check_block(recording: Recording, entry: BlockEntry, carried: _CarriedDiges
 
 def _cut_end(rows: list[JournalRow], closed: str) -> list[str]:
     try:
-        said = json.loads(closed)
-        events, head, reason = int(said["events"]), str(said["head"]), str(said["reason"])
+        closing = json.loads(closed)
+        events, head, reason = int(closing["events"]), str(closing["head"]), str(closing["reason"])
     except (ValueError, KeyError, TypeError):
         return ["the note on the end of the session cannot be read"]
     if len(rows) < events:

@@ -12,21 +12,21 @@ from pathlib import Path
 from dba_console.errors import ConsoleError, ExitCode
 from dba_console.fast_start import finish_fast_start
 from dba_console.tui.feed import Feed
-from dba_console.tui.terminal import ScreenOptions, prepare, require_terminal
+from dba_console.tui.terminal import ScreenOptions, configure_textual, require_terminal
 
 
-def live_feed(first: Callable[[], Path], again: Callable[[], Path], name: str = "the target") -> Feed:
+def live_feed(first_socket: Callable[[], Path], later_socket: Callable[[], Path], name: str = "the target") -> Feed:
     """The feed of an agent: `first` waits for its socket, `again` finds or starts one after it was lost."""
     from dba_console.agent.client import AgentClient
-    from dba_console.tui.live import LiveFeed
+    from dba_console.tui.live_feed import LiveFeed
 
-    ways = iter((first,))
-    return LiveFeed(lambda: AgentClient.connect(next(ways, again)()), name)
+    sockets = iter((first_socket,))
+    return LiveFeed(lambda: AgentClient.connect(next(sockets, later_socket)()), name)
 
 
 def replay_feed(directory: Path, name: str) -> Feed:
     """The feed of a recording in `directory`; `name` is what the header calls it."""
-    from dba_console.tui.replay import ReplayFeed
+    from dba_console.tui.replay_feed import ReplayFeed
 
     return ReplayFeed(directory, name)
 
@@ -37,13 +37,13 @@ def run_console(feed: Feed, options: ScreenOptions) -> int:
     Raises Unsupported where the terminal cannot hold a screen, and what the feed's first attempt to attach raised.
     """
     colours = require_terminal(options.colours)
-    prepare(colours)
+    configure_textual(colours)
     feed.start()
     from dba_console.tui.console import ConsoleApp
-    from dba_console.tui.guard import Guard
+    from dba_console.tui.terminal_guard import TerminalGuard
 
     app = ConsoleApp(feed, options, colours)
-    guard = app.guard = Guard(app.end_from_thread)
+    guard = app.guard = TerminalGuard(app.end_from_thread)
     guard.start()
     finish_fast_start()
     try:
@@ -54,20 +54,25 @@ def run_console(feed: Feed, options: ScreenOptions) -> int:
     if isinstance(app.failure, ConsoleError):
         raise app.failure
     if app.failure is not None:
-        return _crashed(app.failure)
+        return _report_crash(app.failure)
     if guard.signal is not None or guard.hung_up:
         return int(ExitCode.INTERRUPTED)
     if code:
         return code
-    from dba_console.tui.leaving import leave
+    from dba_console.tui.exit_message import report_exit
 
     navigator = app.navigator
-    return leave(feed.session if feed.has_present else None, navigator.runs, options.ask, lost=navigator.link == "lost")
+    return report_exit(
+        feed.session if feed.can_go_live else None,
+        navigator.runs,
+        options.run_request,
+        lost=navigator.connection_state == "lost",
+    )
 
 
-def _crashed(error: BaseException) -> int:
+def _report_crash(error: BaseException) -> int:
     from dba_console.crash_report import CRASH_EXIT_CODE
-    from dba_console.tui.crash import farewell
+    from dba_console.tui.crash_message import crash_message
 
-    print(farewell(error), file=sys.stderr)
+    print(crash_message(error), file=sys.stderr)
     return CRASH_EXIT_CODE

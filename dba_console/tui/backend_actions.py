@@ -25,10 +25,10 @@ class BackendActions(RunActions):
         self._signal("terminate")
 
     def _signal(self, verb: Literal["cancel", "terminate"]) -> None:
-        view = self._stage.view
+        view = self._view_stack.view
         if not isinstance(view, BackendsView) or self._may_not_act():
             return
-        rows, gone = view.chosen()
+        rows, gone = view.chosen_backends()
         if not rows:
             self._navigator.notice = "choose a session first: ↑↓ selects one, x ticks several"
             return
@@ -40,6 +40,6 @@ class BackendActions(RunActions):
             self._navigator.notice = "; ".join(filter(None, (error.message, error.hint)))
             return
         view.untick()
-        self.begin(RunBegin(text="", source="screen", adhoc=msgspec.json.encode(plan)))
+        self.request_run(RunBegin(text="", source="screen", adhoc=msgspec.json.encode(plan)))
         if gone and self._feed.refusal is None:
             self._navigator.notice = f"asked the agent; {gone} of the ticked rows are gone and left out"

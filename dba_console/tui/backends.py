@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from dba_console.tui.detail import DetailView
-from dba_console.tui.keys import Where
+from dba_console.tui.keys import ScreenName
+from dba_console.tui.panel_detail import DetailView
 
-PANELS = frozenset({"sessions", "locks"})
+BACKEND_PANELS = frozenset({"sessions", "locks"})
 """Whose rows are keyed by pid and start of the backend."""
 
 
-def backend_of(key: str) -> dict[str, Any] | None:
+def parse_backend_key(key: str) -> dict[str, Any] | None:
     """The backend a row is about; None where it is none (a prepared transaction), or its start is not known.
 
-    >>> backend_of("812 2026-11-20T14:53:07.000000Z 100")
+    >>> parse_backend_key("812 2026-11-20T14:53:07.000000Z 100")
     {'pid': 812, 'backend_start': '2026-11-20T14:53:07.000000Z'}
-    >>> backend_of("0 None ") is None
+    >>> parse_backend_key("0 None ") is None
     True
     """
     pid, _, rest = key.partition(" ")
@@ -29,7 +29,7 @@ def backend_of(key: str) -> dict[str, Any] | None:
 class BackendsView(DetailView):
     """A table of backends. Rows are ticked by identity: a tick stays with its backend, wherever it is sorted to."""
 
-    where: Where = "backends"
+    where: ScreenName = "backends"
 
     @property
     def hints(self) -> tuple[str, ...]:
@@ -44,14 +44,16 @@ class BackendsView(DetailView):
         elif grid is not None and grid.selected is None:
             grid.move(1)  # the first row is selected; nothing is chosen that nobody saw selected
 
-    def chosen(self) -> tuple[list[dict[str, Any]], int]:
+    def chosen_backends(self) -> tuple[list[dict[str, Any]], int]:
         """The backends to act on, the ticked rows or else the selected one, and how many ticked are gone."""
         grid = self.grid
         if grid is None:
             return [], 0
         keys = grid.ticked or ({grid.selected} if grid.selected is not None and not grid.gone else set())
         there = [row.key for row in grid.table.rows if row.key in keys]
-        found = {(one["pid"], one["backend_start"]): one for key in there if (one := backend_of(key)) is not None}
+        found = {
+            (one["pid"], one["backend_start"]): one for key in there if (one := parse_backend_key(key)) is not None
+        }
         return list(found.values()), len(keys) - len(there)
 
     def untick(self) -> None:

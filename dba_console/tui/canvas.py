@@ -8,7 +8,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from dba_console.panels.cells import Line
+from dba_console.panels.text_elements import Line
 from dba_console.tui.paint import paint
 from dba_console.tui.styles import StyleTable
 

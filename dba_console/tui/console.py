@@ -17,27 +17,27 @@ from textual.message import Message
 from dba_console.clock import SYSTEM, Clock
 from dba_console.frames.past_jobs import TargetJobHistory
 from dba_console.frames.window_forecast import NO_WINDOWS, windows_of
-from dba_console.tui.actions import Actions
 from dba_console.tui.canvas import Canvas
-from dba_console.tui.driver import ConsoleDriver
+from dba_console.tui.command_palette import KeyCommands
 from dba_console.tui.feed import Feed
-from dba_console.tui.guard import Guard
-from dba_console.tui.job_shelf import JobShelf, read_history
-from dba_console.tui.keys import Key, find
-from dba_console.tui.navigator import Navigator
-from dba_console.tui.palette import KeyCommands
+from dba_console.tui.job_history_loader import JobHistoryLoader, read_history
+from dba_console.tui.key_actions import KeyActions
+from dba_console.tui.keys import Key, find_key
+from dba_console.tui.runbook_loader import RunbookLoader, RunbooksArrived, read_runbooks
 from dba_console.tui.runbooks import RunbooksView
-from dba_console.tui.shelf import BooksArrived, Shelf, read_books
-from dba_console.tui.stage import Stage
+from dba_console.tui.screen_view import ScreenView
 from dba_console.tui.styles import style_table
 from dba_console.tui.terminal import Colours, ScreenOptions
-from dba_console.tui.view import View
+from dba_console.tui.terminal_driver import ConsoleDriver
+from dba_console.tui.terminal_guard import TerminalGuard
+from dba_console.tui.time_travel import TimeNavigator
+from dba_console.tui.view_stack import ViewStack
 
 SUSPEND = "ctrl+z"
 """Means the same while something is typed, as in any program of a terminal."""
-PLAY_S = 0.25
+PLAY_INTERVAL_S = 0.25
 """Between two pictures while playing: enough for the eye, little for the link."""
-LOOK_S = 1.0
+CHECK_INTERVAL_S = 1.0
 """Between two looks at whether the agent is still heard of."""
 
 
@@ -63,10 +63,10 @@ class ConsoleApp(App[int], inherit_bindings=False):
         options: ScreenOptions,
         colours: Colours,
         *,
-        books: Callable[[], BooksArrived] | None = None,
-        history: Callable[[], TargetJobHistory] | None = None,
+        load_runbooks: Callable[[], RunbooksArrived] | None = None,
+        load_job_history: Callable[[], TargetJobHistory] | None = None,
         clock: Clock = SYSTEM,
-        guard: Guard | None = None,
+        guard: TerminalGuard | None = None,
     ) -> None:
         super().__init__(driver_class=ConsoleDriver)
         self.theme = "ansi-dark"
@@ -75,23 +75,31 @@ class ConsoleApp(App[int], inherit_bindings=False):
         """What ended the screen, for run_console to report; None where the operator did."""
         self._feed = feed
         self._canvas = Canvas(style_table(colours))
-        self.navigator = Navigator(feed, clock, begin_at=options.at)
+        self.navigator = TimeNavigator(feed, clock, begin_at=options.at)
         windows = NO_WINDOWS if options.jobs is None else windows_of(options.jobs)
-        self.stage = Stage(self.navigator, feed, ascii=options.ascii, windows=windows)
-        shelf = Shelf(books or (lambda: read_books(options.runbooks)), feed.mailbox.put)
-        past = JobShelf(history or (lambda: read_history(feed.session)), feed.mailbox.put)
-        self._actions = Actions(
-            self.stage, self.navigator, feed, shelf, past, leave=self._leave, palette=self._palette,
-            suspend=self._to_the_shell,
-        )  # fmt: skip
-        self._ask = options.ask
+        self.view_stack = ViewStack(self.navigator, feed, ascii=options.ascii, windows=windows)
+        runbook_loader = RunbookLoader(load_runbooks or (lambda: read_runbooks(options.runbooks)), feed.mailbox.put)
+        job_history_loader = JobHistoryLoader(
+            load_job_history or (lambda: read_history(feed.session)), feed.mailbox.put
+        )
+        self._actions = KeyActions(
+            self.view_stack,
+            self.navigator,
+            feed,
+            runbook_loader,
+            job_history_loader,
+            leave=self._leave,
+            palette=self._palette,
+            suspend=self._suspend_to_shell,
+        )
+        self._run_request = options.run_request
         self._loop: asyncio.AbstractEventLoop | None = None
         self._trouble: str | None = None
 
     @property
-    def view(self) -> View:
+    def view(self) -> ScreenView:
         """What the keys act on."""
-        return self.stage.view
+        return self.view_stack.view
 
     def compose(self) -> ComposeResult:
         yield self._canvas
@@ -102,9 +110,9 @@ class ConsoleApp(App[int], inherit_bindings=False):
         self._feed.mailbox.wake = self._wake
         # After `fg` nothing of what was painted is on the terminal any more.
         self.app_resume_signal.subscribe(self._canvas, lambda _: self.refresh(layout=True))
-        self.set_interval(PLAY_S, self._play)
-        self.set_interval(LOOK_S, self._look)
-        self._take()
+        self.set_interval(PLAY_INTERVAL_S, self._play)
+        self.set_interval(CHECK_INTERVAL_S, self._check_header_footer)
+        self._take_arrivals()
 
     # What arrives
 
@@ -116,27 +124,32 @@ class ConsoleApp(App[int], inherit_bindings=False):
             pass
 
     def on_arrived(self) -> None:
-        self._take()
+        self._take_arrivals()
 
-    def _take(self) -> None:
-        shown = self.navigator.take()
+    def _take_arrivals(self) -> None:
+        shown = self.navigator.take_arrivals()
         if self.navigator.failure is not None:
             self.failure = self.navigator.failure
             self.exit(1)
             return
-        if self._ask is not None and self.navigator.link == "attached":
-            asked, self._ask = self._ask, None
+        if self._run_request is not None and self.navigator.connection_state == "attached":
+            asked, self._run_request = self._run_request, None
             self._actions.ask_for_run(asked)
-        self._actions.follow_past()
-        if self._actions.offer() or self._actions.follow() or shown or self.stage.chrome_changed():
+        self._actions.reread_job_history()
+        if (
+            self._actions.offer_pending_reverts()
+            or self._actions.open_awaited_run()
+            or shown
+            or self.view_stack.header_or_footer_changed()
+        ):
             self.paint()
 
     def _play(self) -> None:
         if self.navigator.cursor.playing and self.navigator.play():
             self.paint()
 
-    def _look(self) -> None:
-        if self.stage.chrome_changed():
+    def _check_header_footer(self) -> None:
+        if self.view_stack.header_or_footer_changed():
             self.paint()
 
     # What is shown
@@ -145,7 +158,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
         """Lay out what is to be seen and paint the lines that changed."""
         width, height = self._canvas.size
         if width and height:
-            self._canvas.show(self.stage.lines(width, height))
+            self._canvas.show(self.view_stack.lines(width, height))
 
     def on_canvas_resized(self) -> None:
         self.paint()
@@ -158,9 +171,9 @@ class ConsoleApp(App[int], inherit_bindings=False):
         event.stop()
         event.prevent_default()
         self.navigator.notice = None
-        if self.stage.prompt is not None and event.key != SUSPEND:
-            self.stage.type(event.key, event.character)
-        elif (key := find(self.view.where, event.key)) is not None:
+        if self.view_stack.prompt is not None and event.key != SUSPEND:
+            self.view_stack.type_into_prompt(event.key, event.character)
+        elif (key := find_key(self.view.where, event.key)) is not None:
             self.act(key)
             return
         else:
@@ -169,13 +182,13 @@ class ConsoleApp(App[int], inherit_bindings=False):
 
     def act(self, key: Key) -> None:
         """Do what a key does, pressed or chosen from the palette."""
-        self._actions.act(key)
+        self._actions.perform(key)
         if self._running:
             self.paint()
 
     def on_paste(self, event: events.Paste) -> None:
-        if self.stage.prompt is not None:
-            self.stage.prompt.paste(event.text)
+        if self.view_stack.prompt is not None:
+            self.view_stack.prompt.paste(event.text)
             self.paint()
 
     def on_click(self, event: events.Click) -> None:
@@ -183,13 +196,13 @@ class ConsoleApp(App[int], inherit_bindings=False):
             return
         row, column = event.screen_y, event.screen_x
         if row == self._canvas.size.height - 1:
-            if (key := self.stage.footer_key(column, self._canvas.size.width)) is not None:
+            if (key := self.view_stack.footer_key(column, self._canvas.size.width)) is not None:
                 self.act(key)
             return
-        before = self.view.pressed if isinstance(self.view, RunbooksView) else None
-        if (name := self.stage.click(row, column)) is not None:
-            self.stage.open(name)
-        elif isinstance(self.view, RunbooksView) and before is not None and self.view.pressed == before:
+        before = self.view.selected_key if isinstance(self.view, RunbooksView) else None
+        if (name := self.view_stack.click(row, column)) is not None:
+            self.view_stack.open_panel(name)
+        elif isinstance(self.view, RunbooksView) and before is not None and self.view.selected_key == before:
             self._actions.do_choose()
         self.paint()
 
@@ -206,7 +219,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
     def _leave(self) -> None:
         self.exit(0)
 
-    def _to_the_shell(self) -> None:
+    def _suspend_to_shell(self) -> None:
         """Stop this process as any program of a terminal does, or say why not; `fg` goes on."""
         if os.getpgrp() == os.getsid(0):
             self.navigator.notice = "ctrl+z needs a shell with job control, and none started this console"

@@ -25,22 +25,22 @@ from dba_console.agent.protocol import (
 from dba_console.errors import ConsoleError
 from dba_console.frames.picture import Picture
 from dba_console.samples.event import Event
-from dba_console.tui.job_shelf import PastArrived
-from dba_console.tui.questions import Question
-from dba_console.tui.recorded_runs import RunsRecorded
-from dba_console.tui.shelf import BooksArrived
+from dba_console.tui.job_history_loader import JobHistoryArrived
+from dba_console.tui.recorded_runs import RecordedRunsArrived
+from dba_console.tui.recording_queries import RecordingQuery
+from dba_console.tui.runbook_loader import RunbooksArrived
 
-SAMPLES, OTHERS = 64, 512
+MAX_SAMPLES, MAX_OTHERS = 64, 512
 """Room of the mailbox: about a minute of samples, and events far beyond what a minute brings."""
 
-RUNS, OUTPUT = 32, 512
+MAX_RUNS, MAX_OUTPUT = 32, 512
 """Runs whose newest view is kept, and pieces of output: what comes faster than the screen reads is counted."""
 
-Request = Acknowledge | Silence | RunRequest
+FindingOrRunRequest = Acknowledge | Silence | RunRequest
 """What can be asked about a finding, or of a run."""
 
-Point = tuple[int, dict[str, float]]
-LinkState = Literal["connecting", "attached", "lost", "failed", "recording"]
+ChartPoint = tuple[int, dict[str, float]]
+AgentConnectionState = Literal["connecting", "attached", "lost", "failed", "recording"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +78,13 @@ class NoticeArrived:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkChanged:
+class AgentConnectionChanged:
     """The way to the agent: connecting, attached, or lost with the sentence why.
 
     `failed` is a first attempt that came to nothing: there is no console to open, and `error` says why.
     """
 
-    state: LinkState
+    state: AgentConnectionState
     text: str = ""
     error: ConsoleError | None = None
     session: Session | None = None
@@ -97,7 +97,7 @@ class MomentArrived:
     serial: int
     at_us: int
     picture: Picture
-    points: Sequence[Point]
+    points: Sequence[ChartPoint]
     events: Sequence[Event]
     first_us: int | None
     last_us: int | None
@@ -108,7 +108,7 @@ class MomentArrived:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class QueryRefused:
     """A question to the recording that has no answer, and why."""
 
     serial: int
@@ -116,9 +116,16 @@ class Refused:
 
 
 Other = (
-    EventArrived | NoticeArrived | LinkChanged | MomentArrived | Refused | BooksArrived | PastArrived | RunsRecorded
+    EventArrived
+    | NoticeArrived
+    | AgentConnectionChanged
+    | MomentArrived
+    | QueryRefused
+    | RunbooksArrived
+    | JobHistoryArrived
+    | RecordedRunsArrived
     | RunReply
-)  # fmt: skip
+)
 Arrival = SampleArrived | Other
 
 
@@ -128,7 +135,7 @@ class Mailbox:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._samples: deque[SampleArrived] = deque()
-        self._others: deque[Other] = deque(maxlen=OTHERS)
+        self._others: deque[Other] = deque(maxlen=MAX_OTHERS)
         self._views: dict[str, RunViewMessage] = {}
         self._output: deque[RunLines] = deque()
         self._dropped: Counter[str] = Counter()
@@ -146,7 +153,7 @@ class Mailbox:
                     self._put_view(arrival)
                 case RunLines():
                     self._put_lines(arrival)
-                case LinkChanged():
+                case AgentConnectionChanged():
                     # What the agent before said of its runs is nothing this one has to stand for.
                     self._views.clear()
                     self._others.append(arrival)
@@ -156,19 +163,19 @@ class Mailbox:
 
     def _put_sample(self, arrival: SampleArrived) -> None:
         self._samples.append(arrival)
-        if len(self._samples) > SAMPLES:
+        if len(self._samples) > MAX_SAMPLES:
             self._samples.popleft()
             self._missed += 1
 
     def _put_view(self, arrival: RunViewMessage) -> None:
         self._views.pop(arrival.view.run, None)
         self._views[arrival.view.run] = arrival
-        if len(self._views) > RUNS:
+        if len(self._views) > MAX_RUNS:
             del self._views[next(iter(self._views))]
 
     def _put_lines(self, arrival: RunLines) -> None:
         self._output.append(arrival)
-        if len(self._output) > OUTPUT:
+        if len(self._output) > MAX_OUTPUT:
             lost = self._output.popleft()
             self._dropped[lost.run] += len(lost.lines) + lost.dropped
 
@@ -183,23 +190,23 @@ class Mailbox:
         return arrivals, missed
 
 
-class Asker(Protocol):
+class QueryService(Protocol):
     """Answers questions about the past into the mailbox; see archive.py."""
 
-    def ask(self, question: Question) -> int: ...
+    def ask(self, query: RecordingQuery) -> int: ...
     def close(self) -> None: ...
 
 
 class Feed(Protocol):
     """A source of moments for one screen."""
 
-    has_present: bool
+    can_go_live: bool
     """True while there is an agent, and with it a `now`."""
     mailbox: Mailbox
     session: Session
 
     @property
-    def archive(self) -> Asker | None:
+    def recording(self) -> QueryService | None:
         """The recording, None where there is none."""
 
     @property
@@ -212,7 +219,7 @@ class Feed(Protocol):
     def send(self, kind: Literal["mark", "note"], text: str, occurred_us: int | None) -> str | None:
         """Mark or note. None, or the sentence why it cannot be done."""
 
-    def ask(self, request: Request) -> str | None:
+    def send_request(self, request: FindingOrRunRequest) -> str | None:
         """Say something of a finding or a run. None, or the sentence why it cannot be done."""
 
     def close(self) -> None:

@@ -6,27 +6,27 @@ from dba_console.frames.job_sessions import job_name
 from dba_console.frames.model import Frame
 from dba_console.frames.progress_model import ProgressRow
 from dba_console.frames.window_forecast import NO_WINDOWS, JobWindows
-from dba_console.panels import states
-from dba_console.panels.cells import Detail, Line, Span, clean, fit_line, line
+from dba_console.panels import status_text
 from dba_console.panels.job_page import find_row, job_page, job_title
-from dba_console.panels.phrases import wrap
-from dba_console.panels.progress_words import row_key
-from dba_console.panels.text import rule
-from dba_console.panels.times import clock, from_rfc3339
-from dba_console.tui.detail import DetailView
-from dba_console.tui.keys import Where
-from dba_console.tui.pages import Page
-from dba_console.tui.view import Scene
+from dba_console.panels.phrases import wrap_words
+from dba_console.panels.progress_text import row_key
+from dba_console.panels.show_output import title_rule
+from dba_console.panels.text_elements import Detail, Line, Span, clean, fit_line, line
+from dba_console.panels.time_formats import parse_rfc3339, time_of_day
+from dba_console.tui.keys import ScreenName
+from dba_console.tui.panel_detail import DetailView
+from dba_console.tui.screen_view import Scene
+from dba_console.tui.scrolled_page import ScrolledPage
 
-PANEL = "progress"
+PROGRESS_PANEL = "progress"
 
 
 class JobsView(DetailView):
     """The panel of long work; enter opens the selected row in full."""
 
-    where: Where = "jobs"
+    where: ScreenName = "jobs"
 
-    def __init__(self, name: str = PANEL) -> None:
+    def __init__(self, name: str = PROGRESS_PANEL) -> None:
         super().__init__(name)
         self._last: tuple[str, ProgressRow] | None = None
         """The selected row as it was last seen, and its key."""
@@ -41,24 +41,24 @@ class JobsView(DetailView):
         is none."""
         if self.grid is not None and self.grid.selected is None:
             self.grid.move(0)
-        self._remember()
+        self._remember_selected()
         return None if self._last is None else self._last[1]
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         lines = super().lines(scene, width, height)
-        self._remember()
+        self._remember_selected()
         return lines
 
     def _update(self, detail: Detail) -> None:
         # A row is known by its session until its program is found: the selection goes with it.
         grid, last = self.grid, self._last
         if grid is not None and last is not None and grid.selected == last[0] and self._frame is not None:
-            found = find_row(self._frame, last[0], _session(last[1]))
+            found = find_row(self._frame, last[0], _session_pid(last[1]))
             if found is not None:
                 grid.selected = row_key(found)
         super()._update(detail)
 
-    def _remember(self) -> None:
+    def _remember_selected(self) -> None:
         key = None if self.grid is None else self.grid.selected
         found = None if key is None or self._frame is None else find_row(self._frame, key)
         if key is not None and found is not None:
@@ -67,23 +67,23 @@ class JobsView(DetailView):
             self._last = None
 
 
-def _session(row: ProgressRow) -> int | None:
+def _session_pid(row: ProgressRow) -> int | None:
     """A session of it, by which it is found again."""
     return row.pid if row.pid is not None else next(iter(row.backends), None)
 
 
-class JobPage(Page):
+class JobPage(ScrolledPage):
     """One of them. Kept as it was last seen once it is over, and what is known of its end said above it."""
 
-    where: Where = "job"
+    where: ScreenName = "job"
 
     def __init__(self, row: ProgressRow, windows: JobWindows = NO_WINDOWS) -> None:
         super().__init__()
         self._windows = windows
         self._row = row
         self._key = row_key(row)
-        self._seen_us: int | None = None
-        self._seen: Frame | None = None
+        self._last_seen_us: int | None = None
+        self._last_seen_frame: Frame | None = None
         """The frame it was last seen in."""
         self._frame: Frame | None = None
         self._width = 0
@@ -101,39 +101,45 @@ class JobPage(Page):
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         frame = scene.frame
         if frame is None:
-            return [(), line(Span(f" {scene.waiting_for}", "dim"))]
+            return [(), line(Span(f" {scene.waiting_text}", "dim"))]
         if frame is not self._frame or width != self._width:
             self._frame, self._width, self._lines = frame, width, self._lay_out(frame, width)
         return [self._lines[0], *self.scrolled(self._lines[1:], height - 1)]
 
     def _lay_out(self, frame: Frame, width: int) -> list[Line]:
-        found = find_row(frame, self._key, _session(self._row))
+        found = find_row(frame, self._key, _session_pid(self._row))
         if found is not None:
-            self._row, self._key, self._seen_us, self._seen = found, row_key(found), frame.at_us, frame
-        known = states.state_words(frame.progress)
-        age = (Span(f" {known}", states.style_of(frame.progress.status)),) if known and found is not None else ()
-        head = fit_line(rule((*job_title(self._row), *age), width), width)
+            self._row, self._key, self._last_seen_us, self._last_seen_frame = found, row_key(found), frame.at_us, frame
+        panel_state = status_text.title_suffix(frame.progress)
+        age = (
+            (Span(f" {panel_state}", status_text.status_style(frame.progress.status)),)
+            if panel_state and found is not None
+            else ()
+        )
+        head = fit_line(title_rule((*job_title(self._row), *age), width), width)
         window_s = self._windows.for_name(job_name(self._row.kind, self._row.database))
-        gone = [] if found is not None else self._gone(frame, width)
-        return [head, *gone, *job_page(self._seen or frame, self._row, width, window_s)]
+        gone = [] if found is not None else self._not_found_lines(frame, width)
+        return [head, *gone, *job_page(self._last_seen_frame or frame, self._row, width, window_s)]
 
-    def _gone(self, frame: Frame, width: int) -> list[Line]:
+    def _not_found_lines(self, frame: Frame, width: int) -> list[Line]:
         """Why it is not among the operations of this moment, as far as that is known."""
         panel = frame.progress
         if panel.status != "ok":
             text = "whether it goes on is not known now: the panel could not be read"
-        elif self._seen_us is not None and frame.at_us < self._seen_us:
+        elif self._last_seen_us is not None and frame.at_us < self._last_seen_us:
             text = "it is not under way at this moment"
         else:
-            text = self._ending(frame) or "it is over; how it ended is not known here"
-        seen = "" if self._seen_us is None else f". Below as it was last seen at {clock(self._seen_us)}"
-        return [(Span(f" {one}", "warn"),) for one in wrap(f"{text}{seen}", width - 2)] + [()]
+            text = self._ended_text(frame) or "it is over; how it ended is not known here"
+        last_seen_text = (
+            "" if self._last_seen_us is None else f". Below as it was last seen at {time_of_day(self._last_seen_us)}"
+        )
+        return [(Span(f" {one}", "warn"),) for one in wrap_words(f"{text}{last_seen_text}", width - 2)] + [()]
 
-    def _ending(self, frame: Frame) -> str | None:
+    def _ended_text(self, frame: Frame) -> str | None:
         """What the agent said of its end."""
         name = job_name(self._row.kind, self._row.database)
         for event in frame.events.rows:  # the first one since: a later one is of another run
-            at_us = from_rfc3339(event.at) or 0
-            if event.kind == "job.ended" and at_us >= (self._seen_us or 0) and event.text.startswith(f"{name} "):
+            at_us = parse_rfc3339(event.at) or 0
+            if event.kind == "job.ended" and at_us >= (self._last_seen_us or 0) and event.text.startswith(f"{name} "):
                 return clean(event.text)
         return None

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Where = Literal[
+ScreenName = Literal[
     "everywhere", "overview", "detail", "findings", "evidence", "backends", "jobs", "job", "history", "runbooks",
     "runbook", "walkthrough", "owed",
 ]  # fmt: skip
 
-_ALSO: dict[Where, tuple[Where, ...]] = {
+_INHERITED_KEYS: dict[ScreenName, tuple[ScreenName, ...]] = {
     "findings": ("detail",), "backends": ("detail",), "runbooks": ("detail",), "jobs": ("detail",),
     "history": ("detail",),
 }  # fmt: skip
@@ -33,13 +33,13 @@ class Key:
     action: str
     title: str
     help: str
-    where: Where = "everywhere"
+    where: ScreenName = "everywhere"
     group: str = "screen"
 
 
 _PANEL_KEYS = "1234567890"
 
-_ON_A_FINDING = (
+_FINDING_KEYS = (
     Key(("a",), "a", "acknowledge", "acknowledge", "somebody knows of it; with a note", "findings", "findings"),
     Key(("s",), "s", "silence", "silence", "keep it quiet for a time: 30m, 2h, with a note", "findings", "findings"),
     Key(("u",), "u", "unsilence", "take back", "take back an acknowledgement or a silence", "findings", "findings"),
@@ -176,14 +176,14 @@ _BACKEND_KEYS = (
     ),
 )
 
-_UP_AND_DOWN = (
+_SCROLL_KEYS = (
     Key(("up",), "↑", "row_up", "line up", "a line up, where not all of it fits", "evidence", "findings"),
     Key(("down",), "↓", "row_down", "line down", "a line down", "evidence", "findings"),
     Key(("pageup",), "pgup", "page_up", "page up", "a screen up", "evidence", "findings"),
     Key(("pagedown",), "pgdn", "page_down", "page down", "a screen down", "evidence", "findings"),
 )
 
-_PAGES: tuple[tuple[Where, str], ...] = (
+_SCROLLED_SCREENS: tuple[tuple[ScreenName, str], ...] = (
     ("runbook", "runbooks"),
     ("walkthrough", "runbooks"),
     ("job", "jobs"),
@@ -227,10 +227,10 @@ KEYS: tuple[Key, ...] = (
     Key(("home",), "home", "top", "first row", "the first row (overview: the start of the recording)", group="table"),
     Key(("enter",), "enter", "evidence", "evidence", "the finding, its evidence charted around its start", "findings",
         "findings"),
-    *_ON_A_FINDING,
+    *_FINDING_KEYS,
     Key(("escape", "backspace"), "esc", "back", "back", "back to the findings", "evidence", "findings"),
-    *(replace(key, where="evidence") for key in _ON_A_FINDING),
-    *_UP_AND_DOWN,
+    *(replace(key, where="evidence") for key in _FINDING_KEYS),
+    *_SCROLL_KEYS,
     Key(("r",), "r", "runbook", "runbook", "the runbook that answers the most urgent finding", "overview", "findings"),
     Key(("enter",), "enter", "row", "row", "the selected row in full: whole query, all columns", "detail", "table"),
     Key(("tab",), "tab", "table_next", "next table", "the next table of the panel", "detail", "table"),
@@ -246,7 +246,7 @@ KEYS: tuple[Key, ...] = (
     *_BACKEND_KEYS,
     *_JOB_KEYS,
     *_RUNBOOK_KEYS,
-    *(replace(key, where=where, group=group) for where, group in _PAGES for key in _UP_AND_DOWN),
+    *(replace(key, where=where, group=group) for where, group in _SCROLLED_SCREENS for key in _SCROLL_KEYS),
     Key(("question_mark", "f1"), "?", "help", "help", "all keys of this screen"),
     Key(("ctrl+p",), "ctrl+p", "palette", "commands", "find a command by its name"),
     Key(("ctrl+z",), "ctrl+z", "suspend", "suspend", "stop the console and go back to the shell; fg goes on"),
@@ -260,21 +260,21 @@ _GROUPS = {
 }  # fmt: skip
 
 
-def keys_of(where: Where) -> tuple[Key, ...]:
+def keys_of(where: ScreenName) -> tuple[Key, ...]:
     """The keys that do something on that screen."""
     own = {name for key in KEYS if key.where == where for name in key.keys}
-    lent = _ALSO.get(where, ())
+    inherited = _INHERITED_KEYS.get(where, ())
     return tuple(
         key
         for key in KEYS
-        if key.where in ("everywhere", where) or (key.where in lent and not own.intersection(key.keys))
+        if key.where in ("everywhere", where) or (key.where in inherited and not own.intersection(key.keys))
     )
 
 
-def find(where: Where, name: str) -> Key | None:
+def find_key(where: ScreenName, name: str) -> Key | None:
     """The key of that Textual name on that screen; a screen's own meaning goes before the one it has everywhere.
 
-    >>> find("detail", "enter").action, find("overview", "enter").action, find("overview", "f12")
+    >>> find_key("detail", "enter").action, find_key("overview", "enter").action, find_key("overview", "f12")
     ('row', 'open', None)
     """
     matches = [key for key in keys_of(where) if name in key.keys]
@@ -282,7 +282,7 @@ def find(where: Where, name: str) -> Key | None:
     return next(iter(own or matches), None)
 
 
-def groups(where: Where | None = None) -> list[tuple[str, list[Key]]]:
+def groups(where: ScreenName | None = None) -> list[tuple[str, list[Key]]]:
     """Titles of groups with their keys, for help (`where` given) and documentation (all)."""
     chosen = KEYS if where is None else keys_of(where)
     return [(title, [key for key in chosen if key.group == group]) for group, title in _GROUPS.items()]
@@ -301,6 +301,6 @@ def markdown(panel_titles: dict[str, str]) -> str:
 
 
 if __name__ == "__main__":
-    from dba_console.tui.panels import panel_titles
+    from dba_console.tui.panel_keys import panel_titles
 
     print(markdown(panel_titles()), end="")

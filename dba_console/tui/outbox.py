@@ -12,17 +12,17 @@ from collections.abc import Callable
 from dba_console.agent.client import AgentClient, ConnectionLost
 from dba_console.agent.protocol import Acknowledge, Mark, Note, Request, Silence
 
-ROOM = 16
-LAST_S = 1.0
+MAX_QUEUED = 16
+CLOSE_TIMEOUT_S = 1.0
 """How long leaving waits for the last mark to be sent."""
 
 
 class Outbox:
     """Marks and notes on their way. `lost` is told the text of one that could not be sent."""
 
-    def __init__(self, lost: Callable[[str], None]) -> None:
-        self._lost = lost
-        self._queue: queue.Queue[Request | None] = queue.Queue(ROOM)
+    def __init__(self, report_unsent: Callable[[str], None]) -> None:
+        self._report_unsent = report_unsent
+        self._queue: queue.Queue[Request | None] = queue.Queue(MAX_QUEUED)
         self._client: AgentClient | None = None
         self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
         self._thread.start()
@@ -45,7 +45,7 @@ class Outbox:
             self._queue.put_nowait(None)
         except queue.Full:
             return
-        self._thread.join(LAST_S)
+        self._thread.join(CLOSE_TIMEOUT_S)
 
     def _run(self) -> None:
         while (message := self._queue.get()) is not None:
@@ -55,10 +55,10 @@ class Outbox:
                     raise ConnectionLost("not attached to an agent")
                 client.send(message)
             except ConnectionLost as lost:
-                self._lost(f"{_what(message)} ({lost})")
+                self._report_unsent(f"{_unsent_text(message)} ({lost})")
 
 
-def _what(message: Request) -> str:
+def _unsent_text(message: Request) -> str:
     """What did not reach the agent, in a few words."""
     if isinstance(message, Mark | Note):
         return f"not recorded: {message.text or 'the mark'}"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dba_console.frames.model import Frame
-from dba_console.panels.cells import Line, Span, line, line_width
 from dba_console.panels.overview import overview
 from dba_console.panels.registry import PANELS
-from dba_console.tui.keys import Where
-from dba_console.tui.view import Scene
+from dba_console.panels.text_elements import Line, Span, line, line_width
+from dba_console.tui.keys import ScreenName
+from dba_console.tui.screen_view import Scene
 
 _BORDERS = "│┬┼├┤"
 """Signs at which a panel ends to the side: what is below them belongs to two."""
@@ -16,7 +16,7 @@ _BORDERS = "│┬┼├┤"
 class OverviewView:
     """The first screen. `chosen` is the panel that enter opens, None until tab chooses one."""
 
-    where: Where = "overview"
+    where: ScreenName = "overview"
     hints: tuple[str, ...] = ("panel", "panel_f", "runbooks", "open", "space", "time", "mark", "help", "quit")
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class OverviewView:
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         if scene.frame is None:
             self._order, self._lines, self._frame = [], [], None
-            return [(), line(Span(f" {scene.waiting_for}", "dim"))]
+            return [(), line(Span(f" {scene.waiting_text}", "dim"))]
         if scene.frame is not self._frame or (width, height) != self._size:
             self._frame, self._size = scene.frame, (width, height)
             self._lines = overview(scene.frame, scene.history, width, height, ascii=scene.ascii)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dba_console.panels.cells import Line, Span, clean, cut, line, width
+from dba_console.panels.text_elements import Line, Span, clean, cut, line, width
 
-LIMIT = 500
+MAX_CHARACTERS = 500
 """Characters of a note: a sentence or three, not a document."""
 
 
@@ -20,87 +20,87 @@ class Prompt:
     def __init__(
         self,
         question: str,
-        done: Callable[[str], None],
-        changed: Callable[[str], None] | None = None,
+        on_enter: Callable[[str], None],
+        on_change: Callable[[str], None] | None = None,
         text: str = "",
         *,
         secret: bool = False,
-        told: str = "",
+        explanation: str = "",
         offered: bool = False,
     ) -> None:
         self.question = question
-        self.told = told
+        self.told = explanation
         """What stands above it: what is asked for, and why the last answer does not do."""
         self.text = text
         self._offered = text if offered else None
-        self.place = len(text)
-        self._done = done
-        self._changed = changed
+        self.position = len(text)
+        self._on_enter = on_enter
+        self._on_change = on_change
         self._secret = secret
 
-    def key(self, name: str, character: str | None) -> bool:
+    def handle_key(self, name: str, character: str | None) -> bool:
         """Take a key. False when the prompt is over, answered or given up."""
         before = self.text
         if name == "enter" or (name == "tab" and self.text == self._offered):
-            self._done(self.text)
+            self._on_enter(self.text)
             return False
         if name in ("escape", "ctrl+c", "ctrl+g"):
-            if self._changed is not None:
-                self._changed("")
+            if self._on_change is not None:
+                self._on_change("")
             return False
         self._edit(name, character)
-        if self._changed is not None and self.text != before:
-            self._changed(self.text)
+        if self._on_change is not None and self.text != before:
+            self._on_change(self.text)
         return True
 
     def paste(self, text: str) -> None:
         """Put a text in, its line ends as blanks."""
         self._insert(" ".join(text.split()))
-        if self._changed is not None:
-            self._changed(self.text)
+        if self._on_change is not None:
+            self._on_change(self.text)
 
     def line(self, cells: int) -> tuple[Line, int]:
         """The prompt in at most `cells` cells, its end in sight, and the cell of the cursor."""
         head = f" {self.question}: "
         room = max(1, cells - width(head) - 1)
-        before = self._shown(self.text[: self.place])
+        before = self._visible_text(self.text[: self.position])
         while width(before) > room:
             before = before[1:]
-        after = cut(self._shown(self.text[self.place :]), max(0, room - width(before)))
+        after = cut(self._visible_text(self.text[self.position :]), max(0, room - width(before)))
         return line(Span(head, "key"), before, Span(after[:1] or " ", "selected"), after[1:]), width(head + before)
 
-    def _shown(self, text: str) -> str:
+    def _visible_text(self, text: str) -> str:
         return "*" * len(text) if self._secret else clean(text)
 
     def _edit(self, name: str, character: str | None) -> None:
         match name:
             case "backspace" | "ctrl+h":
-                self._cut(max(0, self.place - 1), self.place)
+                self._cut(max(0, self.position - 1), self.position)
             case "delete":
-                self._cut(self.place, self.place + 1)
+                self._cut(self.position, self.position + 1)
             case "ctrl+u":
-                self._cut(0, self.place)
+                self._cut(0, self.position)
             case "ctrl+k":
-                self._cut(self.place, len(self.text))
+                self._cut(self.position, len(self.text))
             case "ctrl+w":
-                self._cut(self.text[: self.place].rstrip().rfind(" ") + 1, self.place)
+                self._cut(self.text[: self.position].rstrip().rfind(" ") + 1, self.position)
             case "left":
-                self.place = max(0, self.place - 1)
+                self.position = max(0, self.position - 1)
             case "right":
-                self.place = min(len(self.text), self.place + 1)
+                self.position = min(len(self.text), self.position + 1)
             case "home" | "ctrl+a":
-                self.place = 0
+                self.position = 0
             case "end" | "ctrl+e":
-                self.place = len(self.text)
+                self.position = len(self.text)
             case _:
                 if character is not None and character.isprintable():
                     self._insert(character)
 
     def _insert(self, text: str) -> None:
-        text = text[: LIMIT - len(self.text)]
-        self.text = self.text[: self.place] + text + self.text[self.place :]
-        self.place += len(text)
+        text = text[: MAX_CHARACTERS - len(self.text)]
+        self.text = self.text[: self.position] + text + self.text[self.position :]
+        self.position += len(text)
 
     def _cut(self, start: int, end: int) -> None:
         self.text = self.text[:start] + self.text[end:]
-        self.place = start
+        self.position = start

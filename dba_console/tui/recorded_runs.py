@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 from dba_console.agent.protocol import OpenRun
 from dba_console.plans.run_view import OutputLine
-from dba_console.tui.runs import TOLD, WORD, KnownRun
+from dba_console.tui.known_runs import RUN_STREAM, SHOWN_RECORD_KINDS, KnownRun
 
 if TYPE_CHECKING:
     from dba_console.plans.journal_record import JournalRecord
     from dba_console.plans.plan import Plan
     from dba_console.runbook.run_state import RunState
 
-NOT_HERE = "this is a recording: nothing is answered here"
+RECORDING_NOTICE = "this is a recording: nothing is answered here"
 
 
 @dataclass(slots=True, eq=False)
@@ -44,24 +44,24 @@ class RecordedRun:
         try:
             if count != self._count:
                 self._count, self._state, self._known = count, None, None
-                self._state = self._fold(count)
+                self._state = self._replay(count)
             if self._state is None:
                 return None
             # Of one that has ended nothing changes with the time alone.
             if self._known is None or not self._known.ended:
-                self._known = self._shown(self._state, wall_us)
+                self._known = self._known_run(self._state, wall_us)
         except Exception:  # of another version, or a defect: the others are shown
             return None
         self._known.output = list(self.output[: bisect_right(self.output, wall_us, key=lambda line: line.wall_us)])
         return self._known
 
-    def _fold(self, count: int) -> RunState | None:
+    def _replay(self, count: int) -> RunState | None:
         from dba_console.runbook.apply_records import replay_records
 
         state = replay_records(self.plan, self.records[:count])
         return state if state.run else None
 
-    def _shown(self, state: RunState, wall_us: int) -> KnownRun:
+    def _known_run(self, state: RunState, wall_us: int) -> KnownRun:
         from dba_console.decoding import convert
         from dba_console.plans.run_view import Question
         from dba_console.runbook.run_view import LiveStatus, run_view
@@ -69,25 +69,31 @@ class RecordedRun:
         asked = state.asked
         question = None
         if asked is not None:
-            told_then = {"id": 0, "kind": asked.kind, "text": asked.text, "step": asked.step, "block": asked.block}
-            question = convert({**told_then, "since_us": asked.since_us}, Question)
+            question_fields = {
+                "id": 0,
+                "kind": asked.kind,
+                "text": asked.text,
+                "step": asked.step,
+                "block": asked.block,
+            }
+            question = convert({**question_fields, "since_us": asked.since_us}, Question)
         now_us = self.records[self._count - 1].wall_us if state.ended else wall_us
         live = LiveStatus(now_us=now_us, directory=str(self.directory), question=question, driver=state.who)
-        shown = run_view(self.plan, state, live)
-        told = OpenRun(run=shown.run, runbook=shown.runbook, title=shown.title, state=shown.state, asks=bool(asked))
-        known = KnownRun(told)
-        known.view, known.why_not = shown, NOT_HERE
+        view = run_view(self.plan, state, live)
+        summary = OpenRun(run=view.run, runbook=view.runbook, title=view.title, state=view.state, asks=bool(asked))
+        known = KnownRun(summary)
+        known.view, known.why_not = view, RECORDING_NOTICE
         return known
 
 
 @dataclass(frozen=True, slots=True)
-class RunsRecorded:
+class RecordedRunsArrived:
     """The runs of the session, oldest first."""
 
     runs: tuple[RecordedRun, ...]
 
 
-def read_runs(session: Path, put: Callable[[RunsRecorded], None]) -> None:
+def read_runs(session: Path, put: Callable[[RecordedRunsArrived], None]) -> None:
     """Read them, and hand them over; those that cannot be read are left out, for `runbook runs` names them."""
     from dba_console.session.run_paths import run_directories
 
@@ -96,37 +102,45 @@ def read_runs(session: Path, put: Callable[[RunsRecorded], None]) -> None:
     except OSError:
         return
     if directories:
-        put(RunsRecorded(tuple(run for directory in directories if (run := _read(directory)) is not None)))
+        put(
+            RecordedRunsArrived(
+                tuple(run for directory in directories if (run := _read_recorded_run(directory)) is not None)
+            )
+        )
 
 
-def _read(directory: Path) -> RecordedRun | None:
+def _read_recorded_run(directory: Path) -> RecordedRun | None:
     from dba_console.errors import SessionError
     from dba_console.plans.plan import log_tag
     from dba_console.session.run_reader import read_run
 
     try:
-        papers = read_run(directory)
+        stored_run = read_run(directory)
     except SessionError:
         return None
-    if papers.plan is None:
+    if stored_run.plan is None:
         return None
-    tag = log_tag(papers.plan)
-    done = [OutputLine(one.wall_us, WORD, tag, one.text) for one in papers.records if one.kind.startswith(TOLD)]
-    output = sorted([*done, *_printed(directory, tag)], key=lambda line: line.wall_us)
-    return RecordedRun(directory, papers.plan, papers.records, tuple(output))
+    tag = log_tag(stored_run.plan)
+    done = [
+        OutputLine(one.wall_us, RUN_STREAM, tag, one.text)
+        for one in stored_run.records
+        if one.kind.startswith(SHOWN_RECORD_KINDS)
+    ]
+    output = sorted([*done, *_command_output(directory, tag)], key=lambda line: line.wall_us)
+    return RecordedRun(directory, stored_run.plan, stored_run.records, tuple(output))
 
 
-def _printed(directory: Path, tag: str) -> list[OutputLine]:
+def _command_output(directory: Path, tag: str) -> list[OutputLine]:
     """The newest lines of each of its commands."""
     from dba_console.agent.runs.command_output import read_newest_lines
     from dba_console.session.run_paths import STEPS
 
     try:
-        places = sorted((directory / STEPS).iterdir())
+        log_directories = sorted((directory / STEPS).iterdir())
     except OSError:
         return []  # no command of it ran
     found: list[OutputLine] = []
-    for place in places:
+    for log_directory in log_directories:
         with suppress(OSError):  # its log is gone, or is none
-            found += read_newest_lines(place, tag)[0]
+            found += read_newest_lines(log_directory, tag)[0]
     return found

@@ -10,15 +10,15 @@ from typing import Literal
 
 from dba_console.agent.protocol import RunAnswer, RunControl, RunResume
 from dba_console.plans.run_view import ENDED_STATES, Question
+from dba_console.tui.known_runs import KnownRun
 from dba_console.tui.prompt import Prompt
 from dba_console.tui.runbook_actions import RunbookActions
-from dba_console.tui.runs import KnownRun
 from dba_console.tui.walkthrough import WalkthroughView
 from dba_console.walkthrough.text import prompt_of
 
 Verb = Literal["skip", "abort"]
 _INTERRUPTED = "the run is interrupted, and no console drives it: r resumes it, e ends it"
-_NOTHING_SAID = "nothing was sent: enter alone confirms nothing"
+_NOTHING_SENT = "nothing was sent: enter alone confirms nothing"
 
 
 class RunActions(RunbookActions):
@@ -26,27 +26,27 @@ class RunActions(RunbookActions):
 
     @property
     def _run(self) -> KnownRun | None:
-        view = self._stage.view
+        view = self._view_stack.view
         return view.known if isinstance(view, WalkthroughView) else None
 
     def do_answer(self) -> None:
         known = self._run
-        if known is None or (question := self._question(known)) is None:
+        if known is None or (question := self._answerable_question(known)) is None:
             return
-        self._stage.prompt = Prompt(
+        self._view_stack.prompt = Prompt(
             prompt_of(question), lambda text: self._answer(known, question, text), secret=question.secret
         )
 
     def do_read(self) -> None:
         known = self._run
-        if known is None or (question := self._question(known)) is None:
+        if known is None or (question := self._answerable_question(known)) is None:
             return
         if question.kind == "ack":
             self._answer(known, question, "y")
         else:
             self._navigator.notice = "this wants more than a letter: enter, then type it"
 
-    def _question(self, known: KnownRun) -> Question | None:
+    def _answerable_question(self, known: KnownRun) -> Question | None:
         """The question this console may answer now; why it may not is said."""
         if (why := self._feed.refusal) is not None:
             self._navigator.notice = why
@@ -59,20 +59,20 @@ class RunActions(RunbookActions):
         return None
 
     def _answer(self, known: KnownRun, question: Question, text: str) -> None:
-        said = text if question.secret else text.strip()
-        if not said:
-            self._navigator.notice = _NOTHING_SAID
+        answer = text if question.secret else text.strip()
+        if not answer:
+            self._navigator.notice = _NOTHING_SENT
         elif known.question is None or known.question.id != question.id:
             self._navigator.notice = "that is not asked any more; nothing was sent"
         else:
-            self._ask_agent(RunAnswer(run=known.run, question=question.id, text=said), "sent …")
+            self._ask_agent(RunAnswer(run=known.run, question=question.id, text=answer), "sent …")
 
     def do_tick(self) -> None:
         """Leave the row under the cursor out of what is acted on, or take it in again; the agent asks anew."""
-        view, known = self._stage.view, self._run
+        view, known = self._view_stack.view, self._run
         if not isinstance(view, WalkthroughView) or known is None or self._may_not_act():
             return
-        if (table := view.rows_asked) is None or not known.yours:
+        if (table := view.selectable_rows) is None or not known.yours:
             self._navigator.notice = "there are no rows to choose here now; e ends the run"
         elif (rows := view.tick(known, table)) is not None:
             self._ask_agent(
@@ -80,19 +80,19 @@ class RunActions(RunbookActions):
             )
 
     def do_hold(self) -> None:
-        if (known := self._driven()) is not None:
-            held = known.told.state == "paused"
-            self._control(known, "continue" if held else "pause")
+        if (known := self._driven_run()) is not None:
+            is_paused = known.told.state == "paused"
+            self._control(known, "continue" if is_paused else "pause")
 
     def do_skip(self) -> None:
-        self._with_reason("skip", "skip what is under way, because")
+        self._ask_reason("skip", "skip what is under way, because")
 
     def do_abort(self) -> None:
         known = self._run
         if known is None or known.told.state != "interrupted":
-            self._with_reason("abort", "end the run here, because")
+            self._ask_reason("abort", "end the run here, because")
         elif not self._may_not_act():
-            self._stage.prompt = Prompt(
+            self._view_stack.prompt = Prompt(
                 "end the interrupted run here, because", lambda text: self._end_interrupted(known, text.strip())
             )
 
@@ -102,9 +102,9 @@ class RunActions(RunbookActions):
         else:
             self._navigator.notice = "nothing was sent: abort needs a reason"
 
-    def _with_reason(self, verb: Verb, question: str) -> None:
-        if (known := self._driven()) is not None:
-            self._stage.prompt = Prompt(question, lambda text: self._send_reason(known, verb, text.strip()))
+    def _ask_reason(self, verb: Verb, question: str) -> None:
+        if (known := self._driven_run()) is not None:
+            self._view_stack.prompt = Prompt(question, lambda text: self._send_reason(known, verb, text.strip()))
 
     def _send_reason(self, known: KnownRun, verb: Verb, reason: str) -> None:
         if reason:
@@ -113,8 +113,8 @@ class RunActions(RunbookActions):
             self._navigator.notice = f"nothing was sent: {verb} needs a reason"
 
     def do_jump(self) -> None:
-        if (known := self._driven()) is not None:
-            self._stage.prompt = Prompt("go on at step (number, then why)", lambda text: self._jump(known, text))
+        if (known := self._driven_run()) is not None:
+            self._view_stack.prompt = Prompt("go on at step (number, then why)", lambda text: self._jump(known, text))
 
     def _jump(self, known: KnownRun, text: str) -> None:
         number, _, reason = text.strip().partition(" ")
@@ -127,14 +127,14 @@ class RunActions(RunbookActions):
             self._ask_agent(request, "sent …")
 
     def do_stop(self) -> None:
-        known = self._driven()
+        known = self._driven_run()
         if known is None:
             return
         if known.view is None or not known.view.can_stop:
             self._navigator.notice = "nothing runs now that can be stopped"
             return
         block = known.view.block
-        self._stage.prompt = Prompt("stop what runs now? type `stop`", lambda text: self._stop(known, block, text))
+        self._view_stack.prompt = Prompt("stop what runs now? type `stop`", lambda text: self._stop(known, block, text))
 
     def _stop(self, known: KnownRun, block: str, text: str) -> None:
         if text.strip() != "stop":
@@ -155,17 +155,17 @@ class RunActions(RunbookActions):
             self._navigator.notice = "this console drives it already" if known.yours else "it has ended"
             return
         driver = (known.view and known.view.driver) or "nobody"
-        self._stage.prompt = Prompt(
+        self._view_stack.prompt = Prompt(
             f"take over from {driver}? type `yes`",
-            lambda text: self._confirmed(text, lambda: self._control(known, "take")),
+            lambda text: self._act_if_confirmed(text, lambda: self._control(known, "take")),
         )
 
     def do_undo(self) -> None:
-        known = self._driven()
+        known = self._driven_run()
         if known is not None:
-            self._stage.prompt = Prompt(
+            self._view_stack.prompt = Prompt(
                 "end the run, and be asked which steps are taken back? type `yes`",
-                lambda text: self._confirmed(text, lambda: self._control(known, "undo")),
+                lambda text: self._act_if_confirmed(text, lambda: self._control(known, "undo")),
             )
 
     def do_resume(self) -> None:
@@ -175,17 +175,17 @@ class RunActions(RunbookActions):
         if known.told.state != "interrupted":
             self._navigator.notice = "it was not interrupted"
             return
-        self._shelf.want()
-        self._stage.prompt = Prompt(
+        self._runbook_loader.request_read()
+        self._view_stack.prompt = Prompt(
             "go on with it? what is not known is settled first; type `yes`",
-            lambda text: self._confirmed(text, lambda: self._resume(known)),
+            lambda text: self._act_if_confirmed(text, lambda: self._resume(known)),
         )
 
     def _resume(self, known: KnownRun) -> None:
         """Go on with it. What was secret is written nowhere: it is asked for anew."""
-        books = self._navigator.books
-        book = None if books is None else books.find(known.told.runbook)
-        secrets = [] if book is None or book.plan is None else [one for one in book.plan.inputs if one.secret]
+        runbooks = self._navigator.runbooks
+        runbook = None if runbooks is None else runbooks.find(known.told.runbook)
+        secrets = [] if runbook is None or runbook.plan is None else [one for one in runbook.plan.inputs if one.secret]
         given: dict[str, str] = {}
         self._ask_inputs(
             given, secrets, lambda: self._ask_agent(RunResume(run=known.run, inputs=given), "asked the agent …")
@@ -193,7 +193,7 @@ class RunActions(RunbookActions):
 
     # The details
 
-    def _driven(self) -> KnownRun | None:
+    def _driven_run(self) -> KnownRun | None:
         """The run shown, where this console drives it and it goes on; why not is said."""
         known = self._run
         if known is None or self._may_not_act():
@@ -209,7 +209,7 @@ class RunActions(RunbookActions):
     def _control(self, known: KnownRun, verb: Literal["pause", "continue", "undo", "take", "stop"]) -> None:
         self._ask_agent(RunControl(run=known.run, verb=verb), "sent …")
 
-    def _say_that_it_goes_on(self) -> None:
+    def _report_run_continues(self) -> None:
         known = self._run
         if known is not None and known.view is not None and known.view.state not in ENDED_STATES:
             self._navigator.notice = "the run goes on, or waits for an answer; w shows it again"

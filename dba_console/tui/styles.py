@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from rich.style import Style as RichStyle
 
-from dba_console.panels.cells import Style
+from dba_console.panels.text_elements import Style
 from dba_console.tui.terminal import Colours
 
 _COLOURED: dict[Style, str] = {

@@ -43,26 +43,28 @@ class ScreenOptions:
     """Directories of runbooks besides those shipped."""
     jobs: JobsConfig | None = None
     """How long dumps and restores may take."""
-    ask: RunBegin | RunResume | RunWatch | None = None
+    run_request: RunBegin | RunResume | RunWatch | None = None
     """Sent once the agent is attached to; the screen then shows that run."""
 
 
-def judge(environ: Mapping[str, str], *, elsewhere: Sequence[str] = (), wanted: str = "auto") -> Colours:
+def colour_depth(environ: Mapping[str, str], *, not_terminals: Sequence[str] = (), wanted: str = "auto") -> Colours:
     """How many colours this terminal has. `elsewhere` are the standard streams that are no terminal.
 
     Depth is found as Rich finds it: COLORTERM, else the ending of TERM, else 16; ssh does not forward COLORTERM, so 16
     is what most sessions have. Raises Unsupported where no screen can be drawn, UsageError for an unknown `wanted`.
 
-    >>> judge({"TERM": "screen"}), judge({"TERM": "xterm-256color", "NO_COLOR": "1"})
+    >>> colour_depth({"TERM": "screen"}), colour_depth({"TERM": "xterm-256color", "NO_COLOR": "1"})
     ('16', 'mono')
     """
     term = environ.get("TERM", "").strip().lower()
-    if elsewhere:
-        raise _refusal(f"standard {' and '.join(elsewhere)} {'is' if len(elsewhere) == 1 else 'are'} not a terminal")
+    if not_terminals:
+        raise _refusal(
+            f"standard {' and '.join(not_terminals)} {'is' if len(not_terminals) == 1 else 'are'} not a terminal"
+        )
     if term in _NO_SCREEN:
         raise _refusal(f"the terminal type {term!r} cannot hold a screen" if term else "TERM is not set")
     if wanted != "auto":
-        return _chosen(wanted)
+        return _configured_depth(wanted)
     if environ.get("NO_COLOR"):
         return "mono"
     if environ.get("COLORTERM", "").strip().lower() in ("truecolor", "24bit"):
@@ -74,10 +76,12 @@ def require_terminal(wanted: str = "auto") -> Colours:
     """How many colours the terminal of this process has. Raises Unsupported where it cannot hold a screen."""
     # Errors too: Textual draws on standard error.
     streams = {"input": sys.stdin, "output": sys.stdout, "error": sys.stderr}
-    return judge(os.environ, elsewhere=[name for name, one in streams.items() if not one.isatty()], wanted=wanted)
+    return colour_depth(
+        os.environ, not_terminals=[name for name, one in streams.items() if not one.isatty()], wanted=wanted
+    )
 
 
-def _chosen(wanted: str) -> Colours:
+def _configured_depth(wanted: str) -> Colours:
     chosen = _CHOICES.get(wanted)
     if chosen is None:
         raise UsageError(f"not a number of colours: {wanted!r}", hint="one of auto, 16, 256, truecolor, none")
@@ -91,7 +95,7 @@ def _refusal(why: str) -> Unsupported:
     )
 
 
-def prepare(colours: Colours, environ: MutableMapping[str, str] = os.environ) -> None:
+def configure_textual(colours: Colours, environ: MutableMapping[str, str] = os.environ) -> None:
     """Set Textual's switches: few frames over the wire, no animation, this depth of colour, no debugging features."""
     environ.setdefault("TEXTUAL_FPS", "30")  # a repaint waits for its turn: at 15 the first data came 33 ms later
     environ["TEXTUAL_ANIMATIONS"] = "none"

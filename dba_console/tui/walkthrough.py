@@ -6,34 +6,34 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from dba_console.panels.cells import Line, Span, fit_line, line
-from dba_console.panels.text import rule
+from dba_console.panels.show_output import title_rule
+from dba_console.panels.text_elements import Line, Span, fit_line, line
 from dba_console.plans.run_view import ENDED_STATES, RunTable
-from dba_console.tui.keys import Where
-from dba_console.tui.pages import Page
-from dba_console.tui.runs import KnownRun, Runs
-from dba_console.tui.view import Scene
+from dba_console.tui.keys import ScreenName
+from dba_console.tui.known_runs import KnownRun, KnownRuns
+from dba_console.tui.screen_view import Scene
+from dba_console.tui.scrolled_page import ScrolledPage
 from dba_console.walkthrough.layout import PANES, LaidOutLines, Pane, ViewOptions, walkthrough
 from dba_console.walkthrough.panel_lines import panel_lines
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RowChoice:
     """Rows as this console wants them chosen, until the agent says that they are."""
 
-    of: tuple[str, int]
+    preview: tuple[str, int]
     """The preview, and the look at it."""
-    refused: int
+    refusal_count: int
     """How often the run had refused something: when it does again, this may have been it."""
     chosen: tuple[bool, ...]
 
 
-class WalkthroughView(Page):
+class WalkthroughView(ScrolledPage):
     """One run. It follows what goes on until the operator scrolls; at the end of a page it follows again."""
 
-    where: Where = "walkthrough"
+    where: ScreenName = "walkthrough"
 
-    def __init__(self, run: str, runs: Runs) -> None:
+    def __init__(self, run: str, runs: KnownRuns) -> None:
         super().__init__()
         self.run = run
         self._runs = runs
@@ -42,7 +42,7 @@ class WalkthroughView(Page):
         self._block = ""
         self._row: int | None = None
         """The row the cursor is on, of rows that can be chosen."""
-        self._choice: Choice | None = None
+        self._choice: RowChoice | None = None
 
     @property
     def known(self) -> KnownRun | None:
@@ -60,18 +60,21 @@ class WalkthroughView(Page):
             return ("back", "resume", "abort", "pane", "help", "quit")
         if not known.yours:
             return ("back", *(("answer",) if known.may_answer else ()), "take", "pane", "help", "quit")
-        return ("back", *_of_driver(known), "pane", "abort", "help", "quit")
+        return ("back", *_driver_hints(known), "pane", "abort", "help", "quit")
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         known = self.known
         if known is None or known.view is None:
             title = "The run" if known is None else known.told.title
-            words = "nothing is known of this run any more" if known is None else "asking the agent for it …"
-            return [fit_line(rule(line(Span(title, "title")), width), width), line(Span(f" {words}", "dim"))]
+            status_text = "nothing is known of this run any more" if known is None else "asking the agent for it …"
+            return [
+                fit_line(title_rule(line(Span(title, "title")), width), width),
+                line(Span(f" {status_text}", "dim")),
+            ]
         view = known.view
         if view.block != self._block:
             self._block, self._scrolled = view.block, None if self._pane in ("step", "whole") else self._scrolled
-        table = self.rows_asked
+        table = self.selectable_rows
         self._row = None if table is None or self._row is None else min(self._row, len(table.rows) - 1)
         showing = ViewOptions(
             self._pane, self._scrolled, known.yours, known.may_answer or view.question is None, known.why_not,
@@ -79,17 +82,17 @@ class WalkthroughView(Page):
         )  # fmt: skip
         view = view if table is None else structs.replace(view, table=table)
         panels = panel_lines(scene.frame, scene.history, view.panels, width)
-        laid = walkthrough(view, known.output, panels, showing, width, height)
-        self._keep(laid)
-        return laid.lines
+        laid_out = walkthrough(view, known.output, panels, showing, width, height)
+        self._store_scroll(laid_out)
+        return laid_out.lines
 
-    def _keep(self, laid: LaidOutLines) -> None:
-        self._top, self._most, self._page = laid.top, laid.most, laid.page
+    def _store_scroll(self, laid: LaidOutLines) -> None:
+        self._top, self._max_top, self._page_height = laid.top, laid.most, laid.page
 
     # Rows that can be chosen
 
     @property
-    def rows_asked(self) -> RunTable | None:
+    def selectable_rows(self) -> RunTable | None:
         """The rows of which some can be left out now, as this console last wanted them; None where none are asked
         about. Between a choice and the question that is put again they still are.
         """
@@ -100,7 +103,10 @@ class WalkthroughView(Page):
             self._choice = None
             return None
         choice = self._choice
-        if choice is not None and (choice.of, choice.refused) != ((table.block, table.look), known.refused):
+        if choice is not None and (choice.preview, choice.refusal_count) != (
+            (table.block, table.look),
+            known.refusal_count,
+        ):
             choice = self._choice = None
         if choice is not None and choice.chosen == table.chosen and view.question is not None:
             choice = self._choice = None  # it was taken
@@ -117,7 +123,7 @@ class WalkthroughView(Page):
             return None
         row, self._scrolled = self._row, None
         chosen = tuple(one is not (place == row) for place, one in enumerate(table.chosen))
-        self._choice = Choice((table.block, table.look), known.refused, chosen)
+        self._choice = RowChoice((table.block, table.look), known.refusal_count, chosen)
         self._row = min(row + 1, len(table.rows) - 1)
         return tuple(place for place, one in enumerate(chosen) if one)
 
@@ -131,7 +137,7 @@ class WalkthroughView(Page):
 
     def _move(self, step: int) -> None:
         """To the next row, where rows can be chosen; beyond the first and the last one the text is scrolled."""
-        table = self.rows_asked if self._pane in ("step", "whole") else None
+        table = self.selectable_rows if self._pane in ("step", "whole") else None
         row = 0 if self._row is None else self._row + step
         if table is None or not 0 <= row < len(table.rows) or (self._row is None and step < 0):
             self.wheel(step)
@@ -148,10 +154,10 @@ class WalkthroughView(Page):
 
     def wheel(self, rows: int) -> None:
         super().wheel(rows)
-        self._scrolled = None if self._pane == "output" and self._top == self._most else self._top
+        self._scrolled = None if self._pane == "output" and self._top == self._max_top else self._top
 
 
-def _of_driver(known: KnownRun) -> tuple[str, ...]:
+def _driver_hints(known: KnownRun) -> tuple[str, ...]:
     """What who drives can do now, the most likely first."""
     view = known.view
     question = None if view is None else view.question

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dba_console.panels.cells import Line, Span, Style, clean, fit_line, line, line_width
-from dba_console.panels.grid import Box, draw
+from dba_console.panels.boxes import Box, draw_boxes
+from dba_console.panels.text_elements import Line, Span, Style, clean, fit_line, line, line_width
 from dba_console.panels.wrapping import wrap_lines
 from dba_console.plans.run_view import ENDED_STATES, OutputLine, RunView
 from dba_console.walkthrough.prose import prose_lines
@@ -32,7 +32,7 @@ Pane = Literal["step", "whole", "output", "steps"]
 _UNDRIVEN = ENDED_STATES | {"interrupted"}
 PANES: tuple[Pane, ...] = ("step", "whole", "output", "steps")
 _OUTPUT_LEAST, _TALL = 3, 30
-_SAYS_ABOVE = 6
+_MIN_LINES_FOR_NOTICE = 6
 """Lines from which on one of them may be spent on saying that there is more above."""
 FEW_ROWS, MOST_ROWS = 5, 1000
 """So many rows that do not fit are shown whole, on their side: beside the steps, and where the step has the screen."""
@@ -70,22 +70,22 @@ class LaidOutLines:
 
 
 def walkthrough(
-    view: RunView, output: Sequence[OutputLine], panels: Sequence[Line], showing: ViewOptions, width: int, height: int
+    view: RunView, output: Sequence[OutputLine], panels: Sequence[Line], options: ViewOptions, width: int, height: int
 ) -> LaidOutLines:
     """The run in exactly `height` lines. `panels`: the lines of panels that matter, most important first."""
     foot = [fit_line(one, width) for one in panels[: 1 if height < _TALL else 4]]
-    head = [title_line(view, showing, width)]
+    head = [title_line(view, options, width)]
     if view.journal:
         head.append(fit_line(line(Span(f" ! the journal: {clean(view.journal)}", "crit")), width))
-    room = height - len(head) - len(foot)
-    if showing.pane == "output":
-        laid = _output(output, showing, width, room)
-    elif showing.pane == "steps":
-        laid = _scrolled(_step_table(view, width), showing.top or 0, room)
+    rows_left = height - len(head) - len(foot)
+    if options.pane == "output":
+        laid = _output(output, options, width, rows_left)
+    elif options.pane == "steps":
+        laid = _scrolled(_step_table(view, width), options.top or 0, rows_left)
     elif view.state in ENDED_STATES:
-        laid = _scrolled(ended_lines(view, width), showing.top or 0, room)
+        laid = _scrolled(ended_lines(view, width), options.top or 0, rows_left)
     else:
-        laid = _step(view, output, showing, width, room)
+        laid = _step(view, output, options, width, rows_left)
     lines = [*head, *(fit_line(one, width) for one in laid.lines)]
     lines += [()] * (height - len(foot) - len(lines))
     return LaidOutLines([*lines, *foot], laid.top, laid.most, laid.page)
@@ -94,14 +94,14 @@ def walkthrough(
 # The line on top
 
 
-def title_line(view: RunView, showing: ViewOptions, cells: int) -> Line:
+def title_line(view: RunView, options: ViewOptions, cells: int) -> Line:
     """`─ cache-drop on db2 · step 4 of 6 · asks ───`, and what is unusual about it."""
     parts: list[Line] = [
         line(Span(f"{clean(view.runbook)} on {clean(view.place or view.target)}", "title")),
         line(_place(view)),
         line(run_word(view)),
     ]
-    if not showing.yours and view.state not in _UNDRIVEN:
+    if not options.yours and view.state not in _UNDRIVEN:
         parts.append(line(Span(f"you watch, {_driver(view)} drives", "warn")))
     spans: list[Span] = [Span("─ ", "dim")]
     for part in parts:
@@ -123,32 +123,34 @@ def _place(view: RunView) -> str:
 # Steps beside the step under way
 
 
-def _step(view: RunView, output: Sequence[OutputLine], showing: ViewOptions, width: int, room: int) -> LaidOutLines:
+def _step(
+    view: RunView, output: Sequence[OutputLine], options: ViewOptions, width: int, rows_left: int
+) -> LaidOutLines:
     deciding = _asks_for_rows(view) and width < _WIDE
-    alone = deciding or showing.pane == "whole" or len(view.steps) < 2
+    alone = deciding or options.pane == "whole" or len(view.steps) < 2
     left = 0 if alone else _STEPS_WIDE if width >= _WIDE else _STEPS_NARROW
     right = width - 1 if alone else width - left - 2
-    asked = asked_lines(view, right, showing)
-    few = MOST_ROWS if showing.pane == "whole" else FEW_ROWS
-    parts = _body_parts(view, right, few, showing.row)
-    told = [line for part in parts for line in part]
-    least = _OUTPUT_LEAST + 1 if output and showing.pane == "step" and not deciding else 0
-    upper = max(3, min(room - least, max(len(told) + len(asked), len(view.steps))))
-    asked = asked[: max(1, upper - 1)]
-    cursor = next((at for at, one in enumerate(told) if one and one[0].style == "selected"), None)
+    question_part = asked_lines(view, right, options)
+    few = MOST_ROWS if options.pane == "whole" else FEW_ROWS
+    parts = _body_parts(view, right, few, options.row)
+    step_lines = [line for part in parts for line in part]
+    least = _OUTPUT_LEAST + 1 if output and options.pane == "step" and not deciding else 0
+    upper = max(3, min(rows_left - least, max(len(step_lines) + len(question_part), len(view.steps))))
+    question_part = question_part[: max(1, upper - 1)]
+    cursor = next((at for at, one in enumerate(step_lines) if one and one[0].style == "selected"), None)
     if cursor is None:
-        follow = _follow(view, right, few, upper - len(asked), len(parts[0]))
+        follow = _follow(view, right, few, upper - len(question_part), len(parts[0]))
     else:  # with what follows of its row, and never behind what is said of lines above or below
-        follow = cursor + max(2, (upper - len(asked)) // 2)
-    body = _scrolled(told, showing.top, upper - len(asked), follow=follow)
-    lines_of_step = [*body.lines, *[()] * (upper - len(asked) - len(body.lines)), *asked]
+        follow = cursor + max(2, (upper - len(question_part)) // 2)
+    body = _scrolled(step_lines, options.top, upper - len(question_part), follow=follow)
+    lines_of_step = [*body.lines, *[()] * (upper - len(question_part) - len(body.lines)), *question_part]
     boxes = [Box(left + 1 if left else 0, 0, right + 1, upper, None, lines_of_step)]
     if left:
         boxes.append(Box(0, 0, left, upper, None, _steps_shown(view, left - 2, upper)))
-    lines = draw(boxes, width, upper)
-    below = room - upper
+    lines = draw_boxes(boxes, width, upper)
+    below = rows_left - upper
     if below > 0:
-        lines += _tail(output, showing, width, below)
+        lines += _tail(output, options, width, below)
     return LaidOutLines(lines, body.top, body.most, body.page)
 
 
@@ -158,13 +160,13 @@ def _asks_for_rows(view: RunView) -> bool:
     return question is not None and view.table is not None and (bool(question.rows) or question.kind == "choose")
 
 
-def asked_lines(view: RunView, cells: int, showing: ViewOptions) -> list[Line]:
+def asked_lines(view: RunView, cells: int, options: ViewOptions) -> list[Line]:
     """What is always seen whole: progress, a wait, the question."""
     lines: list[Line] = []
     if view.state == "interrupted":
-        said = "Its agent was gone in the middle of it. What runs by itself goes on; nothing else is done."
-        ways = ("r resumes it: what is not known is settled first.", "e ends it.")
-        lines += [(), *texts(said, cells, "warn"), *(line for way in ways for line in texts(way, cells))]
+        message = "Its agent was gone in the middle of it. What runs by itself goes on; nothing else is done."
+        choices = ("r resumes it: what is not known is settled first.", "e ends it.")
+        lines += [(), *texts(message, cells, "warn"), *(line for choice in choices for line in texts(choice, cells))]
     if view.waiting is not None:
         lines += waiting_lines(view.waiting, cells)
     if view.progress:
@@ -172,10 +174,10 @@ def asked_lines(view: RunView, cells: int, showing: ViewOptions) -> list[Line]:
         lines += texts(view.progress + stop, cells, "changed")
     if view.question is not None:
         lines += [(), *question_lines(view.question, cells)]
-        if view.question.rows and showing.may_answer:
+        if view.question.rows and options.may_answer:
             lines += texts("Rows with ● are acted on: ↓ to a row, x leaves it out or takes it in.", cells, "dim")
-        if not showing.may_answer:
-            lines += texts(showing.why_not or f"{_driver(view)} answers; t takes over.", cells, "warn")
+        if not options.may_answer:
+            lines += texts(options.why_not or f"{_driver(view)} answers; t takes over.", cells, "warn")
     return lines
 
 
@@ -190,7 +192,7 @@ def _body_parts(view: RunView, cells: int, few: int, selected: int | None = None
     if step is None:
         lines = [line(Span(clean(view.title), "title")), *texts(view.identity, cells, "dim"), ()]
         lines += prose_lines(view.prose, cells)
-        checked = [told for block in view.blocks for told in block_lines(block, cells, full=False)]
+        checked = [checked_line for block in view.blocks for checked_line in block_lines(block, cells, full=False)]
         return [*lines, *([(), line(Span("Checked on this server", "title")), *checked] if checked else [])], []
     lines = [line(Span(clean(step.title), "title"))]
     if step.point_of_no_return:
@@ -219,17 +221,17 @@ def _tables(view: RunView, cells: int, few: int, selected: int | None = None) ->
     return lines
 
 
-def _follow(view: RunView, cells: int, few: int, room: int, end: int) -> int:
+def _follow(view: RunView, cells: int, few: int, rows_left: int, end: int) -> int:
     """The line that should be the last one seen: the end of the block under way. Of rows that do not fit the first ones
     are seen, below their names.
     """
     rows = len(_tables(view, cells, few))
-    return min(end, end - rows + room - 1) if rows else end
+    return min(end, end - rows + rows_left - 1) if rows else end
 
 
 def _steps_shown(view: RunView, cells: int, rows: int) -> list[Line]:
     """The list of steps, the one under way in sight."""
-    lines = [step_line(place, step, cells) for place, step in enumerate(view.steps, 1)]
+    lines = [step_line(number, step, cells) for number, step in enumerate(view.steps, 1)]
     ids = [step.id for step in view.steps]
     now = ids.index(view.current) if view.current in ids else 0
     top = max(0, min(now - rows // 2, len(lines) - rows))
@@ -242,40 +244,40 @@ def _steps_shown(view: RunView, cells: int, rows: int) -> list[Line]:
 def _step_table(view: RunView, width: int) -> list[Line]:
     """All steps in full width, with what became of each."""
     lines: list[Line] = []
-    for place, step in enumerate(view.steps, 1):
-        lines.append(step_line(place, step, min(width - 2, 78)))
+    for number, step in enumerate(view.steps, 1):
+        lines.append(step_line(number, step, min(width - 2, 78)))
         note = clean(step.note)
         usual = "" if step.usual_s is None else f"usual {taken_time(step.usual_s)} ({step.usual_from or 'author'})"
         human = f"person {short_time(step.human_s)}" if step.human_s >= 0.5 else ""
         return_ = "point of no return" if step.point_of_no_return else ""
-        said = " · ".join(filter(None, (step.state, note, usual, human, return_)))
-        lines += texts(said, width - 2, "dim", "    ")
+        note_text = " · ".join(filter(None, (step.state, note, usual, human, return_)))
+        lines += texts(note_text, width - 2, "dim", "    ")
     return lines
 
 
 # Output
 
 
-def _output(output: Sequence[OutputLine], showing: ViewOptions, width: int, room: int) -> LaidOutLines:
-    most = max(0, len(output) - room + 1)
-    top = most if showing.top is None else min(showing.top, most)
-    head = _output_title(output, showing, width)
-    shown = wrap_lines(map(output_line, output[top : top + room - 1]), width)
+def _output(output: Sequence[OutputLine], options: ViewOptions, width: int, rows_left: int) -> LaidOutLines:
+    most = max(0, len(output) - rows_left + 1)
+    top = most if options.top is None else min(options.top, most)
+    head = _output_title(output, options, width)
+    shown = wrap_lines(map(output_line, output[top : top + rows_left - 1]), width)
     # A line may take several here: what is at the end is seen by going there, whole.
-    shown = shown[: room - 1] if top < most else shown[-(room - 1) :]
-    return LaidOutLines([head, *shown], top, most, max(1, room - 2))
+    shown = shown[: rows_left - 1] if top < most else shown[-(rows_left - 1) :]
+    return LaidOutLines([head, *shown], top, most, max(1, rows_left - 2))
 
 
-def _tail(output: Sequence[OutputLine], showing: ViewOptions, width: int, room: int) -> list[Line]:
+def _tail(output: Sequence[OutputLine], options: ViewOptions, width: int, rows_left: int) -> list[Line]:
     """The newest lines under a rule; a bare rule where there are none."""
-    lines = [output_line(one) for one in output[-(room - 1) :]] if room > 1 else []
-    return [_output_title(output, showing, width), *lines]
+    lines = [output_line(one) for one in output[-(rows_left - 1) :]] if rows_left > 1 else []
+    return [_output_title(output, options, width), *lines]
 
 
-def _output_title(output: Sequence[OutputLine], showing: ViewOptions, width: int) -> Line:
+def _output_title(output: Sequence[OutputLine], options: ViewOptions, width: int) -> Line:
     count = f"{len(output)} lines" if len(output) != 1 else "1 line"
-    dropped = f", {showing.dropped} not shown" if showing.dropped else ""
-    text = f"─ output, {count}{dropped} " if output or showing.dropped else "─ no output yet "
+    dropped = f", {options.dropped} not shown" if options.dropped else ""
+    text = f"─ output, {count}{dropped} " if output or options.dropped else "─ no output yet "
     return line(Span(text + "─" * max(0, width - len(text)), "dim"))
 
 
@@ -300,20 +302,20 @@ def ended_lines(view: RunView, width: int) -> list[Line]:
     return [line(" ", *one) if one else () for one in lines]
 
 
-def _scrolled(lines: list[Line], top: int | None, room: int, follow: int | None = None) -> LaidOutLines:
+def _scrolled(lines: list[Line], top: int | None, rows_left: int, follow: int | None = None) -> LaidOutLines:
     """`room` of the lines from `top` on; None: so that `follow` lines of them end in sight."""
-    most = max(0, len(lines) - room)
-    first = _followed(len(lines), room, follow) if top is None else top
+    most = max(0, len(lines) - rows_left)
+    first = _followed(len(lines), rows_left, follow) if top is None else top
     first = max(0, min(first, most))
-    shown = lines[first : first + max(0, room)]
+    shown = lines[first : first + max(0, rows_left)]
     if shown and first < most:
-        shown[-1] = line(Span(f"… ↓ {len(lines) - first - room + 1} more lines", "dim"))
-    if first > 0 and room >= _SAYS_ABOVE:
+        shown[-1] = line(Span(f"… ↓ {len(lines) - first - rows_left + 1} more lines", "dim"))
+    if first > 0 and rows_left >= _MIN_LINES_FOR_NOTICE:
         shown[0] = line(Span(f"… ↑ {first + 1} more lines", "dim"))
-    return LaidOutLines(shown, first, most, max(1, room - 1))
+    return LaidOutLines(shown, first, most, max(1, rows_left - 1))
 
 
-def _followed(lines: int, room: int, follow: int | None) -> int:
+def _followed(lines: int, rows_left: int, follow: int | None) -> int:
     """The first line to be shown where line `follow` is the last one wanted; one more, where the last says `more`."""
     last = 0 if follow is None else follow
-    return last - room + (1 if room < lines and room <= last < lines else 0)
+    return last - rows_left + (1 if rows_left < lines and rows_left <= last < lines else 0)

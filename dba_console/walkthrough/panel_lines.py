@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Frame
-from dba_console.panels.cells import Line, Span, line
 from dba_console.panels.registry import PANELS
+from dba_console.panels.text_elements import Line, Span, line
 
 ALWAYS = ("connections", "io")
 """What any intervention may break first: shown where the runbook names no panels."""
@@ -21,8 +21,8 @@ def panel_lines(frame: Frame | None, history: ChartHistory, names: Sequence[str]
     for name in [name for name in names if name in PANELS] or ALWAYS:
         title = f" {PANELS[name].title}: "
         laid = PANELS[name].compact(frame, max(10, width - len(title)), 2, history)
-        told = next((one for one in laid if not _heads(one)), (Span("nothing is known", "dim"),))
-        lines.append(line(Span(title, "head"), *told))
+        first_line = next((one for one in laid if not _heads(one)), (Span("nothing is known", "dim"),))
+        lines.append(line(Span(title, "head"), *first_line))
     return lines
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from dba_console.panels.cells import Line, Span, clean, line
+from dba_console.panels.text_elements import Line, Span, clean, line
 from dba_console.panels.wrapping import wrap, wrap_line
 
 _ITEM = re.compile(r"^(\s*)([-*+]|\d{1,3}[.)])\s+(.*)$")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dba_console.panels.cells import Span, Style
+from dba_console.panels.text_elements import Span, Style
 from dba_console.plans.run_view import RunState, RunView, StepState
 
 _STEPS: dict[StepState, tuple[str, Style]] = {

@@ -9,9 +9,21 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
-from dba_console.panels.cells import Cell, Column, Line, Row, Span, Style, clean, cut, line, line_width, width
-from dba_console.panels.tables import filled, fitting, table_lines
-from dba_console.panels.times import clock
+from dba_console.panels.table_layout import drop_blank_columns, drop_spare_columns, table_lines
+from dba_console.panels.text_elements import (
+    Cell,
+    Line,
+    Span,
+    Style,
+    TableColumn,
+    TableRow,
+    clean,
+    cut,
+    line,
+    line_width,
+    width,
+)
+from dba_console.panels.time_formats import time_of_day
 from dba_console.panels.wrapping import wrap, wrap_line
 from dba_console.plans.run_view import BlockView, OutputLine, Question, RunTable, StepView, WaitView, quote_for_typing
 from dba_console.units import human_duration
@@ -19,7 +31,7 @@ from dba_console.walkthrough.symbols import step_style, step_symbol
 
 EXACT_LINES = 200
 """Of what runs, shown at most; its whole text is in the run's directory."""
-_SAYS_HOW = re.compile(r"(?i)\btype [`\"]")
+_ANSWER_HINTS = re.compile(r"(?i)\btype [`\"]")
 """In a question whose own text says what to type. The text of a failure may hold a server's message: `type "x" does not
 exist`."""
 _NUMBER = re.compile(r"[-+−~]?[\d.,]+( ?[a-zA-Zµ%/]+)?|\?|")
@@ -31,8 +43,8 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?( UTC|Z|[-+]\d\d
 
 def texts(text: str, cells: int, style: Style = "", indent: str = "") -> list[Line]:
     """Text of several lines, each broken to the width; blank lines stay."""
-    room = max(1, cells - len(indent))
-    pieces = [piece for one in text.splitlines() for piece in wrap(clean(one.expandtabs(4)), room)]
+    width = max(1, cells - len(indent))
+    pieces = [piece for one in text.splitlines() for piece in wrap(clean(one.expandtabs(4)), width)]
     return [line(indent, Span(piece, style)) for piece in pieces]
 
 
@@ -50,7 +62,7 @@ def question_lines(question: Question, cells: int) -> list[Line]:
         first, *rest = wrap(clean(option.text) + reason, max(8, cells - len(head)))
         lines.append(line(Span(head, "key"), first))
         lines += [line(" " * len(head) + piece) for piece in rest]
-    if question.kind not in ("failed", "settle") and _SAYS_HOW.search(question.text):
+    if question.kind not in ("failed", "settle") and _ANSWER_HINTS.search(question.text):
         return lines
     return [*lines, *texts(how_to_answer(question), cells, "dim")]
 
@@ -169,13 +181,13 @@ def waiting_lines(waiting: WaitView, cells: int) -> list[Line]:
     if waiting.values or curve:
         lines += wrap_line(line("now ", Span(clean(waiting.values or "?")), Span(f"  {curve}", "bar")), cells)
     if waiting.hold_for_s is not None:
-        held = human_duration(waiting.holds_s) if waiting.holds_s is not None else "not yet"
-        lines += texts(f"has held {held} of {human_duration(waiting.hold_for_s)}", cells)
+        held_text = human_duration(waiting.holds_s) if waiting.holds_s is not None else "not yet"
+        lines += texts(f"has held {held_text} of {human_duration(waiting.hold_for_s)}", cells)
     left = f"left: {waiting.left}" if waiting.left else ""
-    asks = "" if waiting.timeout_s is None else f"asks after {human_duration(waiting.timeout_s)}"
-    until = "" if waiting.until_us is None else f"until {clock(waiting.until_us)}"
-    if said := " · ".join(filter(None, (left, until, asks))):
-        lines += texts(said, cells, "dim")
+    timeout_text = "" if waiting.timeout_s is None else f"asks after {human_duration(waiting.timeout_s)}"
+    until = "" if waiting.until_us is None else f"until {time_of_day(waiting.until_us)}"
+    if times_text := " · ".join(filter(None, (left, until, timeout_text))):
+        lines += texts(times_text, cells, "dim")
     return lines
 
 
@@ -186,10 +198,10 @@ def trend(values: Sequence[float | None], cells: int) -> str:
     ('▁▅ █', '▁▁', '')
     """
     shown = values[-cells:] if cells > 0 else ()
-    known = [value for value in shown if value is not None]
-    if not known:
+    numbers = [value for value in shown if value is not None]
+    if not numbers:
         return ""
-    low, span = min(known), max(known) - min(known)
+    low, span = min(numbers), max(numbers) - min(numbers)
     return "".join(" " if one is None else _BLOCKS[round((one - low) / span * 7) if span else 0] for one in shown)
 
 
@@ -229,9 +241,9 @@ def _title(table: RunTable) -> Line:
     return line(Span(chosen, "changed"), gap, Span(clean(table.title), "head"))
 
 
-def _number(place: int, marks: Sequence[bool]) -> str:
+def _number(index: int, marks: Sequence[bool]) -> str:
     """` 3 ●`: what a row is called, and that it is acted on."""
-    return f"{place + 1:>{len(str(len(marks)))}} {CHOSEN if marks[place] else ' '}"
+    return f"{index + 1:>{len(str(len(marks)))}} {CHOSEN if marks[index] else ' '}"
 
 
 def _side_by_side(
@@ -240,25 +252,25 @@ def _side_by_side(
 ) -> list[Line]:  # fmt: skip
     """One line for each row, under the names of the columns; which of them are not shown is said."""
     if marks and rows:
-        room = len(_number(0, marks)) + 1
-        lines = _side_by_side(names, rows, cells - room)
+        marks_width = len(_number(0, marks)) + 1
+        lines = _side_by_side(names, rows, cells - marks_width)
         # Heads, then the rows, then what is not shown.
-        for place in range(len(rows)):
-            mark = Span(_number(place, marks) + " ", "changed" if marks[place] else "dim")
-            lines[place + 1] = _selected((mark, *lines[place + 1])) if place == selected else (mark, *lines[place + 1])
-        lines[0] = (Span(" " * room), *lines[0])
+        for index in range(len(rows)):
+            mark = Span(_number(index, marks) + " ", "changed" if marks[index] else "dim")
+            lines[index + 1] = _selected((mark, *lines[index + 1])) if index == selected else (mark, *lines[index + 1])
+        lines[0] = (Span(" " * marks_width), *lines[0])
         return lines
     if not rows:
         return [line(Span("no rows", "dim"))]
-    told = [tuple(_in_one_line(text) for text in row) for row in rows]
+    cell_texts = [tuple(_in_one_line(text) for text in row) for row in rows]
     spare = _SPARE if "together" in names else {}
     columns = [
-        _column(place, name, [row[place] for row in told], spare.get(name, 0)) for place, name in enumerate(names)
+        _column(place, name, [row[place] for row in cell_texts], spare.get(name, 0)) for place, name in enumerate(names)
     ]
-    shown = [Row(str(place), tuple(Cell(text) for text in row)) for place, row in enumerate(told)]
-    kept = {column.id for column in fitting(*filled(columns, shown), cells)[0]}
-    blank = {column.id for column in columns} - {column.id for column in filled(columns, shown)[0]}
-    times = [column.title for column in columns if column.spare == _TIMES and column.id not in kept | blank]
+    shown = [TableRow(str(place), tuple(Cell(text) for text in row)) for place, row in enumerate(cell_texts)]
+    column_ids = {column.id for column in drop_spare_columns(*drop_blank_columns(columns, shown), cells)[0]}
+    blank = {column.id for column in columns} - {column.id for column in drop_blank_columns(columns, shown)[0]}
+    times = [column.title for column in columns if column.spare == _TIMES and column.id not in column_ids | blank]
     return [
         *table_lines(columns, shown, cells),
         *(texts(f"not shown, for want of room: {', '.join(times)}", cells, "dim") if times else []),
@@ -284,8 +296,8 @@ def _row_blocks(
             head = line(*head, Span("─" * max(0, min(cells, 40) - line_width(head)), "dim"))
             lines.append(_selected(head) if number - 1 == selected else head)
         pairs = [(name, text.strip("\n")) for name, text in zip(names, row, strict=True) if text]
-        known = [pair for pair in pairs if not _SHORT_MOMENT.fullmatch(pair[1])]
-        lines += _pairs([*known, *(pair for pair in pairs if pair not in known)], cells)
+        shown_pairs = [pair for pair in pairs if not _SHORT_MOMENT.fullmatch(pair[1])]
+        lines += _pairs([*shown_pairs, *(pair for pair in pairs if pair not in shown_pairs)], cells)
     return lines
 
 
@@ -341,19 +353,19 @@ _TIMES = 9
 """Columns of times are the first to go where there is no room."""
 _SPARE = {"rate": 4, "objects": 3, "together": 2, "size": 1}
 """Of what a dump or restore took: what goes first where there is no room for the names of its objects."""
-_KNOWN_BY = re.compile(
+_KEY_COLUMNS = re.compile(
     r"(?i)pid|.*name|.*role|user.*|owner|appl.*|.*slot.*|relation|table|index|schema|.*database|client.*|gid|.*path|file|object|part"
 )
 """Names of columns by which a row is known from the others."""
 
 
-def _column(place: int, name: str, cells: Sequence[str], spare: int) -> Column:
+def _column(index: int, name: str, cells: Sequence[str], spare: int) -> TableColumn:
     numbers = bool(cells) and all(_NUMBER.fullmatch(text.strip()) for text in cells)
     widest = max([width(name), *map(width, cells)])
     times = any(cells) and all(_SHORT_MOMENT.fullmatch(text) for text in cells if text not in ("", "-"))
-    return Column(
-        str(place), name, min(widest, 60), right=numbers, spare=_TIMES if times else spare,
-        keep=_KNOWN_BY.fullmatch(name) is not None,
+    return TableColumn(
+        str(index), name, min(widest, 60), right=numbers, spare=_TIMES if times else spare,
+        keep=_KEY_COLUMNS.fullmatch(name) is not None,
     )  # fmt: skip
 
 
@@ -366,7 +378,7 @@ _PROGRESS_MESSAGE = re.compile(
 def output_line(one: OutputLine) -> Line:
     """`14:58:02 CACHEDROP: text`; what came on standard error has `!` in place of the colon."""
     error = one.stream == "e"
-    head = Span(f"{clock(one.wall_us)} {clean(one.tag)}{' !' if error else ':'} ", "dim")
+    head = Span(f"{time_of_day(one.wall_us)} {clean(one.tag)}{' !' if error else ':'} ", "dim")
     return line(
         head, Span(clean(one.text.expandtabs(8)), "warn" if error and not _PROGRESS_MESSAGE.match(one.text) else "")
     )
@@ -381,8 +393,8 @@ def step_line(number: int, step: StepView, cells: int) -> Line:
     if step.state == "pending" and step.usual_s is not None and step.usual_s >= 0.5:
         taken = f"~{short_time(step.usual_s)}"
     again = f" ×{step.round}" if step.round > 1 else ""
-    room = max(1, cells - 3 - len(str(number)) - len(taken) - (1 if taken else 0))
+    title_width = max(1, cells - 3 - len(str(number)) - len(taken) - (1 if taken else 0))
     style: Style = "title" if step.state in ("running", "waiting") else step_style(step.state)
-    title = cut(clean(step.title) + again, room)
+    title = cut(clean(step.title) + again, title_width)
     gap = " " * max(0, cells - 3 - len(str(number)) - width(title) - len(taken))
     return line(step_symbol(step.state), Span(f" {number} ", "dim"), Span(title, style), gap, Span(taken, "dim"))

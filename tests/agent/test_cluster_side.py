@@ -12,7 +12,7 @@ import pytest
 
 from dba_console.agent.collector import Collector
 from dba_console.clock import SYSTEM
-from dba_console.clusters.polling import NodePoll
+from dba_console.clusters.node_polling import NodePoll
 from dba_console.config import ClusterConfig, Config, NodeConfig, PoolerConfig
 from dba_console.demo.cluster import Cluster
 from dba_console.frames.chart_history import ChartHistory

@@ -31,8 +31,8 @@ import dba_console
 from dba_console.agent import protocol
 from dba_console.agent.client import AgentClient
 from dba_console.agent.runs.interrupted_runs import find_interrupted_runs
-from dba_console.cli.runbook.runs import _cells as runs_row
-from dba_console.cli.runbook.runs import _one as told
+from dba_console.cli.runbook.run_history import _cells as runs_row
+from dba_console.cli.runbook.run_history import _print_run as told
 from dba_console.cli.session_text import show_lines, verify_lines
 from dba_console.errors import ConsoleError
 from dba_console.frames.chart_history import ChartHistory

@@ -26,17 +26,17 @@ from dba_console.actions.action import ActionContext
 from dba_console.actions.deadline_connection import DeadlineExceeded, connect
 from dba_console.cli.config_schema import find_problem
 from dba_console.clock import SYSTEM
-from dba_console.clusters.control import ServerControl
-from dba_console.clusters.host import Host
+from dba_console.clusters.cutover_plan import FILE, LIMIT, CutoverPlan, NodePlan, save_plan
 from dba_console.clusters.host_facts import read_host
-from dba_console.clusters.local_files import NotTheirs, read_file
-from dba_console.clusters.node import NodeState, read_node
-from dba_console.clusters.patroni import members_by_api
-from dba_console.clusters.plan import FILE, LIMIT, CutoverPlan, NodePlan, save_plan
-from dba_console.clusters.pooler import read_pooler
+from dba_console.clusters.local_files import NotOwnedByUser, read_file
+from dba_console.clusters.node_host import Host
+from dba_console.clusters.node_state import NodeState, read_node
+from dba_console.clusters.patroni_members import members_by_api
 from dba_console.clusters.pooler_file import change_file, check_file
-from dba_console.clusters.steps.begin import _check_directory
-from dba_console.clusters.steps.hold import _END, _WRITES
+from dba_console.clusters.pooler_state import read_pooler
+from dba_console.clusters.server_control import ServerControl
+from dba_console.clusters.steps.begin_cutover import _check_directory
+from dba_console.clusters.steps.hold_clients import _END_SESSIONS, _WRITE_ACTIVITY
 from dba_console.clusters.steps.step import APPLICATION, open_node
 from dba_console.clusters.survey import survey
 from dba_console.config import ClusterConfig, Config, NodeConfig, PoolerConfig
@@ -92,9 +92,9 @@ def test_a_client_with_our_application_name_is_ended_with_the_others(cluster: Cl
         psycopg.connect(cluster.dsn(application_name=APPLICATION), autocommit=True) as ours,
         closing(ActingConnection(cluster.dsn(), application=APPLICATION)) as link,
     ):
-        [row] = link.rows(_WRITES, {"spared": []})
+        [row] = link.rows(_WRITE_ACTIVITY, {"spared": []})
         assert (row["clients"], row["example"]) == (1, "app")
-        link.execute_change(_END, {"spared": []}, transaction=False)
+        link.execute_change(_END_SESSIONS, {"spared": []}, transaction=False)
         with pytest.raises(psycopg.OperationalError):
             client.execute("select 1")
         assert ours.execute("select 1").fetchone() == (1,)
@@ -141,7 +141,7 @@ def test_a_file_of_another_account_is_not_even_opened(site: Path) -> None:
     try:
         with path.open("r+") as file:
             fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-            with pytest.raises(NotTheirs):
+            with pytest.raises(NotOwnedByUser):
                 read_file(str(path), server_account().name)
             assert fcntl.fcntl(file, fcntl.F_GETLEASE) == fcntl.F_WRLCK
     finally:
@@ -245,7 +245,7 @@ def test_a_greeting_without_end_fills_no_disk(far_end: Callable[[str], None]) ->
 
 
 def test_an_api_that_answers_a_byte_at_a_time_is_left_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dba_console.clusters.patroni.API_S", 0.5, raising=False)
+    monkeypatch.setattr("dba_console.clusters.patroni_members.API_S", 0.5, raising=False)
     with listening(drip) as port:
         assert members_by_api([], f"connect_address: 127.0.0.1:{port}") == ()
     assert members_by_api([], "connect_address: 127.0.0.1:99999 connect_address: 127.0.0.1:²") == ()

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.cli.runbook.runs import _one as story_of
+from dba_console.cli.runbook.run_history import _print_run as story_of
 from dba_console.errors import SessionError
 from dba_console.session.listing import list_sessions
 from dba_console.session.recording import Recording
 from dba_console.session.run_reader import read_run
 from dba_console.session.verify import verify
-from dba_console.tui.recorded_runs import RunsRecorded, read_runs
+from dba_console.tui.recorded_runs import RecordedRunsArrived, read_runs
 from tests.unit.session.making import record, ticks
 from tests.unit.session.running import INTENT, RUN, begun
 
@@ -124,7 +124,7 @@ def test_a_command_whose_log_is_none_hides_no_other_one(session: Path, make: Cal
         (steps / name).mkdir(parents=True)
     make(steps / "a.run.1" / "out.log")
     (steps / "b.run.1" / "out.log").write_bytes(b"2 o printed\n")
-    told: list[RunsRecorded] = []
+    told: list[RecordedRunsArrived] = []
     read_runs(session, told.append)
     ((run,),) = (one.runs for one in told)
     assert "printed" in [line.text for line in run.output]

@@ -152,7 +152,7 @@ def test_a_history_that_cannot_be_read_or_written_costs_the_time_and_not_the_ans
     files = list((shop.home / "state" / "dba-console" / "clusters").iterdir())
     for kept in files:
         assert kept.stat().st_mode & 0o777 == 0o600
-        kept.write_text('{"cluster": "shop", "spells": [')
+        kept.write_text('{"cluster": "shop", "periods": [')
     assert shop.run(*TO_DB2).code == 0
     kept.parent.chmod(0o777)
     done = shop.run(*TO_DB2)

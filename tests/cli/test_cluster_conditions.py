@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from dba_console.clusters.managers import Manager, pause, switchover
+from dba_console.clusters.cluster_managers import Manager, pause_command, switchover_command
 from dba_console.errors import Refused
 from tests.cli.cluster_pair import Pair, checks, set_value
 from tests.cli.console import Console
@@ -69,14 +69,14 @@ def test_a_session_of_repmgr_may_be_repmgrd(shop: Console, pair: Pair) -> None:
 
 def test_a_manager_switches_over_by_its_own_names_or_says_the_command() -> None:
     patroni = Manager(
-        kind="Patroni", acts=True, evidence="", scope="shop", members={"db1": "pg1", "db2": "pg2"},
+        kind="Patroni", is_active=True, evidence="", scope="shop", members={"db1": "pg1", "db2": "pg2"},
         config={"db2": "/etc/patroni/15.yml"}, programs={"db2": "/usr/bin/patronictl"},
     )  # fmt: skip
-    own = switchover(patroni, "db1", "db2")
+    own = switchover_command(patroni, "db1", "db2")
     command = "/usr/bin/patronictl -c /etc/patroni/15.yml switchover shop --leader pg1 --candidate pg2 --force"
     assert (own.node, str(own)) == ("db2", command)
-    repmgr = Manager(kind="repmgr", acts=True, evidence="", config={"db2": "/etc/repmgr.conf"})
+    repmgr = Manager(kind="repmgr", is_active=True, evidence="", config={"db2": "/etc/repmgr.conf"})
     with pytest.raises(Refused) as refused:
-        switchover(repmgr, "db1", "db2")
+        switchover_command(repmgr, "db1", "db2")
     assert refused.value.hint == "on db2: repmgr -f /etc/repmgr.conf standby switchover --siblings-follow"
-    assert str(pause(repmgr, "db2")) == "repmgr -f /etc/repmgr.conf service pause"
+    assert str(pause_command(repmgr, "db2")) == "repmgr -f /etc/repmgr.conf service pause"

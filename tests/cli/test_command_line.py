@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from dba_console import __version__
-from dba_console.cli.guard import guarded
+from dba_console.cli.error_handling import run_guarded
 from dba_console.crash_report import CRASH_EXIT_CODE
 from tests.cli.console import Console
 
@@ -197,5 +197,5 @@ def test_what_this_user_may_not_open_is_told_and_not_taken_for_a_defect(capsys: 
     def command() -> int:
         raise PermissionError(13, "Permission denied", "/srv/closed")
 
-    assert guarded(command, []) == 4
+    assert run_guarded(command, []) == 4
     assert capsys.readouterr().err.startswith("error: not permitted: /srv/closed\nhint: ")

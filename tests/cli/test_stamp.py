@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.cli.stamp import parse
-from dba_console.cli.stamp_lines import Outlet, Stamps, pump
+from dba_console.cli.stamp_lines import LineDestination, LinePrefix, copy_lines
 from dba_console.errors import UsageError
 from dba_console.keeping.command_status import LogReader
 from tests.background import wait_until
@@ -80,9 +80,9 @@ def test_lines_are_stamped_as_syslog_does_it(console: Console) -> None:
 
 
 def test_a_day_before_the_tenth_is_padded_with_a_blank() -> None:
-    stamps = Stamps("db2", "X", iso=False, utc=True)
-    assert stamps.of(1_783_047_804_000_000) == b"Jul  3 03:03:24 db2 X: "
-    assert stamps.of(1_784_864_204_999_999) == b"Jul 24 03:36:44 db2 X: "
+    stamps = LinePrefix("db2", "X", iso=False, utc=True)
+    assert stamps.at_time(1_783_047_804_000_000) == b"Jul  3 03:03:24 db2 X: "
+    assert stamps.at_time(1_784_864_204_999_999) == b"Jul 24 03:36:44 db2 X: "
 
 
 def test_iso_stamps_carry_zone_and_microseconds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,8 +90,10 @@ def test_iso_stamps_carry_zone_and_microseconds(monkeypatch: pytest.MonkeyPatch)
     time.tzset()
     try:
         at = 1_784_864_204_000_001
-        assert Stamps("db2", "50%", iso=True, utc=False).of(at) == b"2026-07-24T09:06:44.000001+05:30 db2 50%: "
-        assert Stamps("db2", "50%", iso=True, utc=True).of(at) == b"2026-07-24T03:36:44.000001Z db2 50%: "
+        assert (
+            LinePrefix("db2", "50%", iso=True, utc=False).at_time(at) == b"2026-07-24T09:06:44.000001+05:30 db2 50%: "
+        )
+        assert LinePrefix("db2", "50%", iso=True, utc=True).at_time(at) == b"2026-07-24T03:36:44.000001Z db2 50%: "
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -122,18 +124,18 @@ def test_much_goes_through_unchanged(console: Console) -> None:
 
 
 def test_lines_of_any_length_come_through_in_any_chunks(tmp_path: Path) -> None:
-    class Kept(Outlet):
+    class Kept(LineDestination):
         def __init__(self) -> None:
             self.lines: list[bytes] = []
 
-        def put(self, lines: bytes, wall_us: int) -> None:
+        def write(self, lines: bytes, wall_us: int) -> None:
             self.lines += lines.split(b"\n")
 
     text = b"\n".join(b"y" * length for length in (0, 1, 65535, 65536, 65537, 200_000, 0)) + b"\nend"
     (tmp_path / "in").write_bytes(text)
     kept = Kept()
     with open(tmp_path / "in", "rb", buffering=0) as file:
-        pump(file.fileno(), [kept])
+        copy_lines(file.fileno(), [kept])
     assert kept.lines == text.split(b"\n")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dba_console.clock import SYSTEM
-from dba_console.clusters.commands import failure, run_command
+from dba_console.clusters.operator_commands import failure_text, run_command
 from dba_console.config import CommandConfig
 from dba_console.short_command import CommandResult
 
@@ -18,16 +18,16 @@ def run(*argv: str, undo: bool = False, to: str = "db2", **more: Any) -> Command
 def test_names_are_filled_in_and_no_shell_reads_them() -> None:
     ended = run("printf", "%s|", "{cluster}", "--from={from}", "{to}", to="db2; $(touch /tmp/x) {from}")
     assert ended.output == "shop|--from=db1|db2; $(touch /tmp/x) {from}|"
-    assert failure("hook cron", ended) is None
+    assert failure_text("hook cron", ended) is None
     assert run("printf", "{to}", undo=True).output == "db2"
 
 
 def test_a_command_that_fails_is_a_sentence_with_its_last_line_and_without_secrets() -> None:
     ended = run("sh", "-c", "echo first; printf 'password=hushhush \\033[2J' >&2; exit 3")
-    assert failure("address vip", ended) == "address vip failed with exit code 3: password=******** ␛[2J"
-    assert failure("address vip", run("sh", "-c", "exit 3")) == "address vip failed with exit code 3: exit code 3"
-    assert "no such" in str(failure("address vip", run("/nonexistent/move-ip"))).lower()
+    assert failure_text("address vip", ended) == "address vip failed with exit code 3: password=******** ␛[2J"
+    assert failure_text("address vip", run("sh", "-c", "exit 3")) == "address vip failed with exit code 3: exit code 3"
+    assert "no such" in str(failure_text("address vip", run("/nonexistent/move-ip"))).lower()
 
 
 def test_a_command_that_does_not_end_in_time_is_killed() -> None:
-    assert str(failure("hook cron", run("sleep", "60", timeout_s=0.1))).startswith("hook cron did not end in time")
+    assert str(failure_text("hook cron", run("sleep", "60", timeout_s=0.1))).startswith("hook cron did not end in time")

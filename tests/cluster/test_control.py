@@ -11,9 +11,9 @@ import pytest
 
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.clock import SYSTEM
-from dba_console.clusters.control import ServerControl
-from dba_console.clusters.host import LostHost
-from dba_console.clusters.steps.begin import discover
+from dba_console.clusters.node_host import HostConnectionLost
+from dba_console.clusters.server_control import ServerControl
+from dba_console.clusters.steps.begin_cutover import find_directories
 from dba_console.config import NodeConfig
 from dba_console.demo.cluster import Cluster, make_standby
 from dba_console.errors import ConfigError, ConsoleError, PermissionDenied, Refused, Unsupported
@@ -163,7 +163,7 @@ def test_a_stop_whose_host_is_gone_has_an_unknown_end(fresh_cluster: FreshCluste
     thread = threading.Thread(target=gone)
     thread.start()
     try:
-        with pytest.raises(LostHost, match="what became of db1 cannot be read"):
+        with pytest.raises(HostConnectionLost, match="what became of db1 cannot be read"):
             control.stop(60)
     finally:
         thread.join()
@@ -192,7 +192,7 @@ def test_an_account_that_is_not_the_owner_needs_sudo_for_everything(
         assert control.stop_command()[:5] == ["sudo", "-n", "-u", owner, "--"]
         assert control.stop(30).code == 0
         control.make_standby(conninfo(cluster), None)
-        control.forget_standby()
+        control.undo_standby()
         assert control.start(30).code == 0
         assert cluster.psql("select pg_is_in_recovery()") == "f"
         assert control.stop(30).code == 0
@@ -239,8 +239,8 @@ def test_the_standby_settings_are_written_once_and_taken_back_exactly(
         assert cluster.psql("show primary_conninfo") == conninfo(cluster)
         control.stop(30)
         assert control.control_file().state == "shut down in recovery"
-        control.forget_standby()
-        control.forget_standby()
+        control.undo_standby()
+        control.undo_standby()
         assert path.read_bytes() == before
         control.start(30)
         assert cluster.psql("select pg_is_in_recovery()") == "f"
@@ -328,7 +328,7 @@ def test_a_rewind_goes_on_when_the_connection_is_cut_and_the_next_call_waits_for
 
         thread = threading.Thread(target=cut)
         thread.start()
-        with pytest.raises(LostHost):
+        with pytest.raises(HostConnectionLost):
             control.rewind(conninfo(new), dry_run=False, timeout_s=60)
         thread.join()
         assert control.rewind(conninfo(new), dry_run=False, timeout_s=1).code in (None, 75)
@@ -371,7 +371,7 @@ def test_directories_of_a_running_server_are_found_by_asking_it(fresh_cluster: F
     def found(user: str, config: NodeConfig) -> tuple[str, str | None]:
         operator = ActingConnection(cluster.dsn(user=user))
         try:
-            return discover(operator, "db1", config, SYSTEM)
+            return find_directories(operator, "db1", config, SYSTEM)
         finally:
             operator.close()
 

@@ -19,13 +19,13 @@ from dba_console.clock import SYSTEM
 from dba_console.clusters.heartbeat import (
     FILE,
     INTERVAL_S,
-    Outage,
-    outage,
-    sentences,
+    HeartbeatOutage,
+    outage_lines,
+    read_outage,
     start_heartbeat,
     stop_heartbeat,
 )
-from dba_console.clusters.heartbeat_clients import KEPT_OUT
+from dba_console.clusters.heartbeat_clients import KEPT_OUT_MESSAGE
 from dba_console.demo.cluster import Cluster, make_standby
 from dba_console.errors import SessionError, UsageError
 from tests.background import wait_until
@@ -44,17 +44,17 @@ def directory(tmp_path: Path) -> Iterator[Path]:
     stop_heartbeat(tmp_path)
 
 
-def started(directory: Path, conninfo: str) -> Outage:
+def started(directory: Path, conninfo: str) -> HeartbeatOutage:
     """A heartbeat of which a write and a read were acknowledged."""
     start_heartbeat(directory, conninfo, SYSTEM)
-    return more(directory, Outage())
+    return more(directory, HeartbeatOutage())
 
 
-def more(directory: Path, than: Outage) -> Outage:
+def more(directory: Path, than: HeartbeatOutage) -> HeartbeatOutage:
     """What it measures once further writes and reads are on record."""
 
-    def found() -> Outage | None:
-        now = outage(directory)
+    def found() -> HeartbeatOutage | None:
+        now = read_outage(directory)
         return now if now.writes > than.writes and now.reads > than.reads else None
 
     return wait_until(found, what="a further beat")
@@ -67,13 +67,13 @@ def either(*clusters: Cluster) -> str:
 
 
 def writers(directory: Path) -> list[str | None]:
-    return [one.port for one in outage(directory).answered if one.kind == "write"]
+    return [one.port for one in read_outage(directory).servers if one.kind == "write"]
 
 
 def more_errors(directory: Path) -> None:
     """Returns once further beats have failed."""
-    before = sum(outage(directory).errors.values())
-    wait_until(lambda: sum(outage(directory).errors.values()) > before, what="a further error")
+    before = sum(read_outage(directory).errors.values())
+    wait_until(lambda: sum(read_outage(directory).errors.values()) > before, what="a further error")
 
 
 def process_of(directory: Path) -> int:
@@ -88,7 +88,7 @@ def processes_of(directory: Path) -> list[int]:
         int(path.parent.name)
         for path in Path("/proc").glob("[0-9]*/cmdline")
         if (words := _read(path).split(b"\0"))[-2:-1] == [os.fsencode(directory)]
-        and b"dba_console.clusters.beating" in words
+        and b"dba_console.clusters.heartbeat_process" in words
     ]
 
 
@@ -129,7 +129,7 @@ def test_an_outage_through_a_paused_pooler_lasts_from_the_pause_to_the_resume_an
         admin.execute("RESUME postgres")
         both = [str(primary.port), str(standby.port)]
         wait_until(lambda: writers(directory) == both, what="a write after the pause")
-        found = more(directory, outage(directory))
+        found = more(directory, read_outage(directory))
         after_us = SYSTEM.mono_us()
         wait_until(lambda: writers(unpooled) == both, what="a write over there")
         stop_heartbeat(directory)
@@ -140,16 +140,16 @@ def test_an_outage_through_a_paused_pooler_lasts_from_the_pause_to_the_resume_an
         assert (freed_us - held_us) / 1e6 - INTERVAL_S <= found.write_s <= (after_us - before_us) / 1e6, found
         assert found.read_s >= (freed_us - held_us) / 1e6 - INTERVAL_S
         assert found.ended_us - found.began_us == pytest.approx((found.write_s + INTERVAL_S) * 1e6, abs=2)
-        one, other = [each for each in found.answered if each.kind == "write"]
+        one, other = [each for each in found.servers if each.kind == "write"]
         assert (one.port, one.timeline) == (str(primary.port), 1) and one.to_us <= found.began_us
         assert (other.port, other.timeline) == (str(standby.port), 2) and other.from_us == found.ended_us
-        report = "\n".join(sentences(outage(directory), {1: "db1", 2: "db2"}))
+        report = "\n".join(outage_lines(read_outage(directory), {1: "db1", 2: "db2"}))
         assert f"writes by db2 (local socket:{standby.port}, timeline 2) from " in report
         assert "same time" not in report
         assert query(standby, ITS_SCHEMA) == "0"
         clients = admin.execute("SHOW CLIENTS").fetchall()
         assert not any("dba-console:cutover-heartbeat" in row for row in clients), clients
-        ended = outage(directory)
+        ended = read_outage(directory)
         assert (ended.running, ended.ended, ended.left) == (False, "it was stopped", "")
 
 
@@ -163,14 +163,14 @@ def test_it_survives_the_process_that_started_it_and_its_record_survives_its_own
     )
     done = subprocess.run([sys.executable, "-c", script, str(directory), cluster.dsn()], check=False)
     assert done.returncode == -signal.SIGKILL
-    first = more(directory, outage(directory))
+    first = more(directory, read_outage(directory))
     assert first.running
     pid = process_of(directory)
     assert os.getsid(pid) != os.getsid(0)
     started(directory, cluster.dsn())
     assert process_of(directory) == pid, "one is enough"
     os.kill(pid, signal.SIGKILL)
-    killed = wait_until(lambda: None if (now := outage(directory)).running else now)
+    killed = wait_until(lambda: None if (now := read_outage(directory)).running else now)
     assert killed.ended == "it was killed" and killed.writes >= first.writes
     start_heartbeat(directory, cluster.dsn(), SYSTEM)
     again = more(directory, killed)
@@ -192,9 +192,9 @@ def test_where_no_table_may_be_made_it_writes_messages_and_says_why(directory: P
     query(cluster, "create role plain login")
     try:
         start_heartbeat(directory, cluster.dsn(user="plain"), SYSTEM)
-        found = more(directory, Outage())
+        found = more(directory, HeartbeatOutage())
         assert found.advisory == "the role plain may not create a schema in postgres" and not found.errors
-        assert any(found.advisory in line for line in sentences(found))
+        assert any(found.advisory in line for line in outage_lines(found))
     finally:
         stop_heartbeat(directory)
         wait_for(cluster, ITS_SESSIONS.replace("count(*)", "count(*) = 0"))
@@ -226,7 +226,7 @@ def test_what_somebody_else_keeps_in_the_schema_stays(directory: Path, cluster: 
     query(cluster, "create table dba_console.theirs ()")
     try:
         stop_heartbeat(directory)
-        assert outage(directory).left == ""
+        assert read_outage(directory).left == ""
         assert query(cluster, "select count(*) from dba_console.theirs") == "0"
         assert query(cluster, "select to_regclass('dba_console.heartbeat') is null") == "t"
     finally:
@@ -237,7 +237,7 @@ def test_a_session_that_is_ended_is_an_error_and_the_next_one_goes_on(directory:
     before = started(directory, cluster.dsn())
     query(cluster, ITS_SESSIONS.replace("count(*)", "count(pg_terminate_backend(pid))"))
     after = more(directory, before)
-    errors = wait_until(lambda: outage(directory).errors)
+    errors = wait_until(lambda: read_outage(directory).errors)
     assert any("terminating connection" in text for text in errors), errors
     assert after.running
 
@@ -247,13 +247,13 @@ def test_where_clients_are_kept_out_it_writes_nothing_also_as_a_superuser(direct
     try:
         started(directory, cluster.dsn(dbname="shop"))
         query(cluster, "alter database shop connection limit 0")
-        wait_until(lambda: KEPT_OUT in outage(directory).errors, what="a beat that is held")
+        wait_until(lambda: KEPT_OUT_MESSAGE in read_outage(directory).errors, what="a beat that is held")
         beats = "select beats from dba_console.heartbeat"
         last = query(cluster, beats, dbname="shop")
         more_errors(directory)
         assert query(cluster, beats, dbname="shop") == last
         query(cluster, "alter database shop connection limit -1")
-        more(directory, outage(directory))
+        more(directory, read_outage(directory))
     finally:
         stop_heartbeat(directory)
         wait_for(cluster, ITS_SESSIONS.replace("count(*)", "count(*) = 0"))
@@ -262,10 +262,10 @@ def test_where_clients_are_kept_out_it_writes_nothing_also_as_a_superuser(direct
 
 def test_a_server_that_does_not_answer_is_measured_and_does_not_keep_it_from_starting(directory: Path) -> None:
     start_heartbeat(directory, "host=127.0.0.1 port=1 user=u", SYSTEM, life_s=0.1)
-    found = wait_until(lambda: now if (now := outage(directory)).ended else None)
+    found = wait_until(lambda: now if (now := read_outage(directory)).ended else None)
     assert found.write_s is None and found.ended == "it had run for 0.1 s"
     assert any("refused" in text for text in found.errors)
-    assert sentences(found)[0] == "whether clients could write is unknown: no write was acknowledged"
+    assert outage_lines(found)[0] == "whether clients could write is unknown: no write was acknowledged"
 
 
 def test_its_password_stands_neither_in_its_arguments_nor_in_its_environment(
@@ -294,11 +294,11 @@ def test_a_record_that_was_cut_short_is_read_up_to_there(tmp_path: Path) -> None
     lines = '["server",0,{"address":"10.0.0.1","port":"5432","in_recovery":"false","timeline":"0000000A"}]\n'
     beats = '["w",0,10000,0]\n["w",30000,40000,0]\n["w",50000,900000,0]\n["at",1000000]\n["w",9100'
     (tmp_path / FILE).write_text(header + lines + beats)
-    found = outage(tmp_path)
+    found = read_outage(tmp_path)
     assert (found.write_s, found.began_us, found.ended_us) == (0.84, 1040000, 1900000)
     assert (found.writes, found.reads, found.read_s, found.until_us) == (3, 0, None, 2000000)
-    assert found.answered[0].server == "10.0.0.1:5432, timeline 10"
-    assert outage(tmp_path / "none") == Outage()
+    assert found.servers[0].server == "10.0.0.1:5432, timeline 10"
+    assert read_outage(tmp_path / "none") == HeartbeatOutage()
 
 
 @pytest.mark.parametrize("first", [["W", 1_000_000, 1_100_000, 0], ["at", 1_200_000]], ids=["failed", "was held"])
@@ -310,9 +310,9 @@ def test_an_outage_that_began_before_the_heartbeat_is_unknown_with_the_reason(
     for ended in (9_000_000, 9_020_000, 9_060_000):
         lines += [["w", ended - 10_000, ended, 1], ["r", ended - 10_000, ended, 1]]
     (tmp_path / FILE).write_text("\n".join(map(json.dumps, lines)))
-    found = outage(tmp_path)
+    found = read_outage(tmp_path)
     assert (found.write_s, found.write_before_s) == (None, 8.0)
-    assert "how long clients could not write is unknown: when the heartbeat began" in sentences(found)[0]
+    assert "how long clients could not write is unknown: when the heartbeat began" in outage_lines(found)[0]
     with open(tmp_path / FILE, "a") as file:
         file.write('\n["w", 9100000, 30000000, 1]')
-    assert outage(tmp_path).write_s == pytest.approx(20.94 - INTERVAL_S), "a longer one that was seen counts"
+    assert read_outage(tmp_path).write_s == pytest.approx(20.94 - INTERVAL_S), "a longer one that was seen counts"

@@ -13,8 +13,8 @@ import pytest
 
 from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control, PlainControl
 from dba_console.clock import SYSTEM
-from dba_console.clusters.host import Host, LostHost, confining_unit
-from dba_console.clusters.steps.step import Step
+from dba_console.clusters.node_host import Host, HostConnectionLost, confining_unit
+from dba_console.clusters.steps.step import CutoverStep
 from dba_console.demo.server_account import server_account
 from dba_console.errors import ConfigError, ConnectError, ConsoleError, PermissionDenied
 from tests.background import wait_until
@@ -139,7 +139,7 @@ def test_a_connection_cut_while_a_command_runs_leaves_its_end_unknown(
 
     thread = threading.Thread(target=cut)
     thread.start()
-    with pytest.raises(LostHost, match=f"connection to {NAME} was lost while a command ran"):
+    with pytest.raises(HostConnectionLost, match=f"connection to {NAME} was lost while a command ran"):
         script = f"touch {begun}; until [ -e {wanted} ]; do sleep 0.02; done; touch {ended}"
         over_ssh.run(["sh", "-c", script], timeout_s=60)
     thread.join()
@@ -159,7 +159,7 @@ def test_a_write_that_is_cut_leaves_the_old_file_or_the_new_one(over_ssh: Host, 
     thread.start()
     try:
         over_ssh.write(str(path), new)
-    except LostHost:
+    except HostConnectionLost:
         pass
     thread.join()
     assert path.read_bytes() in (b"old", new)
@@ -234,9 +234,9 @@ def test_with_a_rule_for_sudo_files_are_those_of_the_other_user(tmp_path: Path, 
 
 
 def test_a_step_whose_host_was_lost_has_an_unknown_end() -> None:
-    class Cut(Step):
-        def do(self, settings: Any, world: ActionContext, control: Control) -> ActionResult:
-            raise LostHost("the ssh connection to db1 was lost")
+    class Cut(CutoverStep):
+        def do(self, settings: Any, context: ActionContext, control: Control) -> ActionResult:
+            raise HostConnectionLost("the ssh connection to db1 was lost")
 
     assert Cut().act(None, ActionPreview(text="", exact=""), ActionContext(), PlainControl()).state == "unknown"
 

@@ -10,10 +10,10 @@ import psycopg
 import pytest
 
 from dba_console.clock import SYSTEM
-from dba_console.clusters.blockers import PauseExpired
-from dba_console.clusters.pgbouncer_ini import repointed
-from dba_console.clusters.pooler import read_pooler
-from dba_console.clusters.pooling import PoolerAdmin
+from dba_console.clusters.pause_blockers import PauseExpired
+from dba_console.clusters.pgbouncer_ini import change_host
+from dba_console.clusters.pooler_admin import PoolerAdmin
+from dba_console.clusters.pooler_state import read_pooler
 from dba_console.config import PoolerConfig
 from dba_console.demo.cluster import Cluster
 from dba_console.errors import ConnectError, ConsoleError, PermissionDenied
@@ -113,11 +113,11 @@ def test_a_client_that_waits_through_pause_new_host_and_resume_lands_on_the_othe
             wait_until(lambda: queued(pooler), what="the client waiting")
             assert port_of(pooler, "stock") == str(one.port)
             to = (str(two.socket_directory), str(two.port))
-            pooler.ini.write_text(repointed(pooler.ini.read_text(), ["shop"], *to))
+            pooler.ini.write_text(change_host(pooler.ini.read_text(), ["shop"], *to))
             admin.reload({"shop": to})
             admin.resume([])
             assert ended() == [str(two.port)]
-    assert admin.leads_to()["stock"] == (str(one.socket_directory), str(one.port))
+    assert admin.server_addresses()["stock"] == (str(one.socket_directory), str(one.port))
     assert admin.paused([]) == {"shop": False}
 
 
@@ -218,10 +218,10 @@ def test_in_session_mode_clients_hold_the_pause_which_is_shown_before(one: Clust
         admin_users="postgres", query_wait_timeout=0,
     ) as pooler:  # fmt: skip
         admin = admin_of(pooler, "shop")
-        assert admin.cautions([]) == []
+        assert admin.pause_warnings([]) == []
         with client(pooler) as session:
             session.execute("select 1")
-            [caution] = admin.cautions([])
+            [caution] = admin.pause_warnings([])
             assert '"shop" is in session mode for user "postgres", and 1 client holds' in caution
             with pytest.raises(PauseExpired, match="connected since"):
                 admin.pause([], 0.2, never)
@@ -230,7 +230,7 @@ def test_in_session_mode_clients_hold_the_pause_which_is_shown_before(one: Clust
 
 
 def test_a_client_that_would_wait_too_long_is_named_before(pooler: Bouncer) -> None:
-    [caution] = admin_of(pooler, "shop").cautions([])
+    [caution] = admin_of(pooler, "shop").pause_warnings([])
     assert "disconnects clients that waited 120 s (query_wait_timeout)" in caution
 
 
@@ -242,7 +242,7 @@ def test_a_database_nobody_used_yet_is_paused_and_led_elsewhere(pooler: Bouncer,
     pooler.kill()  # all it knew of it is gone
     pooler.start()
     to = (str(two.socket_directory), str(two.port))
-    pooler.ini.write_text(repointed(pooler.ini.read_text(), ["late"], *to))
+    pooler.ini.write_text(change_host(pooler.ini.read_text(), ["late"], *to))
     admin.reload({"late": to})
     assert port_of(pooler, "late") == str(two.port)
     assert port_of(pooler, "shop") == str(one.port)
@@ -277,7 +277,7 @@ def test_new_clients_between_reload_and_resume_and_pools_kept_open_cost_no_login
         server_login_retry=600,
     ) as pooler:  # fmt: skip
         admin = admin_of(pooler, "shop")
-        assert ("min_pool_size" in "".join(admin.cautions([]))) is not everything
+        assert ("min_pool_size" in "".join(admin.pause_warnings([]))) is not everything
         with client(pooler) as session:
             session.execute("select 1")
             admin.pause([], 30, never)
@@ -286,7 +286,7 @@ def test_new_clients_between_reload_and_resume_and_pools_kept_open_cost_no_login
             with waiting(session) as ended:
                 wait_until(lambda: queued(pooler), what="the client waiting")
                 pooler.ini.write_text(
-                    repointed(pooler.ini.read_text(), ["shop"], str(two.socket_directory), str(two.port))
+                    change_host(pooler.ini.read_text(), ["shop"], str(two.socket_directory), str(two.port))
                 )
                 admin.reload()
                 thread = threading.Thread(target=lambda: client(pooler).close(), daemon=True)
@@ -318,9 +318,9 @@ def test_pgbouncer_reads_the_changed_file_as_it_was_meant(one: Cluster) -> None:
         "e = port=3", "[users]", "ann = pool_mode=session", "[databases] f = host=old", "# g = host=old",
     ]  # fmt: skip
     to = ("/tmp/it's new", "5433")
-    changed = repointed("[databases]\n" + "\n".join(lines), list("abcdef"), *to)
+    changed = change_host("[databases]\n" + "\n".join(lines), list("abcdef"), *to)
     with Bouncer(one, "read", changed, admin_users="postgres") as pooler:
-        assert admin_of(pooler).leads_to() == dict.fromkeys("abcdef", to)
+        assert admin_of(pooler).server_addresses() == dict.fromkeys("abcdef", to)
 
 
 def test_a_role_that_may_only_ask_and_a_wrong_password_are_sentences(one: Cluster) -> None:

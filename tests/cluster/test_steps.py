@@ -8,7 +8,7 @@ import pytest
 
 from dba_console.actions.action import ActionContext, acts_on_cluster
 from dba_console.actions.registry import ACTIONS, parse_settings
-from dba_console.clusters.plan import CutoverPlan, NodePlan, load_plan, save_plan
+from dba_console.clusters.cutover_plan import CutoverPlan, NodePlan, load_plan, save_plan
 from dba_console.config import ClusterConfig, Config, NodeConfig
 from dba_console.errors import Refused, UsageError
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dba_console.clock import SYSTEM
-from dba_console.clusters import control as module
-from dba_console.clusters.control import ServerControl
+from dba_console.clusters import server_control as module
 from dba_console.clusters.host_facts import check_stop
+from dba_console.clusters.server_control import ServerControl
 from dba_console.config import NodeConfig
 from dba_console.demo.cluster import Cluster
 from dba_console.errors import ConsoleError, PermissionDenied
@@ -74,7 +74,7 @@ def test_a_stop_that_takes_too_long_is_killed_and_does_not_stop_the_server_later
 def test_a_start_that_ends_well_and_starts_nothing_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "BEGUN_S", 0.1)
+    monkeypatch.setattr(module, "POSTMASTER_START_S", 0.1)
     control = ServerControl("db1", NodeConfig(dsn="", start=["true"]), str(tmp_path), None, SYSTEM)
     assert control.start(600).code is None
     assert not control.running()

@@ -67,7 +67,7 @@ class Eyes:
             # No time is skipped under an attempt to connect: its deadline would pass in a moment.
             self.collector.server.attempted(self.clock.mono_us() + PATIENCE_US)
             if self.collector.cluster is not None:
-                self.collector.cluster.attempted(self.clock.mono_us() + PATIENCE_US)
+                self.collector.cluster.all_idle(self.clock.mono_us() + PATIENCE_US)
             self.clock.ahead_us += every_s * 1_000_000
             self.picture = self.picture.with_sample(self.collector.tick())
             point = point_of(self.picture)

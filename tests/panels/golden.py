@@ -9,14 +9,14 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from dba_console.panels.cells import Line, plain
+from dba_console.panels.text_elements import Line, line_text
 
 _DIRECTORY = Path(__file__).parent / "golden"
 
 
 def text_of(lines: Iterable[Line]) -> str:
     """The lines as text, each ending in a newline, without trailing blanks."""
-    return "".join(plain(one) + "\n" for one in lines)
+    return "".join(line_text(one) + "\n" for one in lines)
 
 
 def assert_golden(name: str, text: str) -> None:

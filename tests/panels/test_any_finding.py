@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Finding, Frame
-from dba_console.panels.cells import Line, Span, line_width, plain
-from dba_console.panels.evidence import everything, evidence, part
-from dba_console.panels.findings import compact, detail, lines_of, speaking
-from dba_console.panels.times import rfc3339
+from dba_console.panels.finding_evidence import all_evidence_lines, evidence_screen, visible_lines
+from dba_console.panels.findings import compact, detail, list_lines, not_silenced
+from dba_console.panels.text_elements import Line, Span, line_text, line_width
+from dba_console.panels.time_formats import format_rfc3339
 from dba_console.tui.findings import EvidenceView, FindingsView
-from dba_console.tui.view import Scene
+from dba_console.tui.screen_view import Scene
 from tests import build
 from tests.panels.anything import any_history
 
@@ -27,7 +27,7 @@ TEXTS = st.one_of(SIGNS, NASTY)
 NUMBERS = st.one_of(st.none(), st.booleans(), st.integers(-5, 1 << 62), st.floats(), TEXTS, st.lists(TEXTS, max_size=3))
 KNOWN = st.sampled_from(["connections.used", "io.psi_full_pct", "memory.cached_bytes"])
 SERIES = st.one_of(KNOWN, TEXTS.map(lambda text: f"mount:{text}.used_bytes"))
-TIMES = st.one_of(st.none(), st.integers(-4_000_000_000, 1_000_000).map(lambda us: rfc3339(build.NOW_US + us)))
+TIMES = st.one_of(st.none(), st.integers(-4_000_000_000, 1_000_000).map(lambda us: format_rfc3339(build.NOW_US + us)))
 FINDINGS = st.builds(
     Finding,
     id=TEXTS, severity=st.sampled_from(["info", "warning", "critical", "?"]), subject=TEXTS, text=TEXTS,
@@ -47,7 +47,7 @@ def framed(findings: list[Finding]) -> Frame:
 
 
 def too_wide(lines: Iterable[Line], width: int) -> list[str]:
-    return [plain(line) for line in lines if line_width(line) > width]
+    return [line_text(line) for line in lines if line_width(line) > width]
 
 
 def harmful(lines: Iterable[Line]) -> list[Span]:
@@ -64,8 +64,8 @@ def past(frame: Frame, seed: int) -> ChartHistory:
 def test_the_band_keeps_to_its_lines_and_shows_every_finding_it_has_room_for(
     found: list[Finding], width: int, height: int
 ) -> None:
-    lines = lines_of(speaking(found), width, height)
-    assert min(height, len(speaking(found))) <= len(lines) <= height
+    lines = list_lines(not_silenced(found), width, height)
+    assert min(height, len(not_silenced(found))) <= len(lines) <= height
     assert len(compact(framed(found), width, height, ChartHistory())) <= height
     assert harmful(lines) == []
 
@@ -75,13 +75,13 @@ def test_the_evidence_fits_any_screen_and_loses_no_line_to_scrolling(
     one: Finding, width: int, height: int, seed: int
 ) -> None:
     frame = framed([one])
-    lines = evidence(frame, one, past(frame, seed), width, height)
+    lines = evidence_screen(frame, one, past(frame, seed), width, height)
     assert len(lines) <= height
     assert too_wide(lines, width) == []
     assert harmful(lines) == []
-    whole = everything(frame, one, past(frame, seed), width, height)
+    whole = all_evidence_lines(frame, one, past(frame, seed), width, height)
     if 1 < height < len(whole):
-        assert part(whole, height, len(whole) - height) == whole[-height:]
+        assert visible_lines(whole, height, len(whole) - height) == whole[-height:]
 
 
 @given(found=MANY, width=WIDTHS, height=st.integers(3, 60), seed=st.integers(0, 1000))

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dba_console.panels.cells import Line, line_width
-from dba_console.panels.header import Showing, header
+from dba_console.panels.header import HeaderState, header
 from dba_console.panels.overview import overview
 from dba_console.panels.registry import PANELS
-from dba_console.panels.text import show_json, show_text
+from dba_console.panels.show_output import show_json, show_text
+from dba_console.panels.text_elements import Line, line_width
 from tests.panels.anything import any_history, anything
 
 SEEDS = st.integers(0, 10_000)
@@ -68,7 +68,7 @@ def test_every_row_of_every_table_has_a_harmless_cell_for_each_column(seed: int,
 @given(seed=SEEDS, width=st.integers(1, 210), mode=st.sampled_from(["live", "paused", "replay", "text"]))
 def test_the_header_is_exactly_one_screen_wide(seed: int, width: int, mode: str) -> None:
     # `mode` is drawn from exactly the words of the literal.
-    line = header(anything(seed), Showing(mode, 42.0, 4.0, 761.0, 5.0), width)  # type: ignore[arg-type]
+    line = header(anything(seed), HeaderState(mode, 42.0, 4.0, 761.0, 5.0), width)  # type: ignore[arg-type]
     assert line_width(line) == width
     assert harmless([line])
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dba_console.frames.chart_history import ChartHistory
-from dba_console.panels.bands import View, title
-from dba_console.panels.cells import plain
-from dba_console.panels.charts import Axis, clock_line, latest, peaks, plot, sign_line, sparkline
-from dba_console.panels.stacked import stacked, window_s
+from dba_console.panels.charts import Axis, clock_line, latest, peaks, plot, sparkline, symbol_line
+from dba_console.panels.overview_layout import FrameWithHistory, panel_title
+from dba_console.panels.recent_charts import chart_window_s, recent_charts
+from dba_console.panels.text_elements import line_text
 from tests.build import NOW_US, busy_frame, busy_history, empty_frame
 
 S = 1_000_000
@@ -69,7 +69,7 @@ def test_clock_times_stand_at_their_full_minutes() -> None:
 
 def test_a_serious_sign_is_not_hidden_by_a_later_one_in_its_column() -> None:
     axis = Axis(NOW_US - 10 * S, NOW_US, 1)
-    assert sign_line([(NOW_US - 2 * S, "!"), (NOW_US, "m")], axis) == "!"
+    assert symbol_line([(NOW_US - 2 * S, "!"), (NOW_US, "m")], axis) == "!"
 
 
 def test_a_sparkline_is_as_long_as_asked_and_blank_without_history() -> None:
@@ -77,7 +77,7 @@ def test_a_sparkline_is_as_long_as_asked_and_blank_without_history() -> None:
 
 
 def test_charts_without_history_say_so_instead_of_drawing_a_floor() -> None:
-    text = "\n".join(plain(one) for one in stacked(empty_frame(), ChartHistory(), 100, 12))
+    text = "\n".join(line_text(one) for one in recent_charts(empty_frame(), ChartHistory(), 100, 12))
     assert text.count("nothing known yet") == 5
     assert "▁" not in text
 
@@ -86,7 +86,7 @@ def test_an_outage_is_a_gap_in_the_middle_of_the_chart() -> None:
     history = ChartHistory()
     for second in [*range(590, 400, -1), *range(200, -1, -1)]:
         history.add(NOW_US - second * S, {"connections.used": 100.0})
-    drawn = plain(stacked(busy_frame(), history, 84, 12)[1]).split("┤")[1].strip()
+    drawn = line_text(recent_charts(busy_frame(), history, 84, 12)[1]).split("┤")[1].strip()
     before, after = drawn[:15], drawn[-15:]
     assert before == after == "▆" * 15
     assert " " * 15 in drawn
@@ -102,7 +102,7 @@ def connections(seconds: int, *, peak_at: int | None = None, step: int = 1) -> C
 
 
 def test_the_number_beside_a_chart_is_the_last_reading_and_not_the_peak_of_its_column() -> None:
-    text = "\n".join(plain(one) for one in stacked(busy_frame(), connections(590, peak_at=2), 100, 22))
+    text = "\n".join(line_text(one) for one in recent_charts(busy_frame(), connections(590, peak_at=2), 100, 22))
     assert "now 10" in text
     assert "now 90" not in text
 
@@ -111,19 +111,19 @@ def test_a_reading_of_a_while_ago_is_not_how_things_are_now() -> None:
     history = ChartHistory()
     history.add(NOW_US - 60 * S, {"connections.used": 10.0})
     history.add(NOW_US - 59 * S, {"connections.used": 10.0})
-    assert "now ?" in "\n".join(plain(one) for one in stacked(busy_frame(), history, 100, 22))
+    assert "now ?" in "\n".join(line_text(one) for one in recent_charts(busy_frame(), history, 100, 22))
 
 
 def test_the_stall_beside_its_chart_is_the_figure_of_the_panel() -> None:
-    text = "\n".join(plain(one) for one in stacked(busy_frame(), busy_history(), 100, 22))
+    text = "\n".join(line_text(one) for one in recent_charts(busy_frame(), busy_history(), 100, 22))
     assert "10s avg 3.0%" in text
 
 
 def test_the_axis_begins_at_the_first_reading_in_full_minutes_from_two_to_ten() -> None:
-    spans = [window_s(busy_frame(), connections(seconds)) for seconds in (0, 20, 130, 590, 599)]
+    spans = [chart_window_s(busy_frame(), connections(seconds)) for seconds in (0, 20, 130, 590, 599)]
     assert spans == [120, 120, 180, 600, 600]
-    assert plain(title("charts", View(busy_frame(), connections(130)))) == "Last 3 minutes"
+    assert line_text(panel_title("charts", FrameWithHistory(busy_frame(), connections(130)))) == "Last 3 minutes"
 
 
 def test_columns_are_not_narrower_than_the_distance_of_two_readings() -> None:
-    assert window_s(busy_frame(), connections(100, step=5)) == 540
+    assert chart_window_s(busy_frame(), connections(100, step=5)) == 540

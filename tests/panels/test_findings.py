@@ -6,15 +6,21 @@ import pytest
 
 from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import EventRow, Finding, Frame
-from dba_console.panels.cells import Line, line_width, plain
-from dba_console.panels.evidence import everything, evidence, held, part, window
-from dba_console.panels.findings import compact, detail, lines_of, ordered
+from dba_console.panels.finding_evidence import (
+    all_evidence_lines,
+    chart_period,
+    evidence_screen,
+    fill_between_readings,
+    visible_lines,
+)
+from dba_console.panels.findings import compact, detail, list_lines, sort_by_urgency
 from dba_console.panels.overview import overview
-from dba_console.panels.times import from_rfc3339
+from dba_console.panels.text_elements import Line, line_text, line_width
+from dba_console.panels.time_formats import parse_rfc3339
 from tests import build
 
 SINCE = "2026-11-20T14:55:02Z"
-SINCE_US = from_rfc3339(SINCE) or 0
+SINCE_US = parse_rfc3339(SINCE) or 0
 SENTENCE = (
     "Connections fill (244 of 247, +38/min) because queries wait for I/O: 61 % of the last 10 s fully stalled, while "
     "page cache fell 4.1 GB and free memory rose 4.0 GB: memory reclaim (kswapd, no shortage)"
@@ -35,7 +41,7 @@ def finding(name: str = "reclaim-stall", severity: str = "critical", **more: obj
 
 
 def text(lines: list[Line]) -> str:
-    return "\n".join(plain(line) for line in lines)
+    return "\n".join(line_text(line) for line in lines)
 
 
 def busy(*findings: Finding) -> Frame:
@@ -45,15 +51,15 @@ def busy(*findings: Finding) -> Frame:
 
 
 def test_a_sentence_too_long_for_its_line_is_wrapped_where_there_is_room() -> None:
-    lines = lines_of([finding(runbook="cache-drop")], 80, 6)
+    lines = list_lines([finding(runbook="cache-drop")], 80, 6)
     assert len(lines) == 4
     assert all(line_width(line) <= 80 for line in lines)
-    assert " ".join(plain(line).strip() for line in lines).endswith("(kswapd, no shortage)  → r")
+    assert " ".join(line_text(line).strip() for line in lines).endswith("(kswapd, no shortage)  → r")
 
 
 def test_where_there_is_no_room_the_most_severe_are_kept_and_cut() -> None:
-    kept = lines_of([finding("a", "warning"), finding("b", "critical", text="b is worse")], 80, 1)
-    assert len(kept) == 1 and "b is worse" in plain(kept[0])
+    kept = list_lines([finding("a", "warning"), finding("b", "critical", text="b is worse")], 80, 1)
+    assert len(kept) == 1 and "b is worse" in line_text(kept[0])
 
 
 def test_what_nobody_has_seen_comes_before_what_is_known_and_what_is_silenced() -> None:
@@ -63,7 +69,7 @@ def test_what_nobody_has_seen_comes_before_what_is_known_and_what_is_silenced() 
         finding("small", "warning"),
         finding("bad", "critical"),
     ]
-    assert [one.id for one in ordered(findings)] == ["bad", "small", "known", "silenced"]
+    assert [one.id for one in sort_by_urgency(findings)] == ["bad", "small", "known", "silenced"]
 
 
 def test_no_finding_is_said_only_where_the_rules_were_asked() -> None:
@@ -109,7 +115,7 @@ def test_the_evidence_screen_has_sentence_numbers_causes_and_charts() -> None:
         advice="look at dmesg for who wrote drop_caches",
         runbook="cache-drop",
     )
-    shown = text(evidence(busy(one), one, build.busy_history(), 80, 22))
+    shown = text(evidence_screen(busy(one), one, build.busy_history(), 80, 22))
     for words in (
         "used 244 · psi full 61% · cached fell 4.1 GB",
         "not known: who",
@@ -125,7 +131,7 @@ def test_the_evidence_screen_has_sentence_numbers_causes_and_charts() -> None:
 @pytest.mark.parametrize(("width", "height"), [(40, 10), (80, 22), (160, 48)])
 def test_the_evidence_fits_its_place_at_any_size(width: int, height: int) -> None:
     one = finding(series=["connections.used", "memory.cached_bytes", "io.psi_full_pct"], evidence={"used": 1})
-    lines = evidence(busy(one), one, build.busy_history(), width, height)
+    lines = evidence_screen(busy(one), one, build.busy_history(), width, height)
     assert len(lines) <= height
     assert all(line_width(line) <= width for line in lines)
 
@@ -134,7 +140,7 @@ def test_the_charts_span_the_time_around_the_beginning() -> None:
     now_us = SINCE_US + 3_600_000_000
     history = ChartHistory()
     history.extend((SINCE_US + second * 1_000_000, {"connections.used": 1.0}) for second in range(-300, 300))
-    start_us, end_us = window(SINCE_US, now_us, history)
+    start_us, end_us = chart_period(SINCE_US, now_us, history)
     assert (start_us - SINCE_US, end_us - SINCE_US) == (-180_000_000, 420_000_000)
 
 
@@ -142,13 +148,13 @@ def test_a_beginning_before_anything_known_shows_what_is_known() -> None:
     now_us = SINCE_US + 3_600_000_000
     history = ChartHistory()
     history.extend((now_us - second * 1_000_000, {"connections.used": 1.0}) for second in range(120, 0, -1))
-    start_us, end_us = window(SINCE_US, now_us, history)
+    start_us, end_us = chart_period(SINCE_US, now_us, history)
     assert start_us <= now_us - 119_000_000 and end_us == now_us
 
 
 def test_the_most_severe_sentence_is_given_the_room_there_is_and_no_more() -> None:
     small, bad = finding("a", "warning"), finding("b", "critical", text=SENTENCE.replace("Connections", "Sessions"))
-    shown = [plain(line) for line in lines_of([small, bad], 80, 4)]
+    shown = [line_text(line) for line in list_lines([small, bad], 80, 4)]
     assert len(shown) == 4
     assert "Sessions fill" in shown[0] and shown[2].endswith("no shortage)")
     assert shown[3].startswith("! ") and "Connections fill" in shown[3]
@@ -166,10 +172,10 @@ def test_a_narrow_list_gives_its_cells_to_the_sentence_and_a_wide_one_has_room_f
 def test_what_does_not_fit_is_announced_and_reached_by_scrolling() -> None:
     one = finding(series=["connections.used", "memory.cached_bytes"], advice="first do this, then that " * 10)
     frame, history = busy(one), build.busy_history()
-    lines = everything(frame, one, history, 60, 10)
-    first = text(part(lines, 10, 0))
+    lines = all_evidence_lines(frame, one, history, 60, 10)
+    first = text(visible_lines(lines, 10, 0))
     assert "more lines" in first and "around its start" not in first
-    last = text(part(lines, 10, len(lines) - 10))
+    last = text(visible_lines(lines, 10, len(lines) - 10))
     assert "more lines" not in last and "cached" in last and "events" in last
 
 
@@ -179,14 +185,14 @@ def test_a_chart_that_ends_in_the_past_names_its_time_and_not_now() -> None:
     frame.at_us = SINCE_US + 3_600_000_000
     history = ChartHistory()
     history.extend((SINCE_US + second * 1_000_000, {"connections.used": 7.0}) for second in range(-180, 421))
-    shown = text(evidence(frame, one, history, 80, 22))
+    shown = text(evidence_screen(frame, one, history, 80, 22))
     assert " now " not in shown and "connections" in shown and "15:02:02 7" in shown
 
 
 def test_a_column_spans_a_reading_at_least_however_wide_the_screen() -> None:
     history = ChartHistory()
     history.extend((SINCE_US + second * 1_000_000, {"connections.used": 7.0}) for second in range(-10, 10))
-    start_us, end_us = window(SINCE_US, SINCE_US + 10_000_000, history, 130)
+    start_us, end_us = chart_period(SINCE_US, SINCE_US + 10_000_000, history, 130)
     assert end_us == SINCE_US + 10_000_000 and end_us - start_us >= 130_000_000
 
 
@@ -196,14 +202,14 @@ def test_one_that_began_before_anything_known_says_so_instead_of_claiming_its_st
     frame.at_us = SINCE_US + 3_600_000_000
     history = ChartHistory()
     history.extend((frame.at_us - second * 1_000_000, {"connections.used": 7.0}) for second in range(120, 0, -1))
-    shown = text(evidence(frame, one, history, 80, 22))
+    shown = text(evidence_screen(frame, one, history, 80, 22))
     assert "it began before that" in shown and "around its start" not in shown and " now 7" in shown
 
 
 def test_what_is_read_every_few_seconds_stands_between_its_readings_and_a_gap_stays_one() -> None:
     second = 1_000_000
     points = [(at * second, float(at)) for at in (0, 5, 10, 40, 45)]
-    level, rate = (held(points, second, forward=forward) for forward in (True, False))
+    level, rate = (fill_between_readings(points, second, forward=forward) for forward in (True, False))
     assert [(at // second, value) for at, value in level][:7] == [
         (0, 0.0), (1, 0.0), (2, 0.0), (3, 0.0), (4, 0.0), (5, 5.0), (6, 5.0),
     ]  # fmt: skip
@@ -213,7 +219,7 @@ def test_what_is_read_every_few_seconds_stands_between_its_readings_and_a_gap_st
 
 def test_what_is_read_every_tick_is_charted_as_it_was_read() -> None:
     points = [(at * 1_000_000, 1.0) for at in range(5)]
-    assert held(points, 1_100_000, forward=True) == points
+    assert fill_between_readings(points, 1_100_000, forward=True) == points
 
 
 def test_evidence_with_a_long_name_keeps_its_end_and_the_field_beside_the_chart() -> None:
@@ -222,7 +228,7 @@ def test_evidence_with_a_long_name_keeps_its_end_and_the_field_beside_the_chart(
     frame, history = busy(one), build.busy_history()
     for second in range(60):
         history.add(SINCE_US + second * 1_000_000, {f"mount:{path}.used_bytes": 5e9 + second, **_SLOT})
-    shown = text(evidence(frame, one, history, 80, 22))
+    shown = text(evidence_screen(frame, one, history, 80, 22))
     assert "aces/archive used" in shown and "old_replica retained" in shown
 
 
@@ -231,14 +237,14 @@ _SLOT = {"slot:old_replica.retained_bytes": 9e6}
 
 def test_what_only_follows_from_the_cause_is_not_told_as_a_cause_of_it() -> None:
     one = finding(chain=["connections-filling", "reclaim-stall", "lock-blocker"])
-    shown = text(evidence(busy(one), one, build.busy_history(), 80, 22))
+    shown = text(evidence_screen(busy(one), one, build.busy_history(), 80, 22))
     assert "because: connections-filling ← reclaim-stall; with it lock-blocker" in shown
 
 
 def test_on_a_small_screen_the_charts_come_before_the_many_numbers() -> None:
     names = ["connections.waiting", "io.iowait_pct", "connections.used", "memory.cached_bytes", "io.psi_full_pct"]
     one = finding(series=names, evidence={f"number_{place}_bytes": place for place in range(60)})
-    lines = evidence(busy(one), one, build.busy_history(), 80, 20)
+    lines = evidence_screen(busy(one), one, build.busy_history(), 80, 20)
     shown = text(lines)
     assert shown.index("connections ") < shown.index("I/O full stall") < shown.index("cached ")
     assert "more lines" in shown
@@ -251,4 +257,4 @@ def test_a_remark_stands_below_what_somebody_takes_care_of_and_above_what_is_sil
         finding("silenced", "critical", state="silenced"),
         finding("bad", "critical"),
     ]
-    assert [one.id for one in ordered(findings)] == ["bad", "known", "remark", "silenced"]
+    assert [one.id for one in sort_by_urgency(findings)] == ["bad", "known", "remark", "silenced"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dba_console.panels.bands import Band, View, share, stack
-from dba_console.panels.cells import Span, line_width, plain
-from dba_console.panels.grid import Box, draw
+from dba_console.panels.boxes import Box, draw_boxes
+from dba_console.panels.overview_layout import FrameWithHistory, LayoutRow, distribute_rows, stack_rows
+from dba_console.panels.text_elements import Span, line_text, line_width
 from tests.build import busy_frame, busy_history
 
 
@@ -20,7 +20,7 @@ def test_two_columns_over_two_over_one_are_joined_where_they_meet() -> None:
         Box(10, 2, 10, 2, title("D")),
         Box(0, 4, 20, 1, title("E")),
     ]
-    assert [plain(one) for one in draw(boxes, 20, 5)] == [
+    assert [line_text(one) for one in draw_boxes(boxes, 20, 5)] == [
         "─ A ─────┬─ B ──────",
         "         │",
         "─ C ─────┼─ D ──────",
@@ -31,32 +31,32 @@ def test_two_columns_over_two_over_one_are_joined_where_they_meet() -> None:
 
 def test_a_rule_that_ends_at_a_column_joins_it_from_its_side() -> None:
     boxes = [Box(0, 0, 9, 2, title("A")), Box(0, 2, 9, 2, title("C")), Box(10, 0, 10, 4, title("B"))]
-    drawn = [plain(one) for one in draw(boxes, 20, 4)]
+    drawn = [line_text(one) for one in draw_boxes(boxes, 20, 4)]
     assert drawn[2].startswith("─ C ─────┤")
 
 
 def test_a_title_too_long_for_its_box_is_cut_and_the_rule_stays_as_wide() -> None:
-    (line,) = draw([Box(0, 0, 12, 1, title("Replication & WAL"))], 12, 1)
+    (line,) = draw_boxes([Box(0, 0, 12, 1, title("Replication & WAL"))], 12, 1)
     assert line_width(line) == 12
-    assert "…" in plain(line)
+    assert "…" in line_text(line)
 
 
 def test_every_band_gets_its_least_before_any_gets_more() -> None:
-    bands = (Band(("io",), 2, 4, 9, 0), Band(("locks",), 1, 3, 9, 1))
-    assert share(bands, [9, 9], 5) == [2, 1]
+    bands = (LayoutRow(("io",), 2, 4, 9, 0), LayoutRow(("locks",), 1, 3, 9, 1))
+    assert distribute_rows(bands, [9, 9], 5) == [2, 1]
 
 
 def test_a_band_without_room_for_its_least_is_left_out_not_cut_to_nothing() -> None:
-    bands = (Band(("io",), 2, 4, 9, 0), Band(("charts",), 6, 9, 9, 1), Band(("locks",), 1, 3, 9, 2))
-    assert share(bands, [2, 9, 1], 6) == [2, None, 1]
+    bands = (LayoutRow(("io",), 2, 4, 9, 0), LayoutRow(("charts",), 6, 9, 9, 1), LayoutRow(("locks",), 1, 3, 9, 2))
+    assert distribute_rows(bands, [2, 9, 1], 6) == [2, None, 1]
 
 
 def test_what_is_more_important_looks_good_before_the_rest_grows() -> None:
-    bands = (Band(("io",), 1, 4, 9, 0), Band(("locks",), 1, 3, 9, 1))
-    assert share(bands, [9, 9], 8) == [4, 2]
+    bands = (LayoutRow(("io",), 1, 4, 9, 0), LayoutRow(("locks",), 1, 3, 9, 1))
+    assert distribute_rows(bands, [9, 9], 8) == [4, 2]
 
 
 def test_stacked_bands_fill_the_height_exactly() -> None:
-    bands = (Band(("connections", "io"), 3, 3, 6, 0), Band(("locks",), 1, 2, 8, 1))
-    boxes = stack(View(busy_frame(), busy_history()), bands, 0, 0, 80, 30)
+    bands = (LayoutRow(("connections", "io"), 3, 3, 6, 0), LayoutRow(("locks",), 1, 2, 8, 1))
+    boxes = stack_rows(FrameWithHistory(busy_frame(), busy_history()), bands, 0, 0, 80, 30)
     assert max(box.y + box.height for box in boxes) == 30

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dba_console.frames.model import Frame
-from dba_console.panels.cells import plain
-from dba_console.panels.header import Showing, header
+from dba_console.panels.header import HeaderState, header
+from dba_console.panels.text_elements import line_text
 from tests.build import busy_frame, empty_frame
 
-LIVE = Showing("live", recording_s=761.0, age_s=0.2)
+LIVE = HeaderState("live", recording_s=761.0, age_s=0.2)
 
 
-def line(frame: Frame, showing: Showing, width: int = 100) -> str:
-    return plain(header(frame, showing, width))
+def line(frame: Frame, showing: HeaderState, width: int = 100) -> str:
+    return line_text(header(frame, showing, width))
 
 
 def test_a_healthy_live_screen_names_server_moment_and_recording() -> None:
@@ -42,16 +42,16 @@ def test_a_healthy_live_screen_names_server_moment_and_recording() -> None:
 
 
 def test_the_age_of_the_data_is_shown_from_more_than_two_ticks_on() -> None:
-    assert "old" not in line(busy_frame(), Showing("live", age_s=2.0))
-    assert "data 5.0s old" in line(busy_frame(), Showing("live", age_s=5.0))
-    assert "NOT LIVE" in line(busy_frame(), Showing("live", age_s=5.0))
-    assert "old" not in line(busy_frame(), Showing("live", age_s=9.0, interval_s=5.0))
+    assert "old" not in line(busy_frame(), HeaderState("live", age_s=2.0))
+    assert "data 5.0s old" in line(busy_frame(), HeaderState("live", age_s=5.0))
+    assert "NOT LIVE" in line(busy_frame(), HeaderState("live", age_s=5.0))
+    assert "old" not in line(busy_frame(), HeaderState("live", age_s=9.0, interval_s=5.0))
 
 
 def test_paused_says_how_far_behind_and_replay_which_moment_and_how_fast() -> None:
-    assert "PAUSED -00:42" in line(busy_frame(), Showing("paused", behind_s=42.0))
-    assert "REPLAY 2026-11-20 14:57:29 ×4" in line(busy_frame(), Showing("replay", speed=4.0))
-    assert "PAUSED" in line(busy_frame(), Showing("replay", speed=0.0))
+    assert "PAUSED -00:42" in line(busy_frame(), HeaderState("paused", behind_s=42.0))
+    assert "REPLAY 2026-11-20 14:57:29 ×4" in line(busy_frame(), HeaderState("replay", speed=4.0))
+    assert "PAUSED" in line(busy_frame(), HeaderState("replay", speed=0.0))
 
 
 def test_a_pooler_between_is_named() -> None:
@@ -85,7 +85,7 @@ def test_stuck_lanes_and_drops_are_words_with_their_number() -> None:
 def test_a_narrow_screen_loses_the_uptime_before_a_warning() -> None:
     frame = busy_frame()
     frame.target.state = "blind"
-    text = line(frame, Showing("live", recording_s=761.0, age_s=7.0), 60)
+    text = line(frame, HeaderState("live", recording_s=761.0, age_s=7.0), 60)
     assert "BLIND: no connection" in text
     assert "data 7.0s old" in text
     assert "up 12d4h" not in text
@@ -106,26 +106,28 @@ def test_a_frame_without_a_recording_state_does_not_claim_to_be_recorded() -> No
 
 
 def test_text_output_carries_the_date() -> None:
-    assert "2026-11-20 14:57:29" in line(busy_frame(), Showing())
+    assert "2026-11-20 14:57:29" in line(busy_frame(), HeaderState())
 
 
 def test_the_operators_own_name_of_a_target_stands_beside_the_clusters() -> None:
     frame = busy_frame()
-    assert line(frame, Showing("live", called="shop")).startswith("db2 primary · shop · PG 15.18")
-    assert "db2 primary · PG 15.18" in line(frame, Showing("live", called="db2"))
+    assert line(frame, HeaderState("live", target_label="shop")).startswith("db2 primary · shop · PG 15.18")
+    assert "db2 primary · PG 15.18" in line(frame, HeaderState("live", target_label="db2"))
 
 
 def test_a_server_never_reached_goes_by_the_operators_name() -> None:
-    assert line(empty_frame(), Showing("live", called="shop")).startswith("shop")
+    assert line(empty_frame(), HeaderState("live", target_label="shop")).startswith("shop")
 
 
 def test_the_host_stands_beside_the_server_and_is_not_what_is_cut_where_a_run_waits() -> None:
     frame = busy_frame()
     frame.target.name, frame.target.host = "practice", "db2"
-    showing = Showing("live", recording_s=761.0, age_s=0.2, called="shop:37229@db2", run="ANSWER WANTED: w")
+    showing = HeaderState(
+        "live", recording_s=761.0, age_s=0.2, target_label="shop:37229@db2", run_text="ANSWER WANTED: w"
+    )
     assert line(frame, showing, 120).startswith("practice primary on db2 · shop:37229 · ")
     for wanting in (False, True):
-        waiting = replace(showing, run_wants=wanting)
+        waiting = replace(showing, run_needs_answer=wanting)
         assert line(frame, waiting, 60).startswith("practice primary on db2 ")
     frame.target.name = "db2"
     assert line(frame, showing, 120).startswith("db2 primary · shop:37229")

@@ -11,11 +11,11 @@ from dba_console.frames.past_jobs import TargetJobHistory
 from dba_console.frames.progress_model import ProgressRow
 from dba_console.frames.window_forecast import JobWindows
 from dba_console.panels import progress
-from dba_console.panels.cells import Detail, line_width, plain
-from dba_console.panels.job_history import history, runs_of
+from dba_console.panels.job_history import history_detail, job_runs_detail
 from dba_console.panels.job_page import find_row, job_page
-from dba_console.panels.progress_words import row_key
-from dba_console.panels.tables import table_lines
+from dba_console.panels.progress_text import row_key
+from dba_console.panels.table_layout import table_lines
+from dba_console.panels.text_elements import Detail, line_text, line_width
 from tests.jobs import HOSTILE, NOW_US, dump_row, frame_of, job, nights
 from tests.panels.anything import anything
 from tests.panels.golden import assert_golden, text_of
@@ -48,15 +48,15 @@ def test_a_job_in_full_reads_as_in_its_golden_text(width: int) -> None:
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_the_history_reads_as_in_its_golden_text(width: int) -> None:
-    assert_golden(f"job_history_{width}", told(history(PAST, WINDOWS, width), width))
-    assert_golden(f"job_runs_{width}", told(runs_of(PAST.jobs[3], WINDOWS, width), width))
+    assert_golden(f"job_history_{width}", told(history_detail(PAST, WINDOWS, width), width))
+    assert_golden(f"job_runs_{width}", told(job_runs_detail(PAST.jobs[3], WINDOWS, width), width))
 
 
 @pytest.mark.parametrize("width", [40, 80, 160])
 def test_hostile_names_are_shown_harmless_and_move_no_column(width: int) -> None:
     row = dump_row(names=HOSTILE[:4])
     lines = job_page(frame_of(row), row, width)
-    shown = [plain(one) for one in lines if "table data" in plain(one) or "▇" in plain(one)]
+    shown = [line_text(one) for one in lines if "table data" in line_text(one) or "▇" in line_text(one)]
     assert all(line_width(one) == width for one in lines)
     assert all(text.isprintable() for text in shown) and shown
     running = [one for one in shown if "≈9m" in one]
@@ -76,7 +76,7 @@ def test_errors_and_a_disk_that_will_not_do_stand_first_and_in_the_overview() ->
     assert "! 1 error so far" in first[0] and "will be full before it ends" in first[1]
     assert any("late by 10m" in one for one in first)
     (line,) = progress.compact(frame_of(row), 80, 1, ChartHistory())
-    assert "1 error, disk will not do" in plain(line) and line_width(line) <= 80
+    assert "1 error, disk will not do" in line_text(line) and line_width(line) <= 80
 
 
 def test_what_is_not_known_is_said_and_never_a_number() -> None:
@@ -95,8 +95,8 @@ def test_a_share_of_a_phase_is_never_told_as_one_of_all() -> None:
     assert "41% of phase loading tuples, measured" in text and "left of this phase 1m30s" in text
     for width in (40, 60, 80, 120):
         (line,) = progress.compact(frame_of(row), width, 1, ChartHistory())
-        assert "loading" in plain(line) or "of phase" in plain(line)
-        assert "phase left" in plain(line) or width == 40
+        assert "loading" in line_text(line) or "of phase" in line_text(line)
+        assert "phase left" in line_text(line) or width == 40
         assert line_width(line) <= width
 
 
@@ -114,4 +114,4 @@ def test_whatever_a_row_holds_its_page_is_harmless_and_fits(seed: int) -> None:
         for width in (20, 40, 80, 200):
             lines = job_page(frame, row, width)
             assert all(line_width(one) <= max(21, width) for one in lines)
-            assert all(plain(one).isprintable() for one in lines)
+            assert all(line_text(one).isprintable() for one in lines)

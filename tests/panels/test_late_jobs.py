@@ -8,8 +8,8 @@ from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Frame, Progress
 from dba_console.frames.progress_model import ProgressRow
 from dba_console.panels import progress
-from dba_console.panels.cells import line_width, plain
-from dba_console.panels.text import show_text
+from dba_console.panels.show_output import show_text
+from dba_console.panels.text_elements import line_text, line_width
 from tests.panels.golden import assert_golden, text_of
 
 NIGHTLY = ProgressRow(
@@ -50,9 +50,9 @@ def test_the_panel_in_full_says_how_late_a_job_is() -> None:
 
 def test_how_late_it_is_stays_where_there_is_little_room() -> None:
     (line,) = progress.compact(frame(), 60, 1, ChartHistory())
-    assert "late by 40m" in plain(line) and line_width(line) <= 60
+    assert "late by 40m" in line_text(line) and line_width(line) <= 60
 
 
 def test_a_job_a_little_over_its_usual_duration_is_not_called_late() -> None:
     line = progress.compact(frame(), 100, 2, ChartHistory())[1]
-    assert "usual 9m40s" in plain(line) and "late" not in plain(line)
+    assert "usual 9m40s" in line_text(line) and "late" not in line_text(line)

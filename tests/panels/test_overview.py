@@ -6,8 +6,8 @@ import pytest
 
 from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Connections, EventRow, Frame, Locks, Progress, Replication, Safety
-from dba_console.panels.cells import plain
 from dba_console.panels.overview import overview
+from dba_console.panels.text_elements import line_text
 from tests.build import busy_frame, busy_history, empty_frame
 from tests.panels.golden import assert_golden, text_of
 
@@ -74,7 +74,7 @@ def test_what_cannot_be_read_is_told_in_sentences_where_its_numbers_would_be() -
 
 
 def test_no_connection_and_a_failed_recording_stand_above_everything() -> None:
-    lines = [plain(one) for one in overview(blind_frame(), ChartHistory(), 80, 22)]
+    lines = [line_text(one) for one in overview(blind_frame(), ChartHistory(), 80, 22)]
     assert lines[0] == " ! no slot is free: the console takes one as soon as it can"
     assert lines[1] == " ! the disk of the session is full"
 

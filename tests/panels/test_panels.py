@@ -24,16 +24,16 @@ from dba_console.frames.model import (
     StandbyRow,
 )
 from dba_console.frames.progress_model import ProgressRow
-from dba_console.panels.cells import Row, Table, plain
-from dba_console.panels.locks import walk
+from dba_console.panels.locks import walk_trees
 from dba_console.panels.registry import PANELS
-from dba_console.panels.sessions import order
-from dba_console.panels.tables import arranged
+from dba_console.panels.sessions import session_order
+from dba_console.panels.table_layout import move_spare_columns_last
+from dba_console.panels.text_elements import Table, TableRow, line_text
 from tests.build import busy_frame, busy_history, empty_frame
 
 
 def compact(name: str, frame: Frame, width: int = 78, height: int = 6) -> list[str]:
-    return [plain(one) for one in PANELS[name].compact(frame, width, height, busy_history())]
+    return [line_text(one) for one in PANELS[name].compact(frame, width, height, busy_history())]
 
 
 def table(name: str, frame: Frame, which: str) -> Table:
@@ -41,7 +41,7 @@ def table(name: str, frame: Frame, which: str) -> Table:
     return next(one for one in detail.tables if one.id == which)
 
 
-def texts(row: Row, one: Table) -> dict[str, str]:
+def texts(row: TableRow, one: Table) -> dict[str, str]:
     return {column.id: cell.text for column, cell in zip(one.columns, row.cells, strict=True)}
 
 
@@ -135,12 +135,17 @@ def test_a_chain_of_waits_deeper_than_the_stack_is_walked() -> None:
     node = LockNode(pid=5000)
     for pid in range(4999, 0, -1):
         node = LockNode(pid=pid, waiters=[node])
-    assert sum(1 for _ in walk([node])) == 2000
+    assert sum(1 for _ in walk_trees([node])) == 2000
 
 
 def test_branches_end_at_the_last_waiter() -> None:
     root = LockNode(pid=1, waiters=[LockNode(pid=2, waiters=[LockNode(pid=4)]), LockNode(pid=3)])
-    assert [(place.node.pid, place.branch) for place in walk([root])] == [(1, ""), (2, "├ "), (4, "│ └ "), (3, "└ ")]
+    assert [(place.node.pid, place.prefix) for place in walk_trees([root])] == [
+        (1, ""),
+        (2, "├ "),
+        (4, "│ └ "),
+        (3, "└ "),
+    ]
 
 
 def test_a_lost_slot_comes_before_one_that_keeps_more() -> None:
@@ -196,7 +201,7 @@ def test_sessions_at_work_come_before_idle_ones_and_blocked_ones_before_all() ->
         SessionRow(pid=5, state="active", query_age_s=30.0),
         SessionRow(pid=6, state="active", query_age_s=1.0, wait="Lock:relation"),
     ]
-    assert [row.pid for row in sorted(rows, key=order)] == [6, 5, 4, 3, 2, 1]
+    assert [row.pid for row in sorted(rows, key=session_order)] == [6, 5, 4, 3, 2, 1]
 
 
 def test_a_session_keeps_its_identity_when_its_pid_comes_again() -> None:
@@ -218,7 +223,7 @@ def test_the_detail_of_a_session_has_its_query_to_the_end() -> None:
     frame.sessions.rows = [SessionRow(pid=9, state="active", query="select " + "x, " * 2000 + tail)]
     (row,) = table("sessions", frame, "sessions").rows
     assert len(row.cells[-1].text) < 500
-    assert plain(row.detail[-1]).endswith(tail)
+    assert line_text(row.detail[-1]).endswith(tail)
 
 
 def test_cpu_that_cannot_be_read_is_unknown_and_not_zero() -> None:
@@ -231,14 +236,14 @@ def test_cpu_that_cannot_be_read_is_unknown_and_not_zero() -> None:
 def test_sessions_hidden_from_this_role_are_counted_with_the_grant_that_helps() -> None:
     frame = busy_frame()
     frame.sessions.hidden = 12
-    head = " ".join(plain(one) for one in PANELS["sessions"].detail(frame, 120, ChartHistory()).head)
+    head = " ".join(line_text(one) for one in PANELS["sessions"].detail(frame, 120, ChartHistory()).head)
     assert "12 sessions hide" in head and "GRANT pg_monitor" in head
 
 
 def test_a_note_on_a_panel_that_is_well_stands_in_its_full_screen() -> None:
     frame = busy_frame()
     frame.connections.note = "limits of roles could not be read"
-    head = [plain(one) for one in PANELS["connections"].detail(frame, 120, ChartHistory()).head]
+    head = [line_text(one) for one in PANELS["connections"].detail(frame, 120, ChartHistory()).head]
     assert head[0] == "limits of roles could not be read"
 
 
@@ -266,7 +271,7 @@ def test_the_trend_of_stalls_stands_beside_its_label_however_short_it_is() -> No
     history = ChartHistory()
     for second in range(20, -1, -1):
         history.add(busy_frame().at_us - second * 1_000_000, {"io.psi_full_pct": 3.0})
-    line = next(one for one in map(plain, PANELS["io"].compact(busy_frame(), 60, 6, history)) if "blocked" in one)
+    line = next(one for one in map(line_text, PANELS["io"].compact(busy_frame(), 60, 6, history)) if "blocked" in one)
     assert "full ▃" in line or "full ▂" in line
 
 
@@ -358,12 +363,12 @@ def test_a_blocker_whose_waiters_stand_under_another_says_whom_it_blocks() -> No
 
 
 def test_the_application_of_a_blocker_stands_in_the_table_at_120_columns() -> None:
-    shown = arranged(table("locks", busy_frame(), "locks"), 120)
+    shown = move_spare_columns_last(table("locks", busy_frame(), "locks"), 120)
     assert [column.id for column in shown.columns][-4:] == ["user", "database", "xact", "behind"]
 
 
 def test_at_160_columns_a_third_of_the_line_is_left_for_the_query() -> None:
-    shown = arranged(table("sessions", busy_frame(), "sessions"), 160)
+    shown = move_spare_columns_last(table("sessions", busy_frame(), "sessions"), 160)
     names = [column.id for column in shown.columns]
     before = sum(column.width + 1 for column in shown.columns[: names.index("query")])
     assert before + 160 // 3 <= 160
@@ -374,7 +379,7 @@ def test_sessions_at_work_are_counted_as_the_connections_panel_counts_them() -> 
             SessionRow(pid=2, backend_type="parallel worker", state="active", query_age_s=90.0),
             SessionRow(pid=3, backend_type="walsender", state="active", query_age_s=9000.0)]  # fmt: skip
     frame = Frame(sessions=Sessions(rows=rows))
-    head = plain(PANELS["sessions"].full(frame, 120, ChartHistory()).head[0])
+    head = line_text(PANELS["sessions"].full(frame, 120, ChartHistory()).head[0])
     assert head == "active 1 · parallel worker 1 · walsender 1"
     shown = table("sessions", frame, "sessions")
     ages = {row.cells[0].value: cell.style for row in shown.rows for cell, column in

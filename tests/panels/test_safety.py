@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import Frame, Safety
-from dba_console.panels.cells import plain
 from dba_console.panels.registry import PANELS
+from dba_console.panels.text_elements import line_text
 
 
 def shown(frame: Frame) -> str:
-    return "\n".join(plain(line) for line in PANELS["safety"].compact(frame, 78, 6, ChartHistory()))
+    return "\n".join(line_text(line) for line in PANELS["safety"].compact(frame, 78, 6, ChartHistory()))
 
 
 def test_a_rate_of_ids_that_is_not_of_now_says_how_old_it_is() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import SessionRow, StandbyRow
-from dba_console.panels.cells import plain
 from dba_console.panels.registry import PANELS
 from dba_console.panels.replication_tables import standby_table
 from dba_console.panels.session_table import session_table
+from dba_console.panels.text_elements import line_text
 from tests.build import busy_frame
 
 HIDDEN = StandbyRow(application="replica")
@@ -19,7 +19,7 @@ def test_a_standby_s_lag_stands_before_the_name_of_where_it_streams_from() -> No
     panel = frame.replication
     panel.role, panel.receiver_status, panel.receiver_host = "standby", "streaming", "a-primary-with-a-long-name"
     panel.lag_bytes, panel.lag_s = 4096, 0.5
-    first = plain(PANELS["replication"].compact(frame, 38, 3, ChartHistory())[0])
+    first = line_text(PANELS["replication"].compact(frame, 38, 3, ChartHistory())[0])
     assert "lag" in first and "4.0 kB" in first
 
 
@@ -29,7 +29,7 @@ def test_a_delayed_standby_names_the_setting_and_is_late_only_beyond_it() -> Non
     panel.role, panel.receiver_status, panel.lag_bytes = "standby", "streaming", 4096
     panel.lag_s, panel.apply_delay_s = 3605.0, 3600.0
     lag, delay = PANELS["replication"].compact(frame, 90, 3, ChartHistory())[0][:4], "recovery_min_apply_delay 1h00"
-    assert delay in plain(PANELS["replication"].compact(frame, 90, 3, ChartHistory())[0])
+    assert delay in line_text(PANELS["replication"].compact(frame, 90, 3, ChartHistory())[0])
     assert not {"warn", "crit"} & {span.style for span in lag}
 
 
@@ -37,7 +37,7 @@ def test_a_receiver_this_role_may_not_see_is_not_called_none() -> None:
     frame = busy_frame()
     panel = frame.replication
     panel.role, panel.receiver_status, panel.receiver_host, panel.receiver_pid = "standby", None, None, 7
-    assert "receiver ?" in plain(PANELS["replication"].compact(frame, 80, 3, ChartHistory())[0])
+    assert "receiver ?" in line_text(PANELS["replication"].compact(frame, 80, 3, ChartHistory())[0])
 
 
 def test_a_standby_by_a_socket_is_local_and_one_that_may_not_be_seen_unknown() -> None:
@@ -48,7 +48,7 @@ def test_a_standby_by_a_socket_is_local_and_one_that_may_not_be_seen_unknown() -
 
 def test_what_has_neither_state_nor_query_tells_none_and_what_is_hidden_says_so() -> None:
     def detail(row: SessionRow) -> str:
-        return "\n".join(plain(one) for one in session_table([row]).rows[0].detail)
+        return "\n".join(line_text(one) for one in session_table([row]).rows[0].detail)
 
     writer = detail(SessionRow(pid=7, backend_type="background writer", wait="Activity:BgWriterMain"))
     assert "type background writer" in writer and "state" not in writer.replace("process state", "")

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from dba_console.panels.cells import Cell, Column, Row, Table, line_width, plain
-from dba_console.panels.tables import arranged, filled, table_lines
+from dba_console.panels.table_layout import drop_blank_columns, move_spare_columns_last, table_lines
+from dba_console.panels.text_elements import Cell, Table, TableColumn, TableRow, line_text, line_width
 
 COLUMNS = (
-    Column("pid", "pid", 8, right=True),
-    Column("client", "client", 20, spare=2),
-    Column("read", "read", 9, right=True, spare=1),
-    Column("query", "query", 60, grow=True),
+    TableColumn("pid", "pid", 8, right=True),
+    TableColumn("client", "client", 20, spare=2),
+    TableColumn("read", "read", 9, right=True, spare=1),
+    TableColumn("query", "query", 60, grow=True),
 )
 ROWS = [
-    Row("1", (Cell("8123"), Cell("10.0.0.1"), Cell("9.4 MB/s"), Cell("select " + "x" * 90))),
-    Row("2", (Cell("7"), Cell("[local]"), Cell("?"), Cell("commit"))),
+    TableRow("1", (Cell("8123"), Cell("10.0.0.1"), Cell("9.4 MB/s"), Cell("select " + "x" * 90))),
+    TableRow("2", (Cell("7"), Cell("[local]"), Cell("?"), Cell("commit"))),
 ]
 
 
-def text(width: int, columns: tuple[Column, ...] = COLUMNS, rows: list[Row] | None = None) -> list[str]:
+def text(width: int, columns: tuple[TableColumn, ...] = COLUMNS, rows: list[TableRow] | None = None) -> list[str]:
     lines = table_lines(columns, ROWS if rows is None else rows, width)
     assert all(line_width(one) <= width for one in lines)
-    return [plain(one) for one in lines]
+    return [line_text(one) for one in lines]
 
 
 def test_numbers_stand_right_and_words_left_under_their_titles() -> None:
@@ -40,14 +40,14 @@ def test_the_growing_column_takes_what_is_left() -> None:
 
 
 def test_what_the_growing_column_leaves_goes_to_words_that_are_cut() -> None:
-    rows = [Row("1", (Cell("1"), Cell("a client with a rather long name"), Cell("?"), Cell("commit")))]
+    rows = [TableRow("1", (Cell("1"), Cell("a client with a rather long name"), Cell("?"), Cell("commit")))]
     assert "a client with a rather long name" in text(120, rows=rows)[1]
     assert "name" not in text(40, rows=rows)[1]
 
 
 def test_an_unknown_value_keeps_its_column_a_blank_one_does_not() -> None:
-    rows = [Row("1", (Cell("1"), Cell(""), Cell("?"), Cell("q")))]
-    columns, kept = filled(COLUMNS, rows)
+    rows = [TableRow("1", (Cell("1"), Cell(""), Cell("?"), Cell("q")))]
+    columns, kept = drop_blank_columns(COLUMNS, rows)
     assert [column.id for column in columns] == ["pid", "read", "query"]
     assert len(kept[0].cells) == 3
 
@@ -57,7 +57,7 @@ def test_a_table_without_rows_keeps_its_columns() -> None:
 
 
 def test_a_screen_too_narrow_keeps_the_query_in_sight_and_the_rest_behind_it() -> None:
-    table = arranged(Table("sessions", COLUMNS, tuple(ROWS), sort="read"), 60)
+    table = move_spare_columns_last(Table("sessions", COLUMNS, tuple(ROWS), sort="read"), 60)
     assert [column.id for column in table.columns] == ["pid", "read", "query", "client"]
     assert [cell.text for cell in table.rows[1].cells] == ["7", "?", "commit", "[local]"]
     assert (table.sort, table.rows[0].key) == ("read", "1")
@@ -65,4 +65,4 @@ def test_a_screen_too_narrow_keeps_the_query_in_sight_and_the_rest_behind_it() -
 
 def test_a_table_that_fits_is_left_as_it_is() -> None:
     table = Table("sessions", COLUMNS, tuple(ROWS))
-    assert arranged(table, 200) is table
+    assert move_spare_columns_last(table, 200) is table

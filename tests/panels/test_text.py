@@ -10,7 +10,7 @@ from dba_console.errors import UsageError
 from dba_console.frames.model import PANELS as CONTRACT
 from dba_console.frames.model import Frame
 from dba_console.panels.registry import PANELS
-from dba_console.panels.text import show_json, show_text
+from dba_console.panels.show_output import show_json, show_text
 from tests.build import NOW_US, busy_frame, busy_history, empty_frame
 from tests.panels.golden import assert_golden
 

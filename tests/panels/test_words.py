@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from dba_console.frames.model import Io, PanelFrame
-from dba_console.panels.cells import Lines, Span, fit, plain, width
 from dba_console.panels.phrases import (
-    ahead,
     bar,
-    change,
     first_fitting,
     join,
     join_fitting,
     query_lines,
+    rate_change,
     reflow,
-    said,
-    wrap,
+    text_line,
+    time_ahead,
+    wrap_words,
 )
-from dba_console.panels.states import body, state_words
-from dba_console.panels.times import from_rfc3339, stopwatch
+from dba_console.panels.status_text import body, title_suffix
+from dba_console.panels.text_elements import LazyLines, Span, fit, line_text, width
+from dba_console.panels.time_formats import parse_rfc3339, stopwatch
 
 
 def test_wide_signs_are_cut_so_that_cells_line_up() -> None:
@@ -34,46 +34,54 @@ def test_a_bar_is_full_only_at_the_full_share_and_empty_only_at_none() -> None:
 
 
 def test_a_word_longer_than_the_line_is_split_and_nothing_is_lost() -> None:
-    assert wrap("a " + "x" * 11, 5) == ["a", "xxxxx", "xxxxx", "x"]
+    assert wrap_words("a " + "x" * 11, 5) == ["a", "xxxxx", "xxxxx", "x"]
 
 
 def test_wrapping_one_wide_sign_into_one_cell_ends() -> None:
-    assert wrap("表表", 1) == ["表", "表"]
+    assert wrap_words("表表", 1) == ["表", "表"]
 
 
 def test_a_change_has_a_direction_only_where_there_is_one() -> None:
-    assert [change(one) for one in (1 << 20, -(1 << 20), 0.0, None)] == ["▲ 1.0 MB/s", "▼ 1.0 MB/s", "= 0 B/s", "?"]
+    assert [rate_change(one) for one in (1 << 20, -(1 << 20), 0.0, None)] == [
+        "▲ 1.0 MB/s",
+        "▼ 1.0 MB/s",
+        "= 0 B/s",
+        "?",
+    ]
 
 
 def test_a_far_date_has_no_false_digits() -> None:
-    assert [ahead(one) for one in (230.0, 41.4 * 86400, 5 * 365 * 86400.0, 1e300, None)] == [
+    assert [time_ahead(one) for one in (230.0, 41.4 * 86400, 5 * 365 * 86400.0, 1e300, None)] == [
         "3m50s", "41d", "5y", ">1000y", "?",
     ]  # fmt: skip
 
 
 def test_the_shorter_wording_is_taken_before_anything_is_cut() -> None:
-    assert first_fitting(6, said("waiting 3"), said("w 3")) == said("w 3")
-    assert plain(join_fitting(9, [said("one"), said("two"), said("three")])) == "one · two"
+    assert first_fitting(6, text_line("waiting 3"), text_line("w 3")) == text_line("w 3")
+    assert line_text(join_fitting(9, [text_line("one"), text_line("two"), text_line("three")])) == "one · two"
 
 
 def test_a_title_says_the_state_in_words() -> None:
-    assert state_words(PanelFrame(age_s=0.1)) == ""
-    assert state_words(PanelFrame(status="stale", age_s=12.0)) == "12s old"
-    assert state_words(PanelFrame(status="timeout", age_s=12.0)) == "timeout, 12s old"
-    assert state_words(PanelFrame(status="denied")) == "denied"
-    assert state_words(Io(status="error", age_s=32.0, procs_blocked=0)) == "32s old"
-    assert state_words(Io(status="error", age_s=32.0)) == "error, 32s old"
-    assert state_words(Io(status="unsupported", procs_blocked=0)) == "partly unsupported"
-    assert state_words(PanelFrame(note="half of it could not be read")) == "!"
+    assert title_suffix(PanelFrame(age_s=0.1)) == ""
+    assert title_suffix(PanelFrame(status="stale", age_s=12.0)) == "12s old"
+    assert title_suffix(PanelFrame(status="timeout", age_s=12.0)) == "timeout, 12s old"
+    assert title_suffix(PanelFrame(status="denied")) == "denied"
+    assert title_suffix(Io(status="error", age_s=32.0, procs_blocked=0)) == "32s old"
+    assert title_suffix(Io(status="error", age_s=32.0)) == "error, 32s old"
+    assert title_suffix(Io(status="unsupported", procs_blocked=0)) == "partly unsupported"
+    assert title_suffix(PanelFrame(note="half of it could not be read")) == "!"
 
 
 def test_the_note_takes_the_place_of_numbers_that_are_not_there() -> None:
     panel = PanelFrame(status="denied", note="GRANT pg_monitor TO app would help")
-    assert [plain(one) for one in body(panel, False, [said("0")], 20, 4)] == ["GRANT pg_monitor TO", "app would help"]
+    assert [line_text(one) for one in body(panel, False, [text_line("0")], 20, 4)] == [
+        "GRANT pg_monitor TO",
+        "app would help",
+    ]
 
 
 def test_a_status_without_a_note_is_a_sentence_all_the_same() -> None:
-    assert plain(body(PanelFrame(status="timeout"), False, [], 40, 4)[0]) == "did not answer in time"
+    assert line_text(body(PanelFrame(status="timeout"), False, [], 40, 4)[0]) == "did not answer in time"
 
 
 def test_the_detail_of_a_row_is_laid_out_when_looked_at_and_once() -> None:
@@ -81,19 +89,19 @@ def test_the_detail_of_a_row_is_laid_out_when_looked_at_and_once() -> None:
 
     def make() -> list[tuple[Span, ...]]:
         made.append(1)
-        return [said("a"), said("b")]
+        return [text_line("a"), text_line("b")]
 
-    lines = Lines(make)
+    lines = LazyLines(make)
     assert made == []
     assert len(lines) == 2
-    assert [plain(one) for one in lines] == ["a", "b"]
+    assert [line_text(one) for one in lines] == ["a", "b"]
     assert made == [1]
 
 
 def test_moments_without_a_zone_are_utc_and_nonsense_is_unknown() -> None:
-    assert from_rfc3339("2026-11-20T14:57:29") == from_rfc3339("2026-11-20T14:57:29Z")
-    assert from_rfc3339("") is None
-    assert from_rfc3339("99999") is None
+    assert parse_rfc3339("2026-11-20T14:57:29") == parse_rfc3339("2026-11-20T14:57:29Z")
+    assert parse_rfc3339("") is None
+    assert parse_rfc3339("99999") is None
 
 
 def test_a_pause_longer_than_an_hour_has_hours() -> None:
@@ -101,8 +109,8 @@ def test_a_pause_longer_than_an_hour_has_hours() -> None:
 
 
 def test_facts_that_do_not_fit_on_one_line_go_on_in_the_next() -> None:
-    lines = reflow(join([said("one"), said("two"), said("three")]), 9)
-    assert [plain(one) for one in lines] == ["one · two", "three"]
+    lines = reflow(join([text_line("one"), text_line("two"), text_line("three")]), 9)
+    assert [line_text(one) for one in lines] == ["one · two", "three"]
 
 
 def test_a_query_that_was_cut_says_how_much_of_it_is_shown() -> None:

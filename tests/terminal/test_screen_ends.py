@@ -130,10 +130,10 @@ def test_a_hang_up_without_a_signal_ends_the_console_too(cluster: Cluster, share
 
 LEFT_OVER = """
 import sys, threading
-from dba_console.tui.guard import Guard
+from dba_console.tui.terminal_guard import TerminalGuard
 
 ended = threading.Event()
-guard = Guard(ended.set)
+guard = TerminalGuard(ended.set)
 guard.start()
 sys.stderr.write("LIVE")
 sys.stderr.flush()
@@ -194,14 +194,14 @@ CRASHING = """
 import sys
 from dba_console.tui.app import live_feed, run_console
 from dba_console.tui.terminal import ScreenOptions
-from dba_console.tui import stage
+from dba_console.tui import view_stack
 
 def broken(self, width, height):
     password = "hunter2-in-a-local"
     conninfo = f"host=db password={password}"
     raise RuntimeError(f"cannot lay out, connected by {conninfo}")
 
-stage.Stage.lines = broken
+view_stack.ViewStack.lines = broken
 
 def nobody():
     from dba_console.errors import ConnectError

@@ -10,8 +10,15 @@ from dba_console.frames.picture import Picture
 from dba_console.samples.event import Event
 from dba_console.samples.postgres import Activity, Sessions
 from dba_console.samples.sample import Sample, encode_sample
-from dba_console.tui.archive import Archive
-from dba_console.tui.feed import LinkChanged, Mailbox, Point, Request, SampleArrived, Session
+from dba_console.tui.feed import (
+    AgentConnectionChanged,
+    ChartPoint,
+    FindingOrRunRequest,
+    Mailbox,
+    SampleArrived,
+    Session,
+)
+from dba_console.tui.recording_reader import RecordingReader
 from tests import build
 
 S = 1_000_000
@@ -68,7 +75,7 @@ class MemoryPast:
         beyond = [at for at in times if (at - wall_us) * direction > 0]
         return min(beyond, key=lambda at: abs(at - wall_us)) if beyond else None
 
-    def points(self, from_us: int, to_us: int) -> list[Point]:
+    def points(self, from_us: int, to_us: int) -> list[ChartPoint]:
         return [(one.wall_us, dict(point_of(one))) for one in self._pictures() if from_us <= one.wall_us <= to_us]
 
     def events(self, from_us: int | None = None, to_us: int | None = None, limit: int | None = None) -> Sequence[Event]:
@@ -91,17 +98,17 @@ def after(past: object, text: str, now_us: int | None) -> int:
 class HandFeed:
     """A feed whose samples the test hands out. With `past`, its archive answers from there."""
 
-    def __init__(self, past: MemoryPast | None = None, *, has_present: bool = True) -> None:
-        self.has_present = has_present
+    def __init__(self, past: MemoryPast | None = None, *, can_go_live: bool = True) -> None:
+        self.can_go_live = can_go_live
         self.mailbox = Mailbox()
         self.session = Session("db2", "db2", START_US, 1.0, 600.0)
-        self.archive = None if past is None else Archive(lambda: past, self.mailbox, after)
-        self.refusal: str | None = None if has_present else "this is a recording: nothing can be added to it"
+        self.recording = None if past is None else RecordingReader(lambda: past, self.mailbox, after)
+        self.refusal: str | None = None if can_go_live else "this is a recording: nothing can be added to it"
         self.sent: list[tuple[str, str, int | None]] = []
-        self.asked: list[Request] = []
+        self.asked: list[FindingOrRunRequest] = []
 
     def start(self) -> None:
-        self.mailbox.put(LinkChanged("attached" if self.has_present else "recording"))
+        self.mailbox.put(AgentConnectionChanged("attached" if self.can_go_live else "recording"))
 
     def give(self, *samples: Sample) -> None:
         for sample in samples:
@@ -111,10 +118,10 @@ class HandFeed:
         self.sent.append((kind, text, occurred_us))
         return self.refusal
 
-    def ask(self, request: Request) -> str | None:
+    def send_request(self, request: FindingOrRunRequest) -> str | None:
         self.asked.append(request)
         return self.refusal
 
     def close(self) -> None:
-        if self.archive is not None:
-            self.archive.close()
+        if self.recording is not None:
+            self.recording.close()

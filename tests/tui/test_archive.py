@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dba_console.errors import SessionError
 from dba_console.frames.picture import Picture
 from dba_console.samples.event import Event
-from dba_console.tui.archive import Archive, Past, is_sign, next_sign
-from dba_console.tui.feed import Arrival, Mailbox, MomentArrived, Refused
-from dba_console.tui.questions import At, Edge, Named, Question, Sign, Step
+from dba_console.tui.feed import Arrival, Mailbox, MomentArrived, QueryRefused
+from dba_console.tui.recording_queries import AtTime, NamedTime, NextNotable, NextSample, RecordingEdge, RecordingQuery
+from dba_console.tui.recording_reader import RecordingReader, RecordingSource, is_notable, next_notable_us
 from tests.tui.scenes import START_US, MemoryPast, S, after, tick
 
 EVENTS = (
@@ -20,11 +20,11 @@ EVENTS = (
 )
 
 
-def answers(open_past: Callable[[], Past], *questions: Question) -> list[Arrival]:
+def answers(open_past: Callable[[], RecordingSource], *questions: RecordingQuery) -> list[Arrival]:
     """The answers to questions put one after the other."""
     mailbox, come = Mailbox(), threading.Semaphore(0)
     mailbox.wake = come.release
-    archive = Archive(open_past, mailbox, after)
+    archive = RecordingReader(open_past, mailbox, after)
     taken: list[Arrival] = []
     for question in questions:
         archive.ask(question)
@@ -34,7 +34,7 @@ def answers(open_past: Callable[[], Past], *questions: Question) -> list[Arrival
     return taken
 
 
-def places(*questions: Question) -> list[float | str]:
+def places(*questions: RecordingQuery) -> list[float | str]:
     past = MemoryPast([tick(number) for number in range(10)], EVENTS)
     return [
         (answer.at_us - START_US) / S if isinstance(answer, MomentArrived) else getattr(answer, "text", "")
@@ -43,18 +43,32 @@ def places(*questions: Question) -> list[float | str]:
 
 
 def test_each_kind_of_question_finds_its_moment() -> None:
-    assert places(At(START_US + 5 * S), Step(START_US + 5 * S, 1), Step(START_US + 5 * S, -1), Edge(-1), Edge(1)) == [
-        5.0, 6.0, 4.0, 0.0, 9.0,
-    ]  # fmt: skip
-    assert places(Named("+7s"), At(START_US - 100 * S), At(START_US + 100 * S)) == [7.0, 0.0, 9.0]
+    assert places(
+        AtTime(START_US + 5 * S),
+        NextSample(START_US + 5 * S, 1),
+        NextSample(START_US + 5 * S, -1),
+        RecordingEdge(-1),
+        RecordingEdge(1),
+    ) == [
+        5.0,
+        6.0,
+        4.0,
+        0.0,
+        9.0,
+    ]
+    assert places(NamedTime("+7s"), AtTime(START_US - 100 * S), AtTime(START_US + 100 * S)) == [7.0, 0.0, 9.0]
 
 
 def test_signs_are_marks_and_notes_at_the_time_they_are_about_not_heartbeats() -> None:
-    assert places(Sign(START_US, 1), Sign(START_US + 2 * S, 1), Sign(START_US + 9 * S, -1)) == [2.0, 4.0, 4.0]
+    assert places(NextNotable(START_US, 1), NextNotable(START_US + 2 * S, 1), NextNotable(START_US + 9 * S, -1)) == [
+        2.0,
+        4.0,
+        4.0,
+    ]
 
 
 def test_beyond_the_ends_the_answer_is_a_sentence() -> None:
-    assert places(Step(START_US + 9 * S, 1), Sign(START_US, -1)) == [
+    assert places(NextSample(START_US + 9 * S, 1), NextNotable(START_US, -1)) == [
         "this is the end of the recording",
         "no mark, note or finding before this",
     ]
@@ -62,7 +76,7 @@ def test_beyond_the_ends_the_answer_is_a_sentence() -> None:
 
 def test_a_moment_brings_the_points_and_events_that_led_to_it_and_none_after() -> None:
     past = MemoryPast([tick(number) for number in range(10)], EVENTS)
-    (moment,) = answers(lambda: past, At(START_US + 5 * S))
+    (moment,) = answers(lambda: past, AtTime(START_US + 5 * S))
     assert isinstance(moment, MomentArrived)
     assert [wall for wall, _ in moment.points] == [START_US + number * S for number in range(6)]
     assert [event.seq for event in moment.events] == [1, 2]
@@ -70,45 +84,45 @@ def test_a_moment_brings_the_points_and_events_that_led_to_it_and_none_after() -
 
 def test_playing_on_brings_only_the_points_not_at_hand() -> None:
     past = MemoryPast([tick(number) for number in range(10)])
-    (moment,) = answers(lambda: past, At(START_US + 5 * S, since_us=START_US + 3 * S))
+    (moment,) = answers(lambda: past, AtTime(START_US + 5 * S, since_us=START_US + 3 * S))
     assert isinstance(moment, MomentArrived)
     assert moment.continues and [wall for wall, _ in moment.points] == [START_US + 4 * S, START_US + 5 * S]
 
 
 def test_a_recording_that_cannot_be_opened_says_why_and_a_secret_in_it_is_masked() -> None:
-    def broken() -> Past:
+    def broken() -> RecordingSource:
         raise SessionError("cannot open postgresql://app:hunter2@db/x")
 
-    def failing() -> Past:
+    def failing() -> RecordingSource:
         raise OSError("Input/output error")
 
-    (refused,) = answers(broken, Edge(1))
-    assert isinstance(refused, Refused)
+    (refused,) = answers(broken, RecordingEdge(1))
+    assert isinstance(refused, QueryRefused)
     assert "cannot open" in refused.text and "hunter2" not in refused.text
-    (refused,) = answers(failing, Edge(1))
-    assert isinstance(refused, Refused) and "Input/output error" in refused.text
+    (refused,) = answers(failing, RecordingEdge(1))
+    assert isinstance(refused, QueryRefused) and "Input/output error" in refused.text
 
 
 def test_an_empty_recording_is_said_to_be_empty() -> None:
-    (refused,) = answers(lambda: MemoryPast([]), Edge(1))
-    assert isinstance(refused, Refused) and "nothing is recorded yet" in refused.text
+    (refused,) = answers(lambda: MemoryPast([]), RecordingEdge(1))
+    assert isinstance(refused, QueryRefused) and "nothing is recorded yet" in refused.text
 
 
 def test_while_an_answer_takes_long_only_the_newest_question_waits() -> None:
     begun, go_on, mailbox, come = threading.Event(), threading.Event(), Mailbox(), threading.Semaphore(0)
     past = MemoryPast([tick(number) for number in range(10)])
 
-    def slow_disk() -> Past:
+    def slow_disk() -> RecordingSource:
         begun.set()
         assert go_on.wait(10)
         return past
 
     mailbox.wake = come.release
-    archive = Archive(slow_disk, mailbox, after)
-    first = archive.ask(At(START_US))
+    archive = RecordingReader(slow_disk, mailbox, after)
+    first = archive.ask(AtTime(START_US))
     assert begun.wait(10)
     for second in range(1, 6):
-        last = archive.ask(At(START_US + second * S))
+        last = archive.ask(AtTime(START_US + second * S))
     go_on.set()
     for _ in range(2):
         assert come.acquire(timeout=10)
@@ -118,10 +132,10 @@ def test_while_an_answer_takes_long_only_the_newest_question_waits() -> None:
 
 
 def test_trouble_is_a_sign_as_a_finding_is() -> None:
-    assert is_sign(Event(wall_us=1, kind="server.lost", text=""))
-    assert is_sign(Event(wall_us=1, kind="anything", text="", severity="critical"))
-    assert not is_sign(Event(wall_us=1, kind="console.attach", text=""))
-    assert next_sign((), 5, 1) is None
+    assert is_notable(Event(wall_us=1, kind="server.lost", text=""))
+    assert is_notable(Event(wall_us=1, kind="anything", text="", severity="critical"))
+    assert not is_notable(Event(wall_us=1, kind="console.attach", text=""))
+    assert next_notable_us((), 5, 1) is None
 
 
 def test_where_nothing_can_be_read_the_next_sample_that_can_is_shown() -> None:
@@ -133,7 +147,7 @@ def test_where_nothing_can_be_read_the_next_sample_that_can_is_shown() -> None:
             return super().step(max(wall_us, START_US + 2 * S), direction)
 
     past = Spoiled([tick(number) for number in range(10)], damage="the recording is damaged in places")
-    (moment,) = answers(lambda: past, Edge(-1))
+    (moment,) = answers(lambda: past, RecordingEdge(-1))
     assert isinstance(moment, MomentArrived)
     assert moment.at_us == START_US + 3 * S and moment.damage == "the recording is damaged in places"
 
@@ -144,5 +158,5 @@ def test_a_recording_of_which_nothing_can_be_read_says_what_is_wrong() -> None:
             return None
 
     past = Unreadable([tick(0), tick(1)], damage="its blocks are damaged")
-    (refused,) = answers(lambda: past, Edge(-1))
-    assert isinstance(refused, Refused) and refused.text == "its blocks are damaged"
+    (refused,) = answers(lambda: past, RecordingEdge(-1))
+    assert isinstance(refused, QueryRefused) and refused.text == "its blocks are damaged"

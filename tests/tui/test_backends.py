@@ -6,7 +6,7 @@ import msgspec
 
 from dba_console.agent.protocol import RunBegin
 from dba_console.plans.plan import Plan
-from dba_console.tui.backends import backend_of
+from dba_console.tui.backends import parse_backend_key
 from tests.tui.test_console import Screen
 from tests.tui.test_console import screen as opened
 
@@ -72,5 +72,5 @@ async def test_ticks_are_taken_back_before_the_panel_is_left() -> None:
 
 
 def test_a_prepared_transaction_is_no_backend() -> None:
-    assert backend_of("0 None ") is None
-    assert backend_of("812 None") is None
+    assert parse_backend_key("0 None ") is None
+    assert parse_backend_key("812 None") is None

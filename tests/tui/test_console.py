@@ -14,12 +14,12 @@ from textual.widgets import OptionList
 
 from dba_console.clock import SYSTEM, Clock
 from dba_console.frames.past_jobs import TargetJobHistory
-from dba_console.panels.cells import plain
 from dba_console.panels.registry import PANELS
+from dba_console.panels.text_elements import line_text
 from dba_console.samples.event import Event
 from dba_console.tui.console import ConsoleApp
-from dba_console.tui.feed import EventArrived, LinkChanged
-from dba_console.tui.shelf import Book, BooksArrived
+from dba_console.tui.feed import AgentConnectionChanged, EventArrived
+from dba_console.tui.runbook_loader import LoadedRunbook, RunbooksArrived
 from dba_console.tui.terminal import ScreenOptions
 from tests.clocks import HeldClock
 from tests.tui.scenes import START_US, HandFeed, MemoryPast, S, tick
@@ -102,17 +102,17 @@ def key_of(word: str) -> Key:
 async def screen(
     past: MemoryPast | None = None,
     *,
-    has_present: bool = True,
+    can_go_live: bool = True,
     size: tuple[int, int] = (80, 24),
     options: ScreenOptions | None = None,
-    books: Sequence[Book] | Callable[[], Sequence[Book]] = (),
+    books: Sequence[LoadedRunbook] | Callable[[], Sequence[LoadedRunbook]] = (),
     history: Callable[[], TargetJobHistory] = TargetJobHistory,
     clock: Clock = SYSTEM,
 ) -> AsyncIterator[Screen]:
-    feed = HandFeed(past, has_present=has_present)
+    feed = HandFeed(past, can_go_live=can_go_live)
     app = ConsoleApp(
-        feed, options or ScreenOptions(), "16", history=history,
-        books=lambda: BooksArrived(tuple(books() if callable(books) else books)), clock=clock,
+        feed, options or ScreenOptions(), "16", load_job_history=history,
+        load_runbooks=lambda: RunbooksArrived(tuple(books() if callable(books) else books)), clock=clock,
     )  # fmt: skip
     feed.start()
     async with app.run_test(size=size) as pilot:
@@ -137,7 +137,7 @@ async def test_without_an_agent_the_header_says_how_old_the_data_are_and_no_key_
     clock = HeldClock()
     async with screen(clock=clock) as shown:
         await shown.give(0, 1)
-        shown.feed.mailbox.put(LinkChanged("lost", "the agent is gone"))
+        shown.feed.mailbox.put(AgentConnectionChanged("lost", "the agent is gone"))
         await shown.settled()
         clock.advance(12)
         await shown.until("data 12s old")
@@ -170,8 +170,8 @@ async def test_tab_and_enter_open_the_chosen_panel() -> None:
         await shown.press("enter")
         assert "choose a panel with tab" in shown.text
         await shown.press("tab", "tab", "shift+tab", "enter")
-        assert shown.app.stage.view.where == "detail"
-        assert getattr(shown.app.stage.view, "name", "") == "connections"
+        assert shown.app.view_stack.view.where == "detail"
+        assert getattr(shown.app.view_stack.view, "name", "") == "connections"
 
 
 @pytest.mark.parametrize("key", list("1234567890c"))
@@ -187,7 +187,7 @@ async def test_the_selection_stays_on_its_session_through_updates_and_orders() -
     async with screen() as shown:
         await shown.give(0, 1, sessions=5)
         await shown.press("9", "down", "down")
-        grid = shown.app.stage._details["sessions"].grid
+        grid = shown.app.view_stack._details["sessions"].grid
         assert grid is not None and grid.selected is not None
         chosen = grid.selected
         await shown.give(2, sessions=9)
@@ -235,7 +235,7 @@ async def test_a_note_while_paused_is_about_the_moment_shown() -> None:
 
 
 async def test_a_recording_refuses_marks_with_the_reason() -> None:
-    async with screen(MemoryPast([tick(0), tick(1)]), has_present=False) as shown:
+    async with screen(MemoryPast([tick(0), tick(1)]), can_go_live=False) as shown:
         await shown.until("Connections")
         await shown.press("m")
         assert "nothing can be added to it" in shown.text
@@ -264,7 +264,7 @@ async def test_travelling_works_in_a_panel_as_in_the_overview() -> None:
 
 async def test_going_to_a_time_asks_the_recording() -> None:
     past = MemoryPast([tick(number, sessions=number + 1) for number in range(10)])
-    async with screen(past, has_present=False) as shown:
+    async with screen(past, can_go_live=False) as shown:
         await shown.until("REPLAY")
         await shown.press("g", "plus", "6", "s", "enter")
         await shown.until("active 7")
@@ -273,7 +273,7 @@ async def test_going_to_a_time_asks_the_recording() -> None:
 async def test_going_to_a_mark_by_bracket() -> None:
     marks = [Event(wall_us=START_US + 4 * S, kind="mark", text="here", seq=1)]
     past = MemoryPast([tick(number, sessions=number + 1) for number in range(10)], marks)
-    async with screen(past, has_present=False) as shown:
+    async with screen(past, can_go_live=False) as shown:
         await shown.until("active 1")
         await shown.press("right_square_bracket")
         await shown.until("active 5")
@@ -286,7 +286,7 @@ async def test_help_lists_the_keys_of_the_screen_it_was_asked_on() -> None:
         await shown.press("escape", "9", "question_mark")
         assert "the row below" in shown.text
         await shown.press("escape", "escape")
-        assert shown.app.stage.view.where == "overview"
+        assert shown.app.view_stack.view.where == "overview"
 
 
 async def test_the_palette_does_what_the_keys_do() -> None:
@@ -295,7 +295,7 @@ async def test_the_palette_does_what_the_keys_do() -> None:
         await shown.press("ctrl+p", *"panel: sess")
         await shown.until(lambda: shown.palette_offers("Panel: Sessions"))
         await shown.press("enter")
-        await shown.until(lambda: getattr(shown.app.stage.view, "name", "") == "sessions")
+        await shown.until(lambda: getattr(shown.app.view_stack.view, "name", "") == "sessions")
 
 
 async def test_a_terminal_too_small_says_so_and_recovers() -> None:
@@ -321,12 +321,12 @@ async def test_a_press_of_the_mouse_opens_a_panel_and_selects_a_row() -> None:
     async with screen() as shown:
         await shown.give(0, 1, sessions=5)
         await shown.click(2)
-        assert getattr(shown.app.stage.view, "name", "") == "connections"
+        assert getattr(shown.app.view_stack.view, "name", "") == "connections"
         await shown.press("9")
         first = next(place for place, text in enumerate(shown.lines) if "psql" in text)
         await shown.click(first + 1)
-        grid = shown.app.stage._details["sessions"].grid
-        assert grid is not None and grid.place == 1
+        grid = shown.app.view_stack._details["sessions"].grid
+        assert grid is not None and grid.position == 1
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (160, 50)])
@@ -344,7 +344,7 @@ async def test_a_press_opens_the_panel_under_the_pointer(size: tuple[int, int]) 
         for name, row, column in places:
             for place in ((row, column), (row + 1, column + 8)):
                 await shown.click(*place)
-                assert getattr(shown.app.stage.view, "name", "overview") == name, place
+                assert getattr(shown.app.view_stack.view, "name", "overview") == name, place
                 await shown.press("escape")
 
 
@@ -379,4 +379,4 @@ async def test_a_thousand_sessions_are_shown_and_answer_keys() -> None:
         await shown.give(0, 1, sessions=1000)
         await shown.press("9", "down", "pagedown")
         assert "of 1000" in shown.text
-        assert plain(shown.app.stage.lines(160, 50)[0]).startswith("?") or "LIVE" in shown.lines[0]
+        assert line_text(shown.app.view_stack.lines(160, 50)[0]).startswith("?") or "LIVE" in shown.lines[0]

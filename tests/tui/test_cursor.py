@@ -6,16 +6,16 @@ from datetime import datetime
 
 import pytest
 
-from dba_console.tui.cursor import (
+from dba_console.tui.time_cursor import (
     SPEEDS,
-    Cursor,
-    advanced,
-    behind,
+    TimeCursor,
     faster,
-    label,
+    initial_cursor,
+    lag_text,
+    mode_label,
     moved_to,
+    playback_us,
     slower,
-    start,
     to_live,
     toggled,
 )
@@ -24,38 +24,38 @@ S = 1_000_000
 
 
 @pytest.fixture
-def paused() -> Cursor:
-    return toggled(start(has_present=True), 100 * S)
+def paused() -> TimeCursor:
+    return toggled(initial_cursor(can_go_live=True), 100 * S)
 
 
-def test_space_holds_the_newest_moment(paused: Cursor) -> None:
+def test_space_holds_the_newest_moment(paused: TimeCursor) -> None:
     assert (paused.mode, paused.at_us) == ("paused", 100 * S)
 
 
 def test_space_before_the_first_sample_holds_nothing() -> None:
-    assert toggled(start(has_present=True), None).live
+    assert toggled(initial_cursor(can_go_live=True), None).live
 
 
-def test_space_again_returns_to_the_present_when_nothing_was_moved(paused: Cursor) -> None:
+def test_space_again_returns_to_the_present_when_nothing_was_moved(paused: TimeCursor) -> None:
     assert toggled(paused, 142 * S).live
 
 
-def test_space_plays_on_from_where_the_operator_travelled_to(paused: Cursor) -> None:
+def test_space_plays_on_from_where_the_operator_travelled_to(paused: TimeCursor) -> None:
     playing = toggled(moved_to(paused, 50 * S), 142 * S)
     assert (playing.mode, playing.at_us) == ("playing", 50 * S)
 
 
-def test_space_while_playing_pauses_right_there(paused: Cursor) -> None:
+def test_space_while_playing_pauses_right_there(paused: TimeCursor) -> None:
     playing = toggled(moved_to(paused, 50 * S), 142 * S)
     assert toggled(playing, 142 * S).mode == "paused"
 
 
 def test_stepping_while_live_pauses() -> None:
-    assert moved_to(start(has_present=True), 99 * S).mode == "paused"
+    assert moved_to(initial_cursor(can_go_live=True), 99 * S).mode == "paused"
 
 
 def test_plus_plays_then_goes_through_the_speeds_and_stays_at_the_last() -> None:
-    cursor = faster(moved_to(start(has_present=False), S))
+    cursor = faster(moved_to(initial_cursor(can_go_live=False), S))
     seen = []
     for _ in SPEEDS:
         seen.append(cursor.speed)
@@ -65,32 +65,32 @@ def test_plus_plays_then_goes_through_the_speeds_and_stays_at_the_last() -> None
 
 
 def test_minus_below_real_time_pauses() -> None:
-    playing = faster(moved_to(start(has_present=False), S))
+    playing = faster(moved_to(initial_cursor(can_go_live=False), S))
     assert slower(playing).mode == "paused"
 
 
 def test_live_cannot_be_hurried() -> None:
-    assert faster(start(has_present=True)).live
+    assert faster(initial_cursor(can_go_live=True)).live
 
 
 def test_playing_at_four_times_goes_four_seconds_in_one() -> None:
-    playing = faster(faster(faster(moved_to(start(has_present=False), 10 * S))))
-    assert advanced(playing, S) == 14 * S
-    assert advanced(slower(slower(slower(playing))), S) is None
+    playing = faster(faster(faster(moved_to(initial_cursor(can_go_live=False), 10 * S))))
+    assert playback_us(playing, S) == 14 * S
+    assert playback_us(slower(slower(slower(playing))), S) is None
 
 
 def test_a_recording_has_no_present_to_return_to() -> None:
-    cursor = moved_to(start(has_present=False), S)
+    cursor = moved_to(initial_cursor(can_go_live=False), S)
     assert to_live(cursor) == cursor
 
 
-def test_the_header_says_live_paused_and_replay(paused: Cursor) -> None:
-    assert label(start(has_present=True), 1) == "LIVE"
-    assert label(paused, 142 * S) == "PAUSED -00:42"
+def test_the_header_says_live_paused_and_replay(paused: TimeCursor) -> None:
+    assert mode_label(initial_cursor(can_go_live=True), 1) == "LIVE"
+    assert mode_label(paused, 142 * S) == "PAUSED -00:42"
     at_us = int(datetime(2026, 11, 19, 14, 53, 7).timestamp()) * S
-    replay = faster(faster(faster(moved_to(start(has_present=False), at_us))))
-    assert label(replay, None) == "REPLAY 2026-11-19 14:53:07 ×4"
+    replay = faster(faster(faster(moved_to(initial_cursor(can_go_live=False), at_us))))
+    assert mode_label(replay, None) == "REPLAY 2026-11-19 14:53:07 ×4"
 
 
 def test_how_far_behind_is_unknown_without_a_present() -> None:
-    assert behind(None, 5) == behind(5, None) == ""
+    assert lag_text(None, 5) == lag_text(5, None) == ""

@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dba_console.panels.cells import line_width, plain
 from dba_console.panels.registry import PANELS
-from dba_console.tui.detail import DetailView
-from dba_console.tui.shares import MIN_CURRENT, shares
-from dba_console.tui.view import Scene
+from dba_console.panels.text_elements import line_text, line_width
+from dba_console.tui.panel_detail import DetailView
+from dba_console.tui.screen_view import Scene
+from dba_console.tui.table_heights import MIN_CURRENT, divide_height
 from tests import build
 
 SCENE = Scene(build.busy_frame(), build.busy_history(), "")
 
 
 def shown(view: DetailView, width: int = 80, height: int = 22) -> str:
-    return "\n".join(plain(spans) for spans in view.lines(SCENE, width, height))
+    return "\n".join(line_text(spans) for spans in view.lines(SCENE, width, height))
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=5), st.data(), st.integers(3, 60))
@@ -25,7 +25,7 @@ def test_tables_share_exactly_the_room_there_is_and_the_one_in_use_is_always_sho
     rows: list[int], data: st.DataObject, height: int
 ) -> None:
     current = data.draw(st.integers(0, len(rows) - 1))
-    given_lines = shares(rows, current, height)
+    given_lines = divide_height(rows, current, height)
     assert sum(given_lines) == height
     assert given_lines[current] >= min(height, 3)
     if sum(2 + max(1, count) for count in rows) > height >= MIN_CURRENT:
@@ -62,8 +62,8 @@ def test_a_press_on_the_other_tables_row_selects_it_there() -> None:
     rows = shown(view, 120, 40).splitlines()
     place = next(number for number, text in enumerate(rows) if "old_sub" in text)
     view.click(place, 3)
-    assert view.grid is not None and view.grid.last is not None
-    assert view.grid.last.cells[0].text == "old_sub"
+    assert view.grid is not None and view.grid.last_row is not None
+    assert view.grid.last_row.cells[0].text == "old_sub"
 
 
 def test_the_selected_sessions_whole_query_is_shown_wrapped() -> None:

@@ -8,11 +8,11 @@ from dba_console.agent.protocol import RunLines, RunViewMessage
 from dba_console.samples.event import Event
 from dba_console.samples.sample import decode_sample, encode_sample
 from dba_console.tui.feed import (
-    OTHERS,
-    OUTPUT,
-    SAMPLES,
+    MAX_OTHERS,
+    MAX_OUTPUT,
+    MAX_SAMPLES,
+    AgentConnectionChanged,
     EventArrived,
-    LinkChanged,
     Mailbox,
     NoticeArrived,
     SampleArrived,
@@ -31,19 +31,19 @@ def test_everything_left_is_taken_once() -> None:
 
 def test_a_screen_that_does_not_read_loses_the_oldest_samples_and_is_told_how_many() -> None:
     mailbox = Mailbox()
-    for number in range(SAMPLES + 5):
+    for number in range(MAX_SAMPLES + 5):
         mailbox.put(SampleArrived(encode_sample(tick(number))))
     arrivals, missed = mailbox.take()
-    assert missed == 5 and len(arrivals) == SAMPLES
+    assert missed == 5 and len(arrivals) == MAX_SAMPLES
     last = arrivals[-1]
-    assert isinstance(last, SampleArrived) and decode_sample(last.data).seq == SAMPLES + 5
+    assert isinstance(last, SampleArrived) and decode_sample(last.data).seq == MAX_SAMPLES + 5
 
 
 def test_events_are_bounded_too() -> None:
     mailbox = Mailbox()
-    for number in range(OTHERS + 10):
+    for number in range(MAX_OTHERS + 10):
         mailbox.put(EventArrived(Event(wall_us=number, kind="note", text="x")))
-    assert len(mailbox.take()[0]) == OTHERS
+    assert len(mailbox.take()[0]) == MAX_OTHERS
 
 
 def test_of_a_run_only_the_newest_view_is_kept() -> None:
@@ -56,18 +56,18 @@ def test_of_a_run_only_the_newest_view_is_kept() -> None:
 
 def test_output_that_comes_faster_than_it_is_read_is_counted_by_run() -> None:
     mailbox = Mailbox()
-    for _ in range(OUTPUT + 3):
+    for _ in range(MAX_OUTPUT + 3):
         mailbox.put(RunLines(run="a", block="b", lines=list(LINES[:2]), dropped=1))
     arrivals, _ = mailbox.take()
-    assert arrivals[0] == RunLines(run="a", block="", lines=[], dropped=9) and len(arrivals) == OUTPUT + 1
+    assert arrivals[0] == RunLines(run="a", block="", lines=[], dropped=9) and len(arrivals) == MAX_OUTPUT + 1
     assert mailbox.take() == ([], 0)
 
 
 def test_what_an_agent_said_of_runs_does_not_outlive_it() -> None:
     mailbox = Mailbox()
     mailbox.put(RunViewMessage(view=DROP))
-    mailbox.put(LinkChanged("lost"))
-    assert mailbox.take() == ([LinkChanged("lost")], 0)
+    mailbox.put(AgentConnectionChanged("lost"))
+    assert mailbox.take() == ([AgentConnectionChanged("lost")], 0)
 
 
 def test_every_put_wakes_the_screen() -> None:

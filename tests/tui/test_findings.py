@@ -39,7 +39,7 @@ async def test_f_opens_the_findings_with_the_most_urgent_one_selected() -> None:
         await given(screen, DISK, FULL)
         await screen.press("f")
         assert "Findings" in screen.text
-        assert screen.app.stage.view.finding == "connections-filling"  # type: ignore[attr-defined]  # the findings view
+        assert screen.app.view_stack.view.finding == "connections-filling"  # type: ignore[attr-defined]  # the findings view
 
 
 async def test_enter_opens_the_evidence_and_escape_comes_back() -> None:

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dba_console.panels.cells import Cell, Column, Row, Table, plain
+from dba_console.panels.text_elements import Cell, Table, TableColumn, TableRow, line_text
 from dba_console.tui.grid import Grid
-from dba_console.tui.grid_lines import columns_beyond, grid_lines, title_line
+from dba_console.tui.grid_layout import grid_lines, max_columns_scrolled, title_line
 
 COLUMNS = (
-    Column("pid", "pid", 8, right=True, sort_key="P"),
-    Column("age", "age", 6, right=True, sort_key="A", descending=True),
-    Column("query", "query", 20, grow=True, sort_key="Q"),
+    TableColumn("pid", "pid", 8, right=True, sort_key="P"),
+    TableColumn("age", "age", 6, right=True, sort_key="A", descending=True),
+    TableColumn("query", "query", 20, grow=True, sort_key="Q"),
 )
 
 
@@ -24,7 +24,9 @@ def table(*rows: tuple[int, float | None, str]) -> Table:
         "sessions",
         COLUMNS,
         tuple(
-            Row(f"pid:{pid}", (Cell(str(pid), pid), Cell("?" if age is None else str(age), age), Cell(query, query)))
+            TableRow(
+                f"pid:{pid}", (Cell(str(pid), pid), Cell("?" if age is None else str(age), age), Cell(query, query))
+            )
             for pid, age, query in rows
         ),
         sort="age",
@@ -65,29 +67,29 @@ def test_nothing_is_selected_until_the_operator_does(grid: Grid) -> None:
 def test_the_selection_follows_its_row_through_another_order(grid: Grid) -> None:
     grid.move(1)
     grid.sort_by("pid")
-    assert (grid.selected, grid.place) == ("pid:2", 1)
+    assert (grid.selected, grid.position) == ("pid:2", 1)
 
 
 def test_the_selection_follows_its_row_through_an_update(grid: Grid) -> None:
     grid.move(1)
     grid.update(table((1, 50.0, "select one"), (2, 10.0, "update two"), (4, 99.0, "new")))
     assert grid.selected == "pid:2"
-    assert grid.rows[grid.place or 0].key == "pid:2"
+    assert grid.rows[grid.position or 0].key == "pid:2"
 
 
 def test_a_selected_row_that_is_gone_is_said_to_be_gone_and_no_other_takes_its_place(grid: Grid) -> None:
     grid.move(1)
     grid.update(table((1, 5.0, "select one"), (3, None, "vacuum three")))
-    assert grid.selected == "pid:2" and grid.gone and grid.place is None
-    assert grid.last is not None and grid.last.cells[2].text == "update two"
-    assert "the selected row is gone" in plain(title_line(grid, (), 120))
+    assert grid.selected == "pid:2" and grid.gone and grid.position is None
+    assert grid.last_row is not None and grid.last_row.cells[2].text == "update two"
+    assert "the selected row is gone" in line_text(title_line(grid, (), 120))
 
 
 def test_a_row_that_comes_back_is_selected_again(grid: Grid) -> None:
     grid.move(1)
     grid.update(table((1, 5.0, "select one")))
     grid.update(THREE)
-    assert not grid.gone and grid.place == 0
+    assert not grid.gone and grid.position == 0
 
 
 def test_moving_on_from_a_row_that_is_gone_selects_its_former_neighbour(grid: Grid) -> None:
@@ -109,16 +111,16 @@ def test_a_filter_searches_every_column_in_any_case(grid: Grid) -> None:
 def test_a_selected_row_the_filter_hides_is_said_to_be_hidden(grid: Grid) -> None:
     grid.move(1)
     grid.set_filter("vacuum")
-    assert "hidden by the filter" in plain(title_line(grid, (), 120))
+    assert "hidden by the filter" in line_text(title_line(grid, (), 120))
 
 
 def test_a_filter_that_leaves_nothing_says_so(grid: Grid) -> None:
     grid.set_filter("nowhere")
-    assert "no row contains “nowhere”" in "\n".join(plain(one) for one in grid_lines(grid, 60, 5))
+    assert "no row contains “nowhere”" in "\n".join(line_text(one) for one in grid_lines(grid, 60, 5))
 
 
 def test_an_empty_table_says_why() -> None:
-    assert "no session" in plain(grid_lines(Grid(table()), 60, 5)[1])
+    assert "no session" in line_text(grid_lines(Grid(table()), 60, 5)[1])
 
 
 def test_a_columns_own_key_sorts_by_it_and_again_turns_it_around(grid: Grid) -> None:
@@ -132,7 +134,7 @@ def test_a_columns_own_key_sorts_by_it_and_again_turns_it_around(grid: Grid) -> 
 def test_cycling_goes_through_every_column_and_back(grid: Grid) -> None:
     seen = []
     for _ in COLUMNS:
-        grid.cycle(1)
+        grid.sort_by_adjacent(1)
         seen.append(grid.sort)
     assert seen == ["query", "pid", "age"]
 
@@ -140,7 +142,7 @@ def test_cycling_goes_through_every_column_and_back(grid: Grid) -> None:
 def test_a_tree_can_return_to_the_order_it_was_given_in() -> None:
     grid = Grid(Table("locks", COLUMNS, THREE.rows, sort=None))
     for _ in range(len(COLUMNS) + 1):
-        grid.cycle(1)
+        grid.sort_by_adjacent(1)
     assert grid.sort is None
     assert keys(grid) == ["pid:1", "pid:2", "pid:3"]
 
@@ -153,18 +155,18 @@ def test_the_selected_row_is_brought_into_view() -> None:
         grid.move(1)
     lines = grid_lines(grid, 40, 11)
     selected = [one for one in lines if any(span.style == "selected" for span in one)]
-    assert len(selected) == 1 and plain(selected[0]).split()[0] == "60"
+    assert len(selected) == 1 and line_text(selected[0]).split()[0] == "60"
 
 
 def test_scrolling_sideways_shows_the_columns_to_the_right_and_stops_at_the_end() -> None:
     grid = Grid(table((1, 1.0, "a query of some length")))
-    assert "query" not in plain(grid_lines(grid, 12, 3)[0])
-    grid.scroll_sideways(500, columns_beyond(grid, 12))
-    heads = plain(grid_lines(grid, 12, 3)[0])
+    assert "query" not in line_text(grid_lines(grid, 12, 3)[0])
+    grid.scroll_sideways(500, max_columns_scrolled(grid, 12))
+    heads = line_text(grid_lines(grid, 12, 3)[0])
     assert heads.startswith(" pid") and "age" not in heads
-    assert "que" in heads and "1 column passed over" in plain(title_line(grid, (), 80))
+    assert "que" in heads and "1 column passed over" in line_text(title_line(grid, (), 80))
     grid.scroll_sideways(-500, 99)
-    assert grid.left == 0
+    assert grid.columns_scrolled == 0
 
 
 @given(
@@ -182,7 +184,7 @@ def test_any_keys_on_any_table_leave_a_screen_of_the_right_size(
         "up": lambda: grid.move(-1),
         "down": lambda: grid.move(1),
         "invert": grid.invert,
-        "cycle": lambda: grid.cycle(1),
+        "cycle": lambda: grid.sort_by_adjacent(1),
         "top": grid.to_top,
         "filter": lambda: grid.set_filter("1"),
         "clear": lambda: grid.set_filter(""),
@@ -199,22 +201,26 @@ def test_any_keys_on_any_table_leave_a_screen_of_the_right_size(
 
 
 def test_a_column_of_names_is_no_wider_than_its_names() -> None:
-    grid = Grid(Table("t", (Column("name", "name", 40, grow=True), Column("count", "count", 6, right=True)),
-                      (Row("a", (Cell("psql"), Cell("12", 12))),)))  # fmt: skip
-    assert plain(grid_lines(grid, 160, 2)[1]) == "psql      12"
+    grid = Grid(Table("t", (TableColumn("name", "name", 40, grow=True), TableColumn("count", "count", 6, right=True)),
+                      (TableRow("a", (Cell("psql"), Cell("12", 12))),)))  # fmt: skip
+    assert line_text(grid_lines(grid, 160, 2)[1]) == "psql      12"
 
 
 def test_a_column_that_could_only_be_shown_in_part_is_not_shown() -> None:
-    columns = tuple(Column(name, name, 10, right=True) for name in ("aaaaaaaaa", "bbbbbbbbb", "ccccccccc"))
-    grid = Grid(Table("t", columns, (Row("a", (Cell("1"), Cell("2"), Cell("3"))),)))
-    assert plain(grid_lines(grid, 28, 2)[0]).split() == ["aaaaaaaaa", "bbbbbbbbb"]
-    assert "more columns" in plain(title_line(grid, (), 28))
+    columns = tuple(TableColumn(name, name, 10, right=True) for name in ("aaaaaaaaa", "bbbbbbbbb", "ccccccccc"))
+    grid = Grid(Table("t", columns, (TableRow("a", (Cell("1"), Cell("2"), Cell("3"))),)))
+    assert line_text(grid_lines(grid, 28, 2)[0]).split() == ["aaaaaaaaa", "bbbbbbbbb"]
+    assert "more columns" in line_text(title_line(grid, (), 28))
 
 
 def test_a_query_is_not_squeezed_by_columns_beyond_the_edge() -> None:
-    columns = (Column("pid", "pid", 8), Column("query", "query", 60, grow=True), Column("rss", "rss", 60))
-    grid = Grid(Table("t", columns, (Row("a", (Cell("1"), Cell("q" * 200), Cell("r" * 60))),)))
-    assert plain(grid_lines(grid, 90, 2)[1]).count("q") > 80
+    columns = (
+        TableColumn("pid", "pid", 8),
+        TableColumn("query", "query", 60, grow=True),
+        TableColumn("rss", "rss", 60),
+    )
+    grid = Grid(Table("t", columns, (TableRow("a", (Cell("1"), Cell("q" * 200), Cell("r" * 60))),)))
+    assert line_text(grid_lines(grid, 90, 2)[1]).count("q") > 80
 
 
 def test_a_column_keeps_its_width_where_a_screen_of_another_width_has_it_in_another_place() -> None:
@@ -227,11 +233,11 @@ def test_a_column_keeps_its_width_where_a_screen_of_another_width_has_it_in_anot
 
 def test_what_the_growing_column_leaves_goes_to_words_that_are_cut() -> None:
     columns = (
-        Column("phase", "phase", 8),
-        Column("object", "works on", 30, grow=True),
-        Column("n", "n", 5, right=True),
+        TableColumn("phase", "phase", 8),
+        TableColumn("object", "works on", 30, grow=True),
+        TableColumn("n", "n", 5, right=True),
     )
-    row = Row("a", (Cell("scanning table"), Cell("orders"), Cell("1")))
+    row = TableRow("a", (Cell("scanning table"), Cell("orders"), Cell("1")))
     grid = Grid(Table("t", columns, (row,)))
-    assert "scanning table" in plain(grid_lines(grid, 60, 2)[1])
-    assert "scanning t" not in plain(grid_lines(grid, 22, 2)[1])
+    assert "scanning table" in line_text(grid_lines(grid, 60, 2)[1])
+    assert "scanning t" not in line_text(grid_lines(grid, 22, 2)[1])

@@ -9,13 +9,13 @@ from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.model import EventRow, Events, Frame
 from dba_console.frames.past_jobs import TargetJobHistory
 from dba_console.frames.window_forecast import JobWindows
-from dba_console.panels.cells import line_width, plain
+from dba_console.panels.text_elements import line_text, line_width
 from dba_console.samples.postgres import Activity, Operations, Sessions
 from dba_console.samples.sample import Sample
-from dba_console.tui.job_shelf import JobShelf, PastArrived
+from dba_console.tui.job_history_loader import JobHistoryArrived, JobHistoryLoader
 from dba_console.tui.jobs import JobPage, JobsView
+from dba_console.tui.screen_view import Scene
 from dba_console.tui.terminal import ScreenOptions
-from dba_console.tui.view import Scene
 from tests import build
 from tests.clocks import HeldClock
 from tests.jobs import NOW_US, dump_row, frame_of, job, nights
@@ -28,7 +28,7 @@ PAST = TargetJobHistory(jobs=(job(), job("other", nights(3))), until_us=NOW_US)
 def shown(view: JobPage | JobsView, frame: Frame | None, height: int = 22, *, live: bool = True) -> str:
     lines = view.lines(Scene(frame, ChartHistory(), "", live=live), 80, height)
     assert len(lines) <= height and all(line_width(one) <= 80 for one in lines)
-    return "\n".join(plain(one) for one in lines)
+    return "\n".join(line_text(one) for one in lines)
 
 
 def dumping(second: int, *, ended: bool = False) -> Sample:
@@ -131,16 +131,16 @@ def test_the_selection_goes_with_a_row_whose_program_is_found() -> None:
 
 
 def test_the_history_is_read_again_only_when_it_is_old_and_what_it_raises_is_said() -> None:
-    clock, arrived = HeldClock(), list[PastArrived]()
+    clock, arrived = HeldClock(), list[JobHistoryArrived]()
 
     def broken() -> TargetJobHistory:
         raise OSError("the disk is gone")
 
-    shelf = JobShelf(broken, arrived.append, clock)
+    shelf = JobHistoryLoader(broken, arrived.append, clock)
     for _ in range(3):
-        shelf.keep()
-        assert shelf.settled(60.0)
+        shelf.reread_if_old()
+        assert shelf.wait_until_read(60.0)
     clock.advance(31.0)
-    shelf.keep()
-    assert shelf.settled(60.0)
-    assert len(arrived) == 2 and "the disk is gone" in (arrived[0].past.note or "")
+    shelf.reread_if_old()
+    assert shelf.wait_until_read(60.0)
+    assert len(arrived) == 2 and "the disk is gone" in (arrived[0].history.note or "")

@@ -8,41 +8,41 @@ from pathlib import Path
 import pytest
 
 from dba_console.frames.window_forecast import NO_WINDOWS
-from dba_console.tui.actions import Actions
 from dba_console.tui.backends import BackendsView
-from dba_console.tui.detail import DetailView
 from dba_console.tui.findings import EvidenceView, FindingsView
 from dba_console.tui.help import HelpView
-from dba_console.tui.job_history import HistoryView, RunsOfJobView
+from dba_console.tui.job_history_views import AllJobsView, JobRunsView
 from dba_console.tui.jobs import JobPage, JobsView
-from dba_console.tui.keys import KEYS, Where, keys_of, markdown
+from dba_console.tui.key_actions import KeyActions
+from dba_console.tui.keys import KEYS, ScreenName, keys_of, markdown
+from dba_console.tui.known_runs import KnownRuns
 from dba_console.tui.overview import OverviewView
-from dba_console.tui.panels import by_key, panel_titles
+from dba_console.tui.panel_detail import DetailView
+from dba_console.tui.panel_keys import panel_of_key, panel_titles
 from dba_console.tui.runbooks import RunbookPage, RunbooksView
-from dba_console.tui.runs import Runs
-from dba_console.tui.view import View
+from dba_console.tui.screen_view import ScreenView
 from dba_console.tui.walkthrough import WalkthroughView
 from tests.jobs import dump_row
 
 VIEWS = {
     "overview": OverviewView, "detail": DetailView, "findings": FindingsView, "evidence": EvidenceView,
-    "backends": BackendsView, "jobs": JobsView, "job": JobPage, "history": HistoryView,
+    "backends": BackendsView, "jobs": JobsView, "job": JobPage, "history": AllJobsView,
     "runbooks": RunbooksView, "runbook": RunbookPage, "walkthrough": WalkthroughView,
 }  # fmt: skip
 DOCS = Path(__file__).parents[2] / "docs" / "keys.md"
 
 
 @pytest.mark.parametrize("where", VIEWS)
-def test_every_key_of_a_screen_does_something_there(where: Where) -> None:
+def test_every_key_of_a_screen_does_something_there(where: ScreenName) -> None:
     for key in keys_of(where):
         if key.action.startswith("panel_"):
-            assert by_key(key.shown) is not None, key
+            assert panel_of_key(key.shown) is not None, key
         elif key.action not in ("quit", "palette", "suspend"):
-            assert hasattr(VIEWS[where], f"do_{key.action}") or hasattr(Actions, f"do_{key.action}"), key
+            assert hasattr(VIEWS[where], f"do_{key.action}") or hasattr(KeyActions, f"do_{key.action}"), key
 
 
 @pytest.mark.parametrize("where", VIEWS)
-def test_no_key_means_two_things_on_one_screen(where: Where) -> None:
+def test_no_key_means_two_things_on_one_screen(where: ScreenName) -> None:
     own = Counter(name for key in keys_of(where) if key.where == where for name in key.keys)
     everywhere = Counter(name for key in KEYS if key.where == "everywhere" for name in key.keys)
     assert [name for name, count in (own + Counter()).items() if count > 1] == []
@@ -55,11 +55,11 @@ def test_every_action_on_offer_has_words_for_help() -> None:
 
 
 def test_hints_of_every_view_are_keys_of_it() -> None:
-    views: list[View] = [OverviewView(), DetailView("io"), HelpView("overview"), BackendsView("sessions")]
-    runs = Runs()
+    views: list[ScreenView] = [OverviewView(), DetailView("io"), HelpView("overview"), BackendsView("sessions")]
+    runs = KnownRuns()
     views += [RunbooksView(lambda: None, runs), RunbookPage("x", lambda: None), WalkthroughView("x", runs)]
-    views += [JobsView(), JobPage(dump_row()), HistoryView(lambda: None, NO_WINDOWS)]
-    views += [RunsOfJobView("x", lambda: None, NO_WINDOWS)]
+    views += [JobsView(), JobPage(dump_row()), AllJobsView(lambda: None, NO_WINDOWS)]
+    views += [JobRunsView("x", lambda: None, NO_WINDOWS)]
     for view in views:
         known = {key.action for key in keys_of(view.where)} | {"panel", "time"}
         assert set(view.hints) <= known

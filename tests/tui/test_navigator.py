@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from dba_console.samples.event import Event
-from dba_console.tui.feed import EventArrived, LinkChanged, NoticeArrived
-from dba_console.tui.navigator import Navigator
+from dba_console.tui.feed import AgentConnectionChanged, EventArrived, NoticeArrived
+from dba_console.tui.time_travel import TimeNavigator
 from tests.clocks import HeldClock
 from tests.tui.scenes import START_US, HandFeed, MemoryPast, S, tick
 
@@ -17,24 +17,24 @@ class Stand:
     """A navigator with its feed: the test gives samples and waits for answers."""
 
     def __init__(
-        self, past: MemoryPast | None = None, *, has_present: bool = True, begin_at: str | None = None
+        self, past: MemoryPast | None = None, *, can_go_live: bool = True, begin_at: str | None = None
     ) -> None:
         self.clock = HeldClock()
-        self.feed = HandFeed(past, has_present=has_present)
+        self.feed = HandFeed(past, can_go_live=can_go_live)
         self._come = threading.Semaphore(0)
         self.feed.mailbox.wake = self._come.release
-        self.navigator = Navigator(self.feed, self.clock, begin_at=begin_at)
+        self.navigator = TimeNavigator(self.feed, self.clock, begin_at=begin_at)
 
     def give(self, *numbers: int) -> None:
         self.feed.give(*(tick(number) for number in numbers))
-        self.navigator.take()
+        self.navigator.take_arrivals()
         while self._come.acquire(blocking=False):
             pass
 
     def answered(self) -> None:
         """Wait for one thing to arrive and take it."""
         assert self._come.acquire(timeout=10)
-        self.navigator.take()
+        self.navigator.take_arrivals()
 
     @property
     def second(self) -> float | None:
@@ -47,7 +47,7 @@ def test_nothing_is_shown_before_the_first_sample() -> None:
     stand = Stand()
     assert stand.navigator.frame() is None
     stand.navigator.step(-1)
-    stand.navigator.space()
+    stand.navigator.toggle_pause()
     assert stand.navigator.cursor.live
 
 
@@ -68,18 +68,18 @@ def test_a_frame_is_made_once_however_often_it_is_painted() -> None:
 def test_while_paused_the_present_goes_on_and_the_picture_stays() -> None:
     stand = Stand()
     stand.give(0, 1)
-    stand.navigator.space()
+    stand.navigator.toggle_pause()
     stand.give(*range(2, 44))
     assert stand.second == 1
     assert stand.navigator.label == "PAUSED -00:42"
-    stand.navigator.space()
+    stand.navigator.toggle_pause()
     assert stand.second == 43 and stand.navigator.label == "LIVE"
 
 
 def test_charts_of_a_paused_moment_end_with_it() -> None:
     stand = Stand()
     stand.give(0, 1)
-    stand.navigator.space()
+    stand.navigator.toggle_pause()
     stand.give(2, 3)
     assert stand.navigator.history.last_us == START_US + 1 * S
 
@@ -98,7 +98,7 @@ def test_stepping_back_from_live_pauses_on_the_sample_before() -> None:
 def test_without_a_recording_the_minutes_in_memory_are_all_there_is() -> None:
     stand = Stand()
     stand.give(0, 1)
-    stand.navigator.minute(-1)
+    stand.navigator.step_minute(-1)
     assert stand.navigator.notice is not None and "only the last minutes" in stand.navigator.notice
     assert stand.navigator.cursor.live
 
@@ -106,7 +106,7 @@ def test_without_a_recording_the_minutes_in_memory_are_all_there_is() -> None:
 def test_beyond_memory_the_recording_is_asked() -> None:
     stand = Stand(MemoryPast([tick(number) for number in range(100)]))
     stand.give(*range(95, 100))
-    stand.navigator.minute(-1)
+    stand.navigator.step_minute(-1)
     stand.answered()
     assert stand.second == 39 and not stand.navigator.cursor.live
 
@@ -115,7 +115,7 @@ def test_a_minute_on_past_the_newest_sample_is_live_again() -> None:
     stand = Stand()
     stand.give(*range(10))
     stand.navigator.step(-1)
-    stand.navigator.minute(1)
+    stand.navigator.step_minute(1)
     assert stand.navigator.cursor.live
 
 
@@ -125,7 +125,7 @@ def test_brackets_go_from_mark_to_mark() -> None:
     stand.give(*range(95, 100))
     seen = []
     for direction in (-1, -1, 1):
-        stand.navigator.sign(direction)
+        stand.navigator.go_to_notable(direction)
         stand.answered()
         seen.append(stand.second)
     assert seen == [60, 20, 60]
@@ -135,18 +135,18 @@ def test_marks_without_a_recording_are_found_among_the_events_at_hand() -> None:
     stand = Stand()
     stand.give(*range(10))
     stand.feed.mailbox.put(EventArrived(Event(wall_us=START_US + 4 * S, kind="mark", text="", seq=1)))
-    stand.navigator.take()
-    stand.navigator.sign(-1)
+    stand.navigator.take_arrivals()
+    stand.navigator.go_to_notable(-1)
     assert stand.second == 4
-    stand.navigator.sign(-1)
+    stand.navigator.go_to_notable(-1)
     assert stand.navigator.notice == "no mark, note or finding there"
 
 
 def test_an_answer_to_a_question_given_up_changes_nothing() -> None:
     stand = Stand(MemoryPast([tick(number) for number in range(100)]))
     stand.give(*range(95, 100))
-    stand.navigator.first()
-    stand.navigator.live()
+    stand.navigator.go_to_start()
+    stand.navigator.go_live()
     stand.answered()
     assert stand.navigator.cursor.live and stand.second == 99
 
@@ -169,7 +169,7 @@ def test_an_event_that_came_twice_counts_once() -> None:
     for seq in (0, 5):
         # The agent tells it without the number that the recording gives it.
         stand.feed.mailbox.put(EventArrived(Event(wall_us=START_US, kind="mark", text="x", seq=seq)))
-    stand.navigator.take()
+    stand.navigator.take_arrivals()
     moment = stand.navigator.moment
     assert moment is not None and len(moment.events) == 1
 
@@ -177,7 +177,7 @@ def test_an_event_that_came_twice_counts_once() -> None:
 def test_a_recording_opens_at_its_start_or_where_it_is_told() -> None:
     past = MemoryPast([tick(number) for number in range(10)])
     for begin_at, second in ((None, 0), ("+7s", 7)):
-        stand = Stand(past, has_present=False, begin_at=begin_at)
+        stand = Stand(past, can_go_live=False, begin_at=begin_at)
         stand.feed.start()
         stand.answered()
         stand.answered()
@@ -186,11 +186,11 @@ def test_a_recording_opens_at_its_start_or_where_it_is_told() -> None:
 
 
 def test_playing_goes_on_with_the_operators_time_and_stops_at_the_end() -> None:
-    stand = Stand(MemoryPast([tick(number) for number in range(10)]), has_present=False)
+    stand = Stand(MemoryPast([tick(number) for number in range(10)]), can_go_live=False)
     stand.feed.start()
     stand.answered()
     stand.answered()
-    stand.navigator.space()
+    stand.navigator.toggle_pause()
     stand.clock.advance(3)
     stand.navigator.play()
     stand.answered()
@@ -212,7 +212,7 @@ def test_playing_a_live_session_reaches_the_present_and_is_live() -> None:
     stand.give(*range(10))
     stand.navigator.step(-1)
     stand.navigator.step(-1)
-    stand.navigator.space()
+    stand.navigator.toggle_pause()
     stand.clock.advance(1)
     assert stand.navigator.play() and stand.second == 8
     stand.clock.advance(5)
@@ -224,7 +224,7 @@ def test_stepping_while_playing_pauses() -> None:
     stand = Stand()
     stand.give(*range(10))
     stand.navigator.step(-1)
-    stand.navigator.space()
+    stand.navigator.toggle_pause()
     stand.navigator.step(-1)
     assert stand.navigator.cursor.mode == "paused" and stand.second == 7
 
@@ -232,14 +232,14 @@ def test_stepping_while_playing_pauses() -> None:
 def test_a_refusal_is_told_and_the_screen_stays_where_it_is() -> None:
     stand = Stand(MemoryPast([]))
     stand.give(0, 1)
-    stand.navigator.first()
+    stand.navigator.go_to_start()
     stand.answered()
     assert stand.navigator.notice == "nothing is recorded yet"
     assert stand.navigator.cursor.live
 
 
 def test_a_damaged_recording_is_told_once() -> None:
-    stand = Stand(MemoryPast([tick(0), tick(1)], damage="the recording is damaged in places"), has_present=False)
+    stand = Stand(MemoryPast([tick(0), tick(1)], damage="the recording is damaged in places"), can_go_live=False)
     stand.feed.start()
     stand.answered()
     stand.answered()
@@ -253,7 +253,7 @@ def test_a_damaged_recording_is_told_once() -> None:
 def test_a_slow_recording_is_said_to_be_slow() -> None:
     stand = Stand(MemoryPast([tick(0)]))
     stand.give(5)
-    stand.navigator.first()
+    stand.navigator.go_to_start()
     assert not stand.navigator.waiting
     stand.clock.advance(2)
     assert stand.navigator.waiting
@@ -262,10 +262,10 @@ def test_a_slow_recording_is_said_to_be_slow() -> None:
 def test_a_lost_agent_is_told_with_its_reason_and_the_last_picture_stays() -> None:
     stand = Stand()
     stand.give(0, 1)
-    stand.feed.mailbox.put(LinkChanged("lost", "the agent is gone"))
+    stand.feed.mailbox.put(AgentConnectionChanged("lost", "the agent is gone"))
     stand.feed.mailbox.put(NoticeArrived("3 samples were dropped for this console"))
-    stand.navigator.take()
-    assert (stand.navigator.link, stand.navigator.link_text) == ("lost", "the agent is gone")
+    stand.navigator.take_arrivals()
+    assert (stand.navigator.connection_state, stand.navigator.connection_text) == ("lost", "the agent is gone")
     assert stand.navigator.notice == "3 samples were dropped for this console"
     assert stand.second == 1
 
@@ -274,8 +274,8 @@ def test_a_lost_agent_is_told_with_its_reason_and_the_last_picture_stays() -> No
 def test_a_sample_that_cannot_be_read_is_counted_and_passed_over(garbage: bytes) -> None:
     stand = Stand()
     stand.give(0)
-    stand.navigator.present.absorb(garbage)
-    assert stand.navigator.present.damaged == 1 and stand.second == 0
+    stand.navigator.live_state.add_sample(garbage)
+    assert stand.navigator.live_state.damaged == 1 and stand.second == 0
 
 
 def test_samples_lost_in_a_stall_are_read_back_from_the_recording() -> None:

@@ -7,7 +7,7 @@ from msgspec import structs
 from dba_console.agent.protocol import RunBegin
 from dba_console.runbook.library import SHIPPED
 from dba_console.samples.findings import FindingNow
-from dba_console.tui.shelf import Book
+from dba_console.tui.runbook_loader import LoadedRunbook
 from tests.tui.scenes import START_US
 from tests.tui.test_console import screen as opened
 from tests.tui.test_findings import FULL, given
@@ -23,7 +23,7 @@ GOING = structs.replace(
     LEFT, severity="info", text="fsync (off) for run r-1: a crash of the host costs the whole cluster"
 )
 TITLE = "Settings of a run were not put back"
-BOOK = Book("put-back", TITLE, "put-back.md", (SHIPPED / "put-back.md").read_text())
+BOOK = LoadedRunbook("put-back", TITLE, "put-back.md", (SHIPPED / "put-back.md").read_text())
 
 
 async def test_a_console_begins_with_what_a_run_has_left() -> None:

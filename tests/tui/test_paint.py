@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dba_console.panels.cells import Span, clean, line_width, width
-from dba_console.panels.wrapping import breaks, wrap, wrap_line
+from dba_console.panels.text_elements import Span, clean, line_width, width
+from dba_console.panels.wrapping import line_breaks, wrap, wrap_line
 from dba_console.tui.paint import paint
 from dba_console.tui.styles import style_table
 
@@ -29,7 +29,7 @@ def test_a_long_word_is_broken_at_the_edge() -> None:
 
 
 def test_an_empty_text_is_one_empty_line() -> None:
-    assert breaks("", 10) == [(0, 0)]
+    assert line_breaks("", 10) == [(0, 0)]
 
 
 @given(st.lists(st.tuples(TEXTS, st.sampled_from(["", "warn"])), max_size=5), st.integers(2, 30))

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dba_console.panels.cells import line_width, plain
-from dba_console.tui.prompt import LIMIT, Prompt
+from dba_console.panels.text_elements import line_text, line_width
+from dba_console.tui.prompt import MAX_CHARACTERS, Prompt
 
 
 def typed(prompt: Prompt, text: str) -> None:
     for sign in text:
-        prompt.key(sign, sign)
+        prompt.handle_key(sign, sign)
 
 
 def test_enter_gives_the_text_and_ends_the_prompt() -> None:
     sent: list[str] = []
     prompt = Prompt("note", sent.append)
     typed(prompt, "pages are slow")
-    assert prompt.key("enter", "\r") is False
+    assert prompt.handle_key("enter", "\r") is False
     assert sent == ["pages are slow"]
 
 
@@ -23,7 +23,7 @@ def test_escape_sends_nothing() -> None:
     sent: list[str] = []
     prompt = Prompt("note", sent.append)
     typed(prompt, "x")
-    assert prompt.key("escape", None) is False
+    assert prompt.handle_key("escape", None) is False
     assert sent == []
 
 
@@ -31,31 +31,31 @@ def test_a_filter_follows_every_key_and_escape_takes_it_back() -> None:
     seen: list[str] = []
     prompt = Prompt("filter", seen.append, seen.append)
     typed(prompt, "ab")
-    prompt.key("backspace", None)
-    prompt.key("escape", None)
+    prompt.handle_key("backspace", None)
+    prompt.handle_key("escape", None)
     assert seen == ["a", "ab", "a", ""]
 
 
 def test_the_line_is_edited_where_the_cursor_stands() -> None:
     prompt = Prompt("note", lambda text: None)
     typed(prompt, "alpha beta")
-    prompt.key("ctrl+w", None)
-    prompt.key("home", None)
+    prompt.handle_key("ctrl+w", None)
+    prompt.handle_key("home", None)
     typed(prompt, "x")
-    prompt.key("delete", None)
-    prompt.key("end", None)
-    prompt.key("left", None)
-    prompt.key("backspace", None)
+    prompt.handle_key("delete", None)
+    prompt.handle_key("end", None)
+    prompt.handle_key("left", None)
+    prompt.handle_key("backspace", None)
     assert prompt.text == "xlph "
-    prompt.key("ctrl+u", None)
+    prompt.handle_key("ctrl+u", None)
     assert prompt.text == " "
 
 
 def test_a_pasted_text_becomes_one_line_and_is_bounded() -> None:
     prompt = Prompt("note", lambda text: None)
-    prompt.paste("a\nb\x1b[2J" + "c" * 2 * LIMIT)
-    assert prompt.text.startswith("a b") and len(prompt.text) <= LIMIT
-    assert "\x1b" not in plain(prompt.line(80)[0])
+    prompt.paste("a\nb\x1b[2J" + "c" * 2 * MAX_CHARACTERS)
+    assert prompt.text.startswith("a b") and len(prompt.text) <= MAX_CHARACTERS
+    assert "\x1b" not in line_text(prompt.line(80)[0])
 
 
 def test_a_long_text_keeps_its_end_in_sight() -> None:
@@ -63,4 +63,4 @@ def test_a_long_text_keeps_its_end_in_sight() -> None:
     typed(prompt, "0123456789" * 20)
     line, cursor = prompt.line(40)
     assert line_width(line) <= 40 and cursor < 40
-    assert plain(line).endswith("6789")
+    assert line_text(line).endswith("6789")

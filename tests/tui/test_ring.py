@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dba_console.samples.postgres import Operation, Operations
 from dba_console.samples.sample import Sample
-from dba_console.tui.ring import Ring
+from dba_console.tui.sample_buffer import SampleBuffer
 from tests import build
 
 S = 1_000_000
@@ -18,14 +18,14 @@ def tick(number: int, *, slow: bool = False) -> Sample:
     return build.sample(*parts, at_s=number, seq=number, wall_us=number * S)
 
 
-def pid_at(ring: Ring, second: float) -> int | None:
+def pid_at(ring: SampleBuffer, second: float) -> int | None:
     picture = ring.picture_at(int(second * S))
     reading = None if picture is None else picture.now("pg.progress", Operations)
     return None if reading is None else reading.rows[0].pid
 
 
 def test_the_picture_at_a_moment_is_the_newest_sample_before_it() -> None:
-    ring = Ring()
+    ring = SampleBuffer()
     for number in (1, 2, 3):
         ring.add(tick(number), 10)
     assert pid_at(ring, 2.7) == 2
@@ -34,7 +34,7 @@ def test_the_picture_at_a_moment_is_the_newest_sample_before_it() -> None:
 
 
 def test_a_picture_from_memory_still_has_its_reading_before() -> None:
-    ring = Ring(samples=2)
+    ring = SampleBuffer(samples=2)
     for number in (1, 2, 3, 4):
         ring.add(tick(number), 10)
     picture = ring.picture_at(3 * S)
@@ -44,7 +44,7 @@ def test_a_picture_from_memory_still_has_its_reading_before() -> None:
 
 
 def test_what_was_read_before_the_ring_begins_is_not_forgotten() -> None:
-    ring = Ring(samples=2)
+    ring = SampleBuffer(samples=2)
     ring.add(tick(1, slow=True), 10)
     for number in (2, 3, 4):
         ring.add(tick(number), 10)
@@ -53,7 +53,7 @@ def test_what_was_read_before_the_ring_begins_is_not_forgotten() -> None:
 
 
 def test_the_ring_is_bounded_by_count_and_by_bytes_and_keeps_the_newest() -> None:
-    ring = Ring(samples=100, size=25)
+    ring = SampleBuffer(samples=100, size=25)
     for number in range(1, 6):
         ring.add(tick(number), 10)
     assert (ring.first_us, ring.last_us) == (4 * S, 5 * S)
@@ -62,7 +62,7 @@ def test_the_ring_is_bounded_by_count_and_by_bytes_and_keeps_the_newest() -> Non
 
 
 def test_stepping_finds_the_neighbour_and_nothing_beyond_the_ends() -> None:
-    ring = Ring()
+    ring = SampleBuffer()
     for number in (1, 2, 3):
         ring.add(tick(number), 10)
     assert ring.step(2 * S, 1) == 3 * S

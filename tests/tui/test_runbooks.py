@@ -9,7 +9,7 @@ from msgspec import structs
 
 from dba_console.agent.protocol import RunBegin, RunRefused, RunViewMessage
 from dba_console.plans.plan import Block, Confirmation, Input, Plan, Step
-from dba_console.tui.shelf import Book
+from dba_console.tui.runbook_loader import LoadedRunbook
 from tests.tui.test_console import Screen
 from tests.tui.test_console import screen as opened
 from tests.tui.test_findings import FULL, given
@@ -31,9 +31,11 @@ PLAN = Plan(
                            title="end them", confirm=Confirmation(level="type", text="count")),)),
     ),
 )  # fmt: skip
-STORM = Book("connection-storm", PLAN.title, PLAN.source, "# Too many connections\n", PLAN)
-PLAIN = Book("plain", "No inputs", "/etc/rb/plain.md", "# No inputs\n", structs.replace(PLAN, id="plain", inputs=()))
-BROKEN = Book("broken", "Broken", "/etc/rb/broken.md", "# x\n", None, ("broken.md:3: no such kind: chekc",))
+STORM = LoadedRunbook("connection-storm", PLAN.title, PLAN.source, "# Too many connections\n", PLAN)
+PLAIN = LoadedRunbook(
+    "plain", "No inputs", "/etc/rb/plain.md", "# No inputs\n", structs.replace(PLAN, id="plain", inputs=())
+)
+BROKEN = LoadedRunbook("broken", "Broken", "/etc/rb/broken.md", "# x\n", None, ("broken.md:3: no such kind: chekc",))
 BOOKS = (STORM, PLAIN, BROKEN)
 
 
@@ -80,13 +82,13 @@ async def test_a_press_on_the_selected_row_opens_its_runbook() -> None:
 async def test_to_begin_before_the_runbooks_are_read_waits_for_them() -> None:
     read = threading.Event()
 
-    def slowly() -> tuple[Book, ...]:
+    def slowly() -> tuple[LoadedRunbook, ...]:
         read.wait(60)
         return BOOKS
 
     async with opened(books=slowly) as screen:
-        screen.app.stage.runbook("plain")
-        screen.app._actions._shelf.want()
+        screen.app.view_stack.show_runbook("plain")
+        screen.app._actions._runbook_loader.request_read()
         await screen.press("s")
         assert "it begins when they are" in screen.text and screen.feed.asked == []
         read.set()
@@ -231,14 +233,14 @@ async def test_nothing_is_begun_from_the_past_or_from_a_recording() -> None:
         await choose(screen, "No inputs")
         await screen.press("space", "s")
         assert screen.feed.asked == [] and "this is the past" in screen.text
-    async with opened(books=BOOKS, has_present=False) as screen:
+    async with opened(books=BOOKS, can_go_live=False) as screen:
         await choose(screen, "No inputs")
         await screen.press("s")
         assert screen.feed.asked == [] and "this is a recording" in screen.text
 
 
 async def test_runbooks_that_cannot_be_read_cost_the_list_and_not_the_screen() -> None:
-    def fail() -> tuple[Book, ...]:
+    def fail() -> tuple[LoadedRunbook, ...]:
         raise OSError(116, "Stale file handle")
 
     async with opened(books=fail) as screen:

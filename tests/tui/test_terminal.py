@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from dba_console.errors import ExitCode, Unsupported, UsageError
-from dba_console.tui.terminal import judge, prepare, too_small
+from dba_console.tui.terminal import colour_depth, configure_textual, too_small
 
 
 @pytest.mark.parametrize(
@@ -24,36 +24,36 @@ from dba_console.tui.terminal import judge, prepare, too_small
     ],
 )
 def test_the_depth_of_colour_follows_the_environment(environ: dict[str, str], colours: str) -> None:
-    assert judge(environ) == colours
+    assert colour_depth(environ) == colours
 
 
 @pytest.mark.parametrize("environ", [{"TERM": "dumb"}, {"TERM": ""}, {}])
 def test_a_terminal_that_cannot_hold_a_screen_is_refused_naming_show(environ: dict[str, str]) -> None:
     with pytest.raises(Unsupported) as refused:
-        judge(environ)
+        colour_depth(environ)
     assert "dba-console show" in str(refused.value)
     assert refused.value.code == ExitCode.UNSUPPORTED
 
 
 def test_no_terminal_at_all_is_refused() -> None:
     with pytest.raises(Unsupported, match="standard input and output are not a terminal"):
-        judge({"TERM": "xterm"}, elsewhere=["input", "output"])
+        colour_depth({"TERM": "xterm"}, not_terminals=["input", "output"])
 
 
 def test_the_stream_that_leads_elsewhere_is_named() -> None:
     with pytest.raises(Unsupported, match="standard error is not a terminal"):
-        judge({"TERM": "xterm"}, elsewhere=["error"])
+        colour_depth({"TERM": "xterm"}, not_terminals=["error"])
 
 
 def test_the_operators_choice_goes_before_the_environment() -> None:
-    assert judge({"TERM": "xterm-256color"}, wanted="none") == "mono"
+    assert colour_depth({"TERM": "xterm-256color"}, wanted="none") == "mono"
     with pytest.raises(UsageError, match="256, truecolor"):
-        judge({"TERM": "xterm"}, wanted="lots")
+        colour_depth({"TERM": "xterm"}, wanted="lots")
 
 
 def test_preparing_turns_animation_off_and_leaves_term_alone() -> None:
     environ = {"TERM": "screen", "TEXTUAL": "devtools"}
-    prepare("16", environ)
+    configure_textual("16", environ)
     assert environ["TERM"] == "screen"
     assert (environ["TEXTUAL_ANIMATIONS"], environ["TEXTUAL_FPS"]) == ("none", "30")
     assert environ["TEXTUAL_COLOR_SYSTEM"] == "standard"

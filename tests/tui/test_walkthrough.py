@@ -21,8 +21,8 @@ from dba_console.agent.protocol import (
 from dba_console.plans.plan import Input, Plan
 from dba_console.plans.run_view import OutputLine, Question, RunView
 from dba_console.samples.event import Event
-from dba_console.tui.feed import EventArrived, LinkChanged, Session
-from dba_console.tui.shelf import Book
+from dba_console.tui.feed import AgentConnectionChanged, EventArrived, Session
+from dba_console.tui.runbook_loader import LoadedRunbook
 from dba_console.tui.terminal import ScreenOptions
 from tests.tui.test_console import Screen
 from tests.tui.test_console import screen as opened
@@ -168,7 +168,7 @@ async def test_who_only_watches_sees_it_answers_nothing_and_takes_over_by_a_word
         assert "you watch, ann drives" in screen.text and "ANSWER WANTED" not in screen.text
         for key in ("enter", "y", "s", "x", "e", "p", "k", "j"):
             await screen.press(key)
-        assert screen.feed.asked == [] and screen.app.stage.prompt is None
+        assert screen.feed.asked == [] and screen.app.view_stack.prompt is None
         await screen.press("t", "enter", "t")
         await screen.type("yes")
         await screen.press("enter")
@@ -250,7 +250,7 @@ async def test_an_interrupted_run_is_named_at_attach_and_resumed_by_a_word() -> 
     async with opened() as screen:
         await screen.give(0, 1)
         told = OpenRun(run=RUN, runbook="cache-drop", title=DROP.title, state="interrupted")
-        screen.feed.mailbox.put(LinkChanged("attached", session=Session("db2", runs=(told,))))
+        screen.feed.mailbox.put(AgentConnectionChanged("attached", session=Session("db2", runs=(told,))))
         await screen.until("RUN INTERRUPTED: w")
         await screen.press("w")
         assert "asking the agent for it" in screen.text
@@ -298,12 +298,14 @@ async def test_what_a_command_printed_is_on_the_page_of_an_interrupted_run_once(
 
 async def test_what_was_secret_is_asked_for_again_to_resume() -> None:
     secret = Input(name="word", type="secret", secret=True)
-    book = Book("cache-drop", "Drop", "x.md", "# Drop\n", Plan(id="cache-drop", title="Drop", inputs=(secret,)))
+    book = LoadedRunbook(
+        "cache-drop", "Drop", "x.md", "# Drop\n", Plan(id="cache-drop", title="Drop", inputs=(secret,))
+    )
     async with opened(books=(book,)) as screen:
         await screen.give(0, 1)
         await tell(screen, structs.replace(DROP, state="interrupted", question=None), yours=False)
         await screen.press("w", "r")
-        await screen.until(lambda: screen.app.navigator.books is not None)
+        await screen.until(lambda: screen.app.navigator.runbooks is not None)
         await screen.type("yes")
         await screen.press("enter")
         await screen.type("hush")
@@ -314,7 +316,7 @@ async def test_what_was_secret_is_asked_for_again_to_resume() -> None:
 
 async def test_a_run_the_next_agent_does_not_know_is_not_shown_as_waiting() -> None:
     async with walking() as screen:
-        screen.feed.mailbox.put(LinkChanged("attached", session=Session("db2")))
+        screen.feed.mailbox.put(AgentConnectionChanged("attached", session=Session("db2")))
         await screen.until("nothing is known of this run any more")
         assert "ANSWER WANTED" not in screen.text
         await tell(screen, structs.replace(DROP, state="interrupted", question=None), yours=False)
@@ -324,7 +326,7 @@ async def test_a_run_the_next_agent_does_not_know_is_not_shown_as_waiting() -> N
 async def test_nothing_is_said_of_what_a_run_does_while_no_agent_is_there() -> None:
     async with walking() as screen:
         assert "ANSWER WANTED" in screen.lines[0]
-        screen.feed.mailbox.put(LinkChanged("lost", "the agent is gone"))
+        screen.feed.mailbox.put(AgentConnectionChanged("lost", "the agent is gone"))
         await screen.until("cache-drop: NO AGENT")
         assert "ANSWER WANTED" not in screen.text
 
@@ -340,7 +342,7 @@ async def test_the_list_shows_runs_first_and_opens_them() -> None:
 
 async def test_a_run_asked_for_on_the_command_line_is_begun_at_attach_and_shown() -> None:
     begin = RunBegin(text="# x", source="x.md")
-    async with opened(options=ScreenOptions(ask=begin)) as screen:
+    async with opened(options=ScreenOptions(run_request=begin)) as screen:
         await screen.until(lambda: screen.feed.asked == [begin])
         await tell(screen, DROP)
         assert "Type `db2` to run it." in screen.text
@@ -350,7 +352,7 @@ async def test_a_run_asked_for_on_the_command_line_is_begun_at_attach_and_shown(
 
 
 async def test_a_run_to_be_watched_is_opened_before_the_agent_has_told_of_it() -> None:
-    async with opened(options=ScreenOptions(ask=RunWatch(run=RUN))) as screen:
+    async with opened(options=ScreenOptions(run_request=RunWatch(run=RUN))) as screen:
         await screen.until("nothing is known of this run")
         await tell(screen, DROP, yours=False)
         assert "you watch, ann drives" in screen.text and screen.feed.asked == [RunWatch(run=RUN)]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from dba_console.panels.cells import line, line_width, plain
+from dba_console.panels.text_elements import line, line_text, line_width
 from dba_console.plans.run_view import BlockView, OutputLine, Question, RunTable, RunView, StepView
 from dba_console.walkthrough.layout import PANES, Pane, ViewOptions, body_lines, walkthrough
 from tests.panels.golden import assert_golden, text_of
@@ -105,7 +105,7 @@ def test_all_steps_tell_what_became_of_them() -> None:
 
 def test_the_output_in_full_scrolls_and_counts_what_is_missing() -> None:
     laid = walkthrough(DROP, OUTPUT, PANELS, ViewOptions(pane="output", dropped=12), 80, 22)
-    assert "30 lines, 12 not shown" in plain(laid.lines[1])
+    assert "30 lines, 12 not shown" in line_text(laid.lines[1])
     assert "line 30 of it" in text_of(laid.lines)
     first = walkthrough(DROP, OUTPUT, PANELS, ViewOptions(pane="output", top=0), 80, 22)
     assert "line 1 of it" in text_of(first.lines) and laid.top == laid.most > 0

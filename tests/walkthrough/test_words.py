@@ -6,14 +6,14 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from dba_console.panels.cells import plain
+from dba_console.panels.text_elements import line_text
 from dba_console.plans.run_view import Option, OutputLine, Question, RunTable, WaitView
 from dba_console.walkthrough.prose import prose_lines
 from dba_console.walkthrough.text import how_to_answer, output_line, question_lines, values_table, waiting_lines
 
 
 def text(lines: object) -> list[str]:
-    return [plain(one) for one in lines]  # type: ignore[attr-defined]
+    return [line_text(one) for one in lines]  # type: ignore[attr-defined]
 
 
 def test_every_kind_of_question_says_what_to_type() -> None:

@@ -19,7 +19,7 @@ from dba_console.samples.event import Event
 from dba_console.session.run_listing import unfinished_runs
 from dba_console.session.run_paths import execution_directory
 from dba_console.session.run_reader import StoredRun
-from dba_console.session.run_verification import against_sessions
+from dba_console.session.run_verification import compare_with_sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def find_interrupted_runs(sessions: Path, target_key: str) -> Iterator[Interrupt
     for found in unfinished_runs(sessions, target_key):
         papers = found
         try:
-            papers = against_sessions(found)
+            papers = compare_with_sessions(found)
             one = _make_interrupted_run(papers)
         except Exception as error:  # of another version, or a defect: it is told, and hides none of the others
             one = _unreadable_run(papers, papers.damage or f"its records are not understood: {type(error).__name__}")

@@ -45,7 +45,7 @@ from dba_console.runbook.requests import (
 )
 from dba_console.runbook.values import bind_inputs
 from dba_console.runbook.walk import RunEnding, walk
-from dba_console.runbook.walk_manual import declared
+from dba_console.runbook.walk_manual import declared_input
 from dba_console.runbook.walk_records import interrupted
 from dba_console.session.appender import Appender
 from dba_console.session.run_journal import JournalError, RunJournal
@@ -221,7 +221,7 @@ class RunExecution:
     def _keep_secret(self, record: JournalRecord) -> None:
         """A secret that was given on the way is one from now on."""
         _, block = self.plan.block(record.block)
-        one = declared(block)
+        one = declared_input(block)
         if not one.secret:
             return
         order = self.order = replace(self.order, secret=self.order.secret | {one.name})

@@ -38,7 +38,7 @@ from dba_console.session.run_journal import RunJournal
 from dba_console.session.run_paths import new_run_id, run_directory
 from dba_console.session.run_reader import read_run
 from dba_console.session.run_records import RunAbout, masked_value
-from dba_console.session.run_verification import against_sessions
+from dba_console.session.run_verification import compare_with_sessions
 from dba_console.target import without_secrets
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _wait_for_session(around: RunContext, desk: OperatorQuestions) -> Path:
 
 def resume_run(under_way: ActiveRun, directory: Path, asked: RunResume, who: str, beside: str) -> RunExecution:
     """The run in that directory, to be gone on with. Raises ConsoleError where it cannot be."""
-    papers, around = against_sessions(read_run(directory)), under_way.around
+    papers, around = compare_with_sessions(read_run(directory)), under_way.around
     order = restore_run_request(papers, asked.inputs, ending=bool(asked.abort))
     refuse_second_run(order.plan, beside)
     if not asked.abort:

@@ -9,7 +9,7 @@ from msgspec import Struct
 Status = Literal["ok", "missing", "unknown"]
 
 
-class Check(Struct, frozen=True, kw_only=True):
+class DoctorCheck(Struct, frozen=True, kw_only=True):
     """What was looked at and what was found.
 
     `text` is what is the case. Where the status is not ok, `lost` says what the console cannot show or do, and `fix`
@@ -26,13 +26,15 @@ class Check(Struct, frozen=True, kw_only=True):
     """Exit code of `doctor` when this is missing; None: the console works without it."""
 
 
-def ok(area: str, id: str, text: str) -> Check:
-    return Check(id=id, area=area, status="ok", text=text)
+def ok(area: str, id: str, text: str) -> DoctorCheck:
+    return DoctorCheck(id=id, area=area, status="ok", text=text)
 
 
-def missing(area: str, id: str, text: str, *, lost: str, fix: str | None = None, critical: int | None = None) -> Check:
-    return Check(id=id, area=area, status="missing", text=text, lost=lost, fix=fix, critical=critical)
+def missing(
+    area: str, id: str, text: str, *, lost: str, fix: str | None = None, critical: int | None = None
+) -> DoctorCheck:
+    return DoctorCheck(id=id, area=area, status="missing", text=text, lost=lost, fix=fix, critical=critical)
 
 
-def unknown(area: str, id: str, text: str, *, lost: str | None = None, fix: str | None = None) -> Check:
-    return Check(id=id, area=area, status="unknown", text=text, lost=lost, fix=fix)
+def unknown(area: str, id: str, text: str, *, lost: str | None = None, fix: str | None = None) -> DoctorCheck:
+    return DoctorCheck(id=id, area=area, status="unknown", text=text, lost=lost, fix=fix)

@@ -9,21 +9,21 @@ from collections.abc import Iterator
 import msgspec
 
 from dba_console.cli.config_file import LoadedConfig, load_config, sessions_directory
-from dba_console.cli.doctor.check import Check, unknown
-from dba_console.cli.doctor.files import check_files
+from dba_console.cli.doctor.check import DoctorCheck, unknown
+from dba_console.cli.doctor.file_permissions import check_files
 from dba_console.cli.doctor.host import HOST, check_host
-from dba_console.cli.doctor.login import terminal_facts
-from dba_console.cli.doctor.report import exit_code, report
+from dba_console.cli.doctor.login_session import terminal_facts
+from dba_console.cli.doctor.report import exit_code, report_text
 from dba_console.cli.doctor.server import check_server
-from dba_console.cli.doctor.storage import check_sessions
+from dba_console.cli.doctor.session_storage import check_sessions
 from dba_console.cli.doctor.terminal import check_terminal
 from dba_console.cli.doctor.tools import check_tools
-from dba_console.cli.live import first_view, open_live
+from dba_console.cli.formatting import print_json
+from dba_console.cli.live_source import first_view, open_live
 from dba_console.cli.options import Dsn, Json, new_app
-from dba_console.cli.output import put_json
-from dba_console.cli.place import mount_of, refused_reason
+from dba_console.cli.sessions_directory import mount_of, unwritable_reason
 from dba_console.cli.stdout import put
-from dba_console.cli.targeting import resolve_target
+from dba_console.cli.target_resolution import resolve_target
 from dba_console.frames.picture import Picture
 from dba_console.paths import runtime_dir, state_dir
 from dba_console.samples.host import Mounts
@@ -49,40 +49,42 @@ def run_doctor(target: Target, loaded: LoadedConfig, *, as_json: bool) -> int:
     with open_live(target, loaded.config) as live:
         picture = first_view(live).picture
         source = live.source
-    checks = list(gather(picture, target, loaded))
+    checks = list(all_checks(picture, target, loaded))
     if as_json:
         for check in checks:
-            put_json({**msgspec.to_builtins(check), "critical": check.critical is not None})
+            print_json({**msgspec.to_builtins(check), "critical": check.critical is not None})
     else:
-        put(report(checks, target.name, source))
+        put(report_text(checks, target.name, source))
     return exit_code(checks)
 
 
-def gather(picture: Picture, target: Target, loaded: LoadedConfig) -> Iterator[Check]:
+def all_checks(picture: Picture, target: Target, loaded: LoadedConfig) -> Iterator[DoctorCheck]:
     """Every check on the facts of this moment."""
     latest = picture.latest.get("pg.server")
     connected = latest is not None and latest.part.reading is not None
     yield from check_server(
         picture.now("pg.server", Server) if connected else None, latest.part.note if latest else None
     )
-    yield from _host(picture)
+    yield from _host_checks(picture)
     yield from check_terminal(terminal_facts())
     yield from check_tools(shutil.which)
     yield from check_files(
         loaded.file, loaded.config.runbooks.path, (sessions_directory(loaded.config), state_dir(), runtime_dir())
     )
-    yield from _sessions(loaded, picture.now("host.mounts", Mounts))
+    yield from _session_checks(loaded, picture.now("host.mounts", Mounts))
 
 
-def _sessions(loaded: LoadedConfig, known: Mounts | None) -> Iterator[Check]:
+def _session_checks(loaded: LoadedConfig, mounts: Mounts | None) -> Iterator[DoctorCheck]:
     directory = sessions_directory(loaded.config)
     keep_bytes = parse_size(loaded.config.recording.max_size)
-    places_known = known is not None and "data" in known.paths
-    mount = mount_of(directory, known)
-    yield from check_sessions(str(directory), refused_reason(directory), mount, keep_bytes, places_known=places_known)
+    locations_known = mounts is not None and "data" in mounts.paths
+    mount = mount_of(directory, mounts)
+    yield from check_sessions(
+        str(directory), unwritable_reason(directory), mount, keep_bytes, locations_known=locations_known
+    )
 
 
-def _host(picture: Picture) -> Iterator[Check]:
+def _host_checks(picture: Picture) -> Iterator[DoctorCheck]:
     cpu = picture.latest.get("host.cpu")
     if cpu is not None and cpu.part.reading is None:
         # Nothing of this host is shown beside a server elsewhere, so nothing of it is examined either.

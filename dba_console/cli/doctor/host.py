@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dba_console.cli.doctor.check import Check, missing, ok, unknown
+from dba_console.cli.doctor.check import DoctorCheck, missing, ok, unknown
 from dba_console.frames.picture import Picture
 from dba_console.probes.host.mountinfo import hidepid_option
 from dba_console.samples.host import ControlFile, HostSettings, Pressure, Processes
@@ -12,7 +12,7 @@ from dba_console.samples.host import ControlFile, HostSettings, Pressure, Proces
 HOST = "host"
 
 
-def check_host(picture: Picture, *, euid: int) -> Iterator[Check]:
+def check_host(picture: Picture, *, euid: int) -> Iterator[DoctorCheck]:
     """Access to the postmaster's processes and to what the kernel measures; `euid` is the console's user id."""
     yield _processes(picture)
     yield _process_io(picture)
@@ -22,7 +22,7 @@ def check_host(picture: Picture, *, euid: int) -> Iterator[Check]:
     yield _root(euid)
 
 
-def _processes(picture: Picture) -> Check:
+def _processes(picture: Picture) -> DoctorCheck:
     processes = picture.now("host.processes", Processes)
     if processes is not None:
         text = f"/proc shows the postmaster (pid {processes.postmaster}) and its {processes.total} processes"
@@ -36,7 +36,7 @@ def _processes(picture: Picture) -> Check:
     )  # fmt: skip
 
 
-def _process_io(picture: Picture) -> Check:
+def _process_io(picture: Picture) -> DoctorCheck:
     processes = picture.now("host.processes", Processes)
     if processes is None or not processes.rows:
         return unknown(
@@ -51,7 +51,7 @@ def _process_io(picture: Picture) -> Check:
     )  # fmt: skip
 
 
-def _pressure(picture: Picture) -> Check:
+def _pressure(picture: Picture) -> DoctorCheck:
     pressure = picture.now("host.pressure", Pressure)
     if pressure is not None and pressure.io_some is not None:
         return ok(HOST, "psi", "pressure stall information (/proc/pressure) is there")
@@ -60,7 +60,7 @@ def _pressure(picture: Picture) -> Check:
     return missing(HOST, "psi", _note(picture, "host.pressure", "no /proc/pressure"), lost=lost, fix=fix)
 
 
-def _delay_accounting(picture: Picture) -> Check:
+def _delay_accounting(picture: Picture) -> DoctorCheck:
     settings = picture.now("host.settings", HostSettings)
     if settings is None or settings.task_delayacct is None:
         return unknown(HOST, "task_delayacct", _note(picture, "host.settings", "no kernel.task_delayacct here"))
@@ -72,7 +72,7 @@ def _delay_accounting(picture: Picture) -> Check:
     )  # fmt: skip
 
 
-def _control_file(picture: Picture) -> Check:
+def _control_file(picture: Picture) -> DoctorCheck:
     if picture.now("host.control", ControlFile) is not None:
         return ok(HOST, "control_file", "global/pg_control can be read")
     return missing(
@@ -82,7 +82,7 @@ def _control_file(picture: Picture) -> Check:
     )  # fmt: skip
 
 
-def _root(euid: int) -> Check:
+def _root(euid: int) -> DoctorCheck:
     if euid == 0:
         return ok(HOST, "root", "running as root")
     return missing(

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from dba_console.cli.doctor.check import Check
+from dba_console.cli.doctor.check import DoctorCheck
 from dba_console.errors import ExitCode
-from dba_console.panels.cells import clean
+from dba_console.panels.text_elements import clean
 
-_SIGNS = {"ok": "ok     ", "missing": "missing", "unknown": "unknown"}
-_CRITICAL = "MISSING"
+_STATUS_WORDS = {"ok": "ok     ", "missing": "missing", "unknown": "unknown"}
+_CRITICAL_WORD = "MISSING"
 
 
-def report(checks: Sequence[Check], target: str, source: str) -> str:
+def report_text(checks: Sequence[DoctorCheck], target: str, source: str) -> str:
     """Checks by area, then a sentence that counts them."""
     lines = [f"{clean(target)}, {source}"]
     for area, group in groupby(checks, key=lambda check: check.area):
         lines += ["", area]
         for check in group:
-            lines += _lines(check)
-    return "\n".join([*lines, "", summary(checks)])
+            lines += _check_lines(check)
+    return "\n".join([*lines, "", summary_text(checks)])
 
 
-def summary(checks: Sequence[Check]) -> str:
+def summary_text(checks: Sequence[DoctorCheck]) -> str:
     missing = [check for check in checks if check.status == "missing"]
     critical = [check for check in missing if check.critical is not None]
     if not missing:
@@ -33,13 +33,13 @@ def summary(checks: Sequence[Check]) -> str:
     return f"{len(missing)} of {len(checks)} missing; {tail}"
 
 
-def exit_code(checks: Sequence[Check]) -> int:
+def exit_code(checks: Sequence[DoctorCheck]) -> int:
     """0 when nothing critical is missing, else the exit code of the first that is."""
     return next((c.critical for c in checks if c.status == "missing" and c.critical is not None), int(ExitCode.OK))
 
 
-def _lines(check: Check) -> list[str]:
-    sign = _CRITICAL if check.status == "missing" and check.critical is not None else _SIGNS[check.status]
+def _check_lines(check: DoctorCheck) -> list[str]:
+    sign = _CRITICAL_WORD if check.status == "missing" and check.critical is not None else _STATUS_WORDS[check.status]
     lines = [f"  {sign}  {clean(check.text)}"]
     if check.status != "ok":
         if check.lost:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dba_console.cli.doctor.check import Check, missing, ok, unknown
-from dba_console.cli.notes import split_note
+from dba_console.cli.doctor.check import DoctorCheck, missing, ok, unknown
+from dba_console.cli.part_notes import split_note
 from dba_console.errors import ExitCode
 from dba_console.samples.postgres import Server
 
@@ -13,7 +13,7 @@ SERVER = "server"
 PRIVILEGES = "privileges"
 
 
-def check_server(server: Server | None, note: str | None) -> list[Check]:
+def check_server(server: Server | None, note: str | None) -> list[DoctorCheck]:
     """Connection, pooler, place and slot. `server` None: not connected, and `note` says why."""
     if server is None:
         text, hint = split_note(note, "the server does not answer")
@@ -27,10 +27,10 @@ def check_server(server: Server | None, note: str | None) -> list[Check]:
         ]  # fmt: skip
     role = "standby" if server.in_recovery else "primary"
     connected = f"connected as {server.current_user} to {server.database}: PostgreSQL {server.version}, {role}"
-    return [ok(SERVER, "connection", connected), _pooler(server), _place(server), *check_privileges(server)]
+    return [ok(SERVER, "connection", connected), _pooler(server), _check_locality(server), *check_privileges(server)]
 
 
-def _pooler(server: Server) -> Check:
+def _pooler(server: Server) -> DoctorCheck:
     if server.through is None:
         return ok(SERVER, "pooler", "no connection pooler stands between")
     return missing(
@@ -41,7 +41,7 @@ def _pooler(server: Server) -> Check:
     )  # fmt: skip
 
 
-def _place(server: Server) -> Check:
+def _check_locality(server: Server) -> DoctorCheck:
     if server.local:
         return ok(SERVER, "local", server.local_note or "the server runs on this host")
     text = server.local_note or "not decided whether the server runs on this host"
@@ -52,9 +52,9 @@ def _place(server: Server) -> Check:
     return unknown(SERVER, "local", text, lost=lost, fix=fix)
 
 
-def check_privileges(server: Server) -> Iterator[Check]:
+def check_privileges(server: Server) -> Iterator[DoctorCheck]:
     """What the role may see and do. Sources: "Predefined Roles" and "Connections and Authentication" of the manual."""
-    role = _quoted(server.current_user)
+    role = _quote_role(server.current_user)
     yield _superuser(server)
     yield _granted(
         "pg_monitor", server.pg_monitor or server.superuser, role,
@@ -67,7 +67,7 @@ def check_privileges(server: Server) -> Iterator[Check]:
     yield _reserved(server, role)
 
 
-def _superuser(server: Server) -> Check:
+def _superuser(server: Server) -> DoctorCheck:
     if server.superuser:
         return ok(PRIVILEGES, "superuser", f"{server.current_user} is a superuser")
     return missing(
@@ -76,13 +76,13 @@ def _superuser(server: Server) -> Check:
     )  # fmt: skip
 
 
-def _granted(name: str, granted: bool, role: str, *, lost: str) -> Check:
+def _granted(name: str, granted: bool, role: str, *, lost: str) -> DoctorCheck:
     if granted:
         return ok(PRIVILEGES, name, f"has the rights of {name}")
     return missing(PRIVILEGES, name, f"lacks {name}", lost=lost, fix=f"GRANT {name} TO {role};")
 
 
-def _reserved(server: Server, role: str) -> Check:
+def _reserved(server: Server, role: str) -> DoctorCheck:
     settings = {setting.name: setting.value for setting in server.settings}
     for_superusers = settings.get("superuser_reserved_connections", "?")
     if server.superuser:
@@ -102,7 +102,7 @@ def _reserved(server: Server, role: str) -> Check:
     return missing(PRIVILEGES, "reserved", "no reserved slot for this role", lost=lost, fix=" ".join(fixes))
 
 
-def _quoted(name: str) -> str:
+def _quote_role(name: str) -> str:
     """The role as SQL writes it: quoted unless it is plain lower case."""
     plain = name.isascii() and name.replace("_", "a").isalnum() and name == name.lower() and not name[:1].isdigit()
     return name if plain else '"' + name.replace('"', '""') + '"'

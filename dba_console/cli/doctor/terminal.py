@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from dba_console.cli.doctor.check import Check, missing, ok, unknown
+from dba_console.cli.doctor.check import DoctorCheck, missing, ok, unknown
 
 TERMINAL = "terminal"
 WIDTH, HEIGHT = 80, 24
@@ -28,12 +28,12 @@ class TerminalFacts:
     """ClientAliveInterval of sshd; None where its configuration cannot be read."""
 
 
-def check_terminal(facts: TerminalFacts) -> Iterator[Check]:
+def check_terminal(facts: TerminalFacts) -> Iterator[DoctorCheck]:
     if facts.size is None:
         lost = "the screen; dba-console show and record need no terminal"
         yield unknown(TERMINAL, "terminal", "no terminal is attached", lost=lost, fix="ssh -t, or dba-console show")
     else:
-        yield _kind(facts)
+        yield _check_colours(facts)
         yield _size(*facts.size)
     yield _encoding(facts.encoding)
     yield _multiplexer(facts.environ)
@@ -42,10 +42,11 @@ def check_terminal(facts: TerminalFacts) -> Iterator[Check]:
         yield _keepalive(facts.client_alive_s)
 
 
-def colours(environ: Mapping[str, str]) -> str:
+def terminal_colours(environ: Mapping[str, str]) -> str:
     """How many colours the terminal says it has: none, 16, 256 or truecolor (NO_COLOR: https://no-color.org).
 
-    >>> colours({"TERM": "xterm-256color"}), colours({"TERM": "screen"}), colours({"TERM": "xterm", "NO_COLOR": "1"})
+    >>> (terminal_colours({"TERM": "xterm-256color"}), terminal_colours({"TERM": "screen"}),
+    ...  terminal_colours({"TERM": "xterm", "NO_COLOR": "1"}))
     ('256', '16', 'none')
     """
     term = environ.get("TERM", "")
@@ -56,26 +57,26 @@ def colours(environ: Mapping[str, str]) -> str:
     return "256" if "256color" in term else "16"
 
 
-def _kind(facts: TerminalFacts) -> Check:
+def _check_colours(facts: TerminalFacts) -> DoctorCheck:
     term = facts.environ.get("TERM", "")
     if term in ("", "dumb"):
         return missing(
             TERMINAL, "colours", f"TERM is {term or 'not set'}: nothing can be drawn there", lost="the screen",
             fix="export TERM=xterm, or use dba-console show",
         )  # fmt: skip
-    found = colours(facts.environ)
+    found = terminal_colours(facts.environ)
     shown = {"none": "without colours; signs and words say the same", "16": "with 16 colours"}
     return ok(TERMINAL, "colours", f"TERM={term}: drawn {shown.get(found, f'with {found} colours')}")
 
 
-def _size(width: int, height: int) -> Check:
+def _size(width: int, height: int) -> DoctorCheck:
     if width >= WIDTH and height >= HEIGHT:
         return ok(TERMINAL, "size", f"{width}×{height}")
     lost = "parts of the overview; it is drawn for 80×24"
     return missing(TERMINAL, "size", f"{width}×{height} is small", lost=lost, fix="enlarge the window or its font")
 
 
-def _encoding(encoding: str) -> Check:
+def _encoding(encoding: str) -> DoctorCheck:
     if encoding.lower().replace("-", "") in ("utf8", "utf8sig"):
         return ok(TERMINAL, "encoding", "the locale writes UTF-8")
     return missing(
@@ -84,7 +85,7 @@ def _encoding(encoding: str) -> Check:
     )  # fmt: skip
 
 
-def _multiplexer(environ: Mapping[str, str]) -> Check:
+def _multiplexer(environ: Mapping[str, str]) -> DoctorCheck:
     inside = "tmux" if environ.get("TMUX") else "screen" if environ.get("STY") else None
     if inside is not None:
         return ok(TERMINAL, "multiplexer", f"inside {inside}")
@@ -97,7 +98,7 @@ def _multiplexer(environ: Mapping[str, str]) -> Check:
     )  # fmt: skip
 
 
-def _logout(facts: TerminalFacts) -> Check:
+def _logout(facts: TerminalFacts) -> DoctorCheck:
     """logind.conf(5): KillUserProcesses ends what is in the session's scope, lingering or not; root is excluded."""
     if facts.kill_user_processes is None:
         return unknown(TERMINAL, "logout", "whether logind ends processes at logout is not known: it does not answer")
@@ -111,7 +112,7 @@ def _logout(facts: TerminalFacts) -> Check:
     )  # fmt: skip
 
 
-def _keepalive(interval_s: int | None) -> Check:
+def _keepalive(interval_s: int | None) -> DoctorCheck:
     fix = "ServerAliveInterval 30 in the client's ~/.ssh/config, or ClientAliveInterval 30 in sshd_config"
     if interval_s is None:
         text = "whether SSH notices a dead connection is not known: sshd's configuration cannot be read"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from dba_console.cli.doctor.check import Check, missing, ok
+from dba_console.cli.doctor.check import DoctorCheck, missing, ok
 
 TOOLS = "tools"
 
@@ -31,7 +31,7 @@ _TOOLS = (
 )
 
 
-def check_tools(which: Callable[[str], str | None]) -> Iterator[Check]:
+def check_tools(which: Callable[[str], str | None]) -> Iterator[DoctorCheck]:
     """One check per program; `which` gives its path or None, as shutil.which."""
     installer = "apt-get install" if which("apt-get") else "dnf install" if which("dnf") else None
     for tool in _TOOLS:

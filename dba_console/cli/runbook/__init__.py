@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dba_console.cli.options import new_app
-from dba_console.cli.runbook import lint, listing, new, plan, resume, run, runs, show
+from dba_console.cli.runbook import lint, listing, new, plan, resume, run, run_history, show
 
 app = new_app("Runbooks: list, read, check, rehearse and run them.")
 
@@ -15,4 +15,4 @@ app.command("new")(new.new)
 app.command("run")(run.run)
 app.command("rehearse")(run.rehearse)
 app.command("resume")(resume.resume)
-app.command("runs")(runs.runs)
+app.command("runs")(run_history.runs)

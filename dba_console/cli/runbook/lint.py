@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from dba_console.cli.formatting import print_json
 from dba_console.cli.options import Json
-from dba_console.cli.output import put_json
-from dba_console.cli.runbook.common import actions, directories
+from dba_console.cli.runbook.arguments import known_actions, runbook_directories
 from dba_console.cli.stdout import put
 from dba_console.errors import ExitCode
 from dba_console.runbook.compile import CheckResult
@@ -25,22 +25,22 @@ def lint(
     json: Json = False,
 ) -> int:
     """Check documents without touching anything. Exit code 2 where one of them could not be run."""
-    configured = directories()
+    configured = runbook_directories()
     wanted = names or [entry.id for entry in entries(configured)]
     worst = ExitCode.OK
     for name in wanted:
         found = find(name, configured)
-        checked = found.checked(actions())
+        checked = found.checked(known_actions())
         if checked.problems:
             worst = ExitCode.USAGE
-        _tell(found, checked, json)
+        _print_problems(found, checked, json)
     return worst
 
 
-def _tell(found: RunbookDocument, checked: CheckResult, json: bool) -> None:
+def _print_problems(found: RunbookDocument, checked: CheckResult, json: bool) -> None:
     for problem in checked.problems:
         if json:
-            put_json(
+            print_json(
                 {
                     "file": found.source,
                     "line": problem.line,

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from dba_console.cli.formatting import format_columns, print_json
 from dba_console.cli.options import Json
-from dba_console.cli.output import columns, put_json
-from dba_console.cli.runbook.common import actions, directories
+from dba_console.cli.runbook.arguments import known_actions, runbook_directories
 from dba_console.cli.stdout import put
 from dba_console.errors import ExitCode
 from dba_console.runbook.library import ListedRunbook, answering, listed
@@ -21,17 +21,17 @@ def list_(
     json: Json = False,
 ) -> int:
     """Every runbook: its title, the findings it answers, where it is from. What hides another one is told."""
-    rows = listed(directories(), actions())
+    rows = listed(runbook_directories(), known_actions())
     if finding is not None:
         rows = answering(finding, rows)
     if json:
         for row in rows:
-            put_json(as_json(row))
+            print_json(as_json(row))
         return ExitCode.OK
     if not rows:
         put("no runbook" + (f" answers {finding}" if finding else ""))
         return ExitCode.OK
-    put(columns(["runbook", "title", "answers", "from"], [_cells(row) for row in rows]))
+    put(format_columns(["runbook", "title", "answers", "from"], [_cells(row) for row in rows]))
     for row in rows:
         for path in row.entry.shadows:
             put(f"\n{row.entry.id}: {row.entry.path} is used, not {path}")

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from dba_console.cli.formatting import print_json
 from dba_console.cli.options import Json
-from dba_console.cli.output import put_json
 from dba_console.cli.stdout import put
 from dba_console.errors import ExitCode, RunbookError, UsageError
 from dba_console.runbook.library import SUFFIX
@@ -36,7 +36,7 @@ def new(
     except OSError as error:
         raise RunbookError(f"cannot write {path}: {error.strerror}") from error
     if json:
-        put_json({"id": name, "path": str(path)})
+        print_json({"id": name, "path": str(path)})
     else:
         put(str(path))
     return ExitCode.OK

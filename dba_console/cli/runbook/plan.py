@@ -7,9 +7,9 @@ from typing import Annotated
 import msgspec
 import typer
 
+from dba_console.cli.formatting import print_json
 from dba_console.cli.options import Json
-from dba_console.cli.output import put_json
-from dba_console.cli.runbook.common import Inputs, Name, actions, document, given
+from dba_console.cli.runbook.arguments import Inputs, Name, find_document, known_actions, parse_inputs
 from dba_console.cli.stdout import put
 from dba_console.errors import ExitCode
 from dba_console.plans.plan import plan_hash
@@ -27,14 +27,16 @@ def plan(
     json: Json = False,
 ) -> int:
     """The steps in their order, with inputs, confirmations and usual times. Nothing is run and nothing is asked."""
-    read = document(name).plan(actions())
-    values = typed(read, given(input))
+    read = find_document(name).plan(known_actions())
+    values = typed(read, parse_inputs(input))
     resolved = bind_inputs(read, values)
     secret = {one.name for one in read.inputs if one.secret}
-    told = {one: None if one in secret else value for one, value in values.items()}
+    public_values = {one: None if one in secret else value for one, value in values.items()}
     if json:
-        put_json({"hash": plan_hash(read, told), "inputs": told, "plan": msgspec.to_builtins(resolved)})
+        print_json(
+            {"hash": plan_hash(read, public_values), "inputs": public_values, "plan": msgspec.to_builtins(resolved)}
+        )
         return ExitCode.OK
     put("\n".join(clean(line) for line in plan_lines(resolved, values)))
-    put(f"plan {plan_hash(read, told)[:16]}; nothing was run")
+    put(f"plan {plan_hash(read, public_values)[:16]}; nothing was run")
     return ExitCode.OK

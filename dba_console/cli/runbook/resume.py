@@ -10,17 +10,17 @@ import typer
 from dba_console.agent.protocol import RunResume, RunWatch
 from dba_console.cli.config_file import LoadedConfig, load_config, sessions_directory
 from dba_console.cli.options import Json
-from dba_console.cli.runbook.common import Inputs, given
+from dba_console.cli.runbook.arguments import Inputs, parse_inputs
 from dba_console.cli.runbook.run import Choose, Confirm, LeaveOut, Plain, RunDsn, Yes
-from dba_console.cli.running.answers import Answers, confirmations, rows_named
-from dba_console.cli.running.conduct import Manner, conduct
-from dba_console.cli.running.inputs import gather
-from dba_console.cli.targeting import known_target, resolve_target
+from dba_console.cli.running.answers import GivenAnswers, parse_confirmations, parse_row_selections
+from dba_console.cli.running.inputs import read_inputs
+from dba_console.cli.running.request_run import RunClientOptions, request_and_follow
+from dba_console.cli.target_resolution import known_target, resolve_target
 from dba_console.errors import SessionError, UsageError
 from dba_console.path_trust import trust_problem
 from dba_console.session.run_listing import resolve_run
 from dba_console.session.run_reader import StoredRun, read_run
-from dba_console.session.run_verification import against_sessions
+from dba_console.session.run_verification import compare_with_sessions
 from dba_console.target import Target
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, its beginning or its last four signs, or last.")]
@@ -42,48 +42,48 @@ def resume(
     What ended while nobody looked is settled by evidence, or by you. Nothing is done twice.
     """
     loaded = load_config()
-    papers = read_run(resolve_run(run, sessions_directory(loaded.config)))
-    if not papers.live:
-        papers = against_sessions(papers)
-    if papers.ended is not None:
-        raise SessionError(f"the run {papers.about.run} has ended: {papers.ended.text}")
-    if papers.damage is not None:
+    stored_run = read_run(resolve_run(run, sessions_directory(loaded.config)))
+    if not stored_run.live:
+        stored_run = compare_with_sessions(stored_run)
+    if stored_run.ended is not None:
+        raise SessionError(f"the run {stored_run.about.run} has ended: {stored_run.ended.text}")
+    if stored_run.damage is not None:
         raise SessionError(
-            f"the run {papers.about.run} cannot go on: {papers.damage}",
+            f"the run {stored_run.about.run} cannot go on: {stored_run.damage}",
             hint="find out what was done (`dba-console session show` has the events), then begin a new run",
         )
-    target = target_of(papers, dsn, loaded)
-    which = rows_named(choose or (), leave_out or (), papers.plan)
-    answers = Answers(confirmations(confirm or (), papers.plan), yes=yes, which=which)
-    manner = Manner(answers=answers, plain=plain, json=json)
-    if papers.live:
-        return conduct(target, loaded.config, RunWatch(run=papers.about.run), manner)
-    secrets = {} if papers.plan is None else gather(
-        papers.plan, given(input), ask=sys.stdin.isatty() and not answers.any, secrets_only=True
+    target = run_target(stored_run, dsn, loaded)
+    selections = parse_row_selections(choose or (), leave_out or (), stored_run.plan)
+    answers = GivenAnswers(parse_confirmations(confirm or (), stored_run.plan), yes=yes, selections=selections)
+    options = RunClientOptions(answers=answers, plain=plain, json=json)
+    if stored_run.live:
+        return request_and_follow(target, loaded.config, RunWatch(run=stored_run.about.run), options)
+    secrets = {} if stored_run.plan is None else read_inputs(
+        stored_run.plan, parse_inputs(input), ask=sys.stdin.isatty() and not answers.is_given, secrets_only=True
     )  # fmt: skip
-    return conduct(target, loaded.config, RunResume(run=papers.about.run, inputs=secrets), manner)
+    return request_and_follow(target, loaded.config, RunResume(run=stored_run.about.run, inputs=secrets), options)
 
 
-def target_of(papers: StoredRun, dsn: str | None, loaded: LoadedConfig) -> Target:
+def run_target(stored_run: StoredRun, dsn: str | None, loaded: LoadedConfig) -> Target:
     """The target the run was begun on: as `dsn` names it, as configured, or as the run's journal kept it.
 
     Raises UsageError where `dsn` names another one, and where none is known.
     """
-    wanted = papers.about.target_key
+    key = stored_run.about.target_key
     if dsn is not None:
         target = resolve_target(dsn, loaded)
-        if target.key != wanted:
+        if target.key != key:
             raise UsageError(
-                f"the run {papers.about.run} was begun on {papers.about.target}, and that is not {target.name}",
+                f"the run {stored_run.about.run} was begun on {stored_run.about.target}, and that is not {target.name}",
                 hint="name the connection it was begun with",
             )
         return target
     # A journal that others may write could lead this user's password to a server of theirs.
-    kept = papers.about.conninfo if trust_problem(papers.directory) is None else ""
-    known = known_target(wanted, papers.about.target, kept, loaded)
+    conninfo = stored_run.about.conninfo if trust_problem(stored_run.directory) is None else ""
+    known = known_target(key, stored_run.about.target, conninfo, loaded)
     if known is None:
         raise UsageError(
-            f"the run {papers.about.run} was begun on {papers.about.target}, which is not known here",
+            f"the run {stored_run.about.run} was begun on {stored_run.about.target}, which is not known here",
             hint="name its connection with --dsn",
         )
     return known

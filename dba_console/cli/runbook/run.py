@@ -10,11 +10,11 @@ import typer
 from dba_console.agent.protocol import RunBegin
 from dba_console.cli.config_file import load_config
 from dba_console.cli.options import Json
-from dba_console.cli.runbook.common import Inputs, Name, actions, document, given
-from dba_console.cli.running.answers import Answers, confirmations, rows_named
-from dba_console.cli.running.conduct import Manner, conduct
-from dba_console.cli.running.inputs import gather
-from dba_console.cli.targeting import resolve_target
+from dba_console.cli.runbook.arguments import Inputs, Name, find_document, known_actions, parse_inputs
+from dba_console.cli.running.answers import GivenAnswers, parse_confirmations, parse_row_selections
+from dba_console.cli.running.inputs import read_inputs
+from dba_console.cli.running.request_run import RunClientOptions, request_and_follow
+from dba_console.cli.target_resolution import resolve_target
 
 RunDsn = Annotated[
     str | None,
@@ -63,7 +63,7 @@ def run(
     Without a terminal, questions are answered by --confirm and --yes; the first one without an answer ends the run.
     Exit code 7: it failed or was ended; 8: something was refused, or not confirmed.
     """
-    return _begin(name, dsn, input, confirm, yes, plain, json, rehearse=False, choose=choose, leave_out=leave_out)
+    return _start_run(name, dsn, input, confirm, yes, plain, json, rehearse=False, choose=choose, leave_out=leave_out)
 
 
 def rehearse(
@@ -79,10 +79,10 @@ def rehearse(
     Shell checks of a document that is not shipped are asked about once: they can do whatever their author wrote.
     Passing a rehearsal does not promise success.
     """
-    return _begin(name, dsn, input, None, yes, plain, json, rehearse=True)
+    return _start_run(name, dsn, input, None, yes, plain, json, rehearse=True)
 
 
-def _begin(
+def _start_run(
     name: str,
     dsn: str | None,
     inputs: list[str] | None,
@@ -95,13 +95,13 @@ def _begin(
     choose: list[str] | None = None,
     leave_out: list[str] | None = None,
 ) -> int:
-    found = document(name)
-    plan = found.plan(actions())
-    which = rows_named(choose or (), leave_out or (), plan)
-    answers = Answers(confirmations(confirm or (), plan), yes=yes, which=which)
-    manner = Manner(answers=answers, plain=plain, json=json)
-    texts = gather(plan, given(inputs), ask=sys.stdin.isatty() and not answers.any)
+    found = find_document(name)
+    plan = found.plan(known_actions())
+    selections = parse_row_selections(choose or (), leave_out or (), plan)
+    answers = GivenAnswers(parse_confirmations(confirm or (), plan), yes=yes, selections=selections)
+    options = RunClientOptions(answers=answers, plain=plain, json=json)
+    texts = read_inputs(plan, parse_inputs(inputs), ask=sys.stdin.isatty() and not answers.is_given)
     loaded = load_config()
     target = resolve_target(dsn, loaded)
     request = RunBegin(text=found.text, source=found.source, inputs=texts, mode="rehearse" if rehearse else "run")
-    return conduct(target, loaded.config, request, manner)
+    return request_and_follow(target, loaded.config, request, options)

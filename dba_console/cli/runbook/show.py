@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from dba_console.cli.formatting import print_json
 from dba_console.cli.options import Json
-from dba_console.cli.output import put_json
-from dba_console.cli.runbook.common import Name, actions, document
+from dba_console.cli.runbook.arguments import Name, find_document, known_actions
 from dba_console.cli.stdout import put
 from dba_console.errors import ExitCode
 from dba_console.runbook.outline import full_lines
@@ -21,13 +21,13 @@ def show(
     json: Json = False,
 ) -> int:
     """The compiled runbook: prose, inputs, each step with what would run, verbatim. --json: the plan as an object."""
-    found = document(name)
+    found = find_document(name)
     if text:
         put("\n".join(clean(line) for line in found.text.splitlines()))
         return ExitCode.OK
-    plan = found.plan(actions())
+    plan = found.plan(known_actions())
     if json:
-        put_json(plan)
+        print_json(plan)
     else:
         put("\n".join(clean(line) for line in full_lines(plan)))
     return ExitCode.OK

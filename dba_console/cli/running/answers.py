@@ -17,17 +17,17 @@ from dba_console.plans.run_view import Question, RunTable
 
 START, UNDO, JOURNAL = "start", "undo", "journal"
 """Questions that belong to no step."""
-_FREE = (START, UNDO, JOURNAL)
+_WITHOUT_STEP = (START, UNDO, JOURNAL)
 
 
-class Unfit(Exception):
+class AnswerMismatch(Exception):
     """An answer was given, and it is not what is asked for; the text says so."""
 
 
-class Which(NamedTuple):
+class RowSelection(NamedTuple):
     """Rows named beforehand."""
 
-    place: str
+    step_or_block: str
     """A step, or one block of it."""
     option: Literal["--choose", "--leave-out"]
     column: str
@@ -35,72 +35,75 @@ class Which(NamedTuple):
     value: str
 
     def __str__(self) -> str:
-        return f"{self.option} {self.place}={self.column}{'=' if self.column else ''}{self.value}"
+        return f"{self.option} {self.step_or_block}={self.column}{'=' if self.column else ''}{self.value}"
 
 
-class Answers:
+class GivenAnswers:
     """Confirmations given beforehand. Remembers which of them it has used."""
 
     def __init__(
-        self, confirmed: Iterable[tuple[str, str]] = (), *, yes: bool = False, which: Iterable[Which] = ()
+        self, confirmed: Iterable[tuple[str, str]] = (), *, yes: bool = False, selections: Iterable[RowSelection] = ()
     ) -> None:
-        self._which = tuple(which)
+        self._selections = tuple(selections)
         self._given: dict[str, list[str]] = {}
-        for place, text in confirmed:
-            self._given.setdefault(place, []).append(text)
+        for step_or_block, text in confirmed:
+            self._given.setdefault(step_or_block, []).append(text)
         self._used: dict[str, int] = {}
         self._yes = yes
 
     @property
-    def any(self) -> bool:
+    def is_given(self) -> bool:
         """Whoever gave one of them wants the run started: each act asks for its own besides."""
-        return self._yes or bool(self._given) or bool(self._which)
+        return self._yes or bool(self._given) or bool(self._selections)
 
-    def to(self, question: Question) -> str | None:
+    def answer_for(self, question: Question) -> str | None:
         """The answer to a question, None where none was given. Raises Unfit."""
-        given = self._next(question)
+        given = self._next_given(question)
         if given is None:
-            return self._implied(question)
-        place, text = given
-        wanted = _wanted(question)
-        if wanted and text.strip() not in wanted:
-            raise Unfit(f"--confirm {place}={text} does not fit: {wanted[0]!r} is asked for")
+            return self._implied_answer(question)
+        step_or_block, text = given
+        accepted = _accepted_answers(question)
+        if accepted and text.strip() not in accepted:
+            raise AnswerMismatch(f"--confirm {step_or_block}={text} does not fit: {accepted[0]!r} is asked for")
         return "y" if question.kind == "ack" else text
 
-    def rows(self, question: Question, table: RunTable | None) -> tuple[int, ...] | None:
+    def rows_for(self, question: Question, table: RunTable | None) -> tuple[int, ...] | None:
         """Places of the rows to be acted on, where other ones are chosen now; None where the choice is as it was given,
         or none was given. Raises Unfit: a row that was named is not there.
         """
         if not question.rows or table is None or not table.chosen:
             return None
         places = (question.block, table.block, question.step, table.block.partition("/")[0])
-        given = next((found for place in places if (found := [one for one in self._which if one.place == place])), [])
+        given = next(
+            (found for place in places if (found := [one for one in self._selections if one.step_or_block == place])),
+            [],
+        )
         chosen = {place for place, one in enumerate(table.chosen) if one}
         if any(one.option == "--choose" for one in given):
-            chosen = set[int]().union(*(_meant(one, table) for one in given if one.option == "--choose"))
+            chosen = set[int]().union(*(_selected_rows(one, table) for one in given if one.option == "--choose"))
         for one in given:
             if one.option == "--leave-out":
-                chosen -= _meant(one, table)
+                chosen -= _selected_rows(one, table)
         wanted = tuple(sorted(chosen))
         return None if wanted == tuple(place for place, one in enumerate(table.chosen) if one) else wanted
 
-    def _next(self, question: Question) -> tuple[str, str] | None:
+    def _next_given(self, question: Question) -> tuple[str, str] | None:
         """The next answer given for it, and what for."""
-        for place in _places(question):
-            given = self._given.get(place)
+        for step_or_block in _answer_keys(question):
+            given = self._given.get(step_or_block)
             if given:
-                used = self._used.get(place, 0)
-                self._used[place] = used + 1
-                return place, given[min(used, len(given) - 1)]
+                used = self._used.get(step_or_block, 0)
+                self._used[step_or_block] = used + 1
+                return step_or_block, given[min(used, len(given) - 1)]
         return None
 
-    def _implied(self, question: Question) -> str | None:
-        if question.kind == "start" and self.any:
+    def _implied_answer(self, question: Question) -> str | None:
+        if question.kind == "start" and self.is_given:
             return "yes"
         return "y" if question.kind == "ack" and self._yes else None
 
 
-def _places(question: Question) -> tuple[str, ...]:
+def _answer_keys(question: Question) -> tuple[str, ...]:
     """Under which names an answer to it may have been given, the narrowest first."""
     match question.kind:
         case "start" | "undo" | "journal":
@@ -112,7 +115,7 @@ def _places(question: Question) -> tuple[str, ...]:
             return (question.block, question.step) if question.block else (question.step,)
 
 
-def _wanted(question: Question) -> tuple[str, ...]:
+def _accepted_answers(question: Question) -> tuple[str, ...]:
     """What is taken for an answer; empty where the agent alone can tell."""
     match question.kind:
         case "ack":
@@ -127,38 +130,42 @@ def _wanted(question: Question) -> tuple[str, ...]:
             return ()
 
 
-def _meant(one: Which, table: RunTable) -> set[int]:
+def _selected_rows(selection: RowSelection, table: RunTable) -> set[int]:
     """Places of the rows it names. Raises Unfit where there is none: whoever named a row counts on it."""
-    if not one.column:
-        return set(range(len(table.chosen))) if one.value == "all" else set()
-    if one.column not in table.columns:
-        raise Unfit(f"{one} does not fit: the rows have {', '.join(table.columns)}")
-    at = table.columns.index(one.column)
-    found = {place for place, row in enumerate(table.rows) if row[at] == one.value}
+    if not selection.column:
+        return set(range(len(table.chosen))) if selection.value == "all" else set()
+    if selection.column not in table.columns:
+        raise AnswerMismatch(f"{selection} does not fit: the rows have {', '.join(table.columns)}")
+    at = table.columns.index(selection.column)
+    found = {place for place, row in enumerate(table.rows) if row[at] == selection.value}
     if not found:
-        raise Unfit(f"{one} does not fit: no row has {one.column} {one.value}")
+        raise AnswerMismatch(f"{selection} does not fit: no row has {selection.column} {selection.value}")
     return found
 
 
-def rows_named(choose: Sequence[str], leave_out: Sequence[str], plan: Plan | None) -> list[Which]:
+def parse_row_selections(choose: Sequence[str], leave_out: Sequence[str], plan: Plan | None) -> list[RowSelection]:
     """`STEP=COLUMN=VALUE` and `STEP/BLOCK=COLUMN=VALUE` of the command line, with `--choose` also `STEP=all` and
     `STEP=none`. Raises UsageError: it names no row, or nothing there acts on rows that can be chosen.
     """
     found = []
     given = [*((text, "--choose") for text in choose), *((text, "--leave-out") for text in leave_out)]
     for text, option in given:
-        place, _, rest = text.partition("=")
+        step_or_block, _, rest = text.partition("=")
         column, sign, value = (one.strip() for one in rest.partition("="))
         if not sign and option == "--choose" and column in ("all", "none"):
             column, value = "", column
-        elif not sign or not place.strip() or not column or not value:
+        elif not sign or not step_or_block.strip() or not column or not value:
             raise UsageError(f"{option} {text!r} is not STEP=COLUMN=VALUE", hint=f"as in {option} end-them=pid=4711")
-        place = place.strip() if plan is None else _with_rows(_known(place.strip(), plan), plan)
-        found.append(Which(place, "--choose" if option == "--choose" else "--leave-out", column, value))
+        step_or_block = (
+            step_or_block.strip()
+            if plan is None
+            else _require_row_choice(_require_step_or_block(step_or_block.strip(), plan), plan)
+        )
+        found.append(RowSelection(step_or_block, "--choose" if option == "--choose" else "--leave-out", column, value))
     return found
 
 
-def _with_rows(place: str, plan: Plan) -> str:
+def _require_row_choice(step_or_block: str, plan: Plan) -> str:
     """The step or block, where an act in it works on rows that can be chosen. Raises UsageError."""
     from dba_console.runbook.row_choice import acts_on_preview
 
@@ -166,34 +173,34 @@ def _with_rows(place: str, plan: Plan) -> str:
         (block.id, preview.id) for _, block in plan.blocks() if (preview := acts_on_preview(plan, block)) is not None
     ]
     known = [name for pair in bound for one in pair for name in (one, one.partition("/")[0])]
-    if place in known:
-        return place
+    if step_or_block in known:
+        return step_or_block
     steps = ", ".join(dict.fromkeys(act.partition("/")[0] for act, _ in bound))
-    raise UsageError(f"{place} of runbook {plan.id} acts on no rows that can be chosen",
+    raise UsageError(f"{step_or_block} of runbook {plan.id} acts on no rows that can be chosen",
                      hint=f"these do: {steps}" if steps else "no step of it does")  # fmt: skip
 
 
-def confirmations(given: Sequence[str], plan: Plan | None) -> list[tuple[str, str]]:
+def parse_confirmations(given: Sequence[str], plan: Plan | None) -> list[tuple[str, str]]:
     """`STEP=TEXT` and `STEP/BLOCK=TEXT` of the command line. Raises UsageError: it has no text, or the plan has no such
     step or block.
     """
     found = []
     for one in given:
-        place, sign, text = one.partition("=")
-        place, text = place.strip(), text.strip()
-        if not sign or not place or not text:
+        step_or_block, sign, text = one.partition("=")
+        step_or_block, text = step_or_block.strip(), text.strip()
+        if not sign or not step_or_block or not text:
             raise UsageError(f"--confirm {one!r} is not STEP=TEXT", hint="as in --confirm drop-it=db2")
         if plan is not None:
-            place = _known(place, plan)
-        found.append((place, text))
+            step_or_block = _require_step_or_block(step_or_block, plan)
+        found.append((step_or_block, text))
     return found
 
 
-def _known(place: str, plan: Plan) -> str:
+def _require_step_or_block(step_or_block: str, plan: Plan) -> str:
     steps = [step.id for step in plan.steps]
     blocks = [block.id for _, block in plan.blocks()]
-    if place in steps or place in blocks or place in _FREE:
-        return place
-    close = difflib.get_close_matches(place, [*steps, *_FREE, *blocks], n=1)
+    if step_or_block in steps or step_or_block in blocks or step_or_block in _WITHOUT_STEP:
+        return step_or_block
+    close = difflib.get_close_matches(step_or_block, [*steps, *_WITHOUT_STEP, *blocks], n=1)
     hint = f"did you mean {close[0]}?" if close else f"its steps are {', '.join(steps)}"
-    raise UsageError(f"runbook {plan.id} has no step {place!r}", hint=hint)
+    raise UsageError(f"runbook {plan.id} has no step {step_or_block!r}", hint=hint)

@@ -14,11 +14,11 @@ from msgspec import Struct
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
 from dba_console.actions.identity import ServerIdentity
-from dba_console.clusters.control import ServerControl
-from dba_console.clusters.host import LostHost
-from dba_console.clusters.plan import CutoverPlan, cluster_of, conninfo, load_plan
-from dba_console.clusters.pooling import PoolerAdmin
-from dba_console.clusters.redirected import refuse_redirected
+from dba_console.clusters.cutover_plan import CutoverPlan, cluster_config, conninfo, load_plan
+from dba_console.clusters.host_override import refuse_host_override
+from dba_console.clusters.node_host import HostConnectionLost
+from dba_console.clusters.pooler_admin import PoolerAdmin
+from dba_console.clusters.server_control import ServerControl
 from dba_console.config import ClusterConfig, NodeConfig
 from dba_console.errors import ConsoleError, Refused
 from dba_console.redact import redact
@@ -40,7 +40,7 @@ class StepSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The node that becomes the primary."""
 
 
-class Timed(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TimedSettings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeout: str = "30s"
     """How long it waits at most, as a duration."""
 
@@ -49,11 +49,11 @@ class Timed(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return parse_duration(self.timeout)
 
 
-class NothingDone(Refused):
+class NothingChanged(Refused):
     """A step failed before it changed anything: giving up is as if it had not been tried."""
 
 
-class Step:
+class CutoverStep:
     """What is the same for every step."""
 
     Settings: ClassVar[type[Struct]] = StepSettings
@@ -62,24 +62,24 @@ class Step:
     acts_on_cluster: ClassVar[bool] = True
     undoable: ClassVar[bool] = False
 
-    def act(self, settings: Any, sight: ActionPreview, world: ActionContext, control: Control) -> ActionResult:
+    def act(self, settings: Any, preview: ActionPreview, context: ActionContext, control: Control) -> ActionResult:
         """Do it. What fails in the middle can be undone as well."""
         try:
-            return self.do(settings, world, control)
-        except NothingDone:
+            return self.do(settings, context, control)
+        except NothingChanged:
             raise
-        except LostHost as error:
+        except HostConnectionLost as error:
             return ActionResult(state="unknown", text=clean(redact(error.message)), undo={} if self.undoable else None)
         except ConsoleError as error:
             return ActionResult(state="failed", text=clean(redact(error.message)), undo={} if self.undoable else None)
 
-    def do(self, settings: Any, world: ActionContext, control: Control) -> ActionResult:
+    def do(self, settings: Any, context: ActionContext, control: Control) -> ActionResult:
         raise NotImplementedError
 
-    def undo(self, settings: Any, data: Mapping[str, Any], world: ActionContext, control: Control) -> ActionResult:
+    def undo(self, settings: Any, data: Mapping[str, Any], context: ActionContext, control: Control) -> ActionResult:
         return ActionResult(state="failed", text="nothing of it can be reverted")
 
-    def again(self, text: str) -> ActionResult:
+    def retry_result(self, text: str) -> ActionResult:
         """Of a step that was not done, or in part: doing it again is safe, and so is undoing it."""
         return ActionResult(state="failed", text=text, again=True, undo={} if self.undoable else None)
 
@@ -89,7 +89,7 @@ class Cutover(NamedTuple):
 
     plan: CutoverPlan
     config: ClusterConfig
-    world: ActionContext
+    context: ActionContext
 
     def node(self, name: str) -> NodeConfig:
         """Raises Refused where it is configured no more."""
@@ -99,21 +99,21 @@ class Cutover(NamedTuple):
 
     def control(self, name: str) -> ServerControl:
         planned = self.plan.nodes[name]
-        return ServerControl(name, self.node(name), planned.data_directory, planned.bin_directory, self.world.clock)
+        return ServerControl(name, self.node(name), planned.data_directory, planned.bin_directory, self.context.clock)
 
     def poolers(self) -> Iterator[tuple[str, PoolerAdmin, tuple[str, ...]]]:
         """Each pooler with its databases that are held."""
         for name, databases in self.plan.databases.items():
             if name not in self.config.poolers:
                 raise Refused(f"the pooler {name} is not in the configuration of {self.plan.cluster} any more")
-            yield name, PoolerAdmin(name, self.config.poolers[name], self.world.clock), databases
+            yield name, PoolerAdmin(name, self.config.poolers[name], self.context.clock), databases
 
     @contextmanager
-    def link(self, name: str) -> Iterator[tuple[ActingConnection, ServerIdentity]]:
+    def connect(self, name: str) -> Iterator[tuple[ActingConnection, ServerIdentity]]:
         """A connection to a node, and who answers there. Raises ConnectError; Refused where it is another server."""
-        refuse_redirected(name, self.node(name).dsn)
-        with open_node(self.node(name).dsn, self.world, self.plan.version_num) as link:
-            now = link.read_identity()
+        refuse_host_override(name, self.node(name).dsn)
+        with open_node(self.node(name).dsn, self.context, self.plan.version_num) as connection:
+            now = connection.read_identity()
             if now.system_identifier is None:
                 raise Refused(
                     f"{name} does not let this role read its system identifier", hint="connect as a superuser"
@@ -123,7 +123,7 @@ class Cutover(NamedTuple):
                     f"{name} is another server: its system identifier is {now.system_identifier}, that of "
                     f"{self.plan.cluster} is {self.plan.system_identifier}"
                 )
-            yield link, now
+            yield connection, now
 
 
 _TIMEOUTS = {
@@ -135,29 +135,31 @@ its connections between stop and promotion could not even be reverted. What a cl
 
 
 @contextmanager
-def open_node(dsn: str, world: ActionContext, version_num: int = 0) -> Iterator[ActingConnection]:
-    given = parse_conninfo(dsn)
+def open_node(dsn: str, context: ActionContext, version_num: int = 0) -> Iterator[ActingConnection]:
+    options = parse_conninfo(dsn)
     off = [f"-c {name}=0" for name, since in _TIMEOUTS.items() if since <= version_num]
-    dsn = conninfo({**given, "options": " ".join([given.get("options", ""), *off]).strip()})
+    dsn = conninfo({**options, "options": " ".join([options.get("options", ""), *off]).strip()})
     with closing(
-        ActingConnection(dsn, application=APPLICATION, connect_timeout_s=CONNECT_S, clock=world.clock)
-    ) as link:
-        yield link
+        ActingConnection(dsn, application=APPLICATION, connect_timeout_s=CONNECT_S, clock=context.clock)
+    ) as connection:
+        yield connection
 
 
-def cutover(settings: StepSettings, world: ActionContext) -> Cutover:
+def load_cutover(settings: StepSettings, context: ActionContext) -> Cutover:
     """Raises Refused where the run has no plan, UsageError where the cluster is not configured."""
-    return Cutover(load_plan(world, settings.cluster, settings.to), cluster_of(world, settings.cluster), world)
+    return Cutover(
+        load_plan(context, settings.cluster, settings.to), cluster_config(context, settings.cluster), context
+    )
 
 
-def last_line(ended: CommandResult) -> list[str]:
+def printed_line(ended: CommandResult) -> list[str]:
     """What a command printed last, where it printed anything."""
     lines = (ended.errors.strip() or ended.output.strip()).splitlines()
     return [clean(redact(lines[-1]))] if lines else []
 
 
-def bounded(world: ActionContext, timeout_s: float) -> Iterator[float]:
+def remaining_seconds(context: ActionContext, timeout_s: float) -> Iterator[float]:
     """Seconds left, until there are none: `for left in bounded(…)` with a wait in its body."""
-    until_us = world.clock.mono_us() + int(timeout_s * 1e6)
-    while (left := (until_us - world.clock.mono_us()) / 1e6) > 0:
+    until_us = context.clock.mono_us() + int(timeout_s * 1e6)
+    while (left := (until_us - context.clock.mono_us()) / 1e6) > 0:
         yield left

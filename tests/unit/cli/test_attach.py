@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from dba_console.agent.launch import RunningAgent
-from dba_console.cli.attach import choose
+from dba_console.cli.attach import choose_agent
 from dba_console.cli.config_file import LoadedConfig, load_config
-from dba_console.cli.targeting import resolve_target
+from dba_console.cli.target_resolution import resolve_target
 from dba_console.errors import ConnectError, UsageError
 
 
@@ -26,34 +26,34 @@ TWO = [agent("app@db1", "aaaa11112222"), agent("app@db2", "bbbb11112222")]
 
 
 def test_the_only_agent_needs_no_name(loaded: LoadedConfig) -> None:
-    assert choose(TWO[:1], None, loaded, ask=None) is TWO[0]
+    assert choose_agent(TWO[:1], None, loaded, ask=None) is TWO[0]
 
 
 def test_of_several_one_is_chosen_by_name_key_or_beginning(loaded: LoadedConfig) -> None:
-    assert choose(TWO, "app@db2", loaded, ask=None) is TWO[1]
-    assert choose(TWO, "aaaa11112222", loaded, ask=None) is TWO[0]
-    assert choose(TWO, "bbbb", loaded, ask=None) is TWO[1]
+    assert choose_agent(TWO, "app@db2", loaded, ask=None) is TWO[1]
+    assert choose_agent(TWO, "aaaa11112222", loaded, ask=None) is TWO[0]
+    assert choose_agent(TWO, "bbbb", loaded, ask=None) is TWO[1]
 
 
 def test_a_connection_string_means_the_agent_of_that_target(loaded: LoadedConfig) -> None:
     mine = agent("x", resolve_target("host=db3 dbname=x user=u", loaded).key)
-    assert choose([*TWO, mine], "postgresql://u@db3/x", loaded, ask=None) is mine
+    assert choose_agent([*TWO, mine], "postgresql://u@db3/x", loaded, ask=None) is mine
 
 
 def test_several_without_a_name_are_asked_about(loaded: LoadedConfig) -> None:
-    assert choose(TWO, None, loaded, ask=lambda agents: agents[1]) is TWO[1]
+    assert choose_agent(TWO, None, loaded, ask=lambda agents: agents[1]) is TWO[1]
 
 
 def test_several_with_nobody_to_ask_are_listed(loaded: LoadedConfig) -> None:
     with pytest.raises(UsageError, match=r"name one of: app@db1 \(aaaa11112222\), app@db2"):
-        choose(TWO, "app@", loaded, ask=None)
+        choose_agent(TWO, "app@", loaded, ask=None)
 
 
 def test_a_name_nobody_has_is_told_with_those_that_run(loaded: LoadedConfig) -> None:
     with pytest.raises(ConnectError, match="running: app@db1"):
-        choose(TWO, "nosuch", loaded, ask=None)
+        choose_agent(TWO, "nosuch", loaded, ask=None)
 
 
 def test_no_agent_at_all_is_a_connection_error(loaded: LoadedConfig) -> None:
     with pytest.raises(ConnectError, match="no agent runs"):
-        choose([], None, loaded, ask=None)
+        choose_agent([], None, loaded, ask=None)

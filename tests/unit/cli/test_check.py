@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dba_console.cli.check import WORDS, Verdict, judge, not_judged, plain_text
+from dba_console.cli.check import STATUS_WORDS, Verdict, make_verdict, plain_text, rules_not_judged
 from dba_console.frames.model import Connections, Finding, Frame, TargetFrame
 from dba_console.limits.connections import ConnectionLimits
 
@@ -28,7 +28,7 @@ def finding(severity: str, name: str = "slot-retention", **more: Any) -> Finding
 
 
 def verdict(seen: Frame) -> Verdict:
-    return judge(seen, ConnectionLimits())
+    return make_verdict(seen, ConnectionLimits())
 
 
 @pytest.mark.parametrize(("severity", "code"), [("info", 0), ("warning", 1), ("critical", 2)])
@@ -40,7 +40,7 @@ def test_the_worst_finding_is_the_line_and_the_others_stand_below() -> None:
     seen = verdict(frame(finding("warning", "io-slow"), finding("critical", "checksum-failure")))
     assert seen.code == 2
     assert seen.text.startswith("critical: checksum-failure is wrong; since ")
-    assert any("io-slow is wrong" in line for line in seen.more)
+    assert any("io-slow is wrong" in line for line in seen.further_lines)
 
 
 def test_the_line_names_the_finding_and_its_runbook() -> None:
@@ -53,7 +53,7 @@ def test_a_silenced_finding_is_told_and_does_not_alarm() -> None:
     seen = verdict(frame(finding("critical", state="silenced", who="ann", until="2026-11-20T16:00:00Z")))
     assert seen.code == 0
     assert seen.text.startswith("nothing but 1 silenced")
-    assert "by ann" in seen.more[0]
+    assert "by ann" in seen.further_lines[0]
 
 
 def test_an_acknowledged_finding_still_alarms_and_says_who_knows() -> None:
@@ -120,12 +120,12 @@ def test_what_an_agent_sees_since_a_moment_ago_is_decided_later() -> None:
 def test_rules_that_must_watch_for_longer_are_named_on_the_first_line() -> None:
     seen = frame()
     seen.judged_s = 3.0
-    names = not_judged(seen, ["io-slow"])
+    names = rules_not_judged(seen, ["io-slow"])
     assert {"standby-gone", "io-stalled"} <= set(names) and "io-slow" not in names
-    line = judge(seen, ConnectionLimits(), names).text
+    line = make_verdict(seen, ConnectionLimits(), names).text
     assert line.startswith("no finding, 50 of 100") and "not judged in 3.0s: autovacuum-behind, " in line
     seen.judged_s = 3600.0
-    assert not_judged(seen, []) == []
+    assert rules_not_judged(seen, []) == []
 
 
 OUTAGES = st.sampled_from([{}, {"outage": "refused"}, {"outage": "auth"}, {"outage": "no_slots", "refused_by": "role"}])
@@ -154,11 +154,11 @@ def test_word_code_lines_and_performance_data_always_agree(
     share = None if used is None or usable is None else 5.0
     seen.connections = Connections(used=used, usable=usable, used_pct=share)
     seen.judged_s, seen.pending = judged_s, {"replication-lag": 6.0} if judged else {}
-    made = judge(seen, ConnectionLimits(), not_judged(seen, []))
+    made = make_verdict(seen, ConnectionLimits(), rules_not_judged(seen, []))
     text = plain_text(made)
     word, code = text.split(" - ")[0], made.code
     counts = {name: int(text.splitlines()[0].split(f"{name}=")[1].split()[0]) for name in ("critical", "warning")}
-    assert word == f"DBACONSOLE {WORDS[code]}"
+    assert word == f"DBACONSOLE {STATUS_WORDS[code]}"
     assert (code == 2, code == 1) == (counts["critical"] > 0, counts["critical"] == 0 and counts["warning"] > 0)
     lines = [line.removeprefix(f"{word} - ") for line in text.splitlines()]
     for severity, count in counts.items():
@@ -184,4 +184,4 @@ def test_the_line_tells_what_makes_the_exit_code_and_no_lesser_one_that_nobody_a
     seen = verdict(frame(finding("info", "discard-mount"), finding("warning", "io-slow"), known))
     assert seen.code == 2
     assert seen.text.startswith("critical: checksum-failure is wrong; since ")
-    assert [line.partition(":")[0] for line in seen.more[:2]] == ["warning", "info"]
+    assert [line.partition(":")[0] for line in seen.further_lines[:2]] == ["warning", "info"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.cli.config_cmd import settings
+from dba_console.cli.config_cmd import setting_rows
 from dba_console.cli.config_file import LoadedConfig, load_config, sessions_directory
 from dba_console.errors import ConfigError
 
@@ -138,14 +138,14 @@ def test_an_option_wins_over_all_and_says_so(tmp_path: Path) -> None:
 
 def test_a_password_in_a_target_is_neither_shown_nor_in_a_repr(tmp_path: Path) -> None:
     loaded = load(tmp_path, '[targets.db1]\ndsn = "host=db1 password=s3cret"\n')
-    shown = {key: value for key, value, _ in settings(loaded)}
+    shown = {key: value for key, value, _ in setting_rows(loaded)}
     assert shown["targets.db1.dsn"] == "host=db1 password=********"
     assert "s3cret" not in repr(loaded)
 
 
 def test_windows_of_jobs_are_durations_and_shown_with_where_they_come_from(tmp_path: Path) -> None:
     text = '[jobs]\nwindow = "8h"\n[jobs.windows]\n"pg_dump of app" = "90m"\n'
-    rows = {key: (value, origin) for key, value, origin in settings(load(tmp_path, text))}
+    rows = {key: (value, origin) for key, value, origin in setting_rows(load(tmp_path, text))}
     assert rows["jobs.window"] == ("8h", f"{tmp_path}/config.toml:2")
     assert rows['jobs.windows."pg_dump of app"'] == ("90m", f"{tmp_path}/config.toml:4")
     assert load(tmp_path, text, DBA_CONSOLE_JOBS_WINDOW="6h").config.jobs.window == "6h"

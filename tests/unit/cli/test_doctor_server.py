@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from dba_console.cli.doctor.check import Check
-from dba_console.cli.doctor.report import exit_code, report
+from dba_console.cli.doctor.check import DoctorCheck
+from dba_console.cli.doctor.report import exit_code, report_text
 from dba_console.cli.doctor.server import check_server
 from dba_console.samples.postgres import Server, Setting
 
@@ -18,7 +18,7 @@ PLAIN = Server(
 )  # fmt: skip
 
 
-def checks(server: Server | None, note: str | None = None) -> dict[str, Check]:
+def checks(server: Server | None, note: str | None = None) -> dict[str, DoctorCheck]:
     return {check.id: check for check in check_server(server, note)}
 
 
@@ -78,7 +78,7 @@ def test_a_pooler_is_named_with_what_it_costs() -> None:
 
 
 def test_the_report_says_what_mends_only_where_something_is_missing() -> None:
-    text = report(check_server(replace(PLAIN, pg_monitor=True), None), "app", "read by this command itself")
+    text = report_text(check_server(replace(PLAIN, pg_monitor=True), None), "app", "read by this command itself")
     assert "mend: GRANT pg_signal_backend TO watcher;" in text
     assert "GRANT pg_monitor" not in text
     assert "none of it critical" in text
@@ -86,5 +86,5 @@ def test_the_report_says_what_mends_only_where_something_is_missing() -> None:
 
 
 def test_only_what_is_critical_is_written_large() -> None:
-    text = report(check_server(None, "refused"), "app", "read by this command itself")
+    text = report_text(check_server(None, "refused"), "app", "read by this command itself")
     assert "  MISSING  refused" in text

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.cli.doctor.check import Check
-from dba_console.cli.doctor.login import client_alive_interval
-from dba_console.cli.doctor.storage import check_sessions
+from dba_console.cli.doctor.check import DoctorCheck
+from dba_console.cli.doctor.login_session import client_alive_interval
+from dba_console.cli.doctor.session_storage import check_sessions
 from dba_console.cli.doctor.terminal import TerminalFacts, check_terminal
 from dba_console.cli.doctor.tools import check_tools
-from dba_console.cli.place import mount_of, refused_reason
+from dba_console.cli.sessions_directory import mount_of, unwritable_reason
 from dba_console.samples.host import Mount
 
 GB = 1 << 30
@@ -29,7 +29,7 @@ def terminal(
     kill: bool | None = False,
     lingers: bool = False,
     alive: int | None = 30,
-) -> dict[str, Check]:
+) -> dict[str, DoctorCheck]:
     facts = TerminalFacts(size, encoding, environ, user, kill, lingers, alive)
     return {check.id: check for check in check_terminal(facts)}
 
@@ -101,7 +101,7 @@ def test_a_missing_tool_comes_with_the_command_of_this_distribution() -> None:
     assert debian["iostat"].fix == "apt-get install sysstat"
 
 
-def storage(mount: Mount | None, refused: str | None = None) -> dict[str, Check]:
+def storage(mount: Mount | None, refused: str | None = None) -> dict[str, DoctorCheck]:
     return {check.id: check for check in check_sessions("/s", refused, mount, 2 * GB)}
 
 
@@ -117,7 +117,7 @@ def test_sessions_beside_the_wal_are_said() -> None:
 
 
 def test_where_the_servers_place_is_not_known_sharing_is_not_denied() -> None:
-    found = {check.id: check for check in check_sessions("/s", None, on(), GB, places_known=False)}
+    found = {check.id: check for check in check_sessions("/s", None, on(), GB, locations_known=False)}
     assert found["shared"].status == "unknown"
 
 
@@ -143,7 +143,7 @@ def test_a_directory_that_cannot_be_written_is_critical() -> None:
 
 def test_a_real_directory_is_found_on_its_mount(tmp_path: Path) -> None:
     directory = tmp_path / "not" / "yet"
-    assert refused_reason(directory) is None
+    assert unwritable_reason(directory) is None
     assert not directory.exists()
     mount = mount_of(directory, None)
     assert mount is not None
@@ -153,9 +153,9 @@ def test_a_real_directory_is_found_on_its_mount(tmp_path: Path) -> None:
 
 def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert refused_reason(tmp_path / "file") == f"{tmp_path}/file is not a directory"
+    assert unwritable_reason(tmp_path / "file") == f"{tmp_path}/file is not a directory"
 
 
 def test_a_directory_others_may_write_into_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
-    assert refused_reason(tmp_path) == f"others may write into {tmp_path}: `chmod go-w {tmp_path}`"
+    assert unwritable_reason(tmp_path) == f"others may write into {tmp_path}: `chmod go-w {tmp_path}`"

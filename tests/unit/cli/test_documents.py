@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from dba_console.cli.app import COMMANDS
-from dba_console.cli.config_schema import dotted, leaves
+from dba_console.cli.config_schema import dotted_key, leaf_settings
 from dba_console.cli.manual import manual
 from dba_console.config import CommandConfig, Config, NodeConfig, PoolerConfig
 from dba_console.errors import ExitCode
@@ -22,12 +22,12 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").
 def test_every_setting_is_documented_with_its_default() -> None:
     text = (ROOT / "docs" / "configuration.md").read_text() + (ROOT / "docs" / "findings.md").read_text()
     defaults = msgspec.to_builtins(Config())
-    for path, _ in leaves():
+    for path, _ in leaf_settings():
         value = defaults
         for name in path:
             value = value[name]
-        row = next((line for line in text.splitlines() if line.startswith(f"| `{dotted(path)}` |")), None)
-        assert row is not None, dotted(path)
+        row = next((line for line in text.splitlines() if line.startswith(f"| `{dotted_key(path)}` |")), None)
+        assert row is not None, dotted_key(path)
         if value is not None:
             assert f"| `{toml_text(value)}` |" in row
 
@@ -43,7 +43,7 @@ def test_no_setting_is_documented_that_does_not_exist() -> None:
         *(f"clusters.NAME.addresses.ADDRESS.{field}" for field in CommandConfig.__struct_fields__),
         "findings.FAMILY.NAME",
     }
-    known = {dotted(path) for path, _ in leaves()} | examples
+    known = {dotted_key(path) for path, _ in leaf_settings()} | examples
     assert set(re.findall(r"^\| `([a-z_]+\.[a-zA-Z_.]+)` \|", text, re.M)) <= known
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dba_console.clusters.pgbouncer_ini import repointed
+from dba_console.clusters.pgbouncer_ini import change_host
 from dba_console.errors import ConsoleError
 
 FILE = """\
@@ -37,8 +37,8 @@ listen_port = 6432"""
     ],
 )
 def test_only_host_and_port_of_the_named_database_change(names: list[str], before: str, after: str) -> None:
-    assert repointed(FILE, names, "db2", "5434") == FILE.replace(before, after, 1)
-    changed = repointed(FILE.replace("\n", "\r\n"), names, "db2", "5434")
+    assert change_host(FILE, names, "db2", "5434") == FILE.replace(before, after, 1)
+    changed = change_host(FILE.replace("\n", "\r\n"), names, "db2", "5434")
     assert changed == FILE.replace(before, after, 1).replace("\n", "\r\n")
 
 
@@ -46,21 +46,21 @@ def test_without_names_what_leads_to_the_old_server_changes() -> None:
     expected = FILE.replace("p = host=db1 port=5433", "p = host=db2 port=5434").replace(
         "* = host=db1 port=5433", "* = host=db2 port=5434"
     )
-    assert repointed(FILE, [], "db2", "5434", old=("db1", "5433")) == expected
-    assert repointed(expected, [], "db2", "5434", old=("db1", "5433")) == expected
-    assert "other = host=db2 port=5432" in repointed(FILE, [], "db2", "5432", old=("elsewhere", "5432"))
-    assert "stock=dbname=stock host=/run port=5432" in repointed(FILE, [], "/run", "5432", old=("", "5432"))
+    assert change_host(FILE, [], "db2", "5434", old=("db1", "5433")) == expected
+    assert change_host(expected, [], "db2", "5434", old=("db1", "5433")) == expected
+    assert "other = host=db2 port=5432" in change_host(FILE, [], "db2", "5432", old=("elsewhere", "5432"))
+    assert "stock=dbname=stock host=/run port=5432" in change_host(FILE, [], "/run", "5432", old=("", "5432"))
 
 
 @pytest.mark.parametrize("written", ["'a b'=host=x", '"a b"=host=x', '"a ""b""" = host=x', "[databases]shop = host=x"])
 def test_quoted_names_and_entries_behind_a_section_s_name_are_read(written: str) -> None:
     name = "shop" if "shop" in written else 'a "b"' if '""' in written else "a b"
-    assert repointed(f"[databases]\n{written}", [name], "y", "1") == f"[databases]\n{written[:-1]}y port=1"
+    assert change_host(f"[databases]\n{written}", [name], "y", "1") == f"[databases]\n{written[:-1]}y port=1"
 
 
 def test_values_that_need_quotes_get_them_and_spaces_around_the_sign_stay() -> None:
     text = "[databases]\na = host = '/old dir'  port =1\n"
-    assert repointed(text, ["a"], "/it's here", "2") == "[databases]\na = host = '/it''s here'  port =2\n"
+    assert change_host(text, ["a"], "/it's here", "2") == "[databases]\na = host = '/it''s here'  port =2\n"
 
 
 @pytest.mark.parametrize(
@@ -79,19 +79,19 @@ def test_values_that_need_quotes_get_them_and_spaces_around_the_sign_stay() -> N
 )  # fmt: skip
 def test_what_cannot_be_changed_is_refused_with_its_line(text: str, names: list[str], message: str) -> None:
     with pytest.raises(ConsoleError, match=re.escape(message)) as refused:
-        repointed(text, names, "y", "1")
+        change_host(text, names, "y", "1")
     assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize(("host", "port"), [("", "1"), ("a,b", "1"), ("a\nb", "1"), ("a", "1 user=x"), ("a", "")])
 def test_a_host_or_port_that_would_spoil_the_file_is_refused(host: str, port: str) -> None:
     with pytest.raises(ConsoleError, match="not one host and port"):
-        repointed(FILE, ["shop"], host, port)
+        change_host(FILE, ["shop"], host, port)
 
 
 def test_no_database_that_leads_to_the_old_server_is_an_error() -> None:
     with pytest.raises(ConsoleError, match="no database leads to db9:1"):
-        repointed(FILE, [], "db2", "1", old=("db9", "1"))
+        change_host(FILE, [], "db2", "1", old=("db9", "1"))
 
 
 _SPACES = st.text(" \t", max_size=2)
@@ -125,9 +125,9 @@ def test_every_other_byte_stays_and_a_second_time_changes_nothing(
     head = newline.join(lines) + f"{newline}{space}{name}{space}={space}"
     text = f"{head}{_joined([*pairs, ('host', host), *after])}{space}{tail}"
     quoted = "'" + to.replace("'", "''") + "'" if " " in to else to
-    changed = repointed(text, [name], to, "5433")
+    changed = change_host(text, [name], to, "5433")
     assert changed == f"{head}{_joined([*pairs, ('host', quoted), *after])} port=5433{space}{tail}"
-    assert repointed(changed, [name], to, "5433") == changed
+    assert change_host(changed, [name], to, "5433") == changed
 
 
 def _joined(pairs: list[tuple[str, str]]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dba_console.cli.output import columns
+from dba_console.cli.formatting import format_columns
 from dba_console.dumping.sweep_store import MAX_FILES, SweepResult, SweepRow, load_result, result_path, save_result
 from dba_console.dumping.sweep_text import HEAD, NUMBER_COLUMNS, conclusion_lines, sweep_table
 
@@ -63,7 +63,7 @@ def test_no_more_files_are_kept_than_there_is_use_for() -> None:
 
 
 def test_the_table_stands_beside_that_of_the_story() -> None:
-    assert columns(HEAD, sweep_table(KEPT), right=NUMBER_COLUMNS).splitlines() == [
+    assert format_columns(HEAD, sweep_table(KEPT), right=NUMBER_COLUMNS).splitlines() == [
         "jobs     time  of one       rate  host busy  from disk             S4  of one",
         "   1  ~100.0s    1.00   9.0 MB/s        14%          ?          70.3s    1.00",
         "   2                                                            43.6s    0.62",

@@ -10,7 +10,7 @@ from dba_console.frames.facts import PictureFacts
 from dba_console.frames.job_rows import MAX_AGE_S
 from dba_console.frames.progress import derive_progress
 from dba_console.frames.progress_model import ProgressRow
-from dba_console.panels.progress_words import part_left, part_words
+from dba_console.panels.progress_text import part_text, remaining_label
 from dba_console.samples import postgres
 from dba_console.samples.jobs import JobNow, Jobs, JobsNow, JobStatistics, ObjectNow, PhaseNow
 from dba_console.samples.sample import Part, make_part
@@ -64,7 +64,7 @@ def test_where_the_whole_is_not_known_the_share_of_the_data_is_told() -> None:
     bare = structs.replace(NOW, pct=None, grade="unknown", eta_s=None, eta_grade="unknown", phases=(data,))
     (row,) = rows(bare, seen=[LEADER, WORKER])
     assert (row.scope, row.phase, row.pct, row.grade, row.eta_s) == ("phase", "data", 38.0, "measured", 20.0)
-    assert part_words(row) == "data" and part_left(row) == "phase left"
+    assert part_text(row) == "data" and remaining_label(row) == "phase left"
     (row,) = rows(structs.replace(bare, phases=(DATA,)), seen=[LEADER, WORKER])
     assert (row.scope, row.pct, row.eta_s) == ("whole", None, None)
 

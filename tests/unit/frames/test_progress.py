@@ -14,7 +14,7 @@ from dba_console.frames.model import Progress
 from dba_console.frames.picture import Picture
 from dba_console.frames.progress import derive_progress
 from dba_console.frames.progress_model import ProgressRow
-from dba_console.panels.progress_words import kind_words, title_words
+from dba_console.panels.progress_text import kind_text, title_text
 from dba_console.samples import postgres
 from tests.build import NOW_US, part, picture, sample
 from tests.readings import activity, sessions
@@ -130,7 +130,7 @@ def test_a_table_copied_out_is_as_far_as_its_rows_were_estimated() -> None:
 )
 def test_a_command_is_called_what_was_asked_for(kind: str, command: str | None, shown: str) -> None:
     row = only(progress((BUILDER, [operation(kind, 7, 1, 2, detail={"command": command})])))
-    assert kind_words(row) == shown
+    assert kind_text(row) == shown
 
 
 def test_what_has_no_name_here_is_called_what_the_statement_calls_it() -> None:
@@ -181,7 +181,7 @@ def test_what_a_restores_session_does_stands_below_it() -> None:
     kinds = [(row.kind, row.part_of) for row in rows]
     at = kinds.index(("pg_restore", None))
     assert kinds[at + 1] == ("create_index", 1) and ("vacuum", None) in kinds
-    assert title_words(rows[at + 1]).startswith("└ create index")
+    assert title_text(rows[at + 1]).startswith("└ create index")
 
 
 def test_a_copy_by_hand_is_psqls() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.panels.cells import plain
+from dba_console.panels.text_elements import line_text
 from dba_console.plans.plan import Confirmation, plan_hash
 from dba_console.runbook.outline import full_lines
 from dba_console.walkthrough.page import runbook_lines
@@ -144,7 +144,7 @@ def test_a_last_section_of_sources_is_shown_and_is_no_step() -> None:
     plan = plan_of(steps(A=CHECK, Sources=words))
     assert ([step.id for step in plan.steps], plan.sources.strip()) == (["a"], words)
     assert "the manual" in "\n".join(full_lines(plan))
-    assert "the manual" in "\n".join(map(plain, runbook_lines(plan, {}, 80)))
+    assert "the manual" in "\n".join(map(line_text, runbook_lines(plan, {}, 80)))
     assert [step.id for step in plan_of(steps(A=CHECK, Sources=CHECK)).steps] == ["a", "sources"]
     assert "step sources has no block" in "".join(told(steps(A=CHECK, Sources=words, B=CHECK)))
 

@@ -14,7 +14,7 @@ from dba_console.plans.plan import Block, Input, Plan, Step
 from dba_console.runbook.compile import compile_text
 from dba_console.runbook.requests import JournalRecord, PauseRequest, ReadRequest, ReadResult, Reply, Request
 from dba_console.runbook.values import bind_inputs, typed, value_of
-from dba_console.runbook.walk_manual import declared
+from dba_console.runbook.walk_manual import declared_input
 from tests.unit.runbook.worlds import Killed, World, begin, drive, resume, run
 
 DOCUMENTS = sorted((Path(__file__).parents[3] / "runbooks").glob("*.md"))
@@ -92,7 +92,7 @@ def server(plan: Plan, answers: dict[str, list[Any]]) -> Server:
     given: dict[str, list[Any]] = {key: list(said) for key, said in answers.items()}
     for _, block in plan.blocks():
         if block.kind == "input":
-            given.setdefault(f"{block.id}:input", [sample(declared(block))] * 9)
+            given.setdefault(f"{block.id}:input", [sample(declared_input(block))] * 9)
         if block.kind == "repeat" and block.settings.get("ask"):
             given.setdefault(f"{block.id}:choose", ["enough"] * 9)
     looks = {f"{one}:when": [ReadResult(holds=False, text="another case")] for one in other_cases(plan, answers)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.cli.running.answers import Answers, Unfit, confirmations
+from dba_console.cli.running.answers import AnswerMismatch, GivenAnswers, parse_confirmations
 from dba_console.errors import UsageError
 from dba_console.plans.plan import Block, Plan, Step
 from dba_console.plans.run_view import Option, Question, QuestionKind
@@ -27,77 +27,80 @@ def asked(kind: QuestionKind, expects: str = "", step: str = "drop-it", block: s
 
 
 def test_a_confirmation_answers_its_step_each_time_it_asks() -> None:
-    answers = Answers([("drop-it", "db2")])
-    assert [answers.to(asked("type", "db2")) for _ in range(3)] == ["db2"] * 3
+    answers = GivenAnswers([("drop-it", "db2")])
+    assert [answers.answer_for(asked("type", "db2")) for _ in range(3)] == ["db2"] * 3
 
 
 def test_several_of_one_step_are_taken_in_their_order() -> None:
-    answers = Answers([("drop-it", "yes"), ("drop-it", "db2")])
-    assert answers.to(asked("yes")) == "yes"
-    assert answers.to(asked("type", "db2")) == "db2"
+    answers = GivenAnswers([("drop-it", "yes"), ("drop-it", "db2")])
+    assert answers.answer_for(asked("yes")) == "yes"
+    assert answers.answer_for(asked("type", "db2")) == "db2"
 
 
 def test_a_block_is_named_more_narrowly_than_its_step() -> None:
-    answers = Answers([("drop-it", "no"), ("drop-it/action", "db2")])
-    assert answers.to(asked("type", "db2")) == "db2"
+    answers = GivenAnswers([("drop-it", "no"), ("drop-it/action", "db2")])
+    assert answers.answer_for(asked("type", "db2")) == "db2"
 
 
 def test_what_is_given_for_a_block_answers_no_other_of_its_step() -> None:
-    answers = Answers([("drop-it/action", "db2")])
-    assert answers.to(asked("type", "db2", block="drop-it/other")) is None
-    with pytest.raises(Unfit, match="--confirm drop-it/action=db2 does not fit"):
-        answers.to(asked("type", "db3"))
+    answers = GivenAnswers([("drop-it/action", "db2")])
+    assert answers.answer_for(asked("type", "db2", block="drop-it/other")) is None
+    with pytest.raises(AnswerMismatch, match="--confirm drop-it/action=db2 does not fit"):
+        answers.answer_for(asked("type", "db3"))
 
 
 @pytest.mark.parametrize("kind", ["yes", "type", "choose", "manual", "input", "failed", "settle", "second", "undo"])
 def test_yes_covers_what_only_wants_to_be_read_and_nothing_else(kind: QuestionKind) -> None:
-    answers = Answers(yes=True)
-    assert answers.to(asked("ack")) == "y"
-    assert answers.to(asked(kind, "db2")) is None
+    answers = GivenAnswers(yes=True)
+    assert answers.answer_for(asked("ack")) == "y"
+    assert answers.answer_for(asked(kind, "db2")) is None
 
 
 @pytest.mark.parametrize("kind", ["failed", "settle", "second"])
 def test_a_failure_is_never_decided_beforehand(kind: QuestionKind) -> None:
-    assert Answers([("drop-it", "retry"), ("drop-it/action", "retry")], yes=True).to(asked(kind, "retry")) is None
+    assert (
+        GivenAnswers([("drop-it", "retry"), ("drop-it/action", "retry")], yes=True).answer_for(asked(kind, "retry"))
+        is None
+    )
 
 
 def test_a_confirmation_of_another_step_answers_nothing() -> None:
-    assert Answers([("other", "db2")]).to(asked("type", "db2")) is None
+    assert GivenAnswers([("other", "db2")]).answer_for(asked("type", "db2")) is None
 
 
 def test_the_start_wants_some_word_of_whoever_asked_for_it() -> None:
     start = asked("start", step="", block="")
-    assert Answers().to(start) is None
-    assert Answers([("start", "yes")]).to(start) == "yes"
-    assert Answers([("drop-it", "db2")]).to(start) == "yes"
-    assert Answers(yes=True).to(start) == "yes"
+    assert GivenAnswers().answer_for(start) is None
+    assert GivenAnswers([("start", "yes")]).answer_for(start) == "yes"
+    assert GivenAnswers([("drop-it", "db2")]).answer_for(start) == "yes"
+    assert GivenAnswers(yes=True).answer_for(start) == "yes"
 
 
 @pytest.mark.parametrize(
     ("kind", "text", "expects"), [("type", "db1", "db2"), ("yes", "y", ""), ("choose", "twice", ""), ("ack", "no", "")]
 )
 def test_what_does_not_fit_is_never_sent(kind: QuestionKind, text: str, expects: str) -> None:
-    with pytest.raises(Unfit, match="does not fit"):
-        Answers([("drop-it", text)]).to(asked(kind, expects))
+    with pytest.raises(AnswerMismatch, match="does not fit"):
+        GivenAnswers([("drop-it", text)]).answer_for(asked(kind, expects))
 
 
 def test_decisions_evidence_and_values_are_given_like_confirmations() -> None:
-    answers = Answers([("drop-it", "again"), ("drop-it", "told anna"), ("drop-it", "7")])
-    assert [answers.to(asked(kind)) for kind in ("choose", "manual", "input")] == ["again", "told anna", "7"]
+    answers = GivenAnswers([("drop-it", "again"), ("drop-it", "told anna"), ("drop-it", "7")])
+    assert [answers.answer_for(asked(kind)) for kind in ("choose", "manual", "input")] == ["again", "told anna", "7"]
 
 
 def test_step_and_text_are_taken_apart_at_the_first_sign() -> None:
-    assert confirmations(["drop-it=a=b", " start = yes "], PLAN) == [("drop-it", "a=b"), ("start", "yes")]
-    assert confirmations(["drop-it/action=x"], PLAN) == [("drop-it/action", "x")]
+    assert parse_confirmations(["drop-it=a=b", " start = yes "], PLAN) == [("drop-it", "a=b"), ("start", "yes")]
+    assert parse_confirmations(["drop-it/action=x"], PLAN) == [("drop-it/action", "x")]
 
 
 @pytest.mark.parametrize("text", ["drop-it", "=x", "drop-it=", ""])
 def test_a_confirmation_without_its_text_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="STEP=TEXT"):
-        confirmations([text], PLAN)
+        parse_confirmations([text], PLAN)
 
 
 def test_a_step_that_the_runbook_has_not_is_told_with_the_nearest() -> None:
     with pytest.raises(UsageError, match="no step 'dropit'") as error:
-        confirmations(["dropit=x"], PLAN)
+        parse_confirmations(["dropit=x"], PLAN)
     assert error.value.hint == "did you mean drop-it?"

@@ -15,10 +15,10 @@ from msgspec import structs
 
 from dba_console.agent.client import AgentClient
 from dba_console.agent.protocol import PROTOCOL, Deframer, Hello, Message, RunAnswer, RunControl, RunViewMessage, pack
-from dba_console.cli.running.answers import Answers
-from dba_console.cli.running.changes import Change
-from dba_console.cli.running.client import Keyboard, follow
-from dba_console.cli.running.party import Party
+from dba_console.cli.running.answers import GivenAnswers
+from dba_console.cli.running.client_loop import Keyboard, follow
+from dba_console.cli.running.run_client import RunClient
+from dba_console.cli.running.view_changes import Change
 from dba_console.errors import ConnectError
 from dba_console.plans.run_view import Question, RunView
 from tests.background import wait_until
@@ -79,9 +79,9 @@ def piped(text: str) -> Keyboard:
     return Keyboard(read, terminal=False)
 
 
-def run_with(agent: Agent, keyboard: Keyboard | None, party: Party | None = None) -> tuple[int, list[Change]]:
+def run_with(agent: Agent, keyboard: Keyboard | None, party: RunClient | None = None) -> tuple[int, list[Change]]:
     told: list[Change] = []
-    party = party or Party(Answers(), asks=keyboard is not None)
+    party = party or RunClient(GivenAnswers(), can_ask=keyboard is not None)
     return follow(agent.client, party, lambda change, at_us: told.append(change), keyboard), told
 
 
@@ -125,7 +125,7 @@ def test_where_input_ends_before_the_question_the_run_is_left() -> None:
 
 def test_what_was_given_beforehand_needs_no_keyboard() -> None:
     with scripted(two_questions) as agent:
-        code, _ = run_with(agent, None, Party(Answers([("drop", "db2")]), asks=False))
+        code, _ = run_with(agent, None, RunClient(GivenAnswers([("drop", "db2")]), can_ask=False))
     assert code == 0
 
 
@@ -213,7 +213,7 @@ def test_an_interrupt_leaves_the_run_to_itself() -> None:
             signal.raise_signal(signal.SIGINT)
 
     with terminal() as (keyboard, _), scripted(script) as agent:
-        code = follow(agent.client, Party(Answers(), asks=True), tell, keyboard)
+        code = follow(agent.client, RunClient(GivenAnswers(), can_ask=True), tell, keyboard)
     assert code == 130
     assert "goes on" in told[-1]["text"]
     assert agent.heard == []

@@ -14,8 +14,8 @@ from dba_console.agent.protocol import (
     RunRefused,
     RunViewMessage,
 )
-from dba_console.cli.running.answers import Answers
-from dba_console.cli.running.party import Leave, Out, Party, Send, Tell
+from dba_console.cli.running.answers import GivenAnswers
+from dba_console.cli.running.run_client import ExitClient, Reaction, RunClient, SendRequest, ShowChange
 from dba_console.plans.run_view import Option, OutputLine, Question, RunView
 from dba_console.samples.event import Event
 from tests.walkthrough.views import DROP, ENDED, FAILED, STEPS, TYPED, WAIT
@@ -38,28 +38,28 @@ def said(
     return RunViewMessage(view=view(base, question), yours=yours, may_answer=may_answer)
 
 
-def sent(outs: list[Out]) -> list[Request]:
-    return [out.request for out in outs if isinstance(out, Send)]
+def sent(outs: list[Reaction]) -> list[Request]:
+    return [out.request for out in outs if isinstance(out, SendRequest)]
 
 
-def told(outs: list[Out]) -> list[str]:
-    return [str(out.change["event"]) for out in outs if isinstance(out, Tell)]
+def told(outs: list[Reaction]) -> list[str]:
+    return [str(out.change["event"]) for out in outs if isinstance(out, ShowChange)]
 
 
-def words(outs: list[Out]) -> str:
-    return "\n".join(str(out.change["text"]) for out in outs if isinstance(out, Tell) and "text" in out.change)
+def words(outs: list[Reaction]) -> str:
+    return "\n".join(str(out.change["text"]) for out in outs if isinstance(out, ShowChange) and "text" in out.change)
 
 
-def left(outs: list[Out]) -> list[int]:
-    return [out.code for out in outs if isinstance(out, Leave)]
+def left(outs: list[Reaction]) -> list[int]:
+    return [out.code for out in outs if isinstance(out, ExitClient)]
 
 
-def at_terminal() -> Party:
-    return Party(Answers(), asks=True)
+def at_terminal() -> RunClient:
+    return RunClient(GivenAnswers(), can_ask=True)
 
 
-def headless(*confirmed: tuple[str, str], yes: bool = False) -> Party:
-    return Party(Answers(confirmed, yes=yes), asks=False)
+def headless(*confirmed: tuple[str, str], yes: bool = False) -> RunClient:
+    return RunClient(GivenAnswers(confirmed, yes=yes), can_ask=False)
 
 
 # At a terminal
@@ -67,163 +67,163 @@ def headless(*confirmed: tuple[str, str], yes: bool = False) -> Party:
 
 def test_a_question_waits_for_whoever_types() -> None:
     party = at_terminal()
-    outs = party.hear(said(DROP, TYPED))
+    outs = party.receive(said(DROP, TYPED))
     assert sent(outs) == []
     assert "question" in told(outs)
     assert party.question == TYPED
-    assert sent(party.typed("db2\n")) == [RunAnswer(run=DROP.run, question=7, text="db2")]
+    assert sent(party.handle_line("db2\n")) == [RunAnswer(run=DROP.run, question=7, text="db2")]
     assert party.question is None
 
 
 def test_enter_alone_answers_nothing() -> None:
     party = at_terminal()
-    party.hear(said(DROP, TYPED))
-    assert party.typed("\n") == [] and party.typed("   \n") == []
+    party.receive(said(DROP, TYPED))
+    assert party.handle_line("\n") == [] and party.handle_line("   \n") == []
     assert party.question == TYPED
 
 
 def test_what_is_typed_while_nothing_is_asked_goes_nowhere() -> None:
     party = at_terminal()
-    party.hear(said(RUNNING))
-    outs = party.typed("yes")
+    party.receive(said(RUNNING))
+    outs = party.handle_line("yes")
     assert sent(outs) == []
     assert "nothing is asked" in words(outs)
 
 
 def test_an_answer_is_sent_once() -> None:
     party = at_terminal()
-    party.hear(said(DROP, TYPED))
-    party.typed("db2")
-    assert sent(party.typed("db2")) == []
+    party.receive(said(DROP, TYPED))
+    party.handle_line("db2")
+    assert sent(party.handle_line("db2")) == []
 
 
 def test_an_answer_that_is_not_taken_may_be_given_again() -> None:
     party = at_terminal()
-    party.hear(said(DROP, TYPED))
-    party.typed("db1")
-    outs = party.hear(RunRefused(text="'db1' is not 'db2'; nothing was done", reply_to=DROP.run))
+    party.receive(said(DROP, TYPED))
+    party.handle_line("db1")
+    outs = party.receive(RunRefused(text="'db1' is not 'db2'; nothing was done", reply_to=DROP.run))
     assert "not 'db2'" in words(outs)
-    assert sent(party.typed("db2")) == [RunAnswer(run=DROP.run, question=7, text="db2")]
+    assert sent(party.handle_line("db2")) == [RunAnswer(run=DROP.run, question=7, text="db2")]
 
 
 def test_a_question_that_comes_back_after_a_pause_is_asked_again() -> None:
     party = at_terminal()
-    party.hear(said(DROP, TYPED))
-    assert sent(party.typed("/pause look first")) == [RunControl(run=DROP.run, verb="pause", reason="look first")]
+    party.receive(said(DROP, TYPED))
+    assert sent(party.handle_line("/pause look first")) == [RunControl(run=DROP.run, verb="pause", reason="look first")]
     paused = Question(id=8, kind="choose", text="Paused", options=(Option(key="continue", text="go on"),))
-    party.hear(said(view(DROP, state="paused"), paused))
-    assert sent(party.typed("/continue")) == [RunControl(run=DROP.run, verb="continue")]
-    outs = party.hear(said(DROP, structs.replace(TYPED, id=9)))
+    party.receive(said(view(DROP, state="paused"), paused))
+    assert sent(party.handle_line("/continue")) == [RunControl(run=DROP.run, verb="continue")]
+    outs = party.receive(said(DROP, structs.replace(TYPED, id=9)))
     assert "question" in told(outs)
     assert left(outs) == []
-    assert sent(party.typed("db2")) == [RunAnswer(run=DROP.run, question=9, text="db2")]
+    assert sent(party.handle_line("db2")) == [RunAnswer(run=DROP.run, question=9, text="db2")]
 
 
 def test_commands_say_what_they_need() -> None:
     party = at_terminal()
-    party.hear(said(DROP, TYPED))
-    assert sent(party.typed("/skip")) == [] and sent(party.typed("/jump after")) == []
-    assert "none of" in words(party.typed("/nonsense"))
-    assert "/pause" in words(party.typed("/help"))
-    assert sent(party.typed("/skip too late")) == [RunControl(run=DROP.run, verb="skip", reason="too late")]
-    assert sent(party.typed("/jump after it is gone")) == [
+    party.receive(said(DROP, TYPED))
+    assert sent(party.handle_line("/skip")) == [] and sent(party.handle_line("/jump after")) == []
+    assert "none of" in words(party.handle_line("/nonsense"))
+    assert "/pause" in words(party.handle_line("/help"))
+    assert sent(party.handle_line("/skip too late")) == [RunControl(run=DROP.run, verb="skip", reason="too late")]
+    assert sent(party.handle_line("/jump after it is gone")) == [
         RunControl(run=DROP.run, verb="jump", step="after", reason="it is gone")
     ]
-    party.hear(said(DROP, structs.replace(TYPED, id=8)))
+    party.receive(said(DROP, structs.replace(TYPED, id=8)))
     answer = RunAnswer(run=DROP.run, question=8, text="/etc/hosts was read")
-    assert sent(party.typed("//etc/hosts was read")) == [answer]
-    party.hear(said(DROP, structs.replace(TYPED, id=9)))
-    assert sent(party.typed("/etc/hosts")) == [RunAnswer(run=DROP.run, question=9, text="/etc/hosts")]
+    assert sent(party.handle_line("//etc/hosts was read")) == [answer]
+    party.receive(said(DROP, structs.replace(TYPED, id=9)))
+    assert sent(party.handle_line("/etc/hosts")) == [RunAnswer(run=DROP.run, question=9, text="/etc/hosts")]
 
 
 def test_who_leaves_is_told_that_the_run_goes_on_and_how_to_come_back() -> None:
     party = at_terminal()
-    party.hear(said(DROP, TYPED))
-    for outs in (party.gone("interrupt"), party.gone("eof"), party.typed("/leave")):
+    party.receive(said(DROP, TYPED))
+    for outs in (party.leave("interrupt"), party.leave("eof"), party.handle_line("/leave")):
         assert sent(outs) == []
         assert "goes on" in words(outs) and f"runbook resume {DROP.run}" in words(outs)
         assert left(outs) == [130]
 
 
 def test_another_console_that_drives_is_named() -> None:
-    party = Party(Answers(), asks=True, run=DROP.run)
-    outs = party.hear(said(DROP, TYPED, yours=False))
+    party = RunClient(GivenAnswers(), can_ask=True, run=DROP.run)
+    outs = party.receive(said(DROP, TYPED, yours=False))
     assert "ann answers it" in words(outs) and "/take" in words(outs)
     assert party.question is None
 
 
 def test_the_second_person_is_asked_at_their_own_console() -> None:
-    first, second = at_terminal(), Party(Answers(), asks=True, run=DROP.run)
-    assert "a second person" in words(first.hear(said(DROP, SECOND, may=False)))
-    second.hear(said(DROP, SECOND, yours=False, may=True))
-    assert sent(second.typed("db2")) == [RunAnswer(run=DROP.run, question=9, text="db2")]
+    first, second = at_terminal(), RunClient(GivenAnswers(), can_ask=True, run=DROP.run)
+    assert "a second person" in words(first.receive(said(DROP, SECOND, may=False)))
+    second.receive(said(DROP, SECOND, yours=False, may=True))
+    assert sent(second.handle_line("db2")) == [RunAnswer(run=DROP.run, question=9, text="db2")]
 
 
 def test_the_end_is_told_and_gives_the_code() -> None:
     for state, code in (("done", 0), ("failed", 7), ("aborted", 7)):
         party = at_terminal()
-        party.hear(said(RUNNING))
-        outs = party.hear(said(view(ENDED, state=state)))
+        party.receive(said(RUNNING))
+        outs = party.receive(said(view(ENDED, state=state)))
         assert told(outs)[-1] == "ended"
         assert left(outs) == [code]
 
 
 def test_an_end_that_still_asks_is_no_end() -> None:
     party = at_terminal()
-    party.hear(said(RUNNING))
-    assert left(party.hear(said(view(ENDED, state="failed"), UNDO))) == []
+    party.receive(said(RUNNING))
+    assert left(party.receive(said(view(ENDED, state="failed"), UNDO))) == []
 
 
 def test_a_run_that_is_refused_ends_the_command_with_its_code() -> None:
-    outs = at_terminal().hear(RunRefused(text="another run is under way", hint="attach", code=8))
+    outs = at_terminal().receive(RunRefused(text="another run is under way", hint="attach", code=8))
     assert "another run" in words(outs) and "hint: attach" in words(outs)
     assert left(outs) == [8]
 
 
 def test_a_run_that_was_there_before_is_not_the_one_asked_for() -> None:
-    party = Party(Answers(yes=True), asks=False, others=[DROP.run])
-    assert party.hear(said(DROP, TYPED)) == []
-    outs = party.hear(RunRefused(text="another run is under way", code=2))
+    party = RunClient(GivenAnswers(yes=True), can_ask=False, other_runs=[DROP.run])
+    assert party.receive(said(DROP, TYPED)) == []
+    outs = party.receive(RunRefused(text="another run is under way", code=2))
     assert left(outs) == [2]
 
 
 def test_a_command_stands_for_the_answer_until_it_is_refused() -> None:
     party = at_terminal()
-    party.hear(said(DROP, TYPED))
-    party.typed("/abort too late")
+    party.receive(said(DROP, TYPED))
+    party.handle_line("/abort too late")
     assert party.question is None
-    party.hear(RunRefused(text="not now", reply_to=DROP.run))
+    party.receive(RunRefused(text="not now", reply_to=DROP.run))
     assert party.question == TYPED
 
 
 def test_other_runs_are_not_listened_to() -> None:
-    party = Party(Answers(), asks=True, run="another")
-    assert party.hear(said(DROP, TYPED)) == []
-    assert party.hear(RunLines(run=DROP.run, block="b", lines=[OutputLine(1, "o", "T", "x")])) == []
+    party = RunClient(GivenAnswers(), can_ask=True, run="another")
+    assert party.receive(said(DROP, TYPED)) == []
+    assert party.receive(RunLines(run=DROP.run, block="b", lines=[OutputLine(1, "o", "T", "x")])) == []
 
 
 def test_output_is_told_line_by_line_and_what_is_missing_counted() -> None:
-    party = Party(Answers(), asks=True, run=DROP.run)
-    party.hear(said(DROP))
-    outs = party.hear(RunLines(run=DROP.run, block="b", lines=[OutputLine(1, "o", "T", "x")], dropped=5))
+    party = RunClient(GivenAnswers(), can_ask=True, run=DROP.run)
+    party.receive(said(DROP))
+    outs = party.receive(RunLines(run=DROP.run, block="b", lines=[OutputLine(1, "o", "T", "x")], dropped=5))
     assert told(outs) == ["line", "word"]
     assert "5 lines not shown" in words(outs)
 
 
 def test_what_an_interrupted_run_printed_is_not_told_before_it_comes_again() -> None:
-    party = Party(Answers(), asks=True, run=DROP.run)
+    party = RunClient(GivenAnswers(), can_ask=True, run=DROP.run)
     lines = RunLines(run=DROP.run, block="b", lines=[OutputLine(1, "o", "T", "x")])
-    assert party.hear(lines) == []
-    party.hear(RunViewMessage(view=view(DROP, state="interrupted")))
-    assert party.hear(lines) == []
+    assert party.receive(lines) == []
+    party.receive(RunViewMessage(view=view(DROP, state="interrupted")))
+    assert party.receive(lines) == []
 
 
 def test_a_wait_is_told_now_and_then_to_people_and_each_time_to_programs() -> None:
     waits = [view(WAIT, waiting=structs.replace(WAIT.waiting, values=f"io {n} MB/s")) for n in range(21)]  # type: ignore[type-var]
     counts = []
     for every in (False, True):
-        party = Party(Answers(), asks=True, run=DROP.run, every=every)
-        outs = [party.hear(said(one), n * 1_000_000) for n, one in enumerate(waits)]
+        party = RunClient(GivenAnswers(), can_ask=True, run=DROP.run, every_change=every)
+        outs = [party.receive(said(one), n * 1_000_000) for n, one in enumerate(waits)]
         counts.append(sum(told(out).count("waiting") for out in outs))
     assert counts == [3, 21]
 
@@ -233,102 +233,102 @@ def test_a_wait_is_told_now_and_then_to_people_and_each_time_to_programs() -> No
 
 def test_what_was_given_answers_and_is_told() -> None:
     party = headless(("drop", "db2"))
-    outs = party.hear(said(view(DROP, state="planned"), START))
+    outs = party.receive(said(view(DROP, state="planned"), START))
     assert sent(outs) == [RunAnswer(run=DROP.run, question=1, text="yes")]
-    outs = party.hear(said(DROP, TYPED))
+    outs = party.receive(said(DROP, TYPED))
     assert sent(outs) == [RunAnswer(run=DROP.run, question=7, text="db2")]
     assert "answer" in told(outs)
-    assert left(party.hear(said(view(ENDED)))) == [0]
+    assert left(party.receive(said(view(ENDED)))) == [0]
 
 
 def test_a_question_without_an_answer_ends_the_run_as_refused() -> None:
     party = headless(yes=True)
-    party.hear(said(RUNNING))
-    outs = party.hear(said(DROP, TYPED))
+    party.receive(said(RUNNING))
+    outs = party.receive(said(DROP, TYPED))
     assert [type(one) for one in sent(outs)] == [RunControl]
     assert "--confirm drop=db2" in words(outs)
-    undo = party.hear(said(view(DROP, state="running"), UNDO))
+    undo = party.receive(said(view(DROP, state="running"), UNDO))
     assert sent(undo) == [RunAnswer(run=DROP.run, question=10, text="none")]
-    assert left(party.hear(said(view(ENDED, state="aborted")))) == [8]
+    assert left(party.receive(said(view(ENDED, state="aborted")))) == [8]
 
 
 def test_a_start_nobody_asked_for_is_refused() -> None:
     party = headless()
-    outs = party.hear(said(view(DROP, state="planned"), START))
+    outs = party.receive(said(view(DROP, state="planned"), START))
     assert [one.verb for one in sent(outs) if isinstance(one, RunControl)] == ["abort"]
     assert "--confirm start=yes" in words(outs)
 
 
 def test_a_wrong_text_is_never_sent() -> None:
     party = headless(("drop", "db1"))
-    party.hear(said(RUNNING))
-    outs = party.hear(said(DROP, TYPED))
+    party.receive(said(RUNNING))
+    outs = party.receive(said(DROP, TYPED))
     assert [one.verb for one in sent(outs) if isinstance(one, RunControl)] == ["abort"]
     assert "does not fit" in words(outs)
 
 
 def test_a_failure_nobody_can_decide_about_ends_the_run_as_failed() -> None:
     party = headless(("drop", "db2"))
-    party.hear(said(RUNNING))
-    outs = party.hear(said(DROP, FAILED))
+    party.receive(said(RUNNING))
+    outs = party.receive(said(DROP, FAILED))
     assert [one.verb for one in sent(outs) if isinstance(one, RunControl)] == ["abort"]
-    assert left(party.hear(said(view(ENDED, state="failed")))) == [7]
+    assert left(party.receive(said(view(ENDED, state="failed")))) == [7]
 
 
 def test_a_run_that_would_stay_half_done_waits_where_nobody_can_decide() -> None:
     for asked, code in ((FAILED, 7), (TYPED, 8)):
         party = headless()
-        party.hear(said(RUNNING))
-        outs = party.hear(said(view(DROP, must_finish=True), asked))
+        party.receive(said(RUNNING))
+        outs = party.receive(said(view(DROP, must_finish=True), asked))
         assert (sent(outs), left(outs)) == ([], [code])
         assert "half done" in words(outs) and "runbook resume" in words(outs)
 
 
 def test_an_answer_the_agent_does_not_take_is_not_repeated_for_ever() -> None:
     party = headless(("drop", "db2"))
-    party.hear(said(RUNNING))
-    party.hear(said(DROP, TYPED))
-    outs = party.hear(Notice(kind="refused", text="question 7 is not asked any more"))
+    party.receive(said(RUNNING))
+    party.receive(said(DROP, TYPED))
+    outs = party.receive(Notice(kind="refused", text="question 7 is not asked any more"))
     assert [one.verb for one in sent(outs) if isinstance(one, RunControl)] == ["abort"]
-    outs = party.hear(said(DROP, structs.replace(TYPED, id=8, expects="db3")))
+    outs = party.receive(said(DROP, structs.replace(TYPED, id=8, expects="db3")))
     assert left(outs) == [8]
 
 
 def test_a_run_that_a_defect_interrupts_is_not_waited_for() -> None:
     party = headless(("drop", "db2"))
-    party.hear(said(view(RUNNING, state="interrupted")))
-    assert left(party.hear(said(RUNNING))) == [], "it was interrupted before, and goes on"
-    outs = party.hear(said(view(RUNNING, state="interrupted")))
+    party.receive(said(view(RUNNING, state="interrupted")))
+    assert left(party.receive(said(RUNNING))) == [], "it was interrupted before, and goes on"
+    outs = party.receive(said(view(RUNNING, state="interrupted")))
     assert left(outs) == [7] and "runbook resume" in words(outs)
 
 
 def test_the_second_person_is_waited_for() -> None:
     party = headless(("drop", "db2"))
-    party.hear(said(DROP, TYPED))
-    outs = party.hear(said(DROP, SECOND, may=False))
+    party.receive(said(DROP, TYPED))
+    outs = party.receive(said(DROP, SECOND, may=False))
     assert (sent(outs), left(outs)) == ([], [])
 
 
-def come_back(*confirmed: tuple[str, str]) -> Party:
-    return Party(Answers(confirmed), asks=False, run=DROP.run)
+def come_back(*confirmed: tuple[str, str]) -> RunClient:
+    return RunClient(GivenAnswers(confirmed), can_ask=False, run=DROP.run)
 
 
 def test_who_comes_back_with_answers_takes_a_run_that_nobody_drives_and_does_not_wait_for_ever() -> None:
     """The first view is the one a console is welcomed with, before it drives anything; it asks the same."""
     party = come_back(("drop", "db2"))
     free = structs.replace(DROP, driver="")
-    assert sent(party.hear(said(free, TYPED, yours=False))) == [RunControl(run=DROP.run, verb="take")]
-    assert sent(party.hear(said(DROP, TYPED))) == [RunAnswer(run=DROP.run, question=7, text="db2")]
-    assert sent(party.hear(said(DROP, TYPED))) == [], "once"
+    assert sent(party.receive(said(free, TYPED, yours=False))) == [RunControl(run=DROP.run, verb="take")]
+    assert sent(party.receive(said(DROP, TYPED))) == [RunAnswer(run=DROP.run, question=7, text="db2")]
+    assert sent(party.receive(said(DROP, TYPED))) == [], "once"
     party = come_back(("watch", "abort"))
     failed = structs.replace(WAIT, driver="", run=DROP.run)
-    party.hear(said(failed, FAILED, yours=False))
-    outs = party.hear(said(failed, FAILED))
+    party.receive(said(failed, FAILED, yours=False))
+    outs = party.receive(said(failed, FAILED))
     assert [one.verb for one in sent(outs) if isinstance(one, RunControl)] == ["abort"]
 
 
 def test_who_comes_back_with_answers_leaves_a_run_that_another_console_drives() -> None:
-    outs = come_back(("drop", "db2")).hear(said(structs.replace(DROP, driver="eve"), TYPED, yours=False))
+    outs = come_back(("drop", "db2")).receive(said(structs.replace(DROP, driver="eve"), TYPED, yours=False))
     assert (sent(outs), left(outs)) == ([], [130])
     assert "eve drives this run" in words(outs) and "goes on" in words(outs)
 
@@ -343,18 +343,18 @@ def recorded(run: str, seq: int) -> EventMessage:
 
 def test_records_are_told_once_it_is_known_which_run_is_meant() -> None:
     party = at_terminal()
-    assert party.hear(recorded(DROP.run, 1)) == [] and party.hear(recorded("another", 2)) == []
-    outs = party.hear(said(RUNNING))
+    assert party.receive(recorded(DROP.run, 1)) == [] and party.receive(recorded("another", 2)) == []
+    outs = party.receive(said(RUNNING))
     assert told(outs)[:2] == ["run", "record"] and told(outs).count("record") == 1
-    assert words(party.hear(recorded(DROP.run, 3))) == "result 3"
-    assert party.hear(recorded("another", 4)) == []
+    assert words(party.receive(recorded(DROP.run, 3))) == "result 3"
+    assert party.receive(recorded("another", 4)) == []
 
 
 def test_steps_are_told_when_they_change_and_their_prose_when_they_are_entered() -> None:
     party = at_terminal()
-    party.hear(said(view(DROP, state="running", current="before", steps=STEPS[:3])))
-    outs = party.hear(said(DROP, TYPED))
-    steps = [out.change for out in outs if isinstance(out, Tell) and out.change["event"] == "step"]
+    party.receive(said(view(DROP, state="running", current="before", steps=STEPS[:3])))
+    outs = party.receive(said(DROP, TYPED))
+    steps = [out.change for out in outs if isinstance(out, ShowChange) and out.change["event"] == "step"]
     assert [(step["step"], step["state"]) for step in steps] == [("drop", "waiting")]
     assert steps[0]["prose"] == DROP.step_prose
-    assert told(party.hear(said(DROP, TYPED))) == []
+    assert told(party.receive(said(DROP, TYPED))) == []

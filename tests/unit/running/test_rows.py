@@ -6,8 +6,8 @@ import pytest
 from msgspec import structs
 
 from dba_console.agent.protocol import Request, RunAnswer, RunControl, RunRefused
-from dba_console.cli.running.answers import Answers, rows_named
-from dba_console.cli.running.party import Party
+from dba_console.cli.running.answers import GivenAnswers, parse_row_selections
+from dba_console.cli.running.run_client import RunClient
 from dba_console.errors import UsageError
 from dba_console.plans.plan import Block, Confirmation, Plan, Step
 from dba_console.plans.run_view import Option
@@ -34,9 +34,9 @@ PLAN = Plan(
 )  # fmt: skip
 
 
-def headless(*, choose: tuple[str, ...] = (), leave_out: tuple[str, ...] = (), confirm: str = "") -> Party:
+def headless(*, choose: tuple[str, ...] = (), leave_out: tuple[str, ...] = (), confirm: str = "") -> RunClient:
     confirmed = [("drop", confirm)] if confirm else []
-    return Party(Answers(confirmed, which=rows_named(choose, leave_out, PLAN)), asks=False)
+    return RunClient(GivenAnswers(confirmed, selections=parse_row_selections(choose, leave_out, PLAN)), can_ask=False)
 
 
 def choice(*places: int) -> RunControl:
@@ -50,8 +50,8 @@ def after(*places: int, question: int = 12) -> object:
     return said(base, structs.replace(CHOSEN, id=question, expects=str(len(places))))
 
 
-def first(party: Party) -> list[Request]:
-    return sent(party.hear(said(CHOOSING, CHOSEN)))
+def first(party: RunClient) -> list[Request]:
+    return sent(party.receive(said(CHOOSING, CHOSEN)))
 
 
 @pytest.mark.parametrize(
@@ -74,21 +74,21 @@ def test_rows_that_were_named_are_chosen_before_anything_is_confirmed(
 def test_the_number_that_was_given_is_that_of_the_rows_chosen() -> None:
     party = headless(leave_out=("drop=pid=811",), confirm="2")
     first(party)
-    assert sent(party.hear(after(0, 2))) == [RunAnswer(run=CHOOSING.run, question=12, text="2")]
+    assert sent(party.receive(after(0, 2))) == [RunAnswer(run=CHOOSING.run, question=12, text="2")]
     party = headless(leave_out=("drop=pid=811",), confirm="3")
     first(party)
-    outs = party.hear(after(0, 2))
+    outs = party.receive(after(0, 2))
     assert [one.verb for one in sent(outs) if isinstance(one, RunControl)] == ["abort"]
 
 
 @pytest.mark.parametrize("option", ["choose", "leave_out"])
 def test_a_row_that_is_not_there_ends_the_run_and_nothing_is_done(option: str) -> None:
     party = headless(**{option: ("drop=pid=4711",)}, confirm="3")
-    outs = party.hear(said(CHOOSING, CHOSEN))
+    outs = party.receive(said(CHOOSING, CHOSEN))
     assert [one.verb for one in sent(outs) if isinstance(one, RunControl)] == ["abort"]
     assert "does not fit: no row has pid 4711" in words(outs)
     party = headless(**{option: ("drop=pdi=810",)}, confirm="3")
-    assert "the rows have pid, usename, query" in words(party.hear(said(CHOOSING, CHOSEN)))
+    assert "the rows have pid, usename, query" in words(party.receive(said(CHOOSING, CHOSEN)))
 
 
 def test_where_no_row_is_chosen_nobody_has_to_be_asked() -> None:
@@ -96,20 +96,20 @@ def test_where_no_row_is_chosen_nobody_has_to_be_asked() -> None:
     first(party)
     none = structs.replace(CHOSEN, id=12, kind="choose", expects="", options=NONE)
     table = structs.replace(ROWS, chosen=(False,) * 3)
-    outs = party.hear(said(structs.replace(CHOOSING, table=table), none))
+    outs = party.receive(said(structs.replace(CHOOSING, table=table), none))
     assert sent(outs) == [RunAnswer(run=CHOOSING.run, question=12, text="none")]
-    someone = Party(Answers(), asks=True)
-    assert sent(someone.hear(said(structs.replace(CHOOSING, table=table), none))) == []
+    someone = RunClient(GivenAnswers(), can_ask=True)
+    assert sent(someone.receive(said(structs.replace(CHOOSING, table=table), none))) == []
 
 
 def test_a_choice_that_is_refused_or_not_taken_ends_the_run() -> None:
     party = headless(leave_out=("drop=pid=811",), confirm="2")
     first(party)
-    outs = party.hear(RunRefused(text="these rows are not asked about now", reply_to=CHOOSING.run))
+    outs = party.receive(RunRefused(text="these rows are not asked about now", reply_to=CHOOSING.run))
     assert [one.verb for one in sent(outs) if isinstance(one, RunControl)] == ["abort"]
     party = headless(leave_out=("drop=pid=811",), confirm="2")
     first(party)
-    outs = party.hear(after(0, 1, 2))
+    outs = party.receive(after(0, 1, 2))
     assert [one.verb for one in sent(outs) if isinstance(one, RunControl)] == ["abort"] and left(outs) == []
 
 
@@ -125,24 +125,24 @@ def test_a_choice_that_is_refused_or_not_taken_ends_the_run() -> None:
 def test_a_row_is_named_by_its_step_a_column_and_a_value(text: str, why: str) -> None:
     for choose, leave_out in (((text,), ()), ((), (text,))):
         with pytest.raises(UsageError, match=why):
-            rows_named(choose, leave_out, PLAN)
+            parse_row_selections(choose, leave_out, PLAN)
 
 
 def test_somebody_at_a_terminal_takes_rows_out_and_in_by_their_numbers() -> None:
-    party = Party(Answers(), asks=True)
-    party.hear(said(CHOOSING, CHOSEN))
-    assert sent(party.typed("/x 2")) == [choice(0, 2)]
-    party.hear(after(0, 2))
-    assert sent(party.typed("/x 1, 2")) == [choice(1, 2)]
-    party.hear(after(1, 2, question=13))
+    party = RunClient(GivenAnswers(), can_ask=True)
+    party.receive(said(CHOOSING, CHOSEN))
+    assert sent(party.handle_line("/x 2")) == [choice(0, 2)]
+    party.receive(after(0, 2))
+    assert sent(party.handle_line("/x 1, 2")) == [choice(1, 2)]
+    party.receive(after(1, 2, question=13))
     for wrong in ("/x", "/x 4", "/x 0", "/x two"):
-        outs = party.typed(wrong)
+        outs = party.handle_line(wrong)
         assert sent(outs) == [] and "numbers 1 to 3" in words(outs)
-    assert sent(party.typed("2")) == [RunAnswer(run=CHOOSING.run, question=13, text="2")]
+    assert sent(party.handle_line("2")) == [RunAnswer(run=CHOOSING.run, question=13, text="2")]
 
 
 def test_where_no_rows_are_asked_about_none_is_taken_out() -> None:
-    party = Party(Answers(), asks=True)
-    party.hear(said(structs.replace(CHOOSING, table=None), TYPED))
-    outs = party.typed("/x 1")
+    party = RunClient(GivenAnswers(), can_ask=True)
+    party.receive(said(structs.replace(CHOOSING, table=None), TYPED))
+    outs = party.handle_line("/x 1")
     assert sent(outs) == [] and "no rows are asked about now" in words(outs)

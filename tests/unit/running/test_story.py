@@ -6,9 +6,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dba_console.cli.running.changes import changes, record
-from dba_console.cli.running.story import story
-from dba_console.panels.cells import line_width, plain
+from dba_console.cli.running.change_text import change_lines
+from dba_console.cli.running.view_changes import record_change, view_changes
+from dba_console.panels.text_elements import line_text, line_width
 from dba_console.plans.run_view import RunTable, RunView
 from dba_console.samples.event import Event
 from tests.walkthrough.views import DROP, ENDED, FAILED, SCENES, START_US, WAIT
@@ -17,14 +17,16 @@ VIEWS = [None, *(scene.view for scene in SCENES), DROP, WAIT, ENDED, msgspec.str
 
 
 def text_of(before: RunView | None, now: RunView, cells: int = 100) -> str:
-    return "\n".join(plain(line) for change in changes(before, now) for line in story(change, START_US, cells))
+    return "\n".join(
+        line_text(line) for change in view_changes(before, now) for line in change_lines(change, START_US, cells)
+    )
 
 
 @given(st.sampled_from(VIEWS), st.sampled_from(VIEWS[1:]), st.integers(20, 200))
 def test_any_change_is_json_and_fits_its_width(before: RunView | None, now: RunView, cells: int) -> None:
-    for change in changes(before, now):
+    for change in view_changes(before, now):
         assert msgspec.json.decode(msgspec.json.encode(change)) is not None
-        widths = [line_width(line) for line in story(change, START_US, cells)]
+        widths = [line_width(line) for line in change_lines(change, START_US, cells)]
         assert max(widths, default=0) <= cells
 
 
@@ -51,7 +53,7 @@ def test_the_end_is_told_with_its_summary() -> None:
 
 def test_how_a_block_ended_is_told_by_its_record_and_once() -> None:
     event = Event(wall_us=START_US, kind="block.result", text="drop/action: ok, 17 GB freed", details={"run": DROP.run})
-    text = "\n".join(plain(line) for line in story(record(event), START_US, 100))
+    text = "\n".join(line_text(line) for line in change_lines(record_change(event), START_US, 100))
     assert "drop/action: ok, 17 GB freed" in text
     done = msgspec.structs.replace(
         DROP, blocks=tuple(msgspec.structs.replace(block, state="ok", note="17 GB freed") for block in DROP.blocks)

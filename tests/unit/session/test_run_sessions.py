@@ -18,7 +18,7 @@ from dba_console.session.run_journal import RunJournal
 from dba_console.session.run_listing import list_runs, resolve_run, row_of, unfinished_runs
 from dba_console.session.run_paths import run_directory
 from dba_console.session.run_reader import read_run
-from dba_console.session.run_verification import against_sessions
+from dba_console.session.run_verification import compare_with_sessions
 from dba_console.session.verify import verify
 from tests.build import NOW_US
 from tests.unit.session.making import meta, put, recorder, ticks
@@ -120,7 +120,7 @@ def _cut(directory: Path, records: int) -> Path:
 
 def test_a_run_is_not_gone_on_with_whose_session_knows_more_of_it(tmp_path: Path) -> None:
     there = _cut(_session(tmp_path, INTENT, RESULT), 2)
-    papers = against_sessions(read_run(there))
+    papers = compare_with_sessions(read_run(there))
     told = f"ends with record 2, and the session {there.parent.parent.name} knows of 3: the end was cut off. Missing: "
     assert papers.damage is not None and told in papers.damage and RESULT.text in papers.damage
     with pytest.raises(SessionError, match="cannot go on"):
@@ -135,8 +135,8 @@ def test_what_a_later_session_knows_of_a_run_counts_too(tmp_path: Path) -> None:
     later.put_event(journal.event("CACHEDROP"))
     journal.close()
     later.close("done")
-    assert against_sessions(read_run(journal.directory)).damage is None
-    assert "ends with record 2, and" in (against_sessions(read_run(_cut(home, 2))).damage or "")
+    assert compare_with_sessions(read_run(journal.directory)).damage is None
+    assert "ends with record 2, and" in (compare_with_sessions(read_run(_cut(home, 2))).damage or "")
 
 
 def test_a_journal_that_knows_more_than_its_session_can_be_gone_on_with(tmp_path: Path) -> None:
@@ -144,20 +144,20 @@ def test_a_journal_that_knows_more_than_its_session_can_be_gone_on_with(tmp_path
     journal = RunJournal.reopen(read_run(there))
     journal.append(RESULT)  # and its agent is killed before the session hears of it
     journal.close()
-    assert against_sessions(read_run(there)).damage is None
+    assert compare_with_sessions(read_run(there)).damage is None
 
 
 def test_a_journal_written_anew_is_not_gone_on_with(tmp_path: Path) -> None:
     there = run_directory(_session(tmp_path, INTENT, RESULT), RUN)
     other = run_directory(_session(tmp_path / "other", RESULT, RESULT, RESULT), RUN)
     (there / "journal.jsonl").write_bytes((other / "journal.jsonl").read_bytes())
-    assert "not the one that the session" in (against_sessions(read_run(there)).damage or "")
+    assert "not the one that the session" in (compare_with_sessions(read_run(there)).damage or "")
 
 
 def test_a_run_whose_session_cannot_be_read_is_judged_by_its_journal_alone(tmp_path: Path) -> None:
     directory = _session(tmp_path, INTENT, RESULT)
     (directory / "session.db").unlink()
-    assert against_sessions(read_run(run_directory(directory, RUN))).damage is None
+    assert compare_with_sessions(read_run(run_directory(directory, RUN))).damage is None
 
 
 @pytest.mark.parametrize("number", [-5, 0])
@@ -169,7 +169,7 @@ def test_an_event_with_a_number_that_no_record_has_says_nothing_of_a_run(tmp_pat
     details = {"run": RUN, "seq": number, "hash": "0" * 64}
     made.put_event(Event(wall_us=NOW_US, kind="block.seen", text="made up", details=details))
     assert made.close("done")
-    assert against_sessions(read_run(there.directory)).damage is None
+    assert compare_with_sessions(read_run(there.directory)).damage is None
     assert verify(made.directory).ok
 
 

@@ -1,0 +1,33 @@
+"""stdout is data: text for people, or with --json one object per line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from dba_console.cli.stdout import put
+from dba_console.panels.text_elements import clean, fit, width
+from dba_console.sanitize import escape_json
+
+
+def print_json(value: Any) -> None:
+    """Write one object on one line. NaN cannot appear: unknown is null. Nothing in it drives a terminal."""
+    put(escape_json(msgspec.json.encode(value).decode()))
+
+
+def format_columns(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
+    """Rows in aligned columns, without trailing blanks; `right` are the columns of numbers.
+
+    >>> print(format_columns(["id", "size"], [["a1", "9 kB"], ["b22", "10 kB"]], right=[1]))
+    id    size
+    a1    9 kB
+    b22  10 kB
+    """
+    table = [list(head), *([clean(cell) for cell in row] for row in rows)]
+    widths = [max(width(row[index]) for row in table) for index in range(len(head))]
+    return "\n".join(
+        "  ".join(fit(cell, widths[index], right=index in right) for index, cell in enumerate(row)).rstrip()
+        for row in table
+    )

@@ -1,0 +1,111 @@
+"""From pictures to what is printed: the frame with its history, as text or as one JSON object."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dba_console.cli.live_source import MAX_EVENTS, LiveView
+from dba_console.errors import ConsoleError, SessionError, UsageError
+from dba_console.frames.chart_history import ChartHistory
+from dba_console.frames.chart_points import point_of
+from dba_console.frames.derive import derive
+from dba_console.frames.model import PANELS as CONTRACT
+from dba_console.frames.model import Frame
+from dba_console.panels.registry import PANELS
+from dba_console.panels.show_output import show_json, show_text
+from dba_console.probes.deadline_lane import Lane, LaneTimeout
+from dba_console.sanitize import escape_json
+
+if TYPE_CHECKING:
+    from dba_console.session.recording import Recording
+
+Points = list[tuple[int, dict[str, float]]]
+
+HISTORY_US = 600_000_000
+"""The ten minutes that trends and charts are made of."""
+HISTORY_TIMEOUT_S = 1.0
+
+
+class FrameBuilder:
+    """Makes the frame of each view; keeps the last ten minutes, which growth and time-to-full are taken from."""
+
+    def __init__(self, session: str | None = None, until_us: int | None = None) -> None:
+        self.history = ChartHistory()
+        if session is not None and until_us is not None:
+            self.history.extend(_read_history(Path(session), until_us))
+
+    def build(self, view: LiveView) -> Frame:
+        picture = view.picture
+        self.history.add(picture.wall_us, point_of(picture))
+        return derive(picture, self.history, view.events)
+
+    def build_recorded(self, recording: Recording, wall_us: int) -> Frame:
+        """The frame of a moment of a recording, with the ten minutes before it. Raises SessionError."""
+        picture = recording.picture_at(wall_us)
+        if picture is None:
+            raise SessionError(f"nothing was recorded at that time in {recording.directory.name}")
+        self.history.clear()
+        self.history.extend(recording.points(wall_us - HISTORY_US, wall_us))
+        return derive(picture, self.history, recording.events(to_us=wall_us, limit=MAX_EVENTS))
+
+
+def frame_text(frame: Frame, names: Sequence[str], width: int, history: ChartHistory, *, ascii: bool = False) -> str:
+    """The named panels in full, or the overview where none is named.
+
+    `ascii`, or a locale that is not UTF-8, leaves out every sign such a terminal could not show.
+    """
+    plain = ascii or not (sys.stdout.encoding or "").lower().startswith("utf")
+    return show_text(frame, list(names) or None, width, history, ascii=plain).rstrip("\n")
+
+
+def frame_json(frame: Frame, names: Sequence[str]) -> str:
+    """The frame as the contract's one object on one line, with the named panels only where some are named."""
+    encoded = show_json(frame)
+    if names:
+        value = msgspec.json.decode(encoded)
+        value["panels"] = {name: panel for name, panel in value["panels"].items() if name in names}
+        encoded = msgspec.json.encode(value)
+    return escape_json(encoded.decode())
+
+
+def is_panel(name: str) -> bool:
+    return name in PANELS
+
+
+def require_json_panels(names: Sequence[str]) -> None:
+    """Raises UsageError for a panel that has text but no fields of its own in the JSON object."""
+    for name in names:
+        if name not in (*CONTRACT, "findings"):
+            raise UsageError(f"the panel {name!r} is not in the JSON object", hint="what it costs stands under `self`")
+
+
+def terminal_width() -> int:
+    """Columns to write in: the terminal's or $COLUMNS, else 80."""
+    return shutil.get_terminal_size((80, 24)).columns
+
+
+def _read_history(session: Path, until_us: int) -> Points:
+    """What the agent recorded of the last ten minutes; nothing where its disk does not answer at once."""
+    lane = Lane("recording")
+    try:
+        return lane.call(lambda: _read_points(session, until_us), HISTORY_TIMEOUT_S)
+    except (LaneTimeout, ConsoleError, OSError):
+        return []
+    finally:
+        lane.close()
+
+
+def _read_points(session: Path, until_us: int) -> Points:
+    from dba_console.session.recording import Recording
+
+    recording = Recording.open(session)
+    try:
+        return recording.points(until_us - HISTORY_US, until_us - 1)
+    finally:
+        recording.close()

@@ -1,0 +1,192 @@
+"""Pictures of a target as they come: from the agent that watches it, else read by this process itself.
+
+What reads here leaves nothing behind: no recording, no agent, and its connection is given back at the end.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from msgspec import structs
+
+from dba_console.agent.client import AgentClient, ConnectionLost
+from dba_console.agent.launch import find_agent
+from dba_console.agent.protocol import EventMessage, SampleMessage
+from dba_console.agent.replace_agent import should_replace
+from dba_console.cli.stderr import print_diagnostic
+from dba_console.clock import SYSTEM, Clock
+from dba_console.config import Config
+from dba_console.errors import ConnectError, ConsoleError, PermissionDenied
+from dba_console.frames.picture import Picture
+from dba_console.samples.event import Event
+from dba_console.samples.sample import decode_sample
+from dba_console.target import Target
+
+AGENT_TIMEOUT_S = 15.0
+"""An agent ticks each second whatever hangs; one that says nothing for so long is stopped or gone."""
+FIRST_VIEW_TIMEOUT_S = 6.0
+"""Waited at most for a first complete picture: longer than an attempt to connect may take."""
+MAX_EVENTS = 200
+RATE_PARTS = ("pg.activity", "host.cpu", "host.disks", "host.vmstat")
+"""Parts that are read each second and shown as rates."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveView:
+    """What is known after a tick."""
+
+    picture: Picture
+    events: tuple[Event, ...] = ()
+
+
+class LiveSource(Protocol):
+    from_agent: bool
+    """An agent has been watching; else it begins with this command."""
+    session: str | None
+    """Directory of the agent's recording, None where nothing is recorded."""
+    source: str
+    """Who reads, in words."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Nothing is awaited that the next tick may bring for the first time."""
+
+    def next_view(self) -> LiveView:
+        """The view after the next tick; waits for it. Raises ConnectError when none will come."""
+
+
+@contextmanager
+def open_live(target: Target, config: Config, *, clock: Clock = SYSTEM) -> Iterator[LiveSource]:
+    """The running agent of the target if there is one, else a collector of our own."""
+    agent = _attach_to_agent(target)
+    if agent is not None:
+        try:
+            yield agent
+        finally:
+            agent.close()
+        return
+    own = _OwnSource(target, config, clock)
+    try:
+        yield own
+    finally:
+        own.close()
+
+
+def first_view(live: LiveSource, *, clock: Clock = SYSTEM) -> LiveView:
+    """The first view with rates in it, or after PATIENCE_S what there is: unknown then stands as unknown."""
+    until = clock.mono_us() + int(FIRST_VIEW_TIMEOUT_S * 1e6)
+    view = live.next_view()
+    while not (_has_rates(view.picture) and live.is_complete) and clock.mono_us() < until:
+        view = live.next_view()
+    return view
+
+
+def _has_rates(picture: Picture) -> bool:
+    """Whether all that is read each second was read twice: an agent may tick four times in it, each part once."""
+    if "pg.activity" not in picture.latest or "self" not in picture.previous:
+        return False
+    known = (name for name in RATE_PARTS if (newest := picture.latest.get(name)) and newest.part.reading is not None)
+    return all(name in picture.previous for name in known)
+
+
+def _attach_to_agent(target: Target) -> _AgentSource | None:
+    try:
+        path = find_agent(target)
+        return None if path is None else _usable(_AgentSource(path), target)
+    except PermissionDenied as error:
+        # What can be read without an agent is still worth reading.
+        print_diagnostic(f"warning: no agent is asked: {error}")
+        return None
+    except ConsoleError:
+        # It may be ending or stopped.
+        return None
+
+
+def _usable(agent: _AgentSource, target: Target) -> _AgentSource | None:
+    """None for an agent that was never let in, where this command may be."""
+    if not should_replace(agent.hello, target.conninfo):
+        return agent
+    agent.close()
+    return None
+
+
+class _AgentSource:
+    from_agent = True
+    is_complete = True
+
+    def __init__(self, path: Path) -> None:
+        self._client = AgentClient.connect(path, role="show")
+        self.hello = self._client.hello
+        self.session = self.hello.session
+        self.source = f"the running agent (pid {self.hello.pid})"
+        self._picture = Picture()
+        self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
+
+    def next_view(self) -> LiveView:
+        while True:
+            try:
+                message = self._client.receive(AGENT_TIMEOUT_S)
+            except ConnectionLost as lost:
+                raise ConnectError(f"the agent went away: {lost}", hint="run the command again") from None
+            if message is None:
+                raise ConnectError(
+                    f"the agent has said nothing for {AGENT_TIMEOUT_S:.0f} s", hint="is it stopped (SIGSTOP)?"
+                )
+            if isinstance(message, EventMessage):
+                self._events.append(message.event)
+            elif isinstance(message, SampleMessage):
+                self._picture = self._picture.with_sample(decode_sample(message.data))
+                return LiveView(self._picture, tuple(self._events))
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class _OwnSource:
+    from_agent = False
+
+    def __init__(self, target: Target, config: Config, clock: Clock) -> None:
+        from dba_console.agent.collector import Collector  # loads the driver, which an agent's reader does not need
+        from dba_console.agent.finding_service import FindingService
+        from dba_console.agent.jobs.job_service import JobService
+        from dba_console.agent.target_lock import acknowledgements_path
+
+        self.session: str | None = None
+        self.source = "read by this command itself"
+        self._collector = Collector(target, config, clock=clock)
+        self._jobs = JobService(target.key, self._collector.server, clock, keep=False)
+        self._collector.make_extra_parts = self._jobs.tick
+        self._finding_service = FindingService(config.findings, acknowledgements_path(target.key), clock, keep=False)
+        self._finding_service.load_rules()
+        self._clock = clock
+        self._next_tick_us = clock.mono_us()
+        self._picture = Picture()
+        self._pause = threading.Event()
+
+    @property
+    def is_complete(self) -> bool:
+        return not self._jobs.is_waiting_for_observation and (
+            self._collector.cluster is None or self._collector.cluster.settled
+        )
+
+    def next_view(self) -> LiveView:
+        self._pause.wait(max(0.0, (self._next_tick_us - self._clock.mono_us()) / 1e6))
+        # What was missed is not made up for: ticks that follow at once would read the same moment.
+        self._next_tick_us = max(self._next_tick_us, self._clock.mono_us()) + int(self._collector.interval_s * 1e6)
+        sample = self._collector.tick()
+        self._picture = self._picture.with_sample(sample)
+        part, _ = self._finding_service.tick(self._picture)
+        if part is not None:
+            self._picture = self._picture.with_sample(structs.replace(sample, parts=[part]))
+        return LiveView(self._picture)
+
+    def close(self) -> None:
+        self._finding_service.close()
+        self._collector.close()
+        self._jobs.close()

@@ -1,0 +1,171 @@
+"""`dba-console runbook runs`: what was run, and the story of one run. Reads files; needs no agent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from dba_console.agent.runs.earlier_runs import read_summary
+from dba_console.cli.config_file import load_config, sessions_directory
+from dba_console.cli.formatting import format_columns, print_json
+from dba_console.cli.options import Json
+from dba_console.cli.session_text import local_time
+from dba_console.cli.stdout import put
+from dba_console.errors import ExitCode, SessionError
+from dba_console.runbook import compare as comparing
+from dba_console.runbook.apply_records import record_errors, replay_records
+from dba_console.runbook.run_report import report_lines
+from dba_console.runbook.summary import RunSummary, summarize
+from dba_console.runbook.typical_duration import ComparisonKey, typical_durations
+from dba_console.sanitize import clean
+from dba_console.session.layout import require_readable
+from dba_console.session.run_listing import RunRow, all_run_directories, list_runs, resolve_run, row_of_run
+from dba_console.session.run_paths import parse_run_id, session_of
+from dba_console.session.run_reader import StoredRun, read_run
+from dba_console.units import UNKNOWN, human_duration
+
+Run = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[RUN]",
+        help="A run's id, its beginning or its last four signs, or last; with --compare also a runbook's name.",
+    ),
+]
+Compare = Annotated[
+    bool, typer.Option("--compare", help="What each step took, beside the runs before it of the same runbook.")
+]
+Count = Annotated[int, typer.Option("--count", min=2, max=50, help="With --compare: how many runs, the newest ones.")]
+_COLUMNS = ("run", "began", "lasted", "target", "mode", "state", "ending")
+
+
+def runs(run: Run = None, compare: Compare = False, count: Count = 4, json: Json = False) -> int:
+    """Every run, newest first; of one run the whole story: what was done, by whom, how long it took, how it ended.
+
+    --compare: runs of one runbook side by side, about the same databases or cluster; rehearsals only with rehearsals.
+    """
+    sessions = sessions_directory(load_config().config)
+    if compare:
+        return _print_comparison(run or "last", sessions, count, json=json)
+    if run is not None:
+        return _print_run(read_run(resolve_run(run, sessions)), json=json)
+    require_readable(sessions)
+    rows = list_runs(sessions)[::-1]
+    if json:
+        for row in rows:
+            print_json(row)
+    elif rows:
+        put(format_columns(_COLUMNS, [_cells(row) for row in rows], right=(2,)))
+    else:
+        put(f"no run in {sessions}")
+    return ExitCode.OK
+
+
+def _print_comparison(name: str, sessions: Path, count: int, *, json: bool) -> int:
+    newest, earlier = _find_comparable(name, sessions)
+    subject = ComparisonKey(newest.runbook, newest.identity, newest.about)
+    comparable = [one for one in earlier if subject.matches(one) and one.mode == newest.mode]
+    chosen = [*comparable, newest][-count:]
+    rows = comparing.compare(chosen)
+    if json:
+        print_json(
+            {"runbook": newest.runbook, "about": newest.about, "mode": newest.mode, "runs": chosen, "rows": rows}
+        )
+        return ExitCode.OK
+    head, *lines = comparing.table(chosen, rows, _minute_text)
+    what = "rehearsals" if newest.mode == "rehearse" else "runs"
+    put(clean(f"{what} of {newest.runbook}" + (f", {newest.about}" if newest.about else "")) + "\n")
+    put(format_columns([clean(one) for one in head], lines, right=range(1, len(head))))
+    return ExitCode.OK
+
+
+def _find_comparable(name: str, sessions: Path) -> tuple[RunSummary, list[RunSummary]]:
+    """The run that is meant, and those of its runbook that began before it, oldest first. Raises SessionError."""
+    require_readable(sessions)
+    by_runbook: dict[str, list[Path]] = {}
+    for directory in all_run_directories(sessions):
+        if (parsed := parse_run_id(directory.name)) is not None:
+            by_runbook.setdefault(parsed.runbook, []).append(directory)
+    newest: RunSummary | None = None
+    if name in by_runbook:
+        ended = [summary for one in reversed(by_runbook[name]) if (summary := read_summary(one)) is not None]
+        newest = next((one for one in ended if one.mode == "run"), next(iter(ended), None))
+    else:
+        newest = read_summary(resolve_run(name, sessions))
+    if newest is None:
+        raise SessionError(f"{name} has no run that has ended, so there is nothing to compare")
+    every = [summary for one in by_runbook.get(newest.runbook, ()) if (summary := read_summary(one)) is not None]
+    return newest, [one for one in every if one.started_us < newest.started_us]
+
+
+def _minute_text(wall_us: int) -> str:
+    return f"{datetime.fromtimestamp(wall_us / 1e6):%m-%d %H:%M}"
+
+
+def _cells(row: RunRow) -> list[str]:
+    lasted = None if row.ended_us is None or row.began_us is None else (row.ended_us - row.began_us) / 1e6
+    about = row.about
+    return [
+        row.run, UNKNOWN if row.began_us is None else local_time(row.began_us),
+        UNKNOWN if lasted is None else human_duration(lasted), UNKNOWN if about is None else about.target,
+        UNKNOWN if about is None else about.mode, row.state, row.ending or row.note or "",
+    ]  # fmt: skip
+
+
+def _print_run(stored_run: StoredRun, *, json: bool) -> int:
+    with record_errors():
+        return _print_report(stored_run, json=json)
+
+
+def _print_report(stored_run: StoredRun, *, json: bool) -> int:
+    stored_summary = read_summary(stored_run.directory)
+    typical = (
+        {}
+        if stored_summary is None
+        else typical_durations(
+            ComparisonKey(stored_summary.runbook, stored_summary.identity, stored_summary.about),
+            earlier_summaries(stored_run),
+        )
+    )
+    if json:
+        summary = None
+        if stored_run.plan is not None:
+            about = "" if stored_summary is None else stored_summary.about
+            summary = summarize(
+                stored_run.plan, replay_records(stored_run.plan, stored_run.records), typical, about=about
+            )
+        whole: dict[str, Any] = msgspec.to_builtins(row_of_run(stored_run))
+        print_json({**whole, "summary": summary, "records": stored_run.records})
+        return ExitCode.OK
+    lines = [f"! {stored_run.damage}"] if stored_run.damage else []
+    lines += [f"note: {note}" for note in stored_run.notes]
+    if stored_run.plan is not None:
+        lines += report_lines(stored_run.plan, stored_run.records, when=local_time, usual=typical)
+    else:
+        lines += record_lines(stored_run)
+    put("\n".join(clean(line) for line in [*lines, f"kept in {stored_run.directory}"]))
+    return ExitCode.OK
+
+
+def record_lines(stored_run: StoredRun) -> list[str]:
+    """What its records say, where its plan is lost."""
+    row, about = row_of_run(stored_run), stored_run.about
+    head = [f"{about.runbook}: {about.title}", f"{about.run} ({about.mode}), {row.state}", f"on {about.target}", ""]
+    return head + [
+        f"{local_time(record.wall_us)} {record.text}{f' ({record.who})' if record.who else ''}"
+        for record in stored_run.records
+    ]
+
+
+def earlier_summaries(stored_run: StoredRun) -> Iterator[RunSummary]:
+    """The figures of runs that ended before this one began, as they were kept beside their journals."""
+    for directory in all_run_directories(session_of(stored_run.directory).parent):
+        if directory.name == stored_run.directory.name:
+            return
+        summary = read_summary(directory)
+        if summary is not None:
+            yield summary

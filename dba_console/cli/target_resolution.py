@@ -1,0 +1,126 @@
+"""Which server a command means: what was typed, else the configuration, else libpq's environment.
+
+A password on the command line works, because it must at 3 a.m., but it is said on stderr that everyone on the host
+could read it. It is never repeated.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Callable, Mapping
+
+from dba_console.cli.config_file import LoadedConfig
+from dba_console.cli.config_schema import dotted_key
+from dba_console.config import TargetConfig
+from dba_console.errors import ConfigError, ConsoleError, UsageError
+from dba_console.target import ADDRESS_VARIABLES, Target, address_of, holds_secret, looks_like_conninfo, make_target
+
+
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def resolve_target(
+    dsn_or_name: str | None,
+    loaded: LoadedConfig,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    warn: Callable[[str], None] = _to_stderr,
+) -> Target:
+    """The target of a command's argument.
+
+    A connection string or URI is taken as it is; a word names a target of the configuration; nothing means
+    `default_target`, else what libpq would connect to. Raises UsageError for an unknown name (with the nearest one) or
+    a connection string that cannot be read, ConfigError where the configuration's own cannot.
+    """
+    if dsn_or_name and looks_like_conninfo(dsn_or_name):
+        if holds_secret(dsn_or_name):
+            warn(
+                "warning: the password in the connection string can be read by every user of this host (ps)\n"
+                "hint: put it into ~/.pgpass (mode 0600) or into a service file"
+            )
+        return make_target(dsn_or_name, environ=environ)
+    if dsn_or_name:
+        return _named_target(dsn_or_name, loaded, environ, warn)
+    if loaded.config.default_target:
+        return _default_target(loaded.config.default_target, loaded, environ, warn)
+    return make_target("", environ=environ)
+
+
+def require_server(word: str | None, loaded: LoadedConfig) -> None:
+    """Raises UsageError for a first word of the command line that names no server: it may be a command, mistyped.
+
+    A configured target goes before a command that is merely like it; what is a connection string is never a command.
+    """
+    if word is None or looks_like_conninfo(word) or word in loaded.config.targets:
+        return
+    from dba_console.cli.app import did_you_mean  # the commands are known there; a console that opens needs none
+
+    raise UsageError(
+        f"{word!r} is neither a command nor a target of {loaded.file}",
+        hint=f"{did_you_mean(word, loaded.config.targets)} (a database of that name is 'dbname={word}')",
+    )
+
+
+def names_server(loaded: LoadedConfig, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether the configuration or libpq's environment says which server is meant where the command line does not."""
+    return bool(loaded.config.default_target) or any(environ.get(variable) for variable in ADDRESS_VARIABLES)
+
+
+def known_target(
+    key: str, name: str, conninfo: str, loaded: LoadedConfig, *, environ: Mapping[str, str] = os.environ
+) -> Target | None:
+    """The target of that key: a configured one, else where `conninfo` leads (it was kept without its secrets).
+
+    None where neither leads there from this environment.
+    """
+    for configured in (None, *loaded.config.targets):
+        try:
+            target = resolve_target(configured, loaded, environ=environ, warn=lambda text: None)
+        except ConsoleError:
+            continue  # another target's connection string that cannot be read is no reason
+        if target.key == key:
+            return target
+    if conninfo and address_of(conninfo, environ).key == key:
+        return Target(name, key, conninfo)
+    return None
+
+
+def _named_target(name: str, loaded: LoadedConfig, environ: Mapping[str, str], warn: Callable[[str], None]) -> Target:
+    found = loaded.config.targets.get(name)
+    if found is None:
+        raise UsageError(f"no target named {name!r} in {loaded.file}", hint=_name_hint(name, loaded))
+    return _configured_target(name, found, loaded, environ, warn)
+
+
+def _configured_target(
+    name: str, found: TargetConfig, loaded: LoadedConfig, environ: Mapping[str, str], warn: Callable[[str], None]
+) -> Target:
+    origin = loaded.origin(dotted_key(("targets", name, "dsn")))
+    try:
+        if holds_secret(found.dsn):
+            warn(f"warning: {origin}: targets.{name}.dsn holds a password\nhint: move it into ~/.pgpass (mode 0600)")
+        return make_target(found.dsn, name=name, host_panels=found.host_panels, environ=environ)
+    except UsageError as error:
+        raise ConfigError(f"{origin}: targets.{name}.dsn: {error.message}", hint=error.hint) from None
+
+
+def _default_target(name: str, loaded: LoadedConfig, environ: Mapping[str, str], warn: Callable[[str], None]) -> Target:
+    if looks_like_conninfo(name):
+        return make_target(name, environ=environ)
+    try:
+        return _named_target(name, loaded, environ, warn)
+    except UsageError as error:
+        message = f"default_target ({loaded.origin('default_target')}): {error.message}"
+        raise ConfigError(message, hint=error.hint) from None
+
+
+def _name_hint(name: str, loaded: LoadedConfig) -> str:
+    known = list(loaded.config.targets)
+    close = difflib.get_close_matches(name, known, n=1)
+    if close:
+        return f"did you mean {close[0]}?"
+    listed = f"known: {', '.join(known)}; " if known else ""
+    return f"{listed}for a database of that name write 'dbname={name}'"

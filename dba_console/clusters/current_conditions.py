@@ -1,0 +1,234 @@
+"""Whether this is the moment: what has to hold in the minutes before a cutover, and changes by itself.
+
+Pure. Each gives what it found, with what would break and the command that mends it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from dba_console.clusters.cluster_check import ClusterCheck, failed, ok, parse_lsn, unknown, warning
+from dba_console.clusters.node_state import NodeState
+from dba_console.clusters.survey import Survey
+from dba_console.units import human_bytes, human_duration
+
+READY_FILES = 16
+"""WAL files not archived yet at which a stop takes long: repmgr warns there (its `archive_ready_warning`)."""
+LAG_BYTES = 16 << 20
+"""One WAL segment: what is sent in a moment, and no sign of a standby that does not keep up."""
+CLOCK_S = 2.0
+"""Clocks further apart put the lines of two logs in the wrong order."""
+
+
+def check_lag(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
+    if primary.lsn is None or target.lsn is None or target.replayed_lsn is None:
+        yield unknown(
+            "lag", f"how far {target.name} is was not seen", breaks="what it lacks would be lost or waited for"
+        )
+        return
+    written, received, replayed = (parse_lsn(lsn) for lsn in (primary.lsn, target.lsn, target.replayed_lsn))
+    behind = max(0, written - min(received, replayed))
+    text = (
+        f"{target.name} is behind by {human_bytes(max(0, written - received))} not received, "
+        f"{human_bytes(max(0, received - replayed))} not replayed"
+    )
+    if behind > LAG_BYTES:
+        yield failed(
+            "lag",
+            text,
+            breaks="the write outage lasts until it has caught up",
+            fix="wait, or find out what slows it down",
+        )
+    else:
+        yield ok("lag", text)
+
+
+def check_replay(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
+    if target.replay_paused:
+        yield failed(
+            "replay",
+            f"replay is paused on {target.name}",
+            breaks="it cannot be promoted before it has replayed",
+            fix="select pg_wal_replay_resume()",
+        )
+    delay = target.settings.get("recovery_min_apply_delay")
+    if delay not in (None, "0"):
+        yield failed(
+            "delay",
+            f"{target.name} replays {human_duration(int(delay) / 1000)} late on purpose",
+            breaks="it does not reach the end before that has passed",
+            fix="alter system set recovery_min_apply_delay = 0, and reload",
+        )
+    work = target.work
+    if work is not None and work["oldest_xact_s"] > 60 and target.sees_all:
+        yield warning(
+            "conflicts",
+            f"a transaction on {target.name} is open for {human_duration(work['oldest_xact_s'])}",
+            breaks="replay may have to wait for it, or cancel it",
+        )
+
+
+def check_archive(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
+    if primary.settings.get("archive_mode") == "off":
+        return
+    archive = primary.archive
+    if archive is None or archive.get("ready") is None:
+        yield unknown(
+            "archive",
+            f"the archive of {primary.name} was not seen",
+            breaks="the stop waits until all WAL is archived",
+            fix="grant pg_monitor to the role",
+        )
+    elif archive["failing"]:
+        yield failed(
+            "archive",
+            f"{primary.name} fails to archive {archive['last_failed_wal']}",
+            breaks="its stop waits for the archive, without end",
+            fix="runbook archive-failing",
+        )
+    elif archive["ready"] >= READY_FILES:
+        yield failed(
+            "archive",
+            f"{archive['ready']} WAL files of {primary.name} are not archived yet",
+            breaks="its stop waits until they are",
+            fix="wait, or find out what slows the archive down",
+        )
+    else:
+        yield ok("archive", f"{archive['ready']} WAL files of {primary.name} wait for the archive")
+
+
+def check_running_work(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
+    if target.work is not None and (backups := target.work["base_backups"]):
+        yield warning(
+            "work.target",
+            f"{backups} base backups are taken from {target.name}",
+            breaks="a promotion of the standby ends them with an error",
+            fix="wait for their end",
+        )
+    if primary.prepared:
+        yield failed(
+            "prepared",
+            f"prepared transactions on {primary.name} that nobody ends: {primary.prepared}",
+            breaks="they go along, with their locks; their manager has to find the new primary",
+            fix="COMMIT PREPARED or ROLLBACK PREPARED, by the gid in pg_prepared_xacts",
+        )
+    work = primary.work
+    if work is None or not primary.sees_all:
+        yield unknown("work", f"this role does not see what runs on {primary.name}", fix="grant pg_monitor to the role")
+        return
+    found = [
+        f"{number} {one if number == 1 else many}"
+        for number, one, many in (
+            (work["long_xacts"], "transaction open for more than a minute", "transactions open for more than a minute"),
+            (work["dumps"], "session of a dump or restore", "sessions of dumps or restores"),
+            (work["base_backups"], "base backup", "base backups"),
+            (work["backups"], "session of a backup", "sessions of backups"),
+            (work["index_builds"], "index build", "index builds"),
+            (work["rewrites"], "VACUUM FULL or CLUSTER", "of VACUUM FULL or CLUSTER"),
+        )
+        if number
+    ]
+    if found:
+        yield failed(
+            "work",
+            f"on {primary.name}: {', '.join(found)}",
+            breaks="a pause waits for them, and a stop ends them",
+            fix="wait for their end, or end them",
+        )
+    else:
+        yield ok("work", f"no long transaction, dump, backup or index build on {primary.name}")
+
+
+def check_synchronous_standbys(found: Survey, target: NodeState) -> Iterator[ClusterCheck]:
+    """Standbys by name that the target's commits wait for once it is the primary."""
+    names = target.settings.get("synchronous_standby_names")
+    if not names:
+        return
+    needed, accepted = parse_synchronous_names(names)
+    now = [one["application_name"] for one in target.standbys or () if one.get("state") == "streaming"]
+    returning = {one.name: _standby_names(one) for one in found.nodes if one.reached and one is not target}
+    returning = {name: own for name, own in returning.items() if not own & {*now}}
+    present = sum(_is_accepted(one, accepted) for one in now)
+    returning_names = [name for name, own in returning.items() if any(_is_accepted(one, accepted) for one in own)]
+    text = f"{target.name} has synchronous_standby_names = {names}, which needs {needed}"
+    if present >= needed:
+        yield ok("synchronous", f"{text}: {', '.join(now)} are connected to it")
+    elif present + len(returning_names) >= needed:
+        yield warning(
+            "synchronous",
+            f"{text}, and {present} are connected to it",
+            breaks=f"the first commit waits until {', '.join(returning_names)} is its standby: so long is the outage",
+            fix=f"until then: alter system set synchronous_standby_names = '' on {target.name}, and reload",
+        )
+    else:
+        # Sessions may still wait where the server's own default does not.
+        relaxed = target.settings.get("synchronous_commit") in ("off", "local")
+        judge = warning if relaxed else failed
+        yield judge(
+            "synchronous",
+            f"{text}: {present} are connected to it, {len(returning_names)} come back by such a name",
+            breaks="the first commit after the promotion waits without end",
+            fix=f"let synchronous_standby_names of {target.name} name its standbys, and reload",
+        )
+
+
+def parse_synchronous_names(setting: str) -> tuple[int, tuple[str, ...]]:
+    """Return how many standbys a commit waits for, and their names.
+
+    >>> parse_synchronous_names('ANY 2 (db2, "DB 3", *)'), parse_synchronous_names("db2, db3")
+    ((2, ('db2', 'DB 3', '*')), (1, ('db2', 'db3')))
+    """
+    match = re.fullmatch(r"\s*(?:(?:first|any)\s+)?(\d+)\s*\((.*)\)\s*", setting, re.I | re.S)
+    count, listed = (int(match[1]), match[2]) if match else (1, setting)
+    found = re.findall(r'"((?:[^"]|"")*)"|([^\s,"]+)', listed)
+    return count, tuple(quoted.replace('""', '"') or plain for quoted, plain in found)
+
+
+def _is_accepted(name: str, accepted: tuple[str, ...]) -> bool:
+    return "*" in accepted or name.lower() in {one.lower() for one in accepted}
+
+
+def _standby_names(node: NodeState) -> set[str]:
+    """By which a node may be known as a standby: application_name, else cluster_name, else walreceiver."""
+    own = (node.upstream or {}).get("application_name")
+    return {own or node.settings.get("cluster_name") or "walreceiver", node.name}
+
+
+def check_synchronized_slots(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
+    """17 and later: logical walsenders send only what these slots have; 19: a stop may give standbys up."""
+    for node, when in ((primary, "its stop waits for them"), (target, "logical replication from it stands still")):
+        names = [one.strip() for one in node.settings.get("synchronized_standby_slots", "").split(",") if one.strip()]
+        if not names:
+            continue
+        name = f"slots.waits.{node.name}"
+        if node.slots is None:
+            yield unknown(name, f"slots of {node.name} were not seen", breaks=when)
+            continue
+        available = {
+            one["name"] for one in node.slots if one["kind"] == "physical" and (one["active"] or node is target)
+        }
+        if missing := ", ".join(one for one in names if one not in available):
+            what = "not active" if node is primary else "missing"
+            yield failed(name, f"synchronized_standby_slots of {node.name} has slots that are {what}: {missing}",
+                         breaks=when, fix=f"take them out of the setting of {node.name}, and reload")  # fmt: skip
+        else:
+            yield ok(name, f"every slot of synchronized_standby_slots of {node.name} is there")
+    limit = primary.settings.get("wal_sender_shutdown_timeout")
+    if limit not in (None, "-1"):
+        yield failed("shutdown", f"{primary.name} has wal_sender_shutdown_timeout = {limit} ms",
+                     breaks=f"its stop may end before {target.name} has received everything",
+                     fix="alter system set wal_sender_shutdown_timeout = -1, and reload")  # fmt: skip
+
+
+def check_clocks(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
+    if primary.clock_apart_s is None or target.clock_apart_s is None:
+        return
+    apart = abs(primary.clock_apart_s - target.clock_apart_s)
+    if apart > CLOCK_S:
+        yield warning(
+            "clocks",
+            f"the clocks of the nodes are {human_duration(apart)} apart",
+            breaks="times in the database and in logs jump at the cutover",
+            fix="look at chrony or ntpd",
+        )

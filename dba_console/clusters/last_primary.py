@@ -1,0 +1,72 @@
+"""Where a cluster's primary was when it last answered: a failover compares its target with it. 0600, never trusted."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from dba_console import paths
+from dba_console.decoding import from_json
+from dba_console.keeping.atomic_files import write_atomically
+
+FORMAT = 1
+_LIMIT = 1 << 20
+T = TypeVar("T")
+
+
+class LastPrimary(Struct, frozen=True, kw_only=True):
+    """The primary when it last answered this host."""
+
+    cluster: str
+    node: str
+    at_us: int
+    """Wall time in microseconds since 1970, by this host's clock."""
+    lsn: str
+    timeline: int | None = None
+    system_identifier: str | None = None
+    version: int = FORMAT
+
+
+def load_last_primary(cluster: str) -> LastPrimary | None:
+    """Return the record; None where there is not one that can be read."""
+    stored = load_file(state_file(cluster, "", "seen"), LastPrimary)
+    return stored if stored is not None and (stored.version, stored.cluster) == (FORMAT, cluster) else None
+
+
+def save_last_primary(primary: LastPrimary) -> None:
+    """Replace the record, unless it is of a newer timeline: an old primary may have been started again.
+
+    Not synced, as it is written often. Raises OSError or ConsoleError.
+    """
+    previous = load_last_primary(primary.cluster)
+    same = previous is not None and previous.system_identifier == primary.system_identifier
+    if previous is not None and same and (previous.timeline or 0) > (primary.timeline or 0):
+        return
+    save_file(state_file(primary.cluster, "", "seen"), primary, synced=False)
+
+
+def state_file(*key: str) -> Path:
+    """Return a path in the state directory; names of clusters and nodes need not be valid file names."""
+    digest = hashlib.sha256("\0".join(key).encode(errors="surrogateescape")).hexdigest()[:16]
+    return paths.state_dir() / "clusters" / f"{digest}.json"
+
+
+def load_file(path: Path, kind: type[T]) -> T | None:
+    """Return what the file holds; None where it is missing or damaged."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        with open(descriptor, "rb") as file:
+            return from_json(file.read(_LIMIT), kind)
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def save_file(path: Path, record: Struct, *, synced: bool = True) -> None:
+    """Write it whole, or leave what was there. Raises OSError or ConsoleError."""
+    paths.private_dir(paths.private_dir(path.parent.parent) / path.parent.name)
+    write_atomically(str(path.parent), path.name, msgspec.json.encode(record), synced=synced)

@@ -1,0 +1,324 @@
+"""Commands and files of a node: on this host, or on one behind the system's ssh.
+
+The operator's ssh configuration holds. One connection per host is kept for a minute and shared (ControlMaster): a
+command costs no login. What it is given goes over its input, never into its arguments.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+import pwd
+import re
+import shlex
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from dba_console.clock import Clock
+from dba_console.clusters import host_scripts
+from dba_console.clusters.local_files import LONGEST_FILE, NotOwnedByUser, read_file, write_file
+from dba_console.errors import ConfigError, ConnectError, ConsoleError, ExitCode, PermissionDenied, Unsupported
+from dba_console.paths import SOCKET_PATH_LIMIT, private_dir, runtime_dir
+from dba_console.redact import redact
+from dba_console.sanitize import clean
+from dba_console.short_command import CommandResult, run_short
+
+CONNECT_S = 5
+LOGIN_S = 30.0
+_MAX_CONNECT_OUTPUT = 1 << 20
+"""Bytes that a host may print while the connection is opened: they go to a file."""
+KEEP_OPEN = "60s"
+"""How long an unused connection stays open: between two steps of a cutover nobody logs in."""
+_INHERITED = (
+    "PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR", "SSH_AUTH_SOCK", "KRB5CCNAME",
+)  # fmt: skip
+_MESSAGE_LOCALE = {"LC_MESSAGES": "C"}
+"""Not LC_ALL: a server that is started keeps its environment."""
+_SBIN = ":/usr/sbin:/sbin"
+"""Where runuser and pg_ctlcluster's helpers are; a command over ssh often has a path without them."""
+_NOT_CONNECTED = "dba-console: the shared connection is gone"
+_OPTIONS = (
+    "-T", "-a", "-x", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}", "-o", "ServerAliveInterval=5",
+    "-o", "ServerAliveCountMax=2", "-o", "ClearAllForwardings=yes", "-o", "RemoteCommand=none", "-o", "LogLevel=ERROR",
+)  # fmt: skip
+_CONNECT = ("-o", "ControlMaster=auto", "-o", f"ControlPersist={KEEP_OPEN}")
+_SHARE = ("-o", "ControlMaster=no", "-o", f"ProxyCommand=sh -c 'echo {_NOT_CONNECTED} >&2; exit 1'")
+"""Through the kept connection or not at all: so an end in between is known to be one of a command that ran."""
+_NAME = re.compile(r"(?:[\w.+-]+@)?[\w.:%\[\]][\w.:%\[\]-]*")
+_KILLED = 137
+_CONNECTION_CUT = re.compile("reset by|closed by|Broken pipe")
+"""How ssh names a connection that was opened and then cut: tried again, where the network lost only that one."""
+_RETRY_S = 0.2
+_SSH_GRACE_S = 3.0
+"""What ssh has beyond the command's own limit, to say that it was killed."""
+
+
+class HostConnectionLost(ConsoleError):
+    """The connection broke, or the time was up, while a command ran: what became of it is unknown."""
+
+    code = ExitCode.CONNECT
+
+
+class Host:
+    """A host and the account we have there. Used by one thread."""
+
+    def __init__(self, ssh: str | None, clock: Clock) -> None:
+        if ssh is not None and not _NAME.fullmatch(ssh):
+            raise ConfigError(f"ssh = {ssh!r} is not the name of a host", hint="use a name of the ssh configuration")
+        self.ssh, self.name, self._clock = ssh, ssh or "this host", clock
+        self._account: str | None = None
+        self._is_connected = False
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        user: str | None = None,
+        data: bytes = b"",
+        timeout_s: float = 10.0,
+        repeatable: bool = False,
+    ) -> CommandResult:
+        """Run a command to its end, in / and as `user` (None: as the account we have). `code` None: it did not end in
+        time, and was killed where that is possible.
+
+        Raises ConnectError where the host cannot be reached (nothing ran), LostHost where the connection broke
+        afterwards, PermissionDenied where the account may not become `user`. What is `repeatable` is run up to twice
+        more where the connection broke.
+        """
+        return self._run(argv, user, data, timeout_s, 64 * 1024, repeatable)
+
+    def command(self, argv: Sequence[str], *, user: str | None = None) -> list[str]:
+        """What `run` executes on the host: `argv`, with what changes the user before it. May connect."""
+        if user is None or user == (account := self.account()):
+            return list(argv)
+        if account == "root":
+            return ["runuser", "-u", user, "--", *argv]
+        return ["sudo", "-n", "-u", user, "--", *argv]
+
+    def account(self) -> str:
+        """Who we are there."""
+        if self._account is None:
+            if self.ssh is None:
+                self._account = _user_name(os.geteuid())
+            else:
+                ended = self.run(["id", "-un"], timeout_s=CONNECT_S, repeatable=True)
+                if ended.code != 0 or not (name := last_word(ended)):
+                    raise ConnectError(f"{self.name} runs no commands for this account: {last_line(ended)}")
+                self._account = name
+        return self._account
+
+    def read(self, path: str, *, user: str | None = None) -> bytes | None:
+        """The content of a file, None where there is no such file. Raises ConsoleError."""
+        with suppress(NotOwnedByUser):
+            if self._can_open_files(user):
+                return read_file(path, None if user == self.account() else user)
+        ended = self._run(["sh", "-c", host_scripts.READ, "sh", path], user, b"", 10.0, LONGEST_FILE, True)
+        if ended.code is None:
+            raise HostConnectionLost(f"reading {path} on {self.name} took longer than 10 s")
+        if ended.code != 0:
+            if "No such file" in ended.errors:
+                return None
+            raise ConsoleError(f"cannot read {path} on {self.name}: {last_line(ended)}")
+        if len(ended.output) >= LONGEST_FILE:
+            raise Unsupported(f"{path} on {self.name} is larger than {LONGEST_FILE // 4 * 3} bytes")
+        try:
+            return base64.b64decode("".join(ended.output.rpartition(host_scripts.CONTENT)[2].split()), validate=True)
+        except binascii.Error as error:
+            raise ConsoleError(f"cannot read {path} on {self.name}: {error}") from error
+
+    def write(self, path: str, data: bytes, *, user: str | None = None, mode: int = 0o600) -> None:
+        """Put `data` in the place of a file, whole and synced; owner and mode of an existing file stay.
+
+        Raises ConsoleError where the file is unchanged, LostHost where that is not known.
+        """
+        with suppress(NotOwnedByUser):
+            if self._can_open_files(user):
+                write_file(path, data, None if user == self.account() else user, mode)
+                return
+        self._change("write", path, [host_scripts.WRITE, "sh", path, str(len(data)), f"{mode:o}"], user, data)
+
+    def remove(self, path: str, *, user: str | None = None) -> None:
+        """Remove a file; one that is not there is fine. Raises as `write`."""
+        self._change("remove", path, [host_scripts.REMOVE, "sh", path], user, b"")
+
+    def close(self) -> None:
+        """Nothing to end: the connection is shared with other processes, and closes when nobody uses it."""
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _can_open_files(self, user: str | None) -> bool:
+        return self.ssh is None and (user in (None, self.account()) or self.account() == "root")
+
+    def _change(self, verb: str, path: str, script: list[str], user: str | None, data: bytes) -> None:
+        ended = self._run(["sh", "-c", *script], user, data, 30.0, 64 * 1024, True)
+        if ended.code is None:
+            raise HostConnectionLost(
+                f"cannot {verb} {path} on {self.name} within 30 s", hint="it may have changed meanwhile"
+            )
+        if ended.code != 0:
+            raise ConsoleError(f"cannot {verb} {path} on {self.name}: {last_line(ended)}")
+
+    def _run(
+        self, argv: Sequence[str], user: str | None, data: bytes, timeout_s: float, limit: int, repeatable: bool
+    ) -> CommandResult:
+        command = self.command(argv, user=user)
+        if self.ssh is not None:
+            for tries_left in (2, 1, 0) if repeatable else (0,):
+                try:
+                    ended = self._run_over_ssh(self.ssh, command, data, timeout_s, limit)
+                    break
+                except HostConnectionLost:
+                    if not tries_left:
+                        raise
+        else:
+            env = {**_environment(), **_MESSAGE_LOCALE}
+            env["PATH"] += _SBIN
+            try:
+                ended = run_short(command, env, timeout_s, self._clock, data, limit)
+            except OSError as error:
+                ended = CommandResult(127, "", f"{command[0]}: {error.strerror}", 0.0)
+        if command[0] == "sudo" and argv[0] != "sudo":
+            self._check_sudo(ended, argv, user or "")
+        return ended
+
+    def _check_sudo(self, ended: CommandResult, argv: Sequence[str], user: str) -> None:
+        line = ended.errors.strip().split("\n")[0]
+        missing = ended.code == 127 and "sudo" in line
+        refused = ended.code == 1 and line.startswith(("sudo:", "Sorry, user")) and "command not found" not in line
+        if missing or refused:
+            what = argv[0] if user == "root" else "ALL"
+            raise PermissionDenied(
+                f"{self.account()} may not run commands as {user} on {self.name}: {clean(line)}",
+                hint=f"use an account that is {user} or root, or allow it in /etc/sudoers.d/dba-console: "
+                f"{self.account()} ALL=({user}) NOPASSWD: {what}",
+            )
+
+    def _run_over_ssh(self, ssh: str, argv: Sequence[str], data: bytes, timeout_s: float, limit: int) -> CommandResult:
+        if not self._is_connected:  # from then on an end without an answer is one of a command that ran
+            self._connect(ssh)
+            self._is_connected = True
+        remote = shlex.join(["sh", "-c", host_scripts.REMOTE, "sh", f"{timeout_s:g}", *argv])
+        command = ["ssh", *_OPTIONS, *_SHARE, *_socket(ssh), "--", ssh, remote]
+        for may_retry in (True, False):
+            ended = run_short(command, _environment(), timeout_s + _SSH_GRACE_S, self._clock, data, limit)
+            if ended.code == 255 and _NOT_CONNECTED in ended.errors:
+                if may_retry:
+                    self._connect(ssh)
+                    continue
+                raise ConnectError(f"{self.name} opens no further session on its connection: {last_line(ended)}")
+            break
+        if ended.code == 255:
+            why = f": {last_line(ended)}" if ended.errors.strip() else ""
+            raise HostConnectionLost(
+                f"the ssh connection to {self.name} was lost while a command ran{why}",
+                hint=f"read on {self.name} what became of it",
+            )
+        if ended.code == _KILLED and ended.seconds >= timeout_s:
+            return CommandResult(None, ended.output, ended.errors, ended.seconds)
+        return ended
+
+    def _connect(self, ssh: str) -> None:
+        """Open the connection that the commands share. Raises ConnectError: nothing ran."""
+        for tries_left in (2, 1, 0):
+            code, text = self._try_connect(ssh)
+            cut = code == 255 and (not text.strip() or _CONNECTION_CUT.search(text))
+            if not (cut and tries_left):
+                break
+            threading.Event().wait(_RETRY_S)
+        if code != 0:
+            why = (
+                "it did not answer, or printed without end"
+                if code is None
+                else last_line(CommandResult(code, "", text, 0.0))
+            )
+            raise ConnectError(
+                f"cannot connect to {self.name} by ssh: {why}",
+                hint=f"`ssh -o BatchMode=yes {shlex.quote(ssh)} true` has to work without a question",
+            )
+
+    def _try_connect(self, ssh: str) -> tuple[int | None, str]:
+        """Exit code and output of the process that opens it; None: see `_wait_for_connection`."""
+        with tempfile.TemporaryFile() as output_file:
+            # A file and no pipe: the process that keeps the connection inherits it, and would hold a pipe open.
+            try:
+                process = subprocess.Popen(
+                    ["ssh", *_OPTIONS, *_CONNECT, *_socket(ssh), "--", ssh, "exit 0"],
+                    env=_environment(), cwd="/", stdin=subprocess.DEVNULL, stdout=output_file, stderr=output_file,
+                    start_new_session=True,
+                )  # fmt: skip
+            except OSError as error:
+                raise ConnectError(f"cannot run ssh: {error.strerror}", hint="install openssh-client") from error
+            code = self._wait_for_connection(process, output_file.fileno())
+            output_file.seek(0)
+            return code, output_file.read(65536).decode("utf-8", "replace")
+
+    def _wait_for_connection(self, process: subprocess.Popen[bytes], output_descriptor: int) -> int | None:
+        """Its exit code; None where it took too long, or the host printed more than fits a greeting."""
+        until_us = self._clock.mono_us() + int(LOGIN_S * 1e6)
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                return process.wait(0.1)
+            if self._clock.mono_us() > until_us or os.fstat(output_descriptor).st_size > _MAX_CONNECT_OUTPUT:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                return None
+
+
+def last_line(ended: CommandResult) -> str:
+    """What a command said last, harmless and without secrets, for a sentence."""
+    lines = [line for line in (ended.errors.strip() or ended.output.strip()).split("\n") if line.strip()]
+    if lines:
+        return clean(redact(lines[-1].strip()))
+    return "no answer in time" if ended.code is None else f"exit code {ended.code}"
+
+
+def last_word(ended: CommandResult) -> str:
+    """What a command answered, behind what a login shell printed; empty where it printed nothing."""
+    return next(reversed(ended.output.split()), "")
+
+
+def confining_unit(root: str = "") -> str | None:
+    """The systemd service this process is in, where that limits memory: our own unit does, and so would a server be
+    limited that we start. None: another place, or no limit (cgroup v2)."""
+    try:
+        with open(f"{root}/proc/self/cgroup") as file:
+            path = next((line[3:].strip() for line in file if line.startswith("0::")), "")
+        if not path.endswith(".service"):
+            return None
+        with open(f"{root}/sys/fs/cgroup{path}/memory.max") as file:
+            return None if file.read().strip() == "max" else path.rpartition("/")[2]
+    except OSError:
+        return None
+
+
+def _environment() -> dict[str, str]:
+    inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    return {"PATH": os.defpath, **inherited}
+
+
+def _socket(ssh: str) -> tuple[str, str]:
+    """Where the connection to `ssh` is shared, in a private directory.
+
+    Not by ssh's own %C: newer versions hash the jump host too, which the ProxyCommand of _SHARE takes the place of
+    (ssh_config(5), TOKENS).
+    """
+    name = hashlib.sha256(ssh.encode()).hexdigest()[:16]
+    directory = runtime_dir() / "ssh"
+    if len(os.fsencode(directory / name)) + 18 > SOCKET_PATH_LIMIT:  # ssh binds a longer name first
+        directory = Path(f"/tmp/dba-console-ssh-{os.geteuid()}")
+    return ("-o", f"ControlPath={private_dir(directory) / name}")
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -1,0 +1,146 @@
+"""A PgBouncer in front of a cluster, as its admin console says: which databases lead where, who waits, what is paused.
+
+Columns of SHOW differ between its versions; what one does not tell is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, structs
+
+from dba_console.clock import Clock
+from dba_console.clusters.admin_console import ADMIN, ANSWER_S, open_admin
+from dba_console.config import PoolerConfig
+from dba_console.probes.postgres.connect_errors import ConnectFailed, ConnectionLost
+from dba_console.probes.postgres.simple_query import simple_query
+from dba_console.redact import redact
+from dba_console.sanitize import clean
+from dba_console.target import address_of
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGconn
+
+
+class PooledDatabase(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A database as clients of the pooler name it, with its pools added up."""
+
+    name: str
+    host: str | None = None
+    port: str | None = None
+    database: str | None = None
+    mode: str | None = None
+    """session, transaction or statement: in session mode a pause waits until clients disconnect."""
+    paused: bool | None = None
+    disabled: bool | None = None
+    clients_active: int = 0
+    clients_waiting: int = 0
+    servers_active: int = 0
+    servers_idle: int = 0
+    longest_wait_s: float | None = None
+
+
+class PoolerState(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one pooler was when it was asked. Where `error` is set it did not answer, and nothing else is known."""
+
+    name: str
+    error: str = ""
+    asked_us: int = 0
+    version: str | None = None
+    databases: tuple[PooledDatabase, ...] = ()
+    admin: bool | None = None
+    """Whether the role is one of admin_users, which may PAUSE; None: not asked, or unclear."""
+    config: str | None = None
+    """Its configuration file, as configured."""
+    config_error: str = ""
+    """Why that cannot be changed; empty where it can, or was not asked."""
+    missing: tuple[str, ...] = ()
+    """Configured here as leading to the cluster, and unknown to it."""
+
+    @property
+    def reached(self) -> bool:
+        return not self.error
+
+
+def read_pooler(name: str, config: PoolerConfig, clock: Clock, *, detailed: bool = False) -> PoolerState:
+    """Ask one pooler everything over a connection of its own. Never raises.
+
+    `detailed` asks for what only a check of a cutover needs: whether the role may PAUSE.
+    """
+    asked_us = clock.wall_us()
+    try:
+        connection = open_admin(config, clock)
+        try:
+            version = simple_query(connection, b"SHOW VERSION", ANSWER_S, clock)
+            found = read_pools(connection, name, config, clock)
+            settings = simple_query(connection, b"SHOW CONFIG", ANSWER_S, clock) if detailed else []
+        finally:
+            connection.finish()
+    except (ConnectFailed, ConnectionLost) as error:
+        return PoolerState(name=name, error=clean(redact(error.message)), asked_us=asked_us)
+    found = structs.replace(found, version=next(iter(version[0].values()), None) if version else None)
+    if not detailed:
+        return found
+    return structs.replace(found, config=config.config, admin=_is_admin(config, settings))
+
+
+def _is_admin(config: PoolerConfig, settings: Sequence[Mapping[str, str]]) -> bool | None:
+    """By admin_users of SHOW CONFIG. The user `pgbouncer` on a unix socket is one too, as the same account."""
+    address = address_of(config.dsn)
+    users = next((row.get("value") or "" for row in settings if row.get("key") == "admin_users"), None)
+    if users is None:
+        return None
+    names = {one.strip() for one in users.split(",")}
+    return address.user in names or (address.user == ADMIN and address.host.startswith("/"))
+
+
+def read_pools(connection: PGconn, name: str, config: PoolerConfig, clock: Clock) -> PoolerState:
+    """Its databases and their pools. Raises ConnectionLost."""
+    asked_us = clock.wall_us()
+    databases, pools = (
+        simple_query(connection, command, ANSWER_S, clock) for command in (b"SHOW DATABASES", b"SHOW POOLS")
+    )
+    if not databases:
+        return PoolerState(
+            name=name, asked_us=asked_us, error="it answers, and does not show its databases: is it PgBouncer's admin "
+            "console, and the role one of admin_users or stats_users?",
+        )  # fmt: skip
+    databases_known = [_database(row, pools) for row in databases if row.get("name") != ADMIN]
+    configured = config.databases or [one.name for one in databases_known]
+    return PoolerState(
+        name=name,
+        asked_us=asked_us,
+        databases=tuple(one for one in databases_known if one.name in configured),
+        missing=tuple(one for one in configured if one not in {each.name for each in databases_known}),
+    )
+
+
+def _database(row: Mapping[str, str], pools: Sequence[Mapping[str, str]]) -> PooledDatabase:
+    own = [pool for pool in pools if pool.get("database") == row.get("name")]
+    return PooledDatabase(
+        name=clean(row.get("name", "?")),
+        host=row.get("host"),
+        port=row.get("port"),
+        database=row.get("database"),
+        mode=row.get("pool_mode") or next((pool.get("pool_mode") for pool in own), None),
+        paused=_flag(row.get("paused")),
+        disabled=_flag(row.get("disabled")),
+        clients_active=_sum(own, "cl_active"),
+        clients_waiting=_sum(own, "cl_waiting"),
+        servers_active=_sum(own, "sv_active"),
+        servers_idle=_sum(own, "sv_idle"),
+        longest_wait_s=max((_wait(pool) for pool in own), default=None),
+    )
+
+
+def _flag(text: str | None) -> bool | None:
+    return None if text is None else text not in ("0", "f", "no")
+
+
+def _sum(pools: Sequence[Mapping[str, str]], column: str) -> int:
+    return sum(int(pool.get(column) or 0) for pool in pools)
+
+
+def _wait(pool: Mapping[str, str]) -> float:
+    return float(pool.get("maxwait") or 0) + float(pool.get("maxwait_us") or 0) / 1e6

@@ -1,0 +1,141 @@
+"""Whether nodes may connect for replication to the one that shall become the primary, and clients by TLS. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from dba_console.clusters.cluster_check import ClusterCheck, failed, ok, unknown, warning
+from dba_console.clusters.hba_rules import decide
+from dba_console.clusters.node_state import NodeState
+from dba_console.clusters.survey import Survey
+from dba_console.clusters.upstream_node import find_upstream
+from dba_console.units import human_duration
+
+
+def check_replication_access(found: Survey, primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
+    """The role may replicate, and the old primary and every third node may connect to the target as it."""
+    user = (target.upstream or {}).get("user")  # a cutover gives the old primary the primary_conninfo of the target
+    if user is None:
+        yield unknown("role", "the role that standbys connect as is not known",
+                      breaks=f"{primary.name} may not be let in as a standby",
+                      fix=f"grant pg_read_all_settings on {target.name} to the role")  # fmt: skip
+        return
+    roles = None if primary.details is None else primary.details.replicates
+    if roles is None:
+        yield unknown("role", f"roles of {primary.name} were not seen")
+    elif user in roles:
+        yield ok("role", f"role {user} may replicate")
+    else:
+        yield failed("role", f"{user} is not a role with LOGIN and REPLICATION",
+                     breaks=f"{primary.name} could not come back as a standby",
+                     fix=f"alter role {_quote_role(user)} login replication")  # fmt: skip
+    for node in (primary, *other_nodes(found, primary, target)):
+        if find_upstream(found, node) is not target:
+            host = found.hosts.get(node.name)
+            reaches = None if host is None else host.reaches
+            if host is not None and reaches is not None:
+                yield _replication_test_result(node, target, user, reaches, host.reaches_text)
+            else:
+                check = _check_hba_rules(node, target, user)
+                more = host.reaches_text if host is not None else ""
+                yield msgspec.structs.replace(check, text=f"{check.text}; {more}") if more else check
+
+
+def _quote_role(user: str) -> str:
+    """A role in a statement or a rule that an operator copies.
+
+    >>> _quote_role('x" superuser; --')
+    '"x"" superuser; --"'
+    """
+    return '"' + user.replace('"', '""') + '"'
+
+
+def other_nodes(found: Survey, primary: NodeState, target: NodeState) -> list[NodeState]:
+    """Return the other standbys that answer."""
+    return [node for node in found.nodes if node.reached and node is not primary and node is not target]
+
+
+def _replication_test_result(node: NodeState, target: NodeState, user: str, reaches: bool, why: str) -> ClusterCheck:
+    where = f"a replication connection as {user} from {node.name} to {target.name}"
+    if reaches:
+        return ok(f"access.{node.name}", f"{where} was opened")
+    return failed(f"access.{node.name}", f"{where} fails: {why}",
+                  breaks=f"{node.name} could not become a standby of {target.name}",
+                  fix=f"check pg_hba.conf of {target.name}, and the passfile of the server's user on "
+                      f"{node.name}")  # fmt: skip
+
+
+def _check_hba_rules(node: NodeState, target: NodeState, user: str) -> ClusterCheck:
+    name = f"access.{node.name}"
+    breaks = f"{node.name} could not become a standby of {target.name}"
+    rules = None if target.details is None else target.details.hba
+    host = target.replication.get("host", "")
+    local = host.startswith("/")
+    if rules is None:
+        return unknown(name, f"whether {node.name} may connect to {target.name} for replication is not known",
+                       breaks=breaks,
+                       fix=f"grant select on pg_hba_file_rules and execute on function pg_hba_file_rules() on "
+                           f"{target.name} to the role")  # fmt: skip
+    if not local and node.address is None:
+        return unknown(name, f"the address from which {node.name} connects to {target.name} is not known",
+                       breaks=breaks, fix=f"use its address in the dsn of {node.name}")  # fmt: skip
+    tls = bool(((target.details.tls if target.details else None) or {}).get("server"))
+    decision = decide(rules, user, None if local else node.address, tls=tls)
+    source = "by its unix socket" if local else f"from {node.address}"
+    if decision.verdict == "accepts" and decision.method != "trust":
+        return warning(name, f"pg_hba.conf of {target.name} lets {user} replicate {source} ({decision.rule}), "
+                             "which was not tried", breaks=breaks,
+                       fix=f"set ssh of {node.name}, so that it can be tried from there")  # fmt: skip
+    if decision.verdict == "accepts":
+        return ok(name, f"pg_hba.conf of {target.name} lets {user} replicate {source} ({decision.rule})")
+    if decision.verdict == "unknown":
+        return unknown(name, f"whether pg_hba.conf of {target.name} lets {user} replicate {source} is not known: "
+                             f"{decision.rule}", breaks=breaks)  # fmt: skip
+    named = _quote_role(user)
+    rule = f"local replication {named} peer" if local else f"host replication {named} {node.address}/32 scram-sha-256"
+    why = f"rejects it in {decision.rule}" if decision.rule else "has no rule for it"
+    return failed(name, f"{user} may not replicate from {target.name} {source}: its pg_hba.conf {why}", breaks=breaks,
+                  fix=f"add to pg_hba.conf of {target.name} and reload: {rule}")  # fmt: skip
+
+
+def check_tls(found: Survey, primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
+    """Clients that use TLS now can use it afterwards, and the certificate of the target is valid."""
+    ours, theirs = (None if node.details is None else node.details.tls for node in (primary, target))
+    if ours is None or theirs is None:
+        yield unknown("tls", "whether the servers offer TLS was not seen")
+        return
+    if not ours["server"] and not theirs["server"]:
+        yield ok("tls", "neither server offers TLS")
+        return
+    if not theirs["server"]:
+        clients = ours["clients"] or 0
+        judge = failed if clients else warning
+        yield judge("tls", f"{target.name} has ssl = off; {clients} clients of {primary.name} use TLS",
+                    breaks="clients with sslmode=require and above cannot connect",
+                    fix=f"set ssl, ssl_cert_file and ssl_key_file of {target.name}, and reload")  # fmt: skip
+        return
+    certificate = target.certificate
+    if certificate is None or certificate.error:
+        why = "was not read" if certificate is None else f"was not read: {certificate.error}"
+        yield unknown("tls", f"the certificate of {target.name} {why}",
+                      breaks="clients that verify it could not connect")  # fmt: skip
+        return
+    left_s = (certificate.until_us - target.asked_us) / 1e6
+    when = f"for {human_duration(left_s)}" if left_s > 0 else f"since {human_duration(-left_s)} no more"
+    text = f"{target.name} offers TLS, its certificate is valid {when}"
+    if left_s <= 0 or certificate.from_us > target.asked_us:
+        yield failed("tls", text if left_s <= 0 else f"the certificate of {target.name} is not valid yet",
+                     breaks="clients that verify it cannot connect",
+                     fix=f"renew ssl_cert_file of {target.name}, and reload")  # fmt: skip
+    elif left_s < CERTIFICATE_S:
+        yield warning("tls", text, breaks="clients that verify it cannot connect when it has expired",
+                      fix=f"renew ssl_cert_file of {target.name}, and reload")  # fmt: skip
+    else:
+        yield ok("tls", f"{text}; whether its name fits what clients verify is not known")
+
+
+CERTIFICATE_S = 14 * 86400.0
+"""Days before its end at which a certificate is near it: what ACME clients leave when their renewal has failed for two
+weeks (Let's Encrypt: 90 days, renewed 30 days before)."""

@@ -1,0 +1,395 @@
+"""How one node's server is stopped, started, made a standby, and read while it is down.
+
+Everything goes through its host and runs as the owner of its data directory. An exit code is not taken for the end of a
+server: whether it runs is read from postmaster.pid and /proc, how it ended from global/pg_control.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import pwd
+import re
+import shlex
+import threading
+from collections.abc import Callable, Sequence
+
+from dba_console.clock import Clock
+from dba_console.clusters import host_scripts
+from dba_console.clusters.node_host import Host, HostConnectionLost, confining_unit, last_line, last_word
+from dba_console.config import NodeConfig
+from dba_console.errors import ConfigError, ConsoleError, Refused, Unsupported
+from dba_console.probes.host.pg_control import DamagedControl, PgControl, parse_control
+from dba_console.short_command import CommandResult
+
+POLL_S = 0.005
+"""Between two looks at a server that stops or starts here: reading two small files, and clients wait."""
+_NEVER = threading.Event()
+STOP_S = 60.0
+"""pg_ctl's own limit, where none is given."""
+POSTMASTER_START_S, STOP_CHECK_S = 10.0, 1.0
+"""Until there must be a postmaster after a start command has ended well; between two questions whether to wait on."""
+_USUAL_OWNER = "postgres"
+"""Who is asked where others may not see the data directory, as in /var/lib/pgsql."""
+_CLEAN = ("shut down", "shut down in recovery")
+_BEGIN, _END = "# dba-console: standby\n", "# dba-console: end\n"
+_BLOCK = re.compile(rf"^{_BEGIN}.*?^{_END}", re.M | re.S)
+_OPTION = re.compile(r' "(.*?)"(?= "|\n|$)', re.S)
+
+
+class ServerControl:
+    """One node's server on its host. Used by one thread."""
+
+    def __init__(
+        self, name: str, config: NodeConfig, data_directory: str, bin_directory: str | None, clock: Clock
+    ) -> None:
+        self.name, self.data_directory, self.host = name, data_directory, Host(config.ssh, clock)
+        self._config, self._bin, self._clock = config, config.bin_directory or bin_directory, clock
+        self._kind, _, self._unit = (config.control or "pg_ctl").partition(":")
+        self._owner: str | None = None
+        self.should_stop_waiting: Callable[[], bool] = lambda: False  # asked while it waits for the server
+        if self._kind not in ("pg_ctl", "systemd", "pg_ctlcluster") or (self._kind == "pg_ctl") == bool(self._unit):
+            raise ConfigError(
+                f"control of {name} is {config.control!r}",
+                hint="use pg_ctl, systemd:UNIT or pg_ctlcluster:VERSION/NAME",
+            )
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def control_file(self) -> PgControl:
+        """global/pg_control as it is now. Raises ConsoleError where it cannot be read or judged."""
+        for last in (False, False, True):
+            data = self.host.read(f"{self.data_directory}/global/pg_control", user=self.owner())
+            if data is None:
+                raise ConsoleError(f"{self.name}: {self.data_directory} on {self.host.name} has no global/pg_control")
+            try:
+                control = parse_control(data)
+            except DamagedControl as error:
+                if last:  # else it was read while the server wrote it
+                    raise ConsoleError(f"{self.name}: {error}") from error
+                continue
+            break
+        if control.state is None or control.checkpoint_lsn is None:
+            raise Unsupported(f"{self.name}: pg_control has format {control.version_number}, which is not known here")
+        return control
+
+    def running(self) -> bool:
+        """Whether postmaster.pid names a live postmaster of this data directory. Raises ConsoleError."""
+        return self._wait("", 0) != "stopped"
+
+    def owner(self) -> str:
+        """The owner of the data directory, as whom its programs run."""
+        if self._owner is None and self.host.ssh is None:
+            self._owner = self._local_owner()
+        if self._owner is None:
+            # While `clone` changes the directories only the new one may be there.
+            script = 'stat -L -c %U "$1" || stat -L -c %U "$1.dba-console-new" 2>/dev/null'
+            argv = ["sh", "-c", f"LC_ALL=C; export LC_ALL; {script}", "sh", self.data_directory]
+            ended = self.host.run(argv, repeatable=True)
+            if ended.code != 0 and "Permission denied" in ended.errors:
+                ended = self.host.run(argv, user=_USUAL_OWNER, repeatable=True)
+            if ended.code != 0 or not ended.output.strip():
+                raise ConsoleError(
+                    f"{self.name}: cannot find data directory {self.data_directory} on {self.host.name}: "
+                    f"{last_line(ended)}",
+                    hint="set data_directory, and ssh where the server is on another host",
+                )
+            self._owner = last_word(ended)
+        if self._owner == "root":
+            # A link or a server that lies about its directory would have its programs run by root.
+            raise Unsupported(
+                f"{self.name}: {self.data_directory} on {self.host.name} belongs to root, and PostgreSQL does not run "
+                "as root",
+                hint="check data_directory, and whether a link stands in its place",
+            )
+        return self._owner
+
+    # -- stop and start ------------------------------------------------------------------------------------------
+
+    def stop_command(self, timeout_s: float = STOP_S) -> list[str]:
+        """What stops the server: fast, never immediate."""
+        if self._config.stop:
+            return self._config.stop
+        if self._kind == "systemd":
+            return self.host.command(["systemctl", "stop", self._unit], user="root")
+        self._refuse_memory_limit()
+        seconds = str(max(1, math.ceil(timeout_s)))
+        if self._kind == "pg_ctlcluster":
+            return self._pg_ctlcluster("stop", "-m", "fast", "--", "-t", seconds)
+        # Its own -w looks ten times a second; `stop` waits, and sees the end sooner.
+        argv = [self.program("pg_ctl"), "stop", "-D", self.data_directory, "-m", "fast", "-W"]
+        return self.host.command(argv, user=self.owner())
+
+    def start_command(self, timeout_s: float = STOP_S) -> list[str]:
+        """What starts the server, by pg_ctl with the options it was started with before."""
+        if self._config.start:
+            return self._config.start
+        if self._kind == "systemd":
+            return self.host.command(["systemctl", "start", self._unit], user="root")
+        self._refuse_memory_limit()
+        seconds = str(max(1, math.ceil(timeout_s)))
+        if self._kind == "pg_ctlcluster":
+            return self._pg_ctlcluster("start", "--", "-t", seconds)
+        directory, options = self._previous_start_options()
+        argv = [self.program("pg_ctl"), "start", "-D", directory, "-w", "-t", seconds, "-l", self.log_path]
+        if options:
+            argv += ["-o", shlex.join(options)]
+        return self.host.command(argv, user=self.owner())
+
+    def stop(self, timeout_s: float) -> CommandResult:
+        """Stop the server. `code` 0: it is down, whatever the command said. Raises as Host.run."""
+        if not self.running():
+            return CommandResult(0, "", "", 0.0)
+        ended = self._execute(self.stop_command(timeout_s), host_scripts.ATTACHED * bool(self._config.stop), timeout_s)
+        return self._confirm_state(ended, "stopped", timeout_s)
+
+    def start(self, timeout_s: float) -> CommandResult:
+        """Start the server. `code` 0: it accepts connections, or replays where hot_standby is off."""
+        if self._wait("", 0) == "ready":
+            return CommandResult(0, "", "", 0.0)
+        ended = self._execute(
+            self.start_command(timeout_s), host_scripts.DETACHED * bool(self._config.start), timeout_s
+        )
+        return self._confirm_state(ended, "ready", timeout_s)
+
+    @property
+    def log_path(self) -> str:
+        """Where a server that pg_ctl started writes what goes into no other log."""
+        return f"{self.data_directory}/dba-console-start.log"
+
+    # -- standby -------------------------------------------------------------------------------------------------
+
+    def make_standby(self, primary_conninfo: str, slot: str | None) -> None:
+        """Let the stopped server come back as a standby of `primary_conninfo`. May be repeated.
+
+        standby.signal goes first: whatever starts the server from then on starts no primary.
+        """
+        self.fence()
+        # Without a slot the setting is written as well: one of an earlier role would be asked for on the new primary.
+        values = f"primary_conninfo = {_quoted(primary_conninfo)}\nprimary_slot_name = {_quoted(slot or '')}\n"
+        self._write_settings(f"{_BEGIN}{values}{_END}")
+
+    def fence(self) -> None:
+        """Let the stopped server come back as a standby only, of whatever primary. May be repeated."""
+        self._refuse_running("made a standby")
+        self.host.write(f"{self.data_directory}/standby.signal", b"", user=self.owner())
+
+    def undo_standby(self) -> None:
+        """Take back what make_standby did: the server starts as a primary again. May be repeated."""
+        self._refuse_running("made a primary")
+        self._write_settings("")
+        self.host.remove(f"{self.data_directory}/standby.signal", user=self.owner())
+
+    def rewind(self, source_conninfo: str, *, dry_run: bool, timeout_s: float) -> CommandResult:
+        """Take the stopped server's history back to where it left the source's, by pg_rewind; then it is a standby.
+
+        `code` None: it still runs on the host, and the next call waits for it. Raises ConsoleError: nothing was done.
+        """
+        self._refuse_running("rewound")
+        state = self.control_file().state
+        # A complete pg_rewind leaves `in archive recovery`: then its record stands, as long as no server was started.
+        if state not in _CLEAN and not self._was_rewound():
+            raise Refused(
+                f"{self.name} was not shut down: pg_control says `{state}`, and pg_rewind needs `shut down`",
+                hint="with standby.signal in its data directory start and stop it once, or copy it from the primary",
+            )
+        options, passfile = _without_password(source_conninfo)
+        argv = ["pg_rewind", "-D", self.data_directory, f"--source-server={options}", "-P"]
+        return self._rebuild("dry" if dry_run else "rewind", argv + ["-n"] * dry_run, passfile, timeout_s)
+
+    def clone(self, source_conninfo: str, timeout_s: float) -> CommandResult:
+        """Put a base backup of the source in the place of the stopped server's data directory, to start as a standby.
+
+        The former directory is renamed to DIRECTORY.before-TIME, and stays. `code` and errors as of `rewind`.
+        """
+        if self.host.run(["test", "-e", self.data_directory], user=self.owner(), repeatable=True).code == 0:
+            self._refuse_running("copied")
+        options, passfile = _without_password(source_conninfo)
+        argv = ["pg_basebackup", "-d", options, "-X", "stream", "-c", "fast", "-P", "-w"]
+        return self._rebuild("clone", argv, passfile, timeout_s)
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def program(self, name: str) -> str:
+        """The path of one of the server's programs. Raises ConfigError where none is known."""
+        if self._bin is None:
+            opts = self._read_postmaster_opts()
+            self._bin = opts.split(' "')[0].strip().rpartition("/")[0] or None
+        if self._bin is None:
+            raise ConfigError(f"{self.name}: where the server's programs are is not known", hint="set bin_directory")
+        return f"{self._bin}/{name}"
+
+    def _pg_ctlcluster(self, *arguments: str) -> list[str]:
+        version, _, cluster = self._unit.partition("/")
+        # Its owner may; where systemd knows the cluster, root has systemd do it.
+        user = None if self.host.account() == self.owner() else "root"
+        return self.host.command(["pg_ctlcluster", version, cluster, *arguments], user=user)
+
+    def _was_rewound(self) -> bool:
+        record = self.host.read(f"{self.data_directory}.dba-console/done", user=self.owner())
+        return (record or b"").startswith(b"rewind ")
+
+    def _rebuild(self, how: str, argv: list[str], passfile: bytes, timeout_s: float) -> CommandResult:
+        argv[0] = self.program(argv[0])
+        if self.host.run(["test", "-x", argv[0]], user=self.owner(), repeatable=True).code != 0:
+            raise Unsupported(
+                f"{self.name}: {argv[0]} is missing on {self.host.name}",
+                hint="install the package with the programs of this server's version, or set bin_directory",
+            )
+        if passfile:
+            argv = ["env", "PGPASSFILE=/dev/fd/3", *argv]
+        seconds = str(math.ceil(timeout_s))
+        script = ["sh", "-c", host_scripts.REBUILD, "sh", host_scripts.REBUILD_BODY, seconds, self.data_directory, how]
+        return self.host.run([*script, *argv], user=self.owner(), data=passfile, timeout_s=timeout_s)
+
+    def _execute(self, command: Sequence[str], script: str, timeout_s: float) -> CommandResult:
+        """`script` runs a command of the configuration; ours get 5 s more, to end by their own limit."""
+        if script:
+            return self.host.run(["sh", "-c", script, "sh", *command], timeout_s=timeout_s)
+        return self.host.run(command, timeout_s=timeout_s + 5, repeatable=True)
+
+    def _confirm_state(self, ended: CommandResult, wanted_state: str, timeout_s: float) -> CommandResult:
+        left_s = max(0.0, timeout_s - ended.seconds)
+        try:
+            wait_s = left_s if ended.code == 0 else 0.0
+            now = self._wait(wanted_state, min(wait_s, POSTMASTER_START_S) if wanted_state == "ready" else wait_s)
+            if (
+                wanted_state == "ready" and now == "running"
+            ):  # also by a command before this one, whose connection broke
+                now = self._wait(wanted_state, left_s)
+        except ConsoleError as error:  # the command has run
+            raise HostConnectionLost(
+                f"what became of {self.name} cannot be read: {error.message}", hint=error.hint
+            ) from error
+        if now == wanted_state:
+            return CommandResult(0, ended.output, ended.errors, ended.seconds)
+        return CommandResult(ended.code or None, ended.output, ended.errors, ended.seconds)
+
+    def _wait(self, wanted_state: str, seconds: float) -> str:
+        """The server's state: stopped, running, ready. As soon as it is `wanted`, or after `seconds`."""
+        now = self._wait_once(wanted_state, min(seconds, STOP_CHECK_S))
+        while now != wanted_state and (seconds := seconds - STOP_CHECK_S) > 0 and not self.should_stop_waiting():
+            now = self._wait_once(wanted_state, min(seconds, STOP_CHECK_S))
+        return now
+
+    def _wait_once(self, wanted_state: str, seconds: float) -> str:
+        if self.host.ssh is None and os.geteuid() == 0:
+            return self._wait_locally(wanted_state, seconds)
+        arguments = ["sh", "-c", host_scripts.STATE, "sh", self.data_directory, wanted_state, str(math.ceil(seconds))]
+        ended = self.host.run(arguments, user=self.owner(), timeout_s=seconds + 10, repeatable=True)
+        if ended.code is None:
+            raise HostConnectionLost(
+                f"{self.name}: whether the server runs could not be read within {seconds + 10:g} s"
+            )
+        if ended.code != 0:
+            raise ConsoleError(f"{self.name}: cannot read whether the server runs: {last_line(ended)}")
+        state = last_word(ended)  # behind what a login shell printed
+        if state not in ("stopped", "running", "ready"):
+            raise ConsoleError(f"{self.name}: cannot read whether the server runs: {last_line(ended)}")
+        return state
+
+    def _wait_locally(self, wanted_state: str, seconds: float) -> str:
+        until_us = self._clock.mono_us() + int(seconds * 1e6)
+        while (now := self._read_local_state()) != wanted_state and self._clock.mono_us() < until_us:
+            _NEVER.wait(POLL_S)
+        return now
+
+    def _read_local_state(self) -> str:
+        """As the script for other hosts finds it."""
+        content = self.host.read(f"{self.data_directory}/postmaster.pid")
+        if content is None:
+            if not os.path.isdir(self.data_directory):
+                raise ConsoleError(f"{self.name}: cannot find data directory {self.data_directory} on {self.host.name}")
+            return "stopped"
+        lines = content.decode("utf-8", "replace").split("\n")
+        pid = "".join(sign for sign in lines[0] if sign in "0123456789")
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                state = file.read().rpartition(b") ")[2][:1]
+            is_same_directory = os.path.samefile(os.readlink(f"/proc/{pid}/cwd"), self.data_directory)
+        except OSError:
+            return "stopped"
+        if state in b"ZX" or not is_same_directory:
+            return "stopped"
+        return "ready" if len(lines) > 7 and lines[7].strip() in ("ready", "standby") else "running"
+
+    def _local_owner(self) -> str | None:
+        try:
+            return pwd.getpwuid(os.stat(self.data_directory).st_uid).pw_name
+        except (OSError, KeyError):
+            return None
+
+    def _previous_start_options(self) -> tuple[str, list[str]]:
+        """The directory and the further options of the last start, from postmaster.opts."""
+        options = _OPTION.findall(self._read_postmaster_opts())
+        directory = self.data_directory
+        if "-D" in options[:-1]:
+            at = options.index("-D")
+            given_directory = options[at + 1]
+            del options[at : at + 2]
+            # A directory of configuration files alone leads to the data; a copied data directory names another one.
+            if (
+                self.host.run(["test", "-e", f"{given_directory}/PG_VERSION"], user=self.owner(), repeatable=True).code
+                == 1
+            ):
+                directory = given_directory
+        return directory, options
+
+    def _read_postmaster_opts(self) -> str:
+        data = self.host.read(f"{self.data_directory}/postmaster.opts", user=self.owner())
+        return (data or b"").decode("utf-8", "surrogateescape")
+
+    def _refuse_memory_limit(self) -> None:
+        """What cannot be started again is not stopped either."""
+        if self.host.ssh is None and (unit := confining_unit()) is not None:
+            raise Refused(
+                f"{self.name}: what is started here runs within the limits of {unit}, and a server must not",
+                hint="set control = systemd:UNIT for it, or cut over from an agent of a login session",
+            )
+
+    def _refuse_running(self, what: str) -> None:
+        if self.running():
+            raise Refused(f"{self.name} runs: it has to be stopped before it is {what}")
+
+    def _write_settings(self, block: str) -> None:
+        """Put `block` in the place of ours at the end of postgresql.auto.conf: the last setting of a name counts."""
+        path = f"{self.data_directory}/postgresql.auto.conf"
+        old = (self.host.read(path, user=self.owner()) or b"").decode("utf-8", "surrogateescape")
+        rest = _BLOCK.sub("", old)
+        new = (rest if not block or not rest or rest.endswith("\n") else rest + "\n") + block
+        if new != old:
+            self.host.write(path, new.encode("utf-8", "surrogateescape"), user=self.owner())
+
+
+def _without_password(conninfo: str) -> tuple[str, bytes]:
+    """The connection string for an argument, and the passfile its password belongs in; empty where it has none.
+
+    A file and not PGPASSWORD: `ps e` shows the environment.
+
+    >>> _without_password("host=db2 user=r password='a:b' passfile=/x")
+    ('user=r host=db2', b'*:*:*:*:a\\\\:b\\n')
+    """
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+    options = conninfo_to_dict(conninfo)
+    if "sslpassword" in options:
+        raise ConfigError("the connection string has an sslpassword, and no way but an argument leads to the program")
+    password = str(options.pop("password", None) or "")
+    if not password:
+        return make_conninfo("", **options), b""
+    if "\n" in password:
+        raise ConfigError("the password has a line break, which a passfile cannot hold")
+    options.pop("passfile", None)
+    escaped = password.replace("\\", "\\\\").replace(":", "\\:")
+    return make_conninfo("", **options), f"*:*:*:*:{escaped}\n".encode()
+
+
+def _quoted(value: str) -> str:
+    """A value as the configuration file reads it back.
+
+    >>> _quoted("password='it\\\\'s'")
+    "'password=''it\\\\\\\\''s'''"
+    """
+    if not value.isprintable():
+        raise ConfigError("a setting may hold printable signs only")
+    return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"

@@ -1,0 +1,208 @@
+"""Whether a standby may become the primary, and the primary its standby: what takes days to mend.
+
+Pure. Each gives what it found, with what would break and the command that mends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dba_console.clusters.cluster_check import ClusterCheck, failed, ok, unknown, warning
+from dba_console.clusters.node_state import NodeState
+from dba_console.samples.cluster import STANDBY_MINIMUM_SETTINGS
+
+
+def check_identity_and_version(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
+    one, other = primary.system_identifier, target.system_identifier
+    if one is None or other is None:
+        unreadable = primary.name if one is None else target.name
+        yield unknown(
+            "identity",
+            f"the system identifier of {unreadable} may not be read",
+            fix="grant execute on function pg_control_system(), pg_control_checkpoint() to the role",
+        )
+    elif one != other:
+        yield failed(
+            "identity",
+            f"{target.name} is another cluster: system identifier {other}, {primary.name} has {one}",
+            breaks="it holds other data",
+            fix="correct the dsn, or make the standby anew",
+        )
+    else:
+        yield ok("identity", f"both have the system identifier {one}")
+    majors = [(node.version_num or 0) // 10000 for node in (primary, target)]
+    versions = f"{primary.name} {primary.version}, {target.name} {target.version}"
+    if majors[0] != majors[1]:
+        yield failed(
+            "version", f"major versions differ: {versions}", breaks="a physical standby has the primary's major version"
+        )
+    elif primary.version_num != target.version_num:
+        yield warning(
+            "version",
+            f"minor versions differ: {versions}",
+            breaks="bugs that are fixed on one are there on the other",
+            fix="update the older one first",
+        )
+    else:
+        yield ok("version", f"both are {primary.version}")
+
+
+def check_streaming(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
+    """The target receives WAL from the primary itself, now, on its timeline."""
+    receiver = target.receiver or {}
+    lost = "what the primary writes last would not be on it"
+    source = f"{receiver.get('sender_host') or '?'}:{receiver.get('sender_port') or '?'}"
+    if target.receiver is not None and receiver.get("status") is None:
+        yield unknown("streaming", f"this role does not see the WAL receiver of {target.name}", breaks=lost,
+                      fix="grant pg_monitor to the role")  # fmt: skip
+    elif receiver.get("status") != "streaming":
+        state = receiver.get("status") or "no WAL receiver"
+        yield failed("streaming", f"{target.name} does not stream: {state}", breaks=lost,
+                     fix="look at primary_conninfo and the standby's log")  # fmt: skip
+    elif receiver.get("received_tli") != primary.timeline:
+        theirs = receiver.get("received_tli")
+        yield failed("streaming", f"{target.name} follows timeline {theirs}, {primary.name} is on {primary.timeline}",
+                     breaks="its history left the primary's",
+                     fix="recovery_target_timeline = 'latest', or make it anew")  # fmt: skip
+    elif not any(one.get("state") == "streaming" for one in primary.standbys or ()):
+        yield failed("streaming", f"{target.name} streams from {source}, and {primary.name} has no standby",
+                     breaks="it follows another server",
+                     fix="its primary_conninfo has to lead to the primary")  # fmt: skip
+    elif str(receiver.get("sender_port")) != primary.settings.get("port"):
+        port = primary.settings.get("port", "?")
+        yield warning("streaming", f"{target.name} streams from {source}, {primary.name} listens on port {port}",
+                      breaks="it may follow a third server and be behind it",
+                      fix="its primary_conninfo has to lead to the primary")  # fmt: skip
+    else:
+        yield ok("streaming", f"{target.name} streams from {source}, timeline {primary.timeline}")
+
+
+def check_settings(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
+    lower, higher, unseen = [], [], []
+    for name in STANDBY_MINIMUM_SETTINGS:
+        ours, theirs = primary.settings.get(name), target.settings.get(name)
+        if ours is None or theirs is None:
+            unseen.append(name)
+        elif int(theirs) < int(ours):
+            lower.append(f"{name} {ours} → {theirs}")
+        elif int(theirs) > int(ours):
+            higher.append(f"{name} {ours} → {theirs}")
+    if unseen:
+        yield unknown("settings", f"not seen: {', '.join(unseen)}")
+    if lower:
+        yield failed(
+            "settings",
+            f"{target.name} is the weaker one: {'; '.join(lower)}",
+            breaks="after the cutover fewer clients are let in than now",
+            fix=f"raise them on {target.name} and restart it",
+        )
+    if higher:
+        yield warning(
+            "settings.back",
+            f"{target.name} has more: {'; '.join(higher)}",
+            breaks=f"{primary.name} could not follow it as a standby",
+            fix=f"raise them on {primary.name}; it needs a restart, and the cutover is one",
+        )
+    if not (unseen or lower or higher):
+        yield ok("settings", "settings a standby must not have lower are equal")
+    ours, theirs = (node.settings.get("shared_preload_libraries") for node in (primary, target))
+    if ours != theirs and None not in (ours, theirs):
+        yield failed(
+            "libraries",
+            f"shared_preload_libraries differ: {primary.name} {ours or '(none)'}, {target.name} {theirs or '(none)'}",
+            breaks="what these libraries do is missing after the cutover",
+            fix="make them equal, and restart",
+        )
+
+
+def check_extensions(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
+    if primary.used is None or target.available is None:
+        yield unknown("extensions", "extensions were not seen")
+        return
+    missing = sorted(set(primary.used) - set(target.available))
+    if missing:
+        yield failed(
+            "extensions",
+            f"{target.name} has no files of: {', '.join(missing)}",
+            breaks="every call of them fails after the cutover",
+            fix=f"install their packages on {target.name}",
+        )
+    else:
+        yield ok("extensions", f"the files of every extension of the database asked are there ({len(primary.used)})")
+
+
+def check_rewind(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
+    for node in (primary, target):
+        hints = node.settings.get("wal_log_hints") == "on" or node.checksums
+        pages = node.settings.get("full_page_writes") == "on"
+        if not node.settings:
+            yield unknown(f"rewind.{node.name}", f"settings of {node.name} were not seen")
+        elif not (hints and pages):
+            lacks = "wal_log_hints = on or data checksums" if not hints else "full_page_writes = on"
+            yield warning(
+                f"rewind.{node.name}",
+                f"pg_rewind needs {lacks} on {node.name}",
+                breaks="a node whose history differs would have to be copied anew",
+                fix=f"set it on {node.name}, and restart",
+            )
+    rights = None if target.details is None else target.details.rewind
+    if rights is None:
+        yield unknown("rewind.role", f"whether the role may read files of {target.name} was not seen")
+    elif not rights["may"]:
+        yield warning(
+            "rewind.role",
+            f"role {rights['role']} may not read the files of {target.name}",
+            breaks=f"pg_rewind could not bring {primary.name} back, where its history differs",
+            fix=f"grant execute on function pg_ls_dir(text, boolean, boolean), pg_stat_file(text, boolean), "
+            f'pg_read_binary_file(text), pg_read_binary_file(text, bigint, bigint, boolean) to "{rights["role"]}"',
+        )
+    if primary.settings.get("archive_mode") != target.settings.get("archive_mode"):
+        yield warning(
+            "archive_mode",
+            f"archive_mode differs: {primary.name} {primary.settings.get('archive_mode')}, "
+            f"{target.name} {target.settings.get('archive_mode')}",
+            breaks="the new primary would archive otherwise than the old one",
+            fix="make it equal, and restart",
+        )
+
+
+def check_free_slots(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
+    """The old primary, and every other standby, has to find a walsender and a slot on the new one."""
+    needed = len(primary.standbys or ()) or 1
+    for what, used, most in (
+        ("walsenders", target.walsenders_used, target.settings.get("max_wal_senders")),
+        ("slots", target.slots_used, target.settings.get("max_replication_slots")),
+    ):
+        if used is None or most is None:
+            yield unknown(what, f"free {what} of {target.name} were not seen")
+        elif (free := int(most) - used) < needed:
+            setting = "max_wal_senders" if what == "walsenders" else "max_replication_slots"
+            yield failed(
+                what,
+                f"{target.name} has {free} of {most} {what} free, {needed} are needed",
+                breaks=f"{primary.name} could not come back as its standby",
+                fix=f"raise {setting}, and restart",
+            )
+        else:
+            yield ok(what, f"{target.name} has {free} of {most} {what} free")
+
+
+def check_logical_slots(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
+    if primary.slots is None:
+        yield unknown("slots.logical", f"slots of {primary.name} were not seen")
+        return
+    synced = {
+        one["name"] for one in target.slots or () if one["synced"] and not one["temporary"] and not one["invalidated"]
+    }
+    logical = [one["name"] for one in primary.slots if one["kind"] == "logical" and not one["temporary"]]
+    lost = [name for name in logical if name not in synced]
+    if lost:
+        yield failed(
+            "slots.logical",
+            f"logical slots that are not on {target.name}: {', '.join(lost)}",
+            breaks="their subscribers lose their place, and have to copy their tables anew",
+            fix="17 and later: failover = true on the subscription, sync_replication_slots = on; before: drop the "
+            "subscription first, and make it anew",
+        )
+    elif logical:
+        yield ok("slots.logical", f"{len(logical)} logical slots are synced to {target.name}")

@@ -1,0 +1,321 @@
+"""The other nodes follow the new primary: the old one as its standby, and the nodes that followed the old one."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from msgspec import Struct
+
+from dba_console.actions.acting_connection import ActingConnection
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.connection_api import StatementFailed
+from dba_console.clusters.cutover_plan import LOCK_SLOT, conninfo_to
+from dba_console.clusters.steps.manager_switchover import wait_for_command
+from dba_console.clusters.steps.step import (
+    Cutover,
+    CutoverStep,
+    StepSettings,
+    TimedSettings,
+    load_cutover,
+    printed_line,
+    remaining_seconds,
+)
+from dba_console.errors import ConsoleError, Refused
+from dba_console.sanitize import clean
+
+REWIND_S = 3600.0
+CLONE_S = 24 * 3600.0
+CHECKPOINT_S = 600.0
+WAIT_S = 0.1
+_CONNINFO = "SELECT pg_catalog.current_setting('primary_conninfo') AS conninfo"
+_RECEIVER = "SELECT status, received_tli AS timeline FROM pg_stat_wal_receiver"
+STREAM_AFTER_CRASH_S = 15.0
+"""For a crashed server that is started as a standby to stream: longer than wal_retrieve_retry_interval (5 s) twice."""
+_CLEAN = ("shut down", "shut down in recovery")
+_STALE = "SELECT slot_name::text AS name FROM pg_replication_slots WHERE slot_type = 'physical' AND NOT active"
+_DROP = "SELECT pg_catalog.pg_drop_replication_slot(%(name)s)"
+
+
+class StandbySettings(TimedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    timeout: str = "60s"
+    """How long a node may take until it streams, as a duration."""
+
+
+class RejoinOldPrimary(CutoverStep):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "cutover-rejoin"
+    summary: ClassVar[str] = (
+        "Starts the old primary as a standby of the new one, waits until it streams on the new timeline, and drops its "
+        "replication slots of nodes that follow the new primary now. Where it cannot follow, its result `streams` is "
+        "false and the text says why."
+    )
+    Settings: ClassVar[type[Struct]] = StandbySettings
+
+    def preview(self, settings: StandbySettings, context: ActionContext) -> ActionPreview:
+        at = load_cutover(settings, context)
+        server = at.control(at.plan.old)
+        refusal = None if at.plan.new_timeline else f"{at.plan.to} is not promoted"
+        done = server.running() and _streaming_problem(at, at.plan.old) is None
+        text, exact = f"{at.plan.old} comes back as a standby of {at.plan.to}", ""
+        if at.plan.manager is not None:
+            text += f": {at.plan.manager.kind} does this, and it is waited for"
+        else:
+            exact = " ".join(server.start_command())
+        return ActionPreview(
+            text=f"{text}.", exact=exact,
+            refusal=refusal, done=done,
+        )  # fmt: skip
+
+    def do(self, settings: StandbySettings, context: ActionContext, control: Control) -> ActionResult:
+        at = load_cutover(settings, context)
+        server, manager = at.control(at.plan.old), at.plan.manager
+        if manager is None and not server.running():
+            make_standby(at)
+            ended = server.start(settings.timeout_s)
+            if ended.code != 0 and not server.running():
+                text = ": ".join([f"{at.plan.old} does not start", *printed_line(ended)])
+                return ActionResult(state="failed", text=text, values={"streams": False})
+        printed = "" if manager is None else wait_for_command(at, settings.timeout_s)
+        why = _wait_for_stream(at, at.plan.old, settings.timeout_s, control)
+        if why is not None and manager is not None:
+            text = f"{at.plan.old} does not follow {at.plan.to} after {settings.timeout}: {why}"
+            return ActionResult(state="failed", text=clean(f"{text}; {manager.kind} brings it back: {manager.status}"))
+        if why is not None:
+            text = f"{at.plan.old} runs and does not follow {at.plan.to}: {why}"
+            return ActionResult(state="ok", text=clean(text), values={"streams": False})
+        dropped = _drop_stale_slots(at)
+        dropped_text = f"; dropped its slots {', '.join(dropped)}" if dropped else ""
+        text = f"{at.plan.old} streams from {at.plan.to} on timeline {at.plan.new_timeline}{dropped_text}"
+        text += f"; {manager.kind}: {printed}" if manager is not None and printed else ""
+        return ActionResult(state="ok", text=text, values={"streams": True})
+
+    def settle(self, settings: StandbySettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
+        return self.retry_result("starting it again is safe")
+
+
+class FollowNewPrimary(CutoverStep):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "cutover-follow"
+    summary: ClassVar[str] = (
+        "Makes every other node follow the new primary (primary_conninfo and a reload), and waits until each streams "
+        "on the new timeline."
+    )
+    Settings: ClassVar[type[Struct]] = StandbySettings
+
+    def preview(self, settings: StandbySettings, context: ActionContext) -> ActionPreview:
+        at = load_cutover(settings, context)
+        if not at.plan.others:
+            return ActionPreview(text="There are no other nodes.", exact="", done=True)
+        text = f"{', '.join(at.plan.others)} follow {at.plan.to}"
+        exact = "ALTER SYSTEM SET primary_conninfo = …; SELECT pg_reload_conf()"
+        if at.plan.manager is not None:
+            text, exact = f"{text}: {at.plan.manager.kind} does this, and it is waited for", ""
+        return ActionPreview(
+            text=f"{text}.",
+            exact=exact,
+            refusal=None if at.plan.new_timeline else f"{at.plan.to} is not promoted",
+        )
+
+    def do(self, settings: StandbySettings, context: ActionContext, control: Control) -> ActionResult:
+        at = load_cutover(settings, context)
+        failed = []
+        for name in at.plan.others:
+            control.report_progress(f"{name} follows {at.plan.to}")
+            try:
+                if at.plan.manager is None:
+                    follow_new_primary(at, name)
+                why = _wait_for_stream(at, name, settings.timeout_s, control)
+            except ConsoleError as error:
+                why = error.message
+            if why is not None:
+                failed.append(f"{name}: {why}")
+        if failed:
+            return ActionResult(state="failed", text=clean("; ".join(failed)))
+        return ActionResult(state="ok", text=f"{', '.join(at.plan.others)} stream from {at.plan.to}")
+
+    def settle(self, settings: StandbySettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
+        return self.retry_result("doing it again is safe")
+
+
+class RewindSettings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    dry_run: bool = False
+    """Only find out whether it would work; nothing is written."""
+
+
+class RewindOldPrimary(CutoverStep):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "cutover-rewind"
+    summary: ClassVar[str] = (
+        "Stops the old primary and runs pg_rewind on it against the new one: what only the old one has is removed. A "
+        "pg_rewind that fails in the middle leaves a directory that has to be cloned again."
+    )
+    Settings: ClassVar[type[Struct]] = RewindSettings
+
+    def preview(self, settings: RewindSettings, context: ActionContext) -> ActionPreview:
+        at = load_cutover(settings, context)
+        refusal, hint = None if at.plan.new_timeline else f"{at.plan.to} is not promoted", None
+        if at.plan.manager is not None:
+            refusal, hint = f"{at.plan.manager.kind} does this itself", at.plan.manager.status
+        return ActionPreview(
+            text=f"pg_rewind makes {at.plan.old} a copy of {at.plan.to} again"
+            + (", as a dry run that writes nothing." if settings.dry_run else "."),
+            exact=f"pg_rewind -D {at.plan.nodes[at.plan.old].data_directory} --source-server …"
+            + (" --dry-run" if settings.dry_run else ""),
+            destructive=not settings.dry_run,
+            name=at.plan.old,
+            refusal=refusal,
+            hint=hint,
+        )
+
+    def do(self, settings: RewindSettings, context: ActionContext, control: Control) -> ActionResult:
+        at = load_cutover(settings, context)
+        server = at.control(at.plan.old)
+        if not server.running() and server.control_file().state not in _CLEAN:
+            # It crashed: as a standby it recovers to the end of its own WAL, and pg_rewind takes it after a clean stop.
+            control.report_progress(f"{at.plan.old} recovers from its crash")
+            make_standby(at)
+            server.start(REWIND_S)
+        if server.running():
+            if _wait_for_stream(at, at.plan.old, STREAM_AFTER_CRASH_S, control) is None:
+                # Rewinding what follows already would look for WAL that is gone by now.
+                return ActionResult(
+                    state="ok", text=f"{at.plan.old} has nothing that {at.plan.to} has not: it follows as it is"
+                )
+            server.stop(REWIND_S)
+        with at.connect(at.plan.to) as (connection, _):
+            # Without it pg_rewind reads the timeline of before from pg_control and finds nothing to do.
+            connection.execute("CHECKPOINT", timeout_s=CHECKPOINT_S, transaction=False)
+        ended = server.rewind(at.node(at.plan.to).dsn, dry_run=settings.dry_run, timeout_s=REWIND_S)
+        last_output = "".join(printed_line(ended)) or "it printed nothing"
+        if ended.code != 0:
+            return ActionResult(state="failed", text=f"pg_rewind of {at.plan.old}: {last_output}")
+        if not settings.dry_run:
+            make_standby(at)  # pg_rewind copies the configuration of its source
+        return ActionResult(state="ok", text=f"pg_rewind of {at.plan.old}: {last_output}")
+
+    def settle(self, settings: RewindSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
+        if settings.dry_run:
+            return self.retry_result("a dry run writes nothing")
+        return ActionResult(
+            state="unknown", text="pg_rewind may have ended in the middle: clone the node again where it fails now"
+        )
+
+
+class CloneOldPrimary(CutoverStep):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "cutover-clone"
+    summary: ClassVar[str] = (
+        "Stops the old primary and puts a pg_basebackup of the new one in the place of its data directory, which is "
+        "renamed and stays. Its disk needs room for both. Configuration files and certificates are those of before."
+    )
+
+    def preview(self, settings: StepSettings, context: ActionContext) -> ActionPreview:
+        at = load_cutover(settings, context)
+        refusal, hint = None if at.plan.new_timeline else f"{at.plan.to} is not promoted", None
+        if at.plan.manager is not None:
+            refusal, hint = f"{at.plan.manager.kind} does this itself", at.plan.manager.status
+        directory = at.plan.nodes[at.plan.old].data_directory
+        return ActionPreview(
+            text=f"pg_basebackup makes {at.plan.old} a copy of {at.plan.to}; what is in {directory} now is renamed",
+            exact=f"pg_basebackup -D {directory} -X stream -c fast",
+            destructive=True,
+            name=at.plan.old,
+            refusal=refusal,
+            hint=hint,
+        )
+
+    def do(self, settings: StepSettings, context: ActionContext, control: Control) -> ActionResult:
+        at = load_cutover(settings, context)
+        server = at.control(at.plan.old)
+        if server.running():
+            server.stop(REWIND_S)
+        control.report_progress(f"pg_basebackup from {at.plan.to}")
+        ended = server.clone(primary_conninfo(at, at.plan.old), CLONE_S)
+        printed = "".join(printed_line(ended)) or "it printed nothing"
+        if ended.code != 0:
+            return ActionResult(state="failed", text=f"pg_basebackup for {at.plan.old}: {printed}")
+        make_standby(at)
+        return ActionResult(state="ok", text=f"{at.plan.old} is a copy of {at.plan.to}: {printed}")
+
+    def settle(self, settings: StepSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
+        return self.retry_result("one that still runs is waited for, and one that has ended is not repeated")
+
+
+def primary_conninfo(at: Cutover, follower: str) -> str:
+    """By which a node follows the new primary: as the new primary itself followed. May hold a password."""
+    with at.connect(at.plan.to) as (connection, _):
+        [row] = connection.rows(_CONNINFO)
+    return conninfo_to(row["conninfo"], at.node(at.plan.to), follower)
+
+
+def make_standby(at: Cutover) -> None:
+    """The stopped old primary starts as a standby of the new one."""
+    at.control(at.plan.old).make_standby(primary_conninfo(at, at.plan.old), at.plan.nodes[at.plan.old].slot or None)
+
+
+def follow_new_primary(at: Cutover, name: str) -> None:
+    """Make a running standby follow the new primary. Raises ConsoleError."""
+    wanted_conninfo = primary_conninfo(at, name)
+    with at.connect(name) as (connection, now):
+        if now.role != "standby":
+            raise Refused(f"{name} is a {now.role} and no standby: two nodes take writes")
+        [row] = connection.rows(_CONNINFO)
+        if row["conninfo"] == wanted_conninfo:
+            return
+        _set_without_logging(connection, wanted_conninfo)
+
+
+def _set_without_logging(connection: ActingConnection, wanted_conninfo: str) -> None:
+    """The statement may hold a password: the server's log must not have it."""
+    for name, value in (("log_statement", "none"), ("log_min_duration_statement", "-1"),
+                        ("log_min_error_statement", "panic"), ("track_activities", "off")):  # fmt: skip
+        connection.set_parameter(name, value)
+    literal = wanted_conninfo.replace("'", "''")
+    connection.execute(f"ALTER SYSTEM SET primary_conninfo = '{literal}'", transaction=False)
+    connection.execute("SELECT pg_catalog.pg_reload_conf()", transaction=False)
+
+
+def _wait_for_stream(at: Cutover, name: str, timeout_s: float, control: Control) -> str | None:
+    why: str | None = "it was not asked"
+    for _left in remaining_seconds(at.context, timeout_s):
+        why = _streaming_problem(at, name)
+        if why is None or control.wait(WAIT_S):
+            break
+    return why
+
+
+def _streaming_problem(at: Cutover, name: str) -> str | None:
+    """Why a node does not stream on the new timeline; None where it does."""
+    try:
+        with at.connect(name) as (connection, now):
+            if now.role != "standby":
+                return f"it is a {now.role}"
+            rows = connection.rows(_RECEIVER)
+    except ConsoleError as error:
+        return error.message
+    if not rows or rows[0]["status"] != "streaming":
+        return "its WAL receiver is not streaming: its server log says why"
+    if rows[0]["timeline"] != at.plan.new_timeline:
+        return f"it streams timeline {rows[0]['timeline']}, not {at.plan.new_timeline}"
+    return None
+
+
+def _drop_stale_slots(at: Cutover) -> list[str]:
+    """Slots that nodes used while it was primary: on a standby they would keep WAL for ever."""
+    cutover_slots = {node.slot for name, node in at.plan.nodes.items() if name != at.plan.old and node.slot} | {
+        LOCK_SLOT
+    }
+    dropped = []
+    with at.connect(at.plan.old) as (connection, _):
+        for row in connection.rows(_STALE):
+            if row["name"] in cutover_slots:
+                try:
+                    connection.execute_change(_DROP, {"name": row["name"]}, transaction=False)
+                    dropped.append(row["name"])
+                except StatementFailed:
+                    pass  # something uses it again: then it is not stale
+    return dropped

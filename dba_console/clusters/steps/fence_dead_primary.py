@@ -1,0 +1,68 @@
+"""In a failover: what is left of the old primary is kept from taking writes again, as far as it can be reached."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from msgspec import Struct
+
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.clusters.steps.step import CutoverStep, TimedSettings, load_cutover
+from dba_console.errors import ConsoleError
+from dba_console.sanitize import clean
+
+
+class FenceDeadPrimary(CutoverStep):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "failover-fence"
+    summary: ClassVar[str] = (
+        "Keeps the dead primary from coming back as one: stops its server where it still runs, and writes "
+        "standby.signal into its data directory. Where its host cannot be reached its result `fenced` is false: then a "
+        "person has to cut it off from its clients."
+    )
+    Settings: ClassVar[type[Struct]] = TimedSettings
+    undoable: ClassVar[bool] = True
+
+    def preview(self, settings: TimedSettings, context: ActionContext) -> ActionPreview:
+        at = load_cutover(settings, context)
+        directory = at.plan.nodes[at.plan.old].data_directory
+        where = (
+            f"{directory}/standby.signal"
+            if directory
+            else f"its data directory is not known: {at.plan.old} cannot be fenced"
+        )
+        return ActionPreview(text=f"{at.plan.old} can only start as a standby.", exact=where)
+
+    def do(self, settings: TimedSettings, context: ActionContext, control: Control) -> ActionResult:
+        at = load_cutover(settings, context)
+        if not at.plan.nodes[at.plan.old].data_directory:
+            hint = f"data_directory of [clusters.{at.plan.cluster}.nodes.{at.plan.old}] names it"
+            return _not_fenced(f"the data directory of {at.plan.old} is not known; {hint}")
+        try:
+            server = at.control(at.plan.old)
+            if server.running():
+                control.report_progress(f"stopping {at.plan.old}")
+                server.stop(settings.timeout_s)
+            if server.running():
+                return _not_fenced(f"{at.plan.old} still runs {settings.timeout} after it was asked to stop")
+            server.fence()
+        except ConsoleError as error:
+            return _not_fenced(f"{at.plan.old} cannot be reached: {error.message}")
+        text = f"{at.plan.old} is down and starts as a standby only"
+        return ActionResult(state="ok", text=text, values={"fenced": True}, undo={})
+
+    def settle(self, settings: TimedSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
+        return self.retry_result("doing it again is safe")
+
+    def undo(
+        self, settings: TimedSettings, data: Mapping[str, Any], context: ActionContext, control: Control
+    ) -> ActionResult:
+        at = load_cutover(settings, context)
+        at.control(at.plan.old).undo_standby()
+        return ActionResult(state="ok", text=f"{at.plan.old} can start as a primary again")
+
+
+def _not_fenced(text: str) -> ActionResult:
+    return ActionResult(state="ok", text=clean(text), values={"fenced": False})

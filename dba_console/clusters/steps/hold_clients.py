@@ -1,0 +1,326 @@
+"""Clients are held: schedulers by their hooks, pooled clients by PAUSE, all others by a connection limit of 0.
+
+The limit is stored in pg_database, so it travels in the WAL: it is reverted on whichever node is primary by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dba_console.actions.acting_connection import ActingConnection
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.clusters.admin_console import quote_name
+from dba_console.clusters.cutover_plan import save_plan
+from dba_console.clusters.operator_commands import failure_text, run_command
+from dba_console.clusters.pooler_admin import PoolerAdmin
+from dba_console.clusters.steps.manager_switchover import spared_sessions
+from dba_console.clusters.steps.step import (
+    APPLICATION,
+    POLL_S,
+    Cutover,
+    CutoverStep,
+    StepSettings,
+    TimedSettings,
+    load_cutover,
+    remaining_seconds,
+)
+from dba_console.errors import ConnectError, ConsoleError, Refused
+from dba_console.redact import redact
+from dba_console.sanitize import clean
+
+CHECKPOINT_S = 3600.0
+EQUAL_READINGS = 3
+"""Equal positions of the WAL, one after the other, that prove that nobody writes."""
+_LIMITS = """
+SELECT datname::text AS database, datconnlimit AS connections,
+       'ALTER DATABASE ' || quote_ident(datname) || ' CONNECTION LIMIT ' AS statement,
+       datname IN (SELECT a.datname FROM pg_stat_activity a JOIN pg_roles r ON r.oid = a.usesysid AND NOT r.rolsuper
+                    WHERE a.application_name LIKE ANY (%(spared)s::text[]) AND a.pid <> pg_backend_pid()) AS needed
+  FROM pg_database WHERE datallowconn AND datconnlimit >= -1 ORDER BY datname
+"""
+"""`needed`: a cluster manager works there, and its role is not a superuser, so the limit would keep it out as well."""
+_CLIENT = f"""backend_type = 'client backend' AND pid <> pg_backend_pid()
+         AND NOT (starts_with(application_name, '{APPLICATION}') AND usename = current_user)
+         AND NOT application_name LIKE ANY (%(spared)s::text[])"""
+"""Every client may take our application_name: it is believed only of our own role. `spared`: those of a manager."""
+_END_SESSIONS = f"""
+SELECT count(pg_terminate_backend(pid))::int4 FROM pg_stat_activity WHERE {_CLIENT}
+"""
+_WRITE_ACTIVITY = f"""
+SELECT pg_current_wal_insert_lsn()::text AS lsn,
+       count(*) FILTER (WHERE {_CLIENT})::int4 AS clients,
+       count(*) FILTER (WHERE backend_type = 'autovacuum worker')::int4 AS autovacuum,
+       min(usename::text) FILTER (WHERE {_CLIENT}) AS example,
+       (SELECT count(*)::int4 FROM pg_prepared_xacts) AS prepared
+  FROM pg_stat_activity
+"""
+_STANDBY_STATE = """
+SELECT (SELECT status FROM pg_stat_wal_receiver) AS receiver, pg_is_wal_replay_paused() AS paused,
+       current_setting('recovery_min_apply_delay') AS delay
+"""
+
+
+class HookSettings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    release: bool = False
+    """Run what reverts the hooks: schedulers go on."""
+
+
+class RunHooks(CutoverStep):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "cutover-hooks"
+    summary: ClassVar[str] = (
+        "Runs the hooks of the cluster, which hold schedulers and other writers, or with `release` the commands that "
+        "let them go on."
+    )
+    Settings: ClassVar[type[Struct]] = HookSettings
+    undoable: ClassVar[bool] = True
+
+    def preview(self, settings: HookSettings, context: ActionContext) -> ActionPreview:
+        hooks = load_cutover(settings, context).config.hooks
+        names = ", ".join(hooks)
+        if not hooks:
+            return ActionPreview(text="No hooks are configured.", exact="", done=True)
+        what = "are released" if settings.release else "hold their writers"
+        commands = "; ".join(" ".join(one.undo if settings.release else one.run) for one in hooks.values())
+        return ActionPreview(text=f"The hooks {names} {what}.", exact=clean(redact(commands)))
+
+    def do(self, settings: HookSettings, context: ActionContext, control: Control) -> ActionResult:
+        return _run_hooks(load_cutover(settings, context), release=settings.release)
+
+    def settle(self, settings: HookSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
+        return self.retry_result("it is not known which hooks have run: running one twice must be safe")
+
+    def undo(
+        self, settings: HookSettings, data: Mapping[str, Any], context: ActionContext, control: Control
+    ) -> ActionResult:
+        return _run_hooks(load_cutover(settings, context), release=not settings.release)
+
+
+def _run_hooks(at: Cutover, *, release: bool) -> ActionResult:
+    for name, hook in at.config.hooks.items():
+        if release and not hook.undo:
+            continue
+        ended = run_command(
+            hook, cluster=at.plan.cluster, from_=at.plan.old, to=at.plan.to, undo=release, clock=at.context.clock
+        )
+        if (why := failure_text(f"hook {name}", ended)) is not None:
+            return ActionResult(state="failed", text=why)
+    return ActionResult(state="ok", text=f"{len(at.config.hooks)} hooks", undo={})
+
+
+class PausePoolers(CutoverStep):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "cutover-pause"
+    summary: ClassVar[str] = (
+        "A CHECKPOINT on the old primary, then PAUSE on every pooler of the cluster, with a time limit of its own: "
+        "PgBouncer waits until transactions end "
+        "(in session mode until clients disconnect). Where the limit passes, everything is resumed."
+    )
+    Settings: ClassVar[type[Struct]] = TimedSettings
+    undoable: ClassVar[bool] = True
+
+    def preview(self, settings: TimedSettings, context: ActionContext) -> ActionPreview:
+        at = load_cutover(settings, context)
+        if not at.plan.databases:
+            return ActionPreview(text="No pooler is configured: clients are kept out by the connection limit alone.",
+            exact="",
+                         done=True)  # fmt: skip
+        named = [f"{database} of {name}" for name, each in at.plan.databases.items() for database in each]
+        warnings = [one for _, admin, databases in at.poolers() for one in admin.pause_warnings(databases)]
+        exact = "; ".join(f"PAUSE {database}" for each in at.plan.databases.values() for database in each)
+        text = "; ".join([f"Clients of {', '.join(named)} wait from now on", *warnings])
+        return ActionPreview(text=f"{text}.", exact=exact, done=_all_paused(at))
+
+    def do(self, settings: TimedSettings, context: ActionContext, control: Control) -> ActionResult:
+        at = load_cutover(settings, context)
+        if at.plan.kind == "cutover":
+            with at.connect(at.plan.old) as (connection, _):
+                # What it writes now need not be written while clients wait.
+                control.report_progress(f"CHECKPOINT on {at.plan.old}")
+                connection.execute("CHECKPOINT", timeout_s=CHECKPOINT_S, transaction=False)
+        paused: list[tuple[PoolerAdmin, tuple[str, ...]]] = []
+        for name, admin, databases in at.poolers():
+            control.report_progress(f"PAUSE on {name}")
+            try:
+                admin.pause(databases, settings.timeout_s, control.stop_requested)
+            except ConsoleError as error:
+                for one, names in paused:
+                    one.resume(names)
+                return ActionResult(
+                    state="failed", text="; ".join([error.message, *([error.hint] if error.hint else [])])
+                )
+            paused.append((admin, databases))
+        return ActionResult(state="ok", text="every client of the poolers waits", undo={})
+
+    def settle(self, settings: TimedSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
+        if _all_paused(load_cutover(settings, context)):
+            return ActionResult(state="ok", text="every database is paused", undo={})
+        return self.retry_result("not every database is paused")
+
+    def undo(
+        self, settings: TimedSettings, data: Mapping[str, Any], context: ActionContext, control: Control
+    ) -> ActionResult:
+        for _, admin, databases in load_cutover(settings, context).poolers():
+            admin.resume(databases)
+        return ActionResult(state="ok", text="clients of the poolers go on")
+
+
+def _all_paused(at: Cutover) -> bool:
+    """Whether all clients are held, and no transaction is under way any more."""
+    return all(
+        all(admin.paused(databases).values()) and not admin.blockers(databases) for _, admin, databases in at.poolers()
+    )
+
+
+class BlockConnections(CutoverStep):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "cutover-keep-out"
+    summary: ClassVar[str] = (
+        "Sets CONNECTION LIMIT 0 on every database of the primary and ends the sessions that are left, so that clients "
+        "that do not come through a pooler cannot write. Superusers are not limited: their sessions are ended too. The "
+        "limits before are written down and set again before clients are let in, on the new primary. Sessions of a "
+        "cluster manager stay, and a database where it works as another role than a superuser gets no limit."
+    )
+    undoable: ClassVar[bool] = True
+
+    def preview(self, settings: StepSettings, context: ActionContext) -> ActionPreview:
+        plan = load_cutover(settings, context).plan
+        return ActionPreview(
+            text=f"The databases of {plan.old} take no new connections, and the sessions there are ended.",
+            exact="for each database: ALTER DATABASE … CONNECTION LIMIT 0; then pg_terminate_backend of every session",
+        )
+
+    def do(self, settings: StepSettings, context: ActionContext, control: Control) -> ActionResult:
+        at = load_cutover(settings, context)
+        with at.connect(at.plan.old) as (connection, _):
+            limits = [one for one in connection.rows(_LIMITS, spared_sessions(at.plan)) if not one["needed"]]
+            # A try before this one may have set some of them: what was written down first is what was there.
+            before = {one["database"]: one["connections"] for one in limits} | at.plan.limits
+            save_plan(context, replace(at.plan, limits=before))
+            if closing := [f"{one['statement']}0" for one in limits if one["connections"] != 0]:
+                connection.execute("; ".join(closing))
+            ended = connection.execute_change(_END_SESSIONS, spared_sessions(at.plan), transaction=False).rows[0][
+                "count"
+            ]
+        return ActionResult(
+            state="ok", text=f"{len(limits)} databases take no connections, {ended} sessions ended", undo={}
+        )
+
+    def settle(self, settings: StepSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
+        return self.retry_result("doing it again is safe: the limits of before are written down")
+
+    def undo(
+        self, settings: StepSettings, data: Mapping[str, Any], context: ActionContext, control: Control
+    ) -> ActionResult:
+        at = load_cutover(settings, context)
+        try:
+            with at.connect(at.plan.old) as (connection, _):
+                return ActionResult(state="ok", text=restore_connection_limits(connection, at.plan.limits))
+        except ConnectError as error:
+            limits = "; ".join(
+                f"ALTER DATABASE {quote_name(one)} CONNECTION LIMIT {n}" for one, n in at.plan.limits.items()
+            )
+            text = f"{at.plan.old} does not answer: {error.message}. Nobody can log in there before this is executed"
+            return ActionResult(state="failed", text=clean(redact(f"{text}: {limits}")))
+
+
+def restore_connection_limits(connection: ActingConnection, limits: Mapping[str, int]) -> str:
+    """Set the connection limits again that were there before. Says what was done."""
+    connection.set_parameter("synchronous_commit", "local")  # the standby it would wait for may not follow yet
+    changed = [
+        one
+        for one in connection.rows(_LIMITS, {"spared": []})
+        if limits.get(one["database"], one["connections"]) != one["connections"]
+    ]
+    if changed:
+        connection.execute("; ".join(f"{one['statement']}{limits[one['database']]}" for one in changed))
+    return f"connection limits of {len(changed)} databases are as before"
+
+
+class WaitUntilNoWrites(CutoverStep):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "cutover-drain"
+    summary: ClassVar[str] = (
+        "Proves that nobody writes on the primary: no client sessions (those that come back are ended again), no "
+        "prepared transactions, and the position at which WAL is inserted stays the same in three readings. Then the "
+        "new primary has to stream and replay: else the old one would be stopped for nothing."
+    )
+    Settings: ClassVar[type[Struct]] = TimedSettings
+
+    def preview(self, settings: TimedSettings, context: ActionContext) -> ActionPreview:
+        plan = load_cutover(settings, context).plan
+        return ActionPreview(
+            text=f"Wait until nobody writes on {plan.old}.", exact="SELECT pg_current_wal_insert_lsn()"
+        )
+
+    def do(self, settings: TimedSettings, context: ActionContext, control: Control) -> ActionResult:
+        at = load_cutover(settings, context)
+        readings: list[str] = []
+        row: dict[str, Any] = {}
+        came_back, example = 0, ""
+        with at.connect(at.plan.old) as (connection, _):
+            for _left in remaining_seconds(context, settings.timeout_s):
+                [row] = connection.rows(_WRITE_ACTIVITY, spared_sessions(at.plan))
+                if row["clients"]:
+                    came_back, example = came_back + row["clients"], row["example"]
+                    # One that was logging in when the limits were set is seen only now, and a superuser has no limit.
+                    connection.execute_change(_END_SESSIONS, spared_sessions(at.plan), transaction=False)
+                no_clients = row["clients"] == 0 and row["prepared"] == 0
+                readings = [*readings[1 - EQUAL_READINGS :], row["lsn"]] if no_clients else []
+                if len(readings) == EQUAL_READINGS and (len(set(readings)) == 1 or row["autovacuum"]):
+                    _check_target_streams(at)
+                if len(readings) == EQUAL_READINGS and len(set(readings)) == 1:
+                    return ActionResult(
+                        state="ok", text=f"nobody writes: WAL ends at {row['lsn']}", values={"lsn": row["lsn"]}
+                    )
+                if no_clients and row["autovacuum"] and len(readings) == EQUAL_READINGS:
+                    text = (
+                        f"no client is connected; autovacuum alone writes, and ends with the server (at {row['lsn']})"
+                    )
+                    return ActionResult(state="ok", text=text, values={"lsn": row["lsn"]})
+                if control.wait(POLL_S):
+                    return ActionResult(state="stopped", text="it was stopped before the primary was quiet")
+        if came_back:
+            text = f"clients of {at.plan.old} come back: {came_back} sessions were ended in {settings.timeout}"
+            hint = f"the last one was of {example}; a superuser has no connection limit: stop that program"
+            return ActionResult(state="failed", text=clean(f"{text}, {hint}"))
+        return ActionResult(state="failed", text=_still_writing_text(at.plan.old, row, settings.timeout))
+
+    def settle(self, settings: TimedSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
+        return self.retry_result("it only reads: it is done again")
+
+
+def _check_target_streams(at: Cutover) -> None:
+    """Raises ConsoleError where the new primary could not take over once the old one is stopped."""
+    old, to = at.plan.old, at.plan.to
+    with at.connect(to) as (connection, now):
+        if now.role != "standby":
+            raise Refused(
+                f"{to} is a {now.role} already, on timeline {now.timeline}; {old} is primary on timeline "
+                f"{at.plan.timeline}: two nodes take writes, and nothing was stopped",
+                hint="clients must write on one of them only: find out which one has what they wrote last",
+            )
+        [row] = connection.rows(_STANDBY_STATE)
+    if row["receiver"] != "streaming":
+        why = f"its WAL receiver is {row['receiver'] or 'not running'}"
+    elif row["paused"]:
+        why = "replay is paused there"
+    elif row["delay"] != "0":
+        why = f"recovery_min_apply_delay is {row['delay']} there"
+    else:
+        return
+    raise Refused(f"{to} could not take over, {old} was not stopped: {why}")
+
+
+def _still_writing_text(node: str, row: Mapping[str, Any], timeout: str) -> str:
+    if row.get("prepared"):
+        return f"{node} has {row['prepared']} prepared transactions: commit or roll them back"
+    return f"WAL of {node} still grows after {timeout}, and no client is connected: a background process writes"

@@ -1,0 +1,117 @@
+"""What clients saw of the cutover: a heartbeat from before they are held until they write again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from msgspec import Struct
+
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.clusters.cutover_plan import conninfo
+from dba_console.clusters.heartbeat import (
+    KILLED,
+    HeartbeatOutage,
+    outage_lines,
+    read_outage,
+    start_heartbeat,
+    stop_heartbeat,
+)
+from dba_console.clusters.steps.step import Cutover, CutoverStep, StepSettings, load_cutover, remaining_seconds
+from dba_console.target import parse_conninfo
+
+DIRECTORY = "heartbeat"
+WRITE_S = 10.0
+"""How long a write of the heartbeat may take after clients were let in: logins that failed are tried again."""
+WAIT_S = 0.1
+
+
+class HeartbeatSettings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    stop: bool = False
+    """End it and give the outage."""
+
+
+class MeasureOutage(CutoverStep):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "cutover-heartbeat"
+    summary: ClassVar[str] = (
+        "Starts a process that writes and reads through the pooler as clients do, or with `stop` ends it. Its results "
+        "are `write_outage_s` and `read_outage_s`: the longest time between two acknowledged writes, and reads."
+    )
+    Settings: ClassVar[type[Struct]] = HeartbeatSettings
+    undoable: ClassVar[bool] = True
+
+    def preview(self, settings: HeartbeatSettings, context: ActionContext) -> ActionPreview:
+        load_cutover(settings, context)
+        if settings.stop:
+            return ActionPreview(text="The heartbeat ends, and says how long clients could not write.", exact="")
+        return ActionPreview(text="A heartbeat writes through the pooler as clients do, and measures the outage.",
+                     exact="table dba_console.heartbeat")  # fmt: skip
+
+    def do(self, settings: HeartbeatSettings, context: ActionContext, control: Control) -> ActionResult:
+        at = load_cutover(settings, context)
+        directory = Path(context.run_directory) / DIRECTORY
+        if not settings.stop:
+            directory.mkdir(mode=0o700, exist_ok=True)
+            start_heartbeat(directory, _client_conninfo(at), context.clock)
+            return ActionResult(state="ok", text=_started_text(read_outage(directory)), undo={})
+        _wait_for_write(directory, context, control)
+        return _end_heartbeat(at, directory)
+
+    def settle(self, settings: HeartbeatSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
+        return self.retry_result("starting or ending it again is safe")
+
+    def undo(
+        self, settings: HeartbeatSettings, data: Mapping[str, Any], context: ActionContext, control: Control
+    ) -> ActionResult:
+        return _end_heartbeat(load_cutover(settings, context), Path(context.run_directory) / DIRECTORY)
+
+
+def _started_text(found: HeartbeatOutage) -> str:
+    if not found.writes:
+        why = next(iter(found.errors), "no server has answered yet")
+        return f"the heartbeat runs and has written nothing yet: {why}"
+    how = f"messages in the WAL, not rows of a table: {found.advisory}" if found.advisory else "a row of a table"
+    return f"the heartbeat writes {how}"
+
+
+def _wait_for_write(directory: Path, context: ActionContext, control: Control) -> None:
+    """Clients have just been let in: until one of the heartbeat's own writes is acknowledged, the outage goes on."""
+    since_us = context.clock.wall_us()
+    for _left in remaining_seconds(context, WRITE_S):
+        found = read_outage(directory)
+        last = max((one.to_us for one in found.servers if one.kind == "write"), default=0)
+        if not found.running or last >= since_us or control.wait(WAIT_S):
+            break
+
+
+def _end_heartbeat(at: Cutover, directory: Path) -> ActionResult:
+    if read_outage(directory).ended == KILLED:
+        start_heartbeat(directory, _client_conninfo(at), at.context.clock)  # for its end: it removes its table
+    stop_heartbeat(directory)
+    found = read_outage(directory)
+    return ActionResult(
+        state="ok",
+        text="; ".join(outage_lines(found, {at.plan.timeline: at.plan.old, at.plan.new_timeline: at.plan.to})),
+        values={"write_outage_s": found.write_s, "read_outage_s": found.read_s},
+    )
+
+
+def _client_conninfo(at: Cutover) -> str:
+    """How clients connect: as configured, else through the first pooler, else to whichever node takes writes."""
+    if at.config.clients is not None:
+        return at.config.clients
+    own = parse_conninfo(at.node(at.plan.old).dsn)
+    for name, databases in at.plan.databases.items():
+        if databases:
+            pooler = parse_conninfo(at.config.poolers[name].dsn)
+            return conninfo({**own, **pooler, "dbname": databases[0]})
+    nodes = [parse_conninfo(at.node(name).dsn) for name in (at.plan.old, at.plan.to)]
+    hosts, addresses = ([node.get(name, "") for node in nodes] for name in ("host", "hostaddr"))
+    if any("service" in node or "," in node.get("host", "") for node in nodes):
+        return conninfo(own)
+    several = {"host": hosts, "hostaddr": addresses, "port": [node.get("port", "5432") for node in nodes]}
+    lists = {name: ",".join(values) for name, values in several.items() if any(values)}
+    return conninfo({**own, **lists, "target_session_attrs": "read-write"})

@@ -1,0 +1,297 @@
+"""The old primary is stopped, its last position is known to the new one, and nothing can start it as a primary."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.clusters.cluster_check import parse_lsn
+from dba_console.clusters.cutover_plan import save_plan
+from dba_console.clusters.server_control import ServerControl
+from dba_console.clusters.steps.manager_switchover import check_received_while_held, done_by_manager
+from dba_console.clusters.steps.step import (
+    POLL_S,
+    Cutover,
+    CutoverStep,
+    StepSettings,
+    TimedSettings,
+    load_cutover,
+    printed_line,
+    remaining_seconds,
+)
+from dba_console.errors import ConsoleError
+from dba_console.redact import redact
+from dba_console.sanitize import clean
+from dba_console.short_command import CommandResult
+
+SHUT_DOWN = "shut down"
+"""DBState of a clean shutdown, as pg_controldata writes it."""
+MAX_STARTS = 2
+"""How often an abort starts a server that does not run afterwards."""
+_POSITIONS = """
+SELECT pg_is_in_recovery() AS standby, pg_last_wal_receive_lsn()::text AS received,
+       pg_last_wal_replay_lsn()::text AS replayed, pg_is_wal_replay_paused() AS paused
+"""
+
+
+class StopSettings(TimedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    timeout: str = "5m"
+    """How long the server may take to stop, as a duration."""
+
+
+class StopPrimary(CutoverStep):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "cutover-stop"
+    summary: ClassVar[str] = (
+        "Stops the old primary, fast and never immediate: it waits for a checkpoint, for its archiver and for its "
+        "standbys."
+    )
+    Settings: ClassVar[type[Struct]] = StopSettings
+    undoable: ClassVar[bool] = True
+
+    def preview(self, settings: StopSettings, context: ActionContext) -> ActionPreview:
+        at = load_cutover(settings, context)
+        if at.plan.manager is not None:
+            return done_by_manager(at.plan.manager, f"its switchover stops {at.plan.old}")
+        control = at.control(at.plan.old)
+        exact = shlex.join(control.stop_command(settings.timeout_s))
+        return ActionPreview(text=f"{at.plan.old} is stopped.", exact=exact, done=_is_down(at))
+
+    def do(self, settings: StopSettings, context: ActionContext, control: Control) -> ActionResult:
+        at = load_cutover(settings, context)
+        control.report_progress(f"stopping {at.plan.old}")
+        server = at.control(at.plan.old)
+        server.should_stop_waiting = control.stop_requested
+        ended = server.stop(settings.timeout_s)
+        if _is_down(at):
+            if not_archived := _unarchived_wal_files(server):
+                # PostgreSQL gives up where archive_command fails three times during a shutdown (pgarch.c).
+                text = (
+                    f"{at.plan.old} is shut down, and {len(not_archived)} WAL files are not archived, from "
+                    f"{not_archived[0]} on"
+                )
+                choices = (
+                    f"`retry` goes on, and they have to be archived from its pg_wal; `abort` starts {at.plan.old} again"
+                )
+                return ActionResult(state="failed", text=clean(f"{text}: {choices}"), undo={})
+            return ActionResult(state="ok", text=f"{at.plan.old} is shut down", undo={})
+        if control.stop_requested():
+            return ActionResult(
+                state="stopped", text=f"{at.plan.old} was not waited for: {_waiting_text(server)}", undo={}
+            )
+        if ended.code is None:
+            text = f"{at.plan.old} is not shut down after {settings.timeout}: {_waiting_text(server)}"
+        else:
+            text = f"{at.plan.old} is not shut down: its stop command ended with exit code {ended.code}"
+        return ActionResult(state="failed", text="; ".join([text, *printed_line(ended)]), undo={})
+
+    def settle(self, settings: StopSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
+        at = load_cutover(settings, context)
+        if _is_down(at):
+            return ActionResult(state="ok", text=f"{at.plan.old} is shut down", undo={})
+        return self.retry_result(
+            f"{at.plan.old} is not shut down: pg_control says {at.control(at.plan.old).control_file().state}"
+        )
+
+    def undo(
+        self, settings: StopSettings, data: Mapping[str, Any], context: ActionContext, control: Control
+    ) -> ActionResult:
+        at = load_cutover(settings, context)
+        server = at.control(at.plan.old)
+        why, starts = "", 0
+        if server.running():
+            _end_archiving(server)
+        for left in remaining_seconds(context, settings.timeout_s):
+            if not server.running():  # one that was asked to stop does that first, and is started then
+                starts += 1
+                ended = server.start(left)
+                if not server.running():
+                    why = "; ".join([_not_started_text(ended), *printed_line(ended)])
+                    if starts < MAX_STARTS:
+                        continue
+                    break
+            try:
+                with at.connect(at.plan.old) as (_, now):
+                    if now.role == "primary" and now.timeline == at.plan.timeline:
+                        return ActionResult(
+                            state="ok", text=f"{at.plan.old} is primary again on timeline {now.timeline}"
+                        )
+                    return ActionResult(
+                        state="failed", text=f"{at.plan.old} is a {now.role} on timeline {now.timeline}"
+                    )
+            except ConsoleError as error:
+                why = error.message
+            if control.wait(POLL_S * 5):
+                break
+        start = f"start it: {shlex.join(server.start_command())}"
+        if server.running():
+            why, start = _waiting_text(server), f"once it is down, {start}"
+        text = f"{at.plan.old} does not answer: {why}; {start}"
+        return ActionResult(state="failed", text=clean(redact(text)))
+
+
+def _not_started_text(ended: CommandResult) -> str:
+    how = "has not started it" if ended.code in (0, None) else f"ended with exit code {ended.code}"
+    return f"the start command {how}"
+
+
+def _is_down(at: Cutover) -> bool:
+    server = at.control(at.plan.old)
+    return not server.running() and server.control_file().state == SHUT_DOWN
+
+
+def _waiting_text(server: ServerControl) -> str:
+    """What a server that was asked to stop waits for, as far as its processes show it."""
+    state, titles = server.control_file().state, _processes(server)
+    archiver = next((one for one in titles if "archiver" in one), None)
+    if state == SHUT_DOWN and archiver is not None:
+        return clean(
+            f"its checkpoint is written, and it waits for archive_command ({archiver}): repair the archive or end that "
+            "command and try again, or abort, which ends the command and starts it again"
+        )
+    return clean(
+        f"pg_control says {state}, processes that still run: {', '.join(titles[:3]) or 'the postmaster alone'}"
+    )
+
+
+def _processes(server: ServerControl) -> list[str]:
+    """Process id, state and title of each process of the server, but the postmaster's own."""
+    content = server.host.read(f"{server.data_directory}/postmaster.pid", user=server.owner()) or b""
+    pid = content.split(b"\n", 1)[0].decode("ascii", "replace").strip()
+    listed = server.host.run(["ps", "--ppid", pid, "-o", "pid=,stat=,args="]).output if pid.isdigit() else ""
+    return [" ".join(line.split()) for line in listed.splitlines()]
+
+
+def _end_archiving(server: ServerControl) -> None:
+    """End the archive_command for which a server waits that is shut down otherwise: its archiver ends with it.
+
+    The file stays marked as not archived, and the archiver tries again after the start (pgarch.c, pgarch_archiveXlog).
+    """
+    if server.control_file().state == SHUT_DOWN:
+        for archiver in (one.split()[0] for one in _processes(server) if "archiver" in one):
+            # Each server process leads a group of its own (miscinit.c, InitPostmasterChild), its commands are in it.
+            server.host.run(["sh", "-c", 'kill -s TERM -- "-$1"', "sh", archiver], user=server.owner())
+
+
+def _unarchived_wal_files(server: ServerControl) -> list[str]:
+    """WAL files that the stopped server left for its archiver."""
+    listed = server.host.run(["ls", f"{server.data_directory}/pg_wal/archive_status"], user=server.owner())
+    return [name.removesuffix(".ready") for name in listed.output.split() if name.endswith(".ready")]
+
+
+class CheckPositions(CutoverStep):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "cutover-gate"
+    summary: ClassVar[str] = (
+        "Compares positions: pg_control of the old primary says `shut down`, and the new one has received and replayed "
+        "the WAL up to and with that checkpoint. Nothing may be promoted before. Where a cluster manager stops the old "
+        "one later, it is compared with the end of its WAL as it is now that nobody writes."
+    )
+    Settings: ClassVar[type[Struct]] = TimedSettings
+
+    def preview(self, settings: TimedSettings, context: ActionContext) -> ActionPreview:
+        plan = load_cutover(settings, context).plan
+        exact = "pg_control; pg_last_wal_replay_lsn()"
+        if plan.manager is not None:
+            exact = "pg_current_wal_flush_lsn(); pg_last_wal_replay_lsn()"
+        return ActionPreview(text=f"Has {plan.to} everything that {plan.old} wrote?", exact=exact)
+
+    def do(self, settings: TimedSettings, context: ActionContext, control: Control) -> ActionResult:
+        at = load_cutover(settings, context)
+        if at.plan.manager is not None:
+            return check_received_while_held(at, settings.timeout_s, control)
+        found = at.control(at.plan.old).control_file()
+        if found.state != SHUT_DOWN or found.checkpoint_lsn is None:
+            text = f"pg_control of {at.plan.old} says {found.state or 'nothing'}, not {SHUT_DOWN}"
+            return ActionResult(state="failed", text=f"{text}: do not promote, abort starts {at.plan.old} again")
+        shutdown_lsn = found.checkpoint_lsn
+        row: dict[str, Any] = {}
+        with at.connect(at.plan.to) as (connection, now):
+            if now.role != "standby":
+                return ActionResult(state="failed", text=f"{at.plan.to} is a {now.role} already")
+            for _left in remaining_seconds(context, settings.timeout_s):
+                [row] = connection.rows(_POSITIONS)
+                if _is_past(row["received"], shutdown_lsn) and _is_past(row["replayed"], shutdown_lsn):
+                    save_plan(context, replace(at.plan, shutdown_lsn=shutdown_lsn))
+                    return ActionResult(
+                        state="ok",
+                        text=f"{at.plan.old} was shut down at {shutdown_lsn}; {at.plan.to} has received "
+                        f"{row['received']} "
+                        f"and replayed {row['replayed']}",
+                        values={"shutdown_lsn": shutdown_lsn, **row},
+                    )
+                if row["paused"] or control.wait(POLL_S):
+                    break
+        return ActionResult(state="failed", text=_missing_wal_text(at, shutdown_lsn, row))
+
+    def settle(self, settings: TimedSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
+        return self.retry_result("it only reads: it is done again")
+
+
+def _is_past(lsn: str | None, target_lsn: str) -> bool:
+    """The position is behind the checkpoint's record, so the record itself is there."""
+    return lsn is not None and parse_lsn(lsn) > parse_lsn(target_lsn)
+
+
+def _missing_wal_text(at: Cutover, shutdown_lsn: str, row: Mapping[str, Any]) -> str:
+    why = "replay is paused there" if row.get("paused") else "its WAL receiver may have lost the connection"
+    missing = [
+        _missing_text(shutdown_lsn, lsn, what)
+        for what in ("received", "replayed")
+        if not _is_past(lsn := row.get(what), shutdown_lsn)
+    ]
+    return (
+        f"{at.plan.old} was shut down at {shutdown_lsn}, and of that {at.plan.to} has {' and '.join(missing)}: {why}; "
+        f"abort starts {at.plan.old} again"
+    )
+
+
+def _missing_text(shutdown_lsn: str, lsn: str | None, what: str) -> str:
+    return (
+        f"not {what} an unknown part"
+        if lsn is None
+        else f"not {what} {max(0, parse_lsn(shutdown_lsn) - parse_lsn(lsn))} bytes"
+    )
+
+
+class FenceOldPrimary(CutoverStep):
+    """Implements `Action`."""
+
+    name: ClassVar[str] = "cutover-fence"
+    summary: ClassVar[str] = (
+        "Writes standby.signal into the data directory of the stopped old primary: whatever starts it, a supervisor or "
+        "a reboot, it comes up as a standby."
+    )
+    undoable: ClassVar[bool] = True
+
+    def preview(self, settings: StepSettings, context: ActionContext) -> ActionPreview:
+        at = load_cutover(settings, context)
+        if at.plan.manager is not None:
+            return done_by_manager(at.plan.manager, f"it keeps {at.plan.old} from being a second primary")
+        directory = at.plan.nodes[at.plan.old].data_directory
+        return ActionPreview(text=f"{at.plan.old} can only start as a standby.", exact=f"{directory}/standby.signal")
+
+    def do(self, settings: StepSettings, context: ActionContext, control: Control) -> ActionResult:
+        at = load_cutover(settings, context)
+        server = at.control(at.plan.old)
+        if server.running():
+            return ActionResult(state="failed", text=f"{at.plan.old} runs: something has started it again")
+        server.fence()
+        return ActionResult(state="ok", text=f"{at.plan.old} starts as a standby only", undo={})
+
+    def settle(self, settings: StepSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
+        return self.retry_result("writing it again is safe")
+
+    def undo(
+        self, settings: StepSettings, data: Mapping[str, Any], context: ActionContext, control: Control
+    ) -> ActionResult:
+        at = load_cutover(settings, context)
+        at.control(at.plan.old).undo_standby()
+        return ActionResult(state="ok", text=f"{at.plan.old} can start as a primary again")

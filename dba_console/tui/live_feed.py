@@ -1,0 +1,153 @@
+"""The feed of a running agent: attaches, receives, attaches again.
+
+The thread here reads whatever comes, always, so the agent never has a slow reader in this console. When the agent is
+gone, the header says so and another attempt (attach, or start one) follows at growing intervals.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from dba_console.agent.client import AgentClient, ConnectionLost, NoticeMessage
+from dba_console.agent.protocol import EventMessage, Mark, Note, RunLines, RunRefused, RunViewMessage, SampleMessage
+from dba_console.errors import ConsoleError
+from dba_console.redact import redact
+from dba_console.tui.feed import (
+    AgentConnectionChanged,
+    EventArrived,
+    FindingOrRunRequest,
+    Mailbox,
+    NoticeArrived,
+    SampleArrived,
+    Session,
+)
+from dba_console.tui.outbox import Outbox
+from dba_console.tui.recording_reader import RecordingReader
+from dba_console.tui.recording_source import open_recording, resolve_time
+
+RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+"""Waits between attempts to attach; the last one repeats."""
+_POLL_S = 1.0
+"""Between two looks at whether the screen was left."""
+
+Connect = Callable[[], AgentClient]
+
+
+class LiveFeed:
+    """Samples of the agent that `connect` reaches. `connect` attaches to it, or starts one; it may take seconds."""
+
+    can_go_live = True
+
+    def __init__(self, connect: Connect, name: str) -> None:
+        self._connect = connect
+        self.mailbox = Mailbox()
+        self.session = Session(name)
+        self.recording: RecordingReader | None = None
+        self._session_directory: str | None = None
+        self._outbox = Outbox(lambda text: self.mailbox.put(NoticeArrived(redact(text))))
+        self._closed = threading.Event()
+        self._attached = False
+        self._ever_attached = False
+        self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why nothing can be marked or noted now."""
+        return None if self._attached else "not attached to an agent: nothing can be recorded now"
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def send(self, kind: Literal["mark", "note"], text: str, occurred_us: int | None) -> str | None:
+        """Leave it for the feed's thread. None, or why it cannot be taken."""
+        if self.refusal is not None:
+            return self.refusal
+        message_type = Mark if kind == "mark" else Note
+        message = message_type(text=text, occurred_us=occurred_us)
+        return None if self._outbox.put(message) else "the agent does not take marks now; try again"
+
+    def send_request(self, request: FindingOrRunRequest) -> str | None:
+        """Leave it for the feed's thread. None, or why it cannot be taken."""
+        if self.refusal is not None:
+            return self.refusal
+        return None if self._outbox.put(request) else "the agent does not take it now; try again"
+
+    def close(self) -> None:
+        self._closed.set()
+        self._outbox.close()
+        if self.recording is not None:
+            self.recording.close()
+
+    def _run(self) -> None:
+        attempt = 0
+        while not self._closed.is_set():
+            client = self._attach(first=not self._ever_attached)
+            if client is not None:
+                attempt = 0
+                self._report_attached(client)
+                self._receive_until_lost(client)
+            self._closed.wait(RETRY_S[min(attempt, len(RETRY_S) - 1)])
+            attempt += 1
+
+    def _attach(self, *, first: bool) -> AgentClient | None:
+        try:
+            return self._connect()
+        except ConsoleError as error:
+            if first:
+                self.mailbox.put(AgentConnectionChanged("failed", error=error))
+            else:
+                self._report_lost(error.message)
+        except Exception as error:
+            # Starting an agent may fail as any subprocess may: the next attempt follows.
+            self._report_lost(str(error) or type(error).__name__)
+        return None
+
+    def _report_lost(self, why: str) -> None:
+        self._attached = False
+        if not self._closed.is_set():
+            self.mailbox.put(AgentConnectionChanged("lost", redact(why)))
+
+    def _report_attached(self, client: AgentClient) -> None:
+        hello = client.hello
+        self.session = Session(
+            hello.target, hello.hostname, hello.started_us, hello.interval_s, hello.grace_s, tuple(hello.runs),
+            hello.key, None if hello.session is None else Path(hello.session),
+        )  # fmt: skip
+        if hello.session != self._session_directory:
+            self._session_directory = hello.session
+            if self.recording is not None:
+                self.recording.close()
+            self.recording = None if hello.session is None else self._open_reader(Path(hello.session))
+        self._outbox.use(client)
+        self._attached = self._ever_attached = True
+        self.mailbox.put(AgentConnectionChanged("attached", session=self.session))
+
+    def _open_reader(self, directory: Path) -> RecordingReader:
+        return RecordingReader(lambda: open_recording(directory), self.mailbox, resolve_time)
+
+    def _receive_until_lost(self, client: AgentClient) -> None:
+        try:
+            while not self._closed.is_set():
+                self._receive_message(client)
+        except ConnectionLost as lost:
+            self._report_lost(str(lost))
+        finally:
+            self._attached = False
+            if not self._closed.is_set():
+                # On leaving, the outbox may still be sending; the socket goes with the process.
+                self._outbox.use(None)
+                client.close()
+
+    def _receive_message(self, client: AgentClient) -> None:
+        message = client.receive(_POLL_S)
+        if isinstance(message, SampleMessage):
+            self.mailbox.put(SampleArrived(message.data))
+        elif isinstance(message, EventMessage):
+            self.mailbox.put(EventArrived(message.event))
+        elif isinstance(message, NoticeMessage):
+            self.mailbox.put(NoticeArrived(message.text))
+        elif isinstance(message, RunViewMessage | RunLines | RunRefused):
+            self.mailbox.put(message)

@@ -1,0 +1,217 @@
+"""A panel in full: its facts, one of its tables, and the selected row with everything known of it."""
+
+from __future__ import annotations
+
+from dba_console.frames.model import Frame
+from dba_console.panels.overview_layout import FrameWithHistory as PanelView
+from dba_console.panels.overview_layout import panel_title
+from dba_console.panels.show_output import title_rule
+from dba_console.panels.text_elements import Detail, Line, Span, fit_line, line
+from dba_console.panels.wrapping import wrap_lines
+from dba_console.tui.grid import Grid
+from dba_console.tui.grid_layout import grid_lines, max_columns_scrolled, title_line
+from dba_console.tui.keys import ScreenName
+from dba_console.tui.panel_keys import panel_kind
+from dba_console.tui.row_pane import row_pane
+from dba_console.tui.screen_view import Scene
+from dba_console.tui.table_heights import divide_height
+
+MIN_TABLE = 6
+"""Lines the table keeps when facts or the row in full want more."""
+_ROOMY = 18
+"""From this height on a blank line parts facts from tables."""
+
+
+class DetailView:
+    """One panel. Its tables keep their order, filter and selection for as long as the view lives."""
+
+    where: ScreenName = "detail"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.row_open = False
+        """The selected row takes half of the screen."""
+        self._grids: dict[str, Grid] = {}
+        self._current: str | None = None
+        self._frame: Frame | None = None
+        self._head: list[Line] = []
+        self._width = 0
+        self._tops: dict[str, int] = {}
+        """The line each table shown begins at."""
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """Actions for the footer; turning tables only where there are several."""
+        turn = ("table_next",) if len(self._grids) > 1 else ()
+        return ("back", "row", *turn, "filter", "sort_next", "space", "time", "help", "quit")
+
+    @property
+    def grid(self) -> Grid | None:
+        """The table the keys act on."""
+        return None if self._current is None else self._grids.get(self._current)
+
+    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
+        if scene.frame is None:
+            return [(), line(Span(f" {scene.waiting_text}", "dim"))]
+        self._lay_out(scene.frame, scene, width)
+        return self._fit_lines(width, height)
+
+    def _fit_lines(self, width: int, height: int) -> list[Line]:
+        """What was laid out, in the room there is."""
+        grid = self.grid
+        if grid is None:
+            return self._head[:height]
+        pane = self._pane(grid, width, height)
+        head = self._head[: max(0, height - len(pane) - MIN_TABLE)]
+        if height >= _ROOMY:
+            head = [*head, ()]
+        body = self._tables(len(head), width, max(3, height - len(head) - len(pane)))
+        return [*head, *body, *pane][:height]
+
+    def _pane(self, grid: Grid, width: int, height: int) -> list[Line]:
+        """The selected row in full."""
+        return row_pane(grid, width, height, opened=self.row_open)
+
+    def _tables(self, top: int, width: int, height: int) -> list[Line]:
+        """The table the keys act on, and as much of the others as there is room for."""
+        names = list(self._grids)
+        current = names.index(self._current) if self._current in names else 0
+        given = divide_height([len(grid.rows) for grid in self._grids.values()], current, height)
+        hidden = [self._title(name) for name, lines in zip(names, given, strict=True) if not lines]
+        self._tops = {}
+        body: list[Line] = []
+        for name, lines in zip(names, given, strict=True):
+            if lines:
+                self._tops[name] = top + len(body)
+                in_use = name == self._current
+                grid = self._grids[name]
+                # Rows first: only laid out does the table know how much of it is shown.
+                rows = grid_lines(grid, width, lines - 1)
+                title = title_line(grid, hidden if in_use else (), width, in_use=in_use and len(names) > 1)
+                body += [title, *rows]
+        return body
+
+    def _title(self, name: str) -> str:
+        return self._grids[name].table.title or name
+
+    # Keys
+
+    def do_row_up(self) -> None:
+        self._move(-1)
+
+    def do_row_down(self) -> None:
+        self._move(1)
+
+    def do_page_up(self) -> None:
+        self.wheel(-self._page())
+
+    def do_page_down(self) -> None:
+        self.wheel(self._page())
+
+    def do_top(self) -> None:
+        if self.grid is not None:
+            self.grid.to_top()
+
+    def do_row(self) -> None:
+        """Open the selected row, or close it; with none selected, select the first."""
+        if self.grid is not None and self.grid.selected is None:
+            self.grid.move(0)
+        self.row_open = not self.row_open
+
+    def do_table_next(self) -> None:
+        self._switch_table(1)
+
+    def do_table_previous(self) -> None:
+        self._switch_table(-1)
+
+    def do_sort_next(self) -> None:
+        if self.grid is not None:
+            self.grid.sort_by_adjacent(1)
+
+    def do_sort_previous(self) -> None:
+        if self.grid is not None:
+            self.grid.sort_by_adjacent(-1)
+
+    def do_invert(self) -> None:
+        if self.grid is not None:
+            self.grid.invert()
+
+    def do_scroll_right(self) -> None:
+        self._scroll(1)
+
+    def do_scroll_left(self) -> None:
+        self._scroll(-1)
+
+    def back(self) -> bool:
+        """One step out: the open row, the selection, the filter. False when nothing is left to close."""
+        grid = self.grid
+        if self.row_open:
+            self.row_open = False
+        elif grid is not None and grid.selected is not None:
+            grid.unselect()
+        elif grid is not None and grid.filter:
+            grid.set_filter("")
+        else:
+            return False
+        return True
+
+    def set_filter(self, text: str) -> None:
+        if self.grid is not None:
+            self.grid.set_filter(text)
+
+    def sort_key(self, key: str) -> bool:
+        return self.grid is not None and self.grid.sort_key(key)
+
+    def click(self, row: int, column: int) -> str | None:
+        for name, top in self._tops.items():
+            if row >= top:
+                self._current = name
+        if self.grid is not None and self._current is not None:
+            self.grid.select(self.grid.top + row - self._tops.get(self._current, row) - 2)
+        return None
+
+    def wheel(self, rows: int) -> None:
+        if self.grid is not None:
+            self.grid.scroll(rows)
+
+    # The details
+
+    def _lay_out(self, frame: Frame, scene: Scene, width: int) -> None:
+        """Make the tables of a frame, once: a key on the same frame only moves within them."""
+        if frame is self._frame and width == self._width:
+            return
+        self._frame, self._width = frame, width
+        detail = panel_kind(self.name).detail(frame, width, scene.history)
+        words = panel_title(self.name, PanelView(frame, scene.history))
+        self._head = [fit_line(title_rule(words, width), width), *wrap_lines(detail.head, width)]
+        self._update(detail)
+
+    def _update(self, detail: Detail) -> None:
+        grids: dict[str, Grid] = {}
+        for table in detail.tables:
+            known = self._grids.get(table.id)
+            if known is None:
+                known = Grid(table)
+            else:
+                known.update(table)
+            grids[table.id] = known
+        self._grids = grids
+        if self._current not in grids:
+            self._current = next(iter(grids), None)
+
+    def _move(self, rows: int) -> None:
+        if self.grid is not None:
+            self.grid.move(rows)
+
+    def _page(self) -> int:
+        return max(1, self.grid.height - 1) if self.grid is not None else 1
+
+    def _switch_table(self, direction: int) -> None:
+        names = list(self._grids)
+        if self._current in names:
+            self._current = names[(names.index(self._current) + direction) % len(names)]
+            self.row_open = False
+
+    def _scroll(self, columns: int) -> None:
+        if self.grid is not None:
+            self.grid.scroll_sideways(columns, max_columns_scrolled(self.grid, self._width))

@@ -1,0 +1,75 @@
+"""What runs have left changed on this server: shown before all else where a console begins, put back with a key."""
+
+from __future__ import annotations
+
+from dba_console.frames.model import Finding, Frame
+from dba_console.panels.show_output import title_rule
+from dba_console.panels.text_elements import Line, Span, Style, clean, fit_line, line
+from dba_console.panels.time_formats import local_date_and_time
+from dba_console.panels.wrapping import wrap_lines
+from dba_console.tui.keys import ScreenName
+from dba_console.tui.screen_view import Scene
+from dba_console.tui.scrolled_page import ScrolledPage
+
+RULE_ID = "settings-left"
+RUNBOOK_ID = "put-back"
+_EXPLANATION = (
+    "Putting back shows each of them with what was there before, and asks. What somebody has set otherwise since is "
+    "left alone. Until it is done this stays a finding. A run that was interrupted can be gone on with instead (w)."
+)
+
+
+class PendingRevertsView(ScrolledPage):
+    """The settings, since when, by which run. Kept as it was last known."""
+
+    where: ScreenName = "owed"
+    hints: tuple[str, ...] = ("put_back", "back", "help", "quit")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last_known: Finding | None = None
+
+    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
+        now = pending_reverts_finding(scene.frame)
+        self._last_known = now or self._last_known
+        head = [fit_line(title_rule(line(Span("Settings of a run were not put back", "title")), width), width)]
+        one = self._last_known
+        if one is None:
+            return [*head, line(Span(f" {scene.waiting_text}", "dim"))]
+        lines = _reverted_lines() if now is None else _pending_lines(one)
+        wrapped = [(Span(" "), *spans) for spans in wrap_lines(lines, max(1, width - 2))]
+        return [*head, *self.scrolled([fit_line(spans, width) for spans in wrapped], height - 1)]
+
+
+def pending_reverts_finding(frame: Frame | None) -> Finding | None:
+    """The finding that tells of it; None where nothing is left, or the run goes on."""
+    if frame is None:
+        return None
+    return next((one for one in frame.findings if one.id == RULE_ID and one.severity != "info"), None)
+
+
+def _pending_lines(one: Finding) -> list[Line]:
+    style: Style = "crit" if one.severity == "critical" else "warn"
+    who = [clean(str(name)) for name in one.evidence.get("who") or ()]
+    by = f", by {', '.join(who)}" if who else ""
+    settings = [line(Span("  "), Span(clean(str(setting)), style)) for setting in one.evidence.get("settings") or ()]
+    return [
+        (),
+        line(Span(f"{clean(one.text)}.", style)),
+        (),
+        *settings,
+        (),
+        line(f"Since {local_date_and_time(one.since)}{by}."),
+        (),
+        line(
+            Span("p", "key"),
+            f" puts them back now (runbook {RUNBOOK_ID}); ",
+            Span("esc", "key"),
+            " leaves it for later.",
+        ),
+        line(Span(_EXPLANATION, "dim")),
+    ]
+
+
+def _reverted_lines() -> list[Line]:
+    return [(), line(Span("Nothing is left: everything is as it was.", "ok"))]

@@ -1,0 +1,169 @@
+"""Questions about the past, answered from a recording in a thread of its own.
+
+Upheld here: a disk that does not answer stops the answers, never the screen. Of questions that come faster than answers
+only the newest is kept.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from dba_console.errors import ConsoleError
+from dba_console.frames.picture import Picture
+from dba_console.redact import redact
+from dba_console.samples.event import Event
+from dba_console.tui.feed import ChartPoint, Mailbox, MomentArrived, QueryRefused
+from dba_console.tui.recording_queries import AtTime, NamedTime, NextNotable, NextSample, RecordingEdge, RecordingQuery
+
+HISTORY_US = 600_000_000
+"""Charts reach ten minutes back."""
+MAX_EVENTS = 200
+_NOTABLE_KINDS = ("mark", "note", "finding", "gap", "clock.jump", "server.lost", "server.changed")
+
+
+class RecordingSource(Protocol):
+    """What is asked of a recording; session/recording.py has it."""
+
+    @property
+    def first_us(self) -> int | None: ...
+    @property
+    def last_us(self) -> int | None: ...
+    @property
+    def damage(self) -> str | None: ...
+    def refresh(self) -> int | None: ...
+    def picture_at(self, wall_us: int) -> Picture | None: ...
+    def step(self, wall_us: int, direction: int) -> int | None: ...
+    def points(self, from_us: int, to_us: int) -> Sequence[ChartPoint]: ...
+    def events(
+        self, from_us: int | None = None, to_us: int | None = None, limit: int | None = None
+    ) -> Sequence[Event]: ...
+    def close(self) -> None: ...
+
+
+def is_notable(event: Event) -> bool:
+    """True for what `[` and `]` stop at: marks, notes, findings, and trouble."""
+    return event.kind.startswith(_NOTABLE_KINDS) or event.severity != "info"
+
+
+def event_us(event: Event) -> int:
+    """The moment an event is about."""
+    return event.wall_us if event.occurred_us is None else event.occurred_us
+
+
+def next_notable_us(events: Sequence[Event], from_us: int, direction: int) -> int | None:
+    """The time of the nearest sign beyond `from_us`; None where there is none."""
+    times = [event_us(event) for event in events if is_notable(event)]
+    beyond = [at for at in times if (at - from_us) * direction > 0]
+    return min(beyond, key=lambda at: abs(at - from_us)) if beyond else None
+
+
+class RecordingReader:
+    """A recording behind a thread. `open_past` runs in that thread, on the first question."""
+
+    def __init__(
+        self,
+        open_source: Callable[[], RecordingSource],
+        mailbox: Mailbox,
+        resolve: Callable[[RecordingSource, str, int | None], int],
+    ) -> None:
+        self._open = open_source
+        self._mailbox = mailbox
+        self._resolve = resolve
+        self._source: RecordingSource | None = None
+        self._query: tuple[int, RecordingQuery] | None = None
+        self._serial = 0
+        self._closed = False
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def ask(self, query: RecordingQuery) -> int:
+        """Put a question in place of one not begun yet; the answer carries the number returned."""
+        with self._changed:
+            self._serial += 1
+            self._query = (self._serial, query)
+            self._changed.notify()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="archive", daemon=True)
+                self._thread.start()
+            return self._serial
+
+    def close(self) -> None:
+        """Let the thread end when it can; it is not waited for."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._query is not None or self._closed)
+                if self._closed:
+                    break
+                (serial, question), self._query = self._query or (0, RecordingEdge(1)), None
+            self._mailbox.put(self._try_answer(serial, question))
+        if self._source is not None:
+            self._source.close()
+
+    def _try_answer(self, serial: int, query: RecordingQuery) -> MomentArrived | QueryRefused:
+        try:
+            if self._source is None:
+                self._source = self._open()
+            self._source.refresh()
+            return self._answer(self._source, serial, query)
+        except ConsoleError as error:
+            return QueryRefused(serial, redact("; ".join(filter(None, (error.message, error.hint)))))
+        except Exception as error:
+            # Whatever a damaged file or a failing disk raises: the screen lives on and says so.
+            return QueryRefused(serial, redact(f"the recording cannot be read: {error}"))
+
+    def _answer(self, source: RecordingSource, serial: int, query: RecordingQuery) -> MomentArrived | QueryRefused:
+        at_us = self._query_time(source, query)
+        if isinstance(at_us, str):
+            return QueryRefused(serial, at_us)
+        picture = source.picture_at(at_us)
+        if picture is None and (later_us := source.step(at_us, 1)) is not None:
+            # The recording begins later, or what lies there cannot be read: the next sample that can.
+            at_us, picture = later_us, source.picture_at(later_us)
+        if picture is None:
+            return QueryRefused(serial, source.damage or "nothing is recorded at that time")
+        since_us = query.since_us if isinstance(query, AtTime) else None
+        from_us = picture.wall_us - HISTORY_US if since_us is None else since_us + 1
+        return MomentArrived(
+            serial,
+            at_us,
+            picture,
+            source.points(from_us, picture.wall_us),
+            source.events(to_us=max(at_us, picture.wall_us), limit=MAX_EVENTS),
+            source.first_us,
+            source.last_us,
+            damage=source.damage,
+            continues=since_us is not None,
+        )
+
+    def _query_time(self, source: RecordingSource, query: RecordingQuery) -> int | str:
+        """The wall time a question is about, or why there is none."""
+        if source.first_us is None or source.last_us is None:
+            return "nothing is recorded yet"
+        match query:
+            case AtTime(wall_us, _):
+                return min(max(wall_us, source.first_us), source.last_us)
+            case NextSample(from_us, direction):
+                at_us = source.step(from_us, direction)
+                return _edge_text(direction) if at_us is None else at_us
+            case NextNotable(from_us, direction):
+                at_us = next_notable_us(source.events(), from_us, direction)
+                return (
+                    f"no mark, note or finding {'after' if direction > 0 else 'before'} this"
+                    if at_us is None
+                    else at_us
+                )
+            case RecordingEdge(direction):
+                return source.last_us if direction > 0 else source.first_us
+            case NamedTime(text, now_us):
+                return self._resolve(source, text, now_us)
+
+
+def _edge_text(direction: int) -> str:
+    return "this is the end of the recording" if direction > 0 else "this is the start of the recording"
