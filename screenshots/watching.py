@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from dba_console.agent.client import AgentClient, ConnectionLost
+from dba_console.agent.client import AgentClient, AgentConnectionLost
 from dba_console.agent.protocol import EventMessage, Mark
 from dba_console.agent.target_lock import socket_path
 from dba_console.demo.child_processes import end_child, start_child
@@ -68,7 +68,7 @@ class Watching:
                     raise ConsoleError(f"the agent did not tell of the mark {text!r}")
                 if isinstance(told, EventMessage) and told.event.text == text:
                     return
-        except ConnectionLost as error:
+        except AgentConnectionLost as error:
             raise ConsoleError(f"the mark {text!r} could not be made: {error}") from error
         finally:
             client.close()

@@ -14,7 +14,7 @@ from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.cluster_model import NodeRow, NodeSlot, PoolerRow
 from dba_console.frames.model import (
     ChecksumRow,
-    Cluster,
+    ClusterPanel,
     ConnectionGroup,
     Connections,
     DatabaseRow,
@@ -153,9 +153,9 @@ def empty_frame() -> Frame:
     return Frame(at_us=NOW_US)
 
 
-def _cluster() -> Cluster:
+def _cluster() -> ClusterPanel:
     system = "7431204485839012345"
-    return Cluster(
+    return ClusterPanel(
         age_s=0.4,
         name="shop",
         primary="db2",

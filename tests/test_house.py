@@ -16,10 +16,6 @@ TESTS = ROOT / "tests"
 HEAVY = {"textual", "rich", "psycopg", "typer", "asyncio", "psutil", "msgspec", "sqlite3"}
 SAME_NAME = {
     **dict.fromkeys(("Disks", "Locks", "Replication", "Sessions"), "what was read, and its panel"),
-    **dict.fromkeys(("Column", "Command", "Row", "View"), "to be renamed with the screen and the command line"),
-    **dict.fromkeys(("Check", "Fence", "Mount", "Outage", "Place", "Step", "Writer"), "to be renamed with clusters"),
-    **dict.fromkeys(("Cluster", "ConnectionLost", "Problem", "Refused", "SessionRow"), "to be renamed with the screen"),
-    "_ServerState": "private to two modules that never meet",
 }
 """Classes that share a name, and why."""
 LONGEST_CLASS, LONGEST_FUNCTION = 400, 60

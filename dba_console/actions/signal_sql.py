@@ -7,7 +7,7 @@ the statement that signals.
 from __future__ import annotations
 
 
-def _to_us(time: str) -> str:
+def _to_us_sql(time: str) -> str:
     """A time as microseconds since 1970, as it is written down."""
     return f"(EXTRACT(epoch FROM {time}) * 1000000)::int8"
 
@@ -33,8 +33,8 @@ _JUDGED = f"""
            WHEN NOT me.rolsuper AND coalesce(r.rolsuper, true) THEN 'role'
            WHEN NOT me.rolsuper AND NOT pg_catalog.pg_has_role(a.usesysid, 'USAGE')
                 AND NOT pg_catalog.pg_has_role('pg_signal_backend', 'USAGE') THEN 'role'
-           WHEN w.query_us <> {_to_us("a.query_start")} OR w.xact_us <> coalesce({_to_us("a.xact_start")}, 0)
-             OR w.state_us <> {_to_us("a.state_change")} THEN 'moved'
+           WHEN w.query_us <> {_to_us_sql("a.query_start")} OR w.xact_us <> coalesce({_to_us_sql("a.xact_start")}, 0)
+             OR w.state_us <> {_to_us_sql("a.state_change")} THEN 'moved'
            WHEN %(cancel)s::bool AND a.state <> 'active' THEN 'idle'
            ELSE 'may'
          END AS verdict
@@ -49,13 +49,13 @@ _QUERY_TEXT = (
 )
 SESSIONS = f"""
 SELECT j.pid, j.verdict, j.usename::text AS "user", j.datname::text AS database, j.application_name AS application,
-       j.state, {_to_us("j.query_start")} AS query_us, j.start_us,
+       j.state, {_to_us_sql("j.query_start")} AS query_us, j.start_us,
        {_QUERY_TEXT} AS query, pg_catalog.octet_length(j.query) > pg_catalog.octet_length({_QUERY_TEXT}) AS cut,
        EXTRACT(epoch FROM pg_catalog.clock_timestamp() - j.xact_start)::float8 AS xact_age_s
   FROM ({_JUDGED}) j
 """
 REMAINING = f"""
-SELECT a.pid, a.state, {_to_us("a.query_start")} AS query_us
+SELECT a.pid, a.state, {_to_us_sql("a.query_start")} AS query_us
   FROM ({_SELECTED}) w
   JOIN pg_catalog.pg_stat_activity a ON a.pid = w.pid AND a.backend_start = w.backend_start
 """

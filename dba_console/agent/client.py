@@ -30,7 +30,7 @@ from dba_console.errors import ConnectError
 NoticeMessage = Notice
 
 
-class ConnectionLost(Exception):
+class AgentConnectionLost(Exception):
     """The agent went away or closed the connection; the text says why where it is known."""
 
 
@@ -96,7 +96,7 @@ class AgentClient:
             while self._undelivered:
                 message = self._undelivered.pop(0)
                 if isinstance(message, Bye):
-                    raise ConnectionLost(message.reason)
+                    raise AgentConnectionLost(message.reason)
                 if isinstance(message, SampleMessage | EventMessage | Notice | RunReply):
                     return message
             if not select.select([self._socket], [], [], timeout_s)[0]:
@@ -104,17 +104,17 @@ class AgentClient:
             try:
                 data = self._socket.recv(1 << 18)
                 if not data:
-                    raise ConnectionLost("the agent is gone")
+                    raise AgentConnectionLost("the agent is gone")
                 self._undelivered.extend(self._deframer.feed(data))
             except (OSError, ProtocolError) as error:
-                raise ConnectionLost(f"the connection to the agent broke: {error}") from error
+                raise AgentConnectionLost(f"the connection to the agent broke: {error}") from error
 
     def send(self, message: Request) -> None:
         """Send a request. Raises ConnectionLost when it cannot be sent within the socket's time limit."""
         try:
             self._socket.sendall(pack(message))
         except OSError as error:
-            raise ConnectionLost(f"the agent did not take it: {error}") from error
+            raise AgentConnectionLost(f"the agent did not take it: {error}") from error
 
     def fileno(self) -> int:
         return self._socket.fileno()

@@ -52,23 +52,23 @@ def check_pending_reverts(
     )
 
 
-class _ServerState(NamedTuple):
+class _CheckedServer(NamedTuple):
     state: str
     found: str | None
     trust: str
     removed_text: str = ""
 
 
-_UNKNOWN = _ServerState("unknown", None, "unknown")
+_UNKNOWN = _CheckedServer("unknown", None, "unknown")
 
 
 def _query_states(
     debts: list[PendingRevert], target: Target, directory: Path, strikes: bool
-) -> dict[str, _ServerState]:
+) -> dict[str, _CheckedServer]:
     """What the server says of them; what it does not say is left out. A standby has the identifier and often the data
     directory of its primary: what is set there says nothing of the server that owes."""
     link = ActingConnection(target.conninfo, application="dba-console:debts", connect_timeout_s=CONNECT_S)
-    found: dict[str, _ServerState] = {}
+    found: dict[str, _CheckedServer] = {}
     try:
         now = link.read_identity()
         for debt in debts:
@@ -80,7 +80,7 @@ def _query_states(
             # What was written while fsync was off is not on the disk by the setting alone: put-back sees to it.
             if strikes and state == "back" and not _is_risky(debt) and remove(directory, debt) is None:
                 struck = f"what run {debt.run} had set for a time is as it was again: {describe_revert(debt)}"
-            found[debt.id] = _ServerState(state, value, trust, struck)
+            found[debt.id] = _CheckedServer(state, value, trust, struck)
     except ConsoleError:
         pass  # what has not been told is unknown, and asked again
     finally:
@@ -88,7 +88,7 @@ def _query_states(
     return found
 
 
-def _revert_row(debt: PendingRevert, run_active: bool, state: _ServerState) -> PendingRevertNow | None:
+def _revert_row(debt: PendingRevert, run_active: bool, state: _CheckedServer) -> PendingRevertNow | None:
     if state.removed_text:
         return None
     return PendingRevertNow(

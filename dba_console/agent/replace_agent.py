@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from dba_console.agent.client import AgentClient, ConnectionLost
+from dba_console.agent.client import AgentClient, AgentConnectionLost
 from dba_console.agent.protocol import EndIfRefused, Hello, Notice
 from dba_console.agent.target_lock import TargetLock
 from dba_console.errors import ConsoleError
@@ -42,7 +42,7 @@ def end_if_refused(path: Path, key: str, conninfo: str) -> bool:
             return False
         client.send(EndIfRefused())
         return _has_ended(client, TargetLock(key))
-    except ConnectionLost:
+    except AgentConnectionLost:
         return False
     finally:
         client.close()
@@ -63,7 +63,7 @@ def _has_ended(client: AgentClient, lock: TargetLock) -> bool:
             message = client.receive(left)
             if isinstance(message, Notice) and message.kind == "refused":
                 return False
-    except ConnectionLost:
+    except AgentConnectionLost:
         # It has said goodbye; its process ends after that.
         while lock.holder() == client.hello.pid and time.monotonic() < until:
             pause.wait(POLL_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from dba_console.agent.client import AgentClient, ConnectionLost
+from dba_console.agent.client import AgentClient, AgentConnectionLost
 from dba_console.agent.protocol import Acknowledge, EventMessage, Notice, Silence
 from dba_console.cli.stdout import put
 from dba_console.errors import ConnectError, ExitCode, UsageError
@@ -30,7 +30,7 @@ def send_finding_request(client: AgentClient, request: Acknowledge | Silence) ->
             if isinstance(message, EventMessage) and _is_answer(message, request, sent_us):
                 put(clean(message.event.text))
                 return ExitCode.OK
-    except ConnectionLost as lost:
+    except AgentConnectionLost as lost:
         raise ConnectError(f"the agent went away: {lost}", hint="run the command again") from None
     finally:
         client.close()

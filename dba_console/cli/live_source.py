@@ -15,7 +15,7 @@ from typing import Protocol
 
 from msgspec import structs
 
-from dba_console.agent.client import AgentClient, ConnectionLost
+from dba_console.agent.client import AgentClient, AgentConnectionLost
 from dba_console.agent.launch import find_agent
 from dba_console.agent.protocol import EventMessage, SampleMessage
 from dba_console.agent.replace_agent import should_replace
@@ -132,7 +132,7 @@ class _AgentSource:
         while True:
             try:
                 message = self._client.receive(AGENT_TIMEOUT_S)
-            except ConnectionLost as lost:
+            except AgentConnectionLost as lost:
                 raise ConnectError(f"the agent went away: {lost}", hint="run the command again") from None
             if message is None:
                 raise ConnectError(

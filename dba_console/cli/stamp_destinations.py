@@ -137,7 +137,7 @@ class SessionFile(LineDestination):
 
 def add_session_note(session: Path, text: str) -> None:
     """An event of the session, where an agent records it; else nothing."""
-    from dba_console.agent.client import AgentClient, ConnectionLost
+    from dba_console.agent.client import AgentClient, AgentConnectionLost
     from dba_console.agent.launch import list_agents
     from dba_console.agent.protocol import EventMessage, Note
 
@@ -156,7 +156,7 @@ def add_session_note(session: Path, text: str) -> None:
                         break
             finally:
                 client.close()
-    except (ConsoleError, ConnectionLost, OSError):
+    except (ConsoleError, AgentConnectionLost, OSError):
         pass  # the lines are what matters, and they are in the file
 
 

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterator
 from typing import Any
 
-KeyPath = tuple[str, ...]
+from dba_console.cli.config_schema import KeyPath
 
 
 def key_lines(text: str) -> dict[KeyPath, int]:

@@ -81,14 +81,14 @@ SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start))
   FROM pg_stat_activity WHERE pid <> pg_backend_pid()
 """
 _EXTENSIONS = "SELECT DISTINCT name::text FROM pg_available_extensions ORDER BY name"
-_UPSTREAM = "SELECT setting AS conninfo FROM pg_settings WHERE name = 'primary_conninfo'"
+_PRIMARY_CONNINFO = "SELECT setting AS conninfo FROM pg_settings WHERE name = 'primary_conninfo'"
 _USED = "SELECT extname::text AS name FROM pg_extension ORDER BY extname"
 _RECOVERY = """
 SELECT nullif(min_recovery_end_timeline, 0) AS timeline FROM pg_control_recovery()
 """
 _QUERIES = {
     "receiver": _RECEIVER, "standbys": _STANDBYS, "slots": _SLOTS, "settings": _SETTINGS,
-    "work": _WORK, "available": _EXTENSIONS, "used": _USED, "upstream": _UPSTREAM,
+    "work": _WORK, "available": _EXTENSIONS, "used": _USED, "upstream": _PRIMARY_CONNINFO,
     "recovery": _RECOVERY,
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from dba_console.agent.client import AgentClient, ConnectionLost
+from dba_console.agent.client import AgentClient, AgentConnectionLost
 from dba_console.agent.launch import find_agent
 from dba_console.agent.protocol import EventMessage, Mark, SampleMessage
 from dba_console.demo.incident_verdict import IncidentVerdict, clock_text, judge
@@ -63,7 +63,7 @@ class TriggeredIncident:
                     continue
                 try:
                     seen += isinstance(client.receive(0.5), SampleMessage)
-                except ConnectionLost:  # it comes back, or `patient` knows that it does not
+                except AgentConnectionLost:  # it comes back, or `patient` knows that it does not
                     client.close()
                     client = None
             return True
@@ -90,7 +90,7 @@ class TriggeredIncident:
             try:
                 client.send(Mark(text=text))
                 _wait_for_mark(client, text)
-            except ConnectionLost:
+            except AgentConnectionLost:
                 pass  # the mark is a convenience; without the agent the verdict will say what is missing
             finally:
                 client.close()

@@ -166,7 +166,7 @@ def _full_signal(
     )
 
 
-RULES: tuple[Rule, ...] = (
+CATALOG_RULES: tuple[Rule, ...] = (
     Rule(
         name="collation-version",
         title="A collation sorts otherwise than when its database was made",

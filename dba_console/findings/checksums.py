@@ -137,7 +137,7 @@ def checksums_off(s: RuleContext) -> Iterator[Signal]:
     )
 
 
-RULES: tuple[Rule, ...] = (
+CHECKSUM_RULES: tuple[Rule, ...] = (
     Rule(
         name="checksum-failure",
         title="Pages failed their checksum when they were read from disk",

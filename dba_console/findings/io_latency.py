@@ -12,7 +12,7 @@ from dba_console.findings.rule_context import RuleContext
 from dba_console.findings.signal import Signal
 from dba_console.limits.io import IoLimits
 
-_SERIES = ("io.read_bytes_per_s", "io.write_bytes_per_s")
+_LATENCY_SERIES = ("io.read_bytes_per_s", "io.write_bytes_per_s")
 _FLASH_USUAL_MS = 2.0
 """A disk that turns needs 4 to 8 ms for half a turn and a seek; what usually answers faster has no such parts."""
 
@@ -35,7 +35,7 @@ def device_saturated(s: RuleContext) -> Iterator[Signal]:
             severity="warning", subject=one.name, text=text, cause=text,
             evidence={"device": one.name, "util_pct": util, "busy_s": busy_s, "queue": _mean_queue(one),
                       "read_await_ms": one.await_ms("read"), "write_await_ms": one.await_ms("write")},
-            series=(f"device:{one.name}.util_pct", *_SERIES),
+            series=(f"device:{one.name}.util_pct", *_LATENCY_SERIES),
             advice="See who reads and writes: the sessions panel by I/O, dumps and vacuum under progress.",
         )  # fmt: skip
 
@@ -117,7 +117,7 @@ def _slow_signal(
         severity="warning", subject=one.name, text=text, effect=f"{device_text(one)} is slow",
         evidence={"device": one.name, f"{kind}_await_ms": took, f"usual_{kind}_await_ms": usual,
                   f"{kind}s_per_s": per_s},
-        series=(f"device:{one.name}.util_pct", *_SERIES),
+        series=(f"device:{one.name}.util_pct", *_LATENCY_SERIES),
         advice="Compare with the same hour of another day; then ask the storage: rebuild, cache battery, neighbours.",
     )  # fmt: skip
 

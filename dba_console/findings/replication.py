@@ -7,5 +7,5 @@ from dba_console.findings import replication_lag, standby_conflicts, standby_rec
 from dba_console.findings.rule import Rule
 
 RULES: tuple[Rule, ...] = (
-    *replication_lag.RULES, *standbys.RULES, *standby_recovery.RULES, *standby_conflicts.RULES, *subscriptions.RULES,
+    *replication_lag.LAG_RULES, *standbys.RULES, *standby_recovery.RECOVERY_RULES, *standby_conflicts.CONFLICT_RULES, *subscriptions.SUBSCRIPTION_RULES,
 )  # fmt: skip

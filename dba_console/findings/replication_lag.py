@@ -225,7 +225,7 @@ def standby_delayed(s: RuleContext) -> Iterator[Signal]:
             )
 
 
-RULES: tuple[Rule, ...] = (
+LAG_RULES: tuple[Rule, ...] = (
     Rule(
         name="replication-lag",
         title="A standby is behind, by time or by bytes",

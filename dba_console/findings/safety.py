@@ -6,6 +6,6 @@ from dba_console.findings import autovacuum, catalog_faults, checksums, wraparou
 from dba_console.findings.rule import Rule
 
 RULES: tuple[Rule, ...] = (
-    *checksums.RULES, *wraparound.RULES, *xid_horizon.RULES, *wraparound_vacuum.RULES, *autovacuum.RULES,
-    *catalog_faults.RULES,
+    *checksums.CHECKSUM_RULES, *wraparound.RULES, *xid_horizon.HORIZON_RULES, *wraparound_vacuum.VACUUM_RULES, *autovacuum.RULES,
+    *catalog_faults.CATALOG_RULES,
 )  # fmt: skip

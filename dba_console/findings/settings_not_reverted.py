@@ -58,7 +58,7 @@ def _left_signal(debts: Sequence[PendingRevertNow]) -> Signal:
     runs, since_us = _runs(debts), min(debt.at_us for debt in debts)
     trust = _worst_trust(debts)
     return Signal(
-        severity=_severity(debts, trust),
+        severity=_unreverted_severity(debts, trust),
         text=f"{_summary_text(debts, runs)}{_TRUST.get(trust, '')}",
         evidence={
             "settings": [_setting_text(debt) for debt in debts],
@@ -103,7 +103,7 @@ def _summary_text(debts: Sequence[PendingRevertNow], runs: Sequence[str]) -> str
     return f"{_names(debts)} is as before {run}; what was written meanwhile has not been brought to the disk yet"
 
 
-def _severity(debts: Sequence[PendingRevertNow], trust: str) -> Severity:
+def _unreverted_severity(debts: Sequence[PendingRevertNow], trust: str) -> Severity:
     off = any(debt.risky and debt.state in ("changed", "unread", "unknown") for debt in debts)
     return "critical" if off or trust == "untrusted" else "warning"
 

@@ -50,7 +50,7 @@ def standby_conflicts(s: RuleContext) -> Iterator[Signal]:
     )
 
 
-RULES: tuple[Rule, ...] = (
+CONFLICT_RULES: tuple[Rule, ...] = (
     Rule(
         name="standby-conflicts",
         title="Replay cancels queries on this standby",

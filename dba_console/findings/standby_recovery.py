@@ -167,7 +167,7 @@ _TARGET_ADVICE = (
     "the server becomes a primary."
 )
 
-RULES: tuple[Rule, ...] = (
+RECOVERY_RULES: tuple[Rule, ...] = (
     Rule(
         name="wal-receiver-down",
         title="This standby receives no WAL",

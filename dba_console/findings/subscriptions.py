@@ -107,7 +107,7 @@ def _signal(row: Subscription, what: str, fresh: int, advice: str, *, calm: bool
     )
 
 
-RULES: tuple[Rule, ...] = (
+SUBSCRIPTION_RULES: tuple[Rule, ...] = (
     Rule(
         name="subscription-failing",
         title="A subscription fails, has no worker, or is disabled",

@@ -28,7 +28,7 @@ def wal_on_tmpfs(s: RuleContext) -> Iterator[Signal]:
 
 
 RULES: tuple[Rule, ...] = (
-    *wal_archiving.RULES,
+    *wal_archiving.ARCHIVING_RULES,
     *replication_slots.RULES,
     *replication.RULES,
     Rule(

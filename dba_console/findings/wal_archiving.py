@@ -212,7 +212,7 @@ def _series(s: RuleContext) -> tuple[str, ...]:
     return ("replication.wal_bytes_per_s", *(() if mount is None else (f"mount:{mount.path}.used_bytes",)))
 
 
-RULES: tuple[Rule, ...] = (
+ARCHIVING_RULES: tuple[Rule, ...] = (
     Rule(
         name="archive-failing",
         title="WAL files cannot be archived: which, since when, and when pg_wal is full",

@@ -102,7 +102,7 @@ def _text(work: WraparoundVacuum, count: int, *, waited: bool) -> str:
     return f"{text}: {sessions} behind it{wait}"
 
 
-RULES: tuple[Rule, ...] = (
+VACUUM_RULES: tuple[Rule, ...] = (
     Rule(
         name="wraparound-vacuum",
         title="Autovacuum works against wraparound, and who waits behind it",

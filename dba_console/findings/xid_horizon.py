@@ -19,7 +19,7 @@ from dba_console.samples.findings import Severity
 from dba_console.sanitize import clean
 from dba_console.units import human_duration
 
-CLEAR_SHARE = 0.9
+HORIZON_CLEAR_SHARE = 0.9
 DUMPS = ("pg_dump", "pg_dumpall")
 NAMED = 5
 """Holders listed in the evidence."""
@@ -47,7 +47,7 @@ def horizon_held(s: RuleContext) -> Iterator[Signal]:
     others = f", and {len(held) - 1} more with it" if len(held) > 1 else ""
     since = "" if worst.since is None else f" for {human_duration(age_s(s.facts.server_now_us, worst.since))}"
     yield Signal(
-        severity=_severity(s, worst),
+        severity=_horizon_severity(s, worst),
         text=f"VACUUM cannot clean up behind {name}: it has held the xid horizon{since}, {format_ids(age)} ids by now"
         + others,
         effect=f"VACUUM cannot clean up: the xid horizon is held back by {format_ids(age)} ids",
@@ -69,14 +69,14 @@ def horizon_held(s: RuleContext) -> Iterator[Signal]:
 def _too_far(s: RuleContext, row: postgres.HorizonHolder) -> bool:
     limits, age = s.limits.safety, row.xid_age or 0
     held_s = age_s(s.facts.server_now_us, row.since) or 0.0
-    if s.over(age, limits.horizon_warn_xids, int(limits.horizon_warn_xids * CLEAR_SHARE), "horizon-held"):
+    if s.over(age, limits.horizon_warn_xids, int(limits.horizon_warn_xids * HORIZON_CLEAR_SHARE), "horizon-held"):
         return True
     if row.kind == "prepared" and held_s >= limits.prepared_s:
         return True
     return held_s >= limits.horizon_old_s and age >= limits.horizon_old_xids
 
 
-def _severity(s: RuleContext, row: postgres.HorizonHolder) -> Severity:
+def _horizon_severity(s: RuleContext, row: postgres.HorizonHolder) -> Severity:
     if row.kind != "backend" or row.who not in DUMPS or (row.xid_age or 0) >= s.limits.safety.horizon_warn_xids:
         return "warning"
     known = [one.usual_s for one in s.progress.operations if one.kind == "pg_dump" and one.pid == row.pid]
@@ -85,7 +85,7 @@ def _severity(s: RuleContext, row: postgres.HorizonHolder) -> Severity:
     return "info" if held_s is not None and held_s <= 1.5 * usual_s else "warning"
 
 
-RULES: tuple[Rule, ...] = (
+HORIZON_RULES: tuple[Rule, ...] = (
     Rule(
         name="horizon-held",
         title="Something keeps VACUUM from cleaning up and freezing",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dba_console.frames.cluster_model import NodeRow, NodeSlot, PoolerRow
 from dba_console.frames.facts import PictureFacts
-from dba_console.frames.model import Cluster
+from dba_console.frames.model import ClusterPanel
 from dba_console.frames.panel_status import fill_status
 from dba_console.frames.replication import lsn_distance, lsn_text
 from dba_console.frames.timestamps import rfc3339
@@ -24,13 +24,13 @@ from dba_console.samples.cluster import (
 NOT_CONFIGURED = "the server is not a node of a configured cluster ([clusters.NAME] in the configuration)"
 
 
-def derive_cluster(facts: PictureFacts) -> Cluster:
+def derive_cluster(facts: PictureFacts) -> ClusterPanel:
     """The cluster panel; `unsupported` where the server belongs to no configured cluster."""
     picture = facts.picture
     now = picture.now("cluster", ClusterNow)
     if now is None and "cluster" not in picture.latest:
-        return Cluster(status="unsupported", note=NOT_CONFIGURED)
-    panel = fill_status(Cluster(), picture, "cluster")
+        return ClusterPanel(status="unsupported", note=NOT_CONFIGURED)
+    panel = fill_status(ClusterPanel(), picture, "cluster")
     if now is None:
         return panel
     slow = picture.now("cluster.details", ClusterDetails)

@@ -16,7 +16,7 @@ from dba_console.frames.io import derive_io
 from dba_console.frames.locks import derive_locks
 from dba_console.frames.memory import derive_memory
 from dba_console.frames.model import (
-    Cluster,
+    ClusterPanel,
     Connections,
     Disks,
     EventRow,
@@ -64,7 +64,7 @@ def derive(picture: Picture, history: ChartHistory, events: Sequence[Event] = ()
         disks=_guarded(derive_disks, Disks, facts),
         sessions=_guarded(derive_sessions, Sessions, facts),
         events=derive_events(events),
-        cluster=_guarded(derive_cluster, Cluster, facts),
+        cluster=_guarded(derive_cluster, ClusterPanel, facts),
         own=derive_own(facts),
     )
     return add_findings(frame, picture)

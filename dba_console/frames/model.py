@@ -320,7 +320,7 @@ class Replication(PanelFrame, kw_only=True):
     checkpoint_write_ms: float | None = None
 
 
-class Cluster(PanelFrame, kw_only=True):
+class ClusterPanel(PanelFrame, kw_only=True):
     name: str | None = None
     """As configured; null where the server belongs to no configured cluster."""
     primary: str | None = None
@@ -508,7 +508,7 @@ class Frame(Struct, kw_only=True):
     disks: Disks = field(default_factory=Disks)
     sessions: Sessions = field(default_factory=Sessions)
     events: Events = field(default_factory=Events)
-    cluster: Cluster = field(default_factory=Cluster)
+    cluster: ClusterPanel = field(default_factory=ClusterPanel)
     findings: list[Finding] = []
     judged: bool = False
     """The rules were asked at this moment: no findings then means that they found nothing."""

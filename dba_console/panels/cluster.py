@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.cluster_model import NodeRow, PoolerRow
-from dba_console.frames.model import Cluster, Frame
+from dba_console.frames.model import ClusterPanel, Frame
 from dba_console.panels import status_text
 from dba_console.panels.phrases import fact, integer, join, join_fitting, level_style, name_of, text_line, wrap_words
 from dba_console.panels.replication_tables import LAG_S
@@ -48,7 +48,7 @@ def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     return Detail("Cluster", status_text.head_lines(panel, head, width), tables)
 
 
-def _summary(panel: Cluster) -> Line:
+def _summary(panel: ClusterPanel) -> Line:
     silent = sum(row.error is not None for row in panel.nodes)
     primaries = [row for row in panel.nodes if row.role == "primary" and row.error is None]
     lead = (
@@ -106,7 +106,7 @@ _NODE_COLUMNS = (
 )
 
 
-def _node_table(panel: Cluster) -> Table:
+def _node_table(panel: ClusterPanel) -> Table:
     return Table("nodes", _NODE_COLUMNS, tuple(_node_row(row) for row in panel.nodes), None, "Nodes", "no node")
 
 
@@ -153,7 +153,7 @@ _POOLER_COLUMNS = (
 )
 
 
-def _pooler_table(panel: Cluster) -> Table:
+def _pooler_table(panel: ClusterPanel) -> Table:
     rows = tuple(_pooler_row(row) for row in panel.poolers)
     return Table("poolers", _POOLER_COLUMNS, rows, None, "Poolers", "no pooler")
 

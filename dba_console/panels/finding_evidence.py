@@ -47,8 +47,8 @@ def all_evidence_lines(
     Charts stand above the numbers, for they prove it at a glance; the sentence has the numbers that decide.
     `ended_us`: when the finding was seen last, where it is not open any more.
     """
-    lines = _wrapped(summary_lines(one, frame.at_us if ended_us is None else ended_us), width)
-    numbers = _wrapped(evidence_lines(one), width)
+    lines = _wrapped_lines(summary_lines(one, frame.at_us if ended_us is None else ended_us), width)
+    numbers = _wrapped_lines(evidence_lines(one), width)
     series = order_series(one.series) or (CONTEXT_SERIES if urgent_findings([one]) else ())
     gutter = 30 if width >= 100 else 24
     cells = width - gutter
@@ -76,7 +76,7 @@ def order_series(series: Sequence[str]) -> tuple[str, ...]:
     return (*first, *(name for name in series if name not in first))
 
 
-def _wrapped(lines: Sequence[Line], width: int) -> list[Line]:
+def _wrapped_lines(lines: Sequence[Line], width: int) -> list[Line]:
     return [(Span(" "), *line) for line in wrap_lines(lines, max(1, width - 1))]
 
 

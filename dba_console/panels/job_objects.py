@@ -12,7 +12,7 @@ from dba_console.panels.table_layout import table_lines
 from dba_console.panels.text_elements import Cell, Line, Span, Style, TableColumn, TableRow, clean, cut
 from dba_console.units import human_bytes, human_duration, human_pct
 
-_BAR = 12
+_OBJECT_BAR = 12
 _MAX_SHOWN = {"running": 64, "failed": 12, "waiting": 12, "done": 8}
 """Objects shown of each state; the rest is counted. -j of more than 64 is not a thing one waits for."""
 _TITLES = {"running": "running", "failed": "failed", "waiting": "waiting, largest first", "done": "done, last first"}
@@ -20,7 +20,7 @@ _TITLES = {"running": "running", "failed": "failed", "waiting": "waiting, larges
 _PHASE_COLUMNS = (
     TableColumn("name", "phase", 11),
     TableColumn("objects", "objects", 26, right=True),
-    TableColumn("bar", "", _BAR, spare=6),
+    TableColumn("bar", "", _OBJECT_BAR, spare=6),
     TableColumn("pct", "share", 6, right=True),
     TableColumn("grade", "known by", 8),
     TableColumn("done", "done", 9, right=True, spare=3),
@@ -63,7 +63,7 @@ def _phase_row(one: PhaseRow, failed: int) -> TableRow:
         (
             Cell(name_of(one.name, 11), None, "" if one.state != "waiting" else "dim"),
             Cell(_objects_text(one, failed), None, "crit" if failed else ""),
-            Cell(bar(one.pct, _BAR) if under_way and one.pct is not None else "", None, "bar"),
+            Cell(bar(one.pct, _OBJECT_BAR) if under_way and one.pct is not None else "", None, "bar"),
             Cell(human_pct(one.pct) if under_way else "", one.pct),
             Cell(grade, None, "dim" if one.state == "waiting" else "stale" if grade == "unknown" else ""),
             Cell("" if one.done is None else amount_text(one.done, one.unit)),

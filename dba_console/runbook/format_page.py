@@ -10,7 +10,7 @@ from dba_console.plans.plan import FORMAT
 from dba_console.runbook import lint_actions
 from dba_console.runbook.expr import FUNCTIONS
 from dba_console.runbook.fields import ROOTS
-from dba_console.runbook.lint import RULES
+from dba_console.runbook.lint import LINT_RULES
 from dba_console.runbook.schema import ATTRIBUTES, INPUT, KINDS, RUNBOOK, SHAPES, STEP, BlockKind, KeySpec
 from dba_console.runbook.values import TYPES
 
@@ -139,7 +139,7 @@ def _attributes() -> Iterator[str]:
 def _rules() -> Iterator[str]:
     yield "| rule | what it refuses, and why |"
     yield "|---|---|"
-    for name, rule in {**RULES, "action": lint_actions.no_such_action}.items():
+    for name, rule in {**LINT_RULES, "action": lint_actions.no_such_action}.items():
         description = " ".join((inspect.getdoc(rule) or "").split()).replace("|", "\\|")
         yield f"| {name} | {description} |"
     yield "| undeclared | A name that is neither an input nor a result of an earlier block. |"

@@ -15,12 +15,12 @@ from dba_console.runbook.problems import Problem
 
 Rule = Callable[[Plan], Iterator[Problem]]
 
-RULES: Mapping[str, Rule] = {
+LINT_RULES: Mapping[str, Rule] = {
     "masked-error": lint_shell.masked_error,
     "pipefail": lint_shell.pipefail,
     "guessed-file": lint_shell.guessed_file,
     "pasted-value": lint_shell.pasted_value,
-    "pasted-sql": lint_sql.pasted_value,
+    "pasted-sql": lint_sql.pasted_sql_value,
     "unbound-command": lint_sql.unbound_command,
     "writing-check": lint_sql.writing_check,
     "no-schema": lint_sql.no_schema,
@@ -49,7 +49,7 @@ MOST = 100
 
 def lint(plan: Plan, actions: Mapping[str, Any] | None, lines: Mapping[str, int]) -> Iterator[Problem]:
     """What the rules say of a plan; `lines` are those of the keys of its head."""
-    for name, rule in RULES.items():
+    for name, rule in LINT_RULES.items():
         for problem in islice(rule(plan), MOST):
             line = problem.line or lines.get("answers", 1)
             yield Problem(line=line, text=problem.text, hint=problem.hint, rule=name)

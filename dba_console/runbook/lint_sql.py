@@ -22,7 +22,7 @@ _TRANSACTION = re.compile(
 )
 _NO_QUERY = re.compile(r"\s*(?!select\b|with\b|values\b|table\b|show\b|\(|\Z)[^\s;]+", re.IGNORECASE)
 # What is never closed goes to the end: each that is open would be searched to the end for its close otherwise.
-_COMMENT = re.compile(r"--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_SQL_COMMENT = re.compile(r"--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _TEXT = re.compile(
     r"(?<![\w$])(?:[eE]'(?:[^'\\]|''|\\.)*+(?:'|\Z)|'(?:[^']|'')*+(?:'|\Z)|\$(\w*+)\$.*?(?:\$\1\$|\Z))", re.DOTALL
 )
@@ -55,22 +55,22 @@ _LONGEST_CALL = 400
 _PSQL = re.compile(r"(?<![:\w]):(?:''|\"\"|[a-z_]\w*)", re.IGNORECASE)
 
 
-def pasted_value(plan: Plan) -> Iterator[Problem]:
+def pasted_sql_value(plan: Plan) -> Iterator[Problem]:
     """A value reaches SQL as a bound parameter, `%(name)s`, or a quoted identifier, `%(name)I`; never as part of the
     text, where a quote in it would end what was meant."""
     for block, line, text in _statements(plan):
-        for found, hint in _pasted(text):
+        for found, hint in _pasted_in_sql(text):
             yield Problem(line=line if block.language != "sql" else _line(block, found, line),
                           text=f"a value is pasted into SQL: {found}", hint=hint)  # fmt: skip
-        for match in _LETTERLESS.finditer(_NAMED.sub('""', _TEXT.sub("''", _COMMENT.sub(" ", text)))):
+        for match in _LETTERLESS.finditer(_NAMED.sub('""', _TEXT.sub("''", _SQL_COMMENT.sub(" ", text)))):
             found, name = match[0], match[1]
             yield Problem(line=line if block.language != "sql" else _line(block, found, line),
                           text=f"{found} has no letter that says how the value is written",
                           hint=f"write %({name})s for a value, %({name})I for an identifier")  # fmt: skip
 
 
-def _pasted(text: str) -> Iterator[tuple[str, str]]:
-    bare = _COMMENT.sub(" ", text)
+def _pasted_in_sql(text: str) -> Iterator[tuple[str, str]]:
+    bare = _SQL_COMMENT.sub(" ", text)
     if match := re.search(r"\{\{[^\n]{0,200}?\}\}|\$\{?RB_\w+\}?", bare):
         yield match[0], "write %(name)s for a value, %(name)I for an identifier"
     for literal in _TEXT.finditer(bare):
@@ -89,7 +89,7 @@ def unbound_command(plan: Plan) -> Iterator[Problem]:
     """The server binds values in SELECT, INSERT, UPDATE, DELETE and the like only; a command such as ALTER takes them
     as quoted literals, `%(name)L`."""
     for block, line, text in _statements(plan):
-        bare = _NAMED.sub('""', _TEXT.sub("''", _COMMENT.sub(" ", text))).strip()
+        bare = _NAMED.sub('""', _TEXT.sub("''", _SQL_COMMENT.sub(" ", text))).strip()
         first = re.match(r"[a-z]*", bare, re.IGNORECASE)
         word = first[0].lower() if first else ""
         if word not in _BINDS and (match := re.search(r"%\(([\w.]+)\)s", bare)):
@@ -108,7 +108,7 @@ def writing_check(plan: Plan) -> Iterator[Problem]:
     """What only looks is really run in a rehearsal, and asked again and again: it may change nothing."""
     for block, line, text in _statements(plan):
         is_read_only = block.kind not in (*ACTING, "undo") or text is not block.body
-        bare = _NAMED.sub('""', _TEXT.sub("''", _COMMENT.sub(" ", text)))
+        bare = _NAMED.sub('""', _TEXT.sub("''", _SQL_COMMENT.sub(" ", text)))
         if is_read_only and (match := _WRITES.search(bare) or _NO_QUERY.match(bare)):
             what = "test" if text is not block.body else block.kind
             yield Problem(line=line if text is not block.body else _line(block, match[0], line),
@@ -120,7 +120,7 @@ def no_schema(plan: Plan) -> Iterator[Problem]:
     """SQL of a runbook runs with search_path `pg_catalog, pg_temp`, whatever the owner of the database has set, so that
     nobody else decides what a name means: a table that is not PostgreSQL's own is named with its schema."""
     for block, line, text in _statements(plan):
-        bare = _TEXT.sub("''", _COMMENT.sub(" ", text))
+        bare = _TEXT.sub("''", _SQL_COMMENT.sub(" ", text))
         own = {match[1].lower() for match in _QUERY_NAME.finditer(bare)}
         for match in _TABLE.finditer(bare):
             name = match[1]
@@ -137,7 +137,7 @@ def no_schema(plan: Plan) -> Iterator[Problem]:
 def several_statements(plan: Plan) -> Iterator[Problem]:
     """One block holds one statement: of several nobody could say which was the last that took effect."""
     for _, line, text in _statements(plan):
-        bare = _NAMED.sub('""', _TEXT.sub("''", _COMMENT.sub(" ", text))).strip().rstrip(";")
+        bare = _NAMED.sub('""', _TEXT.sub("''", _SQL_COMMENT.sub(" ", text))).strip().rstrip(";")
         if ";" in bare:
             yield Problem(line=line, text="the block holds several statements", hint="a block for each")
 
@@ -145,7 +145,7 @@ def several_statements(plan: Plan) -> Iterator[Problem]:
 def own_transaction(plan: Plan) -> Iterator[Problem]:
     """A change runs in a transaction that the console begins and ends, so that its end can be told by evidence."""
     for block, line, text in _statements(plan):
-        if match := _TRANSACTION.match(_COMMENT.sub(" ", text)):
+        if match := _TRANSACTION.match(_SQL_COMMENT.sub(" ", text)):
             hint = "leave it out: every change is a transaction" if block.kind in ("change", "undo") else ""
             yield Problem(line=line, text=f"{match[1].upper()} begins or ends a transaction by itself", hint=hint)
 

@@ -34,7 +34,7 @@ def cell(value: Any, column: str = "", *, most: int = MOST_CHARACTERS) -> str:
     if column.endswith(TIMES) and isinstance(value, int) and value > FIRST_TIME_US:
         return datetime.fromtimestamp(value / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     if isinstance(value, float):
-        value = _number(value)
+        value = _number_text(value)
     text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
     text = text.strip('"') if not isinstance(value, str) else text
     return text if len(text) <= most else text[: most - 1] + "…"
@@ -91,14 +91,14 @@ def _change(before: Any, after: Any, key: str) -> str:
     if not isinstance(before, int | float) or not isinstance(after, int | float):
         return ""
     change = after - before
-    shown = format_value(key, change) if key.endswith(WITH_UNIT) else _number(change)
+    shown = format_value(key, change) if key.endswith(WITH_UNIT) else _number_text(change)
     return f"{'+' if change > 0 else ''}{shown}"
 
 
-def _number(value: float) -> str:
+def _number_text(value: float) -> str:
     """A measured number as a person reads it: four digits are enough of a fraction, a whole number stays whole.
 
-    >>> _number(135.63812), _number(0.020023), _number(1234567), _number(1234567.8)
+    >>> _number_text(135.63812), _number_text(0.020023), _number_text(1234567), _number_text(1234567.8)
     ('135.6', '0.02002', '1234567', '1234568')
     """
     if isinstance(value, int):

@@ -62,7 +62,7 @@ evidence = "whom you told"
 """
 
 
-def document(name: str, finding: str | None = None) -> str:
+def template_document(name: str, finding: str | None = None) -> str:
     """The text of a new runbook called `name`."""
     title = name.replace("-", " ").capitalize()
     return _DOCUMENT.format(name=name, title=title, answers=f'"{finding}"' if finding else "")

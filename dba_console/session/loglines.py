@@ -25,6 +25,6 @@ class LogLine(NamedTuple):
     execution: int = 0
 
 
-def tidy(line: LogLine) -> LogLine:
+def tidy_line(line: LogLine) -> LogLine:
     """The line as it is kept: secrets out, one harmless line."""
     return line._replace(tag=word(line.tag), text=one_line(redact(line.text)))

@@ -21,7 +21,7 @@ from dba_console.session.backlog import Batch, SealedBlock
 from dba_console.session.digests import DIGEST_EVENTS, START, RunningDigest, digest, index_digest, meta_digest
 from dba_console.session.layout import DATABASE, LOG
 from dba_console.session.loglines import LogLine
-from dba_console.session.loglines import tidy as tidy_line
+from dba_console.session.loglines import tidy_line as tidy_line
 from dba_console.session.meta import SessionMeta
 from dba_console.session.schema import create, open_for_writing
 

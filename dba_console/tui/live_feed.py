@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from dba_console.agent.client import AgentClient, ConnectionLost, NoticeMessage
+from dba_console.agent.client import AgentClient, AgentConnectionLost, NoticeMessage
 from dba_console.agent.protocol import EventMessage, Mark, Note, RunLines, RunRefused, RunViewMessage, SampleMessage
 from dba_console.errors import ConsoleError
 from dba_console.redact import redact
@@ -132,7 +132,7 @@ class LiveFeed:
         try:
             while not self._closed.is_set():
                 self._receive_message(client)
-        except ConnectionLost as lost:
+        except AgentConnectionLost as lost:
             self._report_lost(str(lost))
         finally:
             self._attached = False

@@ -9,7 +9,7 @@ import queue
 import threading
 from collections.abc import Callable
 
-from dba_console.agent.client import AgentClient, ConnectionLost
+from dba_console.agent.client import AgentClient, AgentConnectionLost
 from dba_console.agent.protocol import Acknowledge, Mark, Note, Request, Silence
 
 MAX_QUEUED = 16
@@ -52,9 +52,9 @@ class Outbox:
             client = self._client
             try:
                 if client is None:
-                    raise ConnectionLost("not attached to an agent")
+                    raise AgentConnectionLost("not attached to an agent")
                 client.send(message)
-            except ConnectionLost as lost:
+            except AgentConnectionLost as lost:
                 self._report_unsent(f"{_unsent_text(message)} ({lost})")
 
 

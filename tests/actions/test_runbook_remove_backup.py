@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.actions.shrink.candidate import SUFFIX
-from dba_console.agent.client import ConnectionLost
+from dba_console.agent.client import AgentConnectionLost
 from dba_console.demo.cluster import Cluster
 from dba_console.errors import ConnectError
 from dba_console.plans.run_view import Question
@@ -98,7 +98,7 @@ def test_a_run_killed_in_the_middle_of_the_cut_goes_on_with_it(cluster: Cluster,
     with agent(cluster.dsn(), place) as one:
         operator = Operator.of(one)
         operator.begin(TEXT, {"file": str(path)})
-        with suppress(ConnectionLost, ConnectError):
+        with suppress(AgentConnectionLost, ConnectError):
             operator.walk(lambda asked: killed_when_less(asked, one, rest))
     assert 0 < rest.stat().st_size < 96 << 20
     with agent(cluster.dsn(), place) as one:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.agent.client import AgentClient, ConnectionLost
+from dba_console.agent.client import AgentClient, AgentConnectionLost
 from dba_console.agent.protocol import EventMessage, SampleMessage
 from dba_console.errors import ConnectError, ConsoleError
 from dba_console.frames.chart_history import ChartHistory
@@ -175,6 +175,6 @@ def gone(watch: Watch) -> bool:
     try:
         while watch.client.receive(WAIT_S) is not None:
             pass
-    except (ConnectionLost, ConnectError):
+    except (AgentConnectionLost, ConnectError):
         return True
     return False

@@ -18,7 +18,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.frames.chart_history import ChartHistory
 from dba_console.frames.cluster_model import NodeRow
 from dba_console.frames.derive import derive
-from dba_console.frames.model import Cluster as Panel
+from dba_console.frames.model import ClusterPanel as Panel
 from dba_console.frames.picture import Picture
 from dba_console.target import make_target
 from tests.background import wait_until

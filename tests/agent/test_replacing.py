@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dba_console.agent.client import AgentClient, ConnectionLost
+from dba_console.agent.client import AgentClient, AgentConnectionLost
 from dba_console.demo.cluster import Cluster
 from tests.agent.running import Watch
 from tests.background import wait_until
@@ -149,7 +149,7 @@ def test_a_console_of_the_one_that_ends_is_told_why(scram: Cluster, console: Con
     refused(console)
     with closing(AgentClient.connect(next(iter(console.runtime.glob("*.sock"))))) as client:
         assert run(console, scram, PGPASSWORD=PASSWORD).code == 0
-        with pytest.raises(ConnectionLost, match="an agent with other credentials takes its place"):
+        with pytest.raises(AgentConnectionLost, match="an agent with other credentials takes its place"):
             while client.receive(LIMIT_S) is not None:
                 pass
     with closing(AgentClient.connect(next(iter(console.runtime.glob("*.sock"))))) as client:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from dba_console.agent.client import ConnectionLost
+from dba_console.agent.client import AgentConnectionLost
 from dba_console.demo.practice_cluster import NAME, PracticeCluster
 from dba_console.demo.server_account import clean_environment
 from dba_console.errors import ConnectError
@@ -131,7 +131,7 @@ class Trials:
                 if kill is not None and kill.victim == "console":
                     self._killed_console(running, to, script)
                 state = self._walk(running, to, says)
-            except (ConnectionLost, ConnectError):
+            except (AgentConnectionLost, ConnectError):
                 assert kill is not None and kill.victim == "agent", running.errors()
                 return None
         if kill is not None and kill.victim == "pooler":

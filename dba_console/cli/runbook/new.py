@@ -12,7 +12,7 @@ from dba_console.cli.options import Json
 from dba_console.cli.stdout import put
 from dba_console.errors import ExitCode, RunbookError, UsageError
 from dba_console.runbook.library import SUFFIX
-from dba_console.runbook.template import document
+from dba_console.runbook.template import template_document
 from dba_console.runbook.value_readers import NAME
 
 
@@ -30,7 +30,7 @@ def new(
     path = Path(directory) / f"{name}{SUFFIX}"
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(document(name, finding))
+            file.write(template_document(name, finding))
     except FileExistsError:
         raise RunbookError(f"{path} is there already", hint="it is left as it is; choose another name") from None
     except OSError as error:

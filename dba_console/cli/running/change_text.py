@@ -98,7 +98,7 @@ def _table(change: Change, at_us: int, cells: int) -> list[Line]:
     return values_table(convert(change["table"], RunTable), cells, few=MAX_WHOLE_ROWS)
 
 
-def _question(change: Change, at_us: int, cells: int) -> list[Line]:
+def _question_lines(change: Change, at_us: int, cells: int) -> list[Line]:
     fields = {**change, "id": change["question"]}
     question = convert(fields, Question)
     rows = "Rows with ● are acted on: /x NUMBER leaves one out, or takes it in again." if question.rows else ""
@@ -161,6 +161,6 @@ _SHOWN_RECORDS = frozenset({
 """Records that say what no view may have shown: a view is sent now and then, and a block may be gone by then."""
 _FORMATTERS: dict[str, Callable[[Change, int, int], list[Line]]] = {
     "run": _run, "state": _state, "driver": _driver, "step": _step, "block": _block, "table": _table,
-    "measures": _table, "question": _question, "waiting": _waiting, "progress": _progress, "journal": _journal,
+    "measures": _table, "question": _question_lines, "waiting": _waiting, "progress": _progress, "journal": _journal,
     "ended": _ended, "line": _line, "record": _record, "word": _message, "refused": _message, "answer": _answer,
 }  # fmt: skip

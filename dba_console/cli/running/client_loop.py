@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Protocol
 
-from dba_console.agent.client import ConnectionLost
+from dba_console.agent.client import AgentConnectionLost
 from dba_console.agent.protocol import Request
 from dba_console.cli.running.run_client import ExitClient, Reaction, RunClient, SendRequest, ShowChange
 from dba_console.cli.running.view_changes import Change
@@ -76,7 +76,7 @@ def follow(
             return _follow(connection, client, show, keyboard, restore)
     except KeyboardInterrupt:
         return _perform(connection, client.leave("interrupt"), show) or 0
-    except ConnectionLost as lost:
+    except AgentConnectionLost as lost:
         hint = f"`dba-console runbook resume {client.run}` goes on with it" if client.run else "run the command again"
         raise ConnectError(f"the agent went away: {lost}", hint=hint) from None
 

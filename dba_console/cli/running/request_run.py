@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from dba_console.agent.client import AgentClient, ConnectionLost
+from dba_console.agent.client import AgentClient, AgentConnectionLost
 from dba_console.agent.launch import start_agent
 from dba_console.agent.protocol import RunBegin, RunResume, RunViewMessage, RunWatch
 from dba_console.agent.replace_agent import should_replace
@@ -99,5 +99,5 @@ def _wait_for_run(client: AgentClient, run: str) -> None:
             message = client.receive(left)
             if isinstance(message, RunViewMessage) and message.view.run == run:
                 return
-    except ConnectionLost as lost:
+    except AgentConnectionLost as lost:
         raise ConnectError(f"the agent went away: {lost}", hint="run the command again") from None

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from dba_console.agent.client import AgentClient, ConnectionLost
+from dba_console.agent.client import AgentClient, AgentConnectionLost
 from dba_console.agent.protocol import (
     EventMessage,
     OpenRun,
@@ -171,7 +171,7 @@ class Operator:
         try:
             while True:
                 self.take(PATIENCE_S)
-        except ConnectionLost:
+        except AgentConnectionLost:
             return
 
     def close(self) -> None:

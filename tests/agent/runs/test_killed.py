@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.agent.client import ConnectionLost
+from dba_console.agent.client import AgentConnectionLost
 from dba_console.agent.protocol import RunResume
 from dba_console.demo.cluster import Cluster
 from dba_console.errors import ConnectError, ExitCode
@@ -63,7 +63,7 @@ class Story:
                 return False
             try:
                 return self._walk(operator)
-            except ConnectionLost:
+            except AgentConnectionLost:
                 return False
             finally:
                 operator.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.agent.client import ConnectionLost
+from dba_console.agent.client import AgentConnectionLost
 from dba_console.errors import ConnectError, ExitCode
 from dba_console.plans.run_view import ENDED_STATES, Question
 from dba_console.session.run_reader import StoredRun, read_run
@@ -42,7 +42,7 @@ class Story:
                 else:
                     operator.resume(operator.until(lambda: operator.view is not None, "the interrupted run").run)
                 return operator.walk(answers(says)).state in ENDED_STATES
-            except (ConnectionLost, ConnectError):
+            except (AgentConnectionLost, ConnectError):
                 return False
 
     def command(self, patch: pytest.MonkeyPatch, *given: str) -> subprocess.CompletedProcess[str]:

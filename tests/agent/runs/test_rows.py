@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.agent.client import ConnectionLost
+from dba_console.agent.client import AgentConnectionLost
 from dba_console.agent.protocol import RunControl
 from dba_console.demo.cluster import Cluster
 from dba_console.plans.run_view import RunTable, RunView
@@ -164,7 +164,7 @@ def test_a_choice_holds_where_the_agent_was_killed_before_the_act_and_what_is_ne
     with agent(picked.dsn(), tmp_path, extra={DIES: moment}, program=MORTAL) as running:
         operator = begin(running)
         asked(operator)
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(AgentConnectionLost):
             choose(operator, 0, 4)
             chosen(operator, 0, 4)
             operator.walk(WILLING)

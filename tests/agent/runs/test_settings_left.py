@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.agent.client import ConnectionLost
+from dba_console.agent.client import AgentConnectionLost
 from dba_console.agent.protocol import RunBegin
 from dba_console.demo.cluster import Cluster
 from dba_console.errors import ConnectError
@@ -84,7 +84,7 @@ def die(cluster: Cluster, place: Path, text: str, dies: str) -> None:
     """An agent that begins the run and is killed in it."""
     with agent(cluster.dsn(), place, extra={DIES: dies}, program=MORTAL) as running:
         operator = Operator.of(running)
-        with pytest.raises((ConnectionLost, ConnectError)):
+        with pytest.raises((AgentConnectionLost, ConnectError)):
             operator.begin(text)
             operator.walk(WILLING)
 
@@ -208,7 +208,7 @@ def test_a_run_killed_while_it_puts_back_goes_on_with_that(one: Cluster, tmp_pat
     with agent(one.dsn(), tmp_path, extra={DIES: "before:block.mark:put-back:2"}, program=MORTAL) as running:
         operator = Operator.of(running)
         operator.begin(TUNED)
-        with pytest.raises((ConnectionLost, ConnectError)):
+        with pytest.raises((AgentConnectionLost, ConnectError)):
             operator.walk(answers({"manual": "done", "*": "="}))
     assert len(owed(tmp_path)) == 2 and one.psql(AUTO) == "1"
     with agent(one.dsn(), tmp_path) as running:
@@ -269,7 +269,7 @@ def test_settings_whose_putting_back_was_killed_are_put_back_when_the_run_goes_o
         with agent(one.dsn(), tmp_path, extra={DIES: dies}, program=MORTAL) as running:
             operator = Operator.of(running)
             at_work(operator)
-            with pytest.raises((ConnectionLost, ConnectError)):
+            with pytest.raises((AgentConnectionLost, ConnectError)):
                 operator.control("abort", reason="enough")
                 operator.walk({})
         with agent(one.dsn(), tmp_path) as running:

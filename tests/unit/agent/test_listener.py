@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.agent.client import AgentClient, ConnectionLost
+from dba_console.agent.client import AgentClient, AgentConnectionLost
 from dba_console.agent.console_connection import QUEUE_LIMIT, UNSENT_ANSWERS_LIMIT, ConsoleConnection
 from dba_console.agent.listener import STALLED_S, Listener
 from dba_console.agent.protocol import (
@@ -73,7 +73,7 @@ def test_a_defect_ends_the_connection_it_met_and_no_other(
     met, other = attach(desk), attach(desk)
     monkeypatch.setattr(desk.listener, "_request", {}.__getitem__)
     met.send(Mark(text="now"))
-    with pytest.raises(ConnectionLost, match="the agent failed on what this console asked, a defect"):
+    with pytest.raises(AgentConnectionLost, match="the agent failed on what this console asked, a defect"):
         while met.receive(60.0):
             pass
     desk.listener.broadcast(pack_sample(b"second"), sample=True)
@@ -174,7 +174,7 @@ def test_a_reader_that_never_reads_is_disconnected_and_told_when_it_comes_back(d
     desk.listener.broadcast(pack_sample(b"tick"), sample=True)
     assert desk.gone.get(timeout=5).pid == os.getpid()
     assert desk.listener.slow_dropped == 1
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(AgentConnectionLost):
         while stalled.receive(5) is not None:
             pass
     again = attach(desk)
@@ -203,7 +203,7 @@ def test_consoles_are_told_why_the_agent_ends(tmp_path: Path) -> None:
     client.receive(5)
     closing = threading.Thread(target=desk.listener.close, args=("asked to end by SIGTERM",))
     closing.start()
-    with pytest.raises(ConnectionLost, match="asked to end by SIGTERM"):
+    with pytest.raises(AgentConnectionLost, match="asked to end by SIGTERM"):
         client.receive(5)
     closing.join()
     client.close()

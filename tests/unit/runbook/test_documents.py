@@ -16,9 +16,9 @@ from dba_console.findings.registry import RULES as FINDINGS
 from dba_console.runbook.compile import check_text
 from dba_console.runbook.format_page import json_schema, markdown
 from dba_console.runbook.library import SHIPPED, check, entries
-from dba_console.runbook.lint import RULES
+from dba_console.runbook.lint import LINT_RULES
 from dba_console.runbook.schema import ATTRIBUTES, KINDS
-from dba_console.runbook.template import document
+from dba_console.runbook.template import template_document
 from tests.unit.runbook.writing import told_of
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -44,9 +44,9 @@ def test_the_schema_knows_every_kind_and_attribute() -> None:
     assert names == {key.name for key in ATTRIBUTES}
 
 
-@pytest.mark.parametrize("name", list(RULES))
+@pytest.mark.parametrize("name", list(LINT_RULES))
 def test_every_rule_says_what_it_refuses_and_why(name: str) -> None:
-    assert len(inspect.getdoc(RULES[name]) or "") > 40
+    assert len(inspect.getdoc(LINT_RULES[name]) or "") > 40
 
 
 @pytest.mark.parametrize("page", ["writing-runbooks.md"])
@@ -59,7 +59,7 @@ def test_every_runbook_shown_in_the_documentation_passes_the_lint(page: str) -> 
 
 @pytest.mark.parametrize("finding", [None, "idle-in-transaction"])
 def test_a_new_runbook_passes_the_lint_as_it_stands(finding: str | None) -> None:
-    checked = check_text(document("slot-cleanup", finding), "slot-cleanup.md", ACTIONS)
+    checked = check_text(template_document("slot-cleanup", finding), "slot-cleanup.md", ACTIONS)
     assert told_of(checked) == []
     assert checked.answers == (() if finding is None else (finding,))
 

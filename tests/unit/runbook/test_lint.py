@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.runbook.lint import RULES
+from dba_console.runbook.lint import LINT_RULES
 from tests.unit.runbook.writing import book, fence, plan_of, rules, steps, told
 
 CHECK = fence("expr {check}", "memory.free_bytes > 1GB")
@@ -209,7 +209,7 @@ def test_a_rule_refuses_the_bad_and_lets_the_good_pass(rule: str, bad: str, good
 
 
 def test_every_rule_has_a_case() -> None:
-    assert set(RULES) <= set(REFUSED)
+    assert set(LINT_RULES) <= set(REFUSED)
 
 
 def test_an_input_without_use_is_told_on_its_own_line() -> None:
