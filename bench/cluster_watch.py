@@ -22,11 +22,11 @@ from dba_console.agent.client import AgentClient
 from dba_console.agent.collector import Collector
 from dba_console.agent.protocol import SampleMessage
 from dba_console.cli.config_file import load_config
-from dba_console.config import Config
+from dba_console.core.config import Config
+from dba_console.core.target import make_target
 from dba_console.demo.cluster import Cluster, make_standby
-from dba_console.samples.findings import FindingsNow
-from dba_console.samples.sample import Part, decode_sample
-from dba_console.target import make_target
+from dba_console.watch.samples.findings import FindingsNow
+from dba_console.watch.samples.sample import Part, decode_sample
 from tests.postgres.bouncer import bouncer
 
 SETTLED_S = 5.0

@@ -23,9 +23,9 @@ from bench.figure import Figure
 from bench.pair import NAME, Pair
 from bench.switchovers import Repmgr, Steps, bare, ours
 from bench.traffic import SHARE, Traffic, maximum_tps
-from dba_console.clock import SYSTEM
 from dba_console.clusters.heartbeat import HeartbeatOutage, read_outage, start_heartbeat, stop_heartbeat
-from dba_console.errors import ConsoleError
+from dba_console.core.clock import SYSTEM
+from dba_console.core.errors import ConsoleError
 
 WAYS = ("bare", "ours", "repmgr")
 GOAL = 1.5

@@ -19,7 +19,7 @@ from bench.console import own_directories, recording_agent
 from bench.figure import Figure
 from bench.process import peak_mb
 from dba_console.demo.cluster import Cluster
-from dba_console.session.recording import Recording
+from dba_console.recording.recording import Recording
 
 SESSIONS = 40
 QUERY_BYTES = 940 << 10

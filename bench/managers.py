@@ -23,7 +23,6 @@ import pytest
 from bench.console import own_directories
 from bench.figure import Figure
 from bench.switchovers import cutover_command
-from dba_console.clock import SYSTEM
 from dba_console.clusters.cluster_managers import (
     ManagedCommand,
     Manager,
@@ -38,7 +37,8 @@ from dba_console.clusters.node_host import Host
 from dba_console.clusters.pooler_admin import PoolerAdmin
 from dba_console.clusters.pooler_file import change_file
 from dba_console.clusters.survey import Survey, survey
-from dba_console.config import ClusterConfig, NodeConfig
+from dba_console.core.clock import SYSTEM
+from dba_console.core.config import ClusterConfig, NodeConfig
 from dba_console.demo.binaries import find_binaries
 from dba_console.demo.cluster import Cluster, make_standby
 from dba_console.demo.ledger import LedgerVerdict

@@ -26,15 +26,15 @@ from dba_console.agent.launch import RunningAgent
 from dba_console.agent.protocol import SampleMessage
 from dba_console.demo.cluster import Cluster
 from dba_console.demo.server_account import clean_environment
-from dba_console.frames.chart_history import ChartHistory
-from dba_console.frames.derive import derive
-from dba_console.frames.model import Frame
-from dba_console.frames.picture import Picture
-from dba_console.panels import progress
-from dba_console.panels.job_page import job_page
-from dba_console.panels.progress_text import is_job
-from dba_console.samples.agent_health import AgentHealth
-from dba_console.samples.sample import decode_sample
+from dba_console.jobs.panels.job_page import job_page
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.derive import derive
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.frames.picture import Picture
+from dba_console.watch.panels import progress
+from dba_console.watch.panels.progress import is_job
+from dba_console.watch.samples.console import AgentHealth
+from dba_console.watch.samples.sample import decode_sample
 
 GOAL_MS = 50.0
 SCREEN = (160, 50)

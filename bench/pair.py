@@ -18,11 +18,10 @@ from typing import Self
 
 import psycopg
 
+from dba_console.core.errors import ConsoleError
 from dba_console.demo.child_processes import end_child, start_child
-from dba_console.demo.cluster import Cluster, Settings, make_standby
+from dba_console.demo.cluster import Cluster, Settings, conninfo, make_standby
 from dba_console.demo.server_account import clean_environment
-from dba_console.demo.server_settings import conninfo
-from dba_console.errors import ConsoleError
 
 DATABASE = "shop"
 NAME = "shop"

@@ -18,16 +18,15 @@ from statistics import median, quantiles
 from bench.console import own_directories, recording_agent, wait_for_agent
 from bench.figure import Figure
 from bench.ground import ground
-from dba_console.samples.sample import Part, Sample
-from dba_console.session.backlog import Batch, SealedBlock
-from dba_console.session.blockformat import BlockHead
-from dba_console.session.blockreader import BlockReader
-from dba_console.session.blockwriter import BlockWriter
-from dba_console.session.layout import session_directory
-from dba_console.session.meta import new_meta
-from dba_console.session.points import Point, pack_points, unpack_points
-from dba_console.session.recording import Recording
-from dba_console.session.store import Store
+from dba_console.recording.backlog import Batch, SealedBlock
+from dba_console.recording.block_format import BlockHead
+from dba_console.recording.block_reader import BlockReader
+from dba_console.recording.block_writer import BlockWriter
+from dba_console.recording.layout import new_meta, session_directory
+from dba_console.recording.points import Point, pack_points, unpack_points
+from dba_console.recording.recording import Recording
+from dba_console.recording.store import Store
+from dba_console.watch.samples.sample import Part, Sample
 
 DAY = 86_400
 

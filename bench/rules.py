@@ -10,8 +10,8 @@ from bench.ground import ground
 from dba_console.agent.client import AgentClient
 from dba_console.agent.launch import RunningAgent
 from dba_console.agent.protocol import SampleMessage
-from dba_console.samples.agent_health import AgentHealth
-from dba_console.samples.sample import decode_sample
+from dba_console.watch.samples.console import AgentHealth
+from dba_console.watch.samples.sample import decode_sample
 
 SETTLED_S = 45.0
 """Past the agent's start, and into the window that trends are told from."""

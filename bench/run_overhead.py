@@ -29,7 +29,7 @@ from dba_console.actions.action import ActionContext, ActionPreview, ActionResul
 from dba_console.agent import launch
 from dba_console.agent.client import AgentClient
 from dba_console.agent.protocol import RunAnswer, RunBegin, RunViewMessage
-from dba_console.plans.run_view import ENDED_STATES
+from dba_console.runbooks.run_view import ENDED_STATES
 
 ACTS = 10
 GOAL_MS = 25.0

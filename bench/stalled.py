@@ -11,7 +11,7 @@ from bench.console import PROGRAM, own_directories, wait_for_agent
 from bench.figure import Figure
 from bench.ground import ground
 from bench.pseudo_terminal import drain, spawn, wait_for
-from dba_console.session.recording import Recording
+from dba_console.recording.recording import Recording
 
 
 def run(smoke: bool = False) -> list[Figure]:

@@ -14,16 +14,14 @@ import time
 from typing import NamedTuple
 
 from bench.figure import Figure
+from dba_console.core.target import Target, make_target
 from dba_console.demo.cluster import Cluster
-from dba_console.dumping import host_usage
-from dba_console.dumping.client_programs import find_program
-from dba_console.dumping.dump_tables import read_tables
-from dba_console.dumping.jobs_curve import TrialRun
-from dba_console.dumping.scratch_directory import memory_directory, scratch_directory
-from dba_console.dumping.server_connection import client_environment, open_server
-from dba_console.dumping.sweep import SweepEvent, SweepOptions, sweep
-from dba_console.dumping.trial_dump import TrialSettings, run_trial
-from dba_console.target import Target, make_target
+from dba_console.jobs.tools import host_usage
+from dba_console.jobs.tools.jobs_curve import TrialRun
+from dba_console.jobs.tools.scratch_directory import memory_directory, scratch_directory
+from dba_console.jobs.tools.server_connection import client_environment, find_program, open_server, read_tables
+from dba_console.jobs.tools.sweep import SweepEvent, SweepOptions, sweep
+from dba_console.jobs.tools.trial_dump import TrialSettings, run_trial
 
 MOST = 8
 SHAPES = {"ten equal tables": [10] * 10, "one big table among ten small ones": [80] + [2] * 10}

@@ -13,9 +13,9 @@ from typing import Any, Self
 
 from bench.console import PROGRAM
 from bench.pair import NAME, Pair
+from dba_console.core.errors import ConsoleError
 from dba_console.demo.child_processes import end_child, start_child
 from dba_console.demo.server_account import clean_environment
-from dba_console.errors import ConsoleError
 
 Steps = dict[str, float]
 """Seconds of each step of a way, in order."""

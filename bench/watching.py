@@ -23,8 +23,7 @@ from bench.process import cpu_ms
 from bench.terminal import Terminal
 from dba_console.demo.cluster import Cluster
 from dba_console.demo.server_account import clean_environment
-from dba_console.keeping.command_spec import CommandSpec
-from dba_console.keeping.launch import start
+from dba_console.keeper.launch import CommandSpec, start
 
 GOAL_PCT = 1.0
 SETTLED_S = 8.0

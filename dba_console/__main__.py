@@ -10,8 +10,8 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dba_console.config import Config
-    from dba_console.target import Target
+    from dba_console.core.config import Config
+    from dba_console.core.target import Target
     from dba_console.tui.terminal import ScreenOptions
 
 COMMANDS = frozenset(
@@ -42,14 +42,14 @@ def main() -> int:
         from dba_console.cli.stamp import run as stamp
 
         return stamp(arguments[1:])
-    from dba_console.safe_environment import sanitize_environment
+    from dba_console.core.safe_environment import sanitize_environment
 
     sanitize_environment()
     if arguments and arguments[0] in COMMANDS:
         from dba_console.cli.app import run
 
         return run(arguments)
-    from dba_console.fast_start import begin_fast_start
+    from dba_console.core.fast_start import begin_fast_start
 
     begin_fast_start()
     from dba_console.cli.error_handling import run_guarded

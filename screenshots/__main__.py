@@ -13,12 +13,11 @@ import tempfile
 import time
 from pathlib import Path
 
+from dba_console.core.errors import ConsoleError, ExitCode
+from dba_console.demo.clients import LoadPlan
+from dba_console.demo.incidents.incident import session_count, wait_for
 from dba_console.demo.incidents.lock_queue import LockQueue
-from dba_console.demo.incidents.sessions import session_count
-from dba_console.demo.incidents.waiting import wait_for
-from dba_console.demo.load import LoadPlan
 from dba_console.demo.practice_ground import PracticeGround
-from dba_console.errors import ConsoleError, ExitCode
 from screenshots.incident import Incident
 from screenshots.png import convert, require_converters
 from screenshots.restoring import restored

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from dba_console.demo.child_processes import end_child, start_child
+from dba_console.demo.clients import DATABASE, LoadPlan
 from dba_console.demo.cluster import make_standby
-from dba_console.demo.load import DATABASE, LoadPlan
 from dba_console.demo.practice_ground import PracticeGround
 from dba_console.demo.server_account import clean_environment
 

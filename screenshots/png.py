@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from dba_console.errors import Unsupported
+from dba_console.core.errors import Unsupported
 
 ZOOM = 1.5
 """Pixels of the picture per unit of the drawing: sharp on a dense screen, and still a small file."""

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from rich.segment import Segment
 
-from dba_console.errors import ConsoleError
-from dba_console.tui.replay_feed import ReplayFeed
+from dba_console.core.errors import ConsoleError
+from dba_console.tui.live_feed import ReplayFeed
 from dba_console.tui.terminal import ScreenOptions, configure_textual
 from screenshots.svg import drawing
 from screenshots.watching import NAME
@@ -76,8 +76,7 @@ def take(shot: Shot, recorded: Recorded) -> str:
 async def screen_rows(shot: Shot, directory: Path, at: str, name: str = NAME) -> list[list[Segment]]:
     """The lines the screen paints at the moment `at` of a recording, after the keys of the shot."""
     configure_textual("16")
-    from dba_console.tui.canvas import Canvas
-    from dba_console.tui.console import ConsoleApp
+    from dba_console.tui.console import Canvas, ConsoleApp
 
     feed = ReplayFeed(directory, name)
     app = ConsoleApp(feed, ScreenOptions(at=at), "16")

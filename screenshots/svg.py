@@ -12,7 +12,7 @@ from html import escape
 from rich.segment import Segment
 from rich.style import Style
 
-from dba_console.panels.text_elements import width
+from dba_console.watch.panels.text_elements import width
 from screenshots.glyphs import HEIGHT, WIDTH, number, shape
 
 MARGIN = 14.0

@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.segment import Segment
 
 from dba_console.agent.client import AgentClient
-from dba_console.errors import ConsoleError
+from dba_console.core.errors import ConsoleError
 from dba_console.tui.terminal import ScreenOptions, configure_textual
 from screenshots.svg import drawing
 from screenshots.watching import NAME
@@ -71,8 +71,7 @@ def pictured(socket: Path, moves: Sequence[Move], size: tuple[int, int]) -> dict
 
 async def _walk(socket: Path, moves: Sequence[Move], size: tuple[int, int]) -> dict[str, list[list[Segment]]]:
     configure_textual("16")
-    from dba_console.tui.canvas import Canvas
-    from dba_console.tui.console import ConsoleApp
+    from dba_console.tui.console import Canvas, ConsoleApp
     from dba_console.tui.live_feed import LiveFeed
 
     feed = LiveFeed(lambda: AgentClient.connect(socket), NAME)

@@ -12,11 +12,11 @@ from typing import Self
 from dba_console.agent.client import AgentClient, AgentConnectionLost
 from dba_console.agent.protocol import EventMessage, Mark
 from dba_console.agent.target_lock import socket_path
+from dba_console.core.errors import ConnectError, ConsoleError
+from dba_console.core.target import make_target
 from dba_console.demo.child_processes import end_child, start_child
-from dba_console.errors import ConnectError, ConsoleError
-from dba_console.session.recording import Recording
-from dba_console.session.resolve import resolve
-from dba_console.target import make_target
+from dba_console.recording.listing import resolve
+from dba_console.recording.recording import Recording
 
 PATIENCE_S = 20.0
 NAME = "shop"

@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dba_console.frames.chart_history import ChartHistory
-from dba_console.frames.cluster_model import NodeRow, NodeSlot, PoolerRow
-from dba_console.frames.model import (
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import (
     ChecksumRow,
     ClusterPanel,
     ConnectionGroup,
@@ -30,7 +29,10 @@ from dba_console.frames.model import (
     Locks,
     Memory,
     MountRow,
+    NodeRow,
+    NodeSlot,
     NumaRow,
+    PoolerRow,
     Progress,
     Replication,
     Safety,
@@ -43,9 +45,9 @@ from dba_console.frames.model import (
     XidRow,
     XidTable,
 )
-from dba_console.frames.picture import Picture
-from dba_console.frames.progress_model import ProgressRow
-from dba_console.samples.sample import Part, Sample, Status, make_part
+from dba_console.watch.frames.picture import Picture
+from dba_console.watch.frames.progress_model import ProgressRow
+from dba_console.watch.samples.sample import Part, Sample, Status, make_part
 
 GB = 1 << 30
 MB = 1 << 20

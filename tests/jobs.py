@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dba_console.frames.model import Frame, LockNode, Locks, Progress
-from dba_console.frames.past_jobs import PastPhase, PastRun, PastRuns
-from dba_console.frames.progress_model import JobCounts, ObjectRow, PhaseRow, ProgressRow
+from dba_console.watch.frames.model import Frame, LockNode, Locks, Progress
+from dba_console.watch.frames.past_jobs import PastPhase, PastRun, PastRuns
+from dba_console.watch.frames.progress_model import JobCounts, ObjectRow, PhaseRow, ProgressRow
 
 GB = 1 << 30
 DAY_US = 86_400_000_000

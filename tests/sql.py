@@ -5,8 +5,8 @@ from __future__ import annotations
 import psycopg
 from psycopg.pq import ExecStatus
 
+from dba_console.core.errors import ConsoleError
 from dba_console.demo.cluster import Cluster
-from dba_console.errors import ConsoleError
 from tests.background import session, wait_until
 
 _GOOD = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK, ExecStatus.EMPTY_QUERY)

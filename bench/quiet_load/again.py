@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dba_console.findings.finding_events import change_event
-from dba_console.findings.rule_engine import RuleEngine
-from dba_console.frames.chart_history import ChartHistory
-from dba_console.frames.chart_points import point_of
-from dba_console.frames.picture import Picture
-from dba_console.limits import Limits
-from dba_console.samples.event import Event
-from dba_console.samples.sample import Sample
-from dba_console.session.recording import Recording
-from dba_console.session.timeline import Timeline
+from dba_console.core.thresholds import Limits
+from dba_console.recording.recording import Recording
+from dba_console.recording.timeline import Timeline
+from dba_console.watch.findings.finding_events import change_event
+from dba_console.watch.findings.rule_engine import RuleEngine
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.chart_points import point_of
+from dba_console.watch.frames.picture import Picture
+from dba_console.watch.samples.event import Event
+from dba_console.watch.samples.sample import Sample
 
 PART = "findings"
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import structs
 
-from dba_console.samples.sample import Sample
+from dba_console.watch.samples.sample import Sample
 
 EVERY_US = 600_000_000
 GAP_US = 60_000_000

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from bench.quiet_load.diary import INCIDENT, Spell, under_way
-from dba_console.samples.event import Event
-from dba_console.units import human_duration
+from dba_console.core.units import human_duration
+from dba_console.watch.samples.event import Event
 
 SEVERITIES = ("critical", "warning", "info")
 STANDING = ("wal-beside-backups", "discard-mount", "checksums-off", "memory-settings", "wal-on-tmpfs")

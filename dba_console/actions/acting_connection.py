@@ -7,26 +7,302 @@ COMMIT is sent: the end of a COMMIT that nobody saw can be asked for afterwards 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, TypeVar
 
+import psycopg
+import psycopg.sql
 from msgspec.structs import replace
+from psycopg.pq import TransactionStatus
 
-from dba_console.actions import connection_sql
 from dba_console.actions.connection_api import (
     Params,
     StatementFailed,
     StatementLost,
     StatementMark,
     StatementResult,
+    StatementStopped,
     StatementWatch,
 )
-from dba_console.actions.deadline_connection import CANCEL_TIMEOUT_S
-from dba_console.actions.identified_connection import SHORT_TIMEOUT_S, IdentifiedConnection, open_identified
-from dba_console.actions.identity import STANDBY, ServerIdentity, restart_since, server_mismatch
-from dba_console.actions.read_query import MAX_ROWS, read_rows
-from dba_console.clock import SYSTEM, Clock
-from dba_console.errors import Refused
+from dba_console.actions.deadline_connection import (
+    CANCEL_TIMEOUT_S,
+    MAX_ROWS,
+    DeadlineConnection,
+    DeadlineExceeded,
+    connect,
+    read_rows,
+)
+from dba_console.actions.identity import PRIMARY, STANDBY, ServerIdentity, restart_since, server_mismatch
+from dba_console.core.clock import SYSTEM, Clock
+from dba_console.core.errors import Refused
+from dba_console.core.redact import redact
+from dba_console.core.sanitize import clean
+from dba_console.watch.probes.postgres.connect_errors import ConnectFailed
+
+# The statements by which the acting connection finds out where it is.
+
+IDENTITY = b"""
+SELECT pg_catalog.current_setting('server_version_num')::int4 AS version_num,
+       pg_catalog.pg_is_in_recovery() AS in_recovery,
+       pg_catalog.pg_postmaster_start_time() AS server_start,
+       pg_catalog.current_setting('port')::int4 AS port,
+       (SELECT s.setting FROM pg_catalog.pg_settings s WHERE s.name = 'data_directory') AS data_directory,
+       pg_catalog.host(pg_catalog.inet_server_addr()) AS address,
+       pg_catalog.current_database()::text AS database,
+       current_user::text AS "user",
+       pg_catalog.pg_backend_pid() AS pid
+"""
+CONTROL_DATA = b"""
+SELECT s.system_identifier,
+       CASE WHEN pg_catalog.pg_is_in_recovery()
+            THEN coalesce((SELECT r.received_tli FROM pg_catalog.pg_stat_wal_receiver r), c.timeline_id)
+            ELSE ('x' || pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::int4
+       END AS timeline
+  FROM pg_catalog.pg_control_system() s, pg_catalog.pg_control_checkpoint() c
+"""
+"""As the watching connection asks it: pg_control lags behind a promotion until the next checkpoint."""
+MAY_READ_CONTROL = b"""
+SELECT pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')
+   AND pg_catalog.has_function_privilege('pg_catalog.pg_control_checkpoint()', 'EXECUTE') AS may
+"""
+BACKEND_START = b"""
+SELECT a.backend_start, a.application_name
+  FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a
+"""
+XID = b"SELECT pg_catalog.pg_current_xact_id_if_assigned()::text AS xid"
+SET_TIMEOUTS = b"""
+SELECT pg_catalog.set_config('statement_timeout', %(statement)s, %(local)s),
+       pg_catalog.set_config('lock_timeout', %(lock)s, %(local)s),
+       pg_catalog.set_config('idle_in_transaction_session_timeout', %(idle)s, %(local)s)
+"""
+
+
+def make_identity(row: Mapping[str, Any], control: Mapping[str, Any] | None) -> ServerIdentity:
+    """The identity that WHO and CONTROL describe."""
+    return ServerIdentity(
+        # A signed 64-bit number in the view, unsigned in pg_controldata.
+        system_identifier=None if control is None else str(control["system_identifier"] & 0xFFFF_FFFF_FFFF_FFFF),
+        role=STANDBY if row["in_recovery"] else PRIMARY,
+        timeline=None if control is None else control["timeline"],
+        server_start_us=to_wall_us(row["server_start"]),
+        version_num=row["version_num"],
+        data_directory=row["data_directory"],
+        port=row["port"],
+        address=row["address"],
+        database=row["database"],
+        user=row["user"],
+    )
+
+
+def to_wall_us(when: datetime) -> int:
+    """Microseconds since 1970, without the rounding of a float."""
+    since = when - datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+# One open connection that acts: deadlines, what its errors mean, and who is at its other end.
+#
+# The driver's errors end here. Whoever speaks over it hears `StatementFailed` when the server said no, and
+# `StatementLost` when the connection broke or the server was silent beyond the deadline.
+
+IDLE_TRANSACTION_S = 60.0
+"""A transaction of ours that says nothing for so long is rolled back by the server: the journal's disk hangs, or we are
+gone, and nobody else shall wait for our locks."""
+SHORT_TIMEOUT_S = 10.0
+"""For the statements about the connection itself."""
+_CANCELLED = "57014"
+"""query_canceled."""
+_MAX_WARNINGS = 10
+
+
+class IdentifiedConnection:
+    """Opened by `open_identified`. Used by one thread."""
+
+    def __init__(self, connection: DeadlineConnection, clock: Clock) -> None:
+        self.connection, self._clock = connection, clock
+        self.identity = ServerIdentity()
+        """As it was when the connection was opened."""
+        self.mark = StatementMark()
+        """Of this connection, without a transaction id."""
+        self.backend = 0
+        self.warnings: list[str] = []
+        self._reads_control = False
+        connection.add_notice_handler(self._collect_warning)
+
+    @property
+    def is_closed(self) -> bool:
+        return self.connection.closed or self.connection.broken
+
+    def close(self) -> None:
+        self.connection.close()
+
+    @contextmanager
+    def safe_search_path(self) -> Iterator[None]:
+        """Names mean what PostgreSQL means by them, also where a pooler forgets between two transactions."""
+        if self.connection.direct or self.in_transaction():
+            yield
+            return
+        self.connection.begin("BEGIN READ ONLY")
+        yield
+        self.connection.execute("ROLLBACK")
+
+    def read_identity(self) -> ServerIdentity:
+        """Who answers now."""
+        with self.deadline(SHORT_TIMEOUT_S), self.safe_search_path():
+            [row] = self.connection.execute(IDENTITY).fetchall()
+            control = self.connection.execute(CONTROL_DATA).fetchone() if self._reads_control else None
+        self.backend = int(row["pid"])
+        return make_identity(row, control)
+
+    def identify(self, application: str, session_parameters: Mapping[str, str]) -> None:
+        """Find out who answers, and set what is kept for the run."""
+        with self.deadline(SHORT_TIMEOUT_S), self.safe_search_path():
+            [may] = self.connection.execute(MAY_READ_CONTROL).fetchall()
+            self._reads_control = bool(may["may"])
+            self.identity = self.read_identity()
+            started = next(iter(self.connection.execute(BACKEND_START).fetchall()), {"backend_start": None})
+        self.mark = self._make_mark(application, started["backend_start"])
+        # From 17 on a role may have one; a VACUUM or an index build is one transaction, and takes what it takes.
+        if self.identity.version_num >= 170000 and self.connection.direct:
+            self.set_parameter("transaction_timeout", "0")
+        for name, value in session_parameters.items():
+            self.set_parameter(name, value)
+
+    def set_application_name(self, application: str) -> None:
+        self.set_parameter("application_name", application)
+        self.mark = replace(self.mark, application=application)
+
+    def set_parameter(self, name: str, value: str) -> None:
+        """For the rest of this connection."""
+        with self.deadline(SHORT_TIMEOUT_S):
+            self.connection.execute("SELECT pg_catalog.set_config(%s, %s, false)", (name, value))
+
+    def reset_parameter(self, name: str) -> None:
+        statement = psycopg.sql.SQL("RESET {}").format(psycopg.sql.Identifier(*name.split(".")))
+        with self.deadline(SHORT_TIMEOUT_S):
+            self.connection.execute(statement)
+
+    def refuse_pooled(self, why: str) -> None:
+        """Raises Refused where what comes next may go to another backend."""
+        if not self.connection.direct:
+            hint = "begin the run with a connection string that leads to the server itself"
+            raise Refused(f"a pooler stands between: {why}", hint=hint)
+
+    def set_timeouts(self, timeout_s: float | None, lock_s: float, *, local: bool) -> None:
+        """The server's own limits, for this transaction or for the rest of the connection."""
+        limits = {"statement": _ms(timeout_s), "lock": _ms(lock_s), "idle": _ms(IDLE_TRANSACTION_S), "local": local}
+        with self.deadline(SHORT_TIMEOUT_S):
+            self.connection.execute(SET_TIMEOUTS, limits)
+
+    def in_transaction(self) -> bool:
+        return self.connection.info.transaction_status == TransactionStatus.INTRANS
+
+    def roll_back(self) -> None:
+        if self.connection.closed or self.connection.info.transaction_status == TransactionStatus.IDLE:
+            return
+        try:
+            with self.deadline(SHORT_TIMEOUT_S):
+                self.connection.execute("ROLLBACK")
+        except (psycopg.Error, StatementLost):
+            self.connection.close()
+
+    @contextmanager
+    def deadline(self, timeout_s: float | None, mark: StatementMark | None = None) -> Iterator[None]:
+        """A deadline; a connection that breaks or is late is Lost, with the mark of what may have taken effect."""
+        connection = self.connection
+        before = connection.deadline_us
+        connection.deadline_us = None if timeout_s is None else self._clock.mono_us() + int(timeout_s * 1e6)
+        try:
+            yield
+        except DeadlineExceeded:
+            connection.close()
+            raise StatementLost(f"the server did not answer within {timeout_s:g} s", mark=mark) from None
+        except psycopg.Error as error:
+            # A FATAL ends the connection, though it may not have been seen closing yet. After COMMIT was sent it tells
+            # nothing: who waits for a synchronous standby has committed already.
+            if not (self.is_closed or error.diag.severity_nonlocalized in ("FATAL", "PANIC")):
+                raise
+            connection.close()
+            raise StatementLost(f"the connection broke: {server_message(error)}", mark=mark) from None
+        finally:
+            connection.deadline_us = before
+
+    @contextmanager
+    def rollback_on_error(self) -> Iterator[None]:
+        """Whatever goes wrong, no transaction is left open; the driver's errors become those of the link."""
+        try:
+            yield
+        except psycopg.Error as error:
+            stopped = self.connection.cancelling and error.sqlstate == _CANCELLED
+            self.roll_back()
+            kind = StatementStopped if stopped else StatementFailed
+            raise kind(server_message(error), sqlstate=error.sqlstate, hint=error.diag.message_hint) from None
+        except BaseException:
+            self.roll_back()
+            raise
+
+    @contextmanager
+    def watched(self, watch: StatementWatch | None) -> Iterator[None]:
+        backend, self.connection.cancelling = self.backend, False
+        self.connection.watch = None if watch is None else lambda: watch(backend)
+        try:
+            yield
+        finally:
+            self.connection.watch = None
+
+    def _make_mark(self, application: str, backend_start: Any) -> StatementMark:
+        direct = self.connection.direct
+        return StatementMark(
+            system_identifier=self.identity.system_identifier,
+            timeline=self.identity.timeline,
+            server_start_us=self.identity.server_start_us,
+            database=self.identity.database,
+            pid=self.backend if direct else 0,
+            backend_start_us=to_wall_us(backend_start) if direct and backend_start is not None else 0,
+            application=application,
+        )
+
+    def _collect_warning(self, notice: psycopg.errors.Diagnostic) -> None:
+        if notice.severity_nonlocalized == "WARNING" and len(self.warnings) < _MAX_WARNINGS:
+            self.warnings.append(redact(clean(notice.message_primary or ""))[:500])
+
+
+def open_identified(
+    conninfo: str,
+    *,
+    application: str,
+    database: str | None,
+    session_parameters: Mapping[str, str],
+    timeout_s: float,
+    clock: Clock,
+) -> IdentifiedConnection:
+    """Connect, and find out who answers. Raises ConnectError; nothing is left open then."""
+    connection = connect(conninfo, application=application, database=database, timeout_s=timeout_s, clock=clock)
+    try:
+        conversation = IdentifiedConnection(connection, clock)
+        conversation.identify(application, session_parameters)
+    except psycopg.Error as error:
+        connection.close()
+        raise ConnectFailed("other", f"connected, but: {server_message(error)}") from None
+    except BaseException:
+        connection.close()
+        raise
+    return conversation
+
+
+def server_message(error: psycopg.Error) -> str:
+    """The server's words on one line, without secrets."""
+    primary, detail = error.diag.message_primary, error.diag.message_detail
+    text = str(error) if primary is None else primary if detail is None else f"{primary}: {detail}"
+    return redact(clean(" ".join(text.split())))[:1000]
+
+
+def _ms(seconds: float | None) -> str:
+    """0 is no limit."""
+    return str(max(1, int(seconds * 1000))) if seconds else "0"
+
 
 T = TypeVar("T")
 
@@ -237,7 +513,7 @@ class ActingConnection:
                 hint="a change may hold no COMMIT or ROLLBACK of its own; transaction=no is for what cannot be in one",
             )
         with open_.deadline(SHORT_TIMEOUT_S):
-            [row] = open_.connection.execute(connection_sql.XID).fetchall()
+            [row] = open_.connection.execute(XID).fetchall()
         mark = None if row["xid"] is None else replace(open_.mark, xid=int(row["xid"]))
         if mark is not None:
             self.on_mark(mark)

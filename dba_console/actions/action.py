@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from msgspec import Struct
 
-from dba_console.clock import SYSTEM, Clock
+from dba_console.core.clock import SYSTEM, Clock
 
 if TYPE_CHECKING:
-    from dba_console.config import Config
-    from dba_console.frames.model import Frame
+    from dba_console.core.config import Config
+    from dba_console.watch.frames.model import Frame
 
 
 class QueryConnection(Protocol):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from msgspec import Struct
 
 from dba_console.actions.action import QueryConnection
-from dba_console.errors import ConnectError, ConsoleError, ExitCode, Unsupported
-from dba_console.redact import redact
+from dba_console.core.errors import ConnectError, ConsoleError, ExitCode, Unsupported
+from dba_console.core.redact import redact
 
 if TYPE_CHECKING:
     from dba_console.actions.action import ActionContext

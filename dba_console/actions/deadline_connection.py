@@ -7,8 +7,9 @@ the driver's knowledge of types. Only the waiting is replaced.
 from __future__ import annotations
 
 import os
+import re
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, LiteralString, TypeVar
 
 import psycopg
@@ -17,11 +18,10 @@ from psycopg.adapt import Loader
 from psycopg.rows import DictRow, dict_row
 from psycopg.waiting import Ready, Wait
 
-from dba_console.clock import Clock
-from dba_console.probes.postgres.async_connect import open_connection
-from dba_console.probes.postgres.connect_errors import ConnectFailed, plain_message
-from dba_console.probes.postgres.conninfo import monitor_conninfo
-from dba_console.probes.postgres.name_resolution import resolve_hosts
+from dba_console.actions.connection_api import Params, StatementResult
+from dba_console.core.clock import Clock
+from dba_console.watch.probes.postgres.connect import monitor_conninfo, open_connection, resolve_hosts
+from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, plain_message
 
 POLL_S = 0.2
 """How often whoever watches a statement is asked while it runs."""
@@ -157,3 +157,51 @@ def _parse_conninfo(conninfo: str) -> dict[str, str]:
     except psycopg.Error:
         raise ConnectFailed("other", "not a connection string that libpq can read") from None
     return {option.keyword.decode(): os.fsdecode(option.val) for option in options if option.val is not None}
+
+
+# Rows of a statement that only reads: one statement, and no more rows than are wanted.
+#
+# The text comes from a runbook. By the simple protocol it could be several statements, and one of them could end the
+# read-only transaction it runs in. The driver declares cursors and streams rows by the extended protocol, which has
+# one.
+
+MAX_ROWS = 10_000
+MAX_BYTES = 8 << 20
+"""Of text in the rows that are kept: what nobody reads need not fill the memory of whoever watches the server."""
+_MAX_BATCH_ROWS = 512
+_CURSOR = re.compile(r"(?:\s|--[^\n]*\n|/\*(?:(?!\*/).)*\*/|\()*(?:select|with|values|table)\b", re.I | re.S)
+"""What a cursor can be declared for; SHOW and EXPLAIN give few rows and go without one."""
+
+
+def read_rows(connection: DeadlineConnection, sql: str, params: Params, limit: int = MAX_ROWS) -> StatementResult:
+    """The first rows, within a transaction. Raises the driver's errors."""
+    if not _CURSOR.match(sql):
+        with connection.cursor() as cursor:
+            rows, cut = _take_rows(([row] for row in cursor.stream(sql.encode(), params)), limit)
+        return StatementResult(rows, len(rows), tuple(rows[0]) if rows else (), cut=cut)
+    with connection.cursor("dba_console_look") as named:
+        named.execute(sql.encode(), params)
+        columns = tuple(column.name for column in named.description or ())
+        rows, cut = _take_rows(_fetch_batches(named), limit)
+        return StatementResult(rows, len(rows), columns, cut=cut)
+
+
+def _fetch_batches(cursor: psycopg.ServerCursor[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:
+    """A row, then twice as many each time: how wide they are is known before many of them are here."""
+    size = 1
+    while batch := cursor.fetchmany(size):
+        yield batch
+        size = min(2 * size, _MAX_BATCH_ROWS)
+
+
+def _take_rows(batches: Iterable[list[dict[str, Any]]], limit: int) -> tuple[tuple[dict[str, Any], ...], bool]:
+    """The rows that are kept, and whether there are more."""
+    rows: list[dict[str, Any]] = []
+    size = 0
+    for batch in batches:
+        for row in batch:
+            size += sum(len(value) for value in row.values() if isinstance(value, str | bytes))
+            if len(rows) >= limit or (rows and size > MAX_BYTES):
+                return tuple(rows), True
+            rows.append(row)
+    return tuple(rows), False

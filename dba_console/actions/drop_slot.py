@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
 from dba_console.actions.connection_api import ServerConnection, StatementFailed, StatementLost, require_connection
-from dba_console.units import human_bytes, human_count
+from dba_console.core.units import human_bytes, human_count
 
 _IN_USE = "55006"
 """object_in_use."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dba_console.actions.action import ActionResult
 from dba_console.actions.connection_api import ServerConnection, StatementFailed, StatementMark
 from dba_console.actions.identity import server_mismatch
-from dba_console.clock import SYSTEM, Clock
+from dba_console.core.clock import SYSTEM, Clock
 
 WAIT_S = 20.0
 """How long a transaction may still be under way before its end is called unknown: longer than a server takes to notice

@@ -18,9 +18,9 @@ from dba_console.actions.connection_api import ServerConnection
 from dba_console.actions.identity import HostIdentity, ServerIdentity, host_identity, host_mismatch
 from dba_console.actions.policy import policy_refusal
 from dba_console.actions.registry import ACTIONS
-from dba_console.config import ActionsConfig
-from dba_console.errors import Refused
-from dba_console.plans.plan import Confirmation
+from dba_console.core.config import ActionsConfig
+from dba_console.core.errors import Refused
+from dba_console.recording.plan import Confirmation
 
 
 class ActRequest(Struct, frozen=True, kw_only=True):

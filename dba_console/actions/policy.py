@@ -6,9 +6,9 @@ import difflib
 from collections.abc import Collection
 from typing import Literal
 
-from dba_console.config import ActionsConfig, Config
-from dba_console.errors import UsageError
-from dba_console.target import Target, address_of
+from dba_console.core.config import ActionsConfig, Config
+from dba_console.core.errors import UsageError
+from dba_console.core.target import Target, address_of
 
 SQL_ACT, COMMAND_ACT = "change", "run"
 """What a runbook's own SQL and commands are called in `deny`, beside the names of actions."""

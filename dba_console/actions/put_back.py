@@ -6,34 +6,75 @@ What somebody else has changed since is left for a person to decide.
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from msgspec import Struct
 
-from dba_console.actions import crash_detection
+from dba_console.actions import temporary_settings
 from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
 from dba_console.actions.connection_api import ServerConnection, StatementFailed, StatementLost, require_connection
-from dba_console.actions.parameter_apply import ParameterChange, apply_changes, reload, start_safe_order
-from dba_console.actions.parameter_risk import disables_durability
-from dba_console.actions.parameter_sql import set_statement
-from dba_console.actions.pending_reverts import (
+from dba_console.actions.parameter_check import (
+    ParameterChange,
+    apply_changes,
+    disables_durability,
+    reload,
+    start_safe_order,
+)
+from dba_console.actions.parameter_sql import read_setting, set_statement
+from dba_console.actions.temporary_settings import (
     PendingRevert,
+    RevertState,
+    describe_revert,
     filter_by_server,
+    location_of,
     read_all,
+    read_revert_state,
     remove,
+    revert_row,
     reverts_directory,
     run_is_active,
 )
-from dba_console.actions.sync_host import checkpoint_and_sync
-from dba_console.actions.temporary_settings import (
-    RevertState,
-    describe_revert,
-    location_of,
-    read_revert_state,
-    revert_row,
-)
-from dba_console.errors import ConsoleError
+from dba_console.core.errors import ConsoleError
+
+# What was written while fsync was off, brought to the disk: the server forgets such files, the kernel does not.
+
+FLUSH_TIMEOUT_S = 1800.0
+"""For the kernel to write what it holds: a host full of dirty pages and a slow disk."""
+_POLL_S = 0.5
+SYNC_HINT = "run `sync` on its host: only then what was written meanwhile is on the disk for certain"
+
+
+def checkpoint_and_sync(connection: ServerConnection, context: ActionContext, control: Control) -> str:
+    """A checkpoint, and then everything the kernel holds (PostgreSQL documentation, fsync); what came of it.
+
+    Never fails: what could not be done is said with what a person does instead.
+    """
+    now = read_setting(connection, "fsync")
+    if now is None or now["shown"] != "on":
+        return "fsync is still off"
+    try:
+        connection.execute_change("CHECKPOINT", transaction=False, timeout_s=FLUSH_TIMEOUT_S)
+    except (StatementFailed, StatementLost) as error:
+        return f"no checkpoint could be made ({error.message}); make one, and then {SYNC_HINT}"
+    if not context.server_is_local:
+        return f"a checkpoint was made; {SYNC_HINT}"
+    done = threading.Event()
+
+    def flush() -> None:
+        os.sync()
+        done.set()
+
+    threading.Thread(target=flush, name="flush", daemon=True).start()
+    deadline_us = context.clock.mono_us() + int(FLUSH_TIMEOUT_S * 1e6)
+    while not done.wait(_POLL_S) and context.clock.mono_us() < deadline_us:
+        control.report_progress("the kernel writes what it holds to the disks (sync)")
+        if control.stop_requested():
+            return f"stopped while the kernel wrote; {SYNC_HINT}"
+    return "what was written meanwhile is on the disk (checkpoint, sync)" if done.is_set() else SYNC_HINT
+
 
 WhichRuns = Literal["over", "run"]
 _RETURNING_STATES = ("changed", "unread", "back")
@@ -174,8 +215,8 @@ def worst_data_trust(reverts: Sequence[PendingRevert], connection: ServerConnect
     risks = [revert for revert in reverts if disables_durability(revert.parameter, revert.new)]
     if not risks:
         return "sound"
-    now, counts = connection.read_identity(), crash_detection.read_statistics_reset(connection)
-    found = {crash_detection.data_trust(one.stats_reset_us, one.server_us, one.server, now, counts) for one in risks}
+    now, counts = connection.read_identity(), temporary_settings.read_statistics_reset(connection)
+    found = {temporary_settings.data_trust(one.stats_reset_us, one.server_us, one.server, now, counts) for one in risks}
     return next(word for word in ("untrusted", "unknown", "sound") if word in found)
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from dba_console.actions.action import acts_on_cluster
 from dba_console.actions.registry import ACTIONS
-from dba_console.findings.rules_document import field_notes
+from dba_console.watch.findings.rules_document import field_notes
 
 WIDTH = 120
 PAGE_HEAD = """# Actions

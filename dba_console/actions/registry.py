@@ -13,8 +13,8 @@ from typing import Any, cast
 import msgspec
 
 from dba_console.actions.action import Action
-from dba_console.decoding import convert
-from dba_console.errors import UsageError
+from dba_console.core.decoding import convert
+from dba_console.core.errors import UsageError
 
 _CLASS_PATHS = {
     "create-database": "create_database:CreateDatabase",

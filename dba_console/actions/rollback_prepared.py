@@ -15,7 +15,7 @@ from psycopg import sql
 from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
 from dba_console.actions.connection_api import ServerConnection, StatementFailed, StatementLost, require_connection
 from dba_console.actions.outcome_evidence import xact_status
-from dba_console.units import human_count, human_duration, parse_duration
+from dba_console.core.units import human_count, human_duration, parse_duration
 
 _PREPARED = """
 WITH held AS MATERIALIZED (SELECT l.* FROM pg_catalog.pg_locks l WHERE l.pid IS NULL)

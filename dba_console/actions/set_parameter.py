@@ -15,9 +15,17 @@ from msgspec.structs import asdict
 
 from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
 from dba_console.actions.connection_api import ServerConnection, require_connection
-from dba_console.actions.parameter_apply import ParameterChange, apply_changes, describe_setting, has_effect
-from dba_console.actions.parameter_check import find_refusal, masked_value
-from dba_console.actions.parameter_risk import disables_durability, find_risk, remarks
+from dba_console.actions.parameter_check import (
+    ParameterChange,
+    apply_changes,
+    describe_setting,
+    disables_durability,
+    find_refusal,
+    find_risk,
+    has_effect,
+    masked_value,
+    remarks,
+)
 from dba_console.actions.parameter_sql import (
     ParameterLocation,
     Scope,
@@ -25,9 +33,10 @@ from dba_console.actions.parameter_sql import (
     parameter_names,
     read_setting,
     read_stored_value,
+    same_value,
     set_statement,
+    setting_text,
 )
-from dba_console.actions.parameter_values import same_value, setting_text
 from dba_console.actions.temporary_settings import refuse_changed_by_other_run, remove_reverted, save_reverts
 
 

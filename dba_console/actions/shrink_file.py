@@ -2,23 +2,203 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
 
 from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
-from dba_console.actions.shrink import open_files, rename_file
-from dba_console.actions.shrink.candidate import SUFFIX, ShrinkCandidate, examine, open_file, refuse_others
-from dba_console.actions.shrink.disk_probe import HostDiskProbe
-from dba_console.actions.shrink.messages import advice, preview_text, remaining_text, result_text
+from dba_console.actions.shrink.candidate import (
+    SUFFIX,
+    ShrinkCandidate,
+    drop_lease,
+    examine,
+    lease_break_requested,
+    open_file,
+    refuse_others,
+)
 from dba_console.actions.shrink.pace import PaceLimits
-from dba_console.actions.shrink.stepwise_truncate import StepwiseTruncation, TruncationProgress
-from dba_console.errors import ConsoleError, Refused
-from dba_console.probes.deadline_lane import Lane, LaneTimeout
-from dba_console.probes.host.kernel_files import printable
-from dba_console.units import parse_duration, parse_size
+from dba_console.actions.shrink.stepwise_truncate import HostDiskProbe, StepwiseTruncation, TruncationProgress
+from dba_console.core.errors import ConsoleError, Refused
+from dba_console.core.units import human_bytes, human_duration, parse_duration, parse_size
+from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout
+from dba_console.watch.probes.host.kernel_files import printable
+
+# Whether blocks of a file are shared with another one (reflink, snapshot), as FIEMAP tells (Documentation/filesystems/
+# fiemap.rst).
+
+FS_IOC_FIEMAP = 0xC020660B
+"""_IOWR('f', 11, struct fiemap): 32 bytes without extents, on every architecture PostgreSQL is run on by many."""
+MAX_EXTENTS = 256
+"""Looked at, from the beginning: a copy shares all or nearly all of them, and the rest would have to be read."""
+SHARED_FLAG = 0x2000
+_HEADER = struct.Struct("=QQLLLL")
+_EXTENT = struct.Struct("=QQQQQLLLL")
+
+
+def shares_blocks(path: str) -> bool | None:
+    """True where any of the first extents is shared; None where the file system does not say."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        request = bytearray(
+            _HEADER.pack(0, 0xFFFFFFFFFFFFFFFF, 0, 0, MAX_EXTENTS, 0) + bytes(MAX_EXTENTS * _EXTENT.size)
+        )
+        fcntl.ioctl(fd, FS_IOC_FIEMAP, request)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return any(flags & SHARED_FLAG for flags in extent_flags(bytes(request)))
+
+
+def extent_flags(answer: bytes) -> list[int]:
+    """The flags of each extent in the kernel's answer."""
+    mapped = min(_HEADER.unpack_from(answer)[3], MAX_EXTENTS)
+    return [_EXTENT.unpack_from(answer, _HEADER.size + number * _EXTENT.size)[5] for number in range(mapped)]
+
+
+# What is said of a file that is to go, of its disk, and of how it went.
+
+DAY_S = 86400
+
+
+def preview_text(candidate: ShrinkCandidate, context: ActionContext) -> str:
+    """What it is, where it lies, and who else is there."""
+    age = human_duration((context.clock.wall_us() - candidate.changed_ns // 1000) / 1e6)
+    text = f"{printable(candidate.current_path)}: {human_bytes(candidate.size)}, last changed {age} ago"
+    if candidate.allocated < candidate.size * 0.95:
+        text += f", of which {human_bytes(candidate.allocated)} are on the disk (it has holes)"
+    if candidate.renamed:
+        text += "; an earlier deletion was begun and is gone on with"
+    mount = candidate.mount
+    if mount is None:
+        return text
+    text += (
+        f"; on {printable(mount.path)} ({mount.fstype}{', discard' if 'discard' in mount.options.split(',') else ''})"
+    )
+    if shared := _server_uses(candidate, context):
+        text += f", which also holds {', '.join(shared)}"
+    return text
+
+
+def _server_uses(candidate: ShrinkCandidate, context: ActionContext) -> list[str]:
+    """What the server keeps on the same mount, as the newest frame has it."""
+    if context.frame is None or candidate.mount is None:
+        return []
+    rows = context.frame.disks.mounts
+    return [what for row in rows if row.path == candidate.mount.path for what in (row.holds or [])]
+
+
+def advice(candidate: ShrinkCandidate) -> str | None:
+    """What one should know before saying yes; None where there is nothing special."""
+    mount = candidate.mount
+    if mount is not None and mount.fstype in ("xfs", "btrfs", "bcachefs") and shares_blocks(candidate.current_path):
+        return (
+            "blocks of it are shared with a copy (reflink) or a snapshot: these stay whole, and less space is freed "
+            "than its size says"
+        )
+    return None
+
+
+def remaining_text(candidate: ShrinkCandidate) -> str:
+    """How much of it is still there, and what to do with that."""
+    try:
+        left = os.stat(candidate.trash_path, follow_symlinks=False).st_size
+    except OSError:
+        return f"whether {printable(candidate.trash_path)} is still there cannot be told"
+    if left == candidate.size and not candidate.renamed:
+        return f"{printable(candidate.trash_path)} is whole: it can have its name back"
+    return f"{human_bytes(left)} of {printable(candidate.trash_path)} are left: begin again to go on"
+
+
+def result_text(candidate: ShrinkCandidate, progress: TruncationProgress) -> str:
+    """How it went."""
+    text = (
+        f"{printable(candidate.path)} is gone: {human_bytes(progress.freed)} freed in "
+        f"{human_duration(progress.duration_s)} by {progress.cuts} cuts"
+    )
+    if progress.quiet_s is not None:
+        text += (
+            f"; a commit took {progress.worst_s * 1000:.1f} ms at worst beside one, "
+            f"{progress.quiet_s * 1000:.1f} ms without"
+        )
+    return text
+
+
+# A file set aside under a name that says what becomes of it, and put back while nothing of it is cut.
+
+
+def rename_to_trash(candidate: ShrinkCandidate, fd: int) -> None:
+    """Give it the suffix, for good on disk. Raises Refused where another file turns out to bear its name, OSError."""
+    directory, name = os.path.split(candidate.path)
+    _rename(directory, name, name + SUFFIX, os.fstat(fd))
+
+
+def rename_back(path: str, identity: tuple[int, int], size: int) -> str | None:
+    """Take the suffix away again. Returns why that may not be, None when it is done. Raises OSError."""
+    trash = path + SUFFIX
+    try:
+        status = os.lstat(trash)
+    except FileNotFoundError:
+        return f"{printable(trash)} is not there any more"
+    if (status.st_dev, status.st_ino) != identity:
+        return f"{printable(trash)} is another file now"
+    if status.st_size != size:
+        return f"{printable(trash)} has been cut: {status.st_size} of its {size} bytes are left"
+    if os.path.lexists(path):
+        return f"there is a new {printable(path)}"
+    directory, name = os.path.split(path)
+    _rename(directory, name + SUFFIX, name, status)
+    return None
+
+
+def unlink_trash(candidate: ShrinkCandidate, fd: int) -> None:
+    """Remove what is left, which is empty. Raises Refused where another file bears its name now, OSError."""
+    directory, name = os.path.split(candidate.trash_path)
+    opened = _open_directory(directory)
+    try:
+        _require_same_file(opened, name, os.fstat(fd))
+        os.unlink(name, dir_fd=opened)
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _rename(directory: str, old: str, new: str, expected: os.stat_result) -> None:
+    opened = _open_directory(directory)
+    try:
+        _require_same_file(opened, old, expected)
+        if _exists(opened, new):
+            raise Refused(f"{printable(f'{directory}/{new}')} is there already")
+        os.rename(old, new, src_dir_fd=opened, dst_dir_fd=opened)
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _open_directory(directory: str) -> int:
+    return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _require_same_file(directory: int, name: str, expected: os.stat_result) -> None:
+    status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    if (status.st_dev, status.st_ino) != (expected.st_dev, expected.st_ino):
+        raise Refused(f"another file bears the name {printable(name)} now: nothing is done to it")
+
+
+def _exists(directory: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
 
 PREVIEW_TIMEOUT_S = 30.0
 """For the file system to answer, and all of /proc to be read."""
@@ -76,7 +256,7 @@ class ShrinkFile:
         try:
             refuse_others(fd, candidate, context.proc)
             if not candidate.renamed:
-                rename_file.rename_to_trash(candidate, fd)
+                rename_to_trash(candidate, fd)
             if settings.stage == "aside":
                 return ActionResult(
                     state="ok", text=f"renamed to {printable(candidate.trash_path)}", undo=_file_identity(candidate)
@@ -87,7 +267,7 @@ class ShrinkFile:
                 state="failed", text=f"{printable(candidate.trash_path)}: {error.strerror}; {remaining_text(candidate)}"
             )
         finally:
-            open_files.drop_lease(fd)
+            drop_lease(fd)
             os.close(fd)
 
     def settle(self, settings: ShrinkFileSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
@@ -121,7 +301,7 @@ class ShrinkFile:
         """Gives the file its name back, while nothing of it is cut."""
         path = str(data["path"])
         try:
-            why = rename_file.rename_back(path, (int(data["device"]), int(data["inode"])), int(data["size_bytes"]))
+            why = rename_back(path, (int(data["device"]), int(data["inode"])), int(data["size_bytes"]))
         except OSError as error:
             why = f"{printable(path + SUFFIX)} cannot be renamed: {error.strerror}"
         if why is not None:
@@ -194,7 +374,7 @@ def _truncate(
             undo = _file_identity(candidate) if progress.cuts == 0 else None
             text = f"{progress.stopped}; {remaining_text(candidate)}"
             return ActionResult(state="stopped", text=text, values=values, undo=undo)
-        rename_file.unlink_trash(candidate, fd)
+        unlink_trash(candidate, fd)
         return ActionResult(
             state="ok", text=result_text(candidate, progress), values=values | {"free_bytes": _free(candidate)}
         )
@@ -206,8 +386,8 @@ def _truncate(
 
 def _check_openers(fd: int) -> str:
     """Before the point of no return: does anybody want to open the file? From then on nobody is kept waiting."""
-    wanted = open_files.lease_break_requested(fd)
-    open_files.drop_lease(fd)
+    wanted = lease_break_requested(fd)
+    drop_lease(fd)
     return "somebody is opening the file" if wanted else ""
 
 

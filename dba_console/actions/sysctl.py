@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control, with_refusal
-from dba_console.errors import Refused
-from dba_console.probes.host.kernel_files import printable, read_file
+from dba_console.core.errors import Refused
+from dba_console.watch.probes.host.kernel_files import printable, read_file
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*(\.[A-Za-z0-9_-]+)+")
 _VALUE = re.compile(r"[A-Za-z0-9_+.-]+( [A-Za-z0-9_+.-]+)*")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # ruff: noqa: E402  # what follows must not have loaded what is kept out
-from dba_console.fast_start import begin_fast_start
+from dba_console.core.fast_start import begin_fast_start
 
 begin_fast_start()
 
@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 
 from dba_console.agent.launch import LaunchAnswer, LaunchRequest, log_path
-from dba_console.decoding import from_json
-from dba_console.errors import ConsoleError, ExitCode
-from dba_console.redact import redact
-from dba_console.target import Target
+from dba_console.core.decoding import from_json
+from dba_console.core.errors import ConsoleError, ExitCode
+from dba_console.core.redact import redact
+from dba_console.core.target import Target
 
 
 def main() -> int:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from dba_console import __version__, paths
+from dba_console import __version__
 from dba_console.agent.collector import Collector
 from dba_console.agent.console_connection import ConsoleConnection
 from dba_console.agent.finding_service import FindingService
-from dba_console.agent.jobs.job_service import JobService
-from dba_console.agent.latest_sample import LatestSample
+from dba_console.agent.job_service import JobService
 from dba_console.agent.listener import Listener
 from dba_console.agent.protocol import (
     PROTOCOL,
@@ -35,22 +37,208 @@ from dba_console.agent.protocol import (
 )
 from dba_console.agent.recording_service import RecordingService
 from dba_console.agent.runs.run_service import RunService
-from dba_console.agent.shutdown import GracePeriod, StopRequest
 from dba_console.agent.target_lock import TargetLock, acknowledgements_path, socket_path
-from dba_console.agent.tick_events import TickEvents
-from dba_console.clock import SYSTEM, Clock
-from dba_console.config import Config
-from dba_console.errors import ConsoleError, SessionError
-from dba_console.fast_start import finish_fast_start
-from dba_console.redact import redact
-from dba_console.samples.agent_health import AgentHealth
-from dba_console.samples.event import Event
-from dba_console.samples.sample import encode_sample
-from dba_console.target import Target, without_secrets
-from dba_console.units import parse_duration
+from dba_console.core import paths
+from dba_console.core.clock import SYSTEM, Clock
+from dba_console.core.config import Config
+from dba_console.core.errors import ConsoleError, SessionError
+from dba_console.core.fast_start import finish_fast_start
+from dba_console.core.redact import redact
+from dba_console.core.target import Target, without_secrets
+from dba_console.core.units import human_duration, parse_duration
+from dba_console.recording.unsealed_samples import key_sample
+from dba_console.watch.frames.picture import Picture
+from dba_console.watch.samples.console import AgentHealth
+from dba_console.watch.samples.event import Event
+from dba_console.watch.samples.postgres import Server
+from dba_console.watch.samples.sample import Sample, encode_sample
 
 if TYPE_CHECKING:
-    from dba_console.frames.model import Frame
+    from dba_console.watch.frames.model import Frame
+
+# What changed between two readings of the server, told as events' sentences. Pure.
+
+_IGNORED_SETTINGS = frozenset({"transaction_read_only", "in_hot_standby", "application_name"})
+"""Settings that change with the connection or are told otherwise."""
+
+
+def server_changes(before: Server, after: Server) -> Iterator[str]:
+    """One sentence per change worth remembering: identity, role, version, restart, settings."""
+    if before.system_identifier and after.system_identifier and before.system_identifier != after.system_identifier:
+        identifiers = f"{before.system_identifier} became {after.system_identifier}"
+        yield f"another cluster answers now: system identifier {identifiers}"
+    if before.version_num != after.version_num:
+        yield f"server version changed from {before.version} to {after.version}"
+    if before.start_us != after.start_us:
+        yield "the server was restarted"
+    if before.in_recovery != after.in_recovery:
+        yield "the standby was promoted: it is a primary now" if before.in_recovery else "the primary became a standby"
+    if before.timeline is not None and after.timeline is not None and before.timeline != after.timeline:
+        yield f"timeline changed from {before.timeline} to {after.timeline}"
+    yield from _setting_changes(before, after)
+
+
+def _setting_changes(before: Server, after: Server) -> Iterator[str]:
+    old = {setting.name: setting.value for setting in before.settings}
+    new = {setting.name: setting.value for setting in after.settings}
+    for name in sorted(old.keys() & new.keys()):
+        if old[name] != new[name] and name not in _IGNORED_SETTINGS:
+            yield redact(f"setting {name} changed from {old[name] or 'empty'} to {new[name] or 'empty'}")
+
+
+def connection_slot_text(server: Server) -> str:
+    """What the console's own connection is, in the words of the connect event."""
+    how = {
+        "regular": "an ordinary slot",
+        "reserved_role": "a slot of reserved_connections, for the ordinary ones are all taken",
+        "superuser": "a slot of superuser_reserved_connections, for the ordinary ones are all taken",
+    }.get(server.seat, server.seat)
+    role = "standby" if server.in_recovery else "primary"
+    through = f" through {server.through}" if server.through else ""
+    return f"connected to PostgreSQL {server.version}, {role}, as {server.current_user}{through}: holds {how}"
+
+
+# Events worth telling that only show between ticks: outages, changes of the server, clock jumps, stuck lanes.
+
+CLOCK_JUMP_US = 2_000_000
+"""The wall clock moved this much against the monotonic one between two ticks: it was set, not slewed (NTP slews by
+500 ppm)."""
+
+
+class TickEvents:
+    """Compares what a tick left behind with the tick before it."""
+
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
+        self._last: Sample | None = None
+        self._server: Server | None = None
+        self._outage: str | None = "new"
+        self._lanes: frozenset[str] = frozenset()
+
+    def events(self, sample: Sample) -> Iterator[Event]:
+        """Events of this tick, in the order they make sense to read."""
+        if self._last is not None:
+            yield from self._clock_events(self._last, sample)
+        self._last = sample
+        for kind, severity, text in (*self._server_events(), *self._lane_events()):
+            yield Event(wall_us=sample.wall_us, mono_us=sample.mono_us, kind=kind, severity=severity, text=text)
+
+    def _clock_events(self, last: Sample, now: Sample) -> Iterator[Event]:
+        elapsed = now.mono_us - last.mono_us
+        jump = now.wall_us - last.wall_us - elapsed
+        if abs(jump) > CLOCK_JUMP_US:
+            text = f"the host's clock was set {'forward' if jump > 0 else 'back'} by {human_duration(abs(jump) / 1e6)}"
+            yield Event(
+                wall_us=now.wall_us, mono_us=now.mono_us, kind="clock.jump", severity="warning", text=text,
+                details={"jump_us": jump},
+            )  # fmt: skip
+
+    def _server_events(self) -> Iterator[tuple[str, str, str]]:
+        outage, server = self._collector.server.outage, self._collector.server.server
+        kind = None if outage is None else outage.kind
+        if kind != self._outage:
+            if outage is not None and kind != "new":
+                blind = kind == "no_slots"
+                yield ("server.blind" if blind else "server.lost", "warning", outage.text)
+            elif outage is None and server is not None:
+                yield ("server.connected", "info", connection_slot_text(server))
+            self._outage = kind
+        if server is not None and server is not self._server:
+            if self._server is not None:
+                for text in server_changes(self._server, server):
+                    yield ("server.changed", "warning", text)
+            self._server = server
+
+    def _lane_events(self) -> Iterator[tuple[str, str, str]]:
+        lanes = frozenset(self._collector.host.stuck)
+        for name in sorted(lanes - self._lanes):
+            yield ("lane.stuck", "warning", f"{name} does not answer; its panel shows its last state with its age")
+        for name in sorted(self._lanes - lanes):
+            yield ("lane.recovered", "info", f"{name} answers again")
+        self._lanes = lanes
+
+
+# How long an agent lives, and what tells it to end. Signals reach the loop through a pipe, never through a lock.
+
+
+class StopRequest:
+    """The wish to end, with its reason. `wait` sleeps until it comes or the time is up."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def request(self, reason: str) -> None:
+        """Ask the loop to end; the first reason stays. Safe in signal handlers and from any thread."""
+        if self.reason is None:
+            self.reason = reason
+        try:
+            os.write(self._write, b"\0")
+        except BlockingIOError:
+            pass  # asked often enough
+
+    def wait(self, seconds: float) -> bool:
+        """True when asked to end."""
+        if self.reason is None and seconds > 0:
+            select.select([self._read], [], [], seconds)
+        return self.reason is not None
+
+    def install_signal_handlers(self, *, ignore_hangup: bool) -> None:
+        """SIGTERM and SIGINT end the agent in order; a hangup does too unless it has no terminal to lose."""
+
+        def asked(number: int, _frame: FrameType | None) -> None:
+            self.request(f"asked to end by {signal.Signals(number).name}")
+
+        signal.signal(signal.SIGTERM, asked)
+        signal.signal(signal.SIGINT, asked)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if ignore_hangup else asked)
+
+
+class GracePeriod:
+    """Ends an agent that nobody watches: `seconds` after the last console left, never where that is None."""
+
+    def __init__(self, seconds: float | None, now_us: int) -> None:
+        self.seconds = seconds
+        self._alone_since: int | None = now_us
+
+    def is_over(self, consoles: int, now_us: int) -> bool:
+        """True when the last console left longer ago than the grace time."""
+        if consoles:
+            self._alone_since = None
+            return False
+        if self._alone_since is None:
+            self._alone_since = now_us
+        return self.seconds is not None and now_us - self._alone_since >= self.seconds * 1e6
+
+
+# The newest readings, kept so that a console that attaches sees everything at once and not part by part.
+
+
+class LatestSample:
+    """The picture after the last tick, written by the tick, read by the listener's thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._picture = Picture()
+        self._last: Sample | None = None
+
+    def absorb(self, sample: Sample) -> Picture:
+        """Take the sample in; the picture after it."""
+        with self._lock:
+            self._picture = self._picture.with_sample(sample)
+            self._last = sample
+            return self._picture
+
+    def picture(self) -> Picture:
+        """The newest; never changed, only replaced."""
+        with self._lock:
+            return self._picture
+
+    def key_sample(self) -> Sample | None:
+        """The last sample with the last two readings of every part; None before the first tick."""
+        with self._lock:
+            return None if self._last is None else key_sample(self._last, self._picture)
+
 
 RULES_LOAD_DELAY_S = 0.5
 """After the first picture the rules are loaded so much later."""

@@ -25,7 +25,7 @@ from dba_console.agent.protocol import (
     SampleMessage,
     pack,
 )
-from dba_console.errors import ConnectError
+from dba_console.core.errors import ConnectError
 
 NoticeMessage = Notice
 

@@ -13,19 +13,17 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import structs
 
-from dba_console.agent.reconnect_delays import REFUSED_DELAYS_S, delay_s
-from dba_console.agent.server_service import ServerService
-from dba_console.clock import Clock
+from dba_console.agent.server_service import REFUSED_DELAYS_S, ServerService, delay_s
 from dba_console.clusters.node_polling import SILENCE_S, NodePoll, PoolerPoll
-from dba_console.config import ClusterConfig, Config
-from dba_console.errors import ConsoleError, UsageError
-from dba_console.probes.deadline_lane import Lane, LaneTimeout, PendingCall
-from dba_console.probes.postgres.connect_errors import ConnectFailed
-from dba_console.redact import redact
-from dba_console.samples.cluster import ClusterDetails, ClusterNow, NodeDetails, NodeNow, PoolerNow
-from dba_console.samples.registry import PARTS
-from dba_console.samples.sample import Part, make_part
-from dba_console.target import Target, address_of
+from dba_console.core.clock import Clock
+from dba_console.core.config import ClusterConfig, Config
+from dba_console.core.errors import ConsoleError, UsageError
+from dba_console.core.redact import redact
+from dba_console.core.target import Target, address_of
+from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout, PendingCall
+from dba_console.watch.probes.postgres.connect_errors import ConnectFailed
+from dba_console.watch.samples.cluster import ClusterDetails, ClusterNow, NodeDetails, NodeNow, PoolerNow
+from dba_console.watch.samples.sample import PARTS, Part, make_part
 
 CLUSTER, DETAILS = "cluster", "cluster.details"
 INTERVAL_US = PARTS[CLUSTER].every_s * 1_000_000

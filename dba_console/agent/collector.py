@@ -6,28 +6,89 @@ system, because every lane is waited for until the tick's budget is used and no 
 
 from __future__ import annotations
 
+import os
+import resource
 import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from dba_console.agent.connect_options import monitor_options
 from dba_console.agent.host_service import HOST_PARTS, HostService
-from dba_console.agent.own_cost import OwnCost
-from dba_console.agent.part_schedule import due_parts
 from dba_console.agent.pending_reverts_service import PendingRevertService
-from dba_console.agent.server_service import ServerService
-from dba_console.clock import SYSTEM, Clock
-from dba_console.config import Config
-from dba_console.probes.postgres.monitor_options import MonitorOptions
-from dba_console.samples.agent_health import AgentHealth
-from dba_console.samples.sample import Part, Sample, make_part
-from dba_console.target import Target
-from dba_console.units import parse_duration
+from dba_console.agent.server_service import ServerService, due_parts
+from dba_console.core.clock import SYSTEM, Clock
+from dba_console.core.config import AgentConfig, Config
+from dba_console.core.target import Target
+from dba_console.core.units import parse_duration
+from dba_console.watch.probes.host.kernel_files import read_stat
+from dba_console.watch.probes.postgres.connect import MonitorOptions
+from dba_console.watch.samples.console import AgentHealth
+from dba_console.watch.samples.sample import Part, Sample, make_part
 
 if TYPE_CHECKING:
     from dba_console.agent.cluster_service import ClusterService
+
+# What the console costs the host it watches, read from /proc like everybody else's cost.
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class OwnCost:
+    """Reads the agent's own CPU and memory, and the CPU of the server process behind its connection."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def read(
+        self, counters: tuple[int, int, int], backend_pid: int | None, lanes: list[str], late_us: int
+    ) -> AgentHealth:
+        """A reading with everything but the recording and the consoles, which the agent adds."""
+        queries, query_us, received = counters
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return AgentHealth(
+            cpu_us=int((usage.ru_utime + usage.ru_stime) * 1e6),
+            rss=_resident(),
+            queries=queries,
+            query_us=query_us,
+            bytes_received=received,
+            recorder_lag_us=0,
+            recorded=0,
+            dropped=0,
+            stuck_lanes=len(lanes),
+            lanes=lanes,
+            consoles=0,
+            late_us=late_us,
+            backend_cpu_us=None if backend_pid is None else _backend_cpu(backend_pid),
+            recording="off",
+        )
+
+
+def _resident() -> int:
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * _PAGE
+
+
+def _backend_cpu(pid: int) -> int | None:
+    """Microseconds of CPU of a server process on this host, None where there is no such process to read."""
+    stat = read_stat("/proc", pid)
+    return None if stat is None else (stat.user_ticks + stat.system_ticks) * 1_000_000 // _TICKS
+
+
+# The monitor connection's limits, from the configuration.
+
+
+def monitor_options(config: AgentConfig, host_panels: bool | None) -> MonitorOptions:
+    """Limits in seconds. Raises UsageError naming a duration that cannot be read."""
+    return MonitorOptions(
+        statement_timeout_s=parse_duration(config.statement_timeout),
+        lock_timeout_s=parse_duration(config.lock_timeout),
+        connect_timeout_s=parse_duration(config.connect_timeout),
+        host_panels=host_panels,
+        query_texts=config.query_texts,
+    )
+
 
 TICK_BUDGET_SHARE = 0.7
 """Share of the interval a tick waits for its lanes."""

@@ -7,21 +7,99 @@ parts are empty and say what would help.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from dba_console.agent.data_locations import find_data_locations
-from dba_console.agent.local_postmaster import find_target_postmaster
 from dba_console.agent.server_service import ServerService
-from dba_console.clock import Clock
-from dba_console.probes.deadline_lane import Lane, LaneTimeout, PendingCall
-from dba_console.probes.host.context import HostContext
-from dba_console.probes.host.mounts import MountProbe
-from dba_console.probes.host.postmasters import Postmaster, find_postmasters
-from dba_console.probes.host.probe import HostProbe
-from dba_console.samples.registry import PARTS
-from dba_console.samples.sample import Part
-from dba_console.target import Target
+from dba_console.core.clock import Clock
+from dba_console.core.target import Target, parse_conninfo
+from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout, PendingCall
+from dba_console.watch.probes.host.file_systems import HostContext, MountProbe
+from dba_console.watch.probes.host.postmasters import Postmaster, find_postmasters
+from dba_console.watch.probes.host.probe import HostProbe
+from dba_console.watch.samples.postgres import Server
+from dba_console.watch.samples.sample import PARTS, Part
+
+# Where PostgreSQL keeps things, as far as the server and the recording say. Pure.
+
+
+def find_data_locations(server: Server | None, data_directory: str | None, session: str | None) -> dict[str, str]:
+    """What -> path: data, wal, temp, log, archive, session, `tablespace:NAME`. Only what is known.
+
+    pg_wal may be a symbolic link: it is followed by who asks for its file system. Temporary files lie in the data
+    directory unless temp_tablespaces says otherwise.
+    """
+    known: dict[str, str] = {}
+    if session is not None:
+        known["session"] = session
+    if data_directory is None:
+        return known
+    known["data"] = data_directory
+    known["wal"] = os.path.join(data_directory, "pg_wal")
+    known["temp"] = os.path.join(data_directory, "base")
+    if server is None:
+        return known
+    settings = {setting.name: setting.value for setting in server.settings}
+    for name, location in server.tablespaces.items():
+        known[f"tablespace:{name}"] = location
+    temporary = settings.get("temp_tablespaces", "").split(",")[0].strip().strip('"')
+    if temporary in server.tablespaces:
+        known["temp"] = server.tablespaces[temporary]
+    if log := settings.get("log_directory"):
+        known["log"] = os.path.join(data_directory, log)
+    if archive := archive_directory(settings.get("archive_command", "")):
+        known["archive"] = archive
+    return known
+
+
+def archive_directory(command: str) -> str | None:
+    """The directory an archive_command copies to, where it is plain to see (`cp %p /backup/wal/%f`), else None.
+
+    >>> archive_directory("test ! -f /b/wal/%f && cp %p /b/wal/%f"), archive_directory("wal-g wal-push %p")
+    ('/b/wal', None)
+    """
+    for word in reversed(command.replace('"', " ").replace("'", " ").split()):
+        if word.startswith("/") and word.endswith("/%f"):
+            return word[:-3]
+    return None
+
+
+# Which postmaster of this host a target means, when nobody has answered yet: by socket directory and port. Pure.
+#
+# Only what leaves no doubt counts: a server found this way is shown with this host's numbers beside it.
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_DEFAULT_DIRECTORIES = ("/var/run/postgresql", "/run/postgresql", "/tmp")
+
+
+def find_target_postmaster(
+    found: Sequence[Postmaster], conninfo: str, environ: Mapping[str, str] = os.environ
+) -> Postmaster | None:
+    """The postmaster that libpq would reach through `conninfo`, None where that is not certain.
+
+    >>> here = Postmaster(1, 1, "/data", 5432, "/tmp")
+    >>> [find_target_postmaster([here], conninfo, {}) is here
+    ...  for conninfo in ("host=/tmp", "host=db7", "service=x", "host=/tmp port=1")]
+    [True, False, False, False]
+    """
+    values = parse_conninfo(conninfo)
+    if "service" in values or ("host" not in values and environ.get("PGSERVICE")):
+        return None
+    host = values.get("hostaddr") or values.get("host") or environ.get("PGHOSTADDR") or environ.get("PGHOST") or ""
+    port = values.get("port") or environ.get("PGPORT") or "5432"
+    if "," in host or not port.isdigit():
+        return None
+    fitting = [one for one in found if one.port == int(port) and _is_reached_by(one, host)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _is_reached_by(postmaster: Postmaster, host: str) -> bool:
+    if host in _LOOPBACK:
+        return True
+    directories = (host,) if host else _DEFAULT_DIRECTORIES
+    here = postmaster.socket_directory
+    return here is not None and any(os.path.realpath(here) == os.path.realpath(one) for one in directories)
+
 
 T = TypeVar("T")
 

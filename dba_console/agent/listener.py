@@ -27,8 +27,8 @@ from dba_console.agent.protocol import (
     ProtocolError,
     pack,
 )
-from dba_console.clock import Clock
-from dba_console.errors import ConsoleError
+from dba_console.core.clock import Clock
+from dba_console.core.errors import ConsoleError
 
 STALLED_S = 30.0
 CONSOLES_LIMIT = 16
@@ -269,7 +269,7 @@ class Listener:
 
 def _error_text(error: Exception) -> str:
     """A defect in words, with its report where that can be written."""
-    from dba_console.crash_report import summary, write_report
+    from dba_console.core.crash_report import summary, write_report
 
     try:
         return f"a defect: {summary(error, [])}; its report is {write_report(error, [])}"

@@ -8,14 +8,22 @@ from typing import NamedTuple
 
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.identity import ServerIdentity, server_mismatch
-from dba_console.actions.parameter_risk import disables_durability
-from dba_console.actions.pending_reverts import PendingRevert, filter_by_server, read_all, remove, run_is_active
+from dba_console.actions.parameter_check import disables_durability
 from dba_console.actions.put_back import worst_data_trust
-from dba_console.actions.temporary_settings import describe_revert, location_of, read_revert_state
+from dba_console.actions.temporary_settings import (
+    PendingRevert,
+    describe_revert,
+    filter_by_server,
+    location_of,
+    read_all,
+    read_revert_state,
+    remove,
+    run_is_active,
+)
 from dba_console.agent.pending_reverts_service import CheckFingerprint, PendingRevertCheck, ServerFacts
-from dba_console.errors import ConsoleError
-from dba_console.samples.pending_reverts import PendingRevertNow
-from dba_console.target import Target
+from dba_console.core.errors import ConsoleError
+from dba_console.core.target import Target
+from dba_console.watch.samples.console import PendingRevertNow
 
 CONNECT_S = 3.0
 

@@ -10,16 +10,15 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from dba_console import paths
 from dba_console.agent.server_service import ServerService
-from dba_console.clock import Clock
-from dba_console.probes.deadline_lane import Lane, LaneTimeout, PendingCall
-from dba_console.redact import redact
-from dba_console.samples.event import Event
-from dba_console.samples.pending_reverts import PendingRevertNow, PendingRevertsNow
-from dba_console.samples.registry import PARTS
-from dba_console.samples.sample import Part, make_part
-from dba_console.target import Target
+from dba_console.core import paths
+from dba_console.core.clock import Clock
+from dba_console.core.redact import redact
+from dba_console.core.target import Target
+from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout, PendingCall
+from dba_console.watch.samples.console import PendingRevertNow, PendingRevertsNow
+from dba_console.watch.samples.event import Event
+from dba_console.watch.samples.sample import PARTS, Part, make_part
 
 PART = DEBTS = "debts"
 CHECK_INTERVAL_US = 2_000_000

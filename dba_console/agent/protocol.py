@@ -14,9 +14,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from dba_console.decoding import packed_decoder
-from dba_console.plans.run_view import OutputLine, RunState, RunView
-from dba_console.samples.event import Event
+from dba_console.core.decoding import packed_decoder
+from dba_console.runbooks.run_view import OutputLine, RunState, RunView
+from dba_console.watch.samples.event import Event
 
 PROTOCOL = 1
 MESSAGE_LIMIT = 32 << 20

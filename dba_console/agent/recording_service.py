@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from dba_console import __version__, paths
-from dba_console.clock import Clock
-from dba_console.config import RecordingConfig
-from dba_console.errors import ConsoleError
-from dba_console.probes.deadline_lane import Lane, LaneTimeout, PendingCall
-from dba_console.samples.event import Event
-from dba_console.samples.sample import Sample
-from dba_console.session.layout import directory_name
-from dba_console.session.meta import SessionMeta, new_meta
-from dba_console.target import Target
-from dba_console.units import parse_duration, parse_size
+from dba_console import __version__
+from dba_console.core import paths
+from dba_console.core.clock import Clock
+from dba_console.core.config import RecordingConfig
+from dba_console.core.errors import ConsoleError
+from dba_console.core.target import Target
+from dba_console.core.units import parse_duration, parse_size
+from dba_console.recording.layout import SessionMeta, directory_name, new_meta
+from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout, PendingCall
+from dba_console.watch.samples.event import Event
+from dba_console.watch.samples.sample import Sample
 
 if TYPE_CHECKING:
-    from dba_console.session.loglines import LogLine
-    from dba_console.session.points import Point
-    from dba_console.session.recorder import Recorder
+    from dba_console.recording.journal import LogLine
+    from dba_console.recording.points import Point
+    from dba_console.recording.recorder import Recorder
 
 RETRY_US = 60_000_000
 """Between two tries to begin a recording that could not be begun."""
@@ -155,8 +155,8 @@ class RecordingService:
 
     def _open(self, path: Path, meta: SessionMeta) -> None:
         # Loaded here because it is not needed until now, and the first picture does not wait for it.
-        from dba_console.session.listing import continued_by
-        from dba_console.session.recorder import Recorder
+        from dba_console.recording.listing import continued_by
+        from dba_console.recording.recorder import Recorder
 
         try:
             paths.private_dir(self.sessions)
@@ -178,7 +178,7 @@ class RecordingService:
 
     def _apply_retention(self) -> None:
         """Remove what retention no longer keeps, after the recording runs: it may take long on a sick disk."""
-        from dba_console.session.retention import prune
+        from dba_console.recording.retention import prune
 
         removed = prune(
             self.sessions, keep_s=self._keep_s, max_bytes=self._max_bytes, now_us=self._clock.wall_us()

@@ -9,17 +9,80 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dba_console.agent.part_schedule import due_parts
-from dba_console.agent.reconnect_delays import DEFAULT_DELAYS_S, delay_s, delays_after, failure_text
-from dba_console.clock import Clock
-from dba_console.probes.deadline_lane import Lane, LaneTimeout, PendingCall
-from dba_console.probes.postgres.connect_errors import ConnectFailed, ConnectionLost
-from dba_console.probes.postgres.monitor_options import MonitorOptions
-from dba_console.probes.postgres.probe import PostgresProbe
-from dba_console.probes.postgres.server_locality import Locality
-from dba_console.samples.postgres import Operations, Replication, Server, Sessions
-from dba_console.samples.registry import PARTS
-from dba_console.samples.sample import Part, make_part
+from dba_console.core.clock import Clock
+from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout, PendingCall
+from dba_console.watch.probes.postgres.connect import MonitorOptions
+from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, ConnectionLost
+from dba_console.watch.probes.postgres.server_locality import Locality
+from dba_console.watch.probes.postgres.tick_reader import PostgresProbe
+from dba_console.watch.samples.postgres import Operations, Replication, Server, Sessions
+from dba_console.watch.samples.sample import PARTS, Part, make_part
+
+# Which parts are due at a tick. Pure arithmetic on tick numbers.
+
+
+def due_parts(names: Sequence[str], tick: int, interval_s: float) -> list[str]:
+    """Those of `names` to be read at `tick` (counted from 0, where all are).
+
+    Slow parts are spread over the ticks of their period, so that no second pays for all of them.
+
+    >>> due_parts(["pg.activity", "pg.sizes"], 0, 1.0), due_parts(["pg.activity", "pg.sizes"], 1, 1.0)
+    (['pg.activity', 'pg.sizes'], ['pg.activity'])
+    """
+    if tick == 0:
+        return list(names)
+    return [name for name in names if (tick + _phase(name)) % _period(name, interval_s) == 0]
+
+
+def _period(name: str, interval_s: float) -> int:
+    return max(1, round(PARTS[name].every_s / interval_s))
+
+
+def _phase(name: str) -> int:
+    return _PHASES[name]
+
+
+_PHASES = {name: index for index, name in enumerate(PARTS)}
+
+
+# How long to wait before the next attempt to connect, by why the last one failed. Pure.
+#
+# Each refusal is a line in the server's log, and a wrong password again and again can lock an account. Where all slots
+# are taken it is the other way round: the console has to be there when one frees.
+
+DEFAULT_DELAYS_S = (1.0, 1.0, 2.0, 2.0, 5.0)
+"""Pauses after the first attempt, the second, ...; the last one repeats."""
+REFUSED_DELAYS_S = (1.0, 5.0, 10.0, 30.0)
+"""Where somebody has to mend something first: role, password, database, certificate."""
+NO_SLOT_DELAYS_S = (1.0,)
+"""No slot of the server is free. A limit of the role or the database is a setting, and no such hurry."""
+
+
+def delays_after(error: ConnectFailed) -> tuple[float, ...]:
+    """The pauses, in seconds, after this failure and those like it.
+
+    >>> (delays_after(ConnectFailed("auth", "no such role"))[-1],
+    ...  delays_after(ConnectFailed("refused", "nobody listens"))[-1])
+    (30.0, 5.0)
+    """
+    if error.kind == "no_slots" and error.limit in (None, "server", "pooler"):
+        return NO_SLOT_DELAYS_S
+    return REFUSED_DELAYS_S if error.kind in ("auth", "ssl") else DEFAULT_DELAYS_S
+
+
+def delay_s(schedule: tuple[float, ...], attempts: int) -> float:
+    """The pause after so many failed attempts before this one."""
+    return schedule[min(attempts, len(schedule) - 1)]
+
+
+def failure_text(error: ConnectFailed) -> str:
+    """The failure and what would help, as one sentence.
+
+    >>> failure_text(ConnectFailed("auth", "role x does not exist"))
+    'role x does not exist: check role, passfile (~/.pgpass) and pg_hba.conf'
+    """
+    return f"{error.message.rstrip('.')}: {error.hint}" if error.hint else error.message
+
 
 PG_PARTS = tuple(name for name in PARTS if name.startswith("pg."))
 FIRST_PARTS = tuple(name for name in PG_PARTS if name not in ("pg.catalog", "pg.dead_rows", "pg.subscriptions"))

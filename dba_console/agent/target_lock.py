@@ -7,8 +7,8 @@ import os
 import time
 from pathlib import Path
 
-from dba_console import paths
-from dba_console.errors import ConfigError
+from dba_console.core import paths
+from dba_console.core.errors import ConfigError
 
 ATTEMPTS = 5
 PAUSE_S = 0.01

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dba_console import __version__
 from dba_console.cli.error_handling import prepare_streams, run_guarded, run_plugin_guarded
 from dba_console.cli.stdout import put
-from dba_console.errors import ExitCode, UsageError
+from dba_console.core.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     import typer

@@ -5,21 +5,63 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dba_console.agent.launch import RunningAgent, list_agents, start_agent
+from dba_console.agent.protocol import RunBegin, RunResume, RunWatch
 from dba_console.cli.config_file import LoadedConfig, load_config
 from dba_console.cli.formatting import format_columns, print_json
-from dba_console.cli.open_screen import open_agent
 from dba_console.cli.options import Json, new_app
 from dba_console.cli.stdout import put
 from dba_console.cli.target_resolution import known_target, resolve_target
-from dba_console.errors import ConnectError, ExitCode, UsageError
-from dba_console.target import looks_like_conninfo
-from dba_console.units import human_duration
+from dba_console.core.config import Config
+from dba_console.core.errors import ConnectError, ExitCode, UsageError
+from dba_console.core.target import looks_like_conninfo
+from dba_console.core.units import human_duration
+from dba_console.tui.terminal import ScreenOptions, require_terminal
+
+# Opens the screen for commands: on a running agent, on a recording. The screen is loaded only here, and only then.
+
+RunRequest = RunBegin | RunResume | RunWatch
+
+
+def open_agent(
+    wait_for_socket: Callable[[], Path],
+    reconnect: Callable[[], Path],
+    name: str,
+    config: Config,
+    run_request: RunRequest | None = None,
+) -> int:
+    """The console on the agent whose socket `wait_for_socket` waits for. `reconnect` finds or starts one each time
+    it was lost.
+
+    `run_request`: a run that is asked for at once, and shown.
+    """
+    require_terminal(config.screen.colours)
+    import dba_console.tui.app as screen
+
+    return screen.run_console(
+        screen.live_feed(wait_for_socket, reconnect, name),
+        replace(_screen_options(config, None), run_request=run_request),
+    )
+
+
+def open_session(directory: Path, name: str, at: str | None, config: Config) -> int:
+    """The console on a recording of the target `name`, at the TIME `at` or where the screen begins by itself."""
+    require_terminal(config.screen.colours)
+    import dba_console.tui.app as screen
+
+    return screen.run_console(screen.replay_feed(directory, name), _screen_options(config, at))
+
+
+def _screen_options(config: Config, at: str | None) -> ScreenOptions:
+    screen = config.screen
+    return ScreenOptions(screen.mouse, screen.colours, screen.ascii, at, tuple(config.runbooks.path), config.jobs)
+
 
 app = new_app("The console on an agent that runs already.")
 

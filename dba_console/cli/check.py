@@ -14,21 +14,20 @@ import typer
 from msgspec import structs
 
 from dba_console.cli.config_file import load_config
-from dba_console.cli.formatting import print_json
+from dba_console.cli.formatting import print_json, split_note
 from dba_console.cli.frame_output import FrameBuilder
 from dba_console.cli.live_source import LiveSource, first_view, open_live
 from dba_console.cli.options import Dsn, Json, new_app
-from dba_console.cli.part_notes import split_note
 from dba_console.cli.stdout import put
 from dba_console.cli.target_resolution import resolve_target
-from dba_console.config import Config
-from dba_console.frames.model import Connections, Finding, Frame
-from dba_console.limits.connections import ConnectionLimits
-from dba_console.panels.findings import sort_by_urgency
-from dba_console.panels.text_elements import clean
-from dba_console.panels.time_formats import local_date_and_time
-from dba_console.target import Target
-from dba_console.units import human_duration, human_pct, parse_duration
+from dba_console.core.config import Config
+from dba_console.core.target import Target
+from dba_console.core.thresholds import ConnectionLimits
+from dba_console.core.units import human_duration, human_pct, parse_duration
+from dba_console.watch.frames.model import Connections, Finding, Frame
+from dba_console.watch.panels.findings import sort_by_urgency
+from dba_console.watch.panels.text_elements import clean
+from dba_console.watch.panels.time_formats import local_date_and_time
 
 STATUS_WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 _SEVERITY_CODES = {"critical": 2, "warning": 1}
@@ -126,7 +125,9 @@ def rules_not_judged(frame: Frame, off: Sequence[str]) -> list[str]:
     """Names of the rules that need to watch for longer than was watched until this frame."""
     if frame.judged_s is None:
         return []
-    from dba_console.findings.registry import RULES  # in the first minutes alone: an agent has watched for longer
+    from dba_console.watch.findings.rule_engine import (
+        RULES,  # in the first minutes alone: an agent has watched for longer
+    )
 
     return sorted(rule.name for rule in RULES if rule.warm_up_s > frame.judged_s and rule.name not in off)
 

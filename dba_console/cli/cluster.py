@@ -14,7 +14,6 @@ from dba_console.cli.formatting import format_columns, print_json
 from dba_console.cli.options import Json, new_app
 from dba_console.cli.stderr import print_diagnostic
 from dba_console.cli.stdout import put
-from dba_console.clock import SYSTEM
 from dba_console.clusters.cluster_check import ClusterCheck, parse_lsn
 from dba_console.clusters.cutover_readiness import cutover_readiness, is_ready
 from dba_console.clusters.failover_readiness import failover_readiness
@@ -29,11 +28,12 @@ from dba_console.clusters.readiness_history import (
     save_history,
 )
 from dba_console.clusters.survey import Survey, save_primary_position, survey
-from dba_console.config import ClusterConfig
-from dba_console.errors import ConsoleError, ExitCode, UsageError
-from dba_console.panels.time_formats import date_and_time, format_rfc3339
-from dba_console.sanitize import clean
-from dba_console.units import UNKNOWN, human_bytes, human_duration
+from dba_console.core.clock import SYSTEM
+from dba_console.core.config import ClusterConfig
+from dba_console.core.errors import ConsoleError, ExitCode, UsageError
+from dba_console.core.sanitize import clean
+from dba_console.core.units import UNKNOWN, human_bytes, human_duration
+from dba_console.watch.panels.time_formats import date_and_time, format_rfc3339
 
 app = new_app("Clusters: what its nodes and poolers are now, and whether a cutover can begin.")
 

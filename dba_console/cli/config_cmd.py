@@ -11,8 +11,8 @@ from dba_console.cli.config_schema import dotted_key, leaf_settings
 from dba_console.cli.formatting import format_columns, print_json
 from dba_console.cli.options import Json, new_app
 from dba_console.cli.stdout import put
-from dba_console.errors import ExitCode
-from dba_console.redact import redact
+from dba_console.core.errors import ExitCode
+from dba_console.core.redact import redact
 
 app = new_app("The configuration in force, and where each value comes from.")
 

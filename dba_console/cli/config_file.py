@@ -9,20 +9,70 @@ from __future__ import annotations
 import os
 import tomllib
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from dba_console import paths
 from dba_console.cli.config_schema import ConfigProblem, KeyPath, dotted_key, find_problem, leaf_settings
-from dba_console.cli.toml_key_lines import key_lines
-from dba_console.config import Config
-from dba_console.decoding import convert
-from dba_console.errors import ConfigError
-from dba_console.path_trust import trust_problem
+from dba_console.core import paths
+from dba_console.core.config import Config
+from dba_console.core.decoding import convert
+from dba_console.core.errors import ConfigError
+from dba_console.core.paths import trust_problem
+
+# Where each key of a TOML file stands, which the standard library's parser does not tell.
+#
+# The file is known to be valid TOML before it comes here. Statements are found by parsing pieces of it again: a piece
+# that does not parse alone continues on the next line, so strings and arrays over several lines need no rules of our
+# own.
+
+
+def key_lines(text: str) -> dict[KeyPath, int]:
+    """Line number (from 1) of every key and table of `text`.
+
+    >>> key_lines('[agent]\\ngrace = "1m"\\n[targets.db1]\\ndsn = ""')
+    {('agent',): 1, ('agent', 'grace'): 2, ('targets',): 3, ('targets', 'db1'): 3, ('targets', 'db1', 'dsn'): 4}
+    """
+    lines: dict[KeyPath, int] = {}
+    table: KeyPath = ()
+    for number, values, is_header in _statements(text):
+        paths = list(_key_paths(values))
+        if is_header:
+            table = paths[-1]
+            for path in paths:
+                lines.setdefault(path, number)
+        else:
+            for path in paths:
+                lines.setdefault((*table, *path), number)
+    return lines
+
+
+def _statements(text: str) -> Iterator[tuple[int, dict[str, Any], bool]]:
+    piece, first = "", 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if not piece:
+            first = number
+        piece += line + "\n"
+        try:
+            values = tomllib.loads(piece)
+        except tomllib.TOMLDecodeError:
+            continue
+        if values:
+            yield first, values, piece.lstrip().startswith("[")
+        piece = ""
+
+
+def _key_paths(values: dict[str, Any], at: KeyPath = ()) -> Iterator[KeyPath]:
+    for name, value in values.items():
+        path = (*at, name)
+        yield path
+        inner = value[0] if isinstance(value, list) and value and isinstance(value[0], dict) else value
+        if isinstance(inner, dict):
+            yield from _key_paths(inner, path)
+
 
 DEFAULT_ORIGIN = "default"
 

@@ -1,4 +1,4 @@
-"""What the configuration may say, read off the declarations in `dba_console.config`.
+"""What the configuration may say, read off the declarations in `dba_console.core.config`.
 
 Everything here is pure: a dictionary in, the first problem or nothing out. A problem names the key by its full path
 and says what was expected in words, so that the file's line can be put beside it.
@@ -18,12 +18,62 @@ import msgspec
 
 from dba_console.actions.policy import COMMAND_ACT, SQL_ACT
 from dba_console.actions.registry import ACTIONS
-from dba_console.cli.threshold_validation import check_disabled_rules, check_threshold, find_order_conflict
-from dba_console.config import COMMAND_PLACEHOLDERS, Config
-from dba_console.decoding import convert
-from dba_console.errors import UsageError
-from dba_console.limits import Limits
-from dba_console.units import parse_duration, parse_size
+from dba_console.core.config import COMMAND_PLACEHOLDERS, Config
+from dba_console.core.decoding import convert
+from dba_console.core.errors import UsageError
+from dba_console.core.thresholds import ORDERED_PAIRS, Limits
+from dba_console.core.units import parse_duration, parse_size
+
+# What the figures of findings may be: none below nothing, no share above the whole, no warning that comes late.
+#
+# A figure that cannot mean anything is refused with its key, since a rule that never speaks is found out too late.
+
+_DEFAULTS = Limits()
+
+
+def check_threshold(family: str, name: str, value: Any) -> None:
+    """One figure by itself. Raises UsageError with what is wrong with it.
+
+    >>> check_threshold("disks", "full_warning_pct", 180.0)
+    Traceback (most recent call last):
+    dba_console.core.errors.UsageError: 180.0 is more than 100 %
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    if not math.isfinite(value):
+        raise UsageError(f"{value} is no threshold", hint="a rule that is not wanted is named in findings.off")
+    if value < 0:
+        raise UsageError(f"{value} is below 0", hint="a rule that is not wanted is named in findings.off")
+    # Some shares are of something smaller than the whole, and by default above it.
+    if name.endswith("_pct") and value > 100 >= getattr(getattr(_DEFAULTS, family), name):
+        raise UsageError(f"{value} is more than 100 %")
+
+
+def check_disabled_rules(names: list[str]) -> None:
+    """Rules that are not to be asked, by their names. Raises UsageError for one that there is none of."""
+    # Loaded here, because hardly any file names one, and every command reads the file.
+    from dba_console.watch.findings.rule_engine import RULES
+
+    known = [rule.name for rule in RULES]
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"did you mean {close[0]}?" if close else "`dba-console findings rules` lists them"
+            raise UsageError(f"there is no rule {name!r}", hint=hint)
+
+
+def find_order_conflict(thresholds: Mapping[str, Any]) -> tuple[tuple[str, str], str] | None:
+    """The first figure that contradicts another, as (family, name) and a sentence; what is not set has its default."""
+    for family, pairs in ORDERED_PAIRS.items():
+        given = thresholds.get(family, {})
+        for lower, upper in pairs:
+            low, high = (given.get(name, getattr(getattr(_DEFAULTS, family), name)) for name in (lower, upper))
+            if low > high:
+                at = lower if lower in given else upper
+                text = f"findings.{family}.{lower} ({low}) must not be above findings.{family}.{upper} ({high})"
+                return (family, at), text
+    return None
+
 
 KeyPath = tuple[str, ...]
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from dba_console.errors import UsageError
+from dba_console.core.errors import UsageError
 
 _OPTIONS = ("--mouse", "--no-mouse", "--help", "--version")
 

@@ -8,8 +8,8 @@ import typer
 
 from dba_console.cli.options import new_app
 from dba_console.cli.stdout import put
-from dba_console.errors import ExitCode
-from dba_console.units import parse_duration
+from dba_console.core.errors import ExitCode
+from dba_console.core.units import parse_duration
 
 app = new_app("An embedded server under load, and the console on it.")
 

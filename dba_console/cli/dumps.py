@@ -22,12 +22,20 @@ from dba_console.cli.options import Dsn, Json, new_app
 from dba_console.cli.stderr import print_diagnostic
 from dba_console.cli.stdout import put
 from dba_console.cli.target_resolution import resolve_target
-from dba_console.dumping.sweep import MAX_JOBS, NOWHERE, WINDOW_S, SweepEvent, SweepOptions, sweep
-from dba_console.dumping.sweep_store import SweepResult, load_result, save_result
-from dba_console.dumping.sweep_text import HEAD, NUMBER_COLUMNS, REFERENCE_TEXT, conclusion_lines, sweep_table
-from dba_console.errors import ConsoleError, ExitCode, UsageError
-from dba_console.target import Target, make_target
-from dba_console.units import human_duration, parse_duration
+from dba_console.core.errors import ConsoleError, ExitCode, UsageError
+from dba_console.core.target import Target, make_target
+from dba_console.core.units import human_duration, parse_duration
+from dba_console.jobs.tools.sweep import MAX_JOBS, NOWHERE, WINDOW_S, SweepEvent, SweepOptions, sweep
+from dba_console.jobs.tools.sweep_store import (
+    HEAD,
+    NUMBER_COLUMNS,
+    REFERENCE_TEXT,
+    SweepResult,
+    conclusion_lines,
+    load_result,
+    save_result,
+    sweep_table,
+)
 
 _SERVER_VARIABLES = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGSERVICE")
 
@@ -177,8 +185,8 @@ def estimate_command(
     json: Json = False,
 ) -> int:
     """How large a dump will be, and whether it fits there. Exit code 7: it does not."""
-    from dba_console.dumping.server_connection import open_server
-    from dba_console.dumping.size_estimate import estimate_dump_size, estimate_lines
+    from dba_console.jobs.tools.server_connection import open_server
+    from dba_console.jobs.tools.size_estimate import estimate_dump_size, estimate_lines
 
     target = _target(dsn)
     with open_server(target.conninfo) as server:
@@ -198,8 +206,8 @@ Archive = Annotated[Path, typer.Argument(metavar="ARCHIVE", help="Directory or f
 @app.command("list")
 def list_command(archive: Archive, json: Json = False) -> int:
     """What an archive holds: objects, sizes, phases, what a restore waits for. Exit code 7: something is missing."""
-    from dba_console.dumping.archive_listing import listing_lines, read_listing
-    from dba_console.units import human_bytes
+    from dba_console.core.units import human_bytes
+    from dba_console.jobs.tools.archive_listing import listing_lines, read_listing
 
     found = read_listing(archive.absolute())
     if json:
@@ -232,8 +240,8 @@ def verify_command(
     json: Json = False,
 ) -> int:
     """Read an archive to its end, and compare the rows of some tables. Exit code 7: it cannot be relied on."""
-    from dba_console.dumping.server_connection import open_server
-    from dba_console.dumping.verify_archive import result_lines, verify_archive
+    from dba_console.jobs.tools.server_connection import open_server
+    from dba_console.jobs.tools.verify_archive import result_lines, verify_archive
 
     report = _progress_reporter()
 
@@ -269,7 +277,7 @@ def keys_command(
     pg_restore checks keys that refer to one table one after the other. Leave them out by `--list`, restore, ANALYZE,
     then this.
     """
-    from dba_console.dumping.create_foreign_keys import create_keys, list_without_keys
+    from dba_console.jobs.tools.create_foreign_keys import create_keys, list_without_keys
 
     if without:
         put(list_without_keys(archive.absolute(), bindir))

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 from dba_console.cli.stderr import print_diagnostic, report_crash
 from dba_console.cli.stdout import OutputClosed
-from dba_console.crash_report import CRASH_EXIT_CODE
-from dba_console.errors import ConsoleError, ExitCode
+from dba_console.core.crash_report import CRASH_EXIT_CODE
+from dba_console.core.errors import ConsoleError, ExitCode
 
 PLUGIN_UNKNOWN = 3
 """The monitoring-plugin convention's code for "could not be found out"."""

@@ -5,16 +5,16 @@ Listing works with and without an agent. What is said of a finding is said to th
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import typer
 
-from dba_console.agent.client import AgentClient
+from dba_console.agent.client import AgentClient, AgentConnectionLost
 from dba_console.agent.launch import find_agent, list_agents
-from dba_console.agent.protocol import Acknowledge, Silence
+from dba_console.agent.protocol import Acknowledge, EventMessage, Notice, Silence
 from dba_console.cli.check import read_frame, rules_not_judged, undecided_findings
 from dba_console.cli.config_file import load_config
-from dba_console.cli.finding_requests import send_finding_request
 from dba_console.cli.formatting import format_columns, print_json
 from dba_console.cli.frame_output import terminal_width
 from dba_console.cli.live_source import open_live
@@ -22,15 +22,50 @@ from dba_console.cli.options import Dsn, Json, new_app
 from dba_console.cli.stderr import print_diagnostic
 from dba_console.cli.stdout import put
 from dba_console.cli.target_resolution import names_server, resolve_target
-from dba_console.config import Config
-from dba_console.errors import ConnectError, PermissionDenied, UsageError
-from dba_console.frames.model import Finding, Frame
-from dba_console.panels.findings import NOT_JUDGED_TEXT, duration_text, finding_detail, sort_by_urgency
-from dba_console.panels.text_elements import line_text
-from dba_console.panels.time_formats import local_time_of_day
-from dba_console.panels.wrapping import wrap_lines
-from dba_console.target import Target
-from dba_console.units import human_duration, parse_duration
+from dba_console.core.config import Config
+from dba_console.core.errors import ConnectError, ExitCode, PermissionDenied, UsageError
+from dba_console.core.target import Target
+from dba_console.core.units import human_duration, parse_duration
+from dba_console.watch.frames.model import Finding, Frame
+from dba_console.watch.panels.findings import NOT_JUDGED_TEXT, duration_text, finding_detail, sort_by_urgency
+from dba_console.watch.panels.text_elements import clean, line_text, wrap_lines
+from dba_console.watch.panels.time_formats import local_time_of_day
+
+# Asking the agent something of a finding, and waiting for its word.
+
+ANSWER_TIMEOUT_S = 5.0
+_ANSWER_KINDS = ("finding.acknowledged", "finding.silenced", "finding.unsilenced")
+
+
+def send_finding_request(client: AgentClient, request: Acknowledge | Silence) -> int:
+    """Send the request and print the agent's answer. Raises UsageError where it refuses, ConnectError where none comes.
+
+    Closes the client.
+    """
+    sent_us = time.time_ns() // 1000
+    try:
+        client.send(request)
+        until = time.monotonic() + ANSWER_TIMEOUT_S
+        while (left := until - time.monotonic()) > 0:
+            message = client.receive(left)
+            if isinstance(message, Notice) and message.kind == "refused":
+                raise UsageError(message.text, hint="`dba-console findings list` shows what is open")
+            if isinstance(message, EventMessage) and _is_answer(message, request, sent_us):
+                put(clean(message.event.text))
+                return ExitCode.OK
+    except AgentConnectionLost as lost:
+        raise ConnectError(f"the agent went away: {lost}", hint="run the command again") from None
+    finally:
+        client.close()
+    raise ConnectError(f"the agent has not answered for {ANSWER_TIMEOUT_S:.0f} s", hint="is it stopped (SIGSTOP)?")
+
+
+def _is_answer(message: EventMessage, request: Acknowledge | Silence, sent_us: int) -> bool:
+    event = message.event
+    same = event.details.get("id") == request.finding
+    # The agent sends its last events to whoever attaches: an older word on the same finding is no answer.
+    return event.kind in _ANSWER_KINDS and same and event.wall_us >= sent_us - 1000
+
 
 app = new_app("What is wrong, with its evidence.")
 
@@ -99,7 +134,7 @@ def unsilence(finding: _Id, dsn: Dsn = None) -> int:
 @app.command()
 def rules(json: Json = False) -> int:
     """Every rule: what it tells, and the settings it goes by."""
-    from dba_console.findings.registry import RULES
+    from dba_console.watch.findings.rule_engine import RULES
 
     if json:
         for rule in RULES:
@@ -161,7 +196,7 @@ def _id_or_rule(frame: Frame, name: str) -> str:
     try:
         return find_finding(frame, name).id
     except UsageError:
-        from dba_console.findings.registry import RULES
+        from dba_console.watch.findings.rule_engine import RULES
 
         if name.partition(":")[0] in {rule.name for rule in RULES}:
             return name

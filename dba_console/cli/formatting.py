@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from dba_console.cli.stdout import put
-from dba_console.panels.text_elements import clean, fit, width
-from dba_console.sanitize import escape_json
+from dba_console.core.sanitize import escape_json
+from dba_console.watch.panels.text_elements import clean, fit, width
 
 
 def print_json(value: Any) -> None:
@@ -31,3 +31,18 @@ def format_columns(head: Sequence[str], rows: Sequence[Sequence[str]], right: Se
         "  ".join(fit(cell, widths[index], right=index in right) for index, cell in enumerate(row)).rstrip()
         for row in table
     )
+
+
+# A note of a part as commands print it: the sentence, and apart from it what would help.
+
+_HINT_MARK = "\nhint: "
+
+
+def split_note(note: str | None, otherwise: str) -> tuple[str, str | None]:
+    """Sentence and hint of a note; `otherwise` where there is no note.
+
+    >>> split_note("it is full\\nhint: wait", "?"), split_note(None, "no answer")
+    (('it is full', 'wait'), ('no answer', None))
+    """
+    sentence, _, hint = (note or otherwise).partition(_HINT_MARK)
+    return " ".join(sentence.split()), hint or None

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dba_console.cli.live_source import MAX_EVENTS, LiveView
-from dba_console.errors import ConsoleError, SessionError, UsageError
-from dba_console.frames.chart_history import ChartHistory
-from dba_console.frames.chart_points import point_of
-from dba_console.frames.derive import derive
-from dba_console.frames.model import PANELS as CONTRACT
-from dba_console.frames.model import Frame
-from dba_console.panels.registry import PANELS
-from dba_console.panels.show_output import show_json, show_text
-from dba_console.probes.deadline_lane import Lane, LaneTimeout
-from dba_console.sanitize import escape_json
+from dba_console.core.errors import ConsoleError, SessionError, UsageError
+from dba_console.core.sanitize import escape_json
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.chart_points import point_of
+from dba_console.watch.frames.derive import derive
+from dba_console.watch.frames.model import PANELS as CONTRACT
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.panels.overview import show_json, show_text
+from dba_console.watch.panels.registry import PANELS
+from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout
 
 if TYPE_CHECKING:
-    from dba_console.session.recording import Recording
+    from dba_console.recording.recording import Recording
 
 Points = list[tuple[int, dict[str, float]]]
 
@@ -102,7 +102,7 @@ def _read_history(session: Path, until_us: int) -> Points:
 
 
 def _read_points(session: Path, until_us: int) -> Points:
-    from dba_console.session.recording import Recording
+    from dba_console.recording.recording import Recording
 
     recording = Recording.open(session)
     try:

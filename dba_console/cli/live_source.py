@@ -16,17 +16,16 @@ from typing import Protocol
 from msgspec import structs
 
 from dba_console.agent.client import AgentClient, AgentConnectionLost
-from dba_console.agent.launch import find_agent
+from dba_console.agent.launch import find_agent, should_replace
 from dba_console.agent.protocol import EventMessage, SampleMessage
-from dba_console.agent.replace_agent import should_replace
 from dba_console.cli.stderr import print_diagnostic
-from dba_console.clock import SYSTEM, Clock
-from dba_console.config import Config
-from dba_console.errors import ConnectError, ConsoleError, PermissionDenied
-from dba_console.frames.picture import Picture
-from dba_console.samples.event import Event
-from dba_console.samples.sample import decode_sample
-from dba_console.target import Target
+from dba_console.core.clock import SYSTEM, Clock
+from dba_console.core.config import Config
+from dba_console.core.errors import ConnectError, ConsoleError, PermissionDenied
+from dba_console.core.target import Target
+from dba_console.watch.frames.picture import Picture
+from dba_console.watch.samples.event import Event
+from dba_console.watch.samples.sample import decode_sample
 
 AGENT_TIMEOUT_S = 15.0
 """An agent ticks each second whatever hangs; one that says nothing for so long is stopped or gone."""
@@ -154,7 +153,7 @@ class _OwnSource:
     def __init__(self, target: Target, config: Config, clock: Clock) -> None:
         from dba_console.agent.collector import Collector  # loads the driver, which an agent's reader does not need
         from dba_console.agent.finding_service import FindingService
-        from dba_console.agent.jobs.job_service import JobService
+        from dba_console.agent.job_service import JobService
         from dba_console.agent.target_lock import acknowledgements_path
 
         self.session: str | None = None

@@ -12,10 +12,10 @@ from dba_console.cli.options import Dsn, SessionsOption, new_app
 from dba_console.cli.sessions_directory import unwritable_reason
 from dba_console.cli.stderr import print_diagnostic
 from dba_console.cli.target_resolution import resolve_target
-from dba_console.config import Config
-from dba_console.errors import SessionError
-from dba_console.target import Target
-from dba_console.units import human_duration, parse_duration
+from dba_console.core.config import Config
+from dba_console.core.errors import SessionError
+from dba_console.core.target import Target
+from dba_console.core.units import human_duration, parse_duration
 
 app = new_app("Watch and record without a terminal.")
 

@@ -13,11 +13,11 @@ from dba_console.cli.config_file import load_config, sessions_directory
 from dba_console.cli.options import Json, SessionsOption, new_app
 from dba_console.cli.stderr import print_diagnostic
 from dba_console.cli.stdout import put
-from dba_console.config import Config
-from dba_console.errors import ExitCode, SessionError, UsageError
-from dba_console.frames.model import PANELS
-from dba_console.session.recording import Recording
-from dba_console.units import parse_duration
+from dba_console.core.config import Config
+from dba_console.core.errors import ExitCode, SessionError, UsageError
+from dba_console.core.units import parse_duration
+from dba_console.recording.recording import Recording
+from dba_console.watch.frames.model import PANELS
 
 app = new_app("The console on a recording.")
 
@@ -51,7 +51,7 @@ def replay(
     name, panels = split_arguments(words)
     if panels and not (show or json):
         raise UsageError("panels are named for --show", hint=f"dba-console replay {name} --show {' '.join(panels)}")
-    from dba_console.session.resolve import resolve
+    from dba_console.recording.listing import resolve
 
     directory = resolve(name, sessions_directory(loaded.config))
     if show or json:
@@ -126,14 +126,14 @@ def tick_times(recording: Recording, at: str | None, for_s: float | None) -> Ite
 
 def parse_time(recording: Recording, at: str) -> int:
     """The wall time TIME names in the recording. Raises UsageError."""
-    from dba_console.session.time_argument import parse_when
+    from dba_console.recording.listing import parse_when
 
     events = recording.events() if at.startswith(("mark:", "finding:")) else []
     return parse_when(at, first_us=recording.first_us, last_us=recording.last_us, events=events)
 
 
 def _open_screen(directory: Path, at: str | None, config: Config) -> int:
-    from dba_console.cli.open_screen import open_session
+    from dba_console.cli.attach import open_session
 
     recording = Recording.open(directory)
     name = recording.meta.target if recording.meta is not None else directory.name

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,23 +15,224 @@ import typer
 from dba_console.cli.config_file import LoadedConfig, load_config, sessions_directory
 from dba_console.cli.formatting import format_columns, print_json
 from dba_console.cli.options import Json, SessionsOption, new_app
-from dba_console.cli.session_dump_report import check_window, report_dumps
-from dba_console.cli.session_text import LIST_HEAD, LIST_RIGHT, list_row, show_lines, verify_lines
 from dba_console.cli.stderr import print_diagnostic
 from dba_console.cli.stdout import put
 from dba_console.cli.target_resolution import resolve_target
-from dba_console.errors import ExitCode, SessionError, Unsupported, UsageError
-from dba_console.frames.window_forecast import windows_of
-from dba_console.session.layout import require_readable
-from dba_console.session.listing import list_sessions, pin, row_of
-from dba_console.session.recording import Recording
-from dba_console.session.resolve import resolve
-from dba_console.session.retention import Candidate, candidates, prune
-from dba_console.session.run_listing import row_of as run_row
-from dba_console.session.run_paths import run_directories
-from dba_console.session.verify import verify
-from dba_console.target import Address, address_of, looks_like_conninfo
-from dba_console.units import parse_duration, parse_size
+from dba_console.core.errors import ExitCode, SessionError, Unsupported, UsageError
+from dba_console.core.redact import redact
+from dba_console.core.target import Address, address_of, looks_like_conninfo
+from dba_console.core.units import UNKNOWN, human_bytes, human_duration, parse_duration, parse_size
+from dba_console.jobs.history.history_reader import read_job_history
+from dba_console.jobs.panels.job_history import history_detail, job_runs_detail
+from dba_console.recording.backlog import Gap
+from dba_console.recording.layout import require_readable
+from dba_console.recording.listing import ListedSession, list_sessions, pin, resolve, row_of
+from dba_console.recording.recording import Recording
+from dba_console.recording.retention import Candidate, candidates, prune
+from dba_console.recording.run_paths import run_directories
+from dba_console.recording.run_reader import RunRow
+from dba_console.recording.run_reader import row_of as run_row
+from dba_console.recording.verify import Verification, verify
+from dba_console.watch.frames.past_jobs import (
+    JobWindows,
+    PastRun,
+    PastRuns,
+    TargetJobHistory,
+    WindowForecast,
+    forecast_window,
+    windows_of,
+)
+from dba_console.watch.panels.table_layout import table_lines
+from dba_console.watch.panels.text_elements import Detail, Line, Span, clean, line_text
+from dba_console.watch.panels.time_formats import date_and_time, format_rfc3339
+from dba_console.watch.samples.event import Event
+
+# `session report --dumps`: every dump and restore known on a server, its trend, and when it outgrows its window.
+#
+# The same words as on the screen. It reads the agents' files and needs neither an agent nor a server.
+
+
+def report_dumps(
+    target_key: str, target_name: str, windows: JobWindows, *, address: Address | None = None, json: bool, width: int
+) -> int:
+    """Print it. Exit code 0 also where nothing is known: that is said. `address`: see `read_job_history`."""
+    past = read_job_history(target_key, address)
+    if json:
+        for job in past.jobs:
+            print_json(job_object(job, windows))
+    else:
+        put("\n".join(report_lines(past, target_name, windows, width)))
+    return ExitCode.OK
+
+
+def check_window(text: str | None) -> str | None:
+    """The option as it was given. Raises UsageError for one in which nothing fits."""
+    from dba_console.core.units import parse_duration
+
+    if text is not None and parse_duration(text) <= 0:
+        raise UsageError(f"--window {text}: nothing fits into that", hint="write how long a job may take, as 8h or 90m")
+    return text
+
+
+def report_lines(past: TargetJobHistory, target_name: str, windows: JobWindows, width: int) -> list[str]:
+    """The report as text: all jobs in a table, then each with its sentences and its runs."""
+    whole = history_detail(past, windows, width)
+    lines = [f"{whole.title}: {target_name}", *(line_text(one) for one in whole.head)]
+    if not past.jobs:
+        return lines
+    lines += ["", *_table(whole, width)]
+    for job in past.jobs:
+        detail = job_runs_detail(job, windows, width)
+        lines += ["", f"{detail.title}", *(line_text(one) for one in detail.head), *_table(detail, width)]
+    return lines
+
+
+def _table(detail: Detail, width: int) -> list[str]:
+    table = detail.tables[0]
+    lines: list[Line] = table_lines(table.columns, table.rows, width - 2)
+    return [line_text((Span("  "), *one)) for one in lines]
+
+
+def job_object(job: PastRuns, windows: JobWindows) -> dict[str, Any]:
+    """One job as JSON: what is not known is null."""
+    found = forecast_window(job.runs, windows.for_job(job))
+    return {
+        "job": job.name,
+        "kind": job.kind,
+        "database": job.database,
+        "user": job.user,
+        "usual_s": job.usual_s,
+        "watched_since": None if job.watched_since_us is None else format_rfc3339(job.watched_since_us),
+        "trend": _trend(found),
+        "window": _window(found),
+        "runs": [_run(run) for run in job.runs],
+    }
+
+
+def _trend(found: WindowForecast) -> dict[str, Any]:
+    trend = found.trend
+    return {
+        "verdict": {"few": "unknown"}.get(trend.verdict, trend.verdict),
+        "runs": trend.runs,
+        "days": round(trend.days, 3),
+        "per_day_s": trend.per_day_s,
+        "per_day_low_s": trend.low_s,
+        "per_day_high_s": trend.high_s,
+        "now_s": trend.now_s,
+        "spread_s": trend.spread_s,
+    }
+
+
+def _window(found: WindowForecast) -> dict[str, Any] | None:
+    """None without a window. `outgrown_at` is null where it does not grow, that is not known, or too far ahead."""
+    if found.window_s is None:
+        return None
+    return {
+        "seconds": found.window_s,
+        "runs_over": found.over,
+        "outgrown": found.beyond if found.trend.verdict != "few" else None,
+        "outgrown_at": _optional_rfc3339(found.day_us),
+        "earliest": _optional_rfc3339(found.earliest_us),
+        "latest": _optional_rfc3339(found.latest_us),
+        "too_far_ahead": found.too_far,
+    }
+
+
+def _optional_rfc3339(at_us: int | None) -> str | None:
+    return None if at_us is None else format_rfc3339(at_us)
+
+
+def _run(run: PastRun) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(run)
+    for name in ("started_us", "exit_tells"):
+        del fields[name]
+    error = run.last_error
+    return {
+        "started": format_rfc3339(run.started_us),
+        "ended": format_rfc3339(run.ended_us),
+        "ending": run.ending,
+        **fields,
+        "last_error": None if error is None else redact(error),
+    }
+
+
+# Sessions as lines of text. Pure. Times are local, as in session.log, with the zone where a line stands alone.
+
+LIST_HEAD = ("id", "start", "duration", "target", "host", "samples", "size", "state")
+LIST_RIGHT = (2, 5, 6)
+
+
+def list_row(row: ListedSession) -> list[str]:
+    """One line of `session list`."""
+    state = f"{row.state}, pinned" if row.pinned else row.state
+    return [
+        row.id, local_time(row.start_us), human_duration(row.duration_s), row.target or UNKNOWN, row.host,
+        UNKNOWN if row.samples is None else str(row.samples), human_bytes(row.bytes), state,
+    ]  # fmt: skip
+
+
+def show_lines(
+    row: ListedSession, gaps: Sequence[Gap], events: Sequence[Event], runs: Sequence[RunRow] = ()
+) -> list[str]:
+    """`session show`: the facts, the gaps, the runs, the last events."""
+    end = "" if row.end_us is None else f" to {local_time(row.end_us)}"
+    lines = [
+        f"{row.target or UNKNOWN} on {row.host}, {row.state}{', pinned' if row.pinned else ''}",
+        f"{local_time(row.start_us)}{end} ({utc_offset(row.start_us)}), {human_duration(row.duration_s)}",
+        f"{UNKNOWN if row.samples is None else row.samples} samples, {human_bytes(row.bytes)} on disk",
+        row.path,
+    ]
+    if row.continues:
+        lines.append(f"continues {row.continues}, which ended without being closed")
+    if row.note:
+        lines.append(f"! {row.note}")
+    lines += ["", "gaps" if gaps else "no gaps"]
+    lines += [
+        f"  {local_time(gap.from_us)} {human_duration((gap.to_us - gap.from_us) / 1e6)}: {gap.reason}" for gap in gaps
+    ]
+    if runs:
+        lines += ["", "runs", *(f"  {run_line(run)}" for run in runs)]
+    lines += ["", "last events"]
+    lines += [f"  {local_time(event.wall_us)} {event.tag}: {' '.join(event.text.split())}" for event in events]
+    return [clean(one) for one in lines]
+
+
+def verify_lines(name: str, found: Verification) -> list[str]:
+    """`session verify`: the verdict, what it stands on, what could not be told."""
+    verdict = "unchanged" if found.ok else f"NOT what was written: {found.first_bad}"
+    lines = [f"{name}: {verdict}", f"checked: {', '.join(found.checked)}", f"not checked: {', '.join(found.unchecked)}"]
+    if found.head:
+        lines.append(f"newest event's hash {found.head}")
+    lines += [f"note: {note}" for note in found.notes]
+    for run in found.runs:
+        run_verdict = "unchanged" if run.ok else f"NOT what was written: {run.first_bad}"
+        lines += [f"run {run.run}: {run_verdict}, {run.records} records", *(f"note: {note}" for note in run.notes)]
+    return [clean(one) for one in lines]
+
+
+def run_line(row: RunRow) -> str:
+    """One run in a few words: what, how it ended, when, how long."""
+    if row.began_us is None:
+        return f"{row.run}: {row.state}: {row.note}"
+    lasted = None if row.ended_us is None else (row.ended_us - row.began_us) / 1e6
+    took = "" if lasted is None else f", {human_duration(lasted)}"
+    note = f"; {row.note}" if row.note else ""
+    return f"{local_time(row.began_us)} {row.run}: {row.state}{took}{': ' + row.ending if row.ending else ''}{note}"
+
+
+def local_time(wall_us: int) -> str:
+    """`2026-11-20 14:53:07`, local."""
+    return date_and_time(wall_us)
+
+
+def utc_offset(wall_us: int) -> str:
+    """The local zone at that time, as `UTC+01:00`."""
+    try:
+        offset = datetime.fromtimestamp(wall_us / 1e6).astimezone().strftime("%z")
+    except (ValueError, OverflowError, OSError):
+        return UNKNOWN  # of a recording that was changed: no calendar has this moment
+    return f"UTC{offset[:3]}:{offset[3:5]}"
+
 
 app = new_app("What was recorded: list, show, report, verify, pin, unpin, prune.")
 

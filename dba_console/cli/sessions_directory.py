@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from dba_console.clock import SYSTEM
-from dba_console.path_trust import ownership_problem, trust_problem
-from dba_console.probes.deadline_lane import Lane, LaneTimeout
-from dba_console.probes.host.context import HostContext
-from dba_console.probes.host.mounts import MountProbe
-from dba_console.samples.host import Mount, Mounts
+from dba_console.core.clock import SYSTEM
+from dba_console.core.paths import ownership_problem, trust_problem
+from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout
+from dba_console.watch.probes.host.file_systems import HostContext, MountProbe
+from dba_console.watch.samples.host import Mount, Mounts
 
 TIMEOUT_S = 1.0
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from dba_console.cli.config_file import load_config
+from dba_console.cli.formatting import split_note
 from dba_console.cli.frame_output import (
     FrameBuilder,
     frame_json,
@@ -19,18 +20,17 @@ from dba_console.cli.frame_output import (
 )
 from dba_console.cli.live_source import first_view, open_live
 from dba_console.cli.options import Json, new_app
-from dba_console.cli.part_notes import split_note
 from dba_console.cli.stderr import print_diagnostic
 from dba_console.cli.stdout import put
 from dba_console.cli.target_resolution import resolve_target
-from dba_console.clock import SYSTEM, Clock
-from dba_console.config import Config
-from dba_console.errors import ExitCode, UsageError
-from dba_console.frames.model import PANELS, Frame
-from dba_console.frames.picture import Picture
-from dba_console.samples.agent_health import AgentHealth
-from dba_console.target import Target, looks_like_conninfo
-from dba_console.units import parse_duration
+from dba_console.core.clock import SYSTEM, Clock
+from dba_console.core.config import Config
+from dba_console.core.errors import ExitCode, UsageError
+from dba_console.core.target import Target, looks_like_conninfo
+from dba_console.core.units import parse_duration
+from dba_console.watch.frames.model import PANELS, Frame
+from dba_console.watch.frames.picture import Picture
+from dba_console.watch.samples.console import AgentHealth
 
 MIN_WIDTH = 40
 TICK_TOLERANCE_US = 200_000

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from dba_console.cli.stamp_lines import LineDestination, LinePrefix, StandardOutput, copy_lines
-from dba_console.errors import ExitCode, UsageError
+from dba_console.core.errors import ExitCode, UsageError
 
 HELP = """\
 Usage: dba-console stamp -t TAG [--iso] [--utc] [--summary] [--syslog[=SOCKET]] [--session SESSION]

@@ -9,12 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dba_console.cli.stamp_lines import LineDestination, LinePrefix
-from dba_console.errors import ConsoleError, SessionError
-from dba_console.keeping.line_stamps import LineStamper
-from dba_console.keeping.log_segments import SegmentedLog
-from dba_console.keeping.output_log import OutputLog
-from dba_console.sanitize import clean
-from dba_console.units import human_duration
+from dba_console.core.errors import ConsoleError, SessionError
+from dba_console.core.sanitize import clean
+from dba_console.core.units import human_duration
+from dba_console.keeper.output_log import LineStamper, OutputLog, SegmentedLog
 
 SYSLOG_SOCKET = "/dev/log"
 JOURNALD_SOCKET = "/run/systemd/journal/socket"
@@ -116,7 +114,7 @@ class SessionFile(LineDestination):
     def for_session(cls, session: str, tag: str) -> SessionFile:
         """For a session as it is named on the command line. Raises SessionError."""
         from dba_console.cli.config_file import load_config, sessions_directory
-        from dba_console.session.resolve import resolve
+        from dba_console.recording.listing import resolve
 
         return cls(resolve(session, sessions_directory(load_config().config)), tag)
 

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Sequence
 
-from dba_console.errors import ExitCode
+from dba_console.core.errors import ExitCode
 
 READ_BYTES = 1 << 16
 """What a pipe holds."""

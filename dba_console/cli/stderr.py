@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from dba_console.crash_report import summary, write_report
-from dba_console.errors import ConsoleError
-from dba_console.redact import redact
+from dba_console.core.crash_report import summary, write_report
+from dba_console.core.errors import ConsoleError
+from dba_console.core.redact import redact
 
 
 def print_diagnostic(text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from dba_console.errors import ConsoleError
+from dba_console.core.errors import ConsoleError
 
 
 class OutputClosed(Exception):

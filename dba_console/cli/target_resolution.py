@@ -13,9 +13,16 @@ from collections.abc import Callable, Mapping
 
 from dba_console.cli.config_file import LoadedConfig
 from dba_console.cli.config_schema import dotted_key
-from dba_console.config import TargetConfig
-from dba_console.errors import ConfigError, ConsoleError, UsageError
-from dba_console.target import ADDRESS_VARIABLES, Target, address_of, holds_secret, looks_like_conninfo, make_target
+from dba_console.core.config import TargetConfig
+from dba_console.core.errors import ConfigError, ConsoleError, UsageError
+from dba_console.core.target import (
+    ADDRESS_VARIABLES,
+    Target,
+    address_of,
+    holds_secret,
+    looks_like_conninfo,
+    make_target,
+)
 
 
 def _to_stderr(text: str) -> None:

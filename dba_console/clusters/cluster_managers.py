@@ -18,7 +18,7 @@ from dba_console.clusters.cluster_check import ClusterCheck, failed, ok, warning
 from dba_console.clusters.node_state import NodeState
 from dba_console.clusters.patroni_members import CONFIG
 from dba_console.clusters.survey import Survey
-from dba_console.errors import Refused
+from dba_console.core.errors import Refused
 
 Kind = Literal["Patroni", "repmgr", "pg_auto_failover"]
 SUPPORTED_KINDS: tuple[Kind, ...] = ("Patroni", "repmgr")

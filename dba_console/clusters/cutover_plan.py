@@ -16,11 +16,11 @@ from msgspec import Struct
 from dba_console.actions.action import ActionContext
 from dba_console.clusters.cluster_check import parse_lsn
 from dba_console.clusters.node_state import NodeState
-from dba_console.config import ClusterConfig, NodeConfig
-from dba_console.decoding import from_json
-from dba_console.errors import Refused, SessionError, UsageError
-from dba_console.keeping.atomic_files import write_atomically
-from dba_console.target import parse_conninfo
+from dba_console.core.atomic_files import write_atomically
+from dba_console.core.config import ClusterConfig, NodeConfig
+from dba_console.core.decoding import from_json
+from dba_console.core.errors import Refused, SessionError, UsageError
+from dba_console.core.target import parse_conninfo
 
 FILE = "cutover.json"
 LIMIT = 8 * 1024 * 1024

@@ -8,19 +8,165 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dba_console.clusters import (
-    cluster_managers,
-    configuration_differences,
-    current_conditions,
-    host_checks,
-    other_standbys,
-    replication_access,
-    standby_suitability,
-)
+from dba_console.clusters import cluster_managers, current_conditions, replication_access, standby_suitability
 from dba_console.clusters.cluster_check import ClusterCheck, failed, ok, unknown, warning
 from dba_console.clusters.node_state import NodeState
 from dba_console.clusters.pooler_state import PoolerState
 from dba_console.clusters.survey import Survey
+from dba_console.core.redact import redact
+from dba_console.watch.samples.cluster import STANDBY_MINIMUM_SETTINGS
+
+# What differs between primary and target so that clients would notice: settings, archive, collations, jobs. Pure.
+
+REQUIRED_VALUES = {"default_transaction_read_only": "off", "fsync": "on", "full_page_writes": "on", "autovacuum": "on"}
+"""Settings, and the value that a primary needs: the other one loses data or refuses writes."""
+_NOT_COMPARED = frozenset((
+    "application_name", "archive_cleanup_command", "archive_command", "archive_library", "archive_mode",
+    "bonjour_name", "cluster_name", "config_file", "data_directory", "data_directory_mode", "event_source",
+    "external_pid_file", "hba_file", "hot_standby", "hot_standby_feedback", "ident_file", "in_hot_standby",
+    "lc_messages", "listen_addresses", "log_directory", "log_file_mode", "log_filename",
+    "max_standby_archive_delay", "max_standby_streaming_delay", "port", "primary_slot_name", "promote_trigger_file",
+    "recovery_end_command", "recovery_min_apply_delay", "recovery_target", "recovery_target_action",
+    "recovery_target_inclusive", "recovery_target_lsn", "recovery_target_name", "recovery_target_time",
+    "recovery_target_timeline", "recovery_target_xid", "restore_command", "shared_preload_libraries", "ssl",
+    "ssl_ca_file", "ssl_cert_file", "ssl_crl_dir", "ssl_crl_file", "ssl_dh_params_file", "ssl_key_file",
+    "sync_replication_slots", "synchronized_standby_slots", "synchronous_standby_names", "syslog_ident",
+    "transaction_read_only", "unix_socket_directories", "unix_socket_group", "unix_socket_permissions",
+    "wal_receiver_create_temp_slot", "wal_receiver_status_interval", "wal_receiver_timeout",
+    "wal_retrieve_retry_interval", *STANDBY_MINIMUM_SETTINGS, *REQUIRED_VALUES,
+))  # fmt: skip
+"""Settings of a node or of a standby that may differ, and those that other conditions judge."""
+_MAX_SHOWN = 8
+_LOOPBACK = frozenset({"", "localhost", "127.0.0.1", "::1"})
+
+
+def check_settings(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
+    ours, theirs = (None if node.details is None else node.details.configured for node in (primary, target))
+    if ours is None or theirs is None:
+        yield unknown("settings.other", "which settings differ was not seen")
+        return
+    for name, required in REQUIRED_VALUES.items():
+        if theirs.get(name, required) != required and ours.get(name) == required:
+            yield failed(f"settings.{name}", f"{target.name} has {name} = {theirs[name]}, {primary.name} {required}",
+                         breaks="clients could not write" if "read_only" in name else "data may be lost",
+                         fix=f"alter system set {name} = {required} on {target.name}, and reload")  # fmt: skip
+    mine, other = (_listen_addresses(one.get("listen_addresses", "")) for one in (ours, theirs))
+    if other <= _LOOPBACK and not mine <= _LOOPBACK:
+        where = ", ".join(sorted(other)) or "its unix socket"
+        yield failed("settings.listen", f"{target.name} listens on {where} alone",
+                     breaks="clients of other hosts cannot connect",
+                     fix=f"set listen_addresses of {target.name} as on {primary.name}, and restart it")  # fmt: skip
+    differ = [name for name in sorted(ours.keys() & theirs.keys() - _NOT_COMPARED) if ours[name] != theirs[name]]
+    if differ:
+        shown = "; ".join(_difference_text(name, ours[name], theirs[name]) for name in differ[:_MAX_SHOWN])
+        more = f"; and {len(differ) - _MAX_SHOWN} more" if len(differ) > _MAX_SHOWN else ""
+        yield warning("settings.other", f"{primary.name} → {target.name}: {shown}{more}",
+                      breaks="the new primary behaves otherwise than the old one",
+                      fix="make them equal, unless they differ on purpose")  # fmt: skip
+    else:
+        yield ok("settings.other", f"no other setting differs ({len(ours.keys() & theirs.keys())} compared)")
+
+
+def check_archiving(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
+    """The target archives as the primary does, and the old primary can restore as the target does now."""
+    ours, theirs = (None if node.details is None else node.details.configured for node in (primary, target))
+    if ours is None or theirs is None:
+        return
+    commands = [_archive_setting(one) for one in (ours, theirs)]
+    if theirs.get("archive_mode", "off") != "off" or ours.get("archive_mode", "off") != "off":
+        if not commands[1]:
+            yield failed("archive_command", f"{target.name} has neither archive_command nor archive_library",
+                         breaks="after the promotion WAL is kept and not archived: no backup reaches further",
+                         fix=f"set archive_command of {target.name} as on {primary.name}, and reload")  # fmt: skip
+        elif commands[0] != commands[1]:
+            both = ((primary, commands[0] or "(none)"), (target, commands[1]))
+            shown = "; ".join(f"{node.name}: {redact(command)}" for node, command in both)
+            yield warning("archive_command", f"the nodes archive otherwise: {shown}",
+                          breaks="the archive of the new timeline may be elsewhere",
+                          fix="make them equal, unless they differ on purpose")  # fmt: skip
+        else:
+            yield ok("archive_command", f"both archive by {redact(commands[0])}")
+    restores = [one.get("restore_command", "") for one in (ours, theirs)]
+    if restores[1] and not restores[0]:
+        yield warning("restore_command", f"{target.name} has a restore_command, {primary.name} has none",
+                      breaks=f"{primary.name} as a standby, or pg_rewind on it, could not fetch older WAL",
+                      fix=f"set restore_command of {primary.name}, and reload")  # fmt: skip
+
+
+def check_collations(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
+    """Indexes on text were built by the rules of the primary's libraries."""
+    ours, theirs = (None if node.details is None else node.details.collations for node in (primary, target))
+    if ours is None or theirs is None:
+        yield unknown("collations", "versions of collations were not seen", breaks="indexes on text may not be usable")
+        return
+    there = {one["name"]: one["actual"] for one in theirs}
+    differ = {
+        one["name"]: (one["actual"], there.get(one["name"])) for one in ours if one["actual"] != there.get(one["name"])
+    }
+    stale = [one["name"] for one in theirs if one["recorded"] and one["actual"] and one["recorded"] != one["actual"]]
+    if differ:
+        shown = ", ".join(
+            f"{name} {mine or '?'} → {other or '?'}" for name, (mine, other) in sorted(differ.items())[:_MAX_SHOWN]
+        )
+        yield failed("collations", f"versions of collations differ, {primary.name} → {target.name}: {shown}",
+                     breaks=f"indexes on text are in a wrong order for {target.name}: rows are missed",
+                     fix="install the same libc and ICU on both, or reindex right after the cutover")  # fmt: skip
+    elif stale:
+        yield warning("collations", f"recorded versions of collations are not those of both nodes: {', '.join(stale)}",
+                      breaks="indexes on text may be damaged already",
+                      fix="reindex them, then alter database … refresh collation version")  # fmt: skip
+    else:
+        versions = sorted({one["actual"] for one in ours if one["actual"]})
+        shown = ", ".join(versions) or "their order depends on no library"
+        yield ok("collations", f"collations of the database asked and of its indexes have equal versions: {shown}")
+
+
+def check_jobs(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
+    """Jobs of pg_cron run on a primary only: their table comes along, what starts them has to be set on the target."""
+    details, ours = primary.details, (primary.details.configured if primary.details else None) or {}
+    theirs = (target.details.configured if target.details else None) or {}
+    if details is None:
+        return
+    loaded = "pg_cron" in ours.get("shared_preload_libraries", "")
+    if details.cron is None:
+        database = ours.get("cron.database_name", "postgres")
+        if details.reads_cron is False:
+            yield unknown("jobs", "the table cron.job of pg_cron may not be read",
+                          breaks="jobs may not run, or run elsewhere",
+                          fix="grant usage on schema cron, select on cron.job to the role")  # fmt: skip
+        elif loaded:
+            yield warning("jobs", f"pg_cron keeps its jobs in database {database}, which the dsn does not name",
+                          breaks="jobs may not run, or run elsewhere",
+                          fix=f"select * from cron.job in {database}: nodename and nodeport")  # fmt: skip
+        return
+    active, port = details.cron["active"], int(target.settings.get("port", "5432"))
+    elsewhere = details.cron["elsewhere"] or any(one != port for one in details.cron["ports"] or ())
+    if not active:
+        return
+    if "pg_cron" not in theirs.get("shared_preload_libraries", ""):
+        yield failed("jobs", f"{active} active jobs of pg_cron, which {target.name} does not load",
+                     breaks="none of them runs after the cutover",
+                     fix=f"add pg_cron to shared_preload_libraries of {target.name}, and restart it")  # fmt: skip
+    elif elsewhere:
+        yield warning("jobs", f"jobs of pg_cron connect to another host or port than localhost:{port} of {target.name}",
+                      breaks="they fail after the cutover, or run on the old primary",
+                      fix="select * from cron.job: nodename and nodeport")  # fmt: skip
+    else:
+        yield ok("jobs", f"{active} active jobs of pg_cron; {target.name} loads it")
+
+
+def _listen_addresses(value: str) -> frozenset[str]:
+    return frozenset(one.strip() for one in value.split(",")) - {""}
+
+
+def _archive_setting(configured: dict[str, str]) -> str:
+    return configured.get("archive_library") or configured.get("archive_command", "")
+
+
+def _difference_text(name: str, ours: str, theirs: str) -> str:
+    if "." in name or name.endswith(("_command", "_library")):
+        return f"{name} differs"  # may hold a secret of an extension
+    return f"{name} {ours or '(empty)'} → {theirs or '(empty)'}"
 
 
 def cutover_readiness(found: Survey, to: str) -> list[ClusterCheck]:
@@ -37,11 +183,11 @@ def cutover_readiness(found: Survey, to: str) -> list[ClusterCheck]:
         standby_suitability.check_identity_and_version,
         standby_suitability.check_streaming,
         standby_suitability.check_settings,
-        configuration_differences.check_settings,
+        check_settings,
         standby_suitability.check_extensions,
-        configuration_differences.check_collations,
-        configuration_differences.check_archiving,
-        configuration_differences.check_jobs,
+        check_collations,
+        check_archiving,
+        check_jobs,
         standby_suitability.check_rewind,
         standby_suitability.check_free_slots,
         standby_suitability.check_logical_slots,
@@ -56,13 +202,13 @@ def cutover_readiness(found: Survey, to: str) -> list[ClusterCheck]:
     for survey_check in (
         replication_access.check_replication_access,
         replication_access.check_tls,
-        other_standbys.check_other_standbys,
-        host_checks.check_control,
-        host_checks.check_console_host,
+        standby_suitability.check_other_standbys,
+        current_conditions.check_control,
+        current_conditions.check_console_host,
         cluster_managers.check_managers,
     ):
         checks += survey_check(found, primary, target)
-    checks += host_checks.check_disks(found, target)
+    checks += current_conditions.check_disks(found, target)
     checks += current_conditions.check_synchronous_standbys(found, target)
     checks += _check_poolers(found)
     return checks

@@ -11,14 +11,13 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct, structs
 
 from dba_console.actions.identity import STANDBY
-from dba_console.clusters import current_conditions, host_checks
+from dba_console.clusters import current_conditions
 from dba_console.clusters.cluster_check import ClusterCheck, failed, lsn_text, ok, parse_lsn, unknown, warning
 from dba_console.clusters.cluster_managers import find_managers
 from dba_console.clusters.node_state import NodeState
-from dba_console.clusters.survey import Survey
-from dba_console.clusters.upstream_node import find_upstream
-from dba_console.panels.time_formats import date_and_time as shown_moment
-from dba_console.units import human_bytes, human_duration
+from dba_console.clusters.survey import Survey, find_upstream
+from dba_console.core.units import human_bytes, human_duration
+from dba_console.watch.panels.time_formats import date_and_time as shown_moment
 
 SILENT_S = 5.0
 """Age of the last message at which a standby's connection to the primary still counts as alive. A walreceiver closes a
@@ -100,7 +99,7 @@ def failover_readiness(found: Survey, to: str) -> list[ClusterCheck]:
     for each in (_check_wal_receivers, _check_timelines, _check_most_wal, _check_loss, _check_replay, _check_managers):
         checks += each(found, target)
     checks += _as_warnings(current_conditions.check_synchronous_standbys(found, target))
-    checks += _as_warnings(host_checks.check_disks(found, target))
+    checks += _as_warnings(current_conditions.check_disks(found, target))
     return checks
 
 

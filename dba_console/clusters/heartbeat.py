@@ -23,12 +23,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dba_console.clock import Clock
-from dba_console.decoding import json_decoder
-from dba_console.errors import ConnectError, SessionError
-from dba_console.keeping.proc import boot_id, is_alive
-from dba_console.safe_environment import python_command
-from dba_console.target import parse_conninfo
+from dba_console.core.clock import Clock
+from dba_console.core.decoding import json_decoder
+from dba_console.core.errors import ConnectError, SessionError
+from dba_console.core.safe_environment import python_command
+from dba_console.core.target import parse_conninfo
+from dba_console.keeper.proc import boot_id, is_alive
 
 FILE = "heartbeat.jsonl"
 INTERVAL_S = 0.02

@@ -5,25 +5,235 @@ A beat waits as long as the server or the pooler lets it wait; a connection that
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-from dba_console.clock import SYSTEM
-from dba_console.clusters import heartbeat_table as table
+from msgspec import Struct
+
 from dba_console.clusters.heartbeat import INTERVAL_S
-from dba_console.clusters.heartbeat_record import READ, WRITE, BeatRecord
-from dba_console.probes.postgres.async_connect import message_of, open_connection, wait_for
-from dba_console.probes.postgres.connect_errors import ConnectFailed, plain_message
-from dba_console.probes.postgres.conninfo import monitor_conninfo
-from dba_console.probes.postgres.encodings import decode
-from dba_console.probes.postgres.name_resolution import resolve_hosts
-from dba_console.redact import redact
-from dba_console.sanitize import clean
-from dba_console.target import parse_conninfo
+from dba_console.core.atomic_files import write_all
+from dba_console.core.clock import SYSTEM
+from dba_console.core.redact import redact
+from dba_console.core.sanitize import clean
+from dba_console.core.target import parse_conninfo
+from dba_console.watch.probes.postgres.binary_results import decode
+from dba_console.watch.probes.postgres.connect import (
+    message_of,
+    monitor_conninfo,
+    open_connection,
+    resolve_hosts,
+    wait_for,
+)
+from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, plain_message
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
+
+# Where the heartbeat writes: a table of its own, or, where none may be made, a message in the WAL.
+#
+# Pure: statements, and the decision from what the server answered. All statements are sent by the simple protocol and
+# are one transaction each, so they need nothing of the session and work behind a transaction pooler.
+
+SCHEMA = "dba_console"
+TABLE = f"{SCHEMA}.heartbeat"
+MARK = "made by dba-console for a cutover; it removes this at the end"
+"""The comment on what the heartbeat made itself, and may therefore drop."""
+STALE = "1 day"
+"""Age of rows left by a heartbeat that was killed; more than a heartbeat may live."""
+_SEARCH_PATH = "SET LOCAL search_path TO pg_catalog, pg_temp; "
+_SERVER_COLUMNS = (
+    "pg_catalog.host(pg_catalog.inet_server_addr()) AS address, pg_catalog.current_setting('port') AS port,"
+    " pg_catalog.pg_is_in_recovery()::text AS in_recovery, CASE WHEN pg_catalog.pg_is_in_recovery() THEN NULL ELSE"
+    " pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 8) END AS timeline"
+)
+"""Timeline from the name of the WAL file: pg_control has the old one until the first checkpoint after a promotion."""
+_IF_CONNECTIONS_ALLOWED = (
+    " FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()"
+    " AND d.datconnlimit OPERATOR(pg_catalog.<>) 0"
+)
+"""A cutover keeps clients out by CONNECTION LIMIT 0, which binds neither superusers nor sessions that are there
+already: the heartbeat does what a client would have to do."""
+READ_BEAT = _SEARCH_PATH + "SELECT " + _SERVER_COLUMNS + _IF_CONNECTIONS_ALLOWED
+WAL_MESSAGE_BEAT = (
+    _SEARCH_PATH
+    + "SELECT "
+    + _SERVER_COLUMNS
+    + ", pg_catalog.pg_logical_emit_message(true, 'dba-console', '')::text AS position"
+    + _IF_CONNECTIONS_ALLOWED
+)
+"""An empty transactional message: it is written to the WAL and its commit waits for disk and synchronous standbys as
+any other does. A standby refuses it, for it needs a transaction id."""
+TARGET_FACTS = (
+    _SEARCH_PATH
+    + f"""
+SELECT pg_is_in_recovery()::text AS in_recovery, current_database()::text AS database, current_user::text AS role,
+       has_database_privilege(current_database(), 'CREATE')::text AS may_create,
+       (SELECT string_agg(p.pubname, ', ' ORDER BY p.pubname) FROM pg_publication p WHERE p.puballtables) AS publishes,
+       (SELECT r.rolname::text FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner
+         WHERE n.nspname = '{SCHEMA}') AS schema_owner,
+       (SELECT (r.rolsuper OR r.rolname = current_user)::text FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner
+         WHERE n.nspname = '{SCHEMA}') AS schema_trusted,
+       (SELECT (has_schema_privilege(n.oid, 'CREATE'))::text FROM pg_namespace n
+         WHERE n.nspname = '{SCHEMA}') AS schema_may_create,
+       c.owner AS table_owner, c.trusted AS table_trusted, c.writable AS table_writable
+  FROM (SELECT) AS one
+  LEFT JOIN (SELECT r.rolname::text AS owner, (r.rolsuper OR r.rolname = current_user)::text AS trusted,
+                    (has_table_privilege(t.oid, 'SELECT') AND has_table_privilege(t.oid, 'INSERT')
+                     AND has_table_privilege(t.oid, 'UPDATE') AND t.relkind = 'r')::text AS writable
+               FROM pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace JOIN pg_roles r ON r.oid = t.relowner
+              WHERE n.nspname = '{SCHEMA}' AND t.relname = 'heartbeat') AS c ON true
+"""
+)
+CREATE_SCHEMA = f"CREATE SCHEMA {SCHEMA}; COMMENT ON SCHEMA {SCHEMA} IS '{MARK}'; "
+CREATE_TABLE = (
+    f"CREATE TABLE {TABLE} (run text PRIMARY KEY, beats int8 NOT NULL, at timestamptz NOT NULL)"
+    f" WITH (fillfactor = 50); COMMENT ON TABLE {TABLE} IS '{MARK}'; "
+)
+"""Half of each page is left free, so that updates stay in their page and need no new index entry."""
+LOCK = f"BEGIN; {_SEARCH_PATH}SET LOCAL lock_timeout = '2s'; LOCK TABLE {TABLE} IN ACCESS EXCLUSIVE MODE"
+ROWS = f"SELECT count(*)::text AS rows FROM {TABLE}"
+DROP_TABLE = f"DROP TABLE {TABLE}; COMMIT"
+DROP_SCHEMA = f"{_SEARCH_PATH}DROP SCHEMA {SCHEMA}"
+CREATED_BY_HEARTBEAT = (
+    _SEARCH_PATH
+    + f"""
+SELECT (SELECT (d.description = '{MARK}' AND c.relowner = u.oid)::text
+          FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+          LEFT JOIN pg_description d ON d.objoid = c.oid AND d.classoid = 'pg_class'::regclass AND d.objsubid = 0
+         WHERE n.nspname = '{SCHEMA}' AND c.relname = 'heartbeat') AS "table",
+       (SELECT (d.description = '{MARK}' AND n.nspowner = u.oid)::text
+          FROM pg_namespace n
+          LEFT JOIN pg_description d ON d.objoid = n.oid AND d.classoid = 'pg_namespace'::regclass
+         WHERE n.nspname = '{SCHEMA}') AS "schema"
+  FROM pg_roles u WHERE u.rolname = current_user
+"""
+)
+"""What the heartbeat made itself, as this role."""
+
+
+class WriteTarget(Struct, frozen=True):
+    """Where write beats go."""
+
+    advisory: str = ""
+    """Why no table is written; empty where one is."""
+    create: str = ""
+    """The statements that make what is missing."""
+
+
+def choose_target(facts: Mapping[str, str]) -> WriteTarget:
+    """Decide from FACTS. A table of another role is not written: its triggers and rules would run as ours."""
+    schema, table = facts.get("schema_owner"), facts.get("table_owner")
+    if schema is not None and facts.get("schema_trusted") != "true":
+        return WriteTarget(advisory=f"the schema {SCHEMA} belongs to the role {schema}")
+    if table is not None:
+        if facts.get("table_trusted") != "true":
+            return WriteTarget(advisory=f"the table {TABLE} belongs to the role {table}")
+        if facts.get("table_writable") != "true":
+            return WriteTarget(advisory=f"the role {facts.get('role')} may not write the table {TABLE}")
+        return WriteTarget()
+    if publishes := facts.get("publishes"):
+        # A table that a subscriber lacks stops its apply worker (logicalrep_rel_open).
+        return WriteTarget(
+            advisory=f"a new table would stop the subscribers of {publishes}, which publishes all tables"
+        )
+    if schema is None and facts.get("may_create") != "true":
+        return WriteTarget(advisory=f"the role {facts.get('role')} may not create a schema in {facts.get('database')}")
+    if schema is not None and facts.get("schema_may_create") != "true":
+        return WriteTarget(advisory=f"the role {facts.get('role')} may not create a table in the schema {SCHEMA}")
+    return WriteTarget(create=(CREATE_SCHEMA if schema is None else "") + CREATE_TABLE)
+
+
+def write_beat(run: str, create: str = "") -> str:
+    """One write beat; `run` is made of letters and digits. What is created is created in the same transaction."""
+    return (
+        f"{_SEARCH_PATH}{create}INSERT INTO {TABLE} AS h (run, beats, at) SELECT '{run}', 1, "
+        f"now(){_IF_CONNECTIONS_ALLOWED}"
+        f" ON CONFLICT (run) DO UPDATE SET beats = h.beats + 1, at = excluded.at RETURNING {_SERVER_COLUMNS}"
+    )
+
+
+def remove_rows(run: str) -> str:
+    """Delete the row of this heartbeat, and those of heartbeats that were killed."""
+    return f"{_SEARCH_PATH}DELETE FROM {TABLE} WHERE run = '{run}' OR at < now() - interval '{STALE}'"
+
+
+# What the heartbeat process writes down: one JSON array a line, appended by one thread, collected from all.
+#
+# Beats are `["w", begun, ended, server]` and `["r", …]`, failed ones `["W", begun, ended, error]`, in microseconds of
+# the monotonic clock. Beats wait in memory for the next flush: a disk that hangs delays the record, not the beats.
+
+WRITE, READ = "w", "r"
+MOST_LINES = 200_000
+"""Kept in memory while the disk takes nothing: half an hour of beats."""
+
+
+class BeatRecord:
+    """The lines that are not on disk yet. Used by all threads."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._size = descriptor, os.fstat(descriptor).st_size
+        self._lock = threading.Lock()
+        self._lines: list[list[Any]] = []
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._ended_us: int | None = None
+        self.first_write_ended = threading.Event()
+        """There was a write, acknowledged or not."""
+
+    def put(self, *line: Any) -> None:
+        with self._lock:
+            self._lines.append(list(line))
+
+    def beat(self, sign: str, begun_us: int, answer: Mapping[str, str]) -> None:
+        """An acknowledged beat, ended now."""
+        ended_us = SYSTEM.mono_us()
+        server = {name: answer.get(name) for name in ("address", "port", "in_recovery", "timeline")}
+        self.put(sign, begun_us, ended_us, self._number("server", server))
+        self._note_first_write(sign)
+
+    def failure(self, sign: str, begun_us: int, text: str) -> None:
+        self.put(sign.upper(), begun_us, SYSTEM.mono_us(), self._number("error", text))
+        self._note_first_write(sign)
+
+    def _note_first_write(self, sign: str) -> None:
+        if sign == WRITE:
+            self.first_write_ended.set()
+
+    def removed(self) -> bool:
+        """Whether its file is gone: nobody will read it."""
+        return os.fstat(self._descriptor).st_nlink == 0
+
+    def end(self) -> None:
+        """Nothing is measured from now on."""
+        self._ended_us = SYSTEM.mono_us()
+
+    def flush(self) -> None:
+        """Append what is there. What the disk does not take now is kept for the next time."""
+        with self._lock:
+            # Taken under the lock: every beat that ended before this time is in these lines or already on disk.
+            lines, self._lines = [*self._lines, ["at", self._ended_us or SYSTEM.mono_us()]], []
+        data = b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines)
+        try:
+            write_all(self._descriptor, data)
+            self._size += len(data)
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, self._size)
+            with self._lock:
+                self._lines = (lines[:-1] + self._lines)[-MOST_LINES:]
+
+    def _number(self, kind: str, value: Any) -> int:
+        """A server or an error by its number; introduced by a line of its own when it is met first."""
+        with self._lock:
+            key = (kind, json.dumps(value))
+            if key not in self._numbers:
+                self._numbers[key] = len(self._numbers)
+                self._lines.append([kind, self._numbers[key], value])
+            return self._numbers[key]
+
 
 CONNECT_S = 1.0
 """For each host of the connection string; a paused pooler may hold a new connection as long."""
@@ -91,7 +301,7 @@ class HeartbeatClient:
         self._close()
 
     def beat(self, connection: PGconn) -> Mapping[str, str]:
-        return self._execute_beat(connection, table.READ_BEAT)
+        return self._execute_beat(connection, READ_BEAT)
 
     def finish(self) -> None:
         """What is done before the connection is closed."""
@@ -163,20 +373,20 @@ class HeartbeatWriter(HeartbeatClient):
     def __init__(self, conninfo: str, run: str, record: BeatRecord, stop: threading.Event) -> None:
         super().__init__(conninfo, record, stop)
         self._run = run
-        self._target: table.WriteTarget | None = None
+        self._target: WriteTarget | None = None
         self._has_row = False
 
     def beat(self, connection: PGconn) -> Mapping[str, str]:
         if self._target is None:
-            self._target = table.choose_target(self._execute(connection, table.TARGET_FACTS))
+            self._target = choose_target(self._execute(connection, TARGET_FACTS))
             if self._target.create:
                 return self._create_and_write(connection, self._target.create)
             if self._target.advisory:
                 self._record.put("advisory", self._target.advisory)
         if self._target.advisory:
-            return self._execute_beat(connection, table.WAL_MESSAGE_BEAT)
+            return self._execute_beat(connection, WAL_MESSAGE_BEAT)
         try:
-            answer = self._execute_beat(connection, table.write_beat(self._run))
+            answer = self._execute_beat(connection, write_beat(self._run))
         except BeatFailed as error:
             if error.code in ("42P01", "3F000"):  # the table is gone: a failover lost it, or somebody dropped it
                 self._target = None
@@ -188,14 +398,14 @@ class HeartbeatWriter(HeartbeatClient):
         """Make the table and write its row. Refused by a rule of the database: there is no table then."""
         self._target = None
         try:
-            answer = self._execute_beat(connection, table.write_beat(self._run, create))
+            answer = self._execute_beat(connection, write_beat(self._run, create))
         except BeatFailed as error:
             if error.code[:2] not in ("42", "P0") or error.code in ("42P06", "42P07", "42710"):
                 raise  # what is not there now, or was made by another heartbeat meanwhile, is asked for again
-            self._target = table.WriteTarget(advisory=f"the table cannot be made: {error}")
+            self._target = WriteTarget(advisory=f"the table cannot be made: {error}")
             self._record.put("advisory", self._target.advisory)
-            return self._execute_beat(connection, table.WAL_MESSAGE_BEAT)
-        self._target, self._has_row = table.WriteTarget(), True
+            return self._execute_beat(connection, WAL_MESSAGE_BEAT)
+        self._target, self._has_row = WriteTarget(), True
         return answer
 
     def finish(self) -> None:
@@ -205,25 +415,25 @@ class HeartbeatWriter(HeartbeatClient):
         try:
             self._remove()
         except (BeatFailed, ConnectFailed) as error:
-            self._record.put("left", f"{table.TABLE} stays where it is: {error}; remove it with: "
-                             f"drop schema {table.SCHEMA} cascade")  # fmt: skip
+            self._record.put("left", f"{TABLE} stays where it is: {error}; remove it with: "
+                             f"drop schema {SCHEMA} cascade")  # fmt: skip
 
     def _remove(self) -> None:
         if self._connection is not None and self._connection.transaction_status:
             self._close()  # a beat is under way, perhaps held by a pooler
         connection = self._connection or self._connect()
         until_us = SYSTEM.mono_us() + int(REMOVE_S * 1e6)
-        self._execute(connection, table.remove_rows(self._run), until_us)
-        ours = self._execute(connection, table.CREATED_BY_HEARTBEAT, until_us)
+        self._execute(connection, remove_rows(self._run), until_us)
+        ours = self._execute(connection, CREATED_BY_HEARTBEAT, until_us)
         if ours.get("table") == "true":
-            self._execute(connection, table.LOCK, until_us)
-            if self._execute(connection, table.ROWS, until_us).get("rows") != "0":
+            self._execute(connection, LOCK, until_us)
+            if self._execute(connection, ROWS, until_us).get("rows") != "0":
                 self._execute(connection, "ROLLBACK", until_us)
                 return  # they are of another heartbeat, which removes the table when it ends
-            self._execute(connection, table.DROP_TABLE, until_us)
+            self._execute(connection, DROP_TABLE, until_us)
         if ours.get("schema") == "true":
             try:
-                self._execute(connection, table.DROP_SCHEMA, until_us)
+                self._execute(connection, DROP_SCHEMA, until_us)
             except BeatFailed as error:
                 if error.code != "2BP01":  # dependent_objects_still_exist: somebody keeps more in it
                     raise

@@ -15,12 +15,11 @@ import sys
 import threading
 from contextlib import suppress
 
-from dba_console.clock import SYSTEM
 from dba_console.clusters.heartbeat import FILE, FIRST_WRITE_S
-from dba_console.clusters.heartbeat_clients import CONNECT_S, REMOVE_S, HeartbeatClient, HeartbeatWriter
-from dba_console.clusters.heartbeat_record import BeatRecord
-from dba_console.keeping.atomic_files import write_all
-from dba_console.keeping.proc import boot_id, start_ticks
+from dba_console.clusters.heartbeat_clients import CONNECT_S, REMOVE_S, BeatRecord, HeartbeatClient, HeartbeatWriter
+from dba_console.core.atomic_files import write_all
+from dba_console.core.clock import SYSTEM
+from dba_console.keeper.proc import boot_id, start_ticks
 
 FLUSH_S = 0.2
 FIRST_FLUSH_S = 0.01

@@ -14,7 +14,6 @@ import msgspec
 from msgspec import Struct
 
 from dba_console.actions.identity import host_identity
-from dba_console.clock import Clock
 from dba_console.clusters.cutover_plan import conninfo
 from dba_console.clusters.host_scripts import CONTENT
 from dba_console.clusters.node_host import last_line
@@ -27,11 +26,12 @@ from dba_console.clusters.patroni_members import (
     members_by_patronictl,
 )
 from dba_console.clusters.server_control import ServerControl
-from dba_console.config import NodeConfig
-from dba_console.errors import ConsoleError, PermissionDenied, Refused, Unsupported
-from dba_console.redact import redact
-from dba_console.sanitize import clean
-from dba_console.short_command import CommandResult
+from dba_console.core.clock import Clock
+from dba_console.core.config import NodeConfig
+from dba_console.core.errors import ConsoleError, PermissionDenied, Refused, Unsupported
+from dba_console.core.redact import redact
+from dba_console.core.sanitize import clean
+from dba_console.core.short_command import CommandResult
 
 ANSWER_S = 5.0
 CONNECT_S = 3

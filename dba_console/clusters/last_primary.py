@@ -10,9 +10,9 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from dba_console import paths
-from dba_console.decoding import from_json
-from dba_console.keeping.atomic_files import write_atomically
+from dba_console.core import paths
+from dba_console.core.atomic_files import write_atomically
+from dba_console.core.decoding import from_json
 
 FORMAT = 1
 _LIMIT = 1 << 20

@@ -14,21 +14,109 @@ import pwd
 import re
 import shlex
 import signal
+import stat
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 
-from dba_console.clock import Clock
 from dba_console.clusters import host_scripts
-from dba_console.clusters.local_files import LONGEST_FILE, NotOwnedByUser, read_file, write_file
-from dba_console.errors import ConfigError, ConnectError, ConsoleError, ExitCode, PermissionDenied, Unsupported
-from dba_console.paths import SOCKET_PATH_LIMIT, private_dir, runtime_dir
-from dba_console.redact import redact
-from dba_console.sanitize import clean
-from dba_console.short_command import CommandResult, run_short
+from dba_console.core.clock import Clock
+from dba_console.core.config import COMMAND_PLACEHOLDERS, CommandConfig
+from dba_console.core.errors import ConfigError, ConnectError, ConsoleError, ExitCode, PermissionDenied, Unsupported
+from dba_console.core.paths import SOCKET_PATH_LIMIT, private_dir, runtime_dir
+from dba_console.core.redact import redact
+from dba_console.core.sanitize import clean
+from dba_console.core.short_command import CommandResult, run_short
+
+# Files of a node on this host, read and replaced without a process: clients wait while a cutover does it.
+#
+# Root acts for another account only on what belongs to that account: a link that the account put there leads root
+# nowhere it may not go itself.
+
+LONGEST_FILE = 4 * 1024 * 1024
+
+
+class NotOwnedByUser(Exception):
+    """The file or its directory is a link or another account's: a process of the account itself has to try."""
+
+
+def read_file(path: str, user: str | None) -> bytes | None:
+    """The content, None where there is no such file. `user` None: as we are. Raises ConsoleError, NotTheirs."""
+    try:
+        # O_PATH opens nothing yet: to open a device is to act on it, as on /dev/watchdog, and a pipe keeps us waiting.
+        path_descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        try:
+            status = os.fstat(path_descriptor)
+            if user is not None and status.st_uid != _account(user).pw_uid:
+                raise NotOwnedByUser
+            if not stat.S_ISREG(status.st_mode):
+                what = "a directory" if stat.S_ISDIR(status.st_mode) else "not a file"
+                raise ConsoleError(f"cannot read {path} on this host: it is {what}")
+            with open(
+                os.open(f"/proc/self/fd/{path_descriptor}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb"
+            ) as file:
+                data = file.read(LONGEST_FILE + 1)
+        finally:
+            os.close(path_descriptor)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ConsoleError(f"cannot read {path} on this host: {error.strerror}") from error
+    if len(data) > LONGEST_FILE:
+        raise Unsupported(f"{path} on this host is larger than {LONGEST_FILE} bytes")
+    return data
+
+
+def write_file(path: str, data: bytes, user: str | None, mode: int) -> None:
+    """Replace the content, synced; owner and mode of an existing file stay. Raises as `read_file`."""
+    directory, name = os.path.split(path)
+    try:
+        directory_descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _replace(directory_descriptor, name, data, None if user is None else _account(user), mode)
+            os.fsync(directory_descriptor)
+        finally:
+            os.close(directory_descriptor)
+    except OSError as error:
+        raise ConsoleError(f"cannot write {path} on this host: {error.strerror}") from error
+
+
+def _replace(directory_descriptor: int, name: str, data: bytes, owner: pwd.struct_passwd | None, mode: int) -> None:
+    uid, gid = (os.geteuid(), os.getegid()) if owner is None else (owner.pw_uid, owner.pw_gid)
+    with suppress(FileNotFoundError):
+        existing = os.stat(name, dir_fd=directory_descriptor, follow_symlinks=False)
+        if not stat.S_ISREG(existing.st_mode) or (owner is not None and existing.st_uid != uid):
+            raise NotOwnedByUser
+        uid, gid, mode = existing.st_uid, existing.st_gid, existing.st_mode & 0o777
+    if owner is not None and os.fstat(directory_descriptor).st_uid != owner.pw_uid:
+        raise NotOwnedByUser
+    new = f"{name}.dba-console-new"
+    with suppress(FileNotFoundError):
+        os.unlink(new, dir_fd=directory_descriptor)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with open(os.open(new, flags, 0o600, dir_fd=directory_descriptor), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchown(file.fileno(), uid, gid)
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        os.rename(new, name, src_dir_fd=directory_descriptor, dst_dir_fd=directory_descriptor)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(new, dir_fd=directory_descriptor)
+        raise
+
+
+def _account(user: str) -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam(user)
+    except KeyError as error:
+        raise ConsoleError(f"this host has no account {user}") from error
+
 
 CONNECT_S = 5
 LOGIN_S = 30.0
@@ -322,3 +410,31 @@ def _user_name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
+
+
+# The operator's own commands of a cutover: what moves an address, what holds and releases a scheduler.
+
+
+def run_command(config: CommandConfig, *, cluster: str, from_: str, to: str, undo: bool, clock: Clock) -> CommandResult:
+    """Run it, or what reverts it, on its host. Raises ConsoleError where the host cannot be reached."""
+    names = dict(zip(COMMAND_PLACEHOLDERS, (cluster, from_, to), strict=True))
+    with closing(Host(config.ssh, clock)) as host:
+        return host.run(fill_names(config.undo if undo else config.run, names), timeout_s=config.timeout_s)
+
+
+def failure_text(what: str, ended: CommandResult) -> str | None:
+    """Why a command failed, in a sentence with the last line it printed; None where it did not."""
+    if ended.code == 0:
+        return None
+    outcome = "did not end in time" if ended.code is None else f"failed with exit code {ended.code}"
+    return clean(f"{what} {outcome}: {last_line(ended)}")
+
+
+def fill_names(argv: Sequence[str], names: Mapping[str, str]) -> list[str]:
+    """The arguments with the names in braces replaced, each once; other braces stay.
+
+    >>> fill_names(["move-ip", "--to={to}", '{"from": "{from}"}'], {"to": "db2", "from": "{to}"})
+    ['move-ip', '--to=db2', '{"from": "{to}"}']
+    """
+    pattern = re.compile("|".join(rf"\{{{re.escape(name)}\}}" for name in names))
+    return [pattern.sub(lambda match: names[match[0][1:-1]], argument) for argument in argv]

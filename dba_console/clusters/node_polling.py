@@ -13,23 +13,24 @@ import msgspec
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from dba_console.clock import Clock
-from dba_console.clusters.admin_console import ANSWER_S as CONNECT_S
-from dba_console.clusters.admin_console import open_admin
 from dba_console.clusters.cluster_check import lsn_text
-from dba_console.clusters.host_override import refuse_host_override
 from dba_console.clusters.last_primary import LastPrimary, save_last_primary
-from dba_console.clusters.pooler_state import PooledDatabase, read_pools
-from dba_console.config import NodeConfig, PoolerConfig
-from dba_console.decoding import json_decoder
-from dba_console.errors import ConsoleError, UsageError
-from dba_console.probes.postgres.async_connect import open_connection
-from dba_console.probes.postgres.connect_errors import ConnectFailed, ConnectionLost
-from dba_console.probes.postgres.conninfo import monitor_conninfo
-from dba_console.probes.postgres.name_resolution import resolve_hosts
-from dba_console.probes.postgres.simple_query import last_value
-from dba_console.samples.cluster import NodeDetails, NodeNow, NodeSlotNow, PoolerDatabase, PoolerNow, Sender
-from dba_console.target import address_of, parse_conninfo
+from dba_console.clusters.pooler_state import ANSWER_S as CONNECT_S
+from dba_console.clusters.pooler_state import PooledDatabase, open_admin, read_pools
+from dba_console.core.clock import Clock
+from dba_console.core.config import NodeConfig, PoolerConfig
+from dba_console.core.decoding import json_decoder
+from dba_console.core.errors import ConsoleError, UsageError
+from dba_console.core.target import address_of, parse_conninfo
+from dba_console.watch.probes.postgres.connect import (
+    monitor_conninfo,
+    open_connection,
+    refuse_host_override,
+    resolve_hosts,
+)
+from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, ConnectionLost
+from dba_console.watch.probes.postgres.simple_query import last_value
+from dba_console.watch.samples.cluster import NodeDetails, NodeNow, NodeSlotNow, PoolerDatabase, PoolerNow, Sender
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn

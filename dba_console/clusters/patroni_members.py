@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from dba_console.clusters.node_host import Host
-from dba_console.decoding import from_json
-from dba_console.errors import ConsoleError
-from dba_console.sanitize import clean
+from dba_console.core.decoding import from_json
+from dba_console.core.errors import ConsoleError
+from dba_console.core.sanitize import clean
 
 PORT = "8008"
 """Where the API listens if the configuration does not say."""

@@ -14,13 +14,13 @@ import shlex
 import threading
 from collections.abc import Callable, Sequence
 
-from dba_console.clock import Clock
 from dba_console.clusters import host_scripts
 from dba_console.clusters.node_host import Host, HostConnectionLost, confining_unit, last_line, last_word
-from dba_console.config import NodeConfig
-from dba_console.errors import ConfigError, ConsoleError, Refused, Unsupported
-from dba_console.probes.host.pg_control import DamagedControl, PgControl, parse_control
-from dba_console.short_command import CommandResult
+from dba_console.core.clock import Clock
+from dba_console.core.config import NodeConfig
+from dba_console.core.errors import ConfigError, ConsoleError, Refused, Unsupported
+from dba_console.core.short_command import CommandResult
+from dba_console.watch.probes.host.data_directory import DamagedControl, PgControl, parse_control
 
 POLL_S = 0.005
 """Between two looks at a server that stops or starts here: reading two small files, and clients wait."""

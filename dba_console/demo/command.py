@@ -2,29 +2,186 @@
 
 from __future__ import annotations
 
+import math
+import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
+from typing import Protocol
 
-from dba_console.demo.console_processes import (
-    HEADLESS_S,
-    console_command,
-    console_environment,
-    exit_on_signals,
-    ignore_message,
-    ignore_signals,
-    open_console,
-    print_message,
-    record,
-    stop_agent,
-)
-from dba_console.demo.incident_verdict import IncidentVerdict, clock_text, finding_text, severity_of
+from dba_console.agent.target_lock import TargetLock
+from dba_console.clusters.cluster_check import ClusterCheck
+from dba_console.clusters.cutover_readiness import cutover_readiness
+from dba_console.clusters.last_primary import state_file
+from dba_console.clusters.survey import survey
+from dba_console.core.clock import SYSTEM
+from dba_console.core.errors import ConsoleError, ExitCode, SessionError, Unsupported
+from dba_console.core.safe_environment import python_command
+from dba_console.core.target import make_target
+from dba_console.demo.child_processes import end_child, start_child
+from dba_console.demo.incidents.cluster_incident import ClusterIncident
 from dba_console.demo.incidents.incident import Incident, substitute_recording
-from dba_console.demo.incidents.registry import CLUSTER_INCIDENTS, find_incident
+from dba_console.demo.incidents.registry import CLUSTER_INCIDENTS, find_cluster_incident, find_incident
+from dba_console.demo.pooler import find_pgbouncer
+from dba_console.demo.practice_cluster import NAME, NODES, PracticeCluster
 from dba_console.demo.practice_ground import PracticeGround
-from dba_console.demo.rehearsal import Rehearsal, recorded_verdict
-from dba_console.errors import ExitCode, SessionError
+from dba_console.demo.rehearsal import (
+    CALM_TICKS,
+    IncidentVerdict,
+    Rehearsal,
+    TriggeredIncident,
+    clock_text,
+    finding_text,
+    recorded_verdict,
+    severity_of,
+)
+
+# The commands that the demo runs on what it started: the console, or a recorder and the text view.
+#
+# They are exactly those a user types, as processes of their own; so the demo shows nothing that is not there, and this
+# process stays free to clean up.
+
+HEADLESS_S = 20.0
+CONSOLE_CALM_TICKS = 11
+"""With a screen the incident begins after ten seconds: time to see the calm state."""
+RECORDER_PATIENCE_S = 30.0
+"""It writes what it holds before it ends; on a stalled disk that takes a while, and the verdict is read from there."""
+AGENT_GRACE = "3s"
+"""The agent has nothing to watch once the practice ground is gone."""
+
+
+class DemoServers(Protocol):
+    """What a demo started: a server under load, or several."""
+
+    @property
+    def dsn(self) -> str: ...
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables that the commands need beside the caller's."""
+
+    def check(self) -> None:
+        """Raises ConnectError when the load ended."""
+
+
+def open_console(ground: DemoServers, duration_s: float | None, incident: TriggeredIncident | None) -> int:
+    """Open the console until it is left or `duration_s` has passed; the incident begins after a while."""
+    console = start_child(
+        console_command(ground.dsn),
+        stdin=sys.stdin.fileno(),
+        output=None,
+        environment=console_environment(ground),
+        own_session=False,
+    )
+    # ctrl-C is a key of the console: it reaches both of us, and is the console's to answer.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    until = math.inf if duration_s is None else time.monotonic() + duration_s
+    try:
+        # The console is a process of its own, so it stays usable while this one brings the incident about.
+        if incident is not None and incident.wait_calm(
+            CONSOLE_CALM_TICKS, lambda: console.poll() is None and time.monotonic() < until
+        ):
+            incident.begin()
+        code = console.wait(None if duration_s is None else max(0.0, until - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        code = ExitCode.OK
+    finally:
+        end_child(console)
+    return code
+
+
+def record(ground: DemoServers, duration_s: float, incident: TriggeredIncident | None) -> int:
+    """Record for `duration_s`, then show what the recorder sees at the end of it. Exit code of the latter."""
+    recorder = start_child(
+        console_command("record", "--for", f"{duration_s + 60:.0f}s", ground.dsn),
+        environment=console_environment(ground),
+        output=2,
+    )
+    until = time.monotonic() + duration_s
+    try:
+        print_message(f"recording for {duration_s:g} s, then the overview")
+        if incident is not None:
+            if incident.wait_calm(CALM_TICKS, lambda: recorder.poll() is None and time.monotonic() < until):
+                incident.begin()
+            else:
+                print_message(f"the incident did not begin: it takes {CALM_TICKS} calm samples first")
+        _wait_recording(ground, recorder, until)
+        if recorder.poll() is not None:
+            raise ConsoleError(f"the recorder ended by itself, with exit code {recorder.returncode}")
+        return subprocess.run(
+            console_command("show", ground.dsn),
+            env=console_environment(ground),
+            stdin=subprocess.DEVNULL,
+            timeout=60,
+            check=False,
+        ).returncode
+    finally:
+        end_child(recorder, patience_s=RECORDER_PATIENCE_S)
+
+
+def stop_agent(dsn: str) -> None:
+    """Its server goes now. Left to itself an agent ends after a while, but not in the middle of a runbook."""
+    if (agent := TargetLock(make_target(dsn).key).holder()) is None:
+        return
+    try:
+        os.kill(agent, signal.SIGTERM)
+    except ProcessLookupError:
+        pass  # it has just ended
+
+
+def _wait_recording(ground: DemoServers, recorder: subprocess.Popen[bytes], until: float) -> None:
+    while (left := until - time.monotonic()) > 0 and recorder.poll() is None:
+        ground.check()
+        time.sleep(min(left, 0.5))
+
+
+def console_command(*arguments: str) -> list[str]:
+    return [*python_command("dba_console"), *arguments]
+
+
+def console_environment(ground: DemoServers | None = None) -> dict[str, str]:
+    return {**os.environ, "DBA_CONSOLE_AGENT_GRACE": AGENT_GRACE, **({} if ground is None else ground.environment)}
+
+
+def print_message(text: str) -> None:
+    print(f"demo: {text}", file=sys.stderr, flush=True)
+
+
+def ignore_message(_text: str) -> None:
+    """The console has the screen."""
+
+
+class _Stopped(SystemExit):
+    """A signal asked us to end; unwinding does the cleaning."""
+
+
+@contextmanager
+def exit_on_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP unwind the block as ctrl-C does; what was there before is put back."""
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        raise _Stopped(128 + number)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGHUP, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def ignore_signals() -> None:
+    """From here on it is cleaned up, and an impatient second ctrl-C must not stop that half-way."""
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+
 
 NOT_DETECTED = 1
 """The exit code where an incident was not seen: no error of the command's own."""
@@ -41,8 +198,6 @@ def run_demo(
     """
     headless = headless or not (sys.stdin.isatty() and sys.stdout.isatty())
     if cluster or incident_name in CLUSTER_INCIDENTS:
-        from dba_console.demo.cluster_command import run_cluster_demo
-
         return run_cluster_demo(headless, duration_s, keep, incident_name)
     incident = None if incident_name is None else find_incident(incident_name)
     if incident is not None and (recording := substitute_recording(incident)) is not None:
@@ -113,3 +268,109 @@ def _start_command(ground: PracticeGround) -> str:
     cluster = ground.cluster
     server = f"{cluster.binaries.program('postgres')} -D {cluster.data_directory}"
     return f"runuser -u {cluster.account.name} -- {server}" if cluster.account.switched else server
+
+
+# `dba-console demo --cluster`: the practice cluster, the console on its primary, and what became of the load.
+
+TARGET = NODES[1]
+CHECK_FAILED = 1
+"""The exit code where the incident was not named, or the load lost a commit: no error of the command's own."""
+
+
+def run_cluster_demo(headless: bool, duration_s: float | None, keep: bool, incident_name: str | None) -> int:
+    """Run the demo on a cluster and return an exit code. Raises ConsoleError when it cannot be started.
+
+    BROKEN: headless, and `cluster check` did not name the incident, or an acknowledged commit was lost or came twice.
+    """
+    incident = None if incident_name is None else find_cluster_incident(incident_name)
+    if incident is not None and incident.needs_pooler and find_pgbouncer() is None:
+        raise Unsupported(f"the incident {incident.name} needs PgBouncer", hint="apt-get install pgbouncer")
+    with exit_on_signals(), PracticeCluster(keep=keep, say=print_message, incident=incident) as ground:
+        _print_introduction(ground)
+        _remove_old_state()
+        occurrence = None
+        if incident is not None:
+            cause = lambda: incident.cause(ground)  # noqa: E731
+            occurrence = TriggeredIncident(
+                ground.dsn, incident.name, incident.title, cause, print_message if headless else ignore_message
+            )
+        try:
+            if not headless:
+                code = open_console(ground, duration_s, occurrence)
+                _check_ledger(ground)
+                return code
+            usual = HEADLESS_S if incident is None else HEADLESS_S + incident.within_s
+            code = record(ground, usual if duration_s is None else duration_s, occurrence)
+            if incident is None:
+                _run_cluster_command(ground, "show", NAME)
+            else:
+                code = _check_incident(ground, incident)
+            return max(code, _check_ledger(ground))
+        finally:
+            ignore_signals()
+            for node in ground.config.nodes.values():
+                stop_agent(node.dsn)
+
+
+def _print_introduction(ground: PracticeCluster) -> None:
+    if ground.pooler is None:
+        print_message(
+            "PgBouncer is not installed: the load connects to the primary directly, and a cutover holds no clients"
+        )
+    if ground.keep:
+        print_message(
+            f"kept afterwards: {ground.directory}, the servers to be started again with: {ground.start_command()}"
+        )
+    print_message("to use it from another shell:")
+    print_message(f"export DBA_CONSOLE_CONFIG={ground.config_file}")
+    print_message(f"dba-console cluster check {NAME} --to {TARGET}")
+    print_message(f"dba-console runbook run cutover --input cluster={NAME} --input to={TARGET} --dsn '{ground.dsn}'")
+
+
+def _remove_old_state() -> None:
+    """What is kept about a cluster of this name is of an earlier demo: other servers."""
+    for path in (state_file(NAME, "", "seen"), *(state_file(NAME, node) for node in NODES)):
+        with suppress(OSError):
+            path.unlink()
+
+
+def _check_incident(ground: PracticeCluster, incident: ClusterIncident) -> int:
+    """Show what `cluster check` says, and whether it names the incident: 0 where it does, else BROKEN."""
+    _run_cluster_command(ground, "check", NAME, "--to", TARGET)
+    found = failing_check(ground, incident)
+    print_message(
+        f"{incident.check} is {found.state}: {found.text}" if found else f"{incident.check} was not seen to fail"
+    )
+    return ExitCode.OK if found else CHECK_FAILED
+
+
+def _run_cluster_command(ground: PracticeCluster, *arguments: str) -> None:
+    print(flush=True)
+    subprocess.run(
+        console_command("cluster", *arguments),
+        env=console_environment(ground),
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+        check=False,
+    )
+
+
+def failing_check(ground: PracticeCluster, incident: ClusterIncident) -> ClusterCheck | None:
+    """The check that the incident fails now; None where it does not."""
+    checks = cutover_readiness(survey(NAME, ground.config, SYSTEM, to=TARGET), TARGET)
+    return next((one for one in checks if one.id == incident.check and one.state == "failed"), None)
+
+
+def _check_ledger(ground: PracticeCluster) -> int:
+    """What became of the load's commits: 0 where all that were acknowledged are there once, else BROKEN."""
+    ground.stop_load()
+    if ground.primary() is None:
+        print_message("the ledger was not compared: no node takes writes")
+        return ExitCode.OK
+    try:
+        found = ground.verdict()
+    except ConsoleError as error:
+        print_message(f"the ledger was not compared: {error.message}")
+        return ExitCode.OK
+    print_message(found.sentence())
+    return ExitCode.OK if found.all_kept else CHECK_FAILED

@@ -26,11 +26,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dba_console.core.errors import ConnectError, ConsoleError
+from dba_console.core.redact import redact
+from dba_console.core.sanitize import clean
 from dba_console.demo.child_processes import start_child
 from dba_console.demo.server_account import clean_environment
-from dba_console.errors import ConnectError, ConsoleError
-from dba_console.redact import redact
-from dba_console.sanitize import clean
 
 if TYPE_CHECKING:
     import psycopg

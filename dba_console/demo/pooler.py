@@ -11,11 +11,9 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from dba_console.demo.cluster import SUPERUSER
-from dba_console.demo.postmaster import send_signals
+from dba_console.core.errors import ConnectError
+from dba_console.demo.cluster import SUPERUSER, conninfo, send_signals
 from dba_console.demo.server_account import Account, clean_environment
-from dba_console.demo.server_settings import conninfo
-from dba_console.errors import ConnectError
 
 START_S = 10.0
 PORT = 6432

@@ -12,11 +12,10 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from dba_console.core.errors import ConnectError
 from dba_console.demo.binaries import Binaries
-from dba_console.demo.clients import Clients
+from dba_console.demo.clients import DATABASE, Clients, Load, LoadPlan
 from dba_console.demo.cluster import Cluster
-from dba_console.demo.load import DATABASE, Load, LoadPlan
-from dba_console.errors import ConnectError
 
 if TYPE_CHECKING:
     from dba_console.demo.incidents.incident import Incident

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-from dba_console.errors import PermissionDenied
+from dba_console.core.errors import PermissionDenied
 
 CANDIDATES = ("postgres", "nobody")
 

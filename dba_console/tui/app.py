@@ -9,9 +9,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from dba_console.errors import ConsoleError, ExitCode
-from dba_console.fast_start import finish_fast_start
-from dba_console.tui.feed import Feed
+from dba_console.agent.protocol import RunBegin, RunResume, RunWatch
+from dba_console.core.crash_report import summary, write_report
+from dba_console.core.errors import ConsoleError, ExitCode
+from dba_console.core.fast_start import finish_fast_start
+from dba_console.tui.feed import Feed, Session
+from dba_console.tui.known_runs import KnownRun, KnownRuns
 from dba_console.tui.terminal import ScreenOptions, configure_textual, require_terminal
 
 
@@ -26,7 +29,7 @@ def live_feed(first_socket: Callable[[], Path], later_socket: Callable[[], Path]
 
 def replay_feed(directory: Path, name: str) -> Feed:
     """The feed of a recording in `directory`; `name` is what the header calls it."""
-    from dba_console.tui.replay_feed import ReplayFeed
+    from dba_console.tui.live_feed import ReplayFeed
 
     return ReplayFeed(directory, name)
 
@@ -59,7 +62,6 @@ def run_console(feed: Feed, options: ScreenOptions) -> int:
         return int(ExitCode.INTERRUPTED)
     if code:
         return code
-    from dba_console.tui.exit_message import report_exit
 
     navigator = app.navigator
     return report_exit(
@@ -71,8 +73,89 @@ def run_console(feed: Feed, options: ScreenOptions) -> int:
 
 
 def _report_crash(error: BaseException) -> int:
-    from dba_console.crash_report import CRASH_EXIT_CODE
-    from dba_console.tui.crash_message import crash_message
+    from dba_console.core.crash_report import CRASH_EXIT_CODE
 
     print(crash_message(error), file=sys.stderr)
     return CRASH_EXIT_CODE
+
+
+# What the operator is told when the screen itself failed: three lines on a terminal that is whole again.
+
+
+def crash_message(error: BaseException) -> str:
+    """Write the report of the defect; what failed, what goes on, where the report is. Never raises."""
+    path = _write_report(error)
+    where = f"report (no secrets, please attach it): {path}" if path else "no report could be written"
+    reason = summary(error, sys.argv)
+    return f"dba-console: the screen failed: {reason}\nthe agent goes on recording; start the console again\n{where}"
+
+
+def _write_report(error: BaseException) -> Path | None:
+    try:
+        return write_report(error, sys.argv)
+    except Exception:
+        return None  # a full disk must not hide the cause
+
+
+# What is said after the screen was left, and the exit code: what goes on without it, and how to come back.
+
+
+def report_exit(
+    session: Session | None, runs: KnownRuns, request: RunBegin | RunResume | RunWatch | None, *, lost: bool
+) -> int:
+    """Say on stderr what goes on; the exit code is that of the run which the command line asked for, else 0.
+
+    `session`: the agent's, None for a recording. `lost`: no agent is attached.
+    """
+    for sentence in _exit_lines(session, runs, lost=lost):
+        print(sentence, file=sys.stderr)
+    return int(ExitCode.OK if request is None else _exit_code(runs, request))
+
+
+def _exit_lines(session: Session | None, runs: KnownRuns, *, lost: bool) -> list[str]:
+    run = runs.most_urgent
+    if run is not None and not run.ended:
+        return _open_run_lines(run, lost=lost)
+    if session is None or lost:
+        return []
+    return [f"The agent goes on recording {_grace_text(session.grace_s)}; `dba-console attach` shows it again."]
+
+
+def _open_run_lines(run: KnownRun, *, lost: bool) -> list[str]:
+    resume = f"`dba-console runbook resume {run.run}`"
+    if lost:
+        return [
+            f"No agent is running for the run of {run.told.runbook}: it is interrupted.",
+            f"hint: {resume} starts an agent and resumes the run",
+        ]
+    if run.told.state == "interrupted":
+        return [
+            f"The run of {run.told.runbook} stays interrupted: nothing of it is done until it is resumed.",
+            f"hint: {resume}, or `dba-console attach` and then w",
+        ]
+    return [
+        f"The run of {run.told.runbook} continues until it needs an answer, and then waits for it.",
+        f"hint: `dba-console attach` or {resume} shows it again",
+    ]
+
+
+def _grace_text(grace_s: float | None) -> str:
+    from dba_console.core.units import human_duration
+
+    return "until it is told to stop" if grace_s is None else f"for {human_duration(grace_s)}"
+
+
+def _exit_code(runs: KnownRuns, request: RunBegin | RunResume | RunWatch) -> int:
+    """As `runbook run` documents it."""
+    name = runs.first_started if isinstance(request, RunBegin) else request.run
+    run = None if name is None else runs.get(name)
+    if run is None:
+        return ExitCode.INTERRUPTED if runs.refusal_code is None else runs.refusal_code
+    if not run.ended:
+        return ExitCode.INTERRUPTED
+    if run.told.state == "done":
+        return ExitCode.OK
+    from dba_console.recording.run_reader import last_act_refused
+
+    refused = run.view is not None and last_act_refused(Path(run.view.directory))
+    return ExitCode.REFUSED if refused else ExitCode.RUNBOOK_FAILED

@@ -5,33 +5,170 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import ClassVar, cast
 
 from rich.console import RenderableType
+from rich.segment import Segment
+from rich.style import Style as RichStyle
 from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
+from textual.drivers.linux_driver import LinuxDriver
+from textual.geometry import Region
 from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
 
-from dba_console.clock import SYSTEM, Clock
-from dba_console.frames.past_jobs import TargetJobHistory
-from dba_console.frames.window_forecast import NO_WINDOWS, windows_of
-from dba_console.tui.canvas import Canvas
-from dba_console.tui.command_palette import KeyCommands
+from dba_console.core.clock import SYSTEM, Clock
 from dba_console.tui.feed import Feed
-from dba_console.tui.job_history_loader import JobHistoryLoader, read_history
 from dba_console.tui.key_actions import KeyActions
-from dba_console.tui.keys import Key, find_key
-from dba_console.tui.runbook_loader import RunbookLoader, RunbooksArrived, read_runbooks
+from dba_console.tui.keys import Key, find_key, keys_of, panel_titles
+from dba_console.tui.loaders import JobHistoryLoader, RunbookLoader, RunbooksArrived, read_history, read_runbooks
 from dba_console.tui.runbooks import RunbooksView
 from dba_console.tui.screen_view import ScreenView
-from dba_console.tui.styles import style_table
 from dba_console.tui.terminal import Colours, ScreenOptions
-from dba_console.tui.terminal_driver import ConsoleDriver
 from dba_console.tui.terminal_guard import TerminalGuard
 from dba_console.tui.time_travel import TimeNavigator
 from dba_console.tui.view_stack import ViewStack
+from dba_console.watch.frames.past_jobs import NO_WINDOWS, TargetJobHistory, windows_of
+from dba_console.watch.panels.text_elements import Line, Style, fit_line
+
+# Meanings to terminal styles: the one table of colours.
+#
+# Upheld here: only the terminal's own sixteen colours on its own background are used, at every depth, so what is
+# readable in the operator's theme stays readable; colour repeats what the text already says, and without it (`mono`)
+# weight and reverse video remain.
+
+_COLOURED: dict[Style, str] = {
+    "": "",
+    "dim": "dim",
+    "title": "bold",
+    "ok": "green",
+    "warn": "bold yellow",
+    "crit": "bold red",
+    "stale": "magenta",
+    "changed": "cyan",
+    "bar": "blue",
+    "key": "cyan",
+    "head": "bold",
+    "selected": "reverse",
+}
+_MONO: dict[Style, str] = {
+    "": "",
+    "dim": "dim",
+    "title": "bold",
+    "ok": "",
+    "warn": "bold",
+    "crit": "bold reverse",
+    "stale": "dim",
+    "changed": "underline",
+    "bar": "",
+    "key": "bold",
+    "head": "bold",
+    "selected": "reverse",
+}
+
+StyleTable = dict[str, RichStyle]
+
+
+def style_table(colours: Colours) -> StyleTable:
+    """The Rich style of every meaning a span can have."""
+    table = _MONO if colours == "mono" else _COLOURED
+    return {name: RichStyle.parse(text) if text else RichStyle.null() for name, text in table.items()}
+
+
+# Lines to strips: the last step before the terminal. Nothing here is parsed as markup.
+
+
+def paint(spans: Line, cells: int, table: StyleTable, overlay: RichStyle | None = None) -> Strip:
+    """The line in exactly `cells` cells. `over` lies over every span's own style: the selected row."""
+    fitted = fit_line(spans, cells)
+    segments = [Segment(text, table[style] + overlay if overlay else table[style]) for text, style in fitted if text]
+    return Strip(segments, cells)
+
+
+# The one widget: lines on the terminal. Only lines that changed are painted again, which is what a slow link feels.
+
+
+class Canvas(Widget, can_focus=True):
+    """Shows lines; passes keys, presses and the wheel on as events bubble."""
+
+    DEFAULT_CSS = "Canvas { width: 100%; height: 100%; }"
+
+    class Resized(Message):
+        """The place for lines has another size: all of them are wanted again."""
+
+    def __init__(self, table: StyleTable) -> None:
+        super().__init__()
+        self._table = table
+        self._lines: list[Line] = []
+        self.painted = 0
+        """Lines painted since the start: the tests' measure of damage."""
+
+    def show(self, lines: list[Line]) -> None:
+        """Take the lines of a new picture; those that differ from the ones shown are painted."""
+        before, self._lines = self._lines, lines
+        if len(before) != len(lines):
+            self.refresh()
+            return
+        width = self.size.width
+        changed = [Region(0, y, width, 1) for y, spans in enumerate(lines) if spans != before[y]]
+        if changed:
+            self.refresh(*changed)
+
+    def render_line(self, y: int) -> Strip:
+        self.painted += 1
+        spans = self._lines[y] if y < len(self._lines) else ()
+        return paint(spans, self.size.width, self._table)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._lines = []
+        self.post_message(self.Resized())
+
+
+# The command palette (ctrl+p): the registry's keys by their names.
+
+
+class KeyCommands(Provider):
+    """Every key of the screen as a command."""
+
+    def _commands(self) -> Iterator[tuple[str, str, Key]]:
+        titles = panel_titles()
+        for key in keys_of(cast("ConsoleApp", self.app).view.where):
+            if key.action == "palette":
+                continue
+            title = f"Panel: {titles[key.shown]}" if key.group == "panels" and key.shown in titles else key.title
+            yield f"{title}  ({key.shown})", key.help, key
+
+    async def discover(self) -> Hits:
+        for text, help_text, key in self._commands():
+            yield DiscoveryHit(Content(text), partial(self._act, key), text=text, help=help_text or None)
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for text, help_text, key in self._commands():
+            if (score := matcher.match(f"{text} {help_text}")) > 0:
+                yield Hit(score, Content(text), partial(self._act, key), text=text, help=help_text or None)
+
+    def _act(self, key: Key) -> None:
+        cast("ConsoleApp", self.app).act(key)
+
+
+# Textual's Linux driver with one thing more: nothing is written to a terminal that is gone.
+
+
+class ConsoleDriver(LinuxDriver):
+    """Writes until the guard says that the terminal hung up."""
+
+    def write(self, data: str) -> None:
+        guard = cast("ConsoleApp", self._app).guard
+        if guard is None or not guard.hung_up:
+            super().write(data)
+
 
 SUSPEND = "ctrl+z"
 """Means the same while something is typed, as in any program of a terminal."""

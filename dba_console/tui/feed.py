@@ -22,13 +22,58 @@ from dba_console.agent.protocol import (
     RunViewMessage,
     Silence,
 )
-from dba_console.errors import ConsoleError
-from dba_console.frames.picture import Picture
-from dba_console.samples.event import Event
-from dba_console.tui.job_history_loader import JobHistoryArrived
+from dba_console.core.errors import ConsoleError
+from dba_console.tui.loaders import JobHistoryArrived, RunbooksArrived
 from dba_console.tui.recorded_runs import RecordedRunsArrived
-from dba_console.tui.recording_queries import RecordingQuery
-from dba_console.tui.runbook_loader import RunbooksArrived
+from dba_console.watch.frames.picture import Picture
+from dba_console.watch.samples.event import Event
+
+# What can be asked of a recording. The answers are moments; archive.py gives them, feed.py carries them.
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The moment at a wall time."""
+
+    wall_us: int
+    since_us: int | None = None
+    """Playing: points up to here are at hand, only later ones are wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class NextSample:
+    """The sample after (+1) or before (-1)."""
+
+    from_us: int
+    direction: int
+
+
+@dataclass(frozen=True, slots=True)
+class NextNotable:
+    """The mark, note, finding or trouble after (+1) or before (-1)."""
+
+    from_us: int
+    direction: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingEdge:
+    """The start (-1) or the end (+1) of the recording."""
+
+    direction: int
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTime:
+    """A TIME as the operator wrote it."""
+
+    text: str
+    now_us: int | None = None
+    """What `-10m` counts from; None: the end of the recording."""
+
+
+RecordingQuery = AtTime | NextSample | NextNotable | RecordingEdge | NamedTime
+
 
 MAX_SAMPLES, MAX_OTHERS = 64, 512
 """Room of the mailbox: about a minute of samples, and events far beyond what a minute brings."""

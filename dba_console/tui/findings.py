@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dba_console.frames.chart_history import ChartHistory
-from dba_console.frames.model import Finding, Frame
-from dba_console.panels.finding_evidence import CONTEXT_SERIES, all_evidence_lines
-from dba_console.panels.findings import sort_by_urgency
-from dba_console.panels.show_output import title_rule
-from dba_console.panels.text_elements import Line, Span, clean, fit_line, line
-from dba_console.panels.time_formats import parse_rfc3339, time_of_day
-from dba_console.tui.grid import Grid
+from dba_console.tui.grid import Grid, row_pane
 from dba_console.tui.keys import ScreenName
 from dba_console.tui.panel_detail import MIN_TABLE, DetailView
-from dba_console.tui.row_pane import row_pane
-from dba_console.tui.screen_view import Scene
-from dba_console.tui.scrolled_page import ScrolledPage
+from dba_console.tui.screen_view import Scene, ScrolledPage
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import Finding, Frame
+from dba_console.watch.panels.findings import CONTEXT_SERIES, all_evidence_lines, sort_by_urgency
+from dba_console.watch.panels.overview import title_rule
+from dba_console.watch.panels.text_elements import Line, Span, clean, fit_line, line
+from dba_console.watch.panels.time_formats import parse_rfc3339, time_of_day
 
 RECENT_START_US = 420_000_000
 """A beginning so recent lies in the ten minutes at hand, with three minutes before it."""

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from dba_console.frames.job_sessions import job_name
-from dba_console.frames.model import Frame
-from dba_console.frames.progress_model import ProgressRow
-from dba_console.frames.window_forecast import NO_WINDOWS, JobWindows
-from dba_console.panels import status_text
-from dba_console.panels.job_page import find_row, job_page, job_title
-from dba_console.panels.phrases import wrap_words
-from dba_console.panels.progress_text import row_key
-from dba_console.panels.show_output import title_rule
-from dba_console.panels.text_elements import Detail, Line, Span, clean, fit_line, line
-from dba_console.panels.time_formats import parse_rfc3339, time_of_day
+from collections.abc import Callable
+
+from dba_console.jobs.history.history_reader import only_ended_before
+from dba_console.jobs.panels.job_history import history_detail, job_key, job_runs_detail
+from dba_console.jobs.panels.job_page import find_row, job_page, job_title
 from dba_console.tui.keys import ScreenName
+from dba_console.tui.loaders import JobHistoryArrived
 from dba_console.tui.panel_detail import DetailView
-from dba_console.tui.screen_view import Scene
-from dba_console.tui.scrolled_page import ScrolledPage
+from dba_console.tui.screen_view import Scene, ScrolledPage
+from dba_console.watch.frames.job_sessions import job_name
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.frames.past_jobs import NO_WINDOWS, JobWindows, PastRuns, TargetJobHistory
+from dba_console.watch.frames.progress_model import ProgressRow
+from dba_console.watch.panels import phrases
+from dba_console.watch.panels.overview import title_rule
+from dba_console.watch.panels.phrases import wrap_words
+from dba_console.watch.panels.progress import row_key
+from dba_console.watch.panels.table_layout import move_spare_columns_last
+from dba_console.watch.panels.text_elements import Detail, Line, Span, clean, fit_line, line, wrap_lines
+from dba_console.watch.panels.time_formats import parse_rfc3339, time_of_day
 
 PROGRESS_PANEL = "progress"
 
@@ -110,9 +115,9 @@ class JobPage(ScrolledPage):
         found = find_row(frame, self._key, _session_pid(self._row))
         if found is not None:
             self._row, self._key, self._last_seen_us, self._last_seen_frame = found, row_key(found), frame.at_us, frame
-        panel_state = status_text.title_suffix(frame.progress)
+        panel_state = phrases.title_suffix(frame.progress)
         age = (
-            (Span(f" {panel_state}", status_text.status_style(frame.progress.status)),)
+            (Span(f" {panel_state}", phrases.status_style(frame.progress.status)),)
             if panel_state and found is not None
             else ()
         )
@@ -143,3 +148,97 @@ class JobPage(ScrolledPage):
             if event.kind == "job.ended" and at_us >= (self._last_seen_us or 0) and event.text.startswith(f"{name} "):
                 return clean(event.text)
         return None
+
+
+# The history of dumps and restores on the screen: every job known on the target, and every run of one of them.
+
+ReadJobHistory = Callable[[], JobHistoryArrived | None]
+
+
+class JobHistoryTablesView(DetailView):
+    """Tables made of the history; at a moment of the past only what was known then is in it."""
+
+    def __init__(self, name: str, read: ReadJobHistory, windows: JobWindows) -> None:
+        super().__init__(name)
+        self._read, self._windows = read, windows
+        self._arrived: JobHistoryArrived | None = None
+        self._laid_out_for: tuple[int | None, int] | None = None
+
+    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
+        arrived = self._read()
+        if arrived is None:
+            return [(), line(Span(" reading the history …", "dim"))]
+        at_us = None if scene.live or scene.frame is None else scene.frame.at_us
+        if arrived is not self._arrived or self._laid_out_for != (at_us, width):
+            self._arrived, self._laid_out_for = arrived, (at_us, width)
+            self._show(arrived.history if at_us is None else only_ended_before(arrived.history, at_us), width)
+        return self._fit_lines(width, height)
+
+    def _show(self, job_history: TargetJobHistory, width: int) -> None:
+        detail = self._detail(job_history, width)
+        self._width = width
+        title = title_rule(line(Span(detail.title, "title")), width)
+        self._head = [fit_line(title, width), *wrap_lines(detail.head, width)]
+        self._update(
+            Detail(detail.title, detail.head, tuple(move_spare_columns_last(one, width) for one in detail.tables))
+        )
+
+    def _detail(self, job_history: TargetJobHistory, width: int) -> Detail:
+        raise NotImplementedError
+
+
+class AllJobsView(JobHistoryTablesView):
+    """Every job; enter opens its runs."""
+
+    where: ScreenName = "history"
+
+    def __init__(self, read: ReadJobHistory, windows: JobWindows) -> None:
+        super().__init__("history", read, windows)
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        return ("back", "past_runs", "filter", "sort_next", "help", "quit")
+
+    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
+        lines = super().lines(scene, width, height)
+        if self.grid is not None and self.grid.selected is None and self.grid.rows:
+            self.grid.select(0)
+            lines = super().lines(scene, width, height)
+        return lines
+
+    @property
+    def chosen(self) -> str | None:
+        """The key of the job the keys act on."""
+        return None if self.grid is None else self.grid.selected
+
+    def back(self) -> bool:
+        if self.grid is not None:
+            self.grid.unselect()
+        return super().back()
+
+    def _detail(self, job_history: TargetJobHistory, width: int) -> Detail:
+        return history_detail(job_history, self._windows, width)
+
+
+class JobRunsView(JobHistoryTablesView):
+    """Every run of one job."""
+
+    def __init__(self, job: str, read: ReadJobHistory, windows: JobWindows) -> None:
+        super().__init__("past runs", read, windows)
+        self._job = job
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        return ("back", "row", "filter", "sort_next", "help", "quit")
+
+    def _detail(self, job_history: TargetJobHistory, width: int) -> Detail:
+        job = find_job(job_history, self._job)
+        if job is None:
+            nothing = line(Span("no run of it is known at this moment", "dim"))
+            return Detail("Runs", (nothing,))
+        return job_runs_detail(job, self._windows, width)
+
+
+def find_job(job_history: TargetJobHistory, key: str) -> PastRuns | None:
+    """The job of that key, None where nothing is known of it."""
+    return next((job for job in job_history.jobs if job_key(job) == key), None)

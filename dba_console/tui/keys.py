@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from dba_console.watch.panels.registry import PANELS, PanelKind
+
 ScreenName = Literal[
     "everywhere", "overview", "detail", "findings", "evidence", "backends", "jobs", "job", "history", "runbooks",
     "runbook", "walkthrough", "owed",
@@ -300,7 +302,23 @@ def markdown(panel_titles: dict[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-if __name__ == "__main__":
-    from dba_console.tui.panel_keys import panel_titles
+# The panels the screen can open, by key.
 
+
+def panel_of_key(key: str) -> str | None:
+    """The name of the panel with that key, None where there is none."""
+    return next((name for name, kind in PANELS.items() if kind.key == key), None)
+
+
+def panel_titles() -> dict[str, str]:
+    """Key -> title of every panel."""
+    return {kind.key: kind.title for kind in PANELS.values()}
+
+
+def panel_kind(name: str) -> PanelKind:
+    """The panel's declaration."""
+    return PANELS[name]
+
+
+if __name__ == "__main__":
     print(markdown(panel_titles()), end="")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from dba_console.agent.protocol import OpenRun, RunLines, RunRefused, RunReply, RunViewMessage
-from dba_console.plans.run_view import ENDED_STATES, OutputLine, Question, RunView
-from dba_console.samples.event import Event
+from dba_console.runbooks.run_view import ENDED_STATES, OutputLine, Question, RunView
+from dba_console.watch.samples.event import Event
 
 if TYPE_CHECKING:
     from dba_console.tui.recorded_runs import RecordedRun

@@ -6,15 +6,27 @@ gone, the header says so and another attempt (attach, or start one) follows at g
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 from dba_console.agent.client import AgentClient, AgentConnectionLost, NoticeMessage
-from dba_console.agent.protocol import EventMessage, Mark, Note, RunLines, RunRefused, RunViewMessage, SampleMessage
-from dba_console.errors import ConsoleError
-from dba_console.redact import redact
+from dba_console.agent.protocol import (
+    Acknowledge,
+    EventMessage,
+    Mark,
+    Note,
+    Request,
+    RunLines,
+    RunRefused,
+    RunViewMessage,
+    SampleMessage,
+    Silence,
+)
+from dba_console.core.errors import ConsoleError
+from dba_console.core.redact import redact
 from dba_console.tui.feed import (
     AgentConnectionChanged,
     EventArrived,
@@ -24,9 +36,67 @@ from dba_console.tui.feed import (
     SampleArrived,
     Session,
 )
-from dba_console.tui.outbox import Outbox
-from dba_console.tui.recording_reader import RecordingReader
-from dba_console.tui.recording_source import open_recording, resolve_time
+from dba_console.tui.recorded_runs import read_runs
+from dba_console.tui.recording_reader import RecordingReader, open_recording, resolve_time
+
+# What goes from the screen to the agent, sent at once by a thread of its own.
+#
+# An agent that does not read cannot hold the screen; leaving the console waits a moment for what is still unsent.
+
+MAX_QUEUED = 16
+CLOSE_TIMEOUT_S = 1.0
+"""How long leaving waits for the last mark to be sent."""
+
+
+class Outbox:
+    """Marks and notes on their way. `lost` is told the text of one that could not be sent."""
+
+    def __init__(self, report_unsent: Callable[[str], None]) -> None:
+        self._report_unsent = report_unsent
+        self._queue: queue.Queue[Request | None] = queue.Queue(MAX_QUEUED)
+        self._client: AgentClient | None = None
+        self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
+        self._thread.start()
+
+    def use(self, client: AgentClient | None) -> None:
+        """Send by this client from now on; None while there is none."""
+        self._client = client
+
+    def put(self, message: Request) -> bool:
+        """Take a message. False when there is no room, because the agent does not read."""
+        try:
+            self._queue.put_nowait(message)
+        except queue.Full:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Send what is left, waiting for it at most `LAST_S` seconds."""
+        try:
+            self._queue.put_nowait(None)
+        except queue.Full:
+            return
+        self._thread.join(CLOSE_TIMEOUT_S)
+
+    def _run(self) -> None:
+        while (message := self._queue.get()) is not None:
+            client = self._client
+            try:
+                if client is None:
+                    raise AgentConnectionLost("not attached to an agent")
+                client.send(message)
+            except AgentConnectionLost as lost:
+                self._report_unsent(f"{_unsent_text(message)} ({lost})")
+
+
+def _unsent_text(message: Request) -> str:
+    """What did not reach the agent, in a few words."""
+    if isinstance(message, Mark | Note):
+        return f"not recorded: {message.text or 'the mark'}"
+    if isinstance(message, Acknowledge | Silence):
+        return f"not recorded: what was said of {message.finding}"
+    return "not sent: what was asked of the run"
+
 
 RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Waits between attempts to attach; the last one repeats."""
@@ -151,3 +221,36 @@ class LiveFeed:
             self.mailbox.put(NoticeArrived(message.text))
         elif isinstance(message, RunViewMessage | RunLines | RunRefused):
             self.mailbox.put(message)
+
+
+# The feed of a recording: nothing arrives by itself, everything is asked for.
+
+
+class ReplayFeed:
+    """A recorded session. `name` is what the header calls it."""
+
+    can_go_live = False
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self._directory = directory
+        self.mailbox = Mailbox()
+        self.session = Session(name, directory=directory)
+        self.recording = RecordingReader(lambda: open_recording(directory), self.mailbox, resolve_time)
+
+    @property
+    def refusal(self) -> str | None:
+        """A recording is evidence."""
+        return "this is a recording: nothing can be added to it"
+
+    def start(self) -> None:
+        self.mailbox.put(AgentConnectionChanged("recording", session=self.session))
+        threading.Thread(target=read_runs, args=(self._directory, self.mailbox.put), name="runs", daemon=True).start()
+
+    def send(self, kind: Literal["mark", "note"], text: str, occurred_us: int | None) -> str | None:
+        return self.refusal
+
+    def send_request(self, request: FindingOrRunRequest) -> str | None:
+        return self.refusal
+
+    def close(self) -> None:
+        self.recording.close()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dba_console.frames.model import Finding, Frame
-from dba_console.panels.show_output import title_rule
-from dba_console.panels.text_elements import Line, Span, Style, clean, fit_line, line
-from dba_console.panels.time_formats import local_date_and_time
-from dba_console.panels.wrapping import wrap_lines
 from dba_console.tui.keys import ScreenName
-from dba_console.tui.screen_view import Scene
-from dba_console.tui.scrolled_page import ScrolledPage
+from dba_console.tui.screen_view import Scene, ScrolledPage
+from dba_console.watch.frames.model import Finding, Frame
+from dba_console.watch.panels.overview import title_rule
+from dba_console.watch.panels.text_elements import Line, Span, Style, clean, fit_line, line, wrap_lines
+from dba_console.watch.panels.time_formats import local_date_and_time
 
 RULE_ID = "settings-left"
 RUNBOOK_ID = "put-back"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dba_console.panels.text_elements import Line, Span, clean, cut, line, width
+from dba_console.watch.panels.text_elements import Line, Span, clean, cut, line, width
 
 MAX_CHARACTERS = 500
 """Characters of a note: a sentence or three, not a document."""

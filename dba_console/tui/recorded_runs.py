@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dba_console.agent.protocol import OpenRun
-from dba_console.plans.run_view import OutputLine
+from dba_console.runbooks.run_view import OutputLine
 from dba_console.tui.known_runs import RUN_STREAM, SHOWN_RECORD_KINDS, KnownRun
 
 if TYPE_CHECKING:
-    from dba_console.plans.journal_record import JournalRecord
-    from dba_console.plans.plan import Plan
-    from dba_console.runbook.run_state import RunState
+    from dba_console.recording.plan import JournalRecord, Plan
+    from dba_console.runbooks.run_state import RunState
 
 RECORDING_NOTICE = "this is a recording: nothing is answered here"
 
@@ -56,15 +55,15 @@ class RecordedRun:
         return self._known
 
     def _replay(self, count: int) -> RunState | None:
-        from dba_console.runbook.apply_records import replay_records
+        from dba_console.runbooks.apply_records import replay_records
 
         state = replay_records(self.plan, self.records[:count])
         return state if state.run else None
 
     def _known_run(self, state: RunState, wall_us: int) -> KnownRun:
-        from dba_console.decoding import convert
-        from dba_console.plans.run_view import Question
-        from dba_console.runbook.run_view import LiveStatus, run_view
+        from dba_console.core.decoding import convert
+        from dba_console.runbooks.run_view import Question
+        from dba_console.runbooks.view_builder import LiveStatus, run_view
 
         asked = state.asked
         question = None
@@ -95,7 +94,7 @@ class RecordedRunsArrived:
 
 def read_runs(session: Path, put: Callable[[RecordedRunsArrived], None]) -> None:
     """Read them, and hand them over; those that cannot be read are left out, for `runbook runs` names them."""
-    from dba_console.session.run_paths import run_directories
+    from dba_console.recording.run_paths import run_directories
 
     try:
         directories = sorted(run_directories(session))
@@ -110,9 +109,9 @@ def read_runs(session: Path, put: Callable[[RecordedRunsArrived], None]) -> None
 
 
 def _read_recorded_run(directory: Path) -> RecordedRun | None:
-    from dba_console.errors import SessionError
-    from dba_console.plans.plan import log_tag
-    from dba_console.session.run_reader import read_run
+    from dba_console.core.errors import SessionError
+    from dba_console.recording.plan import log_tag
+    from dba_console.recording.run_reader import read_run
 
     try:
         stored_run = read_run(directory)
@@ -132,8 +131,8 @@ def _read_recorded_run(directory: Path) -> RecordedRun | None:
 
 def _command_output(directory: Path, tag: str) -> list[OutputLine]:
     """The newest lines of each of its commands."""
-    from dba_console.agent.runs.command_output import read_newest_lines
-    from dba_console.session.run_paths import STEPS
+    from dba_console.agent.runs.commands import read_newest_lines
+    from dba_console.recording.run_paths import STEPS
 
     try:
         log_directories = sorted((directory / STEPS).iterdir())

@@ -8,14 +8,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol
 
-from dba_console.errors import ConsoleError
-from dba_console.frames.picture import Picture
-from dba_console.redact import redact
-from dba_console.samples.event import Event
-from dba_console.tui.feed import ChartPoint, Mailbox, MomentArrived, QueryRefused
-from dba_console.tui.recording_queries import AtTime, NamedTime, NextNotable, NextSample, RecordingEdge, RecordingQuery
+from dba_console.core.errors import ConsoleError
+from dba_console.core.redact import redact
+from dba_console.tui.feed import (
+    AtTime,
+    ChartPoint,
+    Mailbox,
+    MomentArrived,
+    NamedTime,
+    NextNotable,
+    NextSample,
+    QueryRefused,
+    RecordingEdge,
+    RecordingQuery,
+)
+from dba_console.watch.frames.picture import Picture
+from dba_console.watch.samples.event import Event
 
 HISTORY_US = 600_000_000
 """Charts reach ten minutes back."""
@@ -167,3 +178,22 @@ class RecordingReader:
 
 def _edge_text(direction: int) -> str:
     return "this is the end of the recording" if direction > 0 else "this is the start of the recording"
+
+
+# The recording as the screen asks it, and the contract's way of naming a time in it.
+
+
+def open_recording(directory: Path) -> RecordingSource:
+    """The recording in `directory`, live or finished. Raises SessionError saying what is wrong with it."""
+    from dba_console.recording.recording import Recording  # SQLite is loaded when the past is first asked for
+
+    return Recording.open(directory)
+
+
+def resolve_time(source: RecordingSource, text: str, now_us: int | None) -> int:
+    """The wall time that `text` (a TIME of the contract) names in the recording. Raises UsageError."""
+    from dba_console.recording.listing import parse_when
+
+    events = source.events() if text.startswith(("finding:", "mark:")) else ()
+    last_us = source.last_us if now_us is None else now_us
+    return parse_when(text, first_us=source.first_us or 0, last_us=last_us or 0, events=events)

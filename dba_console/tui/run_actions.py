@@ -6,15 +6,216 @@ and whatever ends, skips or takes over needs a typed word.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from dba_console.agent.protocol import RunAnswer, RunControl, RunResume
-from dba_console.plans.run_view import ENDED_STATES, Question
+from dba_console.agent.protocol import RunAnswer, RunBegin, RunControl, RunRequest, RunResume, RunWatch
+from dba_console.core.errors import UsageError
+from dba_console.recording.plan import Input
+from dba_console.runbooks.run_view import ENDED_STATES, Question
+from dba_console.runbooks.walkthrough_text import prompt_of
+from dba_console.tui.feed import Feed
 from dba_console.tui.known_runs import KnownRun
+from dba_console.tui.loaders import RunbookLoader
 from dba_console.tui.prompt import Prompt
-from dba_console.tui.runbook_actions import RunbookActions
+from dba_console.tui.runbooks import RunbookPage, RunbooksView
+from dba_console.tui.time_travel import TimeNavigator
+from dba_console.tui.view_stack import ViewStack
 from dba_console.tui.walkthrough import WalkthroughView
-from dba_console.walkthrough.text import prompt_of
+from dba_console.watch.frames.model import Finding
+
+# How the screen asks the agent for something: in the present only, and saying what became of it.
+
+_NONE: Mapping[str, str] = {}
+
+
+class AgentRequests:
+    """What actions on runbooks and on runs have in common."""
+
+    _view_stack: ViewStack
+    _navigator: TimeNavigator
+    _feed: Feed
+    _runbook_loader: RunbookLoader
+
+    def _ask_agent(self, request: RunRequest, sent_notice: str) -> None:
+        self._navigator.notice = self._feed.send_request(request) or sent_notice
+        self._navigator.sent_notice = sent_notice
+
+    def _may_not_act(self) -> bool:
+        """True where nothing can be done from this screen now; why is said."""
+        if (why := self._feed.refusal) is not None:
+            self._navigator.notice = why
+        elif not self._navigator.cursor.live:
+            self._navigator.notice = "this is the past: end brings you back to what is now"
+        else:
+            return False
+        return True
+
+    def _act_if_confirmed(self, text: str, act: Callable[[], None]) -> None:
+        if text.strip() == "yes":
+            act()
+        else:
+            self._navigator.notice = "nothing was done"
+
+    def _ask_inputs(
+        self,
+        given: dict[str, str],
+        inputs: Sequence[Input],
+        on_done: Callable[[], None],
+        found: Mapping[str, str] = _NONE,
+    ) -> None:
+        """Ask for one input after the other; escape leaves the rest as they are. `found`: what the finding says."""
+        if not inputs:
+            on_done()
+            return
+        self._ask_input(given, inputs[0], found, lambda: self._ask_inputs(given, inputs[1:], on_done, found))
+
+    def _ask_input(
+        self, given: dict[str, str], one: Input, found: Mapping[str, str], on_done: Callable[[], None], *,
+        rejected: str | None = None, problem: str = "",
+    ) -> None:  # fmt: skip
+        """`wrong` was typed and does not do, for the reason `why`: it can be corrected where it stands."""
+        from dba_console.runbooks.values import as_written  # loaded when a runbook is used
+
+        default = "" if one.secret or one.default is None else as_written(one, one.default)
+        known = "" if one.secret else given.get(one.name, found.get(one.name, default))
+        origin = ", from the finding" if known and one.name not in given and one.name in found else ""
+        self._view_stack.prompt = Prompt(
+            f"{one.name} ({one.type}){origin}",
+            lambda text: self._take_input(given, one, text, found, on_done),
+            text=known if rejected is None or one.secret else rejected,
+            secret=one.secret,
+            explanation="\n".join(filter(None, (one.help, problem))),
+            offered=bool(known) and rejected is None,
+        )
+
+    def _take_input(
+        self, given: dict[str, str], one: Input, text: str, found: Mapping[str, str], on_done: Callable[[], None]
+    ) -> None:
+        from dba_console.runbooks.values import value_of  # loaded when a runbook is used
+
+        entered = text if one.secret else text.strip()
+        if not entered and one.required and one.default is None:
+            self._ask_input(
+                given, one, found, on_done, rejected="", problem=f"{one.name} has to be given; esc leaves it"
+            )
+            return
+        try:
+            if entered:
+                value_of(one, entered)
+        except UsageError as error:
+            self._ask_input(given, one, found, on_done, rejected=entered, problem=error.message)
+            return
+        if entered:
+            given[one.name] = entered
+        else:
+            given.pop(one.name, None)
+        on_done()
+
+
+# What keys do about runbooks: the list, one of them read, its inputs, the beginning of a run.
+
+
+class RunbookActions(AgentRequests):
+    """The actions of the list and the page of runbooks, and the way to a run."""
+
+    _begin_when_loaded: tuple[RunbookPage, Literal["run", "rehearse"]] | None = None
+    """Asked for before the runbooks were read."""
+
+    def do_runbooks(self) -> None:
+        self._runbook_loader.request_read()
+        self._view_stack.show_runbooks()
+
+    def do_walkthrough(self) -> None:
+        known = self._navigator.runs.most_urgent
+        if known is None:
+            self._navigator.notice = "no run is under way; b shows the runbooks"
+        else:
+            self._open_run(known)
+
+    def do_choose(self) -> None:
+        view = self._view_stack.view
+        if not isinstance(view, RunbooksView):
+            return
+        known = None if view.chosen_run is None else self._navigator.runs.get(view.chosen_run)
+        if known is not None:
+            self._open_run(known)
+        elif view.chosen_runbook is not None:
+            self._view_stack.show_runbook(view.chosen_runbook)
+
+    def _open_runbook(self, runbook_id: str, finding: Finding | None = None) -> None:
+        self._runbook_loader.request_read()
+        self._view_stack.show_runbook(runbook_id, finding)
+
+    def _open_run(self, known: KnownRun) -> None:
+        """Show a run; the agent is asked for how it stands, and told that somebody is here again."""
+        if not known.ended and known.told.state != "interrupted" and self._feed.refusal is None:
+            known.expect_resent_output()
+            self._feed.send_request(RunWatch(run=known.run))
+        self._view_stack.show_run(known.run)
+
+    def open_awaited_run(self) -> bool:
+        """Show the run that was begun here, once the agent has made it. True where it did."""
+        if self._begin_when_loaded is not None and self._navigator.runbooks is not None:
+            (page, mode), self._begin_when_loaded = self._begin_when_loaded, None
+            if self._view_stack.view is page and self._view_stack.prompt is None:
+                self._begin_run(mode)
+                return True
+        opened = self._navigator.runs.take_run_to_open()
+        if opened is None:
+            return False
+        if self._view_stack.prompt is None:
+            self._view_stack.show_run(opened)
+        else:
+            self._navigator.notice = "the run is prepared; w shows it"
+        return True
+
+    def ask_for_run(self, request: RunBegin | RunResume | RunWatch) -> None:
+        """Begin, resume or show a run, as the command line asked."""
+        if isinstance(request, RunBegin):
+            self.request_run(request)
+        else:
+            self._ask_agent(request, "asked the agent for the run …")
+            self._view_stack.show_run(request.run)
+
+    def do_inputs(self) -> None:
+        view = self._view_stack.view
+        if isinstance(view, RunbookPage) and view.runbook is not None and view.runbook.plan is not None:
+            self._ask_inputs(view.given, view.runbook.plan.inputs, lambda: None, view.finding_inputs)
+
+    def do_begin(self) -> None:
+        self._begin_run("run")
+
+    def do_rehearse(self) -> None:
+        self._begin_run("rehearse")
+
+    def _begin_run(self, mode: Literal["run", "rehearse"]) -> None:
+        view = self._view_stack.view
+        if not isinstance(view, RunbookPage) or self._may_not_act():
+            return
+        if view.runbook is None:
+            if self._navigator.runbooks is None:
+                self._begin_when_loaded = (view, mode)
+                self._navigator.notice = "the runbooks are being read; it begins when they are"
+            return
+        plan = view.runbook.plan
+        if plan is None:
+            self._navigator.notice = "it does not compile, so it cannot be begun"
+            return
+        found = view.finding_inputs
+        asked = [one for one in plan.inputs if (one.required and one.default is None) or one.name in found]
+        missing = [one for one in asked if one.name not in view.given]
+        self._ask_inputs(view.given, missing, lambda: self._send_begin(view, mode), found)
+
+    def _send_begin(self, page: RunbookPage, mode: Literal["run", "rehearse"]) -> None:
+        if (runbook := page.runbook) is not None:
+            self.request_run(RunBegin(text=runbook.text, source=runbook.source, inputs=dict(page.given), mode=mode))
+
+    def request_run(self, request: RunBegin) -> None:
+        """Ask the agent for a run; it checks everything again and asks before it starts."""
+        self._navigator.runs.expect_run()
+        self._ask_agent(request, "asked the agent to prepare it …")
+
 
 Verb = Literal["skip", "abort"]
 _INTERRUPTED = "the run is interrupted, and no console drives it: r resumes it, e ends it"

@@ -6,10 +6,19 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dba_console.frames.model import Finding
-from dba_console.panels.show_output import title_rule
-from dba_console.panels.table_layout import move_spare_columns_last
-from dba_console.panels.text_elements import (
+from dba_console.core.units import UNKNOWN
+from dba_console.recording.plan import Plan
+from dba_console.runbooks.walkthrough_layout import runbook_lines
+from dba_console.runbooks.walkthrough_text import texts
+from dba_console.tui.keys import ScreenName
+from dba_console.tui.known_runs import KnownRun, KnownRuns
+from dba_console.tui.loaders import LoadedRunbook, RunbooksArrived
+from dba_console.tui.panel_detail import DetailView
+from dba_console.tui.screen_view import Scene, ScrolledPage
+from dba_console.watch.frames.model import Finding
+from dba_console.watch.panels.overview import title_rule
+from dba_console.watch.panels.table_layout import move_spare_columns_last
+from dba_console.watch.panels.text_elements import (
     Cell,
     Detail,
     Line,
@@ -21,18 +30,8 @@ from dba_console.panels.text_elements import (
     clean,
     fit_line,
     line,
+    wrap_lines,
 )
-from dba_console.panels.wrapping import wrap_lines
-from dba_console.plans.plan import Plan
-from dba_console.tui.keys import ScreenName
-from dba_console.tui.known_runs import KnownRun, KnownRuns
-from dba_console.tui.panel_detail import DetailView
-from dba_console.tui.runbook_loader import LoadedRunbook, RunbooksArrived
-from dba_console.tui.screen_view import Scene
-from dba_console.tui.scrolled_page import ScrolledPage
-from dba_console.units import UNKNOWN
-from dba_console.walkthrough.page import runbook_lines
-from dba_console.walkthrough.text import texts
 
 _RUN_PREFIX = "run "
 """What the key of a run's row begins with; a runbook's is `book `."""
@@ -235,7 +234,7 @@ _ALTERED_TEXT = re.compile("[…\u2400-\u2426\ufffd]")
 def inputs_from_evidence(evidence: Mapping[str, Any], plan: Plan) -> dict[str, str]:
     """The inputs of a plan that the numbers of a finding name, whole: by their own name, or as who holds most of it.
 
-    >>> from dba_console.plans.plan import Input
+    >>> from dba_console.recording.plan import Input
     >>> plan = Plan(id="x", title="", inputs=(Input(name="application", type="text"), Input(name="used", type="int")))
     >>> holder, cut = {"holder_application": "shop-jobs", "used": 7}, {"application": "cut short…"}
     >>> inputs_from_evidence(holder, plan), inputs_from_evidence(cut, plan)

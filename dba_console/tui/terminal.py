@@ -13,11 +13,11 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from dba_console.errors import Unsupported, UsageError
+from dba_console.core.errors import Unsupported, UsageError
 
 if TYPE_CHECKING:
     from dba_console.agent.protocol import RunBegin, RunResume, RunWatch
-    from dba_console.config import JobsConfig
+    from dba_console.core.config import JobsConfig
 
 Colours = Literal["mono", "16", "256", "truecolor"]
 

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
-from dba_console.errors import ExitCode
+from dba_console.core.errors import ExitCode
 
 END_TIMEOUT_S = 2.0
 """How long an orderly end may take after it was asked for."""

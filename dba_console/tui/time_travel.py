@@ -9,16 +9,200 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from dba_console.clock import SYSTEM, Clock
-from dba_console.frames.chart_history import ChartHistory
-from dba_console.frames.model import Frame
+from dba_console.agent.protocol import RunLines, RunRefused, RunViewMessage
+from dba_console.core.clock import SYSTEM, Clock
+from dba_console.core.errors import ConsoleError
 from dba_console.tui import time_cursor
-from dba_console.tui.feed import AgentConnectionChanged, AgentConnectionState, Feed, MomentArrived, QueryRefused
-from dba_console.tui.feed_receiver import FeedReceiver
-from dba_console.tui.moment import Moment
-from dba_console.tui.pending_queries import PendingQueries
+from dba_console.tui.feed import (
+    AgentConnectionChanged,
+    AgentConnectionState,
+    Arrival,
+    AtTime,
+    EventArrived,
+    Feed,
+    MomentArrived,
+    NamedTime,
+    NextNotable,
+    NextSample,
+    NoticeArrived,
+    QueryRefused,
+    RecordingEdge,
+    RecordingQuery,
+    SampleArrived,
+)
+from dba_console.tui.known_runs import KnownRuns
+from dba_console.tui.live_state import LiveState, Moment
+from dba_console.tui.loaders import JobHistoryArrived, RunbooksArrived
 from dba_console.tui.recorded_runs import RecordedRunsArrived
-from dba_console.tui.recording_queries import AtTime, NamedTime, NextNotable, NextSample, RecordingEdge, RecordingQuery
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.samples.event import Event
+
+# What the feed leaves, taken in: samples and events into the present, sentences to the operator, the link's state.
+#
+# Used by the screen's thread alone.
+
+_FINDING_MARK_EVENTS = ("finding.acknowledged", "finding.silenced", "finding.unsilenced")
+
+
+class FeedReceiver:
+    """The present, and how well it is known.
+
+    `notice` is the newest sentence for the operator, until the screen takes it away; `link` says how the feed stands,
+    with `link_text` the sentence why it is lost.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.live_state = LiveState()
+        self.runs = KnownRuns()
+        self.runbooks: RunbooksArrived | None = None
+        """The runbooks there are; None until they have been read."""
+        self.job_history: JobHistoryArrived | None = None
+        """The history of dumps and restores; None until it has been read."""
+        self.notice: str | None = None
+        self.connection_state: AgentConnectionState = "connecting"
+        self.connection_text = ""
+        self.failure: ConsoleError | None = None
+        """Why there is no console to open at all."""
+        self.awaited_text: str | None = None
+        """The text of a mark or note sent and not yet seen among the events."""
+        self.sent_notice: str | None = None
+        """What the screen said when it asked something of a run: it has done its service once the agent answers."""
+        self.awaited_finding: str | None = None
+        """The finding of which something was said, until the agent tells of it."""
+        self.last_sample_us: int | None = None
+        """Monotonic time of the newest sample's arrival."""
+
+    @property
+    def silent_s(self) -> float | None:
+        """Seconds since the agent was last heard of; None where there is none, or nothing came yet."""
+        return None if self.last_sample_us is None else (self._clock.mono_us() - self.last_sample_us) / 1e6
+
+    def receive(self, arrival: Arrival) -> bool:
+        """Take in one thing. True where the present is another one now."""
+        match arrival:
+            case SampleArrived(data):
+                self.live_state.add_sample(data)
+                self.last_sample_us = self._clock.mono_us()
+                return True
+            case EventArrived(event):
+                self.live_state.add_event(event)
+                self.runs.add_event(event)
+                self._confirm_recorded(event)
+                return True
+            case NoticeArrived(text):
+                self.notice = text
+            case RunbooksArrived():
+                self.runbooks = arrival
+            case JobHistoryArrived():
+                self.job_history = arrival
+            case RecordedRunsArrived(runs):
+                self.runs.recorded = runs
+            case RunViewMessage() | RunLines() | RunRefused():
+                self.runs.receive(arrival)
+                self._take_run_answer()
+            case AgentConnectionChanged(state, text, error, session):
+                self.connection_state, self.connection_text = state, text
+                self.failure = error or self.failure
+                if session is not None:
+                    self.runs.attached(session.runs)
+        return False
+
+    def _take_run_answer(self) -> None:
+        """The agent spoke of a run: what was sent has arrived, or is refused with a sentence."""
+        refused = self.runs.take_refusal()
+        if refused is not None:
+            self.notice = refused
+        elif self.sent_notice is not None and self.notice == self.sent_notice:
+            self.notice = self.sent_notice = None
+
+    def _confirm_recorded(self, event: Event) -> None:
+        """Say that the operator's own mark or note is recorded, once the agent tells of it."""
+        if (
+            self.awaited_text is not None
+            and event.kind in ("mark", "note")
+            and event.text == (self.awaited_text or "mark")
+        ):
+            self.notice, self.awaited_text = f"{event.kind} recorded: {event.text}", None
+        elif event.kind in _FINDING_MARK_EVENTS and event.details.get("id") == self.awaited_finding:
+            self.notice, self.awaited_finding = event.text, None
+
+
+# Questions to the recording that have no answer yet: the operator's, or one for the charts of before.
+
+SLOW_ANSWER_US = 1_000_000
+"""A recording that takes longer to answer is said to be slow."""
+
+QueryOwner = Literal["operator", "charts", "evidence"]
+
+
+class PendingQueries:
+    """Asks, and knows whose answer came. What the operator waits for goes before the charts."""
+
+    def __init__(self, feed: Feed, clock: Clock) -> None:
+        self._feed = feed
+        self._clock = clock
+        self._operator_query: tuple[int, int] | None = None
+        self._charts_query: int | None = None
+        self._charts_wanted = False
+        self._evidence_query: int | None = None
+
+    @property
+    def operator_waits(self) -> bool:
+        """True while the operator waits for an answer."""
+        return self._operator_query is not None
+
+    @property
+    def slow(self) -> bool:
+        """True while the answer takes long."""
+        return self._operator_query is not None and self._clock.mono_us() - self._operator_query[1] > SLOW_ANSWER_US
+
+    def ask_for_operator(self, query: RecordingQuery) -> bool:
+        """Ask for the operator. False where there is no recording to ask."""
+        if self._feed.recording is None:
+            return False
+        self._charts_query = self._evidence_query = None
+        self._operator_query = (self._feed.recording.ask(query), self._clock.mono_us())
+        return True
+
+    def cancel_operator_query(self) -> None:
+        """The operator went elsewhere: an answer still to come is nobody's. The charts may be asked for now."""
+        self._operator_query = None
+        if self._charts_wanted:
+            self.ask_for_charts()
+
+    def ask_for_evidence(self, query: RecordingQuery) -> None:
+        """Ask for the minutes around something, where nobody waits for anything else."""
+        if (
+            self._feed.recording is not None
+            and self._operator_query is None
+            and self._charts_query is None
+            and self._evidence_query is None
+        ):
+            self._evidence_query = self._feed.recording.ask(query)
+
+    def ask_for_charts(self) -> None:
+        """Ask for the minutes before now, as soon as nobody waits for something else."""
+        self._charts_wanted = True
+        if self._feed.recording is not None and self._operator_query is None:
+            self._evidence_query = None
+            self._charts_query = self._feed.recording.ask(RecordingEdge(1))
+
+    def take_answer(self, answer: MomentArrived | QueryRefused) -> QueryOwner | None:
+        """Whose answer it is; None for one nobody waits for any more."""
+        if self._operator_query is not None and answer.serial == self._operator_query[0]:
+            self._operator_query = None
+            return "operator"
+        if answer.serial == self._charts_query:
+            # Refused: a recording that is not there yet costs the older charts, and needs no words.
+            self._charts_query, self._charts_wanted = None, False
+            return "charts"
+        if answer.serial == self._evidence_query:
+            self._evidence_query = None
+            return "evidence"
+        return None
+
 
 MINUTE_US = 60_000_000
 HALF_HISTORY_US = 300_000_000

@@ -2,31 +2,333 @@
 
 from __future__ import annotations
 
-from dba_console.frames.model import Finding
-from dba_console.frames.progress_model import ProgressRow
-from dba_console.frames.window_forecast import NO_WINDOWS, JobWindows
-from dba_console.panels.ascii_fallback import ascii_line
-from dba_console.panels.text_elements import Line, Span, line
-from dba_console.tui.backends import BACKEND_PANELS as OF_BACKENDS
-from dba_console.tui.backends import BackendsView
-from dba_console.tui.feed import Feed
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from dba_console.core.units import human_duration
+from dba_console.tui.feed import Feed, Session
 from dba_console.tui.findings import EvidenceView, FindingsView
-from dba_console.tui.footer import data_age_text, footer_key, footer_line, notice_lines, outdated_reason
-from dba_console.tui.header import screen_header
-from dba_console.tui.help import HelpView
-from dba_console.tui.job_history_views import AllJobsView, JobRunsView
 from dba_console.tui.jobs import PROGRESS_PANEL as OF_JOBS
-from dba_console.tui.jobs import JobPage, JobsView
-from dba_console.tui.keys import Key
-from dba_console.tui.overview import OverviewView
-from dba_console.tui.panel_detail import DetailView
+from dba_console.tui.jobs import AllJobsView, JobPage, JobRunsView, JobsView
+from dba_console.tui.keys import Key, ScreenName, groups, keys_of, panel_titles
+from dba_console.tui.panel_detail import BACKEND_PANELS as OF_BACKENDS
+from dba_console.tui.panel_detail import BackendsView, DetailView
 from dba_console.tui.pending_reverts import PendingRevertsView
 from dba_console.tui.prompt import Prompt
 from dba_console.tui.runbooks import RunbookPage, RunbooksView
-from dba_console.tui.screen_view import Scene, ScreenView
+from dba_console.tui.screen_view import Scene, ScreenView, ScrolledPage
 from dba_console.tui.terminal import MIN_HEIGHT, MIN_WIDTH, too_small
+from dba_console.tui.time_cursor import TimeCursor
 from dba_console.tui.time_travel import TimeNavigator
 from dba_console.tui.walkthrough import WalkthroughView
+from dba_console.watch.frames.model import Finding, Frame
+from dba_console.watch.frames.past_jobs import NO_WINDOWS, JobWindows
+from dba_console.watch.frames.progress_model import ProgressRow
+from dba_console.watch.panels.header import HeaderState, header
+from dba_console.watch.panels.overview import overview
+from dba_console.watch.panels.registry import PANELS
+from dba_console.watch.panels.text_elements import (
+    Line,
+    Span,
+    ascii_line,
+    clean,
+    cut,
+    fit,
+    fit_line,
+    line,
+    line_width,
+    wrap,
+)
+from dba_console.watch.panels.text_elements import width as cells_of
+
+# The first and the last line of every screen: where one stands, and which keys do something here and now.
+
+SILENT_TICKS = 2.5
+"""An agent not heard of for longer is said to be silent."""
+
+NOTICE_LINES = 4
+"""A refusal has to be read whole; more than that is no sentence."""
+_SEPARATOR = "  "
+_LIVE_ONLY_ACTIONS = frozenset(
+    (
+        "mark", "note", "acknowledge", "silence", "unsilence", "tick", "cancel", "terminate", "put_back", "inputs",
+        "begin", "rehearse", "answer", "read", "hold", "skip", "jump", "stop", "abort", "undo", "take", "resume",
+    )
+)  # fmt: skip
+"""What a recording refuses."""
+_NOT_BY_MOUSE = ("panel", "time", "read")
+
+
+def outdated_reason(navigator: TimeNavigator, interval_s: float) -> str | None:
+    """What keeps the screen from being up to date, None where nothing does."""
+    if navigator.connection_state == "lost":
+        return f"agent lost: {navigator.connection_text}; trying again"
+    silent_s = navigator.silent_s
+    if (
+        navigator.connection_state == "attached"
+        and silent_s is not None
+        and silent_s > SILENT_TICKS * max(1.0, interval_s)
+    ):
+        return f"no sample for {human_duration(silent_s)}"
+    if navigator.waiting:
+        return "the recording is slow to answer"
+    return None
+
+
+def data_age_text(navigator: TimeNavigator) -> str | None:
+    """How old what is shown is while no agent sends anything: the header says it, and it grows without a key press."""
+    silent_s = navigator.silent_s
+    return human_duration(silent_s) if navigator.connection_state == "lost" and silent_s is not None else None
+
+
+def footer_line(hints: Sequence[str], where: ScreenName, cursor: TimeCursor, cells: int) -> Line:
+    """As many of the hinted keys as fit whole; help and quit always do."""
+    spans: list[Span] = [Span(" ")]
+    for _, shown, title in _fitting_items(hints, where, cursor, cells):
+        spans += [Span(shown, "key"), Span(f" {title}{_SEPARATOR}")]
+    return fit_line(tuple(spans), cells)
+
+
+def footer_key(hints: Sequence[str], where: ScreenName, cursor: TimeCursor, cells: int, column: int) -> Key | None:
+    """The key shown at that column of the footer. None beside them, on those that stand for several keys, and on the
+    one that confirms: that is a matter of the keyboard.
+    """
+    start = 1
+    for hint, shown, title in _fitting_items(hints, where, cursor, cells):
+        end = start + line_width(line(shown, " ", title))
+        if start <= column < end:
+            return None if hint in _NOT_BY_MOUSE else next((key for key in keys_of(where) if key.action == hint), None)
+        start = end + len(_SEPARATOR)
+    return None
+
+
+def _fitting_items(
+    hints: Sequence[str], where: ScreenName, cursor: TimeCursor, cells: int
+) -> list[tuple[str, str, str]]:
+    """What fits of the hinted keys: action, key, title."""
+    items = [(hint, *item) for hint in hints if (item := _item(hint, where, cursor)) is not None]
+    while items and _items_width(items) > cells - 1:
+        # The last two are help and quit: what gives way stands before them.
+        del items[-3 if len(items) > 2 else -1]
+    return items
+
+
+def notice_lines(text: str, cells: int) -> list[Line]:
+    """A sentence in place of the keys, until the next key: over the lines above where it is a long one."""
+    pieces = wrap(clean(text), max(1, cells - 2))
+    shown = pieces[:NOTICE_LINES]
+    if len(pieces) > NOTICE_LINES:
+        shown[-1] = cut(f"{shown[-1]} {pieces[NOTICE_LINES]}", cells - 2)
+    return [fit_line(line(Span(f" {piece}", "changed")), cells) for piece in shown]
+
+
+def _items_width(items: Iterable[tuple[str, str, str]]) -> int:
+    return sum(line_width(line(shown, " ", title, _SEPARATOR)) for _, shown, title in items)
+
+
+def _item(hint: str, where: ScreenName, cursor: TimeCursor) -> tuple[str, str] | None:
+    if hint == "panel":
+        return ("1-9", "panel")
+    if hint == "time":
+        return ("←/→", "time") if cursor.live else ("end", "live" if cursor.can_go_live else "newest")
+    if hint in _LIVE_ONLY_ACTIONS and not cursor.can_go_live:
+        return None  # a recording that is over takes no marks, and nothing is done from it
+    key = next((key for key in keys_of(where) if key.action == hint), None)
+    if key is None:
+        return None
+    return (key.shown, _space_title(cursor) if hint == "space" else key.title)
+
+
+def _space_title(cursor: TimeCursor) -> str:
+    if cursor.live or cursor.playing:
+        return "pause"
+    return "live" if cursor.can_go_live and not cursor.moved else "play"
+
+
+# The header of the screen: the panels' header line, told how its frame comes to be shown.
+
+
+def screen_header(navigator: TimeNavigator, session: Session, width: int) -> Line:
+    """The first line, in exactly `width` cells; before the first sample it names what is being opened."""
+    frame = navigator.frame()
+    run, needs_answer = navigator.runs.header_status(agent_lost=navigator.connection_state == "lost")
+    if frame is None:
+        return fit_line(line(Span(session.name, "title"), f"  {navigator.label}", Span(f"  {run}", "warn")), width)
+    header_state = replace(
+        showing(navigator, session), target_label=session.name, run_text=run, run_needs_answer=needs_answer
+    )
+    return header(frame, header_state, width)
+
+
+def showing(navigator: TimeNavigator, session: Session) -> HeaderState:
+    """How the frame comes to be on the screen."""
+    cursor, now_us = navigator.cursor, navigator.live_state.at_us
+    # The newest sample may be older than an agent that has just begun to record.
+    recording_s = (
+        None if session.started_us is None or now_us is None else max(0.0, (now_us - session.started_us) / 1e6)
+    )
+    if cursor.live:
+        return HeaderState("live", recording_s=recording_s, age_s=navigator.silent_s, interval_s=session.interval_s)
+    if cursor.can_go_live and not cursor.playing:
+        behind_s = 0.0 if now_us is None or cursor.at_us is None else (now_us - cursor.at_us) / 1e6
+        return HeaderState("paused", behind_s, recording_s=recording_s, interval_s=session.interval_s)
+    return HeaderState("replay", speed=cursor.speed if cursor.playing else 0, interval_s=session.interval_s)
+
+
+# Help: all keys of the screen it was asked on, from the registry.
+
+_KEY_CELLS = 11
+_TWO_COLUMNS = 110
+"""Cells from which on the groups stand beside each other."""
+
+
+class HelpView(ScrolledPage):
+    """The keys of `of`, scrolled where they do not fit."""
+
+    hints: tuple[str, ...] = ("back", "quit")
+
+    def __init__(self, screen_name: ScreenName) -> None:
+        super().__init__()
+        self.where: ScreenName = "detail"
+        self._screen_name = screen_name
+
+    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
+        lines = (
+            _side_by_side_lines(self._screen_name, width)
+            if width >= _TWO_COLUMNS
+            else _stacked_lines(_ordered_groups(self._screen_name), width)
+        )
+        return self.scrolled(lines, height)
+
+    def do_top(self) -> None:
+        self._top = 0
+
+
+def _ordered_groups(where: ScreenName) -> list[tuple[str, list[Key]]]:
+    """The groups that have keys here; those with keys of this very screen first."""
+    every = [group for group in groups(where) if group[1]]
+    return sorted(every, key=lambda group: all(key.where == "everywhere" for key in group[1]))
+
+
+def _side_by_side_lines(where: ScreenName, width: int) -> list[Line]:
+    every = _ordered_groups(where)
+    half = width // 2
+    left, right = _stacked_lines(every[:2], half - 1), _stacked_lines(every[2:], half - 1)
+    rows = max(len(left), len(right))
+    left += [()] * (rows - len(left))
+    right += [()] * (rows - len(right))
+    return [(*one, Span(" " * (half - sum(cells_of(span.text) for span in one))), *two)
+            for one, two in zip(left, right, strict=True)]  # fmt: skip
+
+
+def _stacked_lines(chosen: list[tuple[str, list[Key]]], width: int) -> list[Line]:
+    titles = panel_titles()
+    lines: list[Line] = []
+    for title, keys in chosen:
+        lines.append(line(Span(f" {title}", "title")))
+        for key in keys:
+            lines += _key_lines(key, key.help or titles.get(key.shown, key.title), width)
+        lines.append(())
+    return lines[:-1]
+
+
+def _key_lines(key: Key, meaning: str, width: int) -> list[Line]:
+    pieces = wrap(meaning, max(10, width - _KEY_CELLS - 2))
+    first = line(Span(f"  {fit(key.shown, _KEY_CELLS - 1)}", "key"), pieces[0])
+    return [first, *(line(" " * (_KEY_CELLS + 1) + piece) for piece in pieces[1:])]
+
+
+# The overview: every panel in short, one of them chosen to be opened.
+
+_BORDERS = "│┬┼├┤"
+"""Signs at which a panel ends to the side: what is below them belongs to two."""
+
+
+class OverviewView:
+    """The first screen. `chosen` is the panel that enter opens, None until tab chooses one."""
+
+    where: ScreenName = "overview"
+    hints: tuple[str, ...] = ("panel", "panel_f", "runbooks", "open", "space", "time", "mark", "help", "quit")
+
+    def __init__(self) -> None:
+        self.chosen: str | None = None
+        self._order: list[str] = []
+        self._lines: list[Line] = []
+        self._frame: Frame | None = None
+        self._size = (0, 0)
+
+    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
+        if scene.frame is None:
+            self._order, self._lines, self._frame = [], [], None
+            return [(), line(Span(f" {scene.waiting_text}", "dim"))]
+        if scene.frame is not self._frame or (width, height) != self._size:
+            self._frame, self._size = scene.frame, (width, height)
+            self._lines = overview(scene.frame, scene.history, width, height, ascii=scene.ascii)
+            self._order = _panels_in(self._lines)
+        return [_highlighted(spans, self.chosen) for spans in self._lines]
+
+    def do_focus_next(self) -> None:
+        self._focus(1)
+
+    def do_focus_previous(self) -> None:
+        self._focus(-1)
+
+    def _focus(self, direction: int) -> None:
+        order = self._order or list(PANELS)
+        if self.chosen in order:
+            self.chosen = order[(order.index(self.chosen) + direction) % len(order)]
+        else:
+            self.chosen = order[0 if direction > 0 else -1]
+
+    def back(self) -> bool:
+        self.chosen = None
+        return True
+
+    def sort_key(self, key: str) -> bool:
+        return False
+
+    def click(self, row: int, column: int) -> str | None:
+        """The panel under the pointer: of those with a title on that line or above it, the nearest in its column."""
+        for spans in reversed(self._lines[: row + 1]):
+            if (name := _panel_at(spans, column)) is not None:
+                return name
+        return None
+
+    def wheel(self, rows: int) -> None:
+        self._focus(1 if rows > 0 else -1)
+
+
+def _panels_in(lines: list[Line]) -> list[str]:
+    """Names of the panels whose titles stand in the lines, in reading order."""
+    return [name for spans in lines for span in spans if (name := _panel_of(span)) is not None]
+
+
+def _panel_at(spans: Line, column: int) -> str | None:
+    """The panel whose title stands between the same two borders of that line as the column does, None where none."""
+    cells, start = "", 0
+    for span in spans:
+        cells += "".join(sign * line_width((Span(sign),)) for sign in span.text)
+    borders = [-1, *(place for place, sign in enumerate(cells) if sign in _BORDERS), len(cells)]
+    left = max((border for border in borders if border <= column), default=-1)
+    right = min((border for border in borders if border > column), default=len(cells))
+    for span in spans:
+        name, start = _panel_of(span), start + line_width((span,))
+        if name is not None and left < start <= right:
+            return name
+    return None
+
+
+def _panel_of(span: Span) -> str | None:
+    if span.style != "title":
+        return None
+    word = span.text.strip()
+    return next((name for name, kind in PANELS.items() if word == kind.title), None)
+
+
+def _highlighted(spans: Line, chosen: str | None) -> Line:
+    if chosen is None:
+        return spans
+    return tuple(Span(span.text, "selected") if _panel_of(span) == chosen else span for span in spans)
 
 
 class ViewStack:

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from dba_console.panels.show_output import title_rule
-from dba_console.panels.text_elements import Line, Span, fit_line, line
-from dba_console.plans.run_view import ENDED_STATES, RunTable
+from dba_console.runbooks.run_view import ENDED_STATES, RunTable
+from dba_console.runbooks.walkthrough_layout import PANES, LaidOutLines, Pane, ViewOptions, panel_lines, walkthrough
 from dba_console.tui.keys import ScreenName
 from dba_console.tui.known_runs import KnownRun, KnownRuns
-from dba_console.tui.screen_view import Scene
-from dba_console.tui.scrolled_page import ScrolledPage
-from dba_console.walkthrough.layout import PANES, LaidOutLines, Pane, ViewOptions, walkthrough
-from dba_console.walkthrough.panel_lines import panel_lines
+from dba_console.tui.screen_view import Scene, ScrolledPage
+from dba_console.watch.panels.overview import title_rule
+from dba_console.watch.panels.text_elements import Line, Span, fit_line, line
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, PlainControl
-from dba_console.actions.pending_reverts import PendingRevert, read_all
 from dba_console.actions.registry import ACTIONS, parse_settings
+from dba_console.actions.temporary_settings import PendingRevert, read_all
 from dba_console.demo.cluster import Cluster
 from tests.sql import query, wait_for
 

@@ -10,7 +10,7 @@ import pytest
 
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionContext, PlainControl
-from dba_console.actions.database_sql import read_definition
+from dba_console.actions.create_database import read_definition
 from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.demo.cluster import Cluster
 from tests.actions.acting import acting, look, perform, settled, undone

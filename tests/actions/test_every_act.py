@@ -20,7 +20,7 @@ from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, PlainControl, acts_on_cluster
 from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.demo.cluster import Cluster
-from dba_console.session.run_paths import LOCK
+from dba_console.recording.run_paths import LOCK
 from tests.actions.acting import acting
 from tests.actions.difficult import DATABASE, ROLE, TABLE, Scene, kernel, servers
 from tests.actions.shrinking import alone, big_file

@@ -14,8 +14,8 @@ from dba_console.actions.acting_connection import ActingConnection, ServerRestar
 from dba_console.actions.connection_api import StatementFailed, StatementLost, StatementMark, StatementStopped
 from dba_console.actions.identity import ServerIdentity
 from dba_console.actions.outcome_evidence import settle_mark
+from dba_console.core.errors import ConnectError, Refused
 from dba_console.demo.cluster import Cluster
-from dba_console.errors import ConnectError, Refused
 from tests.actions.acting import acting
 from tests.background import wait_until
 from tests.clusters import FreshCluster

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from dba_console.actions.action import PlainControl
-from dba_console.actions.pending_reverts import RevertNotSaved
 from dba_console.actions.registry import ACTIONS, parse_settings
+from dba_console.actions.temporary_settings import RevertNotSaved
 from dba_console.demo.cluster import Cluster
 from tests.actions.acting import acting
 from tests.actions.owing import RUN, Books, as_before

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.agent.runs.command_environment import server_environment
-from dba_console.agent.runs.shell_commands import command_environment, script_argv
+from dba_console.agent.runs.commands import command_environment, script_argv
 from dba_console.demo.cluster import Cluster
-from dba_console.plans.run_view import ENDED_STATES, Question, RunView
-from dba_console.runbook.compile import compile_text
-from dba_console.runbook.library import SHIPPED
-from dba_console.runbook.values import bind_inputs, typed
+from dba_console.runbooks.command_environment import server_environment
+from dba_console.runbooks.compile import compile_text
+from dba_console.runbooks.library import SHIPPED
+from dba_console.runbooks.run_view import ENDED_STATES, Question, RunView
+from dba_console.runbooks.values import bind_inputs, typed
 from tests.agent.running import RunningAgent, agent
 from tests.agent.runs.operator import Operator
 from tests.requirements import require_root

@@ -11,10 +11,10 @@ import pytest
 
 from dba_console.actions.shrink.candidate import SUFFIX
 from dba_console.agent.client import AgentConnectionLost
+from dba_console.core.errors import ConnectError
 from dba_console.demo.cluster import Cluster
-from dba_console.errors import ConnectError
-from dba_console.plans.run_view import Question
-from dba_console.runbook.library import SHIPPED
+from dba_console.runbooks.library import SHIPPED
+from dba_console.runbooks.run_view import Question
 from tests.actions.shrinking import big_file
 from tests.agent.running import RunningAgent, agent
 from tests.agent.runs.operator import Operator, Says, answers

@@ -13,7 +13,7 @@ from dba_console.actions.action import ActionContext
 from dba_console.actions.shrink.candidate import SUFFIX
 from dba_console.actions.shrink.pace import MIB, PaceLimits
 from dba_console.actions.shrink.stepwise_truncate import StepwiseTruncation, next_length
-from dba_console.errors import Refused, UsageError
+from dba_console.core.errors import Refused, UsageError
 from tests.actions.shrinking import ACTION, SMALL, Even, Told, alone, big_file, performed, settings, shorter
 from tests.background import wait_until
 

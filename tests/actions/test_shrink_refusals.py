@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.actions.action import ActionContext
-from dba_console.actions.shrink import server_directories
+from dba_console.actions.shrink import candidate
 from dba_console.actions.shrink.candidate import SUFFIX
 from dba_console.demo.cluster import Cluster
 from tests.actions.shrinking import alone, big_file, refusal
@@ -121,7 +121,7 @@ def test_one_under_another_name_of_a_servers_directory(cluster: Cluster, tmp_pat
 
 
 def test_a_data_directory_is_found_wherever_its_links_lead(cluster: Cluster) -> None:
-    places = server_directories.find_server_directories().known
+    places = candidate.find_server_directories().known
     status = cluster.data_directory.stat()
     assert "the data directory of the server" in places[status.st_dev, status.st_ino]
 

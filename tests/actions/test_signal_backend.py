@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionContext, PlainControl
 from dba_console.actions.registry import ACTIONS, parse_settings
+from dba_console.core.errors import UsageError
 from dba_console.demo.cluster import Cluster
-from dba_console.errors import UsageError
 from tests.actions.acting import acting, look, perform, settled
 from tests.background import idle_in_transaction, session, waiting_for_lock
 

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dba_console.demo.cluster import Cluster
-from dba_console.frames.model import Frame
-from dba_console.frames.progress_model import ProgressRow
-from dba_console.samples.event import Event
-from dba_console.samples.jobs import Jobs
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.frames.progress_model import ProgressRow
+from dba_console.watch.samples.event import Event
+from dba_console.watch.samples.jobs import Jobs
 from tests.agent.running import Watch
 from tests.background import session, wait_until
 

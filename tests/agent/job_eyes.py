@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from dba_console.agent.collector import Collector
-from dba_console.agent.jobs.job_service import JobService
-from dba_console.clock import SYSTEM
-from dba_console.config import Config
+from dba_console.agent.job_service import JobService
+from dba_console.core.clock import SYSTEM
+from dba_console.core.config import Config
+from dba_console.core.target import make_target
 from dba_console.demo.cluster import Cluster
-from dba_console.frames.chart_history import ChartHistory
-from dba_console.frames.derive import derive
-from dba_console.frames.picture import Picture
-from dba_console.frames.progress_model import ProgressRow
-from dba_console.samples.event import Event
-from dba_console.samples.jobs import JobNow, Jobs, JobsNow
-from dba_console.target import make_target
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.derive import derive
+from dba_console.watch.frames.picture import Picture
+from dba_console.watch.frames.progress_model import ProgressRow
+from dba_console.watch.samples.event import Event
+from dba_console.watch.samples.jobs import JobNow, Jobs, JobsNow
 from tests.background import wait_until
 from tests.host.job_ground import LIMIT_S, TABLES, Ground
 

@@ -14,14 +14,14 @@ import pytest
 
 from dba_console.agent.client import AgentClient, AgentConnectionLost
 from dba_console.agent.protocol import EventMessage, SampleMessage
-from dba_console.errors import ConnectError, ConsoleError
-from dba_console.frames.chart_history import ChartHistory
-from dba_console.frames.chart_points import point_of
-from dba_console.frames.derive import derive
-from dba_console.frames.model import Frame
-from dba_console.frames.picture import Picture
-from dba_console.samples.event import Event
-from dba_console.samples.sample import Sample, decode_sample
+from dba_console.core.errors import ConnectError, ConsoleError
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.chart_points import point_of
+from dba_console.watch.frames.derive import derive
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.frames.picture import Picture
+from dba_console.watch.samples.event import Event
+from dba_console.watch.samples.sample import Sample, decode_sample
 from tests.background import wait_until
 
 WAIT_S = 120.0

@@ -14,11 +14,11 @@ import pytest
 
 from dba_console.agent.launch import find_agent
 from dba_console.agent.protocol import Mark, Note
+from dba_console.core.errors import SessionError
+from dba_console.core.target import make_target
 from dba_console.demo.cluster import Cluster
-from dba_console.errors import SessionError
-from dba_console.frames.model import Frame
-from dba_console.session.recording import Recording
-from dba_console.target import make_target
+from dba_console.recording.recording import Recording
+from dba_console.watch.frames.model import Frame
 from tests.agent.running import RunningAgent, agent, environment, gone
 from tests.background import idle_sessions, session, wait_until
 

@@ -11,16 +11,16 @@ import psycopg
 import pytest
 
 from dba_console.agent.collector import Collector
-from dba_console.clock import SYSTEM
 from dba_console.clusters.node_polling import NodePoll
-from dba_console.config import ClusterConfig, Config, NodeConfig, PoolerConfig
+from dba_console.core.clock import SYSTEM
+from dba_console.core.config import ClusterConfig, Config, NodeConfig, PoolerConfig
+from dba_console.core.target import make_target
 from dba_console.demo.cluster import Cluster
-from dba_console.frames.chart_history import ChartHistory
-from dba_console.frames.cluster_model import NodeRow
-from dba_console.frames.derive import derive
-from dba_console.frames.model import ClusterPanel as Panel
-from dba_console.frames.picture import Picture
-from dba_console.target import make_target
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.derive import derive
+from dba_console.watch.frames.model import ClusterPanel as Panel
+from dba_console.watch.frames.model import NodeRow
+from dba_console.watch.frames.picture import Picture
 from tests.background import wait_until
 from tests.clusters import FreshCluster
 from tests.sql import query

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.frames.model import Finding, Frame
-from dba_console.samples.findings import FindingsNow
+from dba_console.watch.frames.model import Finding, Frame
+from dba_console.watch.samples.findings import FindingsNow
 from tests.agent.dumps import TABLE, configure, dump, dumped, something_to_dump
 from tests.agent.running import agent
 from tests.background import waiting_for_lock

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.agent.jobs.history_files import load_or_set_aside
-from dba_console.agent.jobs.history_reader import read_job_history
-from dba_console.agent.jobs.job_service import OBSERVATION_MAX_AGE_US
-from dba_console.clock import SYSTEM
+from dba_console.agent.job_service import OBSERVATION_MAX_AGE_US
+from dba_console.core.clock import SYSTEM
+from dba_console.core.target import make_target
 from dba_console.demo.cluster import Cluster
-from dba_console.frames.chart_history import ChartHistory
-from dba_console.frames.derive import derive
-from dba_console.frames.progress_model import ProgressRow
-from dba_console.session.recording import Recording
-from dba_console.target import make_target
+from dba_console.jobs.history.history_files import load_or_set_aside
+from dba_console.jobs.history.history_reader import read_job_history
+from dba_console.recording.recording import Recording
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.derive import derive
+from dba_console.watch.frames.progress_model import ProgressRow
 from tests.agent.dumps import TABLE, dump, dumped, ended, jobs, row, something_to_dump
 from tests.agent.running import agent
 from tests.background import wait_until

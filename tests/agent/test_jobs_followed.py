@@ -11,11 +11,11 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from dba_console.agent.jobs.history_files import load_or_set_aside, save_history
-from dba_console.agent.jobs.job_history import KeptJob
-from dba_console.agent.jobs.past_runs import typical_runs
 from dba_console.demo.cluster import Cluster
-from dba_console.samples.jobs import JobNow, ObjectNow
+from dba_console.jobs.history.history_files import load_or_set_aside, save_history
+from dba_console.jobs.history.job_history import KeptJob
+from dba_console.jobs.history.past_runs import typical_runs
+from dba_console.watch.samples.jobs import JobNow, ObjectNow
 from tests.agent.job_eyes import KEY, eyes, prepare
 from tests.clusters import binaries_of
 from tests.host.job_ground import PASSWORD, Ground, quoted

@@ -14,10 +14,10 @@ import pytest
 
 from dba_console.agent.client import AgentClient
 from dba_console.agent.launch import list_agents, start_agent
-from dba_console.config import AgentConfig, Config
+from dba_console.core.config import AgentConfig, Config
+from dba_console.core.errors import ConsoleError
+from dba_console.core.target import Target, make_target
 from dba_console.demo.cluster import Cluster
-from dba_console.errors import ConsoleError
-from dba_console.target import Target, make_target
 from tests.agent.running import environment
 from tests.background import wait_until
 

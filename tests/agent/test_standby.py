@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.frames.model import Frame
-from dba_console.samples.registry import PARTS
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.samples.sample import PARTS
 from tests.agent.running import INTERVAL_S, agent
 from tests.clusters import FreshCluster
 from tests.standbys import copied_standby

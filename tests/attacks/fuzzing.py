@@ -33,22 +33,22 @@ from dba_console.agent.client import AgentClient
 from dba_console.agent.runs.interrupted_runs import find_interrupted_runs
 from dba_console.cli.runbook.run_history import _cells as runs_row
 from dba_console.cli.runbook.run_history import _print_run as told
-from dba_console.cli.session_text import show_lines, verify_lines
-from dba_console.errors import ConsoleError
-from dba_console.frames.chart_history import ChartHistory
-from dba_console.frames.derive import derive
-from dba_console.runbook.compile import check_text, compile_text
-from dba_console.session import blockformat
-from dba_console.session.listing import row_of as session_row
-from dba_console.session.recording import Recording
-from dba_console.session.run_journal import RunJournal
-from dba_console.session.run_listing import row_of as run_row
-from dba_console.session.run_paths import run_directory
-from dba_console.session.run_reader import read_run
-from dba_console.session.run_records import RunAbout, first_hash
-from dba_console.session.verify import verify
-from tests.unit.runbook.test_walk_documents import Server
-from tests.unit.runbook.worlds import run as walk_through
+from dba_console.cli.session import show_lines, verify_lines
+from dba_console.core.errors import ConsoleError
+from dba_console.recording import block_format
+from dba_console.recording.listing import row_of as session_row
+from dba_console.recording.recording import Recording
+from dba_console.recording.run_journal import RunJournal
+from dba_console.recording.run_paths import run_directory
+from dba_console.recording.run_reader import read_run
+from dba_console.recording.run_reader import row_of as run_row
+from dba_console.recording.run_records import RunAbout, first_hash
+from dba_console.recording.verify import verify
+from dba_console.runbooks.compile import check_text, compile_text
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.derive import derive
+from tests.unit.runbooks.test_walk_documents import Server
+from tests.unit.runbooks.worlds import run as walk_through
 
 ROOT = Path(dba_console.__file__).parent
 DOCUMENTS = tuple(sorted((ROOT.parent / "runbooks").glob("*.md")))
@@ -275,8 +275,8 @@ def _change_rows(database: Path, change: int, drawn: random.Random) -> None:
                 connection.execute(f"UPDATE OR REPLACE {table} SET {drawn.choice(columns)} = ?", (value,))
         else:
             for seq, data in connection.execute("SELECT first_seq, data FROM block_data").fetchall():
-                head, payload = blockformat.unpack(data)
-                sealed = blockformat.pack(head, mutated(payload, drawn), level=1)
+                head, payload = block_format.unpack(data)
+                sealed = block_format.pack(head, mutated(payload, drawn), level=1)
                 connection.execute("UPDATE block_data SET data = ? WHERE first_seq = ?", (sealed, seq))
             for seq, data in connection.execute("SELECT first_seq, data FROM block_points").fetchall():
                 connection.execute(

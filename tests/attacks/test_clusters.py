@@ -25,11 +25,9 @@ from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionContext
 from dba_console.actions.deadline_connection import DeadlineExceeded, connect
 from dba_console.cli.config_schema import find_problem
-from dba_console.clock import SYSTEM
 from dba_console.clusters.cutover_plan import FILE, LIMIT, CutoverPlan, NodePlan, save_plan
 from dba_console.clusters.host_facts import read_host
-from dba_console.clusters.local_files import NotOwnedByUser, read_file
-from dba_console.clusters.node_host import Host
+from dba_console.clusters.node_host import Host, NotOwnedByUser, read_file
 from dba_console.clusters.node_state import NodeState, read_node
 from dba_console.clusters.patroni_members import members_by_api
 from dba_console.clusters.pooler_file import change_file, check_file
@@ -39,10 +37,11 @@ from dba_console.clusters.steps.begin_cutover import _check_directory
 from dba_console.clusters.steps.hold_clients import _END_SESSIONS, _WRITE_ACTIVITY
 from dba_console.clusters.steps.step import APPLICATION, open_node
 from dba_console.clusters.survey import survey
-from dba_console.config import ClusterConfig, Config, NodeConfig, PoolerConfig
+from dba_console.core.clock import SYSTEM
+from dba_console.core.config import ClusterConfig, Config, NodeConfig, PoolerConfig
+from dba_console.core.errors import ConnectError, ConsoleError, PermissionDenied, Refused, Unsupported
 from dba_console.demo.cluster import Cluster
 from dba_console.demo.server_account import server_account
-from dba_console.errors import ConnectError, ConsoleError, PermissionDenied, Refused, Unsupported
 from tests.background import wait_until
 
 NOBODY = 65534

@@ -9,10 +9,10 @@ import pytest
 
 from dba_console.agent.protocol import Deframer, Note, ProtocolError, pack
 from dba_console.demo.cluster import Cluster
-from dba_console.runbook.compile import check_text
-from dba_console.runbook.patterns import LONGEST_VALUE, backtracking_risk, matches_pattern
+from dba_console.runbooks.compile import check_text
+from dba_console.runbooks.values import LONGEST_VALUE, backtracking_risk, matches_pattern
 from tests.cli.console import Console, own_console
-from tests.unit.runbook.writing import book, fence
+from tests.unit.runbooks.writing import book, fence
 
 CHECK = fence("expr {check}", "memory.free_bytes > 1")
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from dba_console.cli.runbook.run_history import _print_run as story_of
-from dba_console.errors import SessionError
-from dba_console.session.listing import list_sessions
-from dba_console.session.recording import Recording
-from dba_console.session.run_reader import read_run
-from dba_console.session.verify import verify
+from dba_console.core.errors import SessionError
+from dba_console.recording.listing import list_sessions
+from dba_console.recording.recording import Recording
+from dba_console.recording.run_reader import read_run
+from dba_console.recording.verify import verify
 from dba_console.tui.recorded_runs import RecordedRunsArrived, read_runs
-from tests.unit.session.making import record, ticks
-from tests.unit.session.running import INTENT, RUN, begun
+from tests.unit.recording.making import record, ticks
+from tests.unit.recording.running import INTENT, RUN, begun
 
 ENDLESS = "WITH RECURSIVE n(x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM n) SELECT x AS {} FROM n"
 COLUMNS = {

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from dba_console.core.redact import normalise, redact
 from dba_console.demo.cluster import Cluster
-from dba_console.frames.model import Frame
-from dba_console.probes.postgres.monitor_options import MonitorOptions
-from dba_console.redact import normalise, redact
-from dba_console.samples.postgres import MAX_QUERY_BYTES, WITHHELD, Activity, Sessions
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.probes.postgres.connect import MonitorOptions
+from dba_console.watch.samples.postgres import MAX_QUERY_BYTES, WITHHELD, Activity, Sessions
 from tests.background import session
 from tests.cli.console import Console
 from tests.clusters import FreshCluster

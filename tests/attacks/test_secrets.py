@@ -8,8 +8,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dba_console.redact import redact
-from dba_console.session.recording import Recording
+from dba_console.core.redact import redact
+from dba_console.recording.recording import Recording
 from tests.agent.runs.books import book
 from tests.cli.console import Console
 from tests.clusters import FreshCluster

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from dba_console.core.safe_environment import trusted_search_path
 from dba_console.demo.cluster import Cluster
-from dba_console.safe_environment import trusted_search_path
 from tests.background import wait_until
 from tests.cli.console import Console
 from tests.sql import query

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from dba_console.agent.client import AgentClient
-from dba_console.errors import ConnectError
-from dba_console.frames.model import Frame
+from dba_console.core.errors import ConnectError
+from dba_console.watch.frames.model import Frame
 from tests.agent.running import Watch
 from tests.background import wait_until
 from tests.cli import prefork

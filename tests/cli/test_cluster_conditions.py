@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from dba_console.clusters.cluster_managers import Manager, pause_command, switchover_command
-from dba_console.errors import Refused
+from dba_console.core.errors import Refused
 from tests.cli.cluster_pair import Pair, checks, set_value
 from tests.cli.console import Console
 from tests.postgres.bouncer import Bouncer

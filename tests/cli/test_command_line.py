@@ -10,7 +10,7 @@ import pytest
 
 from dba_console import __version__
 from dba_console.cli.error_handling import run_guarded
-from dba_console.crash_report import CRASH_EXIT_CODE
+from dba_console.core.crash_report import CRASH_EXIT_CODE
 from tests.cli.console import Console
 
 LOADED = (

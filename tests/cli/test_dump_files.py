@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.archives.archive_file import open_archive
 from dba_console.demo.cluster import Cluster
-from dba_console.dumping.verify_archive import verify_archive
+from dba_console.jobs.archives.archive_file import open_archive
+from dba_console.jobs.tools.verify_archive import verify_archive
 from tests.cli.console import Console, Done
 from tests.clusters import binaries_of
 

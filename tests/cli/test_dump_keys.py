@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.dumping.create_foreign_keys import APPLICATION
+from dba_console.jobs.tools.create_foreign_keys import APPLICATION
 from tests.background import session, wait_until
 from tests.cli.console import Console, Done
 from tests.clusters import binaries_of

@@ -16,8 +16,8 @@ import psycopg
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.dumping.scratch_directory import NAME
-from dba_console.probes.host.postmaster_children import PostmasterChildren
+from dba_console.jobs.tools.scratch_directory import NAME
+from dba_console.watch.probes.host.postmasters import PostmasterChildren
 from tests.background import session, wait_until
 from tests.cli.console import Console, Done
 from tests.clusters import binaries_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.console import Console
-from tests.unit.runbook.writing import book, fence
+from tests.unit.runbooks.writing import book, fence
 
 BOOK = book(
     fence("expr {check}", "memory.free_bytes > least"),

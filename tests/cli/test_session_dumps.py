@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from dba_console.agent.jobs.job_history import KeptHistory, KeptJob, KeptServer
-from dba_console.agent.jobs.past_runs import JobRun, RunPhase
+from dba_console.core.target import address_of, make_target
 from dba_console.demo.cluster import Cluster
-from dba_console.target import address_of, make_target
+from dba_console.jobs.history.job_history import KeptHistory, KeptJob, KeptServer
+from dba_console.jobs.history.past_runs import JobRun, RunPhase
 from tests.cli.console import Console
 from tests.jobs import DAY_US, NOW_US
 

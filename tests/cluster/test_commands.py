@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dba_console.clock import SYSTEM
-from dba_console.clusters.operator_commands import failure_text, run_command
-from dba_console.config import CommandConfig
-from dba_console.short_command import CommandResult
+from dba_console.clusters.node_host import failure_text, run_command
+from dba_console.core.clock import SYSTEM
+from dba_console.core.config import CommandConfig
+from dba_console.core.short_command import CommandResult
 
 
 def run(*argv: str, undo: bool = False, to: str = "db2", **more: Any) -> CommandResult:

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from dba_console.actions.acting_connection import ActingConnection
-from dba_console.clock import SYSTEM
 from dba_console.clusters.node_host import HostConnectionLost
 from dba_console.clusters.server_control import ServerControl
 from dba_console.clusters.steps.begin_cutover import find_directories
-from dba_console.config import NodeConfig
+from dba_console.core.clock import SYSTEM
+from dba_console.core.config import NodeConfig
+from dba_console.core.errors import ConfigError, ConsoleError, PermissionDenied, Refused, Unsupported
 from dba_console.demo.cluster import Cluster, make_standby
-from dba_console.errors import ConfigError, ConsoleError, PermissionDenied, Refused, Unsupported
 from tests.background import wait_until
 from tests.cluster.test_host import processes
 from tests.clusters import FreshCluster

@@ -15,7 +15,6 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dba_console.clock import SYSTEM
 from dba_console.clusters.heartbeat import (
     FILE,
     INTERVAL_S,
@@ -26,8 +25,9 @@ from dba_console.clusters.heartbeat import (
     stop_heartbeat,
 )
 from dba_console.clusters.heartbeat_clients import KEPT_OUT_MESSAGE
+from dba_console.core.clock import SYSTEM
+from dba_console.core.errors import SessionError, UsageError
 from dba_console.demo.cluster import Cluster, make_standby
-from dba_console.errors import SessionError, UsageError
 from tests.background import wait_until
 from tests.clusters import binaries_of
 from tests.postgres.bouncer import bouncer
@@ -157,7 +157,7 @@ def test_it_survives_the_process_that_started_it_and_its_record_survives_its_own
     directory: Path, cluster: Cluster
 ) -> None:
     script = (
-        "import os, sys; from pathlib import Path; from dba_console.clock import SYSTEM\n"
+        "import os, sys; from pathlib import Path; from dba_console.core.clock import SYSTEM\n"
         "from dba_console.clusters.heartbeat import start_heartbeat\n"
         "start_heartbeat(Path(sys.argv[1]), sys.argv[2], SYSTEM); os.kill(os.getpid(), 9)"
     )

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control, PlainControl
-from dba_console.clock import SYSTEM
 from dba_console.clusters.node_host import Host, HostConnectionLost, confining_unit
 from dba_console.clusters.steps.step import CutoverStep
+from dba_console.core.clock import SYSTEM
+from dba_console.core.errors import ConfigError, ConnectError, ConsoleError, PermissionDenied
 from dba_console.demo.server_account import server_account
-from dba_console.errors import ConfigError, ConnectError, ConsoleError, PermissionDenied
 from tests.background import wait_until
 from tests.requirements import require_tool
 from tests.sshd import BEHIND, NAME, Sshd, sshd

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.clock import SYSTEM
 from dba_console.clusters.pooler_file import change_file, check_file
-from dba_console.config import PoolerConfig
-from dba_console.errors import ConsoleError
+from dba_console.core.clock import SYSTEM
+from dba_console.core.config import PoolerConfig
+from dba_console.core.errors import ConsoleError
 
 OLD, NEW = ("db1", "5432"), ("db2", "5433")
 

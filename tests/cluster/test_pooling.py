@@ -9,14 +9,13 @@ from contextlib import closing, contextmanager
 import psycopg
 import pytest
 
-from dba_console.clock import SYSTEM
-from dba_console.clusters.pause_blockers import PauseExpired
-from dba_console.clusters.pgbouncer_ini import change_host
-from dba_console.clusters.pooler_admin import PoolerAdmin
+from dba_console.clusters.pooler_admin import PauseExpired, PoolerAdmin
+from dba_console.clusters.pooler_file import change_host
 from dba_console.clusters.pooler_state import read_pooler
-from dba_console.config import PoolerConfig
+from dba_console.core.clock import SYSTEM
+from dba_console.core.config import PoolerConfig
+from dba_console.core.errors import ConnectError, ConsoleError, PermissionDenied
 from dba_console.demo.cluster import Cluster
-from dba_console.errors import ConnectError, ConsoleError, PermissionDenied
 from tests.background import Session, wait_until
 from tests.clusters import binaries_of
 from tests.postgres.bouncer import Bouncer

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.clock import SYSTEM
 from dba_console.clusters import server_control as module
 from dba_console.clusters.host_facts import check_stop
 from dba_console.clusters.server_control import ServerControl
-from dba_console.config import NodeConfig
+from dba_console.core.clock import SYSTEM
+from dba_console.core.config import NodeConfig
+from dba_console.core.errors import ConsoleError, PermissionDenied
 from dba_console.demo.cluster import Cluster
-from dba_console.errors import ConsoleError, PermissionDenied
 from tests.background import wait_until
 from tests.cluster.test_host import processes
 from tests.requirements import require_tool

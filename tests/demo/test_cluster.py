@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from dba_console.core.errors import ConnectError, ConsoleError
 from dba_console.demo.cluster import Cluster, make_standby
-from dba_console.errors import ConnectError, ConsoleError
 from tests.background import wait_until
 from tests.clusters import FreshCluster
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.postmaster import child_pids
+from dba_console.demo.cluster import child_pids
 from tests.background import wait_until
 from tests.demo.traces import mentioned_by
 from tests.terminal.tmux import Tmux

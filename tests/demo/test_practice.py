@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.load import DATABASE, Load, LoadPlan
+from dba_console.core.errors import ConnectError
+from dba_console.demo.clients import DATABASE, Load, LoadPlan
 from dba_console.demo.practice_ground import PracticeGround
-from dba_console.errors import ConnectError
 from tests.background import wait_until
 from tests.clusters import FreshCluster
 from tests.demo.traces import mentioned_by

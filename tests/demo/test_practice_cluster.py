@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo import cluster_command, practice_cluster
+from dba_console.core.errors import ConnectError
+from dba_console.demo import command, practice_cluster
 from dba_console.demo.incidents.cluster_incident import ClusterIncident
 from dba_console.demo.incidents.registry import CLUSTER_INCIDENTS, find_cluster_incident
 from dba_console.demo.practice_cluster import PracticeCluster
-from dba_console.errors import ConnectError
 from tests.background import wait_until
 from tests.cli.console import Console, Done, own_console
 from tests.demo.traces import mentioned_by
@@ -88,12 +88,12 @@ def test_an_incident_is_seen_by_the_check_and_undone(ground: PracticeCluster, co
 
 def seen_and_undone(ground: PracticeCluster, console: Console, incident: ClusterIncident) -> None:
     with happening(ground, incident):
-        found = wait_until(lambda: cluster_command.failing_check(ground, incident), what=f"{incident.check} failing")
+        found = wait_until(lambda: command.failing_check(ground, incident), what=f"{incident.check} failing")
         done = check(console, ground)
         assert done.code == 7
         assert found.text.split()[0] in done.out
         assert "FAILED" in done.out
-    wait_until(lambda: cluster_command.failing_check(ground, incident) is None, what=f"the end of {incident.name}")
+    wait_until(lambda: command.failing_check(ground, incident) is None, what=f"the end of {incident.name}")
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_without_pgbouncer_it_says_so_keeps_its_files_and_the_load_finds_the_pri
     for name, place in places.items():
         monkeypatch.setenv(name, place)
     monkeypatch.setattr(practice_cluster, "find_pgbouncer", lambda: None)
-    assert cluster_command.run_cluster_demo(True, 1.0, True, None) == 0
+    assert command.run_cluster_demo(True, 1.0, True, None) == 0
     output = capfd.readouterr().err
     assert "PgBouncer is not installed: the load connects to the primary directly" in output
     assert ", 0 lost, 0 twice" in output
@@ -158,7 +158,7 @@ def test_without_pgbouncer_it_says_so_keeps_its_files_and_the_load_finds_the_pri
 def test_a_long_transaction_is_seen_after_a_minute(
     ground: PracticeCluster, console: Console, forgotten: ClusterIncident
 ) -> None:
-    wait_until(lambda: cluster_command.failing_check(ground, forgotten), 120, what="the long transaction")
+    wait_until(lambda: command.failing_check(ground, forgotten), 120, what="the long transaction")
     assert "transaction open for more than a minute" in check(console, ground).out
     forgotten.end(ground)
     assert check(console, ground).code == 0

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dba_console.agent.client import AgentConnectionLost
+from dba_console.core.errors import ConnectError
 from dba_console.demo.practice_cluster import NAME, PracticeCluster
 from dba_console.demo.server_account import clean_environment
-from dba_console.errors import ConnectError
-from dba_console.plans.run_view import Question
-from dba_console.session.run_reader import read_run
+from dba_console.recording.run_reader import read_run
+from dba_console.runbooks.run_view import Question
 from tests.agent.running import RunningAgent, agent
 from tests.agent.runs.mortal import DIES, KILLS
 from tests.agent.runs.operator import Operator

@@ -18,8 +18,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dba_console.demo.node import Node
-from dba_console.demo.practice_cluster import PracticeCluster
+from dba_console.demo.practice_cluster import Node, PracticeCluster
 from tests.background import wait_until
 from tests.cli.console import Done, own_console
 from tests.cluster.test_host import processes

@@ -11,7 +11,7 @@ import pytest
 from dba_console.agent.protocol import Mark
 from dba_console.demo.binaries import find_binaries
 from dba_console.demo.cluster import Cluster
-from dba_console.frames.model import Frame
+from dba_console.watch.frames.model import Frame
 from tests.agent.running import agent
 from tests.background import wait_until
 from tests.disks import fill, frozen, loop_mounted, mounted

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.samples.event import Event
+from dba_console.watch.samples.event import Event
 from tests.agent.job_eyes import eyes
 from tests.background import session, wait_until
 from tests.clusters import binaries_of

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.errors import SessionError
-from dba_console.samples.event import Event
-from dba_console.session.recording import Recording
-from dba_console.session.verify import verify
-from tests.unit.session.making import put, record, recorder, ticks
+from dba_console.core.errors import SessionError
+from dba_console.recording.recording import Recording
+from dba_console.recording.verify import verify
+from dba_console.watch.samples.event import Event
+from tests.unit.recording.making import put, record, recorder, ticks
 
 PAGE = 4096
 

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.samples.event import Event
-from dba_console.samples.sample import encode_sample
-from dba_console.session.layout import session_directory
-from dba_console.session.recorder import Recorder
-from dba_console.session.recording import Recording
-from dba_console.session.verify import verify
-from dba_console.session.writer import Writer
+from dba_console.recording.layout import session_directory
+from dba_console.recording.recorder import Recorder
+from dba_console.recording.recording import Recording
+from dba_console.recording.store import Writer
+from dba_console.recording.verify import verify
+from dba_console.watch.samples.event import Event
+from dba_console.watch.samples.sample import encode_sample
 from tests.clocks import HeldClock
 from tests.disks import fill, mounted
 from tests.requirements import require_tool
-from tests.unit.session.making import little_point, meta, put, recorder, ticks
+from tests.unit.recording.making import little_point, meta, put, recorder, ticks
 
 pytestmark = pytest.mark.root
 

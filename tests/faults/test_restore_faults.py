@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from psycopg import OperationalError
 
+from dba_console.core.errors import ConsoleError
 from dba_console.demo.cluster import Cluster
-from dba_console.errors import ConsoleError
 from tests.agent.job_eyes import eyes, prepare
 from tests.agent.test_jobs_followed import fresh, objects
 from tests.background import session, wait_until

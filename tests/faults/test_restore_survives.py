@@ -20,7 +20,7 @@ import psycopg
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.frames.model import Frame
+from dba_console.watch.frames.model import Frame
 from tests.background import Session, session, wait_until
 from tests.cli.console import Console
 from tests.runbooks.dumping import HELD, hushed, programs, table_of, then, values_of

@@ -11,9 +11,9 @@ import pytest
 
 from dba_console.actions.connection_api import StatementMark
 from dba_console.actions.outcome_evidence import settle_mark
+from dba_console.core.errors import ConsoleError
 from dba_console.demo.cluster import Cluster
-from dba_console.errors import ConsoleError
-from dba_console.session.run_reader import read_run
+from dba_console.recording.run_reader import read_run
 from tests.actions.acting import acting
 from tests.agent.running import agent
 from tests.agent.runs.books import book

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.plans.run_view import Question
-from dba_console.session.run_reader import read_run
+from dba_console.recording.run_reader import read_run
+from dba_console.runbooks.run_view import Question
 from tests.agent.running import agent
 from tests.agent.runs.books import ONE_CHANGE, book
 from tests.agent.runs.operator import Operator

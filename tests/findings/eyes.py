@@ -10,20 +10,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from dba_console.agent.collector import Collector
-from dba_console.agent.connect_options import monitor_options
-from dba_console.clock import SYSTEM
-from dba_console.config import Config
-from dba_console.findings.finding_events import FindingChange
-from dba_console.findings.registry import RULES
-from dba_console.findings.rule_engine import RuleEngine
-from dba_console.frames.chart_history import ChartHistory
-from dba_console.frames.chart_points import point_of
-from dba_console.frames.picture import Picture
-from dba_console.limits import Limits
-from dba_console.samples.agent_health import AgentHealth
-from dba_console.samples.findings import FindingNow
-from dba_console.target import make_target
+from dba_console.agent.collector import Collector, monitor_options
+from dba_console.core.clock import SYSTEM
+from dba_console.core.config import Config
+from dba_console.core.target import make_target
+from dba_console.core.thresholds import Limits
+from dba_console.watch.findings.finding_events import FindingChange
+from dba_console.watch.findings.rule_engine import RULES, RuleEngine
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.chart_points import point_of
+from dba_console.watch.frames.picture import Picture
+from dba_console.watch.samples.console import AgentHealth
+from dba_console.watch.samples.findings import FindingNow
 
 PATIENCE_US = 1_000_000
 """For an attempt to connect; one to a server that hangs takes it whole."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import psycopg
 import pytest
 
+from dba_console.core.errors import ConsoleError
+from dba_console.core.thresholds import Limits, SafetyLimits
 from dba_console.demo.cluster import Cluster
-from dba_console.errors import ConsoleError
-from dba_console.findings import safety
-from dba_console.limits import Limits
-from dba_console.limits.safety import SafetyLimits
-from dba_console.samples.findings import FindingNow
+from dba_console.watch.findings import safety
+from dba_console.watch.samples.findings import FindingNow
 from tests.background import idle_in_transaction, session
 from tests.clusters import FreshCluster
 from tests.findings.eyes import eyes

@@ -8,13 +8,13 @@ from contextlib import ExitStack, contextmanager
 import psycopg
 import pytest
 
-from dba_console.clock import SYSTEM
-from dba_console.clusters.admin_console import open_admin
-from dba_console.config import ClusterConfig, Config, NodeConfig, PoolerConfig
+from dba_console.clusters.pooler_state import open_admin
+from dba_console.core.clock import SYSTEM
+from dba_console.core.config import ClusterConfig, Config, NodeConfig, PoolerConfig
 from dba_console.demo.cluster import Cluster, make_standby
-from dba_console.findings.cluster import RULES
-from dba_console.frames.derive import derive
-from dba_console.probes.postgres.simple_query import simple_query
+from dba_console.watch.findings.cluster import RULES
+from dba_console.watch.frames.derive import derive
+from dba_console.watch.probes.postgres.simple_query import simple_query
 from tests.background import wait_until
 from tests.clusters import FreshCluster, binaries_of
 from tests.findings.eyes import Eyes, eyes

@@ -7,11 +7,10 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from dba_console.demo import postmaster
+from dba_console.core.errors import ConsoleError
 from dba_console.demo.cluster import Cluster, Settings
 from dba_console.demo.server_account import clean_environment
-from dba_console.errors import ConsoleError
-from dba_console.findings.outage import find_outage
+from dba_console.watch.findings.rule import find_outage
 from tests.background import idle_in_transaction, idle_sessions, session
 from tests.clusters import FreshCluster
 from tests.findings.eyes import Eyes, eyes
@@ -108,7 +107,9 @@ def test_a_house_that_is_full_before_we_come_is_told_from_the_titles(reused_clus
 def test_a_server_that_speaks_german_says_as_well_that_no_slot_is_free(
     reused_cluster: FreshCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postmaster, "clean_environment", lambda home: {**clean_environment(home), "LANGUAGE": "de"})
+    monkeypatch.setattr(
+        "dba_console.demo.cluster.clean_environment", lambda home: {**clean_environment(home), "LANGUAGE": "de"}
+    )
     cluster = reused_cluster({"max_connections": 20, "superuser_reserved_connections": 3, "lc_messages": "C.UTF-8"})
     with pytest.raises(ConsoleError) as failure:
         query(cluster, "select 1 / 0")

@@ -11,12 +11,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from dba_console.core.thresholds import ConsoleLimits, Limits
 from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
-from dba_console.findings.finding_events import FindingChange
-from dba_console.frames.model import Finding, Frame
-from dba_console.limits import Limits
-from dba_console.limits.console import ConsoleLimits
+from dba_console.watch.findings.finding_events import FindingChange
+from dba_console.watch.frames.model import Finding, Frame
 from tests.agent.running import RunningAgent, agent
 from tests.background import idle_sessions
 from tests.clusters import FreshCluster

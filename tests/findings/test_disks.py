@@ -12,10 +12,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from dba_console.core.thresholds import DiskLimits, Limits
 from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
-from dba_console.limits import Limits
-from dba_console.limits.disks import DiskLimits
 from tests.background import session
 from tests.clusters import binaries_of
 from tests.findings.eyes import eyes

@@ -11,7 +11,7 @@ import pytest
 
 from dba_console.demo.cluster import Cluster, Settings
 from dba_console.demo.incidents.loop_disk import LoopDisk, loop_disk
-from dba_console.probes.host.procstat import read_stat
+from dba_console.watch.probes.host.kernel_files import read_stat
 from tests.agent.running import agent
 from tests.background import Session, session, wait_until
 from tests.clusters import binaries_of

@@ -8,12 +8,10 @@ from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 
+from dba_console.core.thresholds import ConnectionLimits, Limits, LockLimits
 from dba_console.demo.clients import Clients
 from dba_console.demo.cluster import Cluster
-from dba_console.limits import Limits
-from dba_console.limits.connections import ConnectionLimits
-from dba_console.limits.locks import LockLimits
-from dba_console.samples.postgres import Locks
+from dba_console.watch.samples.postgres import Locks
 from tests.background import idle_in_transaction, session, wait_until
 from tests.clusters import FreshCluster
 from tests.findings.eyes import Eyes, eyes

@@ -16,10 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from dba_console.core.thresholds import Limits, MemoryLimits
 from dba_console.demo.cluster import Cluster
-from dba_console.demo.incidents.memory_reclaim import ReclaimMethod, choose_method
-from dba_console.limits import Limits
-from dba_console.limits.memory import MemoryLimits
+from dba_console.demo.incidents.reclaim_stall import ReclaimMethod, choose_method
 from tests.background import wait_until
 from tests.clusters import FreshCluster
 from tests.findings.eyes import Eyes, eyes

@@ -9,13 +9,12 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
+from dba_console.core.errors import ConsoleError
+from dba_console.core.thresholds import Limits, SafetyLimits
 from dba_console.demo.binaries import find_binaries
 from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.wraparound import LEFT, STOP_BEFORE_WRAP, WRAP_AGE, XIDS_PER_SEGMENT, set_next_xid
-from dba_console.errors import ConsoleError
-from dba_console.findings import safety
-from dba_console.limits import Limits
-from dba_console.limits.safety import SafetyLimits
+from dba_console.watch.findings import safety
 from tests.background import session, wait_until, waiting_for_lock
 from tests.clusters import FreshCluster
 from tests.findings.eyes import eyes

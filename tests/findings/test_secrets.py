@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from msgspec import msgpack
 
-from dba_console.findings.finding_events import change_event
-from dba_console.limits import Limits
-from dba_console.limits.connections import ConnectionLimits
+from dba_console.core.thresholds import ConnectionLimits, Limits
+from dba_console.watch.findings.finding_events import change_event
 from tests.background import idle_in_transaction
 from tests.clusters import FreshCluster
 from tests.findings.eyes import eyes

@@ -8,8 +8,8 @@ import signal
 import psycopg
 import pytest
 
+from dba_console.core.errors import ConsoleError
 from dba_console.demo.cluster import Cluster
-from dba_console.errors import ConsoleError
 from tests.background import wait_until
 from tests.clusters import FreshCluster
 from tests.findings.eyes import Eyes, eyes

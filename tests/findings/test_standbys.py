@@ -11,11 +11,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from dba_console.core.thresholds import Limits, WalLimits
 from dba_console.demo.cluster import Cluster, scratch_directory
-from dba_console.frames.facts import PictureFacts
-from dba_console.frames.replication import derive_replication
-from dba_console.limits import Limits
-from dba_console.limits.wal import WalLimits
+from dba_console.watch.frames.picture import PictureFacts
+from dba_console.watch.frames.replication import derive_replication
 from tests.agent.test_standby import standby_of
 from tests.background import session
 from tests.clusters import FreshCluster, binaries_of

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.demo.incidents.memory_reclaim import choose_method
-from dba_console.samples.host import MemInfo
+from dba_console.demo.incidents.reclaim_stall import choose_method
+from dba_console.watch.samples.host import MemInfo
 from tests.background import wait_until
 from tests.findings.eyes import Eyes, eyes
 from tests.requirements import lacking, require_tool

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dba_console.core.thresholds import Limits, WalLimits
 from dba_console.demo.cluster import Cluster
-from dba_console.findings import wal
-from dba_console.limits import Limits
-from dba_console.limits.wal import WalLimits
+from dba_console.watch.findings import wal
 from tests.clusters import FreshCluster
 from tests.findings.eyes import eyes
 from tests.sql import query, wait_for

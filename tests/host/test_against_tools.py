@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 
-from dba_console.probes.host.context import HostContext
-from dba_console.probes.host.mounts import MountProbe
-from dba_console.probes.host.probe import HostProbe
-from dba_console.samples.host import Cpu, Disk, MemInfo, Mounts, VmStat
+from dba_console.watch.probes.host.file_systems import HostContext, MountProbe
+from dba_console.watch.probes.host.probe import HostProbe
+from dba_console.watch.samples.host import Cpu, Disk, MemInfo, Mounts, VmStat
 from tests.host.load import steady_io
 from tests.requirements import lacking
 

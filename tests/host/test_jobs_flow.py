@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.probes.jobs.dump_growth import DumpOutput, dump_id_of
-from dba_console.probes.jobs.io_progress import DataFlow
-from dba_console.probes.jobs.pipeline import Pipelines
-from dba_console.probes.jobs.session_processes import SessionProcesses
+from dba_console.jobs.following.dump_progress import DumpOutput, dump_id_of
+from dba_console.jobs.following.pipeline import DataFlow, Pipelines
+from dba_console.jobs.following.session_matching import SessionProcesses
 from tests.background import session, wait_until
 from tests.host.job_ground import LIMIT_S, ROWS, Ground, program, quoted
 

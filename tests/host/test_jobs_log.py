@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.keeping.command_status import wait
-from dba_console.probes.jobs.running_programs import RunningProgram
-from dba_console.probes.jobs.stderr_reader import NewMessages, StderrReader
+from dba_console.jobs.following.running_programs import RunningProgram
+from dba_console.jobs.following.stderr_reader import NewMessages, StderrReader
+from dba_console.keeper.command_status import wait
 from tests.background import session, wait_until
 from tests.host.job_ground import LIMIT_S, Ground, environment, program, quoted
 from tests.keeper.kept import Keep

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.probes.jobs.pipeline import read_flow
-from dba_console.probes.jobs.program_arguments import command_text
-from dba_console.probes.jobs.running_programs import SCAN_TURNS, ProgramScanner
-from dba_console.probes.jobs.session_processes import SessionProcesses
+from dba_console.jobs.following.pipeline import read_flow
+from dba_console.jobs.following.program_arguments import command_text
+from dba_console.jobs.following.running_programs import SCAN_TURNS, ProgramScanner
+from dba_console.jobs.following.session_matching import SessionProcesses
 from tests.background import session, wait_until
 from tests.host.job_ground import LIMIT_S, PASSWORD, Ground, environment, of, program, quoted
 from tests.requirements import require_tool
@@ -94,10 +94,10 @@ def test_a_shell_that_becomes_a_dump_is_found(ground: Ground) -> None:
 
 STRANGER = """
 import os, sys
-from dba_console.probes.jobs.session_processes import SessionProcesses
-from dba_console.probes.jobs.pipeline import read_flow
-from dba_console.probes.jobs.running_programs import find_programs
-from dba_console.probes.jobs.stderr_reader import StderrReader
+from dba_console.jobs.following.session_matching import SessionProcesses
+from dba_console.jobs.following.pipeline import read_flow
+from dba_console.jobs.following.running_programs import find_programs
+from dba_console.jobs.following.stderr_reader import StderrReader
 os.setgroups([])
 os.setgid(61234)
 os.setuid(61234)
@@ -113,7 +113,7 @@ print(StderrReader().read_new([found])[pid].unknown)
 
 BESIDE = """
 import os, sys
-from dba_console.probes.jobs.session_processes import SessionProcesses
+from dba_console.jobs.following.session_matching import SessionProcesses
 os.setgroups([])
 os.setgid(61234)
 os.setuid(61234)

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.probes.host.context import HostContext
-from dba_console.probes.host.mounts import MountProbe
-from dba_console.probes.host.probe import HostProbe
-from dba_console.samples.host import Mount
+from dba_console.watch.probes.host.file_systems import HostContext, MountProbe
+from dba_console.watch.probes.host.probe import HostProbe
+from dba_console.watch.samples.host import Mount
 from tests.requirements import lacking
 
 pytestmark = pytest.mark.root

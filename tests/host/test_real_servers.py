@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.probes.host.context import HostContext
-from dba_console.probes.host.postmasters import find_postmasters
-from dba_console.probes.host.probe import HostProbe
-from dba_console.probes.host.procstat import read_stat
-from dba_console.samples.host import ControlFile, Process, Processes, ProcessTitle, ProcessTitles
+from dba_console.watch.probes.host.file_systems import HostContext
+from dba_console.watch.probes.host.kernel_files import read_stat
+from dba_console.watch.probes.host.postmasters import find_postmasters
+from dba_console.watch.probes.host.probe import HostProbe
+from dba_console.watch.samples.host import ControlFile, Process, Processes, ProcessTitle, ProcessTitles
 from tests.background import idle_in_transaction, idle_sessions, session, wait_until, waiting_for_lock
 from tests.clusters import FreshCluster
 from tests.requirements import require_root
@@ -204,8 +204,8 @@ def test_a_killed_server_has_ended_and_its_next_start_is_read_again(
 
 STRANGER = """
 import os, sys
-from dba_console.probes.host.context import HostContext
-from dba_console.probes.host.probe import HostProbe
+from dba_console.watch.probes.host.file_systems import HostContext
+from dba_console.watch.probes.host.probe import HostProbe
 context = HostContext(int(sys.argv[1]), sys.argv[2])
 os.setgroups([])
 os.setgid(61234)

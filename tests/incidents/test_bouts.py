@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.incidents.freeze_cycles import FreezeCycles
 from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
-from dba_console.demo.incidents.memory_reclaim import DROP_CACHES, ReclaimMethod, choose_method
+from dba_console.demo.incidents.reclaim_stall import DROP_CACHES, FreezeCycles, ReclaimMethod, choose_method
 from tests.background import wait_until
 from tests.requirements import lacking
 
@@ -23,9 +22,9 @@ pytestmark = pytest.mark.root
 CACHED = 48 * MIB
 _KILLED = """
 import sys
-from dba_console.demo.incidents.freeze_cycles import FreezeCycles
+from dba_console.demo.incidents.reclaim_stall import FreezeCycles
 from dba_console.demo.incidents.loop_disk import MIB, loop_disk
-from dba_console.demo.incidents.memory_reclaim import choose_method
+from dba_console.demo.incidents.reclaim_stall import choose_method
 with loop_disk(32 * MIB, stacked=True) as disk:
     way = choose_method()
     bouts = FreezeCycles(disk.lower_path, disk.host_directory / "cached", 8 * MIB, way, frozen_s=60)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.incidents.file_filler import FileFiller
+from dba_console.core.errors import ExitCode
+from dba_console.demo.incidents.disk_filling import FileFiller
 from dba_console.demo.incidents.loop_disk import MIB, loop_disk
 from dba_console.demo.server_account import server_account
-from dba_console.errors import ExitCode
 from tests.background import wait_until
 from tests.incidents.unprivileged import demo_without_root
 

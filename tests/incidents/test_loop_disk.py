@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from dba_console.core.errors import PermissionDenied, Unsupported
 from dba_console.demo.incidents.loop_disk import MIB, loop_disk
-from dba_console.errors import PermissionDenied, Unsupported
 from tests.background import wait_until
 from tests.requirements import require_tool
 
@@ -78,7 +78,7 @@ def test_without_root_there_is_no_disk_of_ones_own() -> None:
         script = (
             "import os\n"
             "from dba_console.demo.incidents.loop_disk import loop_disk\n"
-            "from dba_console.errors import PermissionDenied\n"
+            "from dba_console.core.errors import PermissionDenied\n"
             "os.setuid(65534)\n"
             "try:\n    loop_disk(1).__enter__()\nexcept PermissionDenied:\n    print('refused')"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dba_console.demo.incidents.loop_disk import MIB
-from dba_console.demo.incidents.memory_reclaim import DROP_CACHES, cache_bytes, choose_method
+from dba_console.demo.incidents.reclaim_stall import DROP_CACHES, cache_bytes, choose_method
 
 
 def test_where_no_group_can_be_made_the_hosts_cache_is_dropped_and_that_is_said(tmp_path: Path) -> None:

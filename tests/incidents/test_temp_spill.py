@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from dba_console.demo.clients import LoadPlan
 from dba_console.demo.incidents.temp_spill import LIMIT_MIB
-from dba_console.demo.load import LoadPlan
 from tests.runbooks.walking import assert_named, incident
 
 SMALL = LoadPlan(clients=2, rate_per_s=20, idle=4, forgotten=False, scale=1)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.keeping.command_status import read_status, stop, wait
+from dba_console.keeper.command_status import read_status, stop, wait
 from tests.keeper.kept import LIMIT_S, Keep
 
 

@@ -6,9 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dba_console.keeping.command_spec import CommandSpec
-from dba_console.keeping.command_status import ExitRecord, LogReader, RunningRecord, StampedLine, read_status
-from dba_console.keeping.launch import KeeperHandle, start
+from dba_console.keeper.command_status import ExitRecord, LogReader, RunningRecord, StampedLine, read_status
+from dba_console.keeper.launch import CommandSpec, KeeperHandle, start
 from tests.background import wait_until
 
 LIMIT_S = 120.0

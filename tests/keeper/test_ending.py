@@ -6,9 +6,9 @@ import os
 import signal
 from pathlib import Path
 
-from dba_console.keeping.command_status import read_status, stop
-from dba_console.keeping.launch import KeeperHandle
-from dba_console.keeping.proc import start_ticks
+from dba_console.keeper.command_status import read_status, stop
+from dba_console.keeper.launch import KeeperHandle
+from dba_console.keeper.proc import start_ticks
 from tests.background import wait_until
 from tests.keeper.conftest import kill_group
 from tests.keeper.kept import LIMIT_S, Gate, Keep, child, ending, texts, until_printed

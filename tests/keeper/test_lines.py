@@ -11,9 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dba_console.keeping.line_stamps import LINE_LIMIT, LineStamper
-from dba_console.keeping.log_reader import MAX_LINE_BYTES, LogPosition, LogReader
-from dba_console.keeping.log_segments import SegmentedLog, parse_segment_name
+from dba_console.keeper.log_reader import MAX_LINE_BYTES, LogPosition, LogReader
+from dba_console.keeper.output_log import LINE_LIMIT, LineStamper, SegmentedLog, parse_segment_name
 
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

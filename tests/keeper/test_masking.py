@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dba_console.stream_masking import MASK, MIN_SECRET_BYTES, Masker, encoded_forms, too_short
+from dba_console.core.stream_masking import MASK, MIN_SECRET_BYTES, Masker, encoded_forms, too_short
 
 # Without the sign of the mask: what masks make up with what stands beside them is no secret that was there.
 SECRETS = st.text(

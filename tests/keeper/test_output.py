@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.keeping.command_status import LogReader
+from dba_console.keeper.command_status import LogReader
 from tests.background import wait_until
 from tests.disks import frozen, loop_mounted, mounted
 from tests.keeper.kept import LIMIT_S, Gate, Keep, child, ending, lines, running, texts, until_printed

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.keeping.command_spec import CommandSpec
-from dba_console.keeping.command_status import read_status
-from dba_console.keeping.launch import KeeperError, start
+from dba_console.keeper.command_status import read_status
+from dba_console.keeper.launch import CommandSpec, KeeperError, start
 from tests.keeper.kept import Gate, Keep, ending, lines, running, texts, until_printed
 
 

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.keeping.command_status import LogReader, read_status, stop, wait
-from dba_console.keeping.launch import KeeperHandle
-from dba_console.keeping.proc import start_ticks
+from dba_console.keeper.command_status import LogReader, read_status, stop, wait
+from dba_console.keeper.launch import KeeperHandle
+from dba_console.keeper.proc import start_ticks
 from tests.background import wait_until
 from tests.keeper.kept import LIMIT_S, Gate, Keep, child, ending, running, texts, until_printed
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 STARTER = """
 import sys
-from dba_console.keeping.launch import start
-from dba_console.keeping.command_spec import CommandSpec
+from dba_console.keeper.launch import start
+from dba_console.keeper.launch import CommandSpec
 start(CommandSpec(argv=("sh", "-c", sys.argv[2]), directory=sys.argv[1], tag="TEST", host="here"))
 print("started", flush=True)
 sys.stdin.read()

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from dba_console.frames.chart_history import ChartHistory
-from dba_console.frames.model import Frame, LockNode
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import Frame, LockNode
 
 _TEXTS = (
     "", "public.orders", "select *\nfrom t\twhere a = '\x00'", "\x1b[2J\x1b]0;owned\x07", "表" * 40, "e\u0301" * 30,

@@ -8,14 +8,21 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dba_console.frames.chart_history import ChartHistory
-from dba_console.frames.model import Finding, Frame
-from dba_console.panels.finding_evidence import all_evidence_lines, evidence_screen, visible_lines
-from dba_console.panels.findings import compact, detail, list_lines, not_silenced
-from dba_console.panels.text_elements import Line, Span, line_text, line_width
-from dba_console.panels.time_formats import format_rfc3339
 from dba_console.tui.findings import EvidenceView, FindingsView
 from dba_console.tui.screen_view import Scene
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import Finding, Frame
+from dba_console.watch.panels.findings import (
+    all_evidence_lines,
+    compact,
+    detail,
+    evidence_screen,
+    list_lines,
+    not_silenced,
+    visible_lines,
+)
+from dba_console.watch.panels.text_elements import Line, Span, line_text, line_width
+from dba_console.watch.panels.time_formats import format_rfc3339
 from tests import build
 from tests.panels.anything import any_history
 

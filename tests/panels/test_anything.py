@@ -9,11 +9,10 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dba_console.panels.header import HeaderState, header
-from dba_console.panels.overview import overview
-from dba_console.panels.registry import PANELS
-from dba_console.panels.show_output import show_json, show_text
-from dba_console.panels.text_elements import Line, line_width
+from dba_console.watch.panels.header import HeaderState, header
+from dba_console.watch.panels.overview import overview, show_json, show_text
+from dba_console.watch.panels.registry import PANELS
+from dba_console.watch.panels.text_elements import Line, line_width
 from tests.panels.anything import any_history, anything
 
 SEEDS = st.integers(0, 10_000)

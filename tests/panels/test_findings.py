@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.frames.chart_history import ChartHistory
-from dba_console.frames.model import EventRow, Finding, Frame
-from dba_console.panels.finding_evidence import (
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import EventRow, Finding, Frame
+from dba_console.watch.panels.findings import (
     all_evidence_lines,
     chart_period,
+    compact,
+    detail,
     evidence_screen,
     fill_between_readings,
+    list_lines,
+    sort_by_urgency,
     visible_lines,
 )
-from dba_console.panels.findings import compact, detail, list_lines, sort_by_urgency
-from dba_console.panels.overview import overview
-from dba_console.panels.text_elements import Line, line_text, line_width
-from dba_console.panels.time_formats import parse_rfc3339
+from dba_console.watch.panels.overview import overview
+from dba_console.watch.panels.text_elements import Line, line_text, line_width
+from dba_console.watch.panels.time_formats import parse_rfc3339
 from tests import build
 
 SINCE = "2026-11-20T14:55:02Z"

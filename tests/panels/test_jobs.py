@@ -5,17 +5,16 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from dba_console.frames.chart_history import ChartHistory
-from dba_console.frames.model import Frame
-from dba_console.frames.past_jobs import TargetJobHistory
-from dba_console.frames.progress_model import ProgressRow
-from dba_console.frames.window_forecast import JobWindows
-from dba_console.panels import progress
-from dba_console.panels.job_history import history_detail, job_runs_detail
-from dba_console.panels.job_page import find_row, job_page
-from dba_console.panels.progress_text import row_key
-from dba_console.panels.table_layout import table_lines
-from dba_console.panels.text_elements import Detail, line_text, line_width
+from dba_console.jobs.panels.job_history import history_detail, job_runs_detail
+from dba_console.jobs.panels.job_page import find_row, job_page
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.frames.past_jobs import JobWindows, TargetJobHistory
+from dba_console.watch.frames.progress_model import ProgressRow
+from dba_console.watch.panels import progress
+from dba_console.watch.panels.progress import row_key
+from dba_console.watch.panels.table_layout import table_lines
+from dba_console.watch.panels.text_elements import Detail, line_text, line_width
 from tests.jobs import HOSTILE, NOW_US, dump_row, frame_of, job, nights
 from tests.panels.anything import anything
 from tests.panels.golden import assert_golden, text_of

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.frames.chart_history import ChartHistory
-from dba_console.frames.model import Frame, Progress
-from dba_console.frames.progress_model import ProgressRow
-from dba_console.panels import progress
-from dba_console.panels.show_output import show_text
-from dba_console.panels.text_elements import line_text, line_width
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import Frame, Progress
+from dba_console.watch.frames.progress_model import ProgressRow
+from dba_console.watch.panels import progress
+from dba_console.watch.panels.overview import show_text
+from dba_console.watch.panels.text_elements import line_text, line_width
 from tests.panels.golden import assert_golden, text_of
 
 NIGHTLY = ProgressRow(

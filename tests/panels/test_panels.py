@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dba_console.frames.chart_history import ChartHistory
-from dba_console.frames.model import (
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import (
     Connections,
     Device,
     EventRow,
@@ -23,12 +23,12 @@ from dba_console.frames.model import (
     SlotRow,
     StandbyRow,
 )
-from dba_console.frames.progress_model import ProgressRow
-from dba_console.panels.locks import walk_trees
-from dba_console.panels.registry import PANELS
-from dba_console.panels.sessions import session_order
-from dba_console.panels.table_layout import move_spare_columns_last
-from dba_console.panels.text_elements import Table, TableRow, line_text
+from dba_console.watch.frames.progress_model import ProgressRow
+from dba_console.watch.panels.locks import walk_trees
+from dba_console.watch.panels.registry import PANELS
+from dba_console.watch.panels.sessions import session_order
+from dba_console.watch.panels.table_layout import move_spare_columns_last
+from dba_console.watch.panels.text_elements import Table, TableRow, line_text
 from tests.build import busy_frame, busy_history, empty_frame
 
 

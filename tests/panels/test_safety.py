@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dba_console.frames.chart_history import ChartHistory
-from dba_console.frames.model import Frame, Safety
-from dba_console.panels.registry import PANELS
-from dba_console.panels.text_elements import line_text
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import Frame, Safety
+from dba_console.watch.panels.registry import PANELS
+from dba_console.watch.panels.text_elements import line_text
 
 
 def shown(frame: Frame) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dba_console.frames.chart_history import ChartHistory
-from dba_console.frames.model import SessionRow, StandbyRow
-from dba_console.panels.registry import PANELS
-from dba_console.panels.replication_tables import standby_table
-from dba_console.panels.session_table import session_table
-from dba_console.panels.text_elements import line_text
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import SessionRow, StandbyRow
+from dba_console.watch.panels.registry import PANELS
+from dba_console.watch.panels.replication import standby_table
+from dba_console.watch.panels.sessions import session_table
+from dba_console.watch.panels.text_elements import line_text
 from tests.build import busy_frame
 
 HIDDEN = StandbyRow(application="replica")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dba_console.panels.table_layout import drop_blank_columns, move_spare_columns_last, table_lines
-from dba_console.panels.text_elements import Cell, Table, TableColumn, TableRow, line_text, line_width
+from dba_console.watch.panels.table_layout import drop_blank_columns, move_spare_columns_last, table_lines
+from dba_console.watch.panels.text_elements import Cell, Table, TableColumn, TableRow, line_text, line_width
 
 COLUMNS = (
     TableColumn("pid", "pid", 8, right=True),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dba_console.frames.model import Io, PanelFrame
-from dba_console.panels.phrases import (
+from dba_console.watch.frames.model import Io, PanelFrame
+from dba_console.watch.panels.phrases import (
     bar,
+    body,
     first_fitting,
     join,
     join_fitting,
@@ -13,11 +14,11 @@ from dba_console.panels.phrases import (
     reflow,
     text_line,
     time_ahead,
+    title_suffix,
     wrap_words,
 )
-from dba_console.panels.status_text import body, title_suffix
-from dba_console.panels.text_elements import LazyLines, Span, fit, line_text, width
-from dba_console.panels.time_formats import parse_rfc3339, stopwatch
+from dba_console.watch.panels.text_elements import LazyLines, Span, fit, line_text, width
+from dba_console.watch.panels.time_formats import parse_rfc3339, stopwatch
 
 
 def test_wide_signs_are_cut_so_that_cells_line_up() -> None:

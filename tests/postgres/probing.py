@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from dba_console.demo.cluster import Cluster
-from dba_console.probes.postgres.monitor_options import MonitorOptions
-from dba_console.probes.postgres.part_statements import PART_STATEMENTS
-from dba_console.probes.postgres.probe import PostgresProbe
-from dba_console.samples.sample import Part
+from dba_console.watch.probes.postgres.connect import MonitorOptions
+from dba_console.watch.probes.postgres.statements import PART_STATEMENTS
+from dba_console.watch.probes.postgres.tick_reader import PostgresProbe
+from dba_console.watch.samples.sample import Part
 
 EVERYTHING = tuple(PART_STATEMENTS)
 PATIENT = MonitorOptions(statement_timeout_s=60.0, connect_timeout_s=60.0, answer_timeout_s=60.0, expensive_s=3600.0)

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
-from dba_console.archives.archive_file import open_archive
-from dba_console.archives.dump_plan import DumpPlan
-from dba_console.archives.object_progress import ObjectProgress
-from dba_console.archives.toc import ArchiveError
 from dba_console.demo.binaries import Binaries, binaries_in, candidates, wheel_directories
 from dba_console.demo.cluster import Cluster
+from dba_console.jobs.archives.archive_file import open_archive
+from dba_console.jobs.archives.dump_plan import DumpPlan
+from dba_console.jobs.archives.object_progress import ObjectProgress
+from dba_console.jobs.archives.toc import ArchiveError
 
 SCHEMA = """
 create schema "Weird ""S";

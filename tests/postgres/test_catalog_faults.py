@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.samples.catalog import CatalogFaults, DeadRows
+from dba_console.watch.samples.postgres import CatalogFaults, DeadRows
 from tests.background import idle_in_transaction, session, wait_until
 from tests.postgres.probing import probing, read, reading
 from tests.sql import query

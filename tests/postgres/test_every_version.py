@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.samples import postgres
-from dba_console.samples.registry import PARTS
+from dba_console.watch.samples import postgres
+from dba_console.watch.samples.sample import PARTS
 from tests.background import idle_in_transaction, session, wait_until
 from tests.postgres.probing import EVERYTHING, probing, read, reading
 from tests.sql import LIMIT_S, query

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.probes.postgres.database_sizes import SizeRound
-from dba_console.probes.postgres.monitor_options import MonitorOptions
-from dba_console.probes.postgres.pipeline_messages import ServerError
-from dba_console.probes.postgres.query_backoff import EVERY_SECOND, QueryBackoff
+from dba_console.watch.probes.postgres.connect import MonitorOptions
+from dba_console.watch.probes.postgres.pipeline import ServerError
+from dba_console.watch.probes.postgres.statements import EVERY_SECOND, QueryBackoff
+from dba_console.watch.probes.postgres.tick_reader import SizeRound
 from tests.background import idle_in_transaction
 from tests.postgres.probing import probing, read
 

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.probes.jobs.database_catalog import (
+from dba_console.jobs.following.database_catalog import (
     GROWTH,
     MAX_PAUSE_US,
     MIN_PAUSE_US,
@@ -18,7 +18,7 @@ from dba_console.probes.jobs.database_catalog import (
     CatalogObject,
     CatalogReader,
 )
-from dba_console.probes.jobs.session_processes import SessionProcesses
+from dba_console.jobs.following.session_matching import SessionProcesses
 from tests.background import idle_sessions, session, wait_until
 from tests.clocks import HeldClock
 from tests.clusters import FreshCluster

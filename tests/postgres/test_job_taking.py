@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from dba_console.agent.jobs.restore_space_needed import DISK_ESTIMATE_NOTE, RestoreSpaceEstimate
 from dba_console.demo.cluster import Cluster
-from dba_console.probes.jobs.database_catalog import MAX_PAUSE_US
+from dba_console.jobs.following.database_catalog import MAX_PAUSE_US
+from dba_console.jobs.following.target_disk import DISK_ESTIMATE_NOTE, RestoreSpaceEstimate
 from tests.clocks import HeldClock
 from tests.sql import query
 

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from dba_console.core.errors import ConsoleError
 from dba_console.demo.cluster import Cluster
-from dba_console.errors import ConsoleError
-from dba_console.probes.postgres.monitor_options import MonitorOptions
-from dba_console.probes.postgres.server_locality import ServerEvidence, prove_local
-from dba_console.probes.postgres.socket_route import SocketRoute
+from dba_console.watch.probes.postgres.connect import MonitorOptions
+from dba_console.watch.probes.postgres.server_locality import ServerEvidence, SocketRoute, prove_local
 from tests.background import wait_until
 from tests.clusters import FreshCluster
 from tests.postgres.probing import connected, probing, reading

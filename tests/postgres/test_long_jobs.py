@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.agent.jobs.job_detection import EndedJob, JobDetector
-from dba_console.clock import SYSTEM
+from dba_console.core.clock import SYSTEM
 from dba_console.demo.cluster import Cluster
-from dba_console.samples.postgres import Sessions
+from dba_console.jobs.following.job_detection import EndedJob, JobDetector
+from dba_console.watch.samples.postgres import Sessions
 from tests.background import session, wait_until
 from tests.postgres.probing import probing, reading
 from tests.sql import LIMIT_S, query

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.probes.postgres.connect_errors import ConnectFailed, ConnectionLost
-from dba_console.probes.postgres.monitor_options import MonitorOptions
-from dba_console.probes.postgres.probe import PostgresProbe
-from dba_console.samples.sample import Part
+from dba_console.watch.probes.postgres.connect import MonitorOptions
+from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, ConnectionLost
+from dba_console.watch.probes.postgres.tick_reader import PostgresProbe
+from dba_console.watch.samples.sample import Part
 from tests.background import session, wait_until
 from tests.clusters import FreshCluster
 from tests.postgres.probing import connected, probing, read

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.clock import SYSTEM
+from dba_console.core.clock import SYSTEM
 from dba_console.demo.cluster import Cluster
-from dba_console.probes.postgres.connection import connect
-from dba_console.probes.postgres.monitor_options import MonitorOptions
-from dba_console.probes.postgres.pipeline_messages import Command, Segment, SegmentAnswer
+from dba_console.watch.probes.postgres.connect import MonitorOptions
+from dba_console.watch.probes.postgres.connection import connect
+from dba_console.watch.probes.postgres.pipeline import Command, Segment, SegmentAnswer
 from tests.clusters import FreshCluster
 from tests.postgres.probing import probing, reading
 from tests.sql import query, wait_for

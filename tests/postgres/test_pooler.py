@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.probes.postgres.connect_errors import ConnectFailed
-from dba_console.probes.postgres.probe import PostgresProbe
+from dba_console.watch.probes.postgres.connect_errors import ConnectFailed
+from dba_console.watch.probes.postgres.tick_reader import PostgresProbe
 from tests.background import idle_in_transaction
 from tests.postgres.bouncer import bouncer
 from tests.postgres.probing import connected, probing, read, reading

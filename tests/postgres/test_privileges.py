@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.probes.postgres.monitor_options import MonitorOptions
+from dba_console.watch.probes.postgres.connect import MonitorOptions
 from tests.background import idle_in_transaction, session, waiting_for_lock
 from tests.postgres.probing import EVERYTHING, probing, read, reading
 from tests.sql import query

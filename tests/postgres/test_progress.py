@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.frames.progress import done_pct
-from dba_console.probes.postgres.probe import PostgresProbe
-from dba_console.probes.postgres.readings.progress import measure
-from dba_console.samples.postgres import Operation
+from dba_console.watch.frames.progress import done_pct
+from dba_console.watch.probes.postgres.progress_readings import measure
+from dba_console.watch.probes.postgres.tick_reader import PostgresProbe
+from dba_console.watch.samples.postgres import Operation
 from tests.background import idle_in_transaction, session, wait_until, waiting_for_lock
 from tests.clusters import FreshCluster
 from tests.postgres.probing import probing, reading

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.probes.postgres.connect_errors import ConnectFailed
-from dba_console.probes.postgres.name_resolution import addresses_of, resolve_hosts
+from dba_console.watch.probes.postgres.connect import addresses_of, resolve_hosts
+from dba_console.watch.probes.postgres.connect_errors import ConnectFailed
 
 
 def lookup(name: str) -> list[str]:

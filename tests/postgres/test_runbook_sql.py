@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.plans.plan import Plan
-from dba_console.runbook.library import listed
-from dba_console.runbook.values import REFERENCE, for_sql, statement
+from dba_console.recording.plan import Plan
+from dba_console.runbooks.library import listed
+from dba_console.runbooks.values import REFERENCE, for_sql, statement
 from tests.clusters import FreshCluster
 from tests.sql import query
 from tests.standbys import copied_standby

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.probes.postgres.connect_errors import ConnectFailed
-from dba_console.probes.postgres.probe import PostgresProbe
+from dba_console.watch.probes.postgres.connect_errors import ConnectFailed
+from dba_console.watch.probes.postgres.tick_reader import PostgresProbe
 from tests.background import idle_sessions
 from tests.clusters import FreshCluster
 from tests.postgres.probing import probing, reading

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dba_console.core.errors import ConsoleError
 from dba_console.demo.binaries import Binaries, find_binaries
 from dba_console.demo.cluster import Cluster
-from dba_console.errors import ConsoleError
-from dba_console.plans.journal_record import JournalRecord
+from dba_console.recording.plan import JournalRecord
 from tests.background import Session, session
 from tests.requirements import lacking
 from tests.runbooks.walking import Says, Scene, Walk, besieged

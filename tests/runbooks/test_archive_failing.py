@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from dba_console.demo.clients import LoadPlan
 from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.archive_failing import archive_directory, moved_archive
-from dba_console.demo.load import LoadPlan
-from dba_console.runbook.compile import compile_text
-from dba_console.runbook.values import statement
+from dba_console.runbooks.compile import compile_text
+from dba_console.runbooks.values import statement
 from tests.background import session, wait_until
 from tests.clusters import binaries_of
 from tests.runbooks.walking import WAIT_S, Scene, Walk, assert_named, incident

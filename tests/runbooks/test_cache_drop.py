@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.frames.model import Frame
+from dba_console.watch.frames.model import Frame
 from tests.requirements import require_root
 from tests.runbooks.walking import ASKED, Scene, assert_named, incident, open_rules
 

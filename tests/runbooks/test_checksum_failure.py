@@ -10,11 +10,11 @@ from typing import ClassVar
 import pytest
 from psycopg.errors import LockNotAvailable
 
+from dba_console.core.errors import ConsoleError
+from dba_console.demo.clients import DATABASE, LoadPlan
 from dba_console.demo.cluster import Settings
-from dba_console.demo.incident_verdict import IncidentVerdict
 from dba_console.demo.incidents.checksum_failure import TABLE, ChecksumFailure
-from dba_console.demo.load import DATABASE, LoadPlan
-from dba_console.errors import ConsoleError
+from dba_console.demo.rehearsal import IncidentVerdict
 from tests.background import Session, session, wait_until
 from tests.requirements import lacking
 from tests.runbooks.damaging import damage

@@ -12,10 +12,10 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
+from dba_console.core.errors import ConsoleError
 from dba_console.demo.cluster import Cluster
-from dba_console.errors import ConsoleError
-from dba_console.runbook.compile import compile_text
-from dba_console.runbook.values import for_sql, statement
+from dba_console.runbooks.compile import compile_text
+from dba_console.runbooks.values import for_sql, statement
 from tests.background import session, wait_until
 from tests.clusters import FreshCluster, binaries_of
 from tests.runbooks.damaging import damage

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from dba_console.demo.incident_verdict import IncidentVerdict
+from dba_console.demo.clients import DATABASE, LoadPlan
 from dba_console.demo.incidents.connection_storm import APPLICATION, LEFT, ROLE
-from dba_console.demo.load import DATABASE, LoadPlan
+from dba_console.demo.rehearsal import IncidentVerdict
 from tests.background import wait_until
 from tests.runbooks.walking import ASKED, WAIT_S, Scene, assert_named, incident, watched
 

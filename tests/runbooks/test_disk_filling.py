@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from dba_console.demo.clients import LoadPlan
 from dba_console.demo.incidents.disk_filling import NEWER, OLDER
-from dba_console.demo.load import LoadPlan
-from dba_console.frames.model import Frame
+from dba_console.watch.frames.model import Frame
 from tests.runbooks.walking import Scene, assert_named, incident
 
 BOOK = "disk-filling"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from dba_console.core.errors import ConsoleError
 from dba_console.demo.cluster import Cluster, Settings
 from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
-from dba_console.errors import ConsoleError
-from dba_console.frames.model import Frame
+from dba_console.watch.frames.model import Frame
 from tests.background import idle_sessions, session, wait_until
 from tests.clusters import binaries_of
 from tests.requirements import lacking, require_root

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.agent.runs.command_environment import server_environment
-from dba_console.agent.runs.shell_commands import command_environment, script_argv
+from dba_console.agent.runs.commands import command_environment, script_argv
+from dba_console.core.errors import ConsoleError
 from dba_console.demo.binaries import find_binaries
 from dba_console.demo.cluster import Cluster
-from dba_console.errors import ConsoleError
-from dba_console.runbook.compile import compile_text
-from dba_console.runbook.library import SHIPPED
+from dba_console.runbooks.command_environment import server_environment
+from dba_console.runbooks.compile import compile_text
+from dba_console.runbooks.library import SHIPPED
 from tests.background import session, wait_until
 from tests.clusters import binaries_of
 from tests.requirements import lacking, require_root

@@ -8,8 +8,8 @@ from contextlib import closing, contextmanager
 import psycopg
 import pytest
 
+from dba_console.demo.clients import DATABASE
 from dba_console.demo.incidents.idle_in_transaction import APPLICATION, BEHIND
-from dba_console.demo.load import DATABASE
 from tests.background import Session, session, wait_until
 from tests.runbooks.walking import ASKED, SMALL, WAIT_S, Scene, assert_named, incident
 

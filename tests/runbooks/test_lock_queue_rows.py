@@ -13,7 +13,7 @@ import pytest
 from psycopg.rows import dict_row
 
 from dba_console.demo.cluster import Cluster
-from dba_console.runbook.library import listed
+from dba_console.runbooks.library import listed
 from tests.background import idle_in_transaction, wait_until, waiting_for_lock
 from tests.clusters import FreshCluster
 from tests.sql import query

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.decoding import from_json
-from dba_console.runbook.summary import RunSummary
-from dba_console.session.run_paths import SUMMARY
+from dba_console.core.decoding import from_json
+from dba_console.recording.run_paths import SUMMARY
+from dba_console.runbooks.run_summary import RunSummary
 from tests.background import Session, session, wait_until
 from tests.requirements import require_tool
 from tests.runbooks.dumping import DATABASE, HELD, Ground, ground, hushed, table_of, then, values_of

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from dba_console.demo.clients import LoadPlan
 from dba_console.demo.cluster import Cluster, Settings
 from dba_console.demo.incidents.slot_retention import SLOT
-from dba_console.demo.load import LoadPlan
 from tests.background import wait_until
 from tests.clusters import binaries_of
 from tests.runbooks.walking import WAIT_S, Scene, assert_named, incident, watched

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import pytest
 
+from dba_console.core.errors import Unsupported
+from dba_console.demo.clients import DATABASE, LoadPlan
 from dba_console.demo.cluster import Cluster, Settings, make_standby
 from dba_console.demo.incidents.wraparound import LEFT, SLOT, STOP_BEFORE_WRAP, WRAP_AGE, Wraparound
-from dba_console.demo.load import DATABASE, LoadPlan
-from dba_console.errors import Unsupported
 from tests.background import Session, session
 from tests.requirements import lacking
 from tests.runbooks.walking import ASKED, Scene, assert_named, incident, open_rules, watched

@@ -16,11 +16,11 @@ import pytest
 
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.registry import ACTIONS
+from dba_console.core.errors import ConsoleError
 from dba_console.demo.cluster import Cluster
-from dba_console.errors import ConsoleError
-from dba_console.plans.plan import Block
-from dba_console.runbook.library import find
-from dba_console.runbook.values import for_sql, statement
+from dba_console.recording.plan import Block
+from dba_console.runbooks.library import find
+from dba_console.runbooks.values import for_sql, statement
 from tests.actions.acting import acting
 from tests.background import Session, session, wait_until
 from tests.clusters import FreshCluster

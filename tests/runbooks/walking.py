@@ -30,18 +30,17 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from dba_console.agent.client import AgentClient
+from dba_console.core.errors import ConnectError
 from dba_console.demo.binaries import Binaries
+from dba_console.demo.clients import DATABASE, LoadPlan
 from dba_console.demo.cluster import Cluster
-from dba_console.demo.incident_verdict import IncidentVerdict
 from dba_console.demo.incidents.incident import Incident
 from dba_console.demo.incidents.registry import find_incident
-from dba_console.demo.load import DATABASE, LoadPlan
 from dba_console.demo.practice_ground import PracticeGround
-from dba_console.demo.rehearsal import Rehearsal
-from dba_console.errors import ConnectError
-from dba_console.frames.model import Frame
-from dba_console.plans.journal_record import JournalRecord
-from dba_console.session.run_reader import StoredRun, read_run
+from dba_console.demo.rehearsal import IncidentVerdict, Rehearsal
+from dba_console.recording.plan import JournalRecord
+from dba_console.recording.run_reader import StoredRun, read_run
+from dba_console.watch.frames.model import Frame
 from tests.agent.running import Watch
 from tests.attacks.hostility import besiege, calls
 from tests.background import wait_until

@@ -12,10 +12,10 @@ import pytest
 from rich.segment import Segment
 from rich.style import Style
 
+from dba_console.core.errors import Unsupported
 from dba_console.demo.cluster import Cluster
-from dba_console.errors import Unsupported
-from dba_console.session.recording import Recording
-from dba_console.session.resolve import resolve
+from dba_console.recording.listing import resolve
+from dba_console.recording.recording import Recording
 from screenshots import png
 from screenshots.glyphs import HEIGHT, WIDTH, shape
 from screenshots.shots import SHOTS, Shot, plain, screen_rows

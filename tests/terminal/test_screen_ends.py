@@ -204,7 +204,7 @@ def broken(self, width, height):
 view_stack.ViewStack.lines = broken
 
 def nobody():
-    from dba_console.errors import ConnectError
+    from dba_console.core.errors import ConnectError
     import threading
     threading.Event().wait(120)
     raise ConnectError("nobody")

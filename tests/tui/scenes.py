@@ -5,11 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from dba_console.frames.chart_points import point_of
-from dba_console.frames.picture import Picture
-from dba_console.samples.event import Event
-from dba_console.samples.postgres import Activity, Sessions
-from dba_console.samples.sample import Sample, encode_sample
 from dba_console.tui.feed import (
     AgentConnectionChanged,
     ChartPoint,
@@ -19,6 +14,11 @@ from dba_console.tui.feed import (
     Session,
 )
 from dba_console.tui.recording_reader import RecordingReader
+from dba_console.watch.frames.chart_points import point_of
+from dba_console.watch.frames.picture import Picture
+from dba_console.watch.samples.event import Event
+from dba_console.watch.samples.postgres import Activity, Sessions
+from dba_console.watch.samples.sample import Sample, encode_sample
 from tests import build
 
 S = 1_000_000

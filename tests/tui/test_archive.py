@@ -5,12 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from dba_console.errors import SessionError
-from dba_console.frames.picture import Picture
-from dba_console.samples.event import Event
-from dba_console.tui.feed import Arrival, Mailbox, MomentArrived, QueryRefused
-from dba_console.tui.recording_queries import AtTime, NamedTime, NextNotable, NextSample, RecordingEdge, RecordingQuery
+from dba_console.core.errors import SessionError
+from dba_console.tui.feed import (
+    Arrival,
+    AtTime,
+    Mailbox,
+    MomentArrived,
+    NamedTime,
+    NextNotable,
+    NextSample,
+    QueryRefused,
+    RecordingEdge,
+    RecordingQuery,
+)
 from dba_console.tui.recording_reader import RecordingReader, RecordingSource, is_notable, next_notable_us
+from dba_console.watch.frames.picture import Picture
+from dba_console.watch.samples.event import Event
 from tests.tui.scenes import START_US, MemoryPast, S, after, tick
 
 EVENTS = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from dba_console.agent.protocol import RunBegin
-from dba_console.plans.plan import Plan
-from dba_console.tui.backends import parse_backend_key
+from dba_console.recording.plan import Plan
+from dba_console.tui.panel_detail import parse_backend_key
 from tests.tui.test_console import Screen
 from tests.tui.test_console import screen as opened
 

@@ -12,15 +12,15 @@ from textual.keys import REPLACED_KEYS, _character_to_key, _get_unicode_name_fro
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
-from dba_console.clock import SYSTEM, Clock
-from dba_console.frames.past_jobs import TargetJobHistory
-from dba_console.panels.registry import PANELS
-from dba_console.panels.text_elements import line_text
-from dba_console.samples.event import Event
+from dba_console.core.clock import SYSTEM, Clock
 from dba_console.tui.console import ConsoleApp
 from dba_console.tui.feed import AgentConnectionChanged, EventArrived
-from dba_console.tui.runbook_loader import LoadedRunbook, RunbooksArrived
+from dba_console.tui.loaders import LoadedRunbook, RunbooksArrived
 from dba_console.tui.terminal import ScreenOptions
+from dba_console.watch.frames.past_jobs import TargetJobHistory
+from dba_console.watch.panels.registry import PANELS
+from dba_console.watch.panels.text_elements import line_text
+from dba_console.watch.samples.event import Event
 from tests.clocks import HeldClock
 from tests.tui.scenes import START_US, HandFeed, MemoryPast, S, tick
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from msgspec import structs
 
 from dba_console.agent.protocol import RunLines, RunViewMessage
-from dba_console.samples.event import Event
-from dba_console.samples.sample import decode_sample, encode_sample
 from dba_console.tui.feed import (
     MAX_OTHERS,
     MAX_OUTPUT,
@@ -17,6 +15,8 @@ from dba_console.tui.feed import (
     NoticeArrived,
     SampleArrived,
 )
+from dba_console.watch.samples.event import Event
+from dba_console.watch.samples.sample import decode_sample, encode_sample
 from tests.tui.scenes import tick
 from tests.walkthrough.views import DROP
 from tests.walkthrough.views import OUTPUT as LINES

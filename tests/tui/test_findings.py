@@ -5,10 +5,10 @@ from __future__ import annotations
 from msgspec import structs
 
 from dba_console.agent.protocol import Acknowledge, Silence
-from dba_console.samples.event import Event
-from dba_console.samples.findings import FindingNow, FindingsNow
-from dba_console.samples.sample import Sample, make_part
 from dba_console.tui.feed import EventArrived
+from dba_console.watch.samples.event import Event
+from dba_console.watch.samples.findings import FindingNow, FindingsNow
+from dba_console.watch.samples.sample import Sample, make_part
 from tests.tui.scenes import START_US, S, tick
 from tests.tui.test_console import Screen
 from tests.tui.test_console import screen as opened

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dba_console.panels.text_elements import Cell, Table, TableColumn, TableRow, line_text
-from dba_console.tui.grid import Grid
-from dba_console.tui.grid_layout import grid_lines, max_columns_scrolled, title_line
+from dba_console.tui.grid import Grid, grid_lines, max_columns_scrolled, title_line
+from dba_console.watch.panels.text_elements import Cell, Table, TableColumn, TableRow, line_text
 
 COLUMNS = (
     TableColumn("pid", "pid", 8, right=True, sort_key="P"),

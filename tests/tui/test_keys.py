@@ -7,21 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.frames.window_forecast import NO_WINDOWS
-from dba_console.tui.backends import BackendsView
 from dba_console.tui.findings import EvidenceView, FindingsView
-from dba_console.tui.help import HelpView
-from dba_console.tui.job_history_views import AllJobsView, JobRunsView
-from dba_console.tui.jobs import JobPage, JobsView
+from dba_console.tui.jobs import AllJobsView, JobPage, JobRunsView, JobsView
 from dba_console.tui.key_actions import KeyActions
-from dba_console.tui.keys import KEYS, ScreenName, keys_of, markdown
+from dba_console.tui.keys import KEYS, ScreenName, keys_of, markdown, panel_of_key, panel_titles
 from dba_console.tui.known_runs import KnownRuns
-from dba_console.tui.overview import OverviewView
-from dba_console.tui.panel_detail import DetailView
-from dba_console.tui.panel_keys import panel_of_key, panel_titles
+from dba_console.tui.panel_detail import BackendsView, DetailView
 from dba_console.tui.runbooks import RunbookPage, RunbooksView
 from dba_console.tui.screen_view import ScreenView
+from dba_console.tui.view_stack import HelpView, OverviewView
 from dba_console.tui.walkthrough import WalkthroughView
+from dba_console.watch.frames.past_jobs import NO_WINDOWS
 from tests.jobs import dump_row
 
 VIEWS = {

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from dba_console.samples.event import Event
 from dba_console.tui.feed import AgentConnectionChanged, EventArrived, NoticeArrived
 from dba_console.tui.time_travel import TimeNavigator
+from dba_console.watch.samples.event import Event
 from tests.clocks import HeldClock
 from tests.tui.scenes import START_US, HandFeed, MemoryPast, S, tick
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec import structs
 
 from dba_console.agent.protocol import RunBegin
-from dba_console.runbook.library import SHIPPED
-from dba_console.samples.findings import FindingNow
-from dba_console.tui.runbook_loader import LoadedRunbook
+from dba_console.runbooks.library import SHIPPED
+from dba_console.tui.loaders import LoadedRunbook
+from dba_console.watch.samples.findings import FindingNow
 from tests.tui.scenes import START_US
 from tests.tui.test_console import screen as opened
 from tests.tui.test_findings import FULL, given

@@ -5,10 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dba_console.panels.text_elements import Span, clean, line_width, width
-from dba_console.panels.wrapping import line_breaks, wrap, wrap_line
-from dba_console.tui.paint import paint
-from dba_console.tui.styles import style_table
+from dba_console.tui.console import paint, style_table
+from dba_console.watch.panels.text_elements import Span, clean, line_breaks, line_width, width, wrap, wrap_line
 
 TEXTS = st.text(alphabet=st.sampled_from("abc xyz ,表é́e[/]"), max_size=60)
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from dba_console.plans.journal_record import JournalRecord
-from dba_console.plans.run_view import OutputLine
-from dba_console.runbook.walk_records import planned
+from dba_console.recording.plan import JournalRecord
+from dba_console.runbooks.run_view import OutputLine
+from dba_console.runbooks.walk_context import planned
 from dba_console.tui.recorded_runs import RecordedRun
-from tests.unit.session.running import ENDED, PLAN, RUN
+from tests.unit.recording.running import ENDED, PLAN, RUN
 
 STARTED = JournalRecord(kind="run.started", text="started by ann", who="ann")
 STEP = JournalRecord(kind="step.started", text="step drop-it", step="drop-it")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dba_console.samples.postgres import Operation, Operations
-from dba_console.samples.sample import Sample
-from dba_console.tui.sample_buffer import SampleBuffer
+from dba_console.tui.live_state import SampleBuffer
+from dba_console.watch.samples.postgres import Operation, Operations
+from dba_console.watch.samples.sample import Sample
 from tests import build
 
 S = 1_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from dba_console.agent.protocol import RunControl, RunRefused
-from dba_console.plans.run_view import RunView
+from dba_console.runbooks.run_view import RunView
 from tests.tui.test_walkthrough import RUN, tell, walking
 from tests.walkthrough.views import CHOOSING, CHOSEN, ROWS
 

@@ -8,8 +8,8 @@ import pytest
 from msgspec import structs
 
 from dba_console.agent.protocol import RunBegin, RunRefused, RunViewMessage
-from dba_console.plans.plan import Block, Confirmation, Input, Plan, Step
-from dba_console.tui.runbook_loader import LoadedRunbook
+from dba_console.recording.plan import Block, Confirmation, Input, Plan, Step
+from dba_console.tui.loaders import LoadedRunbook
 from tests.tui.test_console import Screen
 from tests.tui.test_console import screen as opened
 from tests.tui.test_findings import FULL, given

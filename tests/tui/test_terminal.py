@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from dba_console.errors import ExitCode, Unsupported, UsageError
+from dba_console.core.errors import ExitCode, Unsupported, UsageError
 from dba_console.tui.terminal import colour_depth, configure_textual, too_small
 
 

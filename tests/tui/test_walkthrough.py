@@ -18,12 +18,12 @@ from dba_console.agent.protocol import (
     RunViewMessage,
     RunWatch,
 )
-from dba_console.plans.plan import Input, Plan
-from dba_console.plans.run_view import OutputLine, Question, RunView
-from dba_console.samples.event import Event
+from dba_console.recording.plan import Input, Plan
+from dba_console.runbooks.run_view import OutputLine, Question, RunView
 from dba_console.tui.feed import AgentConnectionChanged, EventArrived, Session
-from dba_console.tui.runbook_loader import LoadedRunbook
+from dba_console.tui.loaders import LoadedRunbook
 from dba_console.tui.terminal import ScreenOptions
+from dba_console.watch.samples.event import Event
 from tests.tui.test_console import Screen
 from tests.tui.test_console import screen as opened
 from tests.walkthrough.views import DROP, ENDED, OUTPUT, START_US, TYPED, WAIT

@@ -9,7 +9,7 @@ import unicodedata
 import msgspec
 import pytest
 
-from dba_console.sanitize import clean, escape_json
+from dba_console.core.sanitize import clean, escape_json
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from dba_console.clock import SYSTEM
-from dba_console.probes.deadline_lane import REPLACEMENTS, Lane, LaneTimeout
+from dba_console.core.clock import SYSTEM
+from dba_console.watch.probes.deadline_lane import REPLACEMENTS, Lane, LaneTimeout
 from tests.background import wait_until
 
 LONG_S = 20.0

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from dba_console.panels.text_elements import line, line_text, line_width
-from dba_console.plans.run_view import BlockView, OutputLine, Question, RunTable, RunView, StepView
-from dba_console.walkthrough.layout import PANES, Pane, ViewOptions, body_lines, walkthrough
+from dba_console.runbooks.run_view import BlockView, OutputLine, Question, RunTable, RunView, StepView
+from dba_console.runbooks.walkthrough_layout import PANES, Pane, ViewOptions, body_lines, walkthrough
+from dba_console.watch.panels.text_elements import line, line_text, line_width
 from tests.panels.golden import assert_golden, text_of
 from tests.walkthrough.views import DROP, FAILED, OUTPUT, SCENES, START_US, TYPED, Scene
 

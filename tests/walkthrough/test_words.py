@@ -6,10 +6,16 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from dba_console.panels.text_elements import line_text
-from dba_console.plans.run_view import Option, OutputLine, Question, RunTable, WaitView
-from dba_console.walkthrough.prose import prose_lines
-from dba_console.walkthrough.text import how_to_answer, output_line, question_lines, values_table, waiting_lines
+from dba_console.runbooks.run_view import Option, OutputLine, Question, RunTable, WaitView
+from dba_console.runbooks.walkthrough_text import (
+    how_to_answer,
+    output_line,
+    prose_lines,
+    question_lines,
+    values_table,
+    waiting_lines,
+)
+from dba_console.watch.panels.text_elements import line_text
 
 
 def text(lines: object) -> list[str]:

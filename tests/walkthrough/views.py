@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from dba_console.plans.run_view import BlockView, Option, OutputLine, Question, RunTable, RunView, StepView, WaitView
+from dba_console.runbooks.run_view import BlockView, Option, OutputLine, Question, RunTable, RunView, StepView, WaitView
 
 START_US = 1_795_186_387_000_000
 

@@ -2,14 +2,213 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import re
+import signal
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dba_console.actions.shrink import open_files, server_directories
-from dba_console.errors import Refused
-from dba_console.probes.host.kernel_files import printable, read_file
-from dba_console.probes.host.mountinfo import MountEntry, mount_of_path, parse_mountinfo
+from dba_console.core.errors import Refused
+from dba_console.watch.probes.host.file_systems import MountEntry, mount_of_path, parse_mountinfo
+from dba_console.watch.probes.host.kernel_files import printable, read_file, read_stat
+from dba_console.watch.probes.host.postmasters import Postmaster, find_postmasters
+
+# Which directories belong to servers, so that nothing in them is ever touched.
+#
+# Directories are compared by device and inode, not by name: a bind mount, a link or a container shows the same
+# directory under another path. Everything here touches file systems, so it is called in a lane.
+
+FileIdentity = tuple[int, int]
+"""st_dev, st_ino."""
+
+_TABLESPACE = re.compile(r"PG_\d+(\.\d+)?_\d{9}")
+"""Directory of one server version in a tablespace (TABLESPACE_VERSION_DIRECTORY)."""
+_WAL = re.compile(r"[0-9A-F]{24}(\.partial)?")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerDirectories:
+    """The directories of the servers that run here."""
+
+    known: dict[FileIdentity, str]
+    """Directory -> what it is, in words."""
+    unreadable: tuple[str, ...] = ()
+    """Servers whose directories could not be seen, in words: then nothing may be said to be outside of them."""
+
+
+def find_server_directories(proc: str = "/proc") -> ServerDirectories:
+    """Data directories, WAL directories and tablespaces of every server that runs on this host."""
+    known: dict[FileIdentity, str] = {}
+    unseen = []
+    for postmaster in find_postmasters(proc):
+        try:
+            known.update(_directories_of(postmaster, proc))
+        except OSError as error:
+            now = read_stat(proc, postmaster.pid)
+            if now is None or now.start_ticks != postmaster.start_ticks:
+                continue  # it ended while it was looked at
+            unseen.append(f"the server of process {postmaster.pid} ({error.strerror})")
+    return ServerDirectories(known, tuple(unseen))
+
+
+def _directories_of(postmaster: Postmaster, proc: str) -> Iterator[tuple[FileIdentity, str]]:
+    """Raises OSError where it cannot all be seen. A directory that has gone meanwhile is not there to be hurt."""
+    cwd, root = f"{proc}/{postmaster.pid}/cwd", f"{proc}/{postmaster.pid}/root"
+    try:
+        os.stat(f"{cwd}/PG_VERSION")
+    except FileNotFoundError:
+        return  # the process is starting and has not entered its data directory yet, or only prints its version
+    whose = f"of the server of process {postmaster.pid}"
+    named = postmaster.data_directory or cwd
+    yield _identity(cwd), f"the data directory {whose}, {named}"
+    for name in ("pg_wal", "pg_xlog", "log", "pg_log"):
+        try:
+            yield _identity(_resolve_link(cwd, name, root)), f"{name} {whose}"
+        except FileNotFoundError:
+            continue
+    for name in _tablespaces(cwd):
+        try:
+            yield _identity(_resolve_link(cwd, f"pg_tblspc/{name}", root)), f"the tablespace {name} {whose}"
+        except FileNotFoundError:
+            continue
+
+
+def _tablespaces(cwd: str) -> list[str]:
+    try:
+        return os.listdir(f"{cwd}/pg_tblspc")
+    except FileNotFoundError:
+        return []  # initdb at work, or a server whose directory was removed under it
+
+
+def _resolve_link(cwd: str, name: str, root: str) -> str:
+    """Where a link in the data directory leads, as the server itself sees it: its root may not be ours."""
+    place = f"{cwd}/{name}"
+    try:
+        target = os.readlink(place)
+    except OSError:
+        return place
+    return root + target if target.startswith("/") else f"{os.path.dirname(place)}/{target}"
+
+
+def _identity(path: str) -> FileIdentity:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
+
+
+def find_containing(path: str, places: ServerDirectories) -> str | None:
+    """What a directory at or above `path` is to a running server; None where it is nothing. Raises OSError."""
+    for directory in _with_parents(path):
+        if (what := places.known.get(_identity(directory))) is not None:
+            return what
+    return None
+
+
+def looks_like_server_file(path: str) -> str | None:
+    """What `path` seems to be a part of, running or not; None where nothing looks like it. `path` is a file's."""
+    for directory in _with_parents(os.path.dirname(path)):
+        if os.path.exists(f"{directory}/PG_VERSION") and os.path.exists(f"{directory}/global/pg_control"):
+            return f"the data directory {directory}, whose server does not run here"
+        if _TABLESPACE.fullmatch(os.path.basename(directory)):
+            return f"the tablespace {os.path.dirname(directory)}"
+    parent = os.path.dirname(path)
+    if _WAL.fullmatch(os.path.basename(path)) and os.path.isdir(f"{parent}/archive_status"):
+        return f"the WAL directory {parent}"
+    return None
+
+
+def _with_parents(path: str) -> Iterator[str]:
+    while True:
+        yield path
+        if path == "/":
+            return
+        path = os.path.dirname(path)
+
+
+# Who has a file open.
+#
+# The kernel itself is asked first: it grants a write lease (fcntl(2), F_SETLEASE) only on a file nobody else has open,
+# mapped, used as swap or bound to a loop device, whoever that is and in whatever container. /proc is read to name who
+# it is, and decides alone where a file system knows no leases.
+
+LEASE_UNKNOWN = frozenset((errno.EINVAL, errno.EACCES, errno.ENOLCK, errno.EOPNOTSUPP, errno.EPERM))
+"""The file system has no leases, or the file is another user's and we lack CAP_LEASE."""
+
+
+def take_lease(fd: int) -> bool | None:
+    """True: nobody else has the file open, and whoever opens it now waits until `drop_lease`, at most as long as
+    /proc/sys/fs/lease-break-time says. False: somebody has. None: the kernel cannot say here. Raises OSError.
+    """
+    # Who opens the file is told to us by a signal, by default one that ends a process; this one is ignored by default.
+    fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except OSError as error:
+        if error.errno == errno.EAGAIN:
+            return False
+        if error.errno in LEASE_UNKNOWN:
+            return None
+        raise
+    return True
+
+
+def lease_break_requested(fd: int) -> bool:
+    """True when somebody is waiting to open the file."""
+    return fcntl.fcntl(fd, fcntl.F_GETLEASE) != fcntl.F_WRLCK
+
+
+def drop_lease(fd: int) -> None:
+    """Let whoever waits go on. Harmless without a lease."""
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError:
+        pass  # there was none
+
+
+def find_openers(path: str, identity: tuple[int, int], proc: str = "/proc") -> tuple[list[str], int]:
+    """Processes that have the file open, in words, and how many processes could not be looked at.
+
+    Only what bears the file's name is looked at more closely: a look at each open file of a host might hang on one of
+    them. The caller's own process is left out.
+    """
+    name, found, closed = os.path.basename(path), [], 0
+    for pid in sorted(int(entry) for entry in os.listdir(proc) if entry.isdigit()):
+        if pid == os.getpid():
+            continue
+        try:
+            if any(_is_same_file(connection, name, identity) for connection in _descriptors(f"{proc}/{pid}/fd")):
+                found.append(f"{_command(proc, pid)} (process {pid})")
+        except PermissionError:
+            closed += 1
+        except OSError:
+            continue  # it has ended
+    return found, closed
+
+
+def _descriptors(directory: str) -> Iterator[str]:
+    for number in os.listdir(directory):
+        yield f"{directory}/{number}"
+
+
+def _is_same_file(connection: str, name: str, identity: tuple[int, int]) -> bool:
+    try:
+        if os.path.basename(os.readlink(connection).removesuffix(" (deleted)")) != name:
+            return False
+        status = os.stat(connection)
+    except FileNotFoundError:
+        return False
+    return (status.st_dev, status.st_ino) == identity
+
+
+def _command(proc: str, pid: int) -> str:
+    try:
+        with open(f"{proc}/{pid}/comm", encoding="utf-8", errors="backslashreplace") as file:
+            return file.read().strip()
+    except OSError:
+        return "?"
+
 
 SUFFIX = ".dba-console-shrinking"
 """Put behind the name before the first cut, so that half a backup is never mistaken for one."""
@@ -115,18 +314,18 @@ def _refuse_kind(path: str, status: os.stat_result) -> None:
 
 def _refuse_server_files(candidate: ShrinkCandidate, stopped_cluster: bool, proc: str) -> None:
     shown = printable(candidate.path)
-    places = server_directories.find_server_directories(proc)
+    places = find_server_directories(proc)
     if places.unreadable:
         raise Refused(
             f"whether {shown} belongs to a running server cannot be told: {'; '.join(places.unreadable)}",
             hint="run it as root",
         )
-    if (what := server_directories.find_containing(os.path.dirname(candidate.path), places)) is not None:
+    if (what := find_containing(os.path.dirname(candidate.path), places)) is not None:
         raise Refused(
             f"{shown} lies in {printable(what)}",
             hint="files of a running server are never removed by hand: DROP, TRUNCATE, or move the tablespace",
         )
-    if not stopped_cluster and (what := server_directories.looks_like_server_file(candidate.path)) is not None:
+    if not stopped_cluster and (what := looks_like_server_file(candidate.path)) is not None:
         raise Refused(
             f"{shown} lies in {printable(what)}",
             hint="where that is gone for good, say so with stopped_cluster = true",
@@ -144,7 +343,7 @@ def _refuse_open(candidate: ShrinkCandidate, proc: str) -> None:
     try:
         refuse_others(fd, candidate, proc)
     finally:
-        open_files.drop_lease(fd)
+        drop_lease(fd)
         os.close(fd)
 
 
@@ -161,11 +360,11 @@ def open_file(candidate: ShrinkCandidate) -> int:
 
 def refuse_others(fd: int, candidate: ShrinkCandidate, proc: str) -> None:
     """Raises Refused where anybody else has the file open, or where that cannot be told. Takes the lease."""
-    alone = open_files.take_lease(fd)
+    alone = take_lease(fd)
     if alone:
         return
     shown = printable(candidate.current_path)
-    found, closed = open_files.find_openers(candidate.current_path, candidate.identity, proc)
+    found, closed = find_openers(candidate.current_path, candidate.identity, proc)
     if found:
         more = f" and {len(found) - 3} more" if len(found) > 3 else ""
         raise Refused(f"{shown} is open in {', '.join(found[:3])}{more}", hint="let that end first")

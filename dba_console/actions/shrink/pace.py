@@ -16,7 +16,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from dba_console.units import human_bytes, human_pct
+from dba_console.core.units import human_bytes, human_pct
 
 MIB = 1 << 20
 CUTS_PER_VERDICT = 5

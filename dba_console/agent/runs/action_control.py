@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from dba_console.clock import Clock
-from dba_console.units import human_duration
+from dba_console.core.clock import Clock
+from dba_console.core.units import human_duration
 
 PROGRESS_INTERVAL_US = 250_000
 """Between two words of an act that are shown."""
@@ -93,6 +93,6 @@ def _progress(text: str, done: float | None, total: float | None, unit: str) -> 
 
 
 def _figure(value: float, unit: str) -> str:
-    from dba_console.units import human_bytes
+    from dba_console.core.units import human_bytes
 
     return human_bytes(int(value)) if unit == "bytes" else f"{value:g} {unit}".rstrip()

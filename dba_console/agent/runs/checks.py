@@ -14,24 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dba_console.agent.runs.command_environment import server_environment
+from dba_console.agent.runs.commands import DEFAULT_S, command_environment, script_argv
 from dba_console.agent.runs.run_context import RunContext
-from dba_console.agent.runs.shell_commands import DEFAULT_S, command_environment, script_argv
-from dba_console.errors import ConsoleError, Refused, UsageError
-from dba_console.plans.journal_record import JournalRecord
-from dba_console.plans.plan import Block
-from dba_console.plans.run_view import RunTable
-from dba_console.redact import MASK, names_secret, redact
-from dba_console.runbook.expr import Scope, evaluate, evaluate_measurement, measure_lines
-from dba_console.runbook.expr_lint import reads_live_data
-from dba_console.runbook.preview_rows import act_values, masked_inputs, named_values
-from dba_console.runbook.requests import ReadRequest, ReadResult
-from dba_console.runbook.result_tables import table_of
-from dba_console.runbook.run_state import RunState
-from dba_console.runbook.run_view import counted
-from dba_console.runbook.values import environment as values_environment
-from dba_console.runbook.values import for_sql, statement, statement_text
-from dba_console.short_command import CommandResult, run_short
+from dba_console.core.errors import ConsoleError, Refused, UsageError
+from dba_console.core.redact import MASK, names_secret, redact
+from dba_console.core.short_command import CommandResult, run_short
+from dba_console.recording.plan import Block, JournalRecord
+from dba_console.runbooks.command_environment import server_environment
+from dba_console.runbooks.expr import Scope, evaluate, evaluate_measurement, measure_lines
+from dba_console.runbooks.expr_lint import reads_live_data
+from dba_console.runbooks.preview_rows import act_values, masked_inputs, named_values
+from dba_console.runbooks.requests import ReadRequest, ReadResult
+from dba_console.runbooks.result_tables import table_of
+from dba_console.runbooks.run_state import RunState
+from dba_console.runbooks.run_view import RunTable
+from dba_console.runbooks.values import environment as values_environment
+from dba_console.runbooks.values import for_sql, statement, statement_text
+from dba_console.runbooks.view_builder import counted
 
 if TYPE_CHECKING:
     from dba_console.agent.runs.server_connections import RunServers

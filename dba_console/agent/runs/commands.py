@@ -6,15 +6,21 @@ All that touches the session's disk is done in a lane: a disk that hangs makes w
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import shlex
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from dba_console.agent.runs.action_control import ActionControl
-from dba_console.clock import Clock
-from dba_console.errors import ConsoleError
-from dba_console.keeping.command_spec import CommandSpec
-from dba_console.keeping.command_status import (
+from dba_console.core.clock import Clock
+from dba_console.core.errors import ConsoleError
+from dba_console.core.paths import private_dir
+from dba_console.core.redact import redact
+from dba_console.core.safe_environment import python_command
+from dba_console.core.sanitize import clean
+from dba_console.keeper.command_status import (
     CommandStatus,
     ExitRecord,
     LogPosition,
@@ -24,14 +30,21 @@ from dba_console.keeping.command_status import (
     stop,
     wait,
 )
-from dba_console.keeping.launch import START_TIMEOUT_S, KeeperError, StartUnknown, start
-from dba_console.paths import private_dir
-from dba_console.probes.deadline_lane import Lane, LaneTimeout
-from dba_console.runbook.requests import Outcome
-from dba_console.sanitize import clean
+from dba_console.keeper.launch import (
+    INHERITED_VARIABLES,
+    START_TIMEOUT_S,
+    CommandSpec,
+    KeeperError,
+    StartUnknown,
+    start,
+)
+from dba_console.recording.journal import LogLine
+from dba_console.runbooks.requests import Outcome
+from dba_console.runbooks.run_view import OutputLine
+from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout
 
 if TYPE_CHECKING:
-    from dba_console.agent.runs.safe_message_reader import MessageReader
+    from dba_console.agent.runs.dump_messages import MessageReader
 
 POLL_S = 0.25
 """Waited for the end between two looks at the output."""
@@ -261,3 +274,194 @@ def _write_position(directory: Path, place: LogPosition) -> None:
             file.write(f"{place.offset:020d} {place.line:020d}\n")
     except OSError:
         pass  # they come twice then
+
+
+# From a command's output to the session: whole lines with their tag, but never a flood.
+#
+# The first HEAD lines of an execution go into the session as they come. Of what follows the session gets the number
+# and, at the end, the last TAIL lines; all of it is in the output file of the execution.
+
+HEAD = 2000
+TAIL = 200
+
+
+class Stamped(Protocol):
+    """A line as a keeper gives it."""
+
+    @property
+    def wall_us(self) -> int: ...
+    @property
+    def stream(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+
+
+class Appender:
+    """One execution of one block. Used by one thread."""
+
+    def __init__(
+        self,
+        put: Callable[[Sequence[LogLine]], None],
+        tag: str,
+        *,
+        run: str = "",
+        block: str = "",
+        execution: int = 0,
+        where: str = "its output file",
+        mask: Callable[[str], str] | None = None,
+        head: int = HEAD,
+        tail: int = TAIL,
+    ) -> None:
+        """`put` takes lines and returns at once (Recorder.put_lines). `where`: what the rest is found in."""
+        self._put, self._tag, self._where = put, tag, where
+        self._of = (run, block, execution)
+        self._mask = mask or str
+        self._room = head
+        self._late: deque[LogLine] = deque(maxlen=tail)
+        self._lost = 0
+        self.lines = 0
+        """Lines fed so far."""
+
+    def feed(self, lines: Iterable[Stamped]) -> None:
+        """Take lines in the order in which they arrived."""
+        made = [self._line(line.wall_us, self._mask(line.text), line.stream) for line in lines]
+        if not made:
+            return
+        self.lines += len(made)
+        now, later = made[: self._room], made[self._room :]
+        if later and self._room >= 0 and not self._late and not self._lost:
+            notice = f"{self.lines - len(later)} lines are enough here; all of them are in {self._where}"
+            now = [*now, self._line(later[0].wall_us, notice, "e")]
+        self._room -= min(self._room, len(made) - len(later))
+        if now:
+            self._put(now)
+        for line in later:
+            if len(self._late) == self._late.maxlen:
+                self._lost += 1
+            self._late.append(line)
+
+    def close(self) -> None:
+        """The output has ended: the number of lines left out, and the last ones."""
+        if not self._late:
+            return
+        notices = [self._line(self._late[0].wall_us, f"… {self._lost} lines left out", "e")] if self._lost else []
+        self._put([*notices, *self._late])
+        self._late.clear()
+
+    def _line(self, wall_us: int, text: str, stream: str) -> LogLine:
+        run, block, execution = self._of
+        return LogLine(wall_us, self._tag, text, stream, run, block, execution)
+
+
+# A command's output on its way to the session and to the consoles: whole lines, harmless, and never a flood.
+
+MAX_SENT_LINES = 400
+"""Lines sent to consoles at once; of more than these the newest, and how many are left out is said."""
+MAX_KEPT_LINES = 400
+"""Newest lines of a run, for a console that attaches."""
+MAX_LINE_LENGTH = 2000
+"""Characters of a line on a screen."""
+
+Send = Callable[[str, list[OutputLine], int], None]
+"""Block, lines, and how many were left out before them."""
+
+
+def read_newest_lines(directory: Path, tag: str) -> tuple[list[OutputLine], int]:
+    """The newest lines of a keeper's log, which holds no secret that the keeper was told, and how many came before.
+
+    Raises OSError.
+    """
+    tail, kept, count = LogReader(directory), deque[StampedLine](maxlen=MAX_KEPT_LINES), 0
+    while read := tail.read():
+        whole = [line for line in read if line.whole and line.stream in ("o", "e")]
+        kept.extend(whole)
+        count += len(whole)
+    lines = [OutputLine(line.wall_us, line.stream, tag, clean(redact(line.text))[:MAX_LINE_LENGTH]) for line in kept]
+    return lines, count - len(lines) + tail.dropped_lines
+
+
+class NewestLines:
+    """The newest lines of a run. Written by the run's thread, read by the listener's."""
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[str, OutputLine]] = deque(maxlen=MAX_KEPT_LINES)
+
+    def add(self, block: str, lines: Sequence[OutputLine]) -> None:
+        self._kept.extend((block, line) for line in lines)
+
+    def newest(self) -> list[tuple[str, list[OutputLine]]]:
+        """In order, those of one block together."""
+        found: list[tuple[str, list[OutputLine]]] = []
+        for block, line in list(self._kept):
+            if not found or found[-1][0] != block:
+                found.append((block, []))
+            found[-1][1].append(line)
+        return found
+
+
+class CommandOutput:
+    """Of one execution of one block."""
+
+    def __init__(self, block: str, tag: str, appender: Appender, mask: Callable[[str], str], send: Send) -> None:
+        self._block, self._tag, self._appender, self._mask, self._send = block, tag, appender, mask, send
+
+    def feed(self, lines: list[StampedLine]) -> None:
+        """Whole lines in the order in which they came."""
+        if not lines:
+            return
+        self._appender.feed(lines)
+        newest = lines[-MAX_SENT_LINES:]
+        shown = [OutputLine(line.wall_us, line.stream, self._tag, self._text(line.text)) for line in newest]
+        self._send(self._block, shown, len(lines) - len(newest))
+
+    def close(self) -> None:
+        self._appender.close()
+
+    def _text(self, text: str) -> str:
+        return clean(redact(self._mask(text)))[:MAX_LINE_LENGTH]
+
+
+# The commands of a runbook: their argv, and the environment they are given.
+
+DEFAULT_S = 10.0
+"""Where the block names no timeout."""
+THIS_PROGRAM = tuple(python_command("dba_console"))
+_LOCALE_VARIABLES = {"LC_ALL": "C.UTF-8", "LANGUAGE": "", "PG_COLOR": "never"}
+"""LANGUAGE goes before LC_ALL where that is not plain C (gettext, "The LANGUAGE variable"), and what programs print is
+read."""
+_DIRECTORY_VARIABLES = (
+    "XDG_STATE_HOME", "XDG_CONFIG_HOME", "DBA_CONSOLE_CONFIG", "DBA_CONSOLE_SESSIONS", "DBA_CONSOLE_RUNTIME",
+    "DBA_CONSOLE_PG_BINDIR",
+)  # fmt: skip
+
+
+def script_argv(body: str) -> list[str]:
+    """The argv that runs a shell script which stops at its first error, in a pipeline too."""
+    return ["/bin/bash", "-euo", "pipefail", "-c", body, "runbook"]
+
+
+def command_environment(given: Mapping[str, str]) -> dict[str, str]:
+    """A small inherited environment that speaks English without colours and knows this program, and what is given."""
+    kept = {name: value for name, value in os.environ.items() if name in INHERITED_VARIABLES}
+    return {**kept, **_LOCALE_VARIABLES, **own_command_variables(os.environ.get("PATH", os.defpath)), **given}
+
+
+def own_command_variables(path: str) -> dict[str, str]:
+    """By which `dba-console` in a script means this very program, whatever else of that name there is.
+
+    A function that bash takes from its environment; who starts it otherwise (`exec`, `xargs`, `nice`) finds it at the
+    end of the path. What names its places goes with it: it reads and keeps where we do.
+    """
+    own = " ".join(map(shlex.quote, THIS_PROGRAM))
+    beside = os.path.dirname(sys.executable)
+    places = {name: os.environ[name] for name in _DIRECTORY_VARIABLES if name in os.environ}
+    return {"BASH_FUNC_dba-console%%": f'() {{  {own} "$@"\n}}', "PATH": f"{path}:{beside}", **places}
+
+
+def command_argv(argv: Sequence[str]) -> list[str]:
+    """The argv of a command; `dba-console` in its first place is this very program.
+
+    >>> command_argv(["dba-console", "--version"])[1:]
+    ['-P', '-s', '-m', 'dba_console', '--version']
+    """
+    return [*THIS_PROGRAM, *argv[1:]] if argv and argv[0] == "dba-console" else list(argv)

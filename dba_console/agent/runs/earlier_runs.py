@@ -12,17 +12,16 @@ from typing import Any
 
 import msgspec
 
-from dba_console.archives.archive_file import open_archive
-from dba_console.clock import Clock
-from dba_console.decoding import from_json
-from dba_console.errors import ConsoleError
-from dba_console.plans.plan import Plan
-from dba_console.probes.deadline_lane import Lane, LaneTimeout
-from dba_console.runbook.summary import RunSummary
-from dba_console.runbook.typical_duration import MOST_RUNS, ComparisonKey, TypicalDuration, typical_durations
-from dba_console.runbook.values import fill_references
-from dba_console.session.run_listing import all_run_directories
-from dba_console.session.run_paths import SUMMARY, parse_run_id
+from dba_console.core.clock import Clock
+from dba_console.core.decoding import from_json
+from dba_console.core.errors import ConsoleError
+from dba_console.jobs.archives.archive_file import open_archive
+from dba_console.recording.plan import Plan
+from dba_console.recording.run_paths import SUMMARY, parse_run_id
+from dba_console.recording.run_reader import all_run_directories
+from dba_console.runbooks.run_summary import MOST_RUNS, ComparisonKey, RunSummary, TypicalDuration, typical_durations
+from dba_console.runbooks.values import fill_references
+from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout
 
 DISK_S = 3.0
 SIZE_LIMIT = 4 << 20

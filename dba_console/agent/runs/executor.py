@@ -24,19 +24,24 @@ from dba_console.actions.policy import find_read_only_target
 from dba_console.actions.registry import find_action, parse_settings
 from dba_console.agent.runs.action_control import ActionControl
 from dba_console.agent.runs.checks import ReadOnlyChecks, to_json_value
-from dba_console.agent.runs.command_environment import server_environment
-from dba_console.agent.runs.command_output import CommandOutput
-from dba_console.agent.runs.commands import AttachedCommand
+from dba_console.agent.runs.commands import (
+    AttachedCommand,
+    CommandOutput,
+    command_argv,
+    command_environment,
+    script_argv,
+)
 from dba_console.agent.runs.run_context import RunContext
 from dba_console.agent.runs.server_connections import RunServers
-from dba_console.agent.runs.shell_commands import command_argv, command_environment, script_argv
-from dba_console.decoding import convert
-from dba_console.errors import ConsoleError, Refused, UsageError
-from dba_console.keeping.command_spec import CommandSpec
-from dba_console.plans.plan import Block
-from dba_console.redact import MASK, redact
-from dba_console.runbook.preview_rows import act_values
-from dba_console.runbook.requests import (
+from dba_console.core.decoding import convert
+from dba_console.core.errors import ConsoleError, Refused, UsageError
+from dba_console.core.redact import MASK, redact
+from dba_console.keeper.launch import CommandSpec
+from dba_console.recording.plan import Block
+from dba_console.recording.run_paths import execution_directory
+from dba_console.runbooks.command_environment import server_environment
+from dba_console.runbooks.preview_rows import act_values
+from dba_console.runbooks.requests import (
     AskRequest,
     ExecuteRequest,
     JournalRecord,
@@ -45,10 +50,9 @@ from dba_console.runbook.requests import (
     ReadResult,
     SettleRequest,
 )
-from dba_console.runbook.run_view import counted
-from dba_console.runbook.values import arguments, fill_references, for_sql, statement
-from dba_console.runbook.values import environment as values_environment
-from dba_console.session.run_paths import execution_directory
+from dba_console.runbooks.values import arguments, fill_references, for_sql, statement
+from dba_console.runbooks.values import environment as values_environment
+from dba_console.runbooks.view_builder import counted
 
 
 class Executor:
@@ -333,8 +337,7 @@ class Executor:
         reading = None
         if "reads" in block.settings:
             # Most runs follow nothing: what is needed for it is loaded when it is.
-            from dba_console.agent.runs.dump_messages import panel_progress_text
-            from dba_console.agent.runs.safe_message_reader import make_safe_reader
+            from dba_console.agent.runs.dump_messages import make_safe_reader, panel_progress_text
 
             reading = make_safe_reader(
                 block, self._checks.values(block), self._context.clock,

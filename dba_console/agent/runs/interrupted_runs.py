@@ -7,19 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dba_console.agent.protocol import OpenRun, RunLines
-from dba_console.agent.runs.command_output import read_newest_lines
-from dba_console.clock import Clock
-from dba_console.keeping.command_status import read_status, wait
-from dba_console.plans.plan import log_tag
-from dba_console.plans.run_view import RunView
-from dba_console.runbook.apply_records import replay_records
-from dba_console.runbook.run_state import RunState
-from dba_console.runbook.run_view import LiveStatus, run_view
-from dba_console.samples.event import Event
-from dba_console.session.run_listing import unfinished_runs
-from dba_console.session.run_paths import execution_directory
-from dba_console.session.run_reader import StoredRun
-from dba_console.session.run_verification import compare_with_sessions
+from dba_console.agent.runs.commands import read_newest_lines
+from dba_console.core.clock import Clock
+from dba_console.keeper.command_status import read_status, wait
+from dba_console.recording.plan import log_tag
+from dba_console.recording.run_paths import execution_directory
+from dba_console.recording.run_reader import StoredRun, unfinished_runs
+from dba_console.recording.run_verification import compare_with_sessions
+from dba_console.runbooks.apply_records import replay_records
+from dba_console.runbooks.run_state import RunState
+from dba_console.runbooks.run_view import RunView
+from dba_console.runbooks.view_builder import LiveStatus, run_view
+from dba_console.watch.samples.event import Event
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Who sits at a console, as far as the kernel knows: the audit login of its process (proc_pid_loginuid(5)), which
-neither sudo nor su changes. Where the kernel was told none, what the console says of itself has to do, and it is said.
+neither sudo nor su changes. Where the kernel was told none, what the console says of itself has to do, and it is
+said.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ import pwd
 from dataclasses import dataclass
 from functools import cache
 
-from dba_console.probes.host.procstat import read_stat
+from dba_console.watch.probes.host.kernel_files import read_stat
 
 UNSET = 4294967295
 """A process nobody logged in for, as in a container or started by a service manager."""

@@ -15,13 +15,13 @@ import msgspec
 from dba_console.actions.connection_api import ServerConnection
 from dba_console.actions.registry import ACTIONS
 from dba_console.agent.protocol import RunBegin
-from dba_console.decoding import from_json
-from dba_console.errors import PermissionDenied, Refused, RunbookError, SessionError, Unsupported, UsageError
-from dba_console.plans.plan import ACTING_KINDS, Block, Plan
-from dba_console.runbook.compile import compile_text
-from dba_console.runbook.single_action import signal_plan
-from dba_console.runbook.values import typed, value_of
-from dba_console.session.run_reader import StoredRun
+from dba_console.core.decoding import from_json
+from dba_console.core.errors import PermissionDenied, Refused, RunbookError, SessionError, Unsupported, UsageError
+from dba_console.recording.plan import ACTING_KINDS, Block, Plan
+from dba_console.recording.run_reader import StoredRun
+from dba_console.runbooks.compile import compile_text
+from dba_console.runbooks.single_action import signal_plan
+from dba_console.runbooks.values import typed, value_of
 
 SINGLE_ACTION = "signal-backend"
 """The one action a screen may ask for without a document."""

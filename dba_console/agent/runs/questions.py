@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable
 
 from dba_console.agent.runs.operators import ConsoleOperator, difference
-from dba_console.clock import Clock
-from dba_console.plans.run_view import Question, QuestionKind
-from dba_console.runbook.requests import Answer, AskRequest, OperatorInterrupt, TimePassed
-from dba_console.runbook.run_view import question_view
+from dba_console.core.clock import Clock
+from dba_console.runbooks.requests import Answer, AskRequest, OperatorInterrupt, TimePassed
+from dba_console.runbooks.run_view import Question, QuestionKind
+from dba_console.runbooks.view_builder import question_view
 
 MOOT_CHECK_S = 2.0
 """Between two looks at whether a question has answered itself."""

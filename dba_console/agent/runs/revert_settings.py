@@ -10,17 +10,17 @@ from pathlib import Path
 
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionContext
-from dba_console.actions.pending_reverts import default_directory, read_all
 from dba_console.actions.permission_gate import ActRequest, CurrentTarget, PlannedTarget, authorize
 from dba_console.actions.policy import find_read_only_target
 from dba_console.actions.put_back import PutBack, PutBackSettings
+from dba_console.actions.temporary_settings import default_directory, read_all
 from dba_console.agent.runs.action_control import ActionControl
 from dba_console.agent.runs.run_context import RunContext
 from dba_console.agent.runs.server_connections import RunServers
-from dba_console.errors import ConnectError, ConsoleError
-from dba_console.plans.plan import Block, Plan
-from dba_console.redact import redact
-from dba_console.runbook.requests import Outcome
+from dba_console.core.errors import ConnectError, ConsoleError
+from dba_console.core.redact import redact
+from dba_console.recording.plan import Block, Plan
+from dba_console.runbooks.requests import Outcome
 
 
 def revert_settings(

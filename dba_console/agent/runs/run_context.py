@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dba_console.clock import Clock
-from dba_console.config import Config
-from dba_console.samples.event import Event
-from dba_console.target import Target
+from dba_console.core.clock import Clock
+from dba_console.core.config import Config
+from dba_console.core.redact import redact
+from dba_console.core.target import Target
+from dba_console.watch.samples.event import Event
 
 if TYPE_CHECKING:
     from dba_console.agent.runs.action_control import ActionControl
-    from dba_console.frames.model import Frame
-    from dba_console.session.loglines import LogLine
-
+    from dba_console.recording.journal import LogLine
+    from dba_console.watch.frames.model import Frame
 
 LOCALITY_WAIT_S = 5.0
 """An act on this host waits so long for the proof that the server runs here."""
@@ -47,3 +48,13 @@ class RunContext:
             if self.clock.mono_us() >= until_us or controls.wait(0.2):
                 break
         return here
+
+
+# A defect of this program in words, for a run's journal and for whoever looks on.
+
+
+def internal_error_text(error: Exception) -> str:
+    """What went wrong, and where in the code; no value of a variable, which may be a secret."""
+    frames: Sequence[traceback.FrameSummary] = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return redact(f"{type(error).__name__}: {error}"[:500]) + place

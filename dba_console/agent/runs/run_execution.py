@@ -6,7 +6,7 @@ never wait for it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,19 +16,19 @@ from dba_console.actions.connection_api import StatementMark
 from dba_console.actions.identity import ServerIdentity
 from dba_console.actions.permission_gate import PlannedTarget
 from dba_console.agent.runs.checks import ReadOnlyChecks
-from dba_console.agent.runs.command_environment import find_secrets
-from dba_console.agent.runs.command_output import CommandOutput, NewestLines
+from dba_console.agent.runs.commands import Appender, CommandOutput, NewestLines
 from dba_console.agent.runs.executor import Executor
-from dba_console.agent.runs.journal_writer import JournalWriter
 from dba_console.agent.runs.preparation import RunOrder
-from dba_console.agent.runs.questions import RunAbandoned
+from dba_console.agent.runs.questions import OperatorQuestions, RunAbandoned
 from dba_console.agent.runs.server_connections import RunServers
-from dba_console.decoding import convert
-from dba_console.plans.journal_record import JournalRecord
-from dba_console.plans.plan import Block, log_tag
-from dba_console.plans.run_view import OutputLine
-from dba_console.runbook.apply_records import replay_records
-from dba_console.runbook.requests import (
+from dba_console.core.decoding import convert
+from dba_console.recording.plan import Block, JournalRecord, log_tag
+from dba_console.recording.run_journal import JournalError, RunJournal
+from dba_console.recording.run_paths import execution_directory
+from dba_console.recording.run_records import TextMask, masked_value
+from dba_console.runbooks.apply_records import replay_records
+from dba_console.runbooks.command_environment import find_secrets
+from dba_console.runbooks.requests import (
     Answer,
     AskRequest,
     ExecuteRequest,
@@ -43,18 +43,85 @@ from dba_console.runbook.requests import (
     SettleRequest,
     WriteRequest,
 )
-from dba_console.runbook.values import bind_inputs
-from dba_console.runbook.walk import RunEnding, walk
-from dba_console.runbook.walk_manual import declared_input
-from dba_console.runbook.walk_records import interrupted
-from dba_console.session.appender import Appender
-from dba_console.session.run_journal import JournalError, RunJournal
-from dba_console.session.run_paths import execution_directory
-from dba_console.session.run_records import masked_value
-from dba_console.session.secret_mask import TextMask
+from dba_console.runbooks.run_view import Option, OutputLine, quote_for_typing
+from dba_console.runbooks.values import bind_inputs
+from dba_console.runbooks.walk import RunEnding, walk
+from dba_console.runbooks.walk_context import interrupted
+from dba_console.runbooks.walk_manual import declared_input
+from dba_console.watch.samples.event import Event
 
 if TYPE_CHECKING:
     from dba_console.agent.runs.active_run import ActiveRun
+
+# A run's records on their way to the disk: nothing goes on that was not written, unless a person says how.
+#
+# Rule 9: where the disk takes no record, the operator is asked whether the journal goes on in memory. Nobody else
+# decides it, and while they think about it the disk is tried again. An abort needs no such answer: the journal keeps a
+# reserve for the end of a run and for what is reverted.
+
+IN_MEMORY, AGAIN = "in memory", "retry"
+OPTIONS = (
+    Option(key=IN_MEMORY, text="the journal goes on in memory-backed storage, which a reboot empties"),
+    Option(key=AGAIN, text="try the disk again now"),
+)
+
+
+class JournalWriter:
+    """Writes the journal of one run; used by its thread alone."""
+
+    def __init__(self, journal: RunJournal, desk: OperatorQuestions, tag: str, emit: Callable[[Event], None]) -> None:
+        self._journal, self._questions, self._tag, self._emit = journal, desk, tag, emit
+
+    @property
+    def error(self) -> str:
+        """What is wrong with the journal, for the view; empty where nothing is."""
+        return self._journal.trouble
+
+    def write(self, record: JournalRecord) -> JournalRecord:
+        """The record as it was written: durably. Raises Left where the agent ends before that was possible."""
+        while True:
+            try:
+                return self.try_once(record)
+            except JournalError as trouble:
+                written = self._ask(record, trouble)
+                if written is not None:
+                    return written
+
+    def try_once(self, record: JournalRecord) -> JournalRecord:
+        """The record as it was written. Raises JournalTrouble where it was not."""
+        # After the intent an abort keeps the act from being begun; an intent with an item reverts something.
+        ends = self._questions.abort_asked() or bool(record.fields.get("item"))
+        written = self._journal.append(record, ends=ends)
+        self._emit(self._journal.event(self._tag))
+        return written
+
+    def _ask(self, record: JournalRecord, trouble: JournalError) -> JournalRecord | None:
+        """What was written meanwhile; None to try again."""
+        written: list[JournalRecord] = []
+
+        def try_again() -> bool:
+            try:
+                written.append(self.try_once(record))
+            except JournalError:
+                return False
+            return True
+
+        text = f"{trouble.message}. Nothing is done that is not written. Type {quote_for_typing(IN_MEMORY)} to go on"
+        answer = self._questions.ask_until(
+            AskRequest(
+                kind="journal", text=text, step=record.step, block=record.block, expects=IN_MEMORY, options=OPTIONS
+            ),
+            try_again,
+        )
+        if answer is not None and answer.text.strip() == IN_MEMORY:
+            said = f"{answer.who} lets the journal go on in memory"
+            try:
+                self._journal.fall_back()
+                self.try_once(JournalRecord(kind="journal.allowed", text=said, who=answer.who))
+            except JournalError:
+                return None  # memory does not take it either: the question is put again, with what is wrong now
+        return written[0] if written else None
+
 
 T = TypeVar("T")
 

@@ -26,20 +26,20 @@ from dba_console.agent.protocol import (
     pack,
 )
 from dba_console.agent.runs.operators import ConsoleOperator, person_of
-from dba_console.clock import Clock
-from dba_console.config import Config
-from dba_console.errors import ExitCode
-from dba_console.plans.run_view import OutputLine, RunView
-from dba_console.samples.event import Event
-from dba_console.target import Target
+from dba_console.core.clock import Clock
+from dba_console.core.config import Config
+from dba_console.core.errors import ExitCode
+from dba_console.core.target import Target
+from dba_console.runbooks.run_view import OutputLine, RunView
+from dba_console.watch.samples.event import Event
 
 if TYPE_CHECKING:
     from dba_console.agent.runs.active_run import ActiveRun, StartExecution
     from dba_console.agent.runs.interrupted_runs import InterruptedRun
     from dba_console.agent.runs.run_context import RunContext
     from dba_console.agent.runs.run_execution import RunExecution
-    from dba_console.frames.model import Frame
-    from dba_console.session.loglines import LogLine
+    from dba_console.recording.journal import LogLine
+    from dba_console.watch.frames.model import Frame
 
 Give = Callable[[ConsoleConnection], None]
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from dba_console.actions.acting_connection import ActingConnection, ServerRestarted, refuse_other_server
 from dba_console.actions.connection_api import StatementMark, StatementResult
+from dba_console.actions.deadline_connection import MAX_ROWS
 from dba_console.actions.identity import ServerIdentity
-from dba_console.actions.read_query import MAX_ROWS
-from dba_console.clock import Clock
-from dba_console.config import Config
-from dba_console.errors import ConsoleError, Refused, Unsupported
-from dba_console.plans.plan import Block
-from dba_console.target import Target
+from dba_console.core.clock import Clock
+from dba_console.core.config import Config
+from dba_console.core.errors import ConsoleError, Refused, Unsupported
+from dba_console.core.target import Target
+from dba_console.recording.plan import Block
 
 APPLICATION_BYTES = 63
 """The server cuts application_name at this (NAMEDATALEN - 1)."""

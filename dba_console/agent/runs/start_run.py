@@ -15,7 +15,6 @@ from dba_console import __version__
 from dba_console.actions.identity import ServerIdentity, host_identity
 from dba_console.actions.permission_gate import PlannedTarget
 from dba_console.agent.protocol import RunBegin, RunResume
-from dba_console.agent.runs.command_environment import find_secrets
 from dba_console.agent.runs.preparation import (
     RunOrder,
     read_run_request,
@@ -27,19 +26,19 @@ from dba_console.agent.runs.preparation import (
 from dba_console.agent.runs.questions import OperatorQuestions
 from dba_console.agent.runs.run_context import RunContext
 from dba_console.agent.runs.run_execution import RESTART, RunExecution
-from dba_console.decoding import convert
-from dba_console.errors import ConnectError, ConsoleError, Unsupported, UsageError
-from dba_console.plans.journal_record import JournalRecord
-from dba_console.plans.plan import Plan, log_tag
-from dba_console.redact import redact
-from dba_console.runbook.library import is_shipped
-from dba_console.runbook.walk_records import interrupted, planned, resumed
-from dba_console.session.run_journal import RunJournal
-from dba_console.session.run_paths import new_run_id, run_directory
-from dba_console.session.run_reader import read_run
-from dba_console.session.run_records import RunAbout, masked_value
-from dba_console.session.run_verification import compare_with_sessions
-from dba_console.target import without_secrets
+from dba_console.core.decoding import convert
+from dba_console.core.errors import ConnectError, ConsoleError, Unsupported, UsageError
+from dba_console.core.redact import redact
+from dba_console.core.target import without_secrets
+from dba_console.recording.plan import JournalRecord, Plan, log_tag
+from dba_console.recording.run_journal import RunJournal
+from dba_console.recording.run_paths import new_run_id, run_directory
+from dba_console.recording.run_reader import read_run
+from dba_console.recording.run_records import RunAbout, masked_value
+from dba_console.recording.run_verification import compare_with_sessions
+from dba_console.runbooks.command_environment import find_secrets
+from dba_console.runbooks.library import is_shipped
+from dba_console.runbooks.walk_context import interrupted, planned, resumed
 
 if TYPE_CHECKING:
     from dba_console.agent.runs.active_run import ActiveRun
@@ -135,7 +134,7 @@ def require_login(plan: Plan, around: RunContext) -> None:
     if not uses_server(plan):
         return
     from dba_console.actions.acting_connection import ActingConnection
-    from dba_console.probes.postgres.connect_errors import ConnectFailed
+    from dba_console.watch.probes.postgres.connect_errors import ConnectFailed
 
     operator = ActingConnection(around.target.conninfo, clock=around.clock)
     try:

@@ -9,27 +9,21 @@ from collections.abc import Iterator
 import msgspec
 
 from dba_console.cli.config_file import LoadedConfig, load_config, sessions_directory
-from dba_console.cli.doctor.check import DoctorCheck, unknown
-from dba_console.cli.doctor.file_permissions import check_files
-from dba_console.cli.doctor.host import HOST, check_host
-from dba_console.cli.doctor.login_session import terminal_facts
-from dba_console.cli.doctor.report import exit_code, report_text
-from dba_console.cli.doctor.server import check_server
-from dba_console.cli.doctor.session_storage import check_sessions
-from dba_console.cli.doctor.terminal import check_terminal
-from dba_console.cli.doctor.tools import check_tools
+from dba_console.cli.doctor.check import DoctorCheck, exit_code, report_text, unknown
+from dba_console.cli.doctor.host import HOST, check_files, check_host, check_server, check_sessions, check_tools
+from dba_console.cli.doctor.terminal import check_terminal, terminal_facts
 from dba_console.cli.formatting import print_json
 from dba_console.cli.live_source import first_view, open_live
 from dba_console.cli.options import Dsn, Json, new_app
 from dba_console.cli.sessions_directory import mount_of, unwritable_reason
 from dba_console.cli.stdout import put
 from dba_console.cli.target_resolution import resolve_target
-from dba_console.frames.picture import Picture
-from dba_console.paths import runtime_dir, state_dir
-from dba_console.samples.host import Mounts
-from dba_console.samples.postgres import Server
-from dba_console.target import Target
-from dba_console.units import parse_size
+from dba_console.core.paths import runtime_dir, state_dir
+from dba_console.core.target import Target
+from dba_console.core.units import parse_size
+from dba_console.watch.frames.picture import Picture
+from dba_console.watch.samples.host import Mounts
+from dba_console.watch.samples.postgres import Server
 
 app = new_app("What will and will not work here, what is lost without it, and the command that mends it.")
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dba_console.cli.options import new_app
-from dba_console.cli.runbook import lint, listing, new, plan, resume, run, run_history, show
+from dba_console.cli.runbook import documents, run, run_history
 
 app = new_app("Runbooks: list, read, check, rehearse and run them.")
 
-app.command("list")(listing.list_)
-app.command("show")(show.show)
-app.command("lint")(lint.lint)
-app.command("plan")(plan.plan)
-app.command("new")(new.new)
+app.command("list")(documents.list_)
+app.command("show")(documents.show)
+app.command("lint")(documents.lint)
+app.command("plan")(documents.plan)
+app.command("new")(documents.new)
 app.command("run")(run.run)
 app.command("rehearse")(run.rehearse)
-app.command("resume")(resume.resume)
+app.command("resume")(run.resume)
 app.command("runs")(run_history.runs)

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from dba_console.cli.config_file import load_config
-from dba_console.errors import UsageError
-from dba_console.runbook.library import RunbookDocument, find, unreadable
+from dba_console.core.errors import UsageError
+from dba_console.runbooks.library import RunbookDocument, find, unreadable
 
 Name = Annotated[str, typer.Argument(metavar="NAME|FILE", help="A runbook's name, or a file (with a / or .md).")]
 Inputs = Annotated[

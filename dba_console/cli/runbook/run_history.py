@@ -14,20 +14,26 @@ from dba_console.agent.runs.earlier_runs import read_summary
 from dba_console.cli.config_file import load_config, sessions_directory
 from dba_console.cli.formatting import format_columns, print_json
 from dba_console.cli.options import Json
-from dba_console.cli.session_text import local_time
+from dba_console.cli.session import local_time
 from dba_console.cli.stdout import put
-from dba_console.errors import ExitCode, SessionError
-from dba_console.runbook import compare as comparing
-from dba_console.runbook.apply_records import record_errors, replay_records
-from dba_console.runbook.run_report import report_lines
-from dba_console.runbook.summary import RunSummary, summarize
-from dba_console.runbook.typical_duration import ComparisonKey, typical_durations
-from dba_console.sanitize import clean
-from dba_console.session.layout import require_readable
-from dba_console.session.run_listing import RunRow, all_run_directories, list_runs, resolve_run, row_of_run
-from dba_console.session.run_paths import parse_run_id, session_of
-from dba_console.session.run_reader import StoredRun, read_run
-from dba_console.units import UNKNOWN, human_duration
+from dba_console.core.errors import ExitCode, SessionError
+from dba_console.core.sanitize import clean
+from dba_console.core.units import UNKNOWN, human_duration
+from dba_console.recording.layout import require_readable
+from dba_console.recording.run_paths import parse_run_id, session_of
+from dba_console.recording.run_reader import (
+    RunRow,
+    StoredRun,
+    all_run_directories,
+    list_runs,
+    read_run,
+    resolve_run,
+    row_of_run,
+)
+from dba_console.runbooks import run_report as comparing
+from dba_console.runbooks.apply_records import record_errors, replay_records
+from dba_console.runbooks.run_report import report_lines
+from dba_console.runbooks.run_summary import ComparisonKey, RunSummary, summarize, typical_durations
 
 Run = Annotated[
     str | None,

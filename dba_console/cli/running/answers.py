@@ -8,12 +8,18 @@ given for one place they are taken in order, the last one again and again. Nothi
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+import getpass
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from dba_console.errors import UsageError
-from dba_console.plans.plan import Plan
-from dba_console.plans.run_view import Question, RunTable
+from dba_console.cli.stderr import print_diagnostic
+from dba_console.core.errors import ConsoleError, UsageError
+from dba_console.core.stream_masking import too_short
+from dba_console.recording.plan import Input, Plan
+from dba_console.runbooks.run_view import Question, RunTable
+from dba_console.runbooks.values import as_written, typed, value_of
 
 START, UNDO, JOURNAL = "start", "undo", "journal"
 """Questions that belong to no step."""
@@ -167,7 +173,7 @@ def parse_row_selections(choose: Sequence[str], leave_out: Sequence[str], plan: 
 
 def _require_row_choice(step_or_block: str, plan: Plan) -> str:
     """The step or block, where an act in it works on rows that can be chosen. Raises UsageError."""
-    from dba_console.runbook.row_choice import acts_on_preview
+    from dba_console.runbooks.row_choice import acts_on_preview
 
     bound = [
         (block.id, preview.id) for _, block in plan.blocks() if (preview := acts_on_preview(plan, block)) is not None
@@ -204,3 +210,69 @@ def _require_step_or_block(step_or_block: str, plan: Plan) -> str:
     close = difflib.get_close_matches(step_or_block, [*steps, *_WITHOUT_STEP, *blocks], n=1)
     hint = f"did you mean {close[0]}?" if close else f"its steps are {', '.join(steps)}"
     raise UsageError(f"runbook {plan.id} has no step {step_or_block!r}", hint=hint)
+
+
+# Values of a runbook's inputs: given on the command line, asked for on a terminal; secrets never in an argument.
+
+ENVIRONMENT_PREFIX = "DBA_CONSOLE_INPUT_"
+
+
+def read_inputs(plan: Plan, given: Mapping[str, str], *, ask: bool, secrets_only: bool = False) -> dict[str, str]:
+    """Every value as it was written, checked; what may be left out is left out.
+
+    With `ask` those not given are asked for on the terminal. Raises UsageError.
+    """
+    texts = dict(given)
+    for one in plan.inputs:
+        if one.secret:
+            _refuse_secret_argument(one, given)
+            if (from_environment := os.environ.get(ENVIRONMENT_PREFIX + one.name.upper())) is not None:
+                texts[one.name] = from_environment
+        elif secrets_only:
+            continue
+        if one.name not in texts and ask and (text := _ask(one)) is not None:
+            texts[one.name] = text
+        if one.secret and one.name in texts and too_short(texts[one.name]):
+            print_diagnostic(f"warning: {one.name} is too short to be masked in what is recorded")
+    if secrets_only:
+        unknown = set(given) - {one.name for one in plan.inputs if one.secret}
+        if unknown:
+            raise UsageError(f"{min(unknown)} was given when the run began", hint="a resumed run keeps its inputs")
+        return texts
+    typed(plan, texts)
+    return texts
+
+
+def _refuse_secret_argument(one: Input, given: Mapping[str, str]) -> None:
+    if one.name in given:
+        raise UsageError(
+            f"{one.name} is a secret: every user of this host could read it in the arguments of this command (ps)",
+            hint=f"leave it out and be asked for it, or set {ENVIRONMENT_PREFIX}{one.name.upper()}",
+        )
+
+
+def _ask(one: Input) -> str | None:
+    """Ask until the value can be used; enter takes the default, where there is one. None: left out."""
+    default = "" if one.default is None else f" [{as_written(one, one.default)}]"
+    choices = f" ({', '.join(one.choices)})" if one.choices else ""
+    help_text = f" - {one.help}" if one.help else ""
+    while True:
+        text = _read(f"{one.name}{choices}{help_text}{default}: ", secret=one.secret)
+        if not text and (one.default is not None or not one.required):
+            return None
+        try:
+            value_of(one, text)
+            return text
+        except ConsoleError as error:
+            print_diagnostic(str(error))
+
+
+def _read(prompt: str, *, secret: bool) -> str:
+    """A line of the terminal. Raises UsageError at the end of input."""
+    if secret:
+        return getpass.getpass(prompt, stream=sys.stderr)
+    print(prompt, end="", file=sys.stderr, flush=True)
+    line = sys.stdin.readline()
+    if not line:
+        raise UsageError("the inputs were not given", hint="--input NAME=VALUE gives them beforehand")
+    return line.strip()

@@ -2,25 +2,182 @@
 
 from __future__ import annotations
 
+import os
+import select
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from msgspec import Struct
 
 from dba_console.agent.client import AgentClient, AgentConnectionLost
-from dba_console.agent.launch import start_agent
-from dba_console.agent.protocol import RunBegin, RunResume, RunViewMessage, RunWatch
-from dba_console.agent.replace_agent import should_replace
-from dba_console.cli.open_screen import open_agent
+from dba_console.agent.launch import should_replace, start_agent
+from dba_console.agent.protocol import Request, RunBegin, RunResume, RunViewMessage, RunWatch
+from dba_console.cli.attach import open_agent
 from dba_console.cli.running.answers import GivenAnswers
-from dba_console.cli.running.change_output import change_printer
-from dba_console.cli.running.client_loop import Keyboard, follow
-from dba_console.cli.running.run_client import RunClient
-from dba_console.config import Config
-from dba_console.errors import ConnectError, ExitCode
-from dba_console.session.run_reader import last_act_refused
-from dba_console.target import Target
+from dba_console.cli.running.changes import Change, change_printer
+from dba_console.cli.running.run_client import ExitClient, Reaction, RunClient, SendRequest, ShowChange
+from dba_console.core.config import Config
+from dba_console.core.errors import ConnectError, ExitCode
+from dba_console.core.target import Target
+from dba_console.recording.run_reader import last_act_refused
+
+# The loop of a client without a screen: what the agent says and what is typed, one at a time, until one of them ends.
+#
+# Input of a pipe is read only when something is asked, a line for each question: what was written before a question
+# was put is no answer to another one. A terminal is read all the time.
+
+AGENT_TIMEOUT_S = 30.0
+"""An agent ticks each second whatever hangs; one that says nothing for so long is stopped or gone."""
+MAX_LINE_BYTES = 1 << 16
+"""Bytes of one typed line; more is no answer to anything."""
+
+
+class AgentConnection(Protocol):
+    """The connection to an agent (agent.client.AgentClient)."""
+
+    def receive(self, timeout_s: float | None) -> object: ...
+    def send(self, message: Request) -> None: ...
+    def fileno(self) -> int: ...
+
+
+class Keyboard:
+    """Lines of a terminal or a pipe."""
+
+    def __init__(self, descriptor: int, *, terminal: bool) -> None:
+        self.descriptor, self.terminal = descriptor, terminal
+        self.at_end = False
+        self._buffer = b""
+
+    def should_read(self, client: RunClient) -> bool:
+        """Whether to read now."""
+        return not self.at_end and (self.terminal or client.question is not None)
+
+    def has_line(self, client: RunClient) -> bool:
+        """Whether something that has been read, or the end, may be taken now."""
+        return (self.at_end or b"\n" in self._buffer) and (self.terminal or client.question is not None)
+
+    def next_line(self) -> str | None:
+        """A whole line that has been read already."""
+        line, end, rest = self._buffer.partition(b"\n")
+        if not end and not (self.at_end and line):
+            return None
+        self._buffer = rest
+        return line.decode("utf-8", "replace")
+
+    def read(self) -> None:
+        """Read what there is; waits only where there is nothing."""
+        data = os.read(self.descriptor, MAX_LINE_BYTES)
+        self.at_end = not data
+        self._buffer = (self._buffer + data)[-MAX_LINE_BYTES:]
+
+
+def follow(
+    connection: AgentConnection, client: RunClient, show: Callable[[Change, int], None], keyboard: Keyboard | None
+) -> int:
+    """Follow the run to its end, or until whoever sits here leaves; returns the exit code.
+
+    Raises ConnectError where the agent goes away.
+    """
+    try:
+        with ExitStack() as restore:
+            return _follow(connection, client, show, keyboard, restore)
+    except KeyboardInterrupt:
+        return _perform(connection, client.leave("interrupt"), show) or 0
+    except AgentConnectionLost as lost:
+        hint = f"`dba-console runbook resume {client.run}` goes on with it" if client.run else "run the command again"
+        raise ConnectError(f"the agent went away: {lost}", hint=hint) from None
+
+
+def _follow(
+    connection: AgentConnection,
+    client: RunClient,
+    show: Callable[[Change, int], None],
+    keyboard: Keyboard | None,
+    restore: ExitStack,
+) -> int:
+    hidden = False
+    while True:
+        for reaction in _received(connection, client):
+            if (code := _perform(connection, [reaction], show)) is not None:
+                return code
+        if keyboard is not None and keyboard.terminal and not hidden and _asks_secret(client):
+            restore.enter_context(_echo_off(keyboard.descriptor))
+            hidden = True
+        if keyboard is not None and (code := _handle_line(connection, client, show, keyboard)) is not None:
+            return code
+        if hidden and not _asks_secret(client):
+            restore.pop_all().close()
+            hidden = False
+        if keyboard is not None and keyboard.has_line(client):
+            continue
+        sources = [
+            connection.fileno(),
+            *([keyboard.descriptor] if keyboard is not None and keyboard.should_read(client) else []),
+        ]
+        ready = select.select(sources, [], [], AGENT_TIMEOUT_S)[0]
+        if not ready:
+            raise ConnectError(
+                f"the agent has said nothing for {AGENT_TIMEOUT_S:.0f} s", hint="is it stopped (SIGSTOP)?"
+            )
+        if keyboard is not None and keyboard.descriptor in ready:
+            keyboard.read()
+
+
+def _received(connection: AgentConnection, client: RunClient) -> Iterator[Reaction]:
+    """Everything the agent has said so far."""
+    while (message := connection.receive(0)) is not None:
+        yield from client.receive(message, time.time_ns() // 1000)
+
+
+def _handle_line(
+    connection: AgentConnection, client: RunClient, show: Callable[[Change, int], None], keyboard: Keyboard
+) -> int | None:
+    """A typed line, where there is one and it may be taken now."""
+    if not keyboard.terminal and client.question is None:
+        return None
+    text = keyboard.next_line()
+    if text is not None:
+        return _perform(connection, client.handle_line(text), show)
+    if keyboard.at_end:
+        return _perform(connection, client.leave("eof"), show)
+    return None
+
+
+def _perform(connection: AgentConnection, reactions: list[Reaction], show: Callable[[Change, int], None]) -> int | None:
+    """Do what was said; the exit code where it is the end."""
+    for reaction in reactions:
+        match reaction:
+            case ShowChange(change):
+                show(change, time.time_ns() // 1000)
+            case SendRequest(request):
+                connection.send(request)
+            case ExitClient(code):
+                return int(code)
+    return None
+
+
+def _asks_secret(client: RunClient) -> bool:
+    return client.question is not None and client.question.secret
+
+
+@contextmanager
+def _echo_off(descriptor: int) -> Iterator[None]:
+    """What is typed is not shown, as long as this lasts."""
+    import termios
+
+    before = termios.tcgetattr(descriptor)
+    silent = [*before]
+    silent[3] &= ~termios.ECHO
+    termios.tcsetattr(descriptor, termios.TCSADRAIN, silent)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
 
 FIND_RUN_TIMEOUT_S = 60.0
 

@@ -23,10 +23,10 @@ from dba_console.agent.protocol import (
     RunViewMessage,
 )
 from dba_console.cli.running.answers import AnswerMismatch, GivenAnswers
-from dba_console.cli.running.view_changes import Change, is_over, record_change, view_changes
-from dba_console.errors import ExitCode
-from dba_console.plans.run_view import Question, RunTable, RunView
-from dba_console.samples.event import Event
+from dba_console.cli.running.changes import Change, is_over, record_change, view_changes
+from dba_console.core.errors import ExitCode
+from dba_console.runbooks.run_view import Question, RunTable, RunView
+from dba_console.watch.samples.event import Event
 
 REPEAT_INTERVAL_US = 10_000_000
 """Between two words of a wait or of progress, for people; JSON has each."""

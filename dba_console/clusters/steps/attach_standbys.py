@@ -20,8 +20,8 @@ from dba_console.clusters.steps.step import (
     printed_line,
     remaining_seconds,
 )
-from dba_console.errors import ConsoleError, Refused
-from dba_console.sanitize import clean
+from dba_console.core.errors import ConsoleError, Refused
+from dba_console.core.sanitize import clean
 
 REWIND_S = 3600.0
 CLONE_S = 24 * 3600.0

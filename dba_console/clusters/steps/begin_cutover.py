@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
 from dba_console.actions.connection_api import StatementFailed
-from dba_console.clock import Clock
 from dba_console.clusters.cluster_check import ClusterCheck
 from dba_console.clusters.cutover_plan import (
     LOCK_SLOT,
@@ -31,10 +30,11 @@ from dba_console.clusters.server_control import ServerControl
 from dba_console.clusters.steps.manager_switchover import check_by_manager, manager_plan, switchover_text
 from dba_console.clusters.steps.step import Cutover, CutoverStep, StepSettings, load_cutover, open_node
 from dba_console.clusters.survey import Survey, survey
-from dba_console.config import ClusterConfig, NodeConfig
-from dba_console.errors import ConfigError, ConsoleError, Refused
-from dba_console.redact import redact
-from dba_console.sanitize import clean
+from dba_console.core.clock import Clock
+from dba_console.core.config import ClusterConfig, NodeConfig
+from dba_console.core.errors import ConfigError, ConsoleError, Refused
+from dba_console.core.redact import redact
+from dba_console.core.sanitize import clean
 
 CHECKPOINT_S = 3600.0
 _SUPERUSER = "SELECT pg_catalog.current_setting('is_superuser') = 'on' AS yes, current_user AS who"

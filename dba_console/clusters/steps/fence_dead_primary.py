@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
 from dba_console.clusters.steps.step import CutoverStep, TimedSettings, load_cutover
-from dba_console.errors import ConsoleError
-from dba_console.sanitize import clean
+from dba_console.core.errors import ConsoleError
+from dba_console.core.sanitize import clean
 
 
 class FenceDeadPrimary(CutoverStep):

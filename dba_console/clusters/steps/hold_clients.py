@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
-from dba_console.clusters.admin_console import quote_name
 from dba_console.clusters.cutover_plan import save_plan
-from dba_console.clusters.operator_commands import failure_text, run_command
+from dba_console.clusters.node_host import failure_text, run_command
 from dba_console.clusters.pooler_admin import PoolerAdmin
+from dba_console.clusters.pooler_state import quote_name
 from dba_console.clusters.steps.manager_switchover import spared_sessions
 from dba_console.clusters.steps.step import (
     APPLICATION,
@@ -28,9 +28,9 @@ from dba_console.clusters.steps.step import (
     load_cutover,
     remaining_seconds,
 )
-from dba_console.errors import ConnectError, ConsoleError, Refused
-from dba_console.redact import redact
-from dba_console.sanitize import clean
+from dba_console.core.errors import ConnectError, ConsoleError, Refused
+from dba_console.core.redact import redact
+from dba_console.core.sanitize import clean
 
 CHECKPOINT_S = 3600.0
 EQUAL_READINGS = 3

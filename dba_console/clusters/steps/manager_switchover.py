@@ -22,11 +22,11 @@ from dba_console.clusters.cutover_plan import CutoverPlan, ManagerPlan, save_pla
 from dba_console.clusters.node_host import HostConnectionLost
 from dba_console.clusters.steps.step import POLL_S, Cutover, remaining_seconds
 from dba_console.clusters.survey import Survey
-from dba_console.errors import ConsoleError, Refused
-from dba_console.keeping.atomic_files import write_atomically
-from dba_console.redact import redact
-from dba_console.sanitize import clean
-from dba_console.short_command import CommandResult
+from dba_console.core.atomic_files import write_atomically
+from dba_console.core.errors import ConsoleError, Refused
+from dba_console.core.redact import redact
+from dba_console.core.sanitize import clean
+from dba_console.core.short_command import CommandResult
 
 DRY_RUN_S = 30.0
 SETTLE_S = 5.0

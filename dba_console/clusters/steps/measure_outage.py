@@ -19,7 +19,7 @@ from dba_console.clusters.heartbeat import (
     stop_heartbeat,
 )
 from dba_console.clusters.steps.step import Cutover, CutoverStep, StepSettings, load_cutover, remaining_seconds
-from dba_console.target import parse_conninfo
+from dba_console.core.target import parse_conninfo
 
 DIRECTORY = "heartbeat"
 WRITE_S = 10.0

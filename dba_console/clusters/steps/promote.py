@@ -23,10 +23,10 @@ from dba_console.clusters.steps.step import (
     remaining_seconds,
 )
 from dba_console.clusters.steps.stop_primary import SHUT_DOWN
-from dba_console.errors import ConnectError, ConsoleError
-from dba_console.redact import redact
-from dba_console.sanitize import clean
-from dba_console.units import parse_duration
+from dba_console.core.errors import ConnectError, ConsoleError
+from dba_console.core.redact import redact
+from dba_console.core.sanitize import clean
+from dba_console.core.units import parse_duration
 
 PAUSE_AGAIN_S = 2.0
 """How long a pooler that was resumed may take to hold its clients again: their server is down, nothing is under way."""

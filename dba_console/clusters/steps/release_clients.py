@@ -9,7 +9,7 @@ from msgspec import Struct
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
 from dba_console.clusters.cutover_plan import node_address
-from dba_console.clusters.operator_commands import failure_text, run_command
+from dba_console.clusters.node_host import failure_text, run_command
 from dba_console.clusters.pooler_file import change_file
 from dba_console.clusters.steps.attach_standbys import follow_new_primary
 from dba_console.clusters.steps.hold_clients import restore_connection_limits
@@ -22,8 +22,8 @@ from dba_console.clusters.steps.step import (
     load_cutover,
     remaining_seconds,
 )
-from dba_console.redact import redact
-from dba_console.sanitize import clean
+from dba_console.core.redact import redact
+from dba_console.core.sanitize import clean
 
 _SYNCHRONOUS = """
 SELECT current_setting('synchronous_standby_names') AS names,

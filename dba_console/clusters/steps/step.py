@@ -15,17 +15,17 @@ from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
 from dba_console.actions.identity import ServerIdentity
 from dba_console.clusters.cutover_plan import CutoverPlan, cluster_config, conninfo, load_plan
-from dba_console.clusters.host_override import refuse_host_override
 from dba_console.clusters.node_host import HostConnectionLost
 from dba_console.clusters.pooler_admin import PoolerAdmin
 from dba_console.clusters.server_control import ServerControl
-from dba_console.config import ClusterConfig, NodeConfig
-from dba_console.errors import ConsoleError, Refused
-from dba_console.redact import redact
-from dba_console.sanitize import clean
-from dba_console.short_command import CommandResult
-from dba_console.target import parse_conninfo
-from dba_console.units import parse_duration
+from dba_console.core.config import ClusterConfig, NodeConfig
+from dba_console.core.errors import ConsoleError, Refused
+from dba_console.core.redact import redact
+from dba_console.core.sanitize import clean
+from dba_console.core.short_command import CommandResult
+from dba_console.core.target import parse_conninfo
+from dba_console.core.units import parse_duration
+from dba_console.watch.probes.postgres.connect import refuse_host_override
 
 APPLICATION = "dba-console:cutover"
 CONNECT_S = 3.0

@@ -24,10 +24,10 @@ from dba_console.clusters.steps.step import (
     printed_line,
     remaining_seconds,
 )
-from dba_console.errors import ConsoleError
-from dba_console.redact import redact
-from dba_console.sanitize import clean
-from dba_console.short_command import CommandResult
+from dba_console.core.errors import ConsoleError
+from dba_console.core.redact import redact
+from dba_console.core.sanitize import clean
+from dba_console.core.short_command import CommandResult
 
 SHUT_DOWN = "shut down"
 """DBState of a clean shutdown, as pg_controldata writes it."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from dba_console.demo.incidents.incident import Incident
-from dba_console.demo.incidents.waiting import wait_for
-from dba_console.demo.load import DATABASE
+from dba_console.demo.clients import DATABASE
+from dba_console.demo.incidents.incident import Incident, wait_for
 
 if TYPE_CHECKING:
     from dba_console.demo.cluster import Cluster, Settings

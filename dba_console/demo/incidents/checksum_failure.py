@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from dba_console.core.errors import ConsoleError
+from dba_console.demo.clients import DATABASE
 from dba_console.demo.incidents.incident import Incident
-from dba_console.demo.load import DATABASE
-from dba_console.errors import ConsoleError
 
 if TYPE_CHECKING:
     from dba_console.demo.practice_ground import PracticeGround

@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from dba_console.errors import ConnectError
+from dba_console.core.errors import ConnectError
 
 if TYPE_CHECKING:
-    from dba_console.demo.node import Node
-    from dba_console.demo.practice_cluster import PracticeCluster
+    from dba_console.demo.practice_cluster import Node, PracticeCluster
 
 POLL_S = 0.1
 MAX_WAIT_S = 30.0

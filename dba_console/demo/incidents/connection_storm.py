@@ -5,10 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, ClassVar
 
-from dba_console.demo.incidents.incident import Incident
-from dba_console.demo.incidents.sessions import session_count
-from dba_console.demo.incidents.waiting import wait_for
-from dba_console.demo.load import DATABASE, LoadPlan
+from dba_console.demo.clients import DATABASE, LoadPlan
+from dba_console.demo.incidents.incident import Incident, session_count, wait_for
 
 if TYPE_CHECKING:
     from dba_console.demo.practice_ground import PracticeGround

@@ -7,16 +7,17 @@ made itself, and `end` and `own_data_directory` give it all back, whichever way 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from dba_console.demo.load import LoadPlan
-from dba_console.errors import PermissionDenied
+from dba_console.core.errors import ConnectError, PermissionDenied
+from dba_console.demo.clients import LoadPlan
 
 if TYPE_CHECKING:
-    from dba_console.demo.cluster import Settings
+    from dba_console.demo.cluster import Cluster, Settings
     from dba_console.demo.practice_ground import PracticeGround
 
 
@@ -81,3 +82,43 @@ def substitute_recording(incident: Incident) -> Path | None:
             hint="run it with sudo; dba-console demo --list tells which incidents need no root",
         )
     return recording
+
+
+# What incidents ask of the sessions of a practice server, and how they end them.
+
+
+def session_count(where: str) -> str:
+    """An SQL expression: the number of sessions of which `where` holds.
+
+    >>> session_count("state = 'idle'")
+    "(select count(*) from pg_stat_activity where state = 'idle')"
+    """
+    return f"(select count(*) from pg_stat_activity where {where})"
+
+
+LOCK_WAITERS = session_count("wait_event_type = 'Lock'")
+"""Sessions that wait for a heavyweight lock."""
+
+
+def terminate_sessions(cluster: Cluster, *applications: str) -> None:
+    """End the sessions of these applications, whatever they wait for: a client that is gone ends no wait for a lock."""
+    if cluster.running:
+        names = ", ".join(f"'{name}'" for name in applications)
+        everyone = f"pg_stat_activity where application_name in ({names})"
+        cluster.psql(f"select count(pg_terminate_backend(pid)) from {everyone}")
+
+
+# Waiting until the server says that something is so: an incident's cause is there when it is, not after a time.
+
+POLL_S = 0.1
+
+
+def wait_for(cluster: Cluster, condition: str, *, patience_s: float = 20.0) -> None:
+    """Return when the SQL expression is true. Raises ConnectError when it is not in time."""
+    pace = threading.Event()
+    asked = 0.0
+    while cluster.psql(f"select ({condition})") != "t":
+        if asked > patience_s:
+            raise ConnectError(f"the server did not get there in {patience_s:g} s", hint=f"see {cluster.log_path}")
+        pace.wait(POLL_S)
+        asked += POLL_S

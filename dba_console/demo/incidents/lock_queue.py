@@ -10,10 +10,8 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING, ClassVar
 
-from dba_console.demo.incidents.incident import Incident
-from dba_console.demo.incidents.sessions import LOCK_WAITERS, session_count, terminate_sessions
-from dba_console.demo.incidents.waiting import wait_for
-from dba_console.demo.load import DATABASE
+from dba_console.demo.clients import DATABASE
+from dba_console.demo.incidents.incident import LOCK_WAITERS, Incident, session_count, terminate_sessions, wait_for
 
 if TYPE_CHECKING:
     from dba_console.demo.practice_ground import PracticeGround

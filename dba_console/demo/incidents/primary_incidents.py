@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from dba_console.demo.incidents.cluster_incident import ClusterIncident, wait_for, wait_until
-from dba_console.demo.incidents.sessions import terminate_sessions
+from dba_console.demo.incidents.incident import terminate_sessions
 from dba_console.demo.practice_cluster import DATABASE
 
 if TYPE_CHECKING:

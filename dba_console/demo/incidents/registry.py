@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dba_console.errors import UsageError
+from dba_console.core.errors import UsageError
 
 if TYPE_CHECKING:
     from dba_console.demo.incidents.cluster_incident import ClusterIncident

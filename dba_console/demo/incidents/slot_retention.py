@@ -12,10 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from dba_console.demo.incidents.incident import Incident
+from dba_console.demo.clients import DATABASE, LoadPlan
+from dba_console.demo.incidents.incident import Incident, wait_for
 from dba_console.demo.incidents.loop_disk import MIB, own_data_disk
-from dba_console.demo.incidents.waiting import wait_for
-from dba_console.demo.load import DATABASE, LoadPlan
 
 if TYPE_CHECKING:
     from dba_console.demo.cluster import Settings

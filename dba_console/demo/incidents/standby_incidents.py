@@ -8,8 +8,7 @@ from dba_console.demo.incidents.cluster_incident import ClusterIncident, wait_fo
 from dba_console.demo.practice_cluster import DATABASE
 
 if TYPE_CHECKING:
-    from dba_console.demo.node import Node
-    from dba_console.demo.practice_cluster import PracticeCluster
+    from dba_console.demo.practice_cluster import Node, PracticeCluster
 
 REPORT = "quarterly-report"
 TABLE = "quarterly_figures"

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from dba_console.core.errors import Unsupported
+from dba_console.demo.clients import DATABASE, LoadPlan
 from dba_console.demo.incidents.incident import Incident
-from dba_console.demo.load import DATABASE, LoadPlan
-from dba_console.errors import Unsupported
 
 if TYPE_CHECKING:
     from dba_console.demo.cluster import Cluster, Settings

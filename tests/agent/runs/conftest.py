@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.plans.run_view import ENDED_STATES, Question
+from dba_console.runbooks.run_view import ENDED_STATES, Question
 from tests.agent.running import RunningAgent, agent
 from tests.agent.runs.operator import Operator
 

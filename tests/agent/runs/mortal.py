@@ -13,8 +13,8 @@ import signal
 import subprocess
 import sys
 
-from dba_console.plans.journal_record import JournalRecord
-from dba_console.session.run_journal import RunJournal
+from dba_console.recording.plan import JournalRecord
+from dba_console.recording.run_journal import RunJournal
 from tests.agent.runs import nodes
 from tests.agent.runs.starting import command_or_agent
 

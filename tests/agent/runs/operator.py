@@ -19,8 +19,8 @@ from dba_console.agent.protocol import (
     RunViewMessage,
     RunWatch,
 )
-from dba_console.plans.run_view import ENDED_STATES, OutputLine, Question, RunView
-from dba_console.samples.event import Event
+from dba_console.runbooks.run_view import ENDED_STATES, OutputLine, Question, RunView
+from dba_console.watch.samples.event import Event
 from tests.agent.running import RunningAgent
 
 PATIENCE_S = 120.0

@@ -1,6 +1,6 @@
 """An agent killed at each kind of record of a run: the next one goes on, nothing is done twice and nothing left out.
 
-That this holds at every record of any run is shown without processes in tests/unit/runbook/test_walk_killed.py.
+That this holds at every record of any run is shown without processes in tests/unit/runbooks/test_walk_killed.py.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ import pytest
 
 from dba_console.agent.client import AgentConnectionLost
 from dba_console.agent.protocol import RunResume
+from dba_console.core.errors import ConnectError, ExitCode
 from dba_console.demo.cluster import Cluster
-from dba_console.errors import ConnectError, ExitCode
-from dba_console.plans.run_view import ENDED_STATES
-from dba_console.runbook.apply_records import replay_records
-from dba_console.runbook.summary import summarize
-from dba_console.session.recording import Recording
-from dba_console.session.run_listing import row_of_run
-from dba_console.session.run_reader import StoredRun, read_run
+from dba_console.recording.recording import Recording
+from dba_console.recording.run_reader import StoredRun, read_run, row_of_run
+from dba_console.runbooks.apply_records import replay_records
+from dba_console.runbooks.run_summary import summarize
+from dba_console.runbooks.run_view import ENDED_STATES
 from tests.agent.running import agent, environment
 from tests.agent.runs.books import COUNTED, HELD
 from tests.agent.runs.mortal import DIES

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from dba_console.agent.client import AgentConnectionLost
-from dba_console.errors import ConnectError, ExitCode
-from dba_console.plans.run_view import ENDED_STATES, Question
-from dba_console.session.run_reader import StoredRun, read_run
+from dba_console.core.errors import ConnectError, ExitCode
+from dba_console.recording.run_reader import StoredRun, read_run
+from dba_console.runbooks.run_view import ENDED_STATES, Question
 from tests.agent.running import agent, environment
 from tests.agent.runs.mortal import DIES
 from tests.agent.runs.nodes import BOOK

@@ -12,9 +12,9 @@ import pytest
 from dba_console.agent.client import AgentConnectionLost
 from dba_console.agent.protocol import RunControl
 from dba_console.demo.cluster import Cluster
-from dba_console.plans.run_view import RunTable, RunView
-from dba_console.runbook.run_report import report_lines
-from dba_console.session.run_reader import StoredRun, read_run
+from dba_console.recording.run_reader import StoredRun, read_run
+from dba_console.runbooks.run_report import report_lines
+from dba_console.runbooks.run_view import RunTable, RunView
 from tests.agent.running import RunningAgent, agent
 from tests.agent.runs.books import book
 from tests.agent.runs.mortal import DIES

@@ -12,9 +12,9 @@ import pytest
 
 from dba_console.agent.protocol import RunBegin, RunResume
 from dba_console.demo.cluster import Cluster
-from dba_console.runbook.single_action import signal_plan
-from dba_console.runbook.summary import RunSummary
-from dba_console.session.run_reader import read_run
+from dba_console.recording.run_reader import read_run
+from dba_console.runbooks.run_summary import RunSummary
+from dba_console.runbooks.single_action import signal_plan
 from tests.agent.running import RunningAgent, agent
 from tests.agent.runs.books import COUNTED, FAILING, HELD, ROWS, WAITING, book
 from tests.agent.runs.operator import Operator, answers

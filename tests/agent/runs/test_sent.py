@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dba_console.plans.run_view import Question, RunView
-from dba_console.runbook.run_report import report_lines
-from dba_console.session.run_reader import StoredRun, read_run
+from dba_console.recording.run_reader import StoredRun, read_run
+from dba_console.runbooks.run_report import report_lines
+from dba_console.runbooks.run_view import Question, RunView
 from tests.agent.running import agent
 from tests.agent.runs.books import book
 from tests.agent.runs.operator import Operator

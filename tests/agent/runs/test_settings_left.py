@@ -12,10 +12,10 @@ import pytest
 
 from dba_console.agent.client import AgentConnectionLost
 from dba_console.agent.protocol import RunBegin
+from dba_console.core.errors import ConnectError
 from dba_console.demo.cluster import Cluster
-from dba_console.errors import ConnectError
-from dba_console.frames.model import Finding, Frame
-from dba_console.runbook.library import SHIPPED
+from dba_console.runbooks.library import SHIPPED
+from dba_console.watch.frames.model import Finding, Frame
 from tests.actions.owing import as_before
 from tests.agent.running import RunningAgent, agent
 from tests.agent.runs.books import book

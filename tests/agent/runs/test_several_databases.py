@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from dba_console.agent.runs.server_connections import RunServer
+from dba_console.core.errors import ConsoleError
 from dba_console.demo.cluster import Cluster
-from dba_console.errors import ConsoleError
 from tests.actions.acting import acting
 from tests.background import wait_until
 from tests.sql import query

@@ -13,9 +13,9 @@ import psycopg
 import pytest
 
 from dba_console.agent.launch import list_agents
-from dba_console.clock import SYSTEM
+from dba_console.core.clock import SYSTEM
 from dba_console.demo.cluster import Cluster
-from dba_console.session.run_reader import read_run
+from dba_console.recording.run_reader import read_run
 from tests.agent.running import Watch, agent, environment
 from tests.agent.runs.books import ONE_CHANGE
 from tests.agent.runs.operator import Operator, answers

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.actions.action import ActionContext, PlainControl
-from dba_console.actions.disk_read_rate import read_rate
-from dba_console.actions.drop_caches import DropCaches, DropCachesSettings, droppable_bytes
+from dba_console.actions.drop_caches import DropCaches, DropCachesSettings, droppable_bytes, read_rate
 from tests.requirements import lacking
 
 ACTION = DropCaches()

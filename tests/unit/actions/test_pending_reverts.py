@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dba_console.actions.identity import STANDBY, ServerIdentity
-from dba_console.actions.pending_reverts import PendingRevert, filter_by_server
+from dba_console.actions.temporary_settings import PendingRevert, filter_by_server
 
 PRIMARY = ServerIdentity(system_identifier="7412", timeline=3, data_directory="/var/lib/postgresql/15/main", port=5432)
 STANDBY_OF_IT = ServerIdentity(

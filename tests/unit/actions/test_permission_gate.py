@@ -22,10 +22,10 @@ from dba_console.actions.permission_gate import (
     refuse_changed,
 )
 from dba_console.actions.policy import find_read_only_target, policy_refusal
-from dba_console.config import ActionsConfig, ClusterConfig, Config, NodeConfig, TargetConfig
-from dba_console.errors import Refused
-from dba_console.plans.plan import Confirmation
-from dba_console.target import make_target
+from dba_console.core.config import ActionsConfig, ClusterConfig, Config, NodeConfig, TargetConfig
+from dba_console.core.errors import Refused
+from dba_console.core.target import make_target
+from dba_console.recording.plan import Confirmation
 
 SERVER = ServerIdentity(
     system_identifier="7412", role="primary", timeline=3, server_start_us=1_000_000, version_num=150018,

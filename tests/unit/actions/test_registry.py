@@ -9,7 +9,7 @@ import pytest
 
 from dba_console.actions.reference_page import markdown
 from dba_console.actions.registry import ACTIONS, find_action, parse_settings
-from dba_console.errors import UsageError
+from dba_console.core.errors import UsageError
 
 
 @pytest.mark.parametrize("name", list(ACTIONS))

@@ -8,7 +8,7 @@ import pytest
 
 from dba_console.actions.action import ActionContext, ActionResult, PlainControl
 from dba_console.actions.sysctl import Sysctl, SysctlSettings, find_setting, persistent_line
-from dba_console.errors import Refused
+from dba_console.core.errors import Refused
 
 ACTION = Sysctl()
 SETTINGS = {

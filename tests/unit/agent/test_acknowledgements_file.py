@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.agent import acknowledgements_file
-from dba_console.agent.acknowledgements_file import (
+from dba_console.agent import finding_service
+from dba_console.agent.finding_service import (
     WRITE_TIMEOUT_US,
     AcknowledgementsFile,
     OperatorEntries,
     load_entries,
 )
-from dba_console.clock import SYSTEM
-from dba_console.findings.silences import FindingMark
-from dba_console.probes.deadline_lane import REPLACEMENTS
+from dba_console.core.clock import SYSTEM
+from dba_console.watch.findings.finding_events import FindingMark
+from dba_console.watch.probes.deadline_lane import REPLACEMENTS
 from tests.background import wait_until
 from tests.clocks import HeldClock
 
@@ -85,7 +85,7 @@ def test_a_disk_that_does_not_answer_holds_up_no_tick(path: Path) -> None:
 
 
 def test_the_start_goes_on_where_the_file_does_not_answer(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acknowledgements_file, "READ_S", 0.05)
+    monkeypatch.setattr(finding_service, "READ_S", 0.05)
     os.mkfifo(path)
     assert AcknowledgementsFile(path, SYSTEM).load() == {}
     with open(path, "wb"):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from dba_console.agent.data_locations import archive_directory, find_data_locations
-from dba_console.samples.postgres import Server, Setting
+from dba_console.agent.host_service import archive_directory, find_data_locations
+from dba_console.watch.samples.postgres import Server, Setting
 
 SERVER = Server(
     version_num=150004, version="15.4", system_identifier="1", in_recovery=False, timeline=1, start_us=0, now_us=0,

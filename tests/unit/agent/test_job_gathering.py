@@ -7,17 +7,16 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from dba_console.agent.jobs.history_files import save_history
-from dba_console.agent.jobs.job_history import KeptHistory, KeptJob, KeptServer
-from dba_console.agent.jobs.merge_runs import merge_runs
-from dba_console.agent.jobs.past_runs import MAX_RUNS, JobRun
-from dba_console.agent.jobs.server_history import (
+from dba_console.core.target import address_of
+from dba_console.jobs.history.history_files import (
     load_server_history,
     merge_histories,
     read_other_histories,
+    save_history,
     select_server_histories,
 )
-from dba_console.target import address_of
+from dba_console.jobs.history.job_history import KeptHistory, KeptJob, KeptServer, merge_runs
+from dba_console.jobs.history.past_runs import MAX_RUNS, JobRun
 from tests.jobs import DAY_US, NOW_US
 
 SHOP = address_of("host=db1 dbname=shop user=ann", {})

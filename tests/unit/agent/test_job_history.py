@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dba_console.agent.jobs.job_history import MAX_JOBS, JobHistory
-from dba_console.samples.jobs import JobKey, JobStatistics
+from dba_console.jobs.history.job_history import MAX_JOBS, JobHistory
+from dba_console.watch.samples.jobs import JobKey, JobStatistics
 from tests.build import NOW_US
 
 KEY: JobKey = ("pg_dump", "appdb", "backup")

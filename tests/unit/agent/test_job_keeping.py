@@ -7,16 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.agent.jobs.history_files import (
+from dba_console.core.clock import SYSTEM
+from dba_console.core.errors import ConsoleError
+from dba_console.jobs.history.history_files import (
+    IO_TIMEOUT_US,
     MAX_TARGETS,
+    RETRY_US,
+    WRITE_INTERVAL_US,
     DamagedHistory,
+    HistoryFile,
     history_path,
     load_or_set_aside,
     save_history,
 )
-from dba_console.agent.jobs.history_writer import IO_TIMEOUT_US, RETRY_US, WRITE_INTERVAL_US, HistoryFile
-from dba_console.agent.jobs.job_history import MAX_JOBS, KeptHistory, KeptJob
-from dba_console.agent.jobs.past_runs import (
+from dba_console.jobs.history.job_history import MAX_JOBS, KeptHistory, KeptJob
+from dba_console.jobs.history.past_runs import (
     MAX_ERROR_LENGTH,
     MAX_PHASES,
     MAX_RUNS,
@@ -25,8 +30,6 @@ from dba_console.agent.jobs.past_runs import (
     RunPhase,
     make_run,
 )
-from dba_console.clock import SYSTEM
-from dba_console.errors import ConsoleError
 from tests.background import wait_until
 from tests.build import NOW_US
 from tests.clocks import HeldClock

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from dba_console.agent.jobs.history_reader import job_history_view, only_ended_before
-from dba_console.agent.jobs.job_history import KeptHistory, KeptJob
-from dba_console.agent.jobs.past_runs import JobRun
+from dba_console.jobs.history.history_reader import job_history_view, only_ended_before
+from dba_console.jobs.history.job_history import KeptHistory, KeptJob
+from dba_console.jobs.history.past_runs import JobRun
 from tests.jobs import DAY_US, NOW_US
 
 NIGHTS = [JobRun(NOW_US - day * DAY_US, 3600.0, True, exit=0) for day in range(9, 0, -1)]

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import to_builtins
 
-from dba_console.agent.jobs.past_runs import (
+from dba_console.core.decoding import convert
+from dba_console.jobs.history.past_runs import (
     MAX_RUNS,
     JobRun,
     RunFacts,
@@ -19,7 +20,6 @@ from dba_console.agent.jobs.past_runs import (
     typical_runs,
     typical_s,
 )
-from dba_console.decoding import convert
 
 DAY_S = 86_400.0
 

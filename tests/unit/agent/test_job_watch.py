@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.agent.jobs.job_detection import (
+from dba_console.jobs.following.job_detection import (
     GAP_US,
     NO_PROGRAMS,
     EndedJob,
@@ -12,8 +12,8 @@ from dba_console.agent.jobs.job_detection import (
     ObservedJobProgram,
     ObservedJobPrograms,
 )
-from dba_console.frames.job_sessions import TRIAL_APPLICATION, ClientProgram
-from dba_console.samples.postgres import Activity
+from dba_console.watch.frames.job_sessions import TRIAL_APPLICATION, ClientProgram
+from dba_console.watch.samples.postgres import Activity
 from tests.build import NOW_US
 from tests.readings import activity, sessions
 

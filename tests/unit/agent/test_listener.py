@@ -30,7 +30,7 @@ from dba_console.agent.protocol import (
     pack,
     pack_sample,
 )
-from dba_console.errors import ConnectError
+from dba_console.core.errors import ConnectError
 from tests.clocks import HeldClock
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dba_console.agent.part_schedule import due_parts
-from dba_console.samples.registry import PARTS
+from dba_console.agent.server_service import due_parts
+from dba_console.watch.samples.sample import PARTS
 
 NAMES = list(PARTS)
 

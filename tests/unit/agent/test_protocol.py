@@ -29,7 +29,7 @@ from dba_console.agent.protocol import (
     pack,
     pack_sample,
 )
-from dba_console.plans.run_view import OutputLine, Question, RunView, StepView
+from dba_console.runbooks.run_view import OutputLine, Question, RunView, StepView
 
 MESSAGES: list[Message] = [
     Greeting(protocol=PROTOCOL, version="1", login="anna from 10.0.0.1"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from dba_console.agent.reconnect_delays import delay_s, delays_after
-from dba_console.probes.postgres.connect_errors import ConnectFailed
+from dba_console.agent.server_service import delay_s, delays_after
+from dba_console.watch.probes.postgres.connect_errors import ConnectFailed
 
 
 def attempts_in(seconds: float, error: ConnectFailed) -> int:

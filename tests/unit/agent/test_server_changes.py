@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from dba_console.agent.server_changes import connection_slot_text, server_changes
-from dba_console.samples.postgres import Setting
+from dba_console.agent.agent_process import connection_slot_text, server_changes
+from dba_console.watch.samples.postgres import Setting
 from tests.unit.agent.test_data_locations import SERVER
 
 

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Sequence
 
 from dba_console.agent.server_service import PG_PARTS, ServerService
-from dba_console.clock import SYSTEM
-from dba_console.probes.postgres.monitor_options import MonitorOptions
-from dba_console.probes.postgres.probe import PostgresProbe
-from dba_console.samples.sample import Part, make_part
+from dba_console.core.clock import SYSTEM
+from dba_console.watch.probes.postgres.connect import MonitorOptions
+from dba_console.watch.probes.postgres.tick_reader import PostgresProbe
+from dba_console.watch.samples.sample import Part, make_part
 
 TICK_S = 0.05
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from dba_console.agent.shutdown import GracePeriod, StopRequest
+from dba_console.agent.agent_process import GracePeriod, StopRequest
 
 SECOND = 1_000_000
 

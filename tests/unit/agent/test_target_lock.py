@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.agent.target_lock import TargetLock, socket_path
-from dba_console.errors import ConfigError
+from dba_console.core.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)

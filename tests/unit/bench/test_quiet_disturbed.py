@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from bench.quiet_load.disturbed import STEP_US, disturbed
-from dba_console.samples.sample import Sample
+from dba_console.watch.samples.sample import Sample
 
 HOUR = [Sample(seq, 10**15 + seq * 1_000_000, seq * 1_000_000, [], "run") for seq in range(3600)]
 

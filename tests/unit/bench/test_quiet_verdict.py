@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bench.quiet_load.diary import INCIDENT, Spell
 from bench.quiet_load.verdict import STANDING, apart, by_rule, count, findings_of, report
-from dba_console.findings.finding_events import FindingChange, Kind, change_event
-from dba_console.samples.event import Event
-from dba_console.samples.findings import FindingNow, Severity
+from dba_console.watch.findings.finding_events import FindingChange, Kind, change_event
+from dba_console.watch.samples.event import Event
+from dba_console.watch.samples.findings import FindingNow, Severity
 
 
 def event(kind: Kind, at_s: float, rule: str, severity: Severity = "warning", subject: str = "") -> Event:

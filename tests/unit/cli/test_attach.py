@@ -10,7 +10,7 @@ from dba_console.agent.launch import RunningAgent
 from dba_console.cli.attach import choose_agent
 from dba_console.cli.config_file import LoadedConfig, load_config
 from dba_console.cli.target_resolution import resolve_target
-from dba_console.errors import ConnectError, UsageError
+from dba_console.core.errors import ConnectError, UsageError
 
 
 @pytest.fixture

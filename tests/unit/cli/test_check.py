@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dba_console.cli.check import STATUS_WORDS, Verdict, make_verdict, plain_text, rules_not_judged
-from dba_console.frames.model import Connections, Finding, Frame, TargetFrame
-from dba_console.limits.connections import ConnectionLimits
+from dba_console.core.thresholds import ConnectionLimits
+from dba_console.watch.frames.model import Connections, Finding, Frame, TargetFrame
 
 
 def frame(*findings: Finding, state: str = "connected", note: str | None = None, judged: bool = True) -> Frame:

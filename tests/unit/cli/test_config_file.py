@@ -9,7 +9,7 @@ import pytest
 
 from dba_console.cli.config_cmd import setting_rows
 from dba_console.cli.config_file import LoadedConfig, load_config, sessions_directory
-from dba_console.errors import ConfigError
+from dba_console.core.errors import ConfigError
 
 
 def load(tmp_path: Path, text: str, **environ: str) -> LoadedConfig:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from dba_console.cli.doctor.check import DoctorCheck
-from dba_console.cli.doctor.report import exit_code, report_text
-from dba_console.cli.doctor.server import check_server
-from dba_console.samples.postgres import Server, Setting
+from dba_console.cli.doctor.check import DoctorCheck, exit_code, report_text
+from dba_console.cli.doctor.host import check_server
+from dba_console.watch.samples.postgres import Server, Setting
 
 PLAIN = Server(
     version_num=160004, version="16.4", system_identifier="1", in_recovery=False, timeline=1, start_us=0, now_us=1,

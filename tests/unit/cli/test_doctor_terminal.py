@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 
 from dba_console.cli.doctor.check import DoctorCheck
-from dba_console.cli.doctor.login_session import client_alive_interval
-from dba_console.cli.doctor.session_storage import check_sessions
-from dba_console.cli.doctor.terminal import TerminalFacts, check_terminal
-from dba_console.cli.doctor.tools import check_tools
+from dba_console.cli.doctor.host import check_sessions, check_tools
+from dba_console.cli.doctor.terminal import TerminalFacts, check_terminal, client_alive_interval
 from dba_console.cli.sessions_directory import mount_of, unwritable_reason
-from dba_console.samples.host import Mount
+from dba_console.watch.samples.host import Mount
 
 GB = 1 << 30
 SSH = {"TERM": "xterm-256color", "SSH_CONNECTION": "192.0.2.1 5 192.0.2.2 22"}

@@ -11,9 +11,9 @@ import pytest
 from dba_console.cli.app import COMMANDS
 from dba_console.cli.config_schema import dotted_key, leaf_settings
 from dba_console.cli.manual import manual
-from dba_console.config import CommandConfig, Config, NodeConfig, PoolerConfig
-from dba_console.errors import ExitCode
-from dba_console.findings.rules_document import toml_text
+from dba_console.core.config import CommandConfig, Config, NodeConfig, PoolerConfig
+from dba_console.core.errors import ExitCode
+from dba_console.watch.findings.rules_document import toml_text
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]

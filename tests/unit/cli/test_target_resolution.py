@@ -8,7 +8,7 @@ import pytest
 
 from dba_console.cli.config_file import LoadedConfig, load_config
 from dba_console.cli.target_resolution import resolve_target
-from dba_console.errors import ConfigError, UsageError
+from dba_console.core.errors import ConfigError, UsageError
 
 CONFIG = """
 default_target = "prod"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.cli.toml_key_lines import key_lines
+from dba_console.cli.config_file import key_lines
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dba_console.clusters.pgbouncer_ini import change_host
-from dba_console.errors import ConsoleError
+from dba_console.clusters.pooler_file import change_host
+from dba_console.core.errors import ConsoleError
 
 FILE = """\
 ;; shop = host=old in a comment

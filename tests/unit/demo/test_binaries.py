@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.binaries import Binaries, find_binaries, wheel_directories
-from dba_console.demo.installation_copy import is_readable_by_all, readable_copy
-from dba_console.errors import Unsupported
+from dba_console.core.errors import Unsupported
+from dba_console.demo.binaries import Binaries, find_binaries, is_readable_by_all, readable_copy, wheel_directories
 from tests.requirements import lacking
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dba_console.demo.incident_verdict import finding_text, judge
 from dba_console.demo.incidents.incident import Incident
-from dba_console.findings.finding_events import FindingChange, Kind, change_event
-from dba_console.samples.event import Event
-from dba_console.samples.findings import FindingNow
+from dba_console.demo.rehearsal import finding_text, judge
+from dba_console.watch.findings.finding_events import FindingChange, Kind, change_event
+from dba_console.watch.samples.event import Event
+from dba_console.watch.samples.findings import FindingNow
 
 BEGUN = 1_000_000_000
 THERE = BEGUN + 2_000_000

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dba_console.core.errors import PermissionDenied, UsageError
 from dba_console.demo.incidents.incident import Incident, substitute_recording
 from dba_console.demo.incidents.registry import (
     CLUSTER_INCIDENTS,
@@ -17,7 +18,6 @@ from dba_console.demo.incidents.registry import (
     find_incident,
     incident_list,
 )
-from dba_console.errors import PermissionDenied, UsageError
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "incidents.md"
 

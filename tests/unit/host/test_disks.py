@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dba_console.probes.host.diskstats import DiskStatsParser
-from dba_console.samples.host import Disk
+from dba_console.watch.probes.host.kernel_counters import DiskStatsParser
+from dba_console.watch.samples.host import Disk
 from tests.unit.host.trees import write_tree
 
 OLD = " 8 0 sda 100 1 800 50 200 2 1600 70 0 90 120\n"

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.probes.host.cpu import parse_cpu
-from dba_console.probes.host.memory import parse_memory
-from dba_console.probes.host.pressure import parse_stalls
-from dba_console.probes.host.procstat import parse_io, parse_stat
+from dba_console.watch.probes.host.kernel_counters import parse_cpu, parse_memory, parse_stalls
+from dba_console.watch.probes.host.kernel_files import parse_io, parse_stat
 from tests.unit.host.trees import MEMINFO_3_10, STAT, io_text, stat_line
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dba_console.probes.host.mountinfo import choose_mounts, mount_of_path, parse_mountinfo, visible_mounts
+from dba_console.watch.probes.host.file_systems import choose_mounts, mount_of_path, parse_mountinfo, visible_mounts
 
 TABLE = rb"""22 27 0:21 / /proc rw,relatime - proc proc rw
 27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard

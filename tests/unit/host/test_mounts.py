@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.probes.deadline_lane import REPLACEMENTS
-from dba_console.probes.host.context import HostContext
-from dba_console.probes.host.mounts import NO_DATA, FileSystemSize, MountProbe
-from dba_console.samples.host import Mount, Mounts
+from dba_console.watch.probes.deadline_lane import REPLACEMENTS
+from dba_console.watch.probes.host.file_systems import NO_DATA, FileSystemSize, HostContext, MountProbe
+from dba_console.watch.samples.host import Mount, Mounts
 from tests.background import wait_until
 from tests.unit.host.trees import write_tree
 

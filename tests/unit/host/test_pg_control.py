@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.probes.host.data_directory import parse_lock_file, read_control_file
-from dba_console.probes.host.pg_control import DamagedControl, crc32c, parse_control
+from dba_console.watch.probes.host.data_directory import (
+    DamagedControl,
+    crc32c,
+    parse_control,
+    parse_lock_file,
+    read_control_file,
+)
 from tests.unit.host.trees import write_tree
 
 IDENTIFIER = 7710285197596298920

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.probes.host.resolved_paths import NO_ACCESS, named_paths, resolve_links
+from dba_console.watch.probes.host.file_systems import NO_ACCESS, named_paths, resolve_links
 
 
 def test_what_does_not_exist_yet_is_placed_where_it_would_be(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dba_console.probes.host.postmasters import Postmaster, find_postmasters, listening_sockets
+from dba_console.watch.probes.host.postmasters import Postmaster, find_postmasters, listening_sockets
 from tests.unit.host.trees import stat_line, write_tree
 
 UNIX = """\

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.probes.host.context import HostContext
-from dba_console.probes.host.kernel_settings import read_settings
-from dba_console.probes.host.probe import NO_POSTMASTER, NO_PSI, HostProbe
-from dba_console.probes.host.processes import TURN_TICKS
-from dba_console.samples.host import Cpu, HostSettings, NumaNode
-from dba_console.samples.registry import PARTS
+from dba_console.watch.probes.host.file_systems import HostContext
+from dba_console.watch.probes.host.kernel_counters import read_settings
+from dba_console.watch.probes.host.probe import NO_POSTMASTER, NO_PSI, HostProbe
+from dba_console.watch.probes.host.processes import TURN_TICKS
+from dba_console.watch.samples.host import Cpu, HostSettings, NumaNode
+from dba_console.watch.samples.sample import PARTS
 from tests.unit.host.trees import KERNEL_6_1, MEMINFO_3_10, STAT, stat_line, write_tree
 
 NAMES = [name for name in PARTS if name.startswith("host.") and name != "host.mounts"]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.probes.host.postmaster_children import PostmasterChildren
-from dba_console.probes.host.processes import IO_DENIED, MAX_OPEN_PROCESSES, TURN_TICKS, ProcessReader
-from dba_console.samples.host import Process, Processes
+from dba_console.watch.probes.host.postmasters import PostmasterChildren
+from dba_console.watch.probes.host.processes import IO_DENIED, MAX_OPEN_PROCESSES, TURN_TICKS, ProcessReader
+from dba_console.watch.samples.host import Process, Processes
 from tests.unit.host.trees import io_text, stat_line, write_tree
 
 POSTMASTER = 10

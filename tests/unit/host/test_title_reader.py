@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from dba_console.clock import SYSTEM
-from dba_console.probes.host.kernel_files import read_once
-from dba_console.probes.host.title_reader import TitleReader
+from dba_console.core.clock import SYSTEM
+from dba_console.watch.probes.host.kernel_files import read_once
+from dba_console.watch.probes.host.processes import TitleReader
 from tests.background import wait_until
 from tests.unit.host.trees import stat_line, write_tree
 

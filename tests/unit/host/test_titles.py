@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.probes.host.process_titles import (
+from dba_console.watch.probes.host.processes import (
     CLIENT_BACKEND,
     STARTING,
     ParsedTitle,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.probes.host.vmstat import VmStatParser
-from dba_console.samples.host import VmStat
+from dba_console.watch.probes.host.kernel_counters import VmStatParser
+from dba_console.watch.samples.host import VmStat
 from tests.unit.host.trees import KERNEL_3_10, KERNEL_4_19, KERNEL_6_1, RHEL6
 
 

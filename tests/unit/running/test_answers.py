@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dba_console.cli.running.answers import AnswerMismatch, GivenAnswers, parse_confirmations
-from dba_console.errors import UsageError
-from dba_console.plans.plan import Block, Plan, Step
-from dba_console.plans.run_view import Option, Question, QuestionKind
+from dba_console.core.errors import UsageError
+from dba_console.recording.plan import Block, Plan, Step
+from dba_console.runbooks.run_view import Option, Question, QuestionKind
 
 PLAN = Plan(
     id="cache-drop",

@@ -16,11 +16,11 @@ from msgspec import structs
 from dba_console.agent.client import AgentClient
 from dba_console.agent.protocol import PROTOCOL, Deframer, Hello, Message, RunAnswer, RunControl, RunViewMessage, pack
 from dba_console.cli.running.answers import GivenAnswers
-from dba_console.cli.running.client_loop import Keyboard, follow
+from dba_console.cli.running.changes import Change
+from dba_console.cli.running.request_run import Keyboard, follow
 from dba_console.cli.running.run_client import RunClient
-from dba_console.cli.running.view_changes import Change
-from dba_console.errors import ConnectError
-from dba_console.plans.run_view import Question, RunView
+from dba_console.core.errors import ConnectError
+from dba_console.runbooks.run_view import Question, RunView
 from tests.background import wait_until
 from tests.walkthrough.views import DROP, ENDED, TYPED
 

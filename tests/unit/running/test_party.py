@@ -16,8 +16,8 @@ from dba_console.agent.protocol import (
 )
 from dba_console.cli.running.answers import GivenAnswers
 from dba_console.cli.running.run_client import ExitClient, Reaction, RunClient, SendRequest, ShowChange
-from dba_console.plans.run_view import Option, OutputLine, Question, RunView
-from dba_console.samples.event import Event
+from dba_console.runbooks.run_view import Option, OutputLine, Question, RunView
+from dba_console.watch.samples.event import Event
 from tests.walkthrough.views import DROP, ENDED, FAILED, STEPS, TYPED, WAIT
 
 RUNNING = structs.replace(DROP, state="running", question=None)

@@ -8,9 +8,9 @@ from msgspec import structs
 from dba_console.agent.protocol import Request, RunAnswer, RunControl, RunRefused
 from dba_console.cli.running.answers import GivenAnswers, parse_row_selections
 from dba_console.cli.running.run_client import RunClient
-from dba_console.errors import UsageError
-from dba_console.plans.plan import Block, Confirmation, Plan, Step
-from dba_console.plans.run_view import Option
+from dba_console.core.errors import UsageError
+from dba_console.recording.plan import Block, Confirmation, Plan, Step
+from dba_console.runbooks.run_view import Option
 from tests.unit.running.test_party import left, said, sent, words
 from tests.walkthrough.views import CHOOSING, CHOSEN, ROWS, TYPED
 

@@ -6,11 +6,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dba_console.cli.running.change_text import change_lines
-from dba_console.cli.running.view_changes import record_change, view_changes
-from dba_console.panels.text_elements import line_text, line_width
-from dba_console.plans.run_view import RunTable, RunView
-from dba_console.samples.event import Event
+from dba_console.cli.running.changes import change_lines, record_change, view_changes
+from dba_console.runbooks.run_view import RunTable, RunView
+from dba_console.watch.panels.text_elements import line_text, line_width
+from dba_console.watch.samples.event import Event
 from tests.walkthrough.views import DROP, ENDED, FAILED, SCENES, START_US, WAIT
 
 VIEWS = [None, *(scene.view for scene in SCENES), DROP, WAIT, ENDED, msgspec.structs.replace(DROP, journal="in memory")]

@@ -16,13 +16,13 @@ from dba_console.agent.runs.operators import ConsoleOperator
 from dba_console.agent.runs.run_context import RunContext
 from dba_console.agent.runs.run_service import RunService
 from dba_console.agent.runs.start_run import start_run
-from dba_console.clock import SYSTEM
-from dba_console.config import Config
-from dba_console.plans.run_view import OutputLine
-from dba_console.samples.event import Event
-from dba_console.session.run_paths import is_open, run_directories
-from dba_console.session.run_reader import read_run
-from dba_console.target import Target
+from dba_console.core.clock import SYSTEM
+from dba_console.core.config import Config
+from dba_console.core.target import Target
+from dba_console.recording.run_paths import is_open, run_directories
+from dba_console.recording.run_reader import read_run
+from dba_console.runbooks.run_view import OutputLine
+from dba_console.watch.samples.event import Event
 
 PATIENCE_S = 120.0
 BOOK = """# Touch

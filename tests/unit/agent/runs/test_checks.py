@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from dba_console.agent.runs.checks import ReadOnlyChecks
-from dba_console.errors import Refused
-from dba_console.plans.journal_record import JournalRecord
-from dba_console.plans.plan import Input
-from dba_console.runbook.preview_rows import statement_shown
-from dba_console.runbook.run_state import RunState
-from tests.unit.runbook.worlds import block, plan_of, step
+from dba_console.core.errors import Refused
+from dba_console.recording.plan import Input, JournalRecord
+from dba_console.runbooks.preview_rows import statement_shown
+from dba_console.runbooks.run_state import RunState
+from tests.unit.runbooks.worlds import block, plan_of, step
 
 CHANGE = block(
     "a/change", "change", body="alter role %(role)I connection limit %(limit)L password %(word)L",

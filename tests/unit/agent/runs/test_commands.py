@@ -6,13 +6,12 @@ import os
 from pathlib import Path
 
 from dba_console.agent.runs.action_control import ActionControl
-from dba_console.agent.runs.command_environment import find_secrets, libpq_variables, server_environment
-from dba_console.agent.runs.commands import AttachedCommand, outcome_of
-from dba_console.agent.runs.shell_commands import command_argv, command_environment, script_argv
-from dba_console.clock import SYSTEM
-from dba_console.config import ClusterConfig, Config, NodeConfig, PoolerConfig
-from dba_console.keeping.command_status import ExitRecord, StampedLine
-from dba_console.short_command import OUTPUT_LIMIT, run_short
+from dba_console.agent.runs.commands import AttachedCommand, command_argv, command_environment, outcome_of, script_argv
+from dba_console.core.clock import SYSTEM
+from dba_console.core.config import ClusterConfig, Config, NodeConfig, PoolerConfig
+from dba_console.core.short_command import OUTPUT_LIMIT, run_short
+from dba_console.keeper.command_status import ExitRecord, StampedLine
+from dba_console.runbooks.command_environment import find_secrets, libpq_variables, server_environment
 
 
 def short(body: str, timeout_s: float = 60.0) -> tuple[int | None, str, str]:

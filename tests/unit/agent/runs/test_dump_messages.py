@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.agent.runs import dump_messages_progress as course_module
+from dba_console.agent.runs import message_progress as course_module
 from dba_console.agent.runs.action_control import ActionControl
 from dba_console.agent.runs.commands import AttachedCommand, outcome_of
 from dba_console.agent.runs.dump_messages import DumpMessages, make_dump_messages
-from dba_console.agent.runs.dump_messages_progress import MessageProgress
-from dba_console.clock import SYSTEM
-from dba_console.keeping.command_spec import CommandSpec
-from dba_console.keeping.command_status import ExitRecord, StampedLine
-from dba_console.plans.plan import Block
-from dba_console.runbook.requests import Outcome
+from dba_console.agent.runs.message_progress import MessageProgress
+from dba_console.core.clock import SYSTEM
+from dba_console.keeper.command_status import ExitRecord, StampedLine
+from dba_console.keeper.launch import CommandSpec
+from dba_console.recording.plan import Block
+from dba_console.runbooks.requests import Outcome
 from tests.clocks import HeldClock
 
 RESTORED = """\

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from dba_console.agent.runs import interrupted_runs
-from dba_console.plans.journal_record import JournalRecord
-from dba_console.plans.plan import Plan
-from dba_console.runbook.apply_records import replay_records
-from dba_console.runbook.run_state import RunState
-from dba_console.runbook.walk_records import planned
-from dba_console.session.run_reader import StoredRun
-from tests.unit.session.running import INTENT, PLAN, begun
+from dba_console.recording.plan import JournalRecord, Plan
+from dba_console.recording.run_reader import StoredRun
+from dba_console.runbooks.apply_records import replay_records
+from dba_console.runbooks.run_state import RunState
+from dba_console.runbooks.walk_context import planned
+from tests.unit.recording.running import INTENT, PLAN, begun
 
 STRANGE = JournalRecord(kind="block.seen", text="of another version", block="drop-it/action", state="ok")
 

@@ -13,17 +13,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dba_console.agent.runs.journal_writer import IN_MEMORY, JournalWriter
 from dba_console.agent.runs.operators import ConsoleOperator
 from dba_console.agent.runs.questions import OperatorQuestions
-from dba_console.clock import SYSTEM
-from dba_console.plans.journal_record import JournalRecord
-from dba_console.runbook.requests import OperatorInterrupt
-from dba_console.session.run_file import JournalFile
-from dba_console.session.run_journal import JournalFull, RunJournal
-from dba_console.session.run_paths import memory_directory
+from dba_console.agent.runs.run_execution import IN_MEMORY, JournalWriter
+from dba_console.core.clock import SYSTEM
+from dba_console.recording.plan import JournalRecord
+from dba_console.recording.run_journal import JournalFile, JournalFull, RunJournal
+from dba_console.recording.run_paths import memory_directory
+from dba_console.runbooks.requests import OperatorInterrupt
 from tests.disks import fill, mounted
-from tests.unit.session.running import INTENT, begun
+from tests.unit.recording.running import INTENT, begun
 
 ANNA = ConsoleOperator("anna", 1)
 PATIENCE_S = 120.0

@@ -9,9 +9,9 @@ import pytest
 
 from dba_console.agent.runs.operators import ConsoleOperator
 from dba_console.agent.runs.questions import OperatorQuestions, RunAbandoned
-from dba_console.clock import SYSTEM
-from dba_console.runbook.requests import Answer, AskRequest, OperatorInterrupt, TimePassed
-from dba_console.runbook.run_view import question_view
+from dba_console.core.clock import SYSTEM
+from dba_console.runbooks.requests import Answer, AskRequest, OperatorInterrupt, TimePassed
+from dba_console.runbooks.view_builder import question_view
 
 ANNA, BERTHA = ConsoleOperator("anna", 1), ConsoleOperator("bertha", 2)
 PATIENCE_S = 60.0

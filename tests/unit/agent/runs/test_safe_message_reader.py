@@ -9,12 +9,11 @@ import pytest
 
 from dba_console.agent.runs.action_control import ActionControl
 from dba_console.agent.runs.commands import AttachedCommand
-from dba_console.agent.runs.dump_messages import DumpMessages
-from dba_console.agent.runs.safe_message_reader import SafeMessageReader
-from dba_console.clock import SYSTEM
-from dba_console.keeping.command_spec import CommandSpec
-from dba_console.keeping.command_status import StampedLine
-from dba_console.runbook.requests import Outcome
+from dba_console.agent.runs.dump_messages import DumpMessages, SafeMessageReader
+from dba_console.core.clock import SYSTEM
+from dba_console.keeper.command_status import StampedLine
+from dba_console.keeper.launch import CommandSpec
+from dba_console.runbooks.requests import Outcome
 
 SAID = (
     "pg_restore: launching item 1 TABLE DATA t\npg_restore: \x1b[2J hostile\npg_restore: finished item 1 TABLE DATA t\n"

@@ -1,0 +1,353 @@
+"""What happened to a run between two views of it. Pure; each change is an object of plain JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from dba_console.cli.formatting import print_json
+from dba_console.cli.frame_output import terminal_width
+from dba_console.cli.stdout import put
+from dba_console.core.decoding import convert
+from dba_console.runbooks.run_view import (
+    ENDED_STATES,
+    BlockView,
+    OutputLine,
+    Question,
+    RunTable,
+    RunView,
+    StepView,
+    WaitView,
+)
+from dba_console.runbooks.walkthrough_text import (
+    block_lines,
+    output_line,
+    prompt_of,
+    prose_lines,
+    question_lines,
+    short_time,
+    step_symbol,
+    taken_time,
+    texts,
+    values_table,
+    waiting_lines,
+)
+from dba_console.watch.panels.text_elements import Line, Span, Style, clean, line, line_text, wrap_lines
+from dba_console.watch.panels.time_formats import time_of_day
+from dba_console.watch.samples.event import Event
+
+Change = dict[str, Any]
+"""`event` says which: record, run, state, driver, step, block, table, measures, question, waiting, progress, journal,
+ended; and of the client itself: line, answer, refused, word.
+"""
+
+_SILENT_STATES = ("pending",)
+
+
+def view_changes(before: RunView | None, now: RunView) -> list[Change]:
+    """What to tell, in the order in which it is read: where the run is, what is shown, what is asked, how it ended."""
+    found: list[Change] = []
+    if before is None:
+        found.append(_run_change(now))
+    else:
+        found += _state_changes(before, now)
+    found += _step_changes(before, now)
+    found += _block_changes(before, now)
+    for change in _table_changes(before, now):
+        found.insert(_table_position(found, change["table"]["block"], now), change)
+    found += _activity_changes(before, now)
+    if now.question is not None and (before is None or before.question != now.question):
+        found.append(_question_change(now.question, now))
+    if is_over(now) and (before is None or not is_over(before)):
+        found.append(
+            {"event": "ended", "run": now.run, "state": now.state, "text": now.ending,
+             "summary": msgspec.to_builtins(now.summary)}
+        )  # fmt: skip
+    return found
+
+
+def record_change(event: Event) -> Change:
+    """A record of the run's journal, as the session tells it."""
+    known = {name: event.details.get(name) for name in ("run", "seq", "step", "block", "execution", "state")}
+    return {
+        "event": "record", **known, "kind": event.kind, "wall_us": event.wall_us, "tag": event.tag,
+        "severity": event.severity, "who": event.who, "text": event.text,
+    }  # fmt: skip
+
+
+def is_over(view: RunView) -> bool:
+    """The run has come to its end, and nothing more is asked."""
+    return view.state in ENDED_STATES and view.question is None
+
+
+def _run_change(now: RunView) -> Change:
+    steps = [{"id": step.id, "title": step.title, "usual_s": step.usual_s} for step in now.steps]
+    return {
+        "event": "run", "run": now.run, "runbook": now.runbook, "title": now.title, "mode": now.mode,
+        "state": now.state, "target": now.target, "place": now.place or now.target, "identity": now.identity,
+        "who": now.who, "driver": now.driver, "directory": now.directory, "text": now.prose, "steps": steps,
+    }  # fmt: skip
+
+
+def _state_changes(before: RunView, now: RunView) -> Iterator[Change]:
+    # That it waits for an answer is told by the question; that it runs, by what it does.
+    quiet = {before.state, now.state} <= {"planned", "running", "waiting"}
+    if before.state != now.state and not quiet and not is_over(now):
+        yield {"event": "state", "run": now.run, "state": now.state}
+    if before.driver != now.driver:
+        yield {"event": "driver", "run": now.run, "driver": now.driver}
+
+
+def _step_changes(before: RunView | None, now: RunView) -> Iterator[Change]:
+    known: dict[str, StepView] = {} if before is None else {step.id: step for step in before.steps}
+    for number, step in enumerate(now.steps, start=1):
+        was = known.get(step.id)
+        same = was is not None and (was.state, was.note, was.round) == (step.state, step.note, step.round)
+        silent = step.state in _SILENT_STATES and (was is None or was.state in _SILENT_STATES)
+        # A question within a step is told as the question it is.
+        within = was is not None and {was.state, step.state} == {"running", "waiting"} and was.round == step.round
+        if not same and not silent and not within:
+            yield {
+                "event": "step", "run": now.run, "step": step.id, "number": number, "title": step.title,
+                "state": step.state, "text": step.note, "round": step.round, "elapsed_s": step.elapsed_s,
+                "usual_s": step.usual_s, "usual_from": step.usual_from, "point_of_no_return": step.point_of_no_return,
+                "prose": now.step_prose if step.id == now.current and _is_new_step(before, now) else "",
+            }  # fmt: skip
+
+
+def _is_new_step(before: RunView | None, now: RunView) -> bool:
+    return before is None or before.current != now.current
+
+
+def _block_changes(before: RunView | None, now: RunView) -> Iterator[Change]:
+    known: dict[str, BlockView] = {} if before is None else {block.id: block for block in before.blocks}
+    asked_block = "" if now.question is None else now.question.block
+    for block in now.blocks:
+        was = known.get(block.id)
+        same = was is not None and (was.state, was.note, was.exact) == (block.state, block.note, block.exact)
+        if same or (block.state in _SILENT_STATES and block.id != asked_block) or block == was:
+            continue
+        first = was is None or was.state in _SILENT_STATES or was.exact != block.exact
+        yield {
+            "event": "block", "run": now.run, "step": now.current, "block": block.id, "kind": block.kind,
+            "title": block.title, "state": block.state, "text": block.note, "exact": block.exact if first else "",
+            "elapsed_s": block.elapsed_s, "usual_s": block.usual_s,
+        }  # fmt: skip
+
+
+def _table_changes(before: RunView | None, now: RunView) -> Iterator[Change]:
+    """Rows that are new, what was measured and what was looked at."""
+    if now.measures is not None and (before is None or before.measures != now.measures):
+        yield {"event": "measures", "run": now.run, "table": {"block": "", **msgspec.to_builtins(now.measures)}}
+    if now.table is not None and (before is None or before.table != now.table):
+        yield {"event": "table", "run": now.run, "table": {"block": "", **msgspec.to_builtins(now.table)}}
+
+
+def _table_position(found: list[Change], block: str, now: RunView) -> int:
+    """Where in what is told the rows of a block belong: right after it, though the run may be further on by now."""
+    step = block.partition("/")[0]
+    of_it = [
+        place
+        for place, change in enumerate(found, 1)
+        if (change["event"], change.get("block")) == ("block", block)
+        or (change["event"], change.get("step")) == ("step", step)
+    ]
+    if of_it:
+        return of_it[-1]
+    if not block or any(one.id == block for one in now.blocks):
+        return len(found)
+    return next((place for place, one in enumerate(found) if one["event"] in ("step", "block")), len(found))
+
+
+def _activity_changes(before: RunView | None, now: RunView) -> Iterator[Change]:
+    if now.waiting is not None and (before is None or before.waiting != now.waiting):
+        yield {
+            "event": "waiting", "run": now.run, "block": now.block, "waiting": msgspec.to_builtins(now.waiting),
+            "begins": before is None or before.waiting is None or before.block != now.block,
+        }  # fmt: skip
+    # What a command says of itself is its output, which is told line by line.
+    commanding = any(block.id == now.block and block.kind == "run" for block in now.blocks)
+    if now.progress and not commanding and (before is None or before.progress != now.progress):
+        yield {"event": "progress", "run": now.run, "block": now.block, "text": now.progress,
+               "begins": before is None or not before.progress or before.block != now.block}  # fmt: skip
+    if (before is None and now.journal) or (before is not None and before.journal != now.journal):
+        yield {"event": "journal", "run": now.run, "text": now.journal}
+
+
+def _question_change(question: Question, now: RunView) -> Change:
+    return {"event": "question", "run": now.run, **_question_fields(question)}
+
+
+def _question_fields(question: Question) -> Change:
+    fields: Change = msgspec.to_builtins(question)
+    return {"question": fields.pop("id"), **fields}
+
+
+# Changes of a run as lines for people. Pure: what a plain terminal says when something happened.
+
+MAX_WHOLE_ROWS = 20
+"""So many rows that do not fit are told whole: lines of text can be scrolled back to."""
+
+
+def change_lines(change: Change, at_us: int, cells: int) -> list[Line]:
+    """The lines that tell of it; none for an event this version does not know."""
+    formatter = _FORMATTERS.get(str(change.get("event")))
+    return [] if formatter is None else wrap_lines(formatter(change, at_us, cells), cells)
+
+
+def _run(change: Change, at_us: int, cells: int) -> list[Line]:
+    what = "rehearsal of" if change["mode"] == "rehearse" else "run of"
+    by = f", begun by {change['who']}" if change["who"] else ""
+    lines = [
+        *texts(f"{what} {change['runbook']}: {change['title']}", cells, "title"),
+        *texts(f"{change['run']}{by}", cells, "dim"),
+        *texts(f"on {change['place']}{': ' + change['identity'] if change['identity'] else ''}", cells, "key"),
+        *(texts(f"kept in {change['directory']}", cells, "dim") if change["directory"] else []),
+    ]
+    if change["text"]:
+        lines += [(), *prose_lines(change["text"], cells), ()]
+    for number, step in enumerate(change["steps"], start=1):
+        usual = f"  ~{short_time(step['usual_s'])}" if (step["usual_s"] or 0.0) >= 0.5 else ""
+        lines += texts(f"{number:>3} {step['title']}{usual}", cells)
+    return [*lines, ()]
+
+
+def _state(change: Change, at_us: int, cells: int) -> list[Line]:
+    if change["state"] in ("paused", "running"):
+        return []  # its record says by whom and why
+    return _timed_lines(at_us, f"the run is {change['state']}", cells)
+
+
+def _driver(change: Change, at_us: int, cells: int) -> list[Line]:
+    who = change["driver"]
+    return _timed_lines(at_us, f"{who} drives this run now" if who else "nobody drives this run now", cells)
+
+
+def _step(change: Change, at_us: int, cells: int) -> list[Line]:
+    again = f", round {change['round']}" if change["round"] > 1 else ""
+    taken = ""
+    if change["elapsed_s"] and change["state"] != "running":
+        usual = f", usual {taken_time(change['usual_s'])}: {change['usual_from']}" if change["usual_s"] else ""
+        taken = f" ({taken_time(change['elapsed_s'])}{usual})"
+    note = f": {clean(change['text'])}" if change["text"] else ""
+    what = f"step {change['number']} {clean(change['title'])}{again}: {change['state']}{taken}{note}"
+    lines = [line(Span(f"{time_of_day(at_us)} ", "dim"), step_symbol(change["state"]), " ", Span(what, "title"))]
+    if change["point_of_no_return"] and change["state"] in ("running", "waiting"):
+        lines += texts("from this step there is no way back", cells, "warn")
+    return [*lines, *(prose_lines(change["prose"], cells) if change["prose"] else [])]
+
+
+def _record(change: Change, at_us: int, cells: int) -> list[Line]:
+    if change["kind"] not in _SHOWN_RECORDS:
+        return []
+    style: Style = "warn" if change["severity"] == "warning" else ""
+    return texts(f"{time_of_day(change['wall_us'])} {change['text']}", cells, style)
+
+
+def _block(change: Change, at_us: int, cells: int) -> list[Line]:
+    ended = change["state"] in _ENDED
+    if ended and not change["exact"]:
+        return []  # its record tells how it ended
+    block = BlockView(
+        id=change["block"], kind=change["kind"], title=change["title"], state=change["state"], exact=change["exact"],
+        note="" if ended else change["text"], usual_s=change["usual_s"], elapsed_s=change["elapsed_s"],
+    )  # fmt: skip
+    return block_lines(block, cells, full=bool(change["exact"]))
+
+
+def _table(change: Change, at_us: int, cells: int) -> list[Line]:
+    return values_table(convert(change["table"], RunTable), cells, few=MAX_WHOLE_ROWS)
+
+
+def _question_lines(change: Change, at_us: int, cells: int) -> list[Line]:
+    fields = {**change, "id": change["question"]}
+    question = convert(fields, Question)
+    rows = "Rows with ● are acted on: /x NUMBER leaves one out, or takes it in again." if question.rows else ""
+    return [
+        (),
+        *question_lines(question, cells),
+        *texts(rows, cells, "dim"),
+        line(Span(f"{prompt_of(question)} >", "key")),
+    ]
+
+
+def _waiting(change: Change, at_us: int, cells: int) -> list[Line]:
+    waiting = convert(change["waiting"], WaitView)
+    if change["begins"]:
+        return waiting_lines(waiting, cells)
+    held = "" if waiting.hold_for_s is None else f", has held {short_time(waiting.holds_s or 0.0)}"
+    left = f", left {waiting.left}" if waiting.left else ""
+    return _timed_lines(at_us, f"waits: {waiting.values or waiting.text}{held}{left}", cells)
+
+
+def _progress(change: Change, at_us: int, cells: int) -> list[Line]:
+    return _timed_lines(at_us, change["text"], cells)
+
+
+def _journal(change: Change, at_us: int, cells: int) -> list[Line]:
+    text = (
+        f"the journal of this run: {change['text']}" if change["text"] else "the journal of this run is on disk again"
+    )
+    return texts(text, cells, "warn" if change["text"] else "ok")
+
+
+def _ended(change: Change, at_us: int, cells: int) -> list[Line]:
+    """How it ended comes last: whoever gets a job's output by mail reads its end."""
+    table = [] if change["summary"] is None else values_table(convert(change["summary"], RunTable), cells)
+    return [(), *table, *texts(change["text"] or change["state"], cells, "title")]
+
+
+def _line(change: Change, at_us: int, cells: int) -> list[Line]:
+    return [output_line(OutputLine(change["wall_us"], change["stream"], change["tag"], change["text"]))]
+
+
+def _message(change: Change, at_us: int, cells: int) -> list[Line]:
+    return texts(change["text"], cells, "warn")
+
+
+def _answer(change: Change, at_us: int, cells: int) -> list[Line]:
+    return _timed_lines(at_us, f"answered: {change['text']}", cells)
+
+
+def _timed_lines(at_us: int, text: str, cells: int) -> list[Line]:
+    return texts(f"{time_of_day(at_us)} {text}", cells)
+
+
+_ENDED = ("ok", "failed", "skipped", "unknown", "undone")
+_SHOWN_RECORDS = frozenset({
+    "block.seen", "block.result", "block.settled", "block.skipped", "wait.held", "choose.taken", "rows.chosen",
+    "repeat.round", "input.given", "undo.settings", "undo.began", "undo.ended", "deviation", "person.took",
+    "run.paused", "run.resumed", "run.interrupted", "run.restart", "journal.fallback", "journal.home",
+})  # fmt: skip
+"""Records that say what no view may have shown: a view is sent now and then, and a block may be gone by then."""
+_FORMATTERS: dict[str, Callable[[Change, int, int], list[Line]]] = {
+    "run": _run, "state": _state, "driver": _driver, "step": _step, "block": _block, "table": _table,
+    "measures": _table, "question": _question_lines, "waiting": _waiting, "progress": _progress, "journal": _journal,
+    "ended": _ended, "line": _line, "record": _record, "word": _message, "refused": _message, "answer": _answer,
+}  # fmt: skip
+
+
+# How changes of a run leave this process: lines for people, or one JSON object a line.
+
+PIPE_WIDTH = 160
+"""Cells of a line where stdout is no terminal: a pipe wraps nothing, and a table needs some width."""
+
+
+def change_printer(*, json: bool) -> Callable[[Change, int], None]:
+    """Tells a change of the time `at_us` on stdout."""
+    return _print_json if json else _print_text
+
+
+def _print_json(change: Change, at_us: int) -> None:
+    at = datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    print_json({"at": at, **change})
+
+
+def _print_text(change: Change, at_us: int) -> None:
+    cells = terminal_width() if sys.stdout.isatty() else PIPE_WIDTH
+    for text_line in change_lines(change, at_us, cells):
+        put(line_text(text_line))

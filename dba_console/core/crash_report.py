@@ -1,0 +1,74 @@
+"""The report of a defect: written where only its owner reads it, for whoever mends it.
+
+It has file names, line numbers and the error's text, no values of variables; what looks like a secret and the passwords
+known to this process, are masked before it is written. Textual's own report shows locals; this takes its place.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from dba_console import __version__
+from dba_console.core import paths
+from dba_console.core.errors import ConsoleError
+from dba_console.core.redact import MASK, redact
+from dba_console.core.target import looks_like_conninfo, parse_conninfo
+
+CRASH_EXIT_CODE = 1
+"""Exit code of a command that crashed: no code of the contract, for it is a defect and not an answer."""
+
+
+def write_report(error: BaseException, argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Path:
+    """The report's file, 0600 in the state directory. Raises OSError or ConsoleError where it cannot be written."""
+    directory = paths.private_dir(paths.state_dir())
+    path = directory / f"crash-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}.txt"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "w", encoding="utf-8", errors="replace") as file:
+        file.write(_report_text(error, argv, environ))
+    return path
+
+
+def summary(error: BaseException, argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> str:
+    """The error's kind and the first line of its text, masked."""
+    first = (str(error).splitlines() or [""])[0]
+    return _mask_secrets(
+        f"{type(error).__name__}: {first}" if first else type(error).__name__, _find_passwords(argv, environ)
+    )
+
+
+def _report_text(error: BaseException, argv: Sequence[str], environ: Mapping[str, str]) -> str:
+    lines = (
+        f"dba-console {__version__}, Python {platform.python_version()}, {platform.platform()}",
+        time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        f"arguments: {' '.join(argv)}",
+        f"TERM: {environ.get('TERM', '')}",
+        "",
+        "".join(traceback.format_exception(error)),
+    )
+    return _mask_secrets("\n".join(lines), _find_passwords(argv, environ))
+
+
+def _find_passwords(argv: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """Passwords this process was given, longest first so that none is masked by half."""
+    found = {environ.get("PGPASSWORD", ""), environ.get("PGSSLPASSWORD", "")}
+    for argument in argv:
+        if not looks_like_conninfo(argument):
+            continue
+        try:
+            values = parse_conninfo(argument)
+        except ConsoleError:
+            continue
+        found |= {values.get("password", ""), values.get("sslpassword", "")}
+    return sorted((secret for secret in found if secret), key=len, reverse=True)
+
+
+def _mask_secrets(text: str, secrets: Sequence[str]) -> str:
+    text = redact(text)
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    return text

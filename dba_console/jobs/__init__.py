@@ -1,0 +1,1 @@
+"""Dumps, restores and other long work: archive formats, following, history, tools, and their panels."""

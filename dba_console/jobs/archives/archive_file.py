@@ -1,0 +1,158 @@
+"""Archives where they lie: a directory, a custom or tar file, the head of a plain dump. Reads only, opens no pipe."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tarfile
+import zlib
+from pathlib import Path
+from typing import BinaryIO
+
+from dba_console.jobs.archives.dump_plan import DumpPlan, plan_from_toc, sizes_by_offset
+from dba_console.jobs.archives.toc import MAGIC, ArchiveError, ArchiveNotFoundError, Toc, read_toc
+
+_HEAD = 64 << 10
+"""Bytes of a plain dump that are looked at."""
+_MAX_MEMBERS = 200_000
+_SUFFIXES = (".gz", ".lz4", ".zst")
+_COMPRESSION_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4"}
+_DUMPED_FROM = re.compile(r"^-- Dumped from database version (.+?)(?: \(.*\))?$", re.MULTILINE)
+_DUMPED_BY = re.compile(r"^-- Dumped by pg_dump version (.+?)(?: \(.*\))?$", re.MULTILINE)
+_CONNECT = re.compile(r'^\\connect (?:-reuse-previous=on )?(?:"dbname=\'(.*)\'"|"(.*)"|(\S+))$', re.MULTILINE)
+_PLAIN = re.compile(r"^-- PostgreSQL database(?: cluster)? dump", re.MULTILINE)
+
+
+def open_archive(path: str | os.PathLike[str]) -> DumpPlan:
+    """The plan of the archive at `path`, with the bytes each object takes in it.
+
+    A dump under way is read as far as it is: its data files have the size they have now. Of a plain dump the head is
+    read, and the plan has no entries. Raises ArchiveError when there is none, or when it cannot be read.
+    """
+    location = Path(path)
+    try:
+        mode = location.stat().st_mode
+        if stat.S_ISDIR(mode):
+            toc = read_directory_toc(location)
+            return plan_from_toc(toc, directory_data_sizes(location, toc), form="directory")
+        if not stat.S_ISREG(mode):
+            raise ArchiveError(f"{location} is neither a file nor a directory", hint="a pipe can only be read once")
+        with location.open("rb") as file:
+            return _read_archive_file(file, location)
+    except ArchiveError as error:
+        raise ArchiveError(_with_path(location, error.message), hint=error.hint) from None
+    except OSError as error:
+        raise ArchiveNotFoundError(f"{location} cannot be read: {error.strerror or error}") from None
+
+
+def read_directory_toc(directory: Path) -> Toc:
+    """The table of contents of a directory archive, which is there before its data. Raises ArchiveError, OSError."""
+    try:
+        if not stat.S_ISREG((directory / "toc.dat").stat().st_mode):
+            raise ArchiveError(f"{directory / 'toc.dat'} is no file", hint="a pipe can only be read once")
+        with (directory / "toc.dat").open("rb") as file:
+            return read_toc(file)
+    except FileNotFoundError:
+        hint = "a dump under way writes it once it has read the catalog"
+        raise ArchiveError(f"{directory} is no directory archive: it has no toc.dat", hint=hint) from None
+
+
+def directory_data_sizes(directory: Path, toc: Toc) -> dict[int, int]:
+    """Bytes of each object's data file by dump id; large objects are shared out evenly among their entries."""
+    files: dict[str, int] = {}
+    blobs = 0
+    with os.scandir(directory) as found:
+        for one in found:
+            name = one.name
+            if name.startswith("blob_"):
+                blobs += one.stat().st_size
+            elif name != "toc.dat":
+                files[_stem(name)] = one.stat().st_size
+    sizes = {
+        entry.dump_id: files[entry.file] for entry in toc.entries if entry.file is not None and entry.file in files
+    }
+    large = [entry.dump_id for entry in toc.entries if entry.desc == "BLOBS"]
+    sizes.update(dict.fromkeys(large, blobs // len(large) if large else 0))
+    return sizes
+
+
+def _with_path(path: Path, message: str) -> str:
+    return message if str(path) in message else f"{path}: {message}"
+
+
+def _stem(name: str) -> str:
+    """The name of a data file without what says how it is compressed.
+
+    >>> _stem("2661.dat.zst")
+    '2661.dat'
+    """
+    for suffix in _SUFFIXES:
+        if name.endswith(suffix):
+            return name.removesuffix(suffix)
+    return name
+
+
+def _read_archive_file(file: BinaryIO, path: Path) -> DumpPlan:
+    head = file.read(_HEAD)
+    if head.startswith(MAGIC):
+        file.seek(0)
+        toc = read_toc(file)
+        return plan_from_toc(toc, sizes_by_offset(toc, os.fstat(file.fileno()).st_size) or None, form="custom")
+    if head[257:262] == b"ustar":
+        file.seek(0)
+        return _read_tar(file)
+    if not head:
+        raise ArchiveError(f"{path} is empty", hint="a dump under way writes nothing until it has read the catalog")
+    return _read_plain_head(head)
+
+
+def _read_tar(file: BinaryIO) -> DumpPlan:
+    """pg_dump puts toc.dat first; what stands after it is found header by header."""
+    toc: Toc | None = None
+    sizes: dict[str, int] = {}
+    blobs = 0
+    try:
+        with tarfile.open(fileobj=file, mode="r:") as tar:
+            for _ in range(_MAX_MEMBERS):
+                member = tar.next()
+                if member is None:
+                    break
+                sizes[member.name] = member.size
+                blobs += member.size if member.name.startswith("blob_") else 0
+                if member.name == "toc.dat" and (held := tar.extractfile(member)) is not None:
+                    toc = read_toc(held)  # type: ignore[arg-type]  # reads bytes, which is all that is asked of it
+    except tarfile.TarError as error:
+        if toc is None:
+            raise ArchiveError(f"a tar file that cannot be read: {error}") from None
+    if toc is None:
+        raise ArchiveError("a tar file without toc.dat: no archive of pg_dump")
+    known = {one.dump_id: sizes[one.file] for one in toc.entries if one.file is not None and one.file in sizes}
+    large = [one.dump_id for one in toc.entries if one.desc == "BLOBS"]
+    known.update(dict.fromkeys(large, blobs // len(large) if large else 0))
+    return plan_from_toc(toc, known, form="tar")
+
+
+def _read_plain_head(head: bytes) -> DumpPlan:
+    compression = next((name for magic, name in _COMPRESSION_MAGIC.items() if head.startswith(magic)), "none")
+    if compression == "gzip":
+        try:
+            head = zlib.decompressobj(wbits=31).decompress(head, _HEAD)
+        except zlib.error as error:
+            raise ArchiveError(f"a gzip file that cannot be read: {error}") from None
+    elif compression != "none":
+        return DumpPlan(entries=(), format="plain", compression=compression)  # its head takes a library to be read
+    if head.startswith(MAGIC):
+        raise ArchiveError("a custom archive inside gzip", hint="gunzip it: pg_restore reads it only so")
+    text = head.decode("utf-8", "replace")
+    if _PLAIN.search(text) is None:
+        raise ArchiveError("no dump of PostgreSQL: neither an archive nor the head of a plain one")
+    server, dumper, connect = _DUMPED_FROM.search(text), _DUMPED_BY.search(text), _CONNECT.search(text)
+    return DumpPlan(
+        entries=(),
+        format="plain",
+        compression=compression,
+        database=next((one for one in connect.groups() if one), None) if connect else None,
+        server_version=server[1] if server else None,
+        dump_version=dumper[1] if dumper else None,
+    )

@@ -1,0 +1,311 @@
+"""The objects of a job as they come and go, with the sums over them that nobody has to count again."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from msgspec import Struct
+
+from dba_console.jobs.archives.dump_plan import PHASES, DumpEntry, Phase
+
+State = Literal["waiting", "running", "done", "failed", "unknown"]
+_NAMED_WITHOUT_SCHEMA = frozenset({"SEQUENCE SET", "BLOB METADATA", "BLOB"})
+"""What pg_restore calls by its name without the schema."""
+MAX_LONGEST = 20
+"""Objects of a summary."""
+
+
+class DumpObject(Struct, kw_only=True, gc=False):
+    """One object of a job. Only the ledger changes it."""
+
+    entry: DumpEntry
+    state: State = "waiting"
+    """unknown: it was running when the program went, nobody knows how."""
+    started_us: int | None = None
+    """Host wall time."""
+    ended_us: int | None = None
+    exact: bool = False
+    """Both times were told by messages, not seen from outside or taken from the next one's start."""
+    done: float | None = None
+    """Of total, in unit: bytes, rows or blocks, as last seen from outside."""
+    total: float | None = None
+    unit: str | None = None
+    rate: float | None = None
+    """Units a second."""
+    pid: int | None = None
+    measured: bool = False
+    """`done` was measured at the file itself, not reckoned from estimates."""
+    note: str | None = None
+    """Its sub-phase, what it waits for."""
+    error: str | None = None
+    observed_us: int | None = None
+    """When it was last looked at from outside."""
+
+    @property
+    def seconds(self) -> float | None:
+        """What it took; None while it runs or where one of its times is not known."""
+        if self.started_us is None or self.ended_us is None:
+            return None
+        return max(0, self.ended_us - self.started_us) / 1e6
+
+    @property
+    def share(self) -> float | None:
+        """How far it is, 0 to 1; None where nobody knows."""
+        if self.state in ("done", "failed"):
+            return 1.0
+        if self.done is None or not self.total:
+            return None
+        return min(1.0, max(0.0, self.done / self.total))
+
+
+class ObjectSums(Struct, kw_only=True, gc=False):
+    """Of one phase, or of one kind of object, kept up to date."""
+
+    objects: int = 0
+    waiting: int = 0
+    running: int = 0
+    done: int = 0
+    failed: int = 0
+    """With those whose end nobody knows."""
+    weight: float = 0.0
+    """Bytes, of what is known."""
+    unknown_weight: int = 0
+    """Objects whose weight is not known."""
+    weight_done: float = 0.0
+    weight_waiting: float = 0.0
+    busy_us: int = 0
+    """Of those that ended."""
+    timed: int = 0
+    """Done, with both times known; what failed took no time that says anything."""
+    timed_weight: float = 0.0
+    timed_us: int = 0
+    squares: float = 0.0
+    """Of the weights of those timed."""
+    products: float = 0.0
+    """Of their weights and seconds."""
+    heaviest: float = 0.0
+    """The largest weight timed."""
+    started_us: int | None = None
+    ended_us: int | None = None
+
+
+class DumpObjects:
+    """All objects by dump id, in the plan's order; sums by phase; the running ones at hand."""
+
+    def __init__(self, entries: Iterable[DumpEntry]) -> None:
+        self.by_id: dict[int, DumpObject] = {}
+        self.sums: dict[Phase, ObjectSums] = {phase: ObjectSums() for phase in PHASES}
+        self.running: dict[int, DumpObject] = {}
+        self.failed: dict[int, DumpObject] = {}
+        self.changed: dict[int, DumpObject] = {}
+        """Whose state is another since these were last taken."""
+        self.classes: dict[str, ObjectSums] = {}
+        """Sums by kind of object (`desc`)."""
+        self._named: dict[tuple[str, str], list[int]] = {}
+        self._longest: list[tuple[float, int]] = []
+        for entry in entries:
+            self.add(entry)
+
+    def add(self, entry: DumpEntry) -> DumpObject:
+        """A new object, waiting."""
+        item = DumpObject(entry=entry)
+        self.by_id[entry.dump_id] = item
+        for sums in self._sums_of(entry):
+            sums.objects += 1
+            sums.waiting += 1
+            _add_weight(sums, entry, 1)
+        for name in _message_names(entry):
+            self._named.setdefault((entry.desc, name), []).append(entry.dump_id)
+        return item
+
+    def drop(self, item: DumpObject) -> None:
+        """An object that is not wanted after all; only one that waits."""
+        if item.state != "waiting":
+            return
+        del self.by_id[item.entry.dump_id]
+        for sums in self._sums_of(item.entry):
+            sums.objects -= 1
+            sums.waiting -= 1
+            _add_weight(sums, item.entry, -1)
+
+    def find_named(self, desc: str, name: str) -> DumpObject | None:
+        """The object a message calls so: the first of that name that has not ended, else the last."""
+        numbers = self._named.get((desc, name))
+        if not numbers:
+            return None
+        while len(numbers) > 1 and (numbers[0] not in self.by_id or self.by_id[numbers[0]].state != "waiting"):
+            if numbers[0] in self.running:
+                break
+            numbers.pop(0)
+        return self.by_id.get(numbers[0])
+
+    def begin(self, item: DumpObject, at_us: int | None) -> None:
+        """From waiting to running."""
+        if item.state != "waiting":
+            return
+        item.state, item.started_us = "running", at_us
+        self.changed[item.entry.dump_id] = item
+        self.running[item.entry.dump_id] = item
+        for sums in self._sums_of(item.entry):
+            sums.waiting -= 1
+            sums.running += 1
+            sums.weight_waiting -= item.entry.weight or 0.0
+            if at_us is not None and (sums.started_us is None or at_us < sums.started_us):
+                sums.started_us = at_us
+
+    def end(self, item: DumpObject, at_us: int | None, state: State = "done") -> None:
+        """From waiting or running to its end."""
+        self.begin(item, None)
+        if item.state != "running":
+            return
+        del self.running[item.entry.dump_id]
+        item.state, item.ended_us, item.rate = state, at_us, None
+        self.changed[item.entry.dump_id] = item
+        if state != "done":
+            self.failed[item.entry.dump_id] = item
+        for sums in self._sums_of(item.entry):
+            sums.running -= 1
+            sums.done += state == "done"
+            sums.failed += state != "done"
+            sums.weight_done += item.entry.weight or 0.0
+            if at_us is not None and (sums.ended_us is None or at_us > sums.ended_us):
+                sums.ended_us = at_us
+        self._add_time(item, 1)
+
+    def reopen(self, item: DumpObject) -> None:
+        """An end that was inferred and turns out wrong: it runs on."""
+        if item.state != "done":
+            return
+        self._add_time(item, -1)
+        for sums in self._sums_of(item.entry):
+            sums.done -= 1
+            sums.running += 1
+            sums.weight_done -= item.entry.weight or 0.0
+        item.state, item.ended_us = "running", None
+        self.changed[item.entry.dump_id] = item
+        self.running[item.entry.dump_id] = item
+
+    def set_end(self, item: DumpObject, at_us: int) -> None:
+        """An end that was seen from outside, or inferred, and is now told."""
+        self._add_time(item, -1)
+        item.ended_us = at_us
+        for sums in self._sums_of(item.entry):
+            sums.ended_us = max(at_us, sums.ended_us or at_us)
+        self._add_time(item, 1)
+
+    def longest(self) -> list[DumpObject]:
+        """Those that took longest, longest first."""
+        return [self.by_id[dump_id] for _, dump_id in sorted(self._longest, reverse=True) if dump_id in self.by_id]
+
+    def __iter__(self) -> Iterator[DumpObject]:
+        return iter(self.by_id.values())
+
+    def _sums_of(self, entry: DumpEntry) -> tuple[ObjectSums, ObjectSums]:
+        return self.sums[entry.phase], self.classes.setdefault(entry.desc, ObjectSums())
+
+    def _add_time(self, item: DumpObject, sign: int) -> None:
+        seconds = item.seconds
+        if seconds is None:
+            return
+        weight = item.entry.weight or 0.0
+        for one in self._sums_of(item.entry):
+            one.busy_us += sign * round(seconds * 1e6)
+            if item.state == "done":
+                one.timed += sign
+                one.timed_weight += sign * weight
+                one.timed_us += sign * round(seconds * 1e6)
+                one.squares += sign * weight * weight
+                one.products += sign * weight * seconds
+                one.heaviest = max(one.heaviest, weight)
+        dump_id = item.entry.dump_id
+        if sign < 0:
+            self._longest = [one for one in self._longest if one[1] != dump_id]
+            heapq.heapify(self._longest)
+        elif len(self._longest) < MAX_LONGEST:
+            heapq.heappush(self._longest, (seconds, dump_id))
+        else:
+            heapq.heappushpop(self._longest, (seconds, dump_id))
+
+
+def _add_weight(sums: ObjectSums, entry: DumpEntry, sign: int) -> None:
+    if entry.weight is None:
+        sums.unknown_weight += sign
+    else:
+        sums.weight += sign * entry.weight
+        sums.weight_waiting += sign * entry.weight
+
+
+def _message_names(entry: DumpEntry) -> set[str]:
+    """What a message may call it: the line ends where its name's first one does, and a quote there is part of it."""
+    name = f"{entry.schema}.{entry.tag}" if entry.schema else entry.tag
+    first, broken, _ = name.partition("\n")
+    names = {first}
+    if broken:
+        names.add(first.removesuffix('"'))
+    if entry.desc in _NAMED_WITHOUT_SCHEMA:
+        names.add(entry.tag.partition("\n")[0])
+    if entry.desc == "BLOBS":
+        names.add("")
+    return names
+
+
+# A phase of a job as it stands, from the sums kept of it and the objects at work.
+
+
+class PhaseSum(Struct, frozen=True, kw_only=True, gc=False):
+    """One phase as it stands."""
+
+    name: Phase
+    state: str
+    """waiting, running, done."""
+    objects: int
+    waiting: int
+    running: int
+    done: int
+    failed: int
+    weight: float | None
+    """Bytes of all its objects, None where it is not known of each; after the data, of those of which it is known, for
+    what is built on a materialized view has none."""
+    weight_done: float
+    """With what is known of those under way."""
+    started_us: int | None
+    ended_us: int | None
+    wall_s: float | None
+    """From its first object's start to now, or to its last one's end."""
+    busy_s: float
+    """Of all its objects together."""
+
+
+def phase_sum(
+    name: Phase, sums: ObjectSums, running: list[DumpObject], now_us: int, *, program_ended: bool = False
+) -> PhaseSum:
+    """The phase at `now_us`; `running` are its objects at work, `program_ended` that the program has gone."""
+    ended = sums.objects - sums.waiting - sums.running
+    state = "waiting"
+    if ended and (program_ended or ended == sums.objects):
+        state = "done"
+    elif sums.running or ended:
+        state = "running"
+    elif not sums.objects and sums.started_us is not None:
+        state = "done"
+    upto = now_us if state == "running" else sums.ended_us
+    wall = None if sums.started_us is None or upto is None else max(0.0, (upto - sums.started_us) / 1e6)
+    begun = [item for item in running if item.started_us is not None]
+    partial = sum((item.share or 0.0) * (item.entry.weight or 0.0) for item in running)
+    return PhaseSum(
+        name=name,
+        state=state,
+        objects=sums.objects,
+        waiting=sums.waiting,
+        running=sums.running,
+        done=sums.done,
+        failed=sums.failed,
+        weight=None if name == "data" and sums.unknown_weight else sums.weight,
+        weight_done=max(0.0, sums.weight_done + partial),
+        started_us=sums.started_us,
+        ended_us=sums.ended_us if state == "done" else None,
+        wall_s=wall,
+        busy_s=(sums.busy_us + sum(max(0, now_us - (item.started_us or now_us)) for item in begun)) / 1e6,
+    )

@@ -1,0 +1,413 @@
+"""How far a dump or restore is and when it ends, as far as that can be known, and how it is known.
+
+The figure rests on what objects of the same kind took in this run, else in the run before; what is left is played
+forward as pg_restore would work it off. Nothing is foretold below 5 %, nor while too much of what is left is of a
+kind that nobody has measured. The part done never goes back and is not 100 before the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dba_console.jobs.archives.critical_path import (
+    MIN_SHARE_KNOWN,
+    PHASE_OF_DESC,
+    Cost,
+    CostModel,
+    PreviousPhase,
+    PreviousRun,
+    Task,
+    can_share_table,
+    certain_cost,
+    makespan,
+)
+from dba_console.jobs.archives.dump_plan import Phase
+from dba_console.jobs.archives.object_progress import ObjectProgress
+from dba_console.jobs.archives.objects import DumpObject, PhaseSum
+
+__all__ = ["ForecastState", "PhaseForecast", "PreviousPhase", "PreviousRun", "ProgressForecast", "forecast"]
+
+_MIN_SHARE_DONE = 0.05
+"""Part done below which nothing is foretold."""
+_MAX_PCT = 99.0
+_MAX_DOUBT = 0.22
+"""Of the whole time: how far off the end may be by what is assumed, for one to be foretold."""
+_MAX_DOUBT_SHOWN = 0.27
+"""The same, once one has been foretold."""
+_MAX_SIMULATED = 400
+"""Objects that are played forward one by one; the lighter rest is a sum."""
+_OVERDUE_SHARE = 0.05
+"""Of what it has taken so far, what an object is given that took longer than was to be expected."""
+_VIEW_INDEX = "INDEX of a materialized view"
+"""Which has no data in the archive, so nothing tells how large its index becomes."""
+_SMOOTHING_SHARE = 0.1
+"""Of the time passed since the start, over which a foretold end is smoothed."""
+
+
+class PhaseForecast(Struct, frozen=True, kw_only=True, gc=False):
+    """One phase: how far it is and when it ends."""
+
+    name: Phase
+    state: str
+    pct: float | None
+    grade: str
+    eta_s: float | None
+    eta_grade: str
+    sums: PhaseSum
+
+
+class ProgressForecast(Struct, frozen=True, kw_only=True, gc=False):
+    """Of the whole job."""
+
+    pct: float | None
+    """Never back, never 100 before the end."""
+    grade: str
+    """measured, estimated, unknown."""
+    eta_s: float | None
+    eta_grade: str
+    """estimated: from this run's objects; history: from runs before; unknown."""
+    phases: tuple[PhaseForecast, ...]
+    reason: str | None = None
+    """Why there is no eta, a sentence; None where there is one."""
+    notes: tuple[str, ...] = ()
+    """What the figure leaves out."""
+
+
+@dataclass(slots=True)
+class ForecastState:
+    """What a forecast has to remember of one job from look to look; the caller holds it."""
+
+    pct: float = 0.0
+    phase_pct: dict[str, float] = field(default_factory=dict)
+    end_us: float | None = None
+    updated_us: int = 0
+    eta_shown: bool = False
+    simulated: list[DumpObject] | None = None
+    source: object = None
+
+
+@dataclass(slots=True)
+class _RemainingWork:
+    """What is left of the work, in seconds of one worker."""
+
+    tasks: list[Task] = field(default_factory=list)
+    small_objects_s: float = 0.0
+    by_phase: dict[Phase, float] = field(default_factory=dict)
+    small_objects_assumed_s: float = 0.0
+    history_s: float = 0.0
+    unknown: dict[str, int] = field(default_factory=dict)
+
+    def add(self, phase: Phase, cost: Cost) -> None:
+        self.by_phase[phase] = self.by_phase.get(phase, 0.0) + cost.seconds
+        if cost.source == "history":
+            self.history_s += cost.seconds
+
+    def add_unknown(self, desc: str, count: int = 1) -> None:
+        self.unknown[desc] = self.unknown.get(desc, 0) + count
+
+    @property
+    def total_s(self) -> float:
+        return sum(self.by_phase.values())
+
+
+def forecast(
+    progress: ObjectProgress,
+    now_us: int,
+    *,
+    jobs: int | None = None,
+    previous: PreviousRun | None = None,
+    state: ForecastState | None = None,
+) -> ProgressForecast:
+    """How far the job of `progress` is at `now_us`; `jobs` None: as the ledger has it."""
+    state = state if state is not None else ForecastState()
+    sums = progress.phases(now_us)
+    if progress.ended_us is not None:
+        return _forecast_ended(progress, sums)
+    jobs = jobs or progress.jobs or max(1, len(progress.running_objects))
+    remaining = _remaining_work(progress, now_us, previous, state)
+    elapsed = 0.0 if progress.began_us is None else max(0.0, (now_us - progress.began_us) / 1e6)
+    seconds, reason_unknown = _estimate_seconds(progress, remaining, jobs)
+    if seconds is None:
+        return _forecast_from_previous(sums, elapsed, previous, state, remaining, jobs, reason_unknown)
+    early, late = _seconds_range(remaining, seconds, jobs)
+    eta = _smooth_eta(seconds, elapsed, now_us, state)
+    reason = _missing_eta_reason(seconds, elapsed, max(late - seconds, seconds - early), eta_shown=state.eta_shown)
+    state.eta_shown = reason is None
+    # while the end is in doubt the part done is told for a late one: it can be corrected upwards only
+    whole = elapsed + (seconds if reason is None else (seconds + late) / 2)
+    state.pct = max(state.pct, min(_MAX_PCT, 100.0 * elapsed / whole if whole > 0 else 0.0))
+    grade = "history" if remaining.history_s > remaining.total_s / 2 else "estimated"
+    return ProgressForecast(
+        pct=state.pct,
+        grade="estimated",
+        eta_s=eta if reason is None else None,
+        eta_grade=grade if reason is None else "unknown",
+        phases=tuple(_forecast_phase(one, remaining, jobs, state, eta_shown=reason is None) for one in sums),
+        reason=reason,
+        notes=_notes(remaining),
+    )
+
+
+def item_eta_s(item: DumpObject, now_us: int) -> float | None:
+    """Seconds until one object's data is through, from its own pace; None where that is not known."""
+    share = item.share
+    if item.state != "running" or item.started_us is None or share is None or share < MIN_SHARE_KNOWN:
+        return None
+    elapsed = max(0, now_us - item.started_us) / 1e6
+    if item.rate and item.total is not None and item.done is not None:
+        return max(0.0, (item.total - item.done) / item.rate)
+    return elapsed * (1 - share) / share
+
+
+def _remaining_work(
+    progress: ObjectProgress, now_us: int, previous: PreviousRun | None, state: ForecastState
+) -> _RemainingWork:
+    running = progress.running_objects
+    rates = CostModel(progress.classes, running, now_us, previous)
+    remaining = _RemainingWork()
+    simulated: dict[str, tuple[int, float]] = {}
+    for item in _simulated_objects(progress, state):
+        if item.state == "waiting":
+            count, weight = simulated.get(item.entry.desc, (0, 0.0))
+            simulated[item.entry.desc] = (count + 1, weight + (item.entry.weight or 0.0))
+            _add_waiting(item, rates, remaining, _referenced_tables(item, progress))
+    for item in running:
+        _add_running(item, rates, now_us, remaining, _referenced_tables(item, progress))
+    for desc, sums in progress.classes.items():
+        count, weight = simulated.get(desc, (0, 0.0))
+        _add_small_objects(desc, sums.waiting - count, max(0.0, sums.weight_waiting - weight), rates, remaining)
+    return remaining
+
+
+def _simulated_objects(progress: ObjectProgress, state: ForecastState) -> list[DumpObject]:
+    """The heaviest objects, chosen once; those that ended are let go."""
+    if state.simulated is None or state.source is not progress:
+        worth = (item for item in progress.objects().values() if item.entry.desc in PHASE_OF_DESC and item.entry.weight)
+        state.simulated = sorted(worth, key=lambda item: -(item.entry.weight or 0.0))[:_MAX_SIMULATED]
+        state.source = progress
+    state.simulated = [item for item in state.simulated if item.state in ("waiting", "running")]
+    return state.simulated
+
+
+def _referenced_tables(item: DumpObject, progress: ObjectProgress) -> tuple[int, ...]:
+    """The tables a foreign key refers to: pg_restore works at none of them beside it."""
+    entry, items = item.entry, progress.objects()
+    if entry.phase != "constraints":
+        return ()
+    tables = (need for need in entry.needs if need in items and items[need].entry.desc == "TABLE DATA")
+    return tuple(table for table in tables if table != entry.table)
+
+
+def _add_waiting(item: DumpObject, rates: CostModel, remaining: _RemainingWork, others: tuple[int, ...]) -> None:
+    cost = rates.cost(item.entry.desc, item.entry.weight or 0.0)
+    if cost is None:
+        remaining.add_unknown(item.entry.desc)
+    else:
+        remaining.add(item.entry.phase, cost)
+        remaining.tasks.append(_task(item, cost, others))
+
+
+def _add_running(
+    item: DumpObject, rates: CostModel, now_us: int, remaining: _RemainingWork, others: tuple[int, ...]
+) -> None:
+    """What is left of an object: by its own pace where its share is known, else what it costs less what it has had."""
+    entry = item.entry
+    elapsed = 0.0 if item.started_us is None else max(0, now_us - item.started_us) / 1e6
+    share = item.share if entry.phase == "data" else None
+    cost = rates.cost(entry.desc, entry.weight) if entry.weight is not None else None
+    if share is not None and share >= MIN_SHARE_KNOWN and item.started_us is not None:
+        cost = certain_cost(max(elapsed * (1 - share) / share, 0.01 * elapsed), "measured")
+    elif cost is None:
+        remaining.add_unknown(entry.desc if entry.weight is not None else _VIEW_INDEX)
+        return
+    elif share is not None:
+        still = 1 - share
+        cost = Cost(cost.seconds * still, cost.source, cost.least * still, cost.most * still)
+    else:
+        floor = _OVERDUE_SHARE * elapsed
+        rest = (max(one - elapsed, floor) for one in (cost.seconds, cost.least, cost.most))
+        cost = Cost(next(rest), cost.source, *rest)
+    remaining.add(entry.phase, cost)
+    remaining.tasks.append(_task(item, cost, others))
+
+
+def _task(item: DumpObject, cost: Cost, others: tuple[int, ...]) -> Task:
+    entry, running, assumed = item.entry, item.state == "running", cost.source == "assumed"
+    return Task(
+        dump_id=entry.dump_id,
+        seconds=cost.seconds,
+        weight=entry.weight or 0.0,
+        needs=() if running else entry.needs,
+        table=entry.table,
+        shares=can_share_table(entry.desc),
+        phase=entry.phase,
+        others=others,
+        running=running,
+        least=cost.least if assumed else None,
+        most=cost.most if assumed else None,
+    )
+
+
+def _add_small_objects(desc: str, count: int, weight: float, rates: CostModel, remaining: _RemainingWork) -> None:
+    """The many light ones together."""
+    if count <= 0:
+        return
+    rate = rates.rate(desc)
+    if rate is None:
+        if weight > 0 or desc == "MATERIALIZED VIEW DATA":
+            remaining.add_unknown(desc, count)
+        return
+    seconds = rate.each_s * count + rate.per_byte_s * weight
+    remaining.small_objects_s += seconds
+    remaining.small_objects_assumed_s += seconds if rate.source == "assumed" else 0.0
+    remaining.add(PHASE_OF_DESC.get(desc, "rest"), certain_cost(seconds, rate.source))
+
+
+def _estimate_seconds(progress: ObjectProgress, remaining: _RemainingWork, jobs: int) -> tuple[float | None, str]:
+    """Until the end, as if nothing unknown were left; None where there is nothing to reckon with."""
+    if not progress.objects():
+        return None, "which objects there are is not known"
+    heavy = [sums for desc, sums in progress.classes.items() if desc in PHASE_OF_DESC]
+    data = [sums for desc, sums in progress.classes.items() if PHASE_OF_DESC.get(desc) == "data"]
+    if sum(sums.weight for sums in heavy) <= 0 or any(sums.unknown_weight for sums in data):
+        return None, "how large its objects are is not known"
+    if any(desc in PHASE_OF_DESC for desc in remaining.unknown):
+        return None, "nothing is finished yet that the rest could be measured by"
+    return _simulate_seconds(remaining.tasks, remaining.small_objects_s, jobs), ""
+
+
+def _simulate_seconds(tasks: list[Task], lump_s: float, jobs: int) -> float:
+    """Seconds until the end: no less than the work shared out evenly."""
+    return max((sum(task.seconds for task in tasks) + lump_s) / jobs, makespan(tasks, jobs))
+
+
+def _smooth_eta(seconds: float, elapsed: float, now_us: int, state: ForecastState) -> float:
+    """The end foretold before moves towards the new one, over a small part of the time the job has taken."""
+    end = now_us + seconds * 1e6
+    if state.end_us is not None and elapsed > 0:
+        passed = max(0, now_us - state.updated_us) / 1e6
+        share = min(1.0, passed / max(_SMOOTHING_SHARE * elapsed, 1.0))
+        end = state.end_us + (end - state.end_us) * share
+    state.end_us, state.updated_us = end, now_us
+    return max(0.0, (end - now_us) / 1e6)
+
+
+def _seconds_range(remaining: _RemainingWork, seconds: float, jobs: int) -> tuple[float, float]:
+    """Seconds until the end at least and at most, by what is assumed."""
+    if not remaining.small_objects_assumed_s and not any(task.most is not None for task in remaining.tasks):
+        return seconds, seconds
+    late = [replace(task, seconds=task.most) if task.most is not None else task for task in remaining.tasks]
+    early = [replace(task, seconds=task.least) if task.least is not None else task for task in remaining.tasks]
+    return (
+        _simulate_seconds(early, remaining.small_objects_s - remaining.small_objects_assumed_s / 2, jobs),
+        _simulate_seconds(late, remaining.small_objects_s + remaining.small_objects_assumed_s, jobs),
+    )
+
+
+def _missing_eta_reason(seconds: float, elapsed: float, doubt: float, *, eta_shown: bool) -> str | None:
+    """Why no end is foretold; None where one is."""
+    if elapsed < (elapsed + seconds) * _MIN_SHARE_DONE:
+        return "less than 5 % is done: too little to measure the rest by"
+    if doubt > (_MAX_DOUBT_SHOWN if eta_shown else _MAX_DOUBT) * (elapsed + seconds):
+        return "too much of what is left is of a kind or size that none was finished of yet"
+    return None
+
+
+def _forecast_from_previous(
+    sums: tuple[PhaseSum, ...],
+    elapsed: float,
+    previous: PreviousRun | None,
+    state: ForecastState,
+    remaining: _RemainingWork,
+    jobs: int,
+    reason_unknown: str,
+) -> ProgressForecast:
+    """By the clock of the run before, where the objects say nothing of the whole; otherwise of the phase alone."""
+    eta = previous.wall_s - elapsed if previous is not None else None
+    phases = tuple(_forecast_phase(one, remaining, jobs, state, eta_shown=False) for one in sums)
+    if eta is None or eta <= 0 or previous is None:
+        late = "it takes longer than the run before" if eta is not None else reason_unknown
+        pct = state.pct if state.pct > 0 else None
+        grade = "estimated" if pct is not None else "unknown"
+        return ProgressForecast(pct=pct, grade=grade, eta_s=None, eta_grade="unknown", phases=phases, reason=late)
+    state.pct = max(state.pct, min(_MAX_PCT, 100.0 * elapsed / previous.wall_s))
+    shown = state.pct >= 100 * _MIN_SHARE_DONE
+    return ProgressForecast(
+        pct=state.pct,
+        grade="estimated",
+        eta_s=eta if shown else None,
+        eta_grade="history" if shown else "unknown",
+        phases=phases,
+        reason=None if shown else "less than 5 % is done",
+    )
+
+
+def _forecast_phase(
+    one: PhaseSum, remaining: _RemainingWork, jobs: int, state: ForecastState, *, eta_shown: bool
+) -> PhaseForecast:
+    """Its own part done by the time its objects take; its end where it is not later than what runs beside it."""
+    without_eta = _phase_without_eta(one, state)
+    tasks = [task for task in remaining.tasks if task.phase == one.name]
+    if one.state != "running" or not tasks or one.name not in remaining.by_phase:
+        return without_eta
+    if not eta_shown and not (one.name == "data" and _data_is_known(one, tasks, remaining)):
+        return without_eta
+    eta = max(remaining.by_phase[one.name] / jobs, max((task.seconds for task in tasks if task.running), default=0.0))
+    return PhaseForecast(
+        name=one.name,
+        state=one.state,
+        pct=without_eta.pct,
+        grade=without_eta.grade,
+        eta_s=eta,
+        eta_grade="estimated",
+        sums=one,
+    )
+
+
+def _data_is_known(one: PhaseSum, tasks: list[Task], remaining: _RemainingWork) -> bool:
+    """Whether the end of the data is, where that of the whole is not: all of it is measured, by this run."""
+    assumed = any(task.most is not None for task in tasks)
+    begun = bool(one.weight) and one.weight_done >= _MIN_SHARE_DONE * (one.weight or 0.0)
+    return begun and not assumed and not any(PHASE_OF_DESC.get(desc) == "data" for desc in remaining.unknown)
+
+
+def _phase_without_eta(one: PhaseSum, state: ForecastState) -> PhaseForecast:
+    """By weight, as far as there is any."""
+    pct: float | None = None
+    if one.state == "done" and one.objects:
+        pct = 100.0
+    elif one.weight:
+        pct = min(_MAX_PCT, 100.0 * one.weight_done / one.weight)
+    if pct is not None:
+        pct = state.phase_pct[one.name] = max(state.phase_pct.get(one.name, 0.0), pct)
+    grade = "unknown" if pct is None else "measured" if one.state == "done" else "estimated"
+    return PhaseForecast(
+        name=one.name, state=one.state, pct=pct, grade=grade, eta_s=None, eta_grade="unknown", sums=one
+    )
+
+
+def _forecast_ended(progress: ObjectProgress, sums: tuple[PhaseSum, ...]) -> ProgressForecast:
+    """After the end: whole only where it ended well."""
+    good = progress.exit == 0 or progress.ignored is not None
+    state = ForecastState()
+    return ProgressForecast(
+        pct=100.0 if good else None,
+        grade="measured" if good else "unknown",
+        eta_s=0.0 if good else None,
+        eta_grade="measured" if good else "unknown",
+        phases=tuple(_phase_without_eta(one, state) for one in sums),
+        reason=None if good else "the program has gone",
+    )
+
+
+def _notes(remaining: _RemainingWork) -> tuple[str, ...]:
+    views = remaining.unknown.get("MATERIALIZED VIEW DATA", 0)
+    notes = [f"how long the filling of {views} materialized view{'s' if views > 1 else ''} takes is not known"]
+    if not views:
+        notes = (
+            ["how long an index of a materialized view takes is not known"] if _VIEW_INDEX in remaining.unknown else []
+        )
+    return tuple(notes)

@@ -1,0 +1,119 @@
+"""From a statement of a dump to the object it makes: as psql -e echoes it, or pg_stat_activity shows it running.
+
+A statement may be cut short where it was read; what is not plainly one of those a dump consists of is None.
+"""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+from dba_console.jobs.archives.dump_plan import Phase, phase_of
+
+_NAME = r'(?:"(?:[^"]|"")*"|[^\s".(),;]+)'
+_QUALIFIED = rf"(?:({_NAME})\.)?({_NAME})"
+_FLAGS = re.IGNORECASE | re.DOTALL
+_COMMENTS = re.compile(r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?\*/)+", _FLAGS)
+_COPY = re.compile(rf"\s*COPY\s+{_QUALIFIED}\s*(?:\(|(?:FROM|TO)\s+STD(?:IN|OUT))", _FLAGS)
+_BLOBS = re.compile(r"\s*SELECT\s+pg_catalog\.lo(?:write|_write|_open|_close|_create|_from_bytea|_put)?\b", _FLAGS)
+_INDEX = re.compile(
+    rf"\s*CREATE\s+(?:UNIQUE\s+)?INDEX\s+(?:CONCURRENTLY\s+)?(?:IF NOT EXISTS\s+)?({_NAME})"
+    rf"\s+ON\s+(?:ONLY\s+)?{_QUALIFIED}",
+    _FLAGS,
+)
+_CONSTRAINT = re.compile(
+    rf"\s*ALTER\s+TABLE\s+(?:IF EXISTS\s+)?(?:ONLY\s+)?{_QUALIFIED}\s+ADD\s+CONSTRAINT\s+({_NAME})"
+    r"\s+(PRIMARY|UNIQUE|EXCLUDE|FOREIGN|CHECK)",
+    _FLAGS,
+)
+_REFRESH = re.compile(rf"\s*REFRESH\s+MATERIALIZED\s+VIEW\s+{_QUALIFIED}", _FLAGS)
+_ANALYZE = re.compile(rf"\s*ANALYZE\s*(?:\([^)]*\))?\s*(?:VERBOSE\s+)?{_QUALIFIED}", _FLAGS)
+_DESC_OF = {"FOREIGN": "FK CONSTRAINT", "CHECK": "CHECK CONSTRAINT"}
+_AFTER_DATA = 4
+
+
+class DumpStatement(Struct, frozen=True, kw_only=True, gc=False):
+    """What a statement makes, in an archive's words; names as the catalog has them, unquoted."""
+
+    desc: str
+    phase: Phase
+    schema: str | None
+    tag: str
+    """Of a constraint `TABLE NAME`."""
+    table: str | None = None
+    """The table it is of."""
+
+
+def read_statement(text: str) -> DumpStatement | None:
+    """The object of a statement; None for one that makes nothing that takes time."""
+    comments = _COMMENTS.match(text)
+    if comments is not None:
+        text = text[comments.end() :]
+    copy = _COPY.match(text)
+    if copy is not None:
+        return _statement("TABLE DATA", copy[1], _unquote(copy[2]), _unquote(copy[2]))
+    index = _INDEX.match(text)
+    if index is not None:
+        return _statement("INDEX", index[2], _unquote(index[1]), _unquote(index[3]))
+    constraint = _CONSTRAINT.match(text)
+    if constraint is not None:
+        desc = _DESC_OF.get(constraint[4].upper(), "CONSTRAINT")
+        table = _unquote(constraint[2])
+        return _statement(desc, constraint[1], f"{table} {_unquote(constraint[3])}", table)
+    refresh = _REFRESH.match(text)
+    if refresh is not None:
+        return _statement("MATERIALIZED VIEW DATA", refresh[1], _unquote(refresh[2]), _unquote(refresh[2]))
+    analyze = _ANALYZE.match(text)
+    if analyze is not None:
+        return _statement("ANALYZE", analyze[1], _unquote(analyze[2]), _unquote(analyze[2]))
+    if _BLOBS.match(text) is not None:
+        return DumpStatement(desc="BLOBS", phase="data", schema=None, tag="")
+    return None
+
+
+def _statement(desc: str, schema: str | None, tag: str, table: str) -> DumpStatement:
+    return DumpStatement(
+        desc=desc, phase=phase_of(desc, _AFTER_DATA), schema=_unquote(schema) if schema else None, tag=tag, table=table
+    )
+
+
+def _unquote(name: str) -> str:
+    """A name without its quotes.
+
+    >>> _unquote('"Two ""w"')
+    'Two "w'
+    """
+    if name.startswith('"') and name.endswith('"') and len(name) > 1:
+        return name[1:-1].replace('""', '"')
+    return name.lower()
+
+
+# The statement psql -e writes before it runs it, line by line, until its command tag comes.
+
+_MAX_CHARACTERS = 2000
+"""Characters kept: what a statement makes stands at its beginning."""
+_ROWS = re.compile(r"\(\d+ rows?\)$")
+
+
+class PsqlEcho:
+    """What was echoed since the last command tag."""
+
+    def __init__(self) -> None:
+        self.since_us: int | None = None
+        self._text = ""
+
+    def add(self, wall_us: int, text: str) -> None:
+        """A line; the rows of the statement before end with a count, and what comes then is the next one."""
+        if _ROWS.match(text):
+            self._text = ""
+            return
+        if not self._text:
+            self.since_us = wall_us
+        if len(self._text) < _MAX_CHARACTERS:
+            self._text = f"{self._text}\n{text}"
+
+    def take_statement(self) -> DumpStatement | None:
+        """What the statement makes, where that is known; the next line begins another."""
+        text, self._text = self._text.strip(), ""
+        return read_statement(text) if text else None

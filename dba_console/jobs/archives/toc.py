@@ -1,0 +1,307 @@
+"""The table of contents of an archive of pg_dump: versions 1.12 to 1.16, as directory, custom or tar begin with it.
+
+Read in pieces of bounded size, from a file that may still be written, cut short, damaged or hostile. What is no
+archive, or is none that this knows, is an ArchiveError; an archive cut short in its table of contents is one too.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import BinaryIO
+
+from msgspec import Struct
+
+from dba_console.core.errors import ConsoleError, ExitCode
+
+MAGIC = b"PGDMP"
+OLDEST = (1, 12)
+NEWEST = (1, 16)
+_FORMATS = {1: "custom", 3: "tar", 4: "null", 5: "directory"}
+_COMPRESSIONS = {0: "none", 1: "gzip", 2: "lz4", 3: "zstd"}
+_WINDOW = 1 << 20
+"""Bytes read at a time."""
+_LARGEST_ENTRY = 64 << 20
+"""Bytes of one entry: its statement may be a function of megabytes, but a length beyond this is damage."""
+_LAYOUT = {13: "nnttttn--tt-t-", 14: "nnttttn--tt--t-", 15: "nnttttn--tt--t-", 16: "nnttttn--tt--.t-"}
+"""An entry by minor version up to what it needs: its number, whether it has data, two oids, name, kind, section; the
+statements that make, drop and fill it, of which the last is read; schema, tablespace, from 14 access method, from 16
+relkind; owner; WITH OIDS."""
+_COPY = re.compile(r"COPY [^()]*?(?: \(([^()]*)\))? +FROM stdin;\s*")
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_MOST_ENTRIES = 5_000_000
+_LONGEST_NAME = 4096
+"""Bytes kept of a name: a function's has its argument list."""
+
+
+class ArchiveError(ConsoleError):
+    """A file that is no archive, is cut short, or of a version that is not known."""
+
+    code = ExitCode.UNSUPPORTED
+
+
+class ArchiveNotFoundError(ArchiveError):
+    """There is nothing at the path, or it cannot be opened."""
+
+    code = ExitCode.USAGE
+
+
+class TocEntry(Struct, frozen=True, gc=False):
+    """One entry as it is written. Names are server text."""
+
+    dump_id: int
+    has_data: bool
+    """It has data in the archive."""
+    table_oid: int
+    """Of the catalog its oid is in."""
+    oid: int
+    tag: str
+    desc: str
+    section: int
+    """1: none, 2: before the data, 3: data, 4: after it."""
+    schema: str | None
+    owner: str | None
+    needs: tuple[int, ...]
+    file: str | None
+    """Of a directory or tar archive: the name of its data file; a directory's without suffix of compression."""
+    offset: int | None
+    """Of a custom archive: where its data begins; None while it is written, or where it was written into a pipe."""
+    columns: int | None = None
+    """Of a table's data in COPY's form; None where the archive does not tell, or names more than are read here."""
+
+
+class Toc(Struct, frozen=True, kw_only=True):
+    """Head and entries, in the archive's order."""
+
+    version: tuple[int, int, int]
+    format: str
+    compression: str
+    level: int | None
+    """Of the compression, where the archive tells it: up to version 1.14, -1 being its default."""
+    created: tuple[int, int, int, int, int, int, int]
+    """Year, month, day, hour, minute, second by the clock of the host that dumped, and whether that was summer time."""
+    database: str | None
+    server_version: str | None
+    dump_version: str | None
+    entries: tuple[TocEntry, ...]
+
+
+class _Truncated(Exception):
+    """The bytes at hand do not hold what is being read."""
+
+
+class _TocReader:
+    """A window on a file; numbers and texts as an archive writes them."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.buffer = b""
+        self.position = 0
+        self.int_size = 4
+        self.offset_size = 8
+        self.encoding = "utf-8"
+
+    def read_more(self) -> bool:
+        """Read on, from where the current entry begins; False at the end of the file."""
+        read = self._file.read(_WINDOW)
+        if not read:
+            return False
+        if len(self.buffer) - self.position > _LARGEST_ENTRY:
+            raise ArchiveError(
+                f"an entry of the table of contents is longer than {_LARGEST_ENTRY >> 20} MB", hint=_DAMAGED
+            )
+        self.buffer = self.buffer[self.position :] + read
+        self.position = 0
+        return True
+
+    def read_bytes(self, size: int) -> bytes:
+        at = self.position
+        if at + size > len(self.buffer):
+            raise _Truncated
+        self.position = at + size
+        return self.buffer[at : at + size]
+
+    def read_byte(self) -> int:
+        return self.read_bytes(1)[0]
+
+    def read_number(self) -> int:
+        at, held, size = self.position, self.buffer, self.int_size
+        end = at + 1 + size
+        if end > len(held):
+            raise _Truncated
+        self.position = end
+        value = int.from_bytes(held[at + 1 : end], "little")
+        return -value if held[at] else value
+
+    def read_text(self) -> str | None:
+        size = self.read_number()
+        if size < 0:
+            return None
+        value = self.read_bytes(size)
+        if size > _LONGEST_NAME:
+            value = value[:_LONGEST_NAME]
+        return value.decode(self.encoding, "replace")
+
+    def read_fields(self, layout: str) -> list[int | str | None]:
+        """Numbers (`n`) and texts (`t`); numbers (`.`) and texts (`-`) that nobody asks for are passed over, no copy of
+        them is made. At one go: an archive has a dozen and more of them for each of its objects."""
+        held, at, size, whole = self.buffer, self.position, self.int_size, len(self.buffer)
+        values: list[int | str | None] = []
+        for kind in layout:
+            begin = at + 1 + size
+            if begin > whole:
+                raise _Truncated
+            value = int.from_bytes(held[at + 1 : begin], "little")
+            if held[at]:
+                value = -value
+            at = begin
+            if kind == "n":
+                values.append(value)
+                continue
+            if kind == ".":
+                continue
+            if value > 0:
+                at += value
+                if at > whole:
+                    if value > _LARGEST_ENTRY:
+                        raise ArchiveError("a length in the table of contents is beyond all measure", hint=_DAMAGED)
+                    raise _Truncated
+            if kind == "t":
+                upto = min(at, begin + _LONGEST_NAME)
+                values.append(None if value < 0 else str(held[begin:upto], self.encoding, "replace"))
+        self.position = at
+        return values
+
+    def read_data_offset(self) -> int | None:
+        flag = self.read_byte()
+        value = int.from_bytes(self.read_bytes(self.offset_size), "little")
+        if flag not in (0, 1, 2, 3):
+            raise ArchiveError(f"a data offset of the table of contents has the unknown mark {flag}", hint=_DAMAGED)
+        return value if flag == 2 else None
+
+
+_DAMAGED = "the archive is damaged, or was cut short while it was copied: compare it with where it came from"
+_STILL_WRITTEN = "a dump that is still being written shows its table of contents only once the catalog has been read"
+
+
+def read_toc(file: BinaryIO) -> Toc:
+    """Read head and table of contents. Raises ArchiveError for what is none, is cut short, or of another version."""
+    bytes_ = _TocReader(file)
+    bytes_.read_more()
+    try:
+        toc, count = _read_head(bytes_)
+        entries = _read_entries(bytes_, toc, count)
+    except _Truncated:
+        raise ArchiveError("the archive ends within its table of contents", hint=_STILL_WRITTEN) from None
+    return Toc(**{**{name: getattr(toc, name) for name in toc.__struct_fields__}, "entries": entries})
+
+
+def _read_head(reader: _TocReader) -> tuple[Toc, int]:
+    """The head, and how many entries follow. A head is far shorter than a window."""
+    if reader.read_bytes(len(MAGIC)) != MAGIC:
+        raise ArchiveError("not an archive of pg_dump: it does not begin with PGDMP")
+    major, minor, revision = reader.read_bytes(3)
+    if not OLDEST <= (major, minor) <= NEWEST:
+        raise _unknown_version(major, minor)
+    reader.int_size, reader.offset_size, form = reader.read_bytes(3)
+    if reader.int_size not in range(1, 9) or reader.offset_size not in range(1, 9) or form not in _FORMATS:
+        raise ArchiveError("the head of the archive makes no sense", hint=_DAMAGED)
+    level: int | None = None
+    if (major, minor) >= (1, 15):
+        method = _COMPRESSIONS.get(reader.read_byte(), "unknown")
+    else:
+        level = reader.read_number()
+        method = "none" if level == 0 else "gzip"
+    second, minute, hour, day, month, year, summer = (reader.read_number() for _ in range(7))
+    toc = Toc(
+        version=(major, minor, revision),
+        format=_FORMATS[form],
+        compression=method,
+        level=level,
+        created=(year + 1900, month + 1, day, hour, minute, second, summer),
+        database=reader.read_text(),
+        server_version=reader.read_text(),
+        dump_version=reader.read_text(),
+        entries=(),
+    )
+    count = reader.read_number()
+    if not 0 <= count <= _MOST_ENTRIES:
+        raise ArchiveError(f"the archive claims to have {count} entries", hint=_DAMAGED)
+    return toc, count
+
+
+def _unknown_version(major: int, minor: int) -> ArchiveError:
+    if (major, minor) > NEWEST:
+        newer = f"the archive is of version {major}.{minor}, newer than {NEWEST[0]}.{NEWEST[1]}, which is known here"
+        return ArchiveError(newer, hint="a pg_restore of the release that wrote it, or of a later one, can read it")
+    return ArchiveError(f"the archive is of version {major}.{minor}: of a pg_dump before 9.0", hint=None)
+
+
+def _read_entries(reader: _TocReader, toc: Toc, count: int) -> tuple[TocEntry, ...]:
+    minor = toc.version[1]
+    texts: dict[str, str] = {}
+    entries: list[TocEntry] = []
+    for _ in range(count):
+        while True:
+            begin = reader.position
+            try:
+                entries.append(_read_entry(reader, minor, toc.format, texts))
+                break
+            except _Truncated:
+                reader.position = begin
+                if not reader.read_more():
+                    raise
+            except ValueError as error:
+                raise ArchiveError("an entry of the table of contents makes no sense", hint=_DAMAGED) from error
+    return tuple(entries)
+
+
+def _read_entry(reader: _TocReader, minor: int, form: str, texts: dict[str, str]) -> TocEntry:
+    """One entry; `texts` keeps one copy of what thousands of entries share."""
+    dump_id, dumper, table_oid, oid, tag, desc, section, copy, schema, owner = reader.read_fields(
+        _LAYOUT[min(max(minor, 13), 16)]
+    )
+    needs = []
+    while (need := reader.read_text()) is not None:
+        needs.append(int(need))
+    file, offset = None, None
+    if form == "custom":
+        offset = reader.read_data_offset()
+    else:
+        file = reader.read_text() or None
+    if not isinstance(dump_id, int) or not isinstance(section, int):
+        raise ValueError("a number is none")  # never: the layout has them so
+    return TocEntry(
+        dump_id,
+        dumper != 0,
+        int(table_oid or 0),
+        int(oid or 0),
+        str(tag or ""),
+        _interned(texts, desc) or "",
+        section,
+        _interned(texts, schema),
+        _interned(texts, owner),
+        tuple(needs),
+        file,
+        offset,
+        _count_columns(copy) if isinstance(copy, str) else None,
+    )
+
+
+def _count_columns(statement: str) -> int | None:
+    """How many columns a COPY statement names.
+
+    >>> (_count_columns('COPY public."a (b" (x, "y, (z", w) FROM stdin;'),
+    ...  _count_columns('COPY public.t ("Name") FROM stdin;'))
+    (3, 1)
+    >>> _count_columns("COPY public.empty  FROM stdin;")
+    0
+    """
+    match = _COPY.fullmatch(_QUOTED.sub("x", statement))
+    if match is None:
+        return None
+    return match[1].count(",") + 1 if match[1] else 0
+
+
+def _interned(texts: dict[str, str], value: int | str | None) -> str | None:
+    """The one copy of a text that thousands of entries share."""
+    return texts.setdefault(value, value) if isinstance(value, str) and value else None

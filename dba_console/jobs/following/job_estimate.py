@@ -1,0 +1,195 @@
+"""The share done of a job and its end: by its ledger, of a script by the file that is read, and by its runs before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import NamedTuple
+
+from dba_console.jobs.archives.object_progress import ObjectProgress
+from dba_console.jobs.archives.progress_forecast import (
+    ForecastState,
+    PhaseForecast,
+    PreviousPhase,
+    PreviousRun,
+    forecast,
+)
+from dba_console.jobs.following.running_programs import RunningProgram
+from dba_console.jobs.following.session_matching import ObservedProgram
+from dba_console.jobs.history.job_history import ReportedProgress
+from dba_console.jobs.history.past_runs import JobRun
+
+# How far psql is with a script: as far as the file is read, and what follows the data as runs before took it. Pure.
+#
+# A script has no list of its objects, and its indexes and keys come after the data in a few lines: the share of the
+# file is that of the data, and says nothing of the whole.
+
+MIN_RUNS = 2
+MIN_SHARE = 0.05
+"""Of the file; below it a pace misleads."""
+MAX_PCT = 99.0
+
+
+class ScriptProgress(NamedTuple):
+    """How far it is on the whole, and what is left."""
+
+    pct: float
+    eta_s: float | None
+
+
+def estimate_script_progress(
+    read: float, elapsed_s: float, read_at_s: float | None, runs: Sequence[JobRun]
+) -> ScriptProgress | None:
+    """Of a script of which a share (0 to 1) was read; None where no runs before tell what follows its data.
+
+    `read_at_s`: seconds after the start at which all of it had been read.
+
+    >>> from dba_console.jobs.history.past_runs import RunPhase
+    >>> before = [JobRun(0, 1000.0, True, phases=(RunPhase("data", 600.0, 600.0),))] * 2
+    >>> estimate_script_progress(0.5, 300.0, None, before), estimate_script_progress(1.0, 800.0, 600.0, before)
+    (ScriptProgress(pct=30.0, eta_s=700.0), ScriptProgress(pct=80.0, eta_s=200.0))
+    """
+    known = [(_data_s(run), run.seconds) for run in runs if _data_s(run) > 0 and run.seconds > 0]
+    if len(known) < MIN_RUNS:
+        return None
+    data_share = min(1.0, median(data / whole for data, whole in known))
+    after = median(max(0.0, whole - data) / data for data, whole in known)
+    if read_at_s is None:
+        eta_s = None
+        if read >= MIN_SHARE:
+            data_s = elapsed_s / read
+            eta_s = data_s - elapsed_s + after * data_s
+        return ScriptProgress(min(MAX_PCT, 100.0 * data_share * read), eta_s)
+    after_s = after * read_at_s
+    passed_s = elapsed_s - read_at_s
+    done = min(1.0, passed_s / after_s) if after_s > 0 else 1.0
+    eta_s = after_s - passed_s if passed_s < after_s else None
+    return ScriptProgress(min(MAX_PCT, 100.0 * (data_share + (1.0 - data_share) * done)), eta_s)
+
+
+def _data_s(run: JobRun) -> float:
+    return next((phase.wall_s for phase in run.phases if phase.name == "data"), 0.0)
+
+
+COMPARABLE_FACTOR = 4.0
+"""Times as much, or as little."""
+START_TOLERANCE_US = 2_000_000
+RECENT_RUNS = 5
+"""Runs whose medians stand for the run before: what they did long ago is no measure of tonight."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobEstimate:
+    """What may be said now."""
+
+    pct: float | None
+    grade: str
+    eta_s: float | None
+    eta_grade: str
+    phases: tuple[PhaseForecast, ...]
+    notes: tuple[str, ...] = ()
+    """Why there is no end, and what the figures leave out."""
+
+
+class JobEstimator:
+    """Keeps what was said, so that no share goes back. Used by one thread."""
+
+    def __init__(self, program: RunningProgram) -> None:
+        self._program = program
+        self._memory = ForecastState()
+        self._read_at_s: float | None = None
+
+    def estimate(self, ledger: ObjectProgress, seen: ObservedProgram, runs: Sequence[JobRun]) -> JobEstimate:
+        """What may be said at this look; `runs` are those before, the oldest first."""
+        self._memory.pct = max(self._memory.pct, _last_reported_pct(self._program, seen.question.shares))
+        before = median_phases(runs)
+        told = forecast(ledger, seen.question.wall_us, previous=before, state=self._memory)
+        if self._program.kind == "psql":
+            return self._estimate_script(seen, runs, told.phases)
+        why = () if told.reason is None else (_no_eta_text(told.reason),)
+        return JobEstimate(told.pct, told.grade, told.eta_s, told.eta_grade, told.phases, (*why, *told.notes))
+
+    def _estimate_script(
+        self, seen: ObservedProgram, runs: Sequence[JobRun], phases: tuple[PhaseForecast, ...]
+    ) -> JobEstimate:
+        """As far as its file is read; what follows the data as it was before."""
+        size = sum(one.total for one in seen.flow.inputs)
+        if not size:
+            return self._without_eta(
+                phases, "what psql reads is no file whose size is known, so its share is not known"
+            )
+        read = min(1.0, sum(one.bytes_read for one in seen.flow.inputs) / size)
+        if read >= 1.0 and self._read_at_s is None:
+            self._read_at_s = seen.running_s
+        share = estimate_script_progress(read, seen.running_s, self._read_at_s, runs)
+        if share is None:
+            return self._without_eta(
+                phases, "a script does not tell what follows its data: how long indexes and keys take is not known"
+            )
+        self._memory.pct = max(self._memory.pct, share.pct)
+        why = () if share.eta_s is not None else ("it takes longer than runs before, or has only begun",)
+        eta_grade = "unknown" if share.eta_s is None else "history"
+        return JobEstimate(self._memory.pct, "estimated", share.eta_s, eta_grade, phases, why)
+
+    def _without_eta(self, phases: tuple[PhaseForecast, ...], why: str) -> JobEstimate:
+        pct = self._memory.pct or None
+        return JobEstimate(pct, "unknown" if pct is None else "estimated", None, "unknown", phases, (why,))
+
+
+def comparable_runs(runs: Sequence[JobRun], size_bytes: float | None) -> list[JobRun]:
+    """Runs of about as much: of another archive, or before its database grew tenfold, a run is no measure.
+
+    >>> [run.size_bytes
+    ...  for run in comparable_runs([JobRun(0, 9.0, True, 10), JobRun(0, 9.0, True, 900), JobRun(0, 9.0, True)], 800)]
+    [900, None]
+    """
+    return [
+        run
+        for run in runs
+        if not size_bytes
+        or not run.size_bytes
+        or 1 / COMPARABLE_FACTOR <= run.size_bytes / size_bytes <= COMPARABLE_FACTOR
+    ]
+
+
+def median_phases(runs: Sequence[JobRun]) -> PreviousRun | None:
+    """What the last runs took, phase by phase; None where there is none.
+
+    >>> median_phases([JobRun(0, 60.0, True), JobRun(0, 70.0, True)]).wall_s
+    65.0
+    """
+    recent = runs[-RECENT_RUNS:]
+    if not recent:
+        return None
+    phases = []
+    for name in dict.fromkeys(phase.name for run in recent for phase in run.phases):
+        same = [phase for run in recent for phase in run.phases if phase.name == name]
+        weights = [phase.bytes for phase in same if phase.bytes is not None]
+        phases.append(
+            PreviousPhase(
+                name=name,
+                wall_s=median(phase.wall_s for phase in same),
+                busy_s=median(phase.busy_s for phase in same),
+                bytes=median(weights) if weights else None,
+            )
+        )
+    sizes = [run.size_bytes for run in recent if run.size_bytes is not None]
+    wall_s = median(run.seconds for run in recent)
+    return PreviousRun(wall_s=wall_s, phases=tuple(phases), bytes=median(sizes) if sizes else None)
+
+
+def _last_reported_pct(program: RunningProgram, shares: Iterable[ReportedProgress]) -> float:
+    """What was last said of the very program, by a look that was lost or an agent before this one."""
+    # Starts are told in hundredths of a second, by a clock that may be set a little.
+    said = (
+        min(MAX_PCT, one.pct)
+        for one in shares
+        if (one.kind, one.process) == (program.kind, program.pid)
+        and abs(one.started_us - program.started_us) < START_TOLERANCE_US
+    )
+    return max(said, default=0.0)
+
+
+def _no_eta_text(reason: str) -> str:
+    return f"when it ends is not known: {reason}"

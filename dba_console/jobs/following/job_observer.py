@@ -1,0 +1,133 @@
+"""Looks at the programs of dumps and restores and keeps what each look adds to what is known of them.
+
+Runs in a lane of its own: whatever it reads may hang. One that is abandoned takes with it all that it knew.
+"""
+
+from __future__ import annotations
+
+from dba_console.core.clock import Clock
+from dba_console.core.sanitize import clean
+from dba_console.jobs.archives.statement_parser import read_statement
+from dba_console.jobs.following.job_detection import Observation, ObservationRequest, ObservedJobProgram
+from dba_console.jobs.following.pipeline import DataFlow, Pipelines
+from dba_console.jobs.following.running_programs import ProgramScanner, RunningProgram
+from dba_console.jobs.following.session_matching import ObservedProgram, SessionMatch, SessionMatcher, program_key
+from dba_console.jobs.following.stderr_reader import StderrReader
+from dba_console.jobs.following.tracked_job import TrackedJob
+from dba_console.jobs.history.past_runs import RunFacts
+from dba_console.watch.frames.connections import ACTIVE
+from dba_console.watch.frames.job_sessions import ClientProgram, SessionJob, find_jobs, job_phase
+from dba_console.watch.samples.jobs import OBJECTS_LISTED, JobNow, JobsNow, ObjectNow
+from dba_console.watch.samples.postgres import Operation
+from dba_console.watch.samples.sample import make_part
+
+# A job of which only the sessions are seen: its program runs on another host, or may not be looked at. Pure.
+
+
+def remote_job(job: SessionJob, note: str | None, question: ObservationRequest) -> JobNow:
+    """What its sessions alone tell: what it works on, and why nothing tells how much there is."""
+    leader = job.leader
+    copies = {row.pid: row for row in question.operations if row.kind == "copy" and row.pid in job.pids}
+    objects = [one for row in job.sessions if (one := _object(row.pid, row.query, row.state, copies)) is not None]
+    local = leader.client is None or leader.client == "[local]"
+    return JobNow(
+        kind=job.kind, pid=None, backends=tuple(sorted(job.pids)), database=leader.database, user=leader.user,
+        version=None, format=None, compression=None, jobs=None, command=None, run=None,
+        started_us=None, elapsed_s=None, reads=None, read_bytes=None, read_size_bytes=None,
+        writes=None, written_bytes=None, written_per_s=None, mount=None, free_bytes=None, need_bytes=None, fits=None,
+        phase=job_phase(job), phases=(), objects=tuple(objects[:OBJECTS_LISTED]), counts=(len(objects), 0, 0, 0),
+        pct=None, grade="unknown", eta_s=None, eta_grade="unknown", errors=None, last_error=None, critical=(),
+        sources=("pg_stat_activity", *(("pg_stat_progress_copy",) if copies else ())),
+        unknown=(_why(job, note, question, local=local),), client=None if local else clean(leader.client or ""),
+    )  # fmt: skip
+
+
+def _why(job: SessionJob, note: str | None, question: ObservationRequest, *, local: bool) -> str:
+    """Why its program tells nothing."""
+    lost = "how much there is to do, what it reads and writes and its messages are not known"
+    if not question.here:
+        return f"the server runs on another host, so the program of a session cannot be found here: {lost}"
+    if note is not None:
+        return f"{note}: {lost}"
+    if not local:
+        return f"its program runs on {clean(job.leader.client or 'another host')}: {lost}"
+    return f"its program was not found: {lost}"
+
+
+def _object(pid: int, query: str, state: str | None, copies: dict[int, Operation]) -> ObjectNow | None:
+    named = read_statement(query) if state in ACTIVE else None
+    if named is None:
+        return None
+    copy = copies.get(pid)
+    name = named.tag if named.schema is None else f"{named.schema}.{named.tag}"
+    return ObjectNow(
+        name=clean(name), what=named.desc, phase=named.phase, state="running", weight=None,
+        done=None if copy is None or copy.done is None else float(copy.done), total=None,
+        unit=None if copy is None else copy.unit, pct=None, grade="unknown", rate_per_s=None, started_us=None,
+        elapsed_s=None, eta_s=None, pid=pid, note=None,
+    )  # fmt: skip
+
+
+SCRIPT_SIZE = 10 << 20
+"""What psql reads is taken for a dump from this size on, or where it comes out of a pipe or a dump."""
+
+
+class JobObserver:
+    """Used by one thread: that of its lane."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._programs = ProgramScanner()
+        self._matcher = SessionMatcher()
+        self._pipelines = Pipelines()
+        self._logs = StderrReader()
+        self._tracked: dict[tuple[int, int], TrackedJob] = {}
+
+    def observe(self, question: ObservationRequest) -> Observation:
+        """One look at everything."""
+        begun_us = self._clock.mono_us()
+        programs = self._programs.scan()
+        joined = self._matcher.match(question, programs)
+        ours = [one for one in programs if program_key(one) in joined.sessions or program_key(one) in self._tracked]
+        flows = self._pipelines.read_flows(ours)
+        words = self._logs.read_new(ours)
+        ended = self._finish_ended({program_key(one) for one in programs}, question)
+        jobs: list[JobNow] = []
+        lives: dict[ClientProgram, ObservedJobProgram] = {}
+        for program in ours:
+            tracked = self._tracked_job(program, flows[program.pid])
+            if tracked is None:
+                continue
+            seen = ObservedProgram(program, joined, flows[program.pid], words[program.pid], question, begun_us)
+            jobs.append(now := tracked.observe(seen))
+            lives[tracked.owner] = ObservedJobProgram(frozenset(now.backends), now.elapsed_s, begun_us)
+        jobs += _remote_jobs(joined, question)
+        took_us = self._clock.mono_us() - begun_us
+        told = JobsNow(question.wall_us, tuple(jobs))
+        part = make_part("jobs.now", told, at_us=begun_us, took_us=took_us)
+        return Observation(begun_us, took_us, told, part, lives, ended)
+
+    def _tracked_job(self, program: RunningProgram, flow: DataFlow) -> TrackedJob | None:
+        key = program_key(program)
+        known = self._tracked.get(key)
+        if known is None and (program.kind != "psql" or _reads_a_dump(program, flow)):
+            known = self._tracked[key] = TrackedJob(program)
+        return known
+
+    def _finish_ended(
+        self, running: set[tuple[int, int]], question: ObservationRequest
+    ) -> dict[ClientProgram, RunFacts]:
+        gone = [key for key in self._tracked if key not in running]
+        ended = [self._tracked.pop(key) for key in gone]
+        return {one.owner: one.finish(question.wall_us, self._logs.read_last(one.program)) for one in ended}
+
+
+def _reads_a_dump(program: RunningProgram, flow: DataFlow) -> bool:
+    """Whether this psql is given a dump to run, and not a person's questions."""
+    size = sum(one.total for one in flow.inputs)
+    return size >= SCRIPT_SIZE or flow.source_pid is not None or bool(flow.through and flow.inputs)
+
+
+def _remote_jobs(joined: SessionMatch, question: ObservationRequest) -> list[JobNow]:
+    """Jobs of which only the sessions are seen."""
+    return [remote_job(job, joined.notes.get(job.leader.pid), question) for job in find_jobs(joined.unmatched)]

@@ -1,0 +1,153 @@
+"""What a job is seen to work on: statements of its sessions, the server's progress views, files its processes read.
+
+Pure. What a session does is looked up in the plan; where there is none, objects are called by their names.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from dba_console.jobs.archives.dump_plan import DumpEntry, DumpPlan
+from dba_console.jobs.archives.statement_parser import DumpStatement, read_statement
+from dba_console.jobs.following.pipeline import InputFile
+from dba_console.watch.frames.connections import ACTIVE
+from dba_console.watch.frames.sessions import wait_text
+from dba_console.watch.samples.postgres import Activity, Operation
+
+TRACKED_DESCS = frozenset({
+    "TABLE DATA", "BLOBS", "INDEX", "CONSTRAINT", "FK CONSTRAINT", "CHECK CONSTRAINT", "MATERIALIZED VIEW DATA",
+})  # fmt: skip
+"""What may take long enough to be seen at work."""
+_SUFFIXES = (".gz", ".lz4", ".zst")
+
+
+class ObjectActivity(NamedTuple):
+    """One object that is being worked on."""
+
+    named: DumpStatement
+    entry: DumpEntry | None
+    """Of the plan; None where there is none, or it is not in it."""
+    done: float | None
+    total: float | None
+    unit: str | None
+    """bytes, rows."""
+    measured: bool
+    """done and total are what the kernel says of the file, not an estimate."""
+    pid: int
+    started_us: int | None
+    """Server's clock."""
+    note: str | None
+    """What it waits for, the phase of an index build."""
+
+
+class PlanIndex:
+    """A plan to look things up in. Built once."""
+
+    def __init__(self, plan: DumpPlan) -> None:
+        self.plan = plan
+        self._names: dict[tuple[str, str | None, str], DumpEntry] = {}
+        self._files: dict[str, DumpEntry] = {}
+        self.order: dict[int, int] = {}
+        """Dump id -> place in the archive's order."""
+        offsets: list[tuple[int, DumpEntry]] = []
+        for place, entry in enumerate(plan.entries):
+            self.order[entry.dump_id] = place
+            if entry.desc in TRACKED_DESCS:
+                self._names.setdefault((entry.desc, entry.schema, entry.tag), entry)
+            if entry.file is not None:
+                self._files[entry.file] = entry
+            if entry.offset is not None:
+                offsets.append((entry.offset, entry))
+        offsets.sort(key=lambda one: one[0])
+        self._offsets = [one[0] for one in offsets]
+        self._at = [one[1] for one in offsets]
+
+    def find_by_statement(self, named: DumpStatement) -> DumpEntry | None:
+        """The entry of that name; None where there is none."""
+        return self.find_by_name(named.desc, named.schema, named.tag)
+
+    def find_by_name(self, desc: str, schema: str | None, tag: str) -> DumpEntry | None:
+        """The entry of that name; None where there is none."""
+        return self._names.get((desc, schema, tag))
+
+    def find_by_file(self, path: str) -> DumpEntry | None:
+        """The entry whose data that file of a directory archive has."""
+        name = posixpath.basename(path)
+        for suffix in _SUFFIXES:
+            name = name.removesuffix(suffix)
+        return self._files.get(name)
+
+    def find_by_offset(self, place: int) -> DumpEntry | None:
+        """The entry whose data lies there in a custom archive."""
+        at = bisect_right(self._offsets, place)
+        return self._at[at - 1] if at else None
+
+
+class JobActivity(NamedTuple):
+    """What there is to be seen of one job."""
+
+    rows: list[Activity]
+    operations: Mapping[int, Operation]
+    """Session -> its row of a progress view."""
+    worker: Mapping[int, int]
+    """Session -> process of the program."""
+    readings: Iterable[InputFile] = ()
+
+
+def find_active_objects(world: JobActivity, index: PlanIndex | None) -> list[ObjectActivity]:
+    """Every object one of the sessions works on."""
+    of_process = {one.pid: one for one in world.readings}
+    found = []
+    for row in world.rows:
+        if row.state not in ACTIVE:
+            continue
+        named = read_statement(row.query)
+        reading = of_process.get(world.worker.get(row.pid, 0))
+        entry = None if index is None else _entry(named, reading, index)
+        if named is None and entry is not None:
+            named = DumpStatement(desc=entry.desc, phase=entry.phase, schema=entry.schema, tag=entry.tag)
+        if named is not None:
+            found.append(_object_activity(named, entry, row, reading, world.operations.get(row.pid)))
+    return found
+
+
+def _entry(named: DumpStatement | None, reading: InputFile | None, index: PlanIndex) -> DumpEntry | None:
+    known = None if named is None else index.find_by_statement(named)
+    if known is None and reading is not None and (named is None or named.desc in ("TABLE DATA", "BLOBS")):
+        return index.find_by_file(reading.path)
+    return known
+
+
+def _object_activity(
+    named: DumpStatement, entry: DumpEntry | None, row: Activity, reading: InputFile | None, operation: Operation | None
+) -> ObjectActivity:
+    done, total, unit, measured = _amount(named, entry, reading, operation)
+    note = wait_text(row)
+    if operation is not None and operation.kind == "create_index" and operation.phase:
+        share = f" {100 * operation.done / operation.total:.0f}%" if operation.done and operation.total else ""
+        note = f"{operation.phase}{share}" + (f", waits for {note}" if note else "")
+    elif note:
+        note = f"waits for {note}"
+    return ObjectActivity(named, entry, done, total, unit, measured, row.pid, row.query_start, note)
+
+
+def _amount(
+    named: DumpStatement, entry: DumpEntry | None, reading: InputFile | None, operation: Operation | None
+) -> tuple[float | None, float | None, str | None, bool]:
+    """How much of it is done: of its data file where one is read, else in rows of what the server estimated."""
+    if named.desc not in ("TABLE DATA", "BLOBS", "MATERIALIZED VIEW DATA"):
+        return None, None, None, False
+    if entry is not None and reading is not None:
+        if entry.file is not None and posixpath.basename(reading.path).startswith(entry.file):
+            return float(reading.pos), float(reading.size), "bytes", True
+        if entry.offset is not None and entry.weight and reading.pos >= entry.offset:
+            return min(float(reading.pos - entry.offset), entry.weight), entry.weight, "bytes", True
+    if operation is None or operation.kind != "copy":
+        return None, None, None, False
+    rows = operation.detail.get("tuples_processed")
+    if isinstance(rows, int) and entry is not None and entry.rows:
+        return float(rows), max(entry.rows, float(rows)), "rows", False
+    return (None, None, None, False) if operation.done is None else (float(operation.done), None, "bytes", False)

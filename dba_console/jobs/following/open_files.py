@@ -1,0 +1,257 @@
+"""What a process has open, as its descriptors tell: which file at which place, which pipe, which socket.
+
+Nothing is opened: /proc/PID/fd/N is a link to read and to stat, /proc/PID/fdinfo/N has the place (proc_pid_fdinfo(5)).
+Both need the rights of a debugger: the same user, or root. A stat of a file on a dead mount does not come back.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dba_console.watch.probes.host.kernel_files import printable, read_once, read_stat
+
+MAX_DESCRIPTORS = 4096
+"""Of one process that are looked at; a dump has a dozen."""
+_DELETED = " (deleted)"
+
+
+@dataclass(frozen=True, slots=True)
+class DescriptorLink:
+    """One descriptor as its link names it."""
+
+    fd: int
+    target: str
+    """`/path`, `pipe:[inode]`, `socket:[inode]`, …: as the kernel writes it, bytes that are no UTF-8 as \\xNN."""
+
+    @property
+    def pipe(self) -> str | None:
+        """What both ends of an unnamed pipe have in common."""
+        return self.target if self.target.startswith("pipe:[") else None
+
+    @property
+    def socket(self) -> int | None:
+        """Inode of a socket."""
+        return int(self.target[8:-1]) if self.target.startswith("socket:[") else None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """A regular file a process has open."""
+
+    pid: int
+    fd: int
+    path: str
+    """As its process sees it."""
+    pos: int
+    """Where it reads or writes next, bytes."""
+    size: int
+    allocated: int
+    """Bytes it takes on its disk: less than its size where it has holes or is compressed below."""
+    device: int
+    inode: int
+    writes: bool
+    reads: bool
+    appends: bool
+    deleted: bool
+    """It has no name any more, and goes when it is closed."""
+
+
+def read_links(proc: str, pid: int, most: int = MAX_DESCRIPTORS) -> list[DescriptorLink]:
+    """The first `most` descriptors in their order.
+
+    Raises PermissionError without the right, ProcessLookupError where the process has ended.
+    """
+    base = f"{proc}/{pid}/fd"
+    try:
+        numbers = sorted(map(int, os.listdir(base)))[:most]
+    except FileNotFoundError as error:
+        raise ProcessLookupError(pid) from error
+    found = []
+    for fd in numbers:
+        try:
+            found.append(DescriptorLink(fd, printable(os.readlink(f"{base}/{fd}"))))
+        except FileNotFoundError:
+            continue  # closed meanwhile
+    return found
+
+
+def read_open_file(proc: str, pid: int, link: DescriptorLink) -> OpenFile | None:
+    """A regular file behind a descriptor, None where it is none, or closed meanwhile."""
+    if not _may_be_file(link):
+        return None
+    try:
+        at = os.stat(f"{proc}/{pid}/fd/{link.fd}")
+        if not stat.S_ISREG(at.st_mode):
+            return None
+        pos, flags = _read_fdinfo(proc, pid, link.fd)
+    except (OSError, ValueError):
+        return None
+    mode = flags & os.O_ACCMODE
+    return OpenFile(
+        pid, link.fd, link.target.removesuffix(_DELETED), pos, at.st_size, at.st_blocks * 512, at.st_dev, at.st_ino,
+        writes=mode in (os.O_WRONLY, os.O_RDWR), reads=mode in (os.O_RDONLY, os.O_RDWR),
+        appends=bool(flags & os.O_APPEND), deleted=at.st_nlink == 0,
+    )  # fmt: skip
+
+
+def is_writable(proc: str, pid: int, fd: int) -> bool | None:
+    """Whether a descriptor is open for writing; None where it is gone."""
+    try:
+        return _read_fdinfo(proc, pid, fd)[1] & os.O_ACCMODE != os.O_RDONLY
+    except (OSError, ValueError):
+        return None
+
+
+def _read_fdinfo(proc: str, pid: int, fd: int) -> tuple[int, int]:
+    """Position and flags. Raises OSError, ValueError on what is no fdinfo."""
+    with open(f"{proc}/{pid}/fdinfo/{fd}", "rb", buffering=0) as file:
+        words = file.read(512).split()
+    if words[:1] != [b"pos:"] or words[2:3] != [b"flags:"]:
+        raise ValueError("no place in fdinfo")
+    return int(words[1]), int(words[3], 8)
+
+
+def _may_be_file(link: DescriptorLink) -> bool:
+    """Whether it may be a file: a device is not looked at, but /dev/shm is a place like others."""
+    return link.target.startswith("/") and (not link.target.startswith("/dev/") or link.target.startswith("/dev/shm/"))
+
+
+def pipe_key(proc: str, pid: int, link: DescriptorLink) -> str | None:
+    """What the two ends of a pipe have in common, also of one with a name; None for what is no pipe."""
+    if link.pipe is not None:
+        return link.pipe
+    if not _may_be_file(link):
+        return None
+    try:
+        at = os.stat(f"{proc}/{pid}/fd/{link.fd}")
+    except OSError:
+        return None
+    return f"fifo:{at.st_dev}:{at.st_ino}:{_base_name(link)}" if stat.S_ISFIFO(at.st_mode) else None
+
+
+def may_be_pipe(link: DescriptorLink, key: str) -> bool:
+    """Whether a descriptor may be the pipe of that key, told without touching what it leads to.
+
+    >>> (may_be_pipe(DescriptorLink(3, "/mnt/dead/file"), "fifo:1:2:all.sql"),
+    ...  may_be_pipe(DescriptorLink(3, "/tmp/all.sql"), "pipe:[7]"))
+    (False, False)
+    >>> (may_be_pipe(DescriptorLink(3, "/tmp/all.sql"), "fifo:1:2:all.sql"),
+    ...  may_be_pipe(DescriptorLink(0, "pipe:[7]"), "pipe:[7]"))
+    (True, True)
+    """
+    if not key.startswith("fifo:"):
+        return link.target == key
+    return _may_be_file(link) and key.split(":", 3)[3] == _base_name(link)
+
+
+def _base_name(link: DescriptorLink) -> str:
+    """The last part of its path: the same at both ends, which share one name in the kernel."""
+    return link.target.removesuffix(_DELETED).rpartition("/")[2]
+
+
+# Who holds the other end of a pipe: looked for among the relatives of a process first, then among all.
+#
+# The kernel tells of a pipe only who has it open, so the others' descriptors are read until it is found: those of its
+# relatives at once, all of the host from the second look on. What was found is kept, and what was not is looked for
+# again more and more seldom.
+
+RETRY_SCANS = 8
+"""Looks after which an end that was not found is looked for again, doubled each time up to its eightfold."""
+MAX_RELATIVES = 200
+"""Relatives that are looked at: a pipeline has a handful."""
+_GENERATIONS = 3
+
+
+class PipeEnds:
+    """The other ends of pipes. Used by one thread."""
+
+    def __init__(self, proc: str = "/proc") -> None:
+        self._proc = proc
+        self._found: dict[tuple[str, bool], tuple[int, ...]] = {}
+        self._missed: dict[tuple[str, bool], tuple[int, int]] = {}
+        """Look in which it is searched for among all, and how many pass before the search after that."""
+        self._scan = 0
+
+    def start_scan(self) -> None:
+        """A new look."""
+        self._scan += 1
+
+    def find_holders(self, key: str, *, writing: bool, owner: int) -> tuple[int, ...] | None:
+        """Processes that have the pipe open for writing, or for reading; none where none can be seen, None where it
+        was not looked for among all of them yet. `owner`: the process whose pipe it is.
+
+        In the first look only relatives are asked: scripts run a small `echo … | psql` each second.
+        """
+        name = (key, writing)
+        known = tuple(pid for pid in self._found.get(name, ()) if self._holds(pid, key, writing))
+        if not known:
+            known = tuple(pid for pid in relatives(self._proc, owner) if self._holds(pid, key, writing))
+        if known:
+            self._found[name] = known
+            self._missed.pop(name, None)
+            return known
+        self._found.pop(name, None)
+        due, wait = self._missed.setdefault(name, (self._scan + 1, 0))
+        if self._scan >= due:
+            known = self._search_all(key, writing, owner)
+            wait = min(max(wait * 2, RETRY_SCANS), RETRY_SCANS * 8)
+            self._missed[name] = self._scan + wait, wait
+            if known:
+                self._found[name] = known
+        return known if known or wait else None
+
+    def keep_only(self, keys: set[str]) -> None:
+        """Keep only what is known of these pipes."""
+        for known in (self._found, self._missed):
+            for name in [name for name in known if name[0] not in keys]:
+                del known[name]
+
+    def _search_all(self, key: str, writing: bool, near: int) -> tuple[int, ...]:
+        pids = (int(name) for name in os.listdir(self._proc) if name.isdigit())
+        return tuple(pid for pid in pids if pid != near and self._holds(pid, key, writing))
+
+    def _holds(self, pid: int, key: str, writing: bool) -> bool:
+        return any(
+            pipe_key(self._proc, pid, link) == key and is_writable(self._proc, pid, link.fd) is writing
+            for link in self._candidate_links(pid, key)
+        )
+
+    def _candidate_links(self, pid: int, key: str) -> Iterator[DescriptorLink]:
+        """Descriptors that may be that pipe by their link alone: a stat of what others have open may hang with a dead
+        mount that this job has nothing to do with."""
+        try:
+            links = read_links(self._proc, pid)
+        except OSError:
+            return
+        yield from (link for link in links if may_be_pipe(link, key))
+
+
+def relatives(proc: str, pid: int) -> list[int]:
+    """Parent, siblings and all that came of them and of the process itself, some generations deep."""
+    stat = read_stat(proc, pid)
+    found = dict.fromkeys(_children(proc, pid))
+    if stat is not None and stat.parent > 1:
+        found |= dict.fromkeys((stat.parent, *_children(proc, stat.parent)))
+    newest = list(found)
+    for _ in range(_GENERATIONS):
+        newest = [child for one in newest[:MAX_RELATIVES] for child in _children(proc, one) if child not in found]
+        found |= dict.fromkeys(newest[:MAX_RELATIVES])
+    return [one for one in found if one != pid][: 2 * MAX_RELATIVES]
+
+
+def _children(proc: str, pid: int) -> list[int]:
+    """Of all its threads but the first too few are told; who starts a pipeline has but one. None without the file
+    (kernels without CONFIG_PROC_CHILDREN): then the search among all finds them."""
+    try:
+        return [int(word) for word in read_once(f"{proc}/{pid}/task/{pid}/children", 8192).split()]
+    except (OSError, ValueError):
+        return []
+
+
+def process_text(proc: str, pid: int) -> str:
+    """A process as sentences call it: `gzip (process 812)`."""
+    stat = read_stat(proc, pid)
+    return f"process {pid}" if stat is None else f"{stat.command} (process {pid})"

@@ -1,0 +1,595 @@
+"""What the arguments of a dump, a restore or the like say, understood as its program understands them. Pure.
+
+Defaults come from the environment of the process (PGDATABASE, PGHOST), which is nobody's business: what is not given
+among the arguments is None.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from urllib.parse import unquote
+
+from dba_console.core.redact import MASK, redact
+from dba_console.core.sanitize import clean
+
+# Options of PostgreSQL's programs, versions 13 to 18: which take a value, and which long name stands for which letter.
+#
+# From the sources of each program (its getopt_long call). Letters as getopt has them, a colon behind one that takes a
+# value. Long names: `name=X` is the letter X, `name:` takes a value and has no letter, `name` stands alone.
+
+_CONNECTION = "host=h port=p username=U no-password=w password=W"
+
+SHORT_OPTIONS = {
+    "pg_dump": "abBcCd:e:E:f:F:h:j:n:N:oOp:RsS:t:T:U:vwWxXZ:",
+    "pg_dumpall": "acd:E:f:F:gh:l:oOp:rsS:tU:vwWx",
+    "pg_restore": "acCd:ef:F:h:I:j:lL:n:N:Op:P:RsS:t:T:U:vwWxX:1",
+    "psql": "aAbc:d:eEf:F:h:HlL:no:p:P:qR:sStT:U:v:VwWxXz01",
+    "pg_basebackup": "c:Cd:D:F:h:i:l:nNp:PRr:s:S:t:T:U:vwWX:zZ:",
+    "vacuumdb": "ad:efFh:j:n:N:p:P:qt:U:vwWzZ",
+    "reindexdb": "ad:eh:i:j:p:qsS:t:U:vwW",
+    "clusterdb": "ad:eh:p:qt:U:vwW",
+    "pgcopydb": "",
+}
+
+_DUMP = (
+    f"{_CONNECTION} data-only=a schema-only=s superuser=S no-owner=O no-privileges=x no-acl=x verbose=v file=f"
+    " format=F jobs=j binary-upgrade disable-dollar-quoting disable-triggers enable-row-security if-exists"
+    " no-tablespaces no-table-access-method no-comments no-publications no-security-labels no-subscriptions no-sync"
+    " role: section: strict-names use-set-session-authorization filter: no-data no-schema no-statistics no-policies"
+    " statistics statistics-only restrict-key: quote-all-identifiers lock-wait-timeout: attribute-inserts"
+    " column-inserts inserts rows-per-insert: on-conflict-do-nothing extra-float-digits: load-via-partition-root"
+    " no-toast-compression no-unlogged-table-data sequence-data exclude-database:"
+)
+
+LONG_OPTIONS = {
+    "pg_dump": f"{_DUMP} blobs=b large-objects=b no-blobs=B no-large-objects=B clean=c create=C dbname=d extension=e"
+    " schema=n exclude-schema=N no-reconnect=R table=t exclude-table=T compress=Z encoding=E exclude-table-data:"
+    " exclude-extension: table-and-children: exclude-table-and-children: exclude-table-data-and-children:"
+    " include-foreign-data: serializable-deferrable snapshot: no-synchronized-snapshots sync-method:",
+    "pg_dumpall": f"{_DUMP} encoding=E clean=c dbname=d globals-only=g database=l roles-only=r tablespaces-only=t"
+    " no-role-passwords",
+    "pg_restore": f"{_DUMP} clean=c create=C dbname=d exit-on-error=e index=I list=l use-list=L schema=n"
+    " exclude-schema=N function=P no-reconnect=R table=t trigger=T single-transaction=1 transaction-size:"
+    " no-data-for-failed-tables",
+    "psql": f"{_CONNECTION} echo-all=a no-align=A command=c dbname=d echo-queries=e echo-errors=b echo-hidden=E file=f"
+    " field-separator=F field-separator-zero=z html=H list=l log-file=L no-readline=n single-transaction=1 output=o"
+    " pset=P quiet=q record-separator=R record-separator-zero=0 single-step=s single-line=S tuples-only=t table-attr=T"
+    " set=v variable=v version=V expanded=x no-psqlrc=X csv",
+    "pg_basebackup": f"{_CONNECTION} checkpoint=c create-slot=C dbname=d pgdata=D format=F incremental=i label=l"
+    " no-clean=n no-sync=N progress=P write-recovery-conf=R max-rate=r status-interval=s slot=S target=t"
+    " tablespace-mapping=T verbose=v wal-method=X gzip=z compress=Z waldir: no-slot no-verify-checksums"
+    " no-estimate-size no-manifest manifest-force-encode manifest-checksums: sync-method:",
+    "vacuumdb": f"{_CONNECTION} all=a dbname=d echo=e full=f freeze=F jobs=j schema=n exclude-schema=N parallel=P"
+    " quiet=q table=t verbose=v analyze=z analyze-only=Z analyze-in-stages disable-page-skipping skip-locked"
+    " min-xid-age: min-mxid-age: no-index-cleanup force-index-cleanup no-truncate no-process-main no-process-toast"
+    " buffer-usage-limit: missing-stats-only maintenance-db:",
+    "reindexdb": f"{_CONNECTION} all=a dbname=d echo=e index=i jobs=j quiet=q system=s schema=S table=t verbose=v"
+    " concurrently maintenance-db: tablespace:",
+    "clusterdb": f"{_CONNECTION} all=a dbname=d echo=e quiet=q table=t verbose=v maintenance-db:",
+    "pgcopydb": "source: target: dir: snapshot: jobs: table-jobs: index-jobs: restore-jobs: large-objects-jobs:"
+    " split-tables-larger-than: split-max-parts: filters: filter: requirements: plugin: slot-name: origin: endpos:"
+    " drop-if-exists roles no-owner no-acl no-comments no-tablespaces skip-large-objects skip-extensions skip-vacuum"
+    " skip-analyze skip-collations skip-db-properties skip-split-by-ctid estimate-table-sizes restart resume"
+    " not-consistent follow verbose debug trace quiet json",
+}
+
+
+# Connection strings as others wrote them into arguments: where they lead, and never with what password.
+#
+# libpq's rules (fe-connect.c: recognized_connection_string, conninfo_parse, conninfo_uri_parse_options), but where a
+# password may have been written wrongly more is taken for it than libpq would: what is kept must not hold a part of
+# one.
+
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_SCHEMES = ("postgresql://", "postgres://")
+_KEY = re.compile(r"\s*([^\s=]+)\s*=\s*")
+_SECRET = re.compile(r"(?i)passw|passphrase|secret|(?:client|server|access|api)[_-]?key|token")
+_MENTIONS = re.compile(r"(?i)(?:passw|passphrase|secret|_key|token)[^=]*=|://")
+
+MAX_LENGTH = 8192
+"""Characters of an argument that are searched for secrets; the time that takes grows with the square of them."""
+
+
+def is_secret(key: str) -> bool:
+    """Whether what stands under this keyword must not be told: password, sslpassword, scram_client_key, ...
+
+    >>> is_secret("PGPASSWORD"), is_secret("passfile"), is_secret("scram_client_key"), is_secret("sslkey")
+    (True, False, True, False)
+    """
+    return _SECRET.search(key) is not None
+
+
+def parse_connection(text: str) -> dict[str, str] | None:
+    """Keywords and values without the secret ones; None where the text is no connection string, but a name.
+
+    >>> parse_connection("host=/tmp password='it''s' dbname=shop"), parse_connection("shop")
+    ({'host': '/tmp', 'dbname': 'shop'}, None)
+    >>> parse_connection("postgresql://app:s3cret@db1:5433/shop?sslmode=require")
+    {'host': 'db1', 'port': '5433', 'dbname': 'shop', 'user': 'app', 'sslmode': 'require'}
+    """
+    if text.startswith(_SCHEMES):
+        return _parse_uri(text)
+    if "=" not in text:
+        return None
+    return {key: value for key, value, _, _ in _pairs(text)[0] if not is_secret(key)}
+
+
+def without_secrets(word: str) -> str:
+    """An argument with every password in a connection string, and every other known form of one, masked.
+
+    >>> without_secrets("host=db password='a b' user=u"), without_secrets("--dbname=postgres://u:p/w@d@h/x")
+    ('host=db password=******** user=u', '--dbname=postgres://u:********@h/x')
+
+    An argument of beyond LONGEST is not shown at all.
+    """
+    if len(word) > MAX_LENGTH:
+        return MASK
+    if _MENTIONS.search(word) is None:
+        return redact(word)
+    if (scheme := _URI.search(word)) is not None:
+        return redact(_masked_uri(word, scheme.end()))
+    return redact(_masked_pairs(word))
+
+
+def _parse_uri(text: str) -> dict[str, str]:
+    rest = text.partition("://")[2]
+    rest, _, query = rest.partition("?") if "@" not in rest.partition("?")[2] else ("", "", "")
+    user, at, place = rest.rpartition("@")
+    hosts, _, database = (place if at else rest).partition("/")
+    found = _hosts(hosts)
+    if database:
+        found["dbname"] = unquote(database)
+    if name := unquote(user.partition(":")[0]):
+        found["user"] = name
+    for pair in query.split("&"):
+        key, equals, value = pair.partition("=")
+        if equals and not is_secret(unquote(key)):
+            found[unquote(key)] = unquote(value)
+    return found
+
+
+def _hosts(text: str) -> dict[str, str]:
+    """`[::1]:5432,db2` as host and port lists, each left out where nothing of it is given."""
+    hosts, ports = [], []
+    for one in text.split(","):
+        if one.startswith("["):
+            host, _, rest = one[1:].partition("]")
+            port = rest.removeprefix(":")
+        else:
+            host, _, port = one.partition(":")
+        hosts.append(unquote(host))
+        ports.append(port if port.isdigit() else "")
+    found = {"host": ",".join(hosts), "port": ",".join(ports)}
+    return {key: value for key, value in found.items() if value.strip(",")}
+
+
+def _masked_uri(word: str, begin: int) -> str:
+    """Userinfo reaches to the last `@`, wherever libpq would have it end."""
+    user, at, place = word[begin:].rpartition("@")
+    if at:
+        name, colon, secret = user.partition(":")
+        user = f"{name}:{MASK}" if colon and secret else name + colon
+    head, question, query = place.partition("?")
+    pairs = [_masked_pair(pair) for pair in query.split("&")] if question else []
+    return word[:begin] + user + at + head + question + "&".join(pairs)
+
+
+def _masked_pair(pair: str) -> str:
+    key, equals, _ = pair.partition("=")
+    return f"{key}={MASK}" if equals and is_secret(unquote(key)) else pair
+
+
+def _masked_pairs(word: str) -> str:
+    pairs, read_to = _pairs(word)
+    secret = [(begin, end) for key, _, begin, end in pairs if is_secret(key)]
+    broken = read_to < len(word) and secret
+    if broken:
+        # What libpq could not read either: everything from the secret on may belong to it.
+        return word[: secret[0][0]] + MASK
+    for begin, end in reversed(secret):
+        word = word[:begin] + MASK + word[end:]
+    return word
+
+
+def _pairs(text: str) -> tuple[list[tuple[str, str, int, int]], int]:
+    """Keyword, value and where the value stands in the text; and how far the text could be read."""
+    found, at = [], 0
+    while (match := _KEY.match(text, at)) is not None:
+        value, end = _value(text, match.end())
+        found.append((match[1], value, match.end(), end))
+        at = end
+    return found, at + len(text[at:]) - len(text[at:].lstrip())
+
+
+def _value(text: str, at: int) -> tuple[str, int]:
+    """A value with its quotes and backslashes taken off, and where it ends."""
+    quoted = text[at : at + 1] == "'"
+    at += quoted
+    signs: list[str] = []
+    while at < len(text):
+        sign = text[at]
+        if sign == "\\" and at + 1 < len(text):
+            at += 1
+            sign = text[at]
+        elif quoted and sign == "'":
+            if text[at + 1 : at + 2] != "'":
+                return "".join(signs), at + 1
+            at += 1
+        elif not quoted and sign.isspace():
+            break
+        signs.append(sign)
+        at += 1
+    return "".join(signs), at
+
+
+# Arguments taken apart as getopt_long does it, and as they may be shown: with every secret masked.
+
+MAX_VALUES = 1000
+"""Values of one option that are kept: a generated command line may name more tables."""
+_OPEN_SETTINGS = frozenset(
+    ("ON_ERROR_STOP", "ON_ERROR_ROLLBACK", "VERBOSITY", "SHOW_CONTEXT", "AUTOCOMMIT", "FETCH_COUNT", "ECHO", "QUIET")
+)
+"""Variables of psql's own; any other may be a script's password."""
+
+
+@dataclass(slots=True)
+class ParsedWords:
+    """Options in their order as letters or long names, operands, and which word holds what."""
+
+    options: list[tuple[str, str]] = field(default_factory=list)
+    operands: list[tuple[str, int]] = field(default_factory=list)
+    """With their places in `masked`."""
+    unknown: list[str] = field(default_factory=list)
+    masked: list[str] = field(default_factory=list)
+    """The words as they may be shown."""
+
+    def value(self, *names: str) -> str | None:
+        """The last value given, as getopt loops leave it."""
+        return next((value for name, value in reversed(self.options) if name in names), None)
+
+    def values(self, name: str) -> tuple[str, ...]:
+        return tuple(value for key, value in self.options[: 4 * MAX_VALUES] if key == name)[:MAX_VALUES]
+
+    def given(self, *names: str) -> bool:
+        return any(name in names for name, _ in self.options)
+
+
+@cache
+def _short_options(kind: str) -> dict[str, bool]:
+    """Letter -> whether it takes a value."""
+    text = SHORT_OPTIONS[kind]
+    return {sign: text[at + 1 : at + 2] == ":" for at, sign in enumerate(text) if sign != ":"}
+
+
+@cache
+def _long_options(kind: str) -> dict[str, tuple[str, bool]]:
+    """Long name -> the letter or name it is read as, and whether it takes a value."""
+    found, letters = {}, _short_options(kind)
+    for word in LONG_OPTIONS[kind].split():
+        name, _, letter = word.partition("=")
+        if letter:
+            found[name] = letter, letters.get(letter, False)
+        else:
+            found[name.rstrip(":")] = name.rstrip(":"), name.endswith(":")
+    return found
+
+
+def parse_words(kind: str, words: Sequence[str]) -> ParsedWords:
+    """As getopt_long reads it: options and operands in any order, up to `--`."""
+    parsed = ParsedWords(masked=[posixpath.basename(word) for word in words[:1]])
+    left = list(words[:0:-1])
+    maybe_secret = False
+    while left:
+        word = left.pop()
+        if word == "--":
+            parsed.masked.append(word)
+            for operand in reversed(left):
+                _add_operand(parsed, operand, maybe_secret=False)
+            break
+        if word.startswith("--"):
+            maybe_secret = _parse_long(kind, parsed, word, left)
+        elif word.startswith("-") and word != "-":
+            maybe_secret = _parse_short(kind, parsed, word, left)
+        else:
+            _add_operand(parsed, word, maybe_secret=maybe_secret)
+            maybe_secret = False
+    _mask_surplus(kind, parsed)
+    return parsed
+
+
+def _parse_long(kind: str, parsed: ParsedWords, word: str, left: list[str]) -> bool:
+    """One long option, perhaps abbreviated. True: an operand that follows may be no operand."""
+    name, equals, value = word[2:].partition("=")
+    known = _long_options(kind)
+    fitting = [name] if name in known else [one for one in known if one.startswith(name)]
+    meanings = {known[one] for one in fitting}
+    if len(meanings) != 1:
+        parsed.unknown.append(without_secrets(f"--{name}"))
+        parsed.masked.append(without_secrets(word))
+        return not equals
+    [(key, takes)] = meanings
+    if takes and not equals:
+        parsed.masked.append(f"--{name}")
+        _take_value(parsed, kind, key, left)
+        return False
+    parsed.options.append((key, value))
+    if equals:
+        parsed.masked.append(f"--{name}={_masked_value(kind, key, value)}" if takes else f"--{name}={MASK}")
+    else:
+        parsed.masked.append(word)
+    return key == "W"
+
+
+def _parse_short(kind: str, parsed: ParsedWords, word: str, left: list[str]) -> bool:
+    """Letters behind one dash: the first that takes a value takes the rest of the word, or the next one."""
+    letters = _short_options(kind)
+    for at, letter in enumerate(word[1:], 1):
+        rest = word[at + 1 :]
+        if letter not in letters:
+            parsed.unknown.append(f"-{letter}")
+        elif letters[letter]:
+            if rest:
+                parsed.options.append((letter, rest))
+                parsed.masked.append(word[: at + 1] + _masked_value(kind, letter, rest))
+            else:
+                parsed.masked.append(word)
+                _take_value(parsed, kind, letter, left)
+            return False
+        else:
+            parsed.options.append((letter, ""))
+            if letter == "W" and rest:
+                # People write their password there; getopt reads it as letters.
+                parsed.masked.append(word[: at + 1] + MASK)
+                return True
+    parsed.masked.append(word)
+    return word.endswith("W") or word[-1] not in letters
+
+
+def _take_value(parsed: ParsedWords, kind: str, key: str, left: list[str]) -> None:
+    value = left.pop() if left else ""
+    parsed.options.append((key, value))
+    parsed.masked.append(_masked_value(kind, key, value))
+
+
+def _add_operand(parsed: ParsedWords, word: str, *, maybe_secret: bool) -> None:
+    """`maybe_secret`: it stands behind -W, or behind an option nobody knows, and may be a secret or that option's
+    value."""
+    if maybe_secret:
+        parsed.masked.append(MASK)
+        return
+    parsed.operands.append((word, len(parsed.masked)))
+    parsed.masked.append(without_secrets(word))
+
+
+def _mask_surplus(kind: str, parsed: ParsedWords) -> None:
+    """Operands the program has no use for: psql ignores them, so a password may stand there for hours."""
+    most = {"psql": 2, "pgcopydb": 2, "pg_dumpall": 0, "pg_basebackup": 0}.get(kind, 1)
+    if kind not in ("pg_restore", "pgcopydb"):
+        most -= parsed.given("d")
+    if kind == "psql":
+        most -= parsed.given("U")
+    for _, place in parsed.operands[max(0, most) :]:
+        parsed.masked[place] = MASK
+    del parsed.operands[max(0, most) :]
+
+
+def _masked_value(kind: str, key: str, value: str) -> str:
+    if kind == "psql" and key == "v":
+        name, equals, _ = value.partition("=")
+        return value if name in _OPEN_SETTINGS or not equals else f"{name}={MASK}"
+    return without_secrets(value)
+
+
+COMMAND_LIMIT = 1000
+"""Characters of a command line that are told."""
+_WORD_LIMIT = 300
+_FORMATS = {"c": "custom", "d": "directory", "t": "tar", "p": "plain", "a": "plain"}
+"""By the first letter; `a` is what pg_dumpall gives its pg_dumps, which append to one script."""
+_METHODS = ("gzip", "lz4", "zstd", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramArguments:
+    """What was asked of the program. None: not given."""
+
+    format: str | None = None
+    """directory, custom, tar, plain; of pg_restore only where it was told."""
+    jobs: int | None = None
+    compression: str | None = None
+    """gzip, lz4, zstd, none: with the level or detail behind a colon where one was given."""
+    database: str | None = None
+    host: str | None = None
+    port: str | None = None
+    user: str | None = None
+    service: str | None = None
+    output: str | None = None
+    """-f of a dump, -D of pg_basebackup, --dir of pgcopydb: as written, relative to the program's directory."""
+    input: str | None = None
+    """What pg_restore reads, or -f of psql; None: its standard input."""
+    to_database: bool = False
+    """pg_restore -d: without it a script is written."""
+    lists: bool = False
+    """pg_restore -l: nothing is restored."""
+    use_list: str | None = None
+    """pg_restore -L: only what this file lists."""
+    verbose: int = 0
+    tables: tuple[str, ...] = ()
+    """-t, as written: patterns for pg_dump, names for pg_restore."""
+    schemas: tuple[str, ...] = ()
+    selected: bool = False
+    """A part of the database or of the archive only (-t, -n, -T, -N, --section, --filter, -L, ...)."""
+    schema_only: bool = False
+    data_only: bool = False
+    clean: bool = False
+    create: bool = False
+    exit_on_error: bool = False
+    single_transaction: bool = False
+    transaction_size: int | None = None
+    commands: int = 0
+    """psql -c."""
+    snapshot: bool = False
+    disable_triggers: bool = False
+    unknown: tuple[str, ...] = ()
+    """Options nobody here knows, of another version: what stands behind them may be misunderstood."""
+
+
+def parse_arguments(kind: str, words: Sequence[str]) -> ProgramArguments:
+    """The arguments of a program (`words` begins with its own name); of a program not known here nothing is told.
+
+    >>> got = parse_arguments("pg_dump", ["pg_dump", "-Fd", "-vj4", "--comp=zstd:3", "-f", "out", "shop"])
+    >>> got.format, got.jobs, got.compression, got.output, got.database, got.verbose
+    ('directory', 4, 'zstd:3', 'out', 'shop', 1)
+    """
+    if kind not in SHORT_OPTIONS:
+        return ProgramArguments()
+    parsed = parse_words(kind, words)
+    place = _connection(kind, parsed)
+    return ProgramArguments(
+        format=_format(kind, parsed),
+        jobs=_number(parsed.value("j", "jobs", "table-jobs")),
+        compression=_compression(kind, parsed),
+        database=place.get("dbname") or None,
+        host=place.get("host") or None,
+        port=place.get("port") or None,
+        user=place.get("user") or None,
+        service=place.get("service") or None,
+        output=_output(kind, parsed),
+        input=_input(kind, parsed),
+        to_database=kind == "pg_restore" and parsed.given("d"),
+        lists=parsed.given("l") and kind in ("pg_restore", "psql"),
+        use_list=parsed.value("L") if kind == "pg_restore" else None,
+        verbose=len(parsed.values("v")) if kind != "psql" else 0,
+        tables=parsed.values("t") + parsed.values("table-and-children") if kind not in ("psql", "pg_dumpall") else (),
+        schemas=parsed.values("S" if kind == "reindexdb" else "n") if kind not in ("psql", "pg_basebackup") else (),
+        selected=_selected(kind, parsed),
+        schema_only=parsed.given("s", "no-data") and kind in ("pg_dump", "pg_restore", "pg_dumpall"),
+        data_only=parsed.given("a", "no-schema") and kind in ("pg_dump", "pg_restore", "pg_dumpall"),
+        clean=parsed.given("c") and kind in ("pg_dump", "pg_restore", "pg_dumpall"),
+        create=parsed.given("C") and kind in ("pg_dump", "pg_restore"),
+        exit_on_error=kind == "pg_restore" and parsed.given("e", "1", "transaction-size"),
+        single_transaction=parsed.given("1"),
+        transaction_size=_number(parsed.value("transaction-size")),
+        commands=len(parsed.values("c")) if kind == "psql" else 0,
+        snapshot=parsed.given("snapshot"),
+        disable_triggers=parsed.given("disable-triggers"),
+        unknown=tuple(parsed.unknown),
+    )
+
+
+def _quote(word: str) -> str:
+    """As a shell reads it back, and as a person would write it.
+
+    >>> print(_quote("-Fd"), _quote("dbname='shop'"), _quote("a b"))
+    -Fd "dbname='shop'" 'a b'
+    """
+    return f'"{word}"' if "'" in word and not set(word) & set('"$`\\!') else shlex.quote(word)
+
+
+def command_text(kind: str, words: Sequence[str]) -> str:
+    """The command as it may be shown: quoted for a shell, secrets masked, harmless, at most COMMAND_LIMIT long.
+
+    >>> command_text("psql", ["psql", "-v", "pw=s3cret", "-d", "host=h password=x", "-W", "oops"])
+    "psql -v 'pw=********' -d 'host=h password=********' -W '********'"
+    """
+    if kind in SHORT_OPTIONS:
+        shown = parse_words(kind, words).masked
+    else:
+        shown = [without_secrets(word) for word in words]
+    cut = [word if len(word) <= _WORD_LIMIT else word[: _WORD_LIMIT - 1] + "…" for word in shown]
+    text = clean(" ".join(map(_quote, cut)))
+    return text if len(text) <= COMMAND_LIMIT else text[: COMMAND_LIMIT - 1] + "…"
+
+
+def _connection(kind: str, parsed: ParsedWords) -> dict[str, str]:
+    """Where it connects to: options of their own win over what stands in a connection string, as in the programs."""
+    name = parsed.value("maintenance-db") if parsed.given("a") and kind.endswith("db") else None
+    name = name or parsed.value("target", "source") if kind == "pgcopydb" else name or parsed.value("d")
+    if name is None and kind in ("pg_dump", "psql", "vacuumdb", "reindexdb", "clusterdb") and parsed.operands:
+        name = parsed.operands[0][0]
+    place: dict[str, str] = {}
+    if name:
+        keywords = parse_connection(name)
+        place = {"dbname": name} if keywords is None else keywords
+    given = {"host": parsed.value("h"), "port": parsed.value("p"), "user": parsed.value("U")}
+    if kind == "psql" and len(parsed.operands) > (0 if parsed.given("d") else 1):
+        given["user"] = given["user"] or parsed.operands[-1][0]
+    place |= {key: value for key, value in given.items() if value}
+    if kind == "pg_basebackup":
+        place.pop("dbname", None)
+    return {key: clean(value) for key, value in place.items()}
+
+
+def _format(kind: str, parsed: ParsedWords) -> str | None:
+    if kind not in ("pg_dump", "pg_restore", "pg_basebackup", "pg_dumpall"):
+        return None
+    value = (parsed.value("F") or "").lower()[:1]
+    if kind == "pg_basebackup":
+        return "tar" if value == "t" else "plain"
+    return _FORMATS.get(value) if value or kind == "pg_restore" else "plain"
+
+
+def _compression(kind: str, parsed: ParsedWords) -> str | None:
+    """`-Z 5` is gzip:5, `-Z 0` none, `-Z zstd:3` as told; else what a dump does untold (pg_dump.c, main)."""
+    if kind not in ("pg_dump", "pg_basebackup"):
+        return None
+    value = parsed.value("Z")
+    if value is None:
+        if kind == "pg_basebackup":
+            return "gzip" if parsed.given("z") else "none"
+        return "gzip" if _format(kind, parsed) in ("custom", "directory") else "none"
+    value = value.removeprefix("client-").removeprefix("server-").lower()
+    if (level := _number(value)) is not None:
+        return "none" if level == 0 else f"gzip:{level}"
+    method, _, detail = value.partition(":")
+    if method not in _METHODS:
+        return None
+    return f"{method}:{clean(detail)[:40]}" if detail else method
+
+
+def _output(kind: str, parsed: ParsedWords) -> str | None:
+    if kind == "pg_basebackup":
+        return parsed.value("D")
+    if kind == "pgcopydb":
+        return parsed.value("dir")
+    if kind in ("pg_dump", "pg_dumpall", "pg_restore"):
+        path = parsed.value("f")
+        return None if path == "-" else path
+    return None
+
+
+def _input(kind: str, parsed: ParsedWords) -> str | None:
+    path = None
+    if kind == "pg_restore" and parsed.operands:
+        path = parsed.operands[0][0]
+    elif kind == "psql":
+        path = parsed.value("f")
+    return None if path == "-" else path
+
+
+_SELECTING = {
+    "pg_dump": ("t", "T", "n", "N", "e", "section", "filter", "exclude-table-data", "table-and-children",
+                "exclude-table-and-children", "exclude-table-data-and-children", "exclude-extension", "a", "s",
+                "no-data", "no-schema", "statistics-only"),
+    "pg_restore": ("t", "T", "n", "N", "I", "P", "L", "section", "filter", "a", "s", "no-data", "no-schema",
+                   "statistics-only"),
+    "vacuumdb": ("t", "n", "N"),
+    "reindexdb": ("t", "S", "i", "s"),
+    "clusterdb": ("t",),
+}  # fmt: skip
+
+
+def _selected(kind: str, parsed: ParsedWords) -> bool:
+    return parsed.given(*_SELECTING.get(kind, ()))
+
+
+def _number(text: str | None) -> int | None:
+    """
+    >>> _number("8"), _number("²"), _number("9" * 5000), _number("-1")
+    (8, None, None, None)
+    """
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 7 else None

@@ -1,0 +1,473 @@
+"""Which program a session belongs to: by the other end of its connection, else by name and moment, if only one fits."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from dba_console.jobs.following.job_detection import ObservationRequest, application_names, find_possible_jobs
+from dba_console.jobs.following.open_files import DescriptorLink, process_text, read_links
+from dba_console.jobs.following.pipeline import DataFlow
+from dba_console.jobs.following.running_programs import RunningProgram
+from dba_console.jobs.following.stderr_reader import NewMessages
+from dba_console.watch.probes.host.kernel_files import read_file, read_once
+from dba_console.watch.samples.postgres import Activity, Operation
+
+# Which socket is connected with which: TCP by the kernel's table, unix sockets by asking it (sock_diag(7)).
+#
+# The kernel names sockets by inode numbers; whose they are is told by the descriptors of processes. It tells only of
+# sockets of our network namespace: the other end of one that leads into a container is not told.
+
+_SOCK_DIAG = 4
+"""NETLINK_SOCK_DIAG."""
+_BY_FAMILY = 20
+"""SOCK_DIAG_BY_FAMILY."""
+_REQUEST = 1
+"""NLM_F_REQUEST: of this very socket, not a list of all."""
+_ERROR = 2
+"""NLMSG_ERROR."""
+_SHOW_PEER = 4
+"""UDIAG_SHOW_PEER."""
+_PEER = 2
+"""UNIX_DIAG_PEER."""
+_ANY_STATE = 0xFFFFFFFF
+_NO_COOKIE = 0xFFFFFFFF
+_HEADER = struct.Struct("=IHHII")
+_ASK = struct.Struct("=BBHIIIII")
+_ANSWER = struct.Struct("=BBBBIII")
+_ATTRIBUTE = struct.Struct("=HH")
+_NUMBER = struct.Struct("=I")
+ANSWER_S = 1.0
+"""For the kernel, which answers at once."""
+_MAPPED = b"0000000000000000FFFF0000"
+"""An IPv4 address within IPv6, as the table writes it on little-endian machines."""
+
+_Endpoint = tuple[bytes, bytes]
+
+
+def unix_peers(inodes: Iterable[int]) -> dict[int, int]:
+    """Inode of a connected unix socket -> that of its other end; left out what is not one, or not told.
+
+    Raises OSError where this kernel does not answer such questions.
+    """
+    asked = list(inodes)
+    if not asked:
+        return {}
+    found = {}
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as link:
+        link.settimeout(ANSWER_S)
+        for inode in asked:
+            question = _ASK.pack(socket.AF_UNIX, 0, 0, _ANY_STATE, inode, _SHOW_PEER, _NO_COOKIE, _NO_COOKIE)
+            link.send(_HEADER.pack(_HEADER.size + len(question), _BY_FAMILY, _REQUEST, inode, 0) + question)
+            peer = parse_peer(link.recv(8192))
+            if peer is not None:
+                found[inode] = peer
+    return found
+
+
+def parse_peer(answer: bytes) -> int | None:
+    """The peer's inode in an answer, None where there is none. Raises OSError where the kernel cannot be asked."""
+    length, kind, _, _, _ = _HEADER.unpack_from(answer)
+    if kind == _ERROR:
+        (code,) = struct.unpack_from("=i", answer, _HEADER.size)
+        if -code != errno.ENOENT:
+            raise OSError(-code, "sock_diag is refused")
+        return None
+    at = _HEADER.size + _ANSWER.size
+    while at + _ATTRIBUTE.size <= min(length, len(answer)):
+        size, name = _ATTRIBUTE.unpack_from(answer, at)
+        if size < _ATTRIBUTE.size:
+            return None
+        if name == _PEER:
+            (peer,) = _NUMBER.unpack_from(answer, at + _ATTRIBUTE.size)
+            return int(peer) or None
+        at += (size + 3) & ~3
+    return None
+
+
+def tcp_ports(inodes: Iterable[int], proc: str = "/proc") -> dict[int, int]:
+    """Local port of each established TCP connection among these sockets -> its inode."""
+    wanted = set(inodes)
+    found = {}
+    for local, _, inode in _connections(proc) if wanted else ():
+        if inode in wanted:
+            found[int(local[1], 16)] = inode
+    return found
+
+
+def tcp_peers(inodes: Iterable[int], proc: str = "/proc") -> dict[int, int]:
+    """Inode of an established TCP connection -> that of its other end, where that is on this host too."""
+    wanted = set(inodes)
+    if not wanted:
+        return {}
+    by_ends: dict[tuple[_Endpoint, _Endpoint], int] = {}
+    mine: dict[int, tuple[_Endpoint, _Endpoint]] = {}
+    for local, remote, inode in _connections(proc):
+        by_ends[local, remote] = inode
+        if inode in wanted:
+            mine[inode] = local, remote
+    return {
+        inode: other
+        for inode, (local, remote) in mine.items()
+        if (other := by_ends.get((remote, local))) is not None and other != inode
+    }
+
+
+def _connections(proc: str) -> Iterator[tuple[_Endpoint, _Endpoint, int]]:
+    for name in ("tcp", "tcp6"):
+        try:
+            yield from parse_connections(read_file(f"{proc}/net/{name}"))
+        except OSError:
+            continue
+
+
+def parse_connections(table: bytes) -> Iterator[tuple[_Endpoint, _Endpoint, int]]:
+    """Local end, remote end and inode of the established connections in /proc/net/tcp or tcp6 (proc_net(5)).
+
+    >>> line = b" 0: 0100007F:1538 0100007F:CB20 01 00000000:00000000 00:00000000 00000000 112 0 7541 1 00 20 4 30 10"
+    >>> list(parse_connections(b"sl ..." + chr(10).encode() + line))
+    [((b'0100007F', b'1538'), (b'0100007F', b'CB20'), 7541)]
+    """
+    for line in table.splitlines()[1:]:
+        words = line.split(None, 10)
+        if len(words) > 9 and words[3] == b"01":
+            yield _endpoint(words[1]), _endpoint(words[2]), int(words[9])
+
+
+def _endpoint(word: bytes) -> _Endpoint:
+    address, _, port = word.partition(b":")
+    return address.removeprefix(_MAPPED) if len(address) == 32 else address, port
+
+
+# Which process of this host is at the other end of a session: how a backend and the dump it serves come together.
+#
+# Needs to see the descriptors of both, so the rights of their user or of root; of a session over TCP those of the
+# client suffice, for the backend's title tells its port. A session through a pooler has the pooler at its other end,
+# and one from another host nobody here.
+#
+# A thousand sessions may be asked about: what a socket is connected with never changes, so it is asked once, and the
+# sockets of a backend are read once and then only seen to be there still.
+
+RETRY_SCANS = 30
+"""Looks between two searches among all processes of the host, and until a socket that told nothing is asked again."""
+FORGET_SCANS = 60
+"""Looks after which what was not asked about any more is forgotten."""
+MAX_BACKEND_DESCRIPTORS = 64
+"""Descriptors of a backend that are read: its client's socket comes before the files it opens."""
+_PORT = re.compile(rb" [0-9A-Fa-f.:]+\((\d+)\)")
+
+
+class SessionProcesses:
+    """The other ends of sessions, look by look. Used by one thread."""
+
+    def __init__(self, proc: str = "/proc") -> None:
+        self._proc = proc
+        self._backends: dict[int, list[DescriptorLink]] = {}
+        """Sockets of backends read before."""
+        self._peers: dict[int, int] = {}
+        self._unanswered: dict[int, int] = {}
+        """Sockets whose other end was not told -> look in which they may be asked about again."""
+        self._last_used: dict[int, int] = {}
+        """Process or socket -> look in which it was last asked about. Where a pid and an inode have one number, both
+        are kept a little longer."""
+        self._other_owners: dict[int, int] = {}
+        """Socket of somebody who is none of the clients -> who that was."""
+        self._search_due = 0
+        self._ports: dict[int, int] = {}
+        self._asked_ports: frozenset[int] = frozenset()
+        self._scan = 0
+        self.notes: dict[int, str] = {}
+        """Backends of the last `read` whose client is not among those given -> why, or who it is instead."""
+        self.other_processes: dict[int, int] = {}
+        """Backends of the last `read` -> process at the other end that is none of the clients: a pooler."""
+
+    def read(self, backends: Iterable[int], clients: Iterable[int]) -> dict[int, int]:
+        """Backend pid -> pid of the client process at its other end, for those where it is one of `clients`.
+
+        A process before its forks (`Program.pids`): a socket that was handed on belongs to the one named first.
+        """
+        self._scan += 1
+        self.notes, self.other_processes = {}, {}
+        of_backends = self._backend_sockets(backends)
+        of_clients = self._client_sockets(clients)
+        peers = self._find_peers(of_backends)
+        found = self._match_by_port(list(self.notes), of_clients) if self.notes and of_clients else {}
+        for backend in found:
+            del self.notes[backend]
+        for inode, backend in of_backends.items():
+            if (peer := peers.get(inode)) in of_clients and peer is not None:
+                found[backend] = of_clients[peer]
+        self._find_other_processes(
+            {backend: peers[inode] for inode, backend in of_backends.items() if inode in peers}, found
+        )
+        for backend in set(of_backends.values()) - found.keys() - self.notes.keys():
+            self.notes[backend] = f"the other end of session {backend} is not on this host, or not told here"
+        self._forget()
+        return found
+
+    def _backend_sockets(self, pids: Iterable[int]) -> dict[int, int]:
+        """Inode of each socket -> the backend that has it; those that do not show them get a note."""
+        found: dict[int, int] = {}
+        for pid in pids:
+            self._last_used[pid] = self._scan
+            known = self._backends.get(pid)
+            if known is None or not self._is_same_backend(pid, known):
+                try:
+                    known = [
+                        link for link in read_links(self._proc, pid, MAX_BACKEND_DESCRIPTORS) if link.socket is not None
+                    ]
+                except PermissionError:
+                    self.notes[pid] = f"the connections of process {pid} can be seen by its user and root only"
+                    continue
+                except OSError:
+                    self.notes[pid] = f"there is no process {pid} on this host"
+                    continue
+                self._backends[pid] = known
+            found |= {link.socket: pid for link in known if link.socket is not None}
+        return found
+
+    def _is_same_backend(self, pid: int, links: list[DescriptorLink]) -> bool:
+        """Whether this is the backend that was read before, and not another one with its number."""
+        try:
+            return bool(links) and all(os.readlink(f"{self._proc}/{pid}/fd/{one.fd}") == one.target for one in links)
+        except OSError:
+            return False
+
+    def _client_sockets(self, pids: Iterable[int]) -> dict[int, int]:
+        """Inode of each socket -> the client that has it."""
+        found: dict[int, int] = {}
+        for pid in pids:
+            try:
+                links = read_links(self._proc, pid)
+            except OSError:
+                continue
+            for link in links:
+                if link.socket is not None:
+                    found.setdefault(link.socket, pid)
+        return found
+
+    def _match_by_port(self, backends: list[int], of_clients: dict[int, int]) -> dict[int, int]:
+        """Backends that do not show their descriptors, by the client's port in their title."""
+        if not self._ports.keys() <= set(of_clients) or not of_clients.keys() <= self._asked_ports:
+            self._ports = {inode: port for port, inode in tcp_ports(of_clients, self._proc).items()}
+            self._asked_ports = frozenset(of_clients)
+        by_port = {port: of_clients[inode] for inode, port in self._ports.items() if inode in of_clients}
+        found = {}
+        for backend in backends if by_port else ():
+            port = _client_port(self._proc, backend)
+            if port is not None and port in by_port:
+                found[backend] = by_port[port]
+        return found
+
+    def _find_peers(self, owned: dict[int, int]) -> dict[int, int]:
+        """Inode -> that of its other end, asked once for each socket."""
+        self._last_used |= dict.fromkeys(owned, self._scan)
+        new = [inode for inode in owned if inode not in self._peers and self._unanswered.get(inode, 0) <= self._scan]
+        if new:
+            found = _ask_kernel(lambda: unix_peers(new))
+            found |= _ask_kernel(lambda: tcp_peers([one for one in new if one not in found], self._proc))
+            self._peers |= found
+            self._unanswered |= {inode: self._scan + RETRY_SCANS for inode in new if inode not in found}
+        return self._peers
+
+    def _find_other_processes(self, peers: dict[int, int], found: dict[int, int]) -> None:
+        """Who has the other ends that belong to no client: looked for among all processes, seldom."""
+        left = {backend: inode for backend, inode in peers.items() if backend not in found}
+        if not set(left.values()) <= self._other_owners.keys() and self._scan >= self._search_due:
+            self._search_due = self._scan + RETRY_SCANS
+            self._other_owners = self._owners(set(left.values()))
+        for backend, inode in left.items():
+            known = self._other_owners.get(inode)
+            if known is None:
+                self.notes[backend] = f"the process at the other end of session {backend} is not known"
+            else:
+                self.other_processes[backend] = known
+                self.notes[backend] = f"session {backend} comes from {process_text(self._proc, known)}"
+
+    def _owners(self, inodes: set[int]) -> dict[int, int]:
+        """Who has these sockets, of all processes that may be looked at."""
+        found: dict[int, int] = {}
+        for name in os.listdir(self._proc):
+            try:
+                links = read_links(self._proc, int(name)) if name.isdigit() else ()
+            except OSError:
+                continue
+            found |= {link.socket: int(name) for link in links if link.socket is not None and link.socket in inodes}
+        return found
+
+    def _forget(self) -> None:
+        if self._scan % FORGET_SCANS:
+            return
+        self._last_used = {one: look for one, look in self._last_used.items() if look > self._scan - FORGET_SCANS}
+        self._backends = {pid: links for pid, links in self._backends.items() if pid in self._last_used}
+        self._peers = {inode: peer for inode, peer in self._peers.items() if inode in self._last_used}
+        self._unanswered = {inode: due for inode, due in self._unanswered.items() if inode in self._last_used}
+
+
+def _client_port(proc: str, backend: int) -> int | None:
+    """The client's port in the title of a backend: `postgres: app shop 127.0.0.1(52114) COPY`."""
+    try:
+        title = read_once(f"{proc}/{backend}/cmdline", 4096)
+    except OSError:
+        return None
+    ports = _PORT.findall(title) if title.startswith(b"postgres: ") else []
+    return int(ports[-1]) if len(ports) == 1 else None
+
+
+def _ask_kernel(question: Callable[[], dict[int, int]]) -> dict[int, int]:
+    try:
+        return question()
+    except OSError:
+        return {}  # a kernel that does not answer it: as if nobody were told
+
+
+CONNECT_WITHIN_US = 10_000_000
+"""A program connects so soon after its start; only used where the other end of a connection cannot be seen."""
+FULL_SCAN_EVERY = 5
+"""Looks after which all sessions are asked about: a program may go by another name (PGAPPNAME)."""
+LOCAL = frozenset({"[local]", "127.0.0.1", "::1", "127.0.0.1/32", "::1/128"})
+_Key = tuple[int, int]
+
+
+def program_key(program: RunningProgram) -> _Key:
+    """What tells this program from any other that ever has its pid."""
+    return program.pid, program.start_ticks
+
+
+class SessionMatch:
+    """What one look found: sessions of each program, and what is not known of the others."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[_Key, list[Activity]] = {}
+        self.worker: dict[int, int] = {}
+        """Session -> the process of the program that it serves."""
+        self.by_name: set[_Key] = set()
+        """Programs joined by name and moment alone."""
+        self.unmatched: list[Activity] = []
+        """Sessions of jobs without a program on this host."""
+        self.notes: dict[int, str] = {}
+        """Why there is none."""
+
+
+class SessionMatcher:
+    """Look by look. Used by one thread."""
+
+    def __init__(self) -> None:
+        self._peers = SessionProcesses()
+        self._looks = 0
+        self._known: dict[tuple[int, int | None], _Key] = {}
+
+    def match(self, question: ObservationRequest, programs: list[RunningProgram]) -> SessionMatch:
+        """The sessions of the question given to these programs."""
+        joined = SessionMatch()
+        rows = {row.pid: row for row in question.sessions.rows if row.leader_pid is None}
+        candidates = find_possible_jobs(
+            question.sessions.rows, question.operations, application_names(question.sessions.rows)
+        )
+        if question.here and programs:
+            self._match_by_connection(rows, candidates, programs, joined)
+        taken = set(joined.worker)
+        if programs:
+            self._match_by_name([rows[pid] for pid in sorted(candidates - taken) if pid in rows], programs, joined)
+        for mine in joined.sessions.values():
+            taken.update(row.pid for row in mine)
+        # The sessions were read before the programs: one whose program has ended since is no job of its own.
+        running = {program_key(one) for one in programs}
+        over = {session for session, key in self._known.items() if key not in running}
+        alone = [rows[pid] for pid in sorted(candidates - taken) if pid in rows]
+        joined.unmatched = [row for row in alone if _identity(row) not in over]
+        self._known = {(row.pid, row.backend_start): key for key, mine in joined.sessions.items() for row in mine}
+        return joined
+
+    def _match_by_connection(
+        self,
+        rows: dict[int, Activity],
+        candidates: frozenset[int],
+        programs: list[RunningProgram],
+        joined: SessionMatch,
+    ) -> None:
+        self._looks += 1
+        asked: Iterable[int] = candidates | {pid for pid, row in rows.items() if _identity(row) in self._known}
+        if self._looks % FULL_SCAN_EVERY == 1 and len(self._known) < len(programs):
+            asked = [pid for pid, row in rows.items() if row.backend_type in ("client backend", "walsender")]
+        owners = {pid: program for program in programs for pid in program.pids}
+        peers = self._peers.read(sorted(asked), [pid for program in programs for pid in program.pids])
+        for backend, process in peers.items():
+            if backend in rows and process in owners:
+                joined.worker[backend] = process
+                joined.sessions.setdefault(program_key(owners[process]), []).append(rows[backend])
+        joined.notes = dict(self._peers.notes)
+
+    def _match_by_name(self, left: list[Activity], programs: list[RunningProgram], joined: SessionMatch) -> None:
+        """Where only one program without a session and one moment fit, it is that one."""
+        for row in left:
+            if row.client not in LOCAL or row.pid in joined.worker or row.backend_start is None:
+                continue
+            fitting = [one for one in programs if _name_matches(one, row) and self._can_own_session(one, row, joined)]
+            if len(fitting) == 1:
+                key = program_key(fitting[0])
+                joined.by_name.add(key)
+                joined.sessions.setdefault(key, []).append(row)
+                joined.notes.pop(row.pid, None)
+
+    def _can_own_session(self, program: RunningProgram, row: Activity, joined: SessionMatch) -> bool:
+        known = self._known.get(_identity(row))
+        if known is not None:
+            return known == program_key(program)
+        if program_key(program) in joined.sessions and program_key(program) not in joined.by_name:
+            return False  # its connections can be seen, and this is none of them
+        workers = program.arguments.jobs or 1
+        started = (row.backend_start or 0) - program.started_us
+        return started + 1_000_000 >= 0 and (started < CONNECT_WITHIN_US or workers > 1 or program.kind == "pg_dumpall")
+
+
+def _name_matches(program: RunningProgram, row: Activity) -> bool:
+    asked = program.arguments.database
+    return program.kind == row.application != "psql" and (
+        asked is None or row.database is None or asked == row.database
+    )
+
+
+def _identity(row: Activity) -> tuple[int, int | None]:
+    return row.pid, row.backend_start
+
+
+# What one look found of one program. Declarations only.
+
+
+@dataclass(frozen=True)
+class ObservedProgram:
+    """Everything there is of it now."""
+
+    program: RunningProgram
+    joined: SessionMatch
+    flow: DataFlow
+    words: NewMessages
+    question: ObservationRequest
+    at_us: int
+    """Monotonic."""
+
+    @cached_property
+    def running_s(self) -> float:
+        """How long it runs, by the clock no one sets."""
+        ticks = self.program.start_ticks / os.sysconf("SC_CLK_TCK")
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks)
+
+    @cached_property
+    def rows(self) -> list[Activity]:
+        """Its sessions, the one connected first at first."""
+        rows = self.joined.sessions.get(program_key(self.program), [])
+        return sorted(rows, key=lambda row: (row.backend_start or 0, row.pid))
+
+    @cached_property
+    def operations(self) -> Mapping[int, Operation]:
+        """Session -> its row of a progress view."""
+        pids = {row.pid for row in self.rows}
+        return {row.pid: row for row in self.question.operations if row.pid in pids}

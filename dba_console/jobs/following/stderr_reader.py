@@ -1,0 +1,388 @@
+"""What programs say while they run, where it can be read from outside: a log file, or the log of one of our keepers.
+
+The file behind a program's standard error is read on from a place that is kept. A log that others write to as well
+(`>> backup.log` of a whole script) is read from the words every verbose run begins with; where there are none it is
+read from where it was when the program was first seen, for what stands before may be another run's. A terminal, a pipe
+into somebody's program or the journal cannot be read, and that is said.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import stat
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dba_console.core.clock import SYSTEM, Clock
+from dba_console.core.redact import redact
+from dba_console.core.sanitize import clean
+from dba_console.jobs.following.open_files import (
+    DescriptorLink,
+    OpenFile,
+    PipeEnds,
+    pipe_key,
+    process_text,
+    read_links,
+    read_open_file,
+)
+from dba_console.jobs.following.running_programs import RunningProgram, writes_files
+from dba_console.keeper.log_reader import LogReader
+from dba_console.watch.probes.host.kernel_files import read_once, read_stat
+
+# A log file of others, read on from a place that is kept.
+
+CHUNK_BYTES = 1 << 20
+"""Bytes of one log read in one look."""
+_BACK = 16 * CHUNK_BYTES
+"""Bytes before its end in which the beginning of a run is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewLines:
+    """What came since the read before."""
+
+    lines: tuple[bytes, ...]
+    dropped: int
+    """Bytes that were cut off the file before they were read."""
+
+
+class LogFile:
+    """A regular file somebody's messages go to. Used by one thread."""
+
+    def __init__(self, file: OpenFile, root: str, offset: int, from_start: bool) -> None:
+        """`root`: prefix under which its process's paths are found here. `from_start`: a run begins at `offset`."""
+        self.path = file.path
+        self.from_start = from_start
+        self.reads = 0
+        self._local_path = root + file.path
+        self._identity = file.device, file.inode
+        self._offset = offset
+        self._rest = b""
+
+    def read(self, *, ended: bool = False) -> NewLines | None:
+        """Whole lines from its place on, and where it has `ended` a last one that is not; None where the path leads
+        to another file now. Raises OSError."""
+        descriptor = _open_same_file(self._local_path, self._identity)
+        if descriptor is None:
+            return None
+        dropped = 0
+        try:
+            size = os.fstat(descriptor).st_size
+            if size < self._offset:
+                dropped, self._offset, self._rest = self._offset - size, 0, b""
+            raw = os.pread(descriptor, CHUNK_BYTES, self._offset)
+        finally:
+            os.close(descriptor)
+        self._offset += len(raw)
+        self.reads += 1
+        *whole, self._rest = (self._rest + raw).split(b"\n")
+        if ended and self._rest:
+            whole, self._rest = [*whole, self._rest], b""
+        self._rest = self._rest[-CHUNK_BYTES:]
+        return NewLines(tuple(whole), dropped)
+
+
+def _open_same_file(path: str, identity: tuple[int, int]) -> int | None:
+    """A descriptor of that very regular file, None where another one is there now. Raises OSError.
+
+    Looked at before it is opened: opening a pipe would wait, or take from it.
+    """
+    at = os.stat(path)
+    if (at.st_dev, at.st_ino) != identity or not stat.S_ISREG(at.st_mode):
+        return None
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    opened = os.fstat(descriptor)
+    if (opened.st_dev, opened.st_ino) == identity:
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def find_run_start(path: str, file: OpenFile, words: bytes | None) -> int | None:
+    """Where the last run in a log begins, None where that is not found. Raises OSError."""
+    descriptor = None if words is None else _open_same_file(path, (file.device, file.inode))
+    if words is None or descriptor is None:
+        return None
+    try:
+        end = file.size
+        while end > max(0, file.size - _BACK):
+            begin = max(0, end - CHUNK_BYTES)
+            # The words may stand across two pieces.
+            found = os.pread(descriptor, end - begin + len(words), begin).rfind(words)
+            if found >= 0:
+                return begin + found
+            end = begin
+        return None
+    finally:
+        os.close(descriptor)
+
+
+MAX_LINE = 4000
+"""Characters of a line that are kept."""
+MAX_ABSENT_SCANS = 30
+"""Looks for which the log of a program that is gone is kept for `read_last`."""
+_FIRST_MESSAGE = {
+    "pg_dump": b"pg_dump: last built-in OID is ",
+    "pg_restore": b"pg_restore: connecting to database for restore",
+}
+"""What a program says early with -v, in every version from 13 to 18 and once in a run; before it no object is named."""
+_KEEPER = b"dba_console.keeper"
+_ANCESTORS = 4
+_COPYING = frozenset(("tee",))
+"""Programs that write what they read into files as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageLine:
+    """One line of a program's messages, redacted."""
+
+    wall_us: int
+    text: str
+    stream: str
+    """o or e where a keeper kept them apart; e else."""
+    keeper_time: bool
+    """A keeper took the time when the line came; else it is that of the look that found it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessages:
+    """What was said since the look before."""
+
+    lines: tuple[MessageLine, ...] = ()
+    source: str | None = None
+    """Where it was read: `stderr in /var/log/r.log`, `keeper in /…`; None where it cannot be."""
+    run: str | None = None
+    """Id of the run of a runbook that started it."""
+    from_start: bool = False
+    """Nothing was said before the first line of the first look."""
+    old: bool = False
+    """These lines were there when the program was first seen: when they came is not known."""
+    dropped: int = 0
+    """Lines, or bytes of a log that was cut, that cannot be read any more."""
+    unknown: str | None = None
+    """Why it cannot be read, a sentence."""
+
+
+@dataclass(slots=True)
+class _KeeperLog:
+    """The log of a keeper."""
+
+    directory: str
+    tail: LogReader
+    dropped: int = 0
+
+
+class StderrReader:
+    """The messages of programs, look by look. Used by one thread."""
+
+    def __init__(self, proc: str = "/proc", clock: Clock = SYSTEM) -> None:
+        self._proc, self._clock = proc, clock
+        self._ends = PipeEnds(proc)
+        self._files: dict[tuple[int, int], LogFile] = {}
+        self._tails: dict[tuple[int, int], _KeeperLog] = {}
+        self._absent_scans: dict[tuple[int, int], int] = {}
+        self._pipes: set[str] = set()
+        self._single_kinds: frozenset[str] = frozenset()
+        """Kinds of which but one program runs: what such a program says is that one's."""
+
+    def read_new(self, programs: Iterable[RunningProgram]) -> dict[int, NewMessages]:
+        """pid of each program -> what it said since the look before."""
+        self._ends.start_scan()
+        self._pipes = set()
+        found, keys = {}, set()
+        programs = list(programs)
+        kinds = Counter(program.kind for program in programs)
+        self._single_kinds = frozenset(kind for kind, count in kinds.items() if count == 1)
+        for program in programs:
+            key = (program.pid, program.start_ticks)
+            keys.add(key)
+            try:
+                found[program.pid] = self._read_program(program, key)
+            except OSError as error:
+                found[program.pid] = NewMessages(unknown=f"its messages cannot be read: {error.strerror or error}")
+        self._ends.keep_only(self._pipes)
+        self._forget_gone(keys)
+        return found
+
+    def read_last(self, program: RunningProgram) -> NewMessages:
+        """What was said up to the end of a program that is gone; its log is forgotten then."""
+        key = (program.pid, program.start_ticks)
+        tail, file = self._tails.pop(key, None), self._files.pop(key, None)
+        try:
+            if tail is not None:
+                return self._read_keeper_log(tail)
+            if file is not None:
+                return self._read_log_file(file, ended=True)
+        except OSError as error:
+            return NewMessages(unknown=f"the end of its messages cannot be read: {error.strerror or error}")
+        return NewMessages()
+
+    def _forget_gone(self, keys: set[tuple[int, int]]) -> None:
+        """Let go of programs whose end nobody asked for."""
+        absent = (self._files.keys() | self._tails.keys()) - keys
+        self._absent_scans = {key: self._absent_scans.get(key, 0) + 1 for key in absent}
+        for key in [key for key, looks in self._absent_scans.items() if looks > MAX_ABSENT_SCANS]:
+            self._files.pop(key, None)
+            self._tails.pop(key, None)
+
+    def _read_program(self, program: RunningProgram, key: tuple[int, int]) -> NewMessages:
+        if key in self._tails:
+            return self._read_keeper_log(self._tails[key])
+        if key in self._files:
+            known = self._files[key]
+            return self._read_log_file(known)
+        try:
+            links = read_links(self._proc, program.pid)
+        except PermissionError:
+            return NewMessages(unknown=f"the messages of process {program.pid} can be read by its user and root only")
+        link = next((link for link in links if link.fd == 2), None)
+        if link is None:
+            return NewMessages(unknown="it has no standard error")
+        file = read_open_file(self._proc, program.pid, link)
+        if file is not None and _is_output(program, file, links):
+            return NewMessages(
+                unknown="its messages go into the very file it writes its output to, and are not read there"
+            )
+        if file is not None:
+            return self._open_log(program, key, file)
+        pipe = pipe_key(self._proc, program.pid, link)
+        return NewMessages(unknown=_unreadable_reason(link)) if pipe is None else self._read_pipe(program, key, pipe)
+
+    def _open_log(self, program: RunningProgram, key: tuple[int, int], file: OpenFile) -> NewMessages:
+        """A log found now: of this program alone it is read from its beginning, else from its end."""
+        if file.deleted:
+            return NewMessages(unknown=f"its messages go to {clean(file.path)}, which was removed")
+        start = 0 if not file.appends and not self._is_shared(program, file) else None
+        if start is None and program.arguments.verbose and program.kind in self._single_kinds:
+            start = find_run_start(program.root + file.path, file, _FIRST_MESSAGE.get(program.kind))
+        at = file.size if start is None else start
+        known = LogFile(file, program.root, at, start is not None)
+        self._files[key] = known
+        return self._read_log_file(known)
+
+    def _is_shared(self, program: RunningProgram, file: OpenFile) -> bool:
+        """Whether who started it has the file open too: then others' messages are in it."""
+        try:
+            links = read_links(self._proc, program.ppid)
+        except OSError:
+            return True
+        files = (read_open_file(self._proc, program.ppid, link) for link in links)
+        return any(one is not None and (one.device, one.inode) == (file.device, file.inode) for one in files)
+
+    def _read_pipe(self, program: RunningProgram, key: tuple[int, int], pipe: str) -> NewMessages:
+        for pid in self._pipe_readers(program, pipe):
+            directory = self._keeper_directory(pid)
+            if directory is not None:
+                self._tails[key] = _KeeperLog(directory, LogReader(directory))
+                return self._read_keeper_log(self._tails[key])
+            stat_ = read_stat(self._proc, pid)
+            if stat_ is not None and stat_.command in _COPYING and (file := self._tee_output(pid)) is not None:
+                known = LogFile(file, program.root, *_copy_start(file))
+                self._files[key] = known
+                return self._read_log_file(known)
+            return NewMessages(
+                unknown=f"its messages go to {clean(process_text(self._proc, pid))}, which cannot be read"
+            )
+        return NewMessages(unknown="who reads its messages is not known")
+
+    def _pipe_readers(self, program: RunningProgram, pipe: str) -> list[int]:
+        """Who reads its messages: its keeper first, which is above it, then whoever holds the pipe."""
+        self._pipes.add(pipe)
+        ancestor, found = program.ppid, []
+        for _ in range(_ANCESTORS):
+            above = read_stat(self._proc, ancestor)
+            if above is None or ancestor <= 1:
+                break
+            if self._keeper_directory(ancestor) is not None and self._has_pipe(ancestor, pipe):
+                found.append(ancestor)
+                break
+            ancestor = above.parent
+        return found or list(self._ends.find_holders(pipe, writing=False, owner=program.pid) or ())
+
+    def _has_pipe(self, pid: int, pipe: str) -> bool:
+        try:
+            return any(link.pipe == pipe for link in read_links(self._proc, pid))
+        except OSError:
+            return False
+
+    def _keeper_directory(self, pid: int) -> str | None:
+        """Where a keeper of ours writes its log; None for any other process."""
+        try:
+            if _KEEPER not in read_once(f"{self._proc}/{pid}/cmdline", 4096):
+                return None
+            links = read_links(self._proc, pid)
+        except OSError:
+            return None
+        logs = (link.target for link in links if link.target.endswith((".log", ".tail")))
+        return next((posixpath.dirname(path) for path in logs), None)
+
+    def _tee_output(self, pid: int) -> OpenFile | None:
+        files = (read_open_file(self._proc, pid, link) for link in read_links(self._proc, pid) if link.fd > 2)
+        return next((one for one in files if one is not None and one.writes), None)
+
+    def _read_keeper_log(self, kept: _KeeperLog) -> NewMessages:
+        lines = kept.tail.read(CHUNK_BYTES)
+        lines_read = tuple(
+            MessageLine(line.wall_us, _clean_line(line.text), line.stream, True)
+            for line in lines
+            if line.whole and line.stream != "k"
+        )
+        dropped, kept.dropped = kept.tail.dropped_lines - kept.dropped, kept.tail.dropped_lines
+        source = f"keeper in {clean(kept.directory)}"
+        return NewMessages(lines_read, source, run_id(kept.directory), from_start=True, dropped=dropped)
+
+    def _read_log_file(self, file: LogFile, *, ended: bool = False) -> NewMessages:
+        source = f"stderr in {clean(file.path)}"
+        got = file.read(ended=ended)
+        if got is None:
+            return NewMessages(source=source, unknown=f"{clean(file.path)} is another file now: it was rotated")
+        now_us = self._clock.wall_us()
+        lines_read = tuple(
+            MessageLine(now_us, _clean_line(line.decode("utf-8", "surrogateescape")), "e", False) for line in got.lines
+        )
+        return NewMessages(lines_read, source, None, file.from_start, file.reads == 1, got.dropped)
+
+
+def _is_output(program: RunningProgram, file: OpenFile, links: list[DescriptorLink]) -> bool:
+    """Whether a dump's data lie where its messages go: `pg_dump > all 2>&1`, or started without a standard error."""
+    if not writes_files(program):
+        return False
+    output = program.arguments.output
+    if output is None:
+        return any(link.fd == 1 and link.target == f"{file.path}" for link in links)
+    place = program.absolute_path(output)
+    return place is None or file.path == place or file.path.startswith(f"{place}/")
+
+
+def run_id(directory: str) -> str | None:
+    """The id of the run in whose directory a keeper writes, None where it is of none.
+
+    >>> run_id("/s/db1/runs/20261122T091500Z-dump-1a2b/steps/take.1"), run_id("/tmp/x")
+    ('20261122T091500Z-dump-1a2b', None)
+    """
+    before, found, after = directory.rpartition("/runs/")
+    return after.split("/")[0] if found and before else None
+
+
+def _copy_start(file: OpenFile) -> tuple[int, bool]:
+    """Where a copy is read from: one that is appended to may hold others' messages."""
+    return (file.size, False) if file.appends else (0, True)
+
+
+def _clean_line(line: str) -> str:
+    """Redacted; what is no UTF-8 is replaced, as names in a table of contents are."""
+    if not line.isascii():
+        line = line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return redact(line[:MAX_LINE].rstrip("\r"))
+
+
+def _unreadable_reason(link: DescriptorLink) -> str:
+    if link.socket is not None:
+        return "its messages go to a socket, as of a service into the journal, and cannot be read"
+    if link.target.startswith(("/dev/pts", "/dev/tty", "/dev/console")):
+        return f"its messages go to a terminal ({link.target}) and cannot be read"
+    if link.target.startswith("/dev/null"):
+        return "its messages are thrown away"
+    return f"its messages go to {clean(link.target)}, which cannot be read"

@@ -1,0 +1,106 @@
+"""The history of jobs as those read it who only look: the screen and `session report --dumps`. Changes nothing.
+
+It is read while an agent replaces it whole, so it is always one of its states. What cannot be read is said, and left
+where it is: only the agent puts a damaged file aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from dba_console.core.target import Address
+from dba_console.jobs.history.history_files import (
+    DamagedHistory,
+    OtherHistories,
+    history_path,
+    merge_histories,
+    read_history,
+    read_other_histories,
+)
+from dba_console.jobs.history.job_history import KeptHistory, KeptJob
+from dba_console.jobs.history.past_runs import JobRun, comparable_job_runs, typical_runs, typical_s
+from dba_console.watch.frames.past_jobs import PastPhase, PastRun, PastRuns, TargetJobHistory
+from dba_console.watch.samples.jobs import JobKey
+
+
+def read_job_history(target_key: str, address: Address | None = None) -> TargetJobHistory:
+    """What is known of the jobs of that target's server; where nothing can be read, `note` says why. `address` finds
+    the server where the target itself was never watched. Waits for the disk.
+    """
+    path = history_path(target_key)
+    own: KeptHistory | None = None
+    unread: list[str] = []
+    others = OtherHistories()
+    try:
+        own = read_history(path)
+    except DamagedHistory as error:
+        unread.append(str(error))
+    except OSError as error:
+        unread.append(f"the history of jobs cannot be read: {path}: {error.strerror}")
+    try:
+        others = read_other_histories(path, None if own is None else own.server, address)
+    except OSError as error:
+        unread.append(f"the history of jobs cannot be read: {path.parent}: {error.strerror}")
+    unread += others.unread
+    kept = merge_histories([*([] if own is None else [own]), *others.histories])
+    if kept is None and not unread:
+        return TargetJobHistory(note=f"no dump or restore of this server is known: no agent has kept {path}")
+    past = TargetJobHistory() if kept is None else job_history_view(kept)
+    return msgspec.structs.replace(past, note="; ".join([*unread, *([past.note] if past.note else [])]) or None)
+
+
+def job_history_view(kept: KeptHistory) -> TargetJobHistory:
+    """The file as it is told; the jobs that ran last first."""
+    runs = {(one.kind, one.database, one.user): one.runs for one in kept.jobs}
+    jobs = [_job(one, runs) for one in kept.jobs if one.runs]
+    jobs.sort(key=lambda job: -job.runs[-1].ended_us)
+    return TargetJobHistory(
+        jobs=tuple(jobs), until_us=kept.until_us, note=None if jobs else "no dump or restore has ended yet"
+    )
+
+
+def only_ended_before(past: TargetJobHistory, at_us: int) -> TargetJobHistory:
+    """Only what had ended at a moment: what a console of that time would have known."""
+    jobs = []
+    for job in past.jobs:
+        runs = tuple(run for run in job.runs if run.ended_us <= at_us)
+        if runs:
+            jobs.append(msgspec.structs.replace(job, runs=runs))
+    note = past.note or (None if jobs else "no dump or restore had ended by then")
+    return msgspec.structs.replace(past, jobs=tuple(jobs), note=note)
+
+
+def _job(kept: KeptJob, every: Mapping[JobKey, Sequence[JobRun]]) -> PastRuns:
+    telling = set(map(id, typical_runs(kept.runs)))
+    runs = sorted(kept.runs, key=lambda run: run.started_us)
+    return PastRuns(
+        kind=kept.kind,
+        database=kept.database,
+        user=kept.user,
+        runs=tuple(_run(run, kept.kind, counts=id(run) in telling) for run in runs),
+        usual_s=typical_s(comparable_job_runs(every, (kept.kind, kept.database, kept.user), runs[-1].source)),
+        watched_since_us=kept.watched_since_us,
+    )
+
+
+def _run(run: JobRun, kind: str, *, counts: bool) -> PastRun:
+    return PastRun(
+        started_us=run.started_us,
+        seconds=run.seconds,
+        counts=counts,
+        size_bytes=run.size_bytes,
+        bytes=run.bytes,
+        rate_per_s=run.rate_per_s,
+        format=run.format,
+        version=run.version,
+        jobs=run.jobs,
+        exit=run.exit,
+        errors=run.errors,
+        last_error=run.last_error,
+        phases=tuple(PastPhase(name=one.name, wall_s=one.wall_s, busy_s=one.busy_s, bytes=one.bytes)
+                     for one in run.phases),
+        whole=run.whole,
+        exit_tells=kind != "psql",
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Panels of one dump or restore and of their history."""

@@ -1,0 +1,302 @@
+"""What an archive holds, and whether all of it that is named is there. Reads the table of contents, and looks."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+from msgspec import Struct
+
+from dba_console.core.sanitize import clean
+from dba_console.core.units import human_bytes
+from dba_console.jobs.archives.archive_file import open_archive
+from dba_console.jobs.archives.critical_path import critical_path
+from dba_console.jobs.archives.dump_plan import PHASES, DumpEntry, DumpPlan
+from dba_console.jobs.archives.toc import ArchiveError
+
+# The files of a directory dump, against those that its toc.dat and its lists of large objects name.
+#
+# pg_dump writes toc.dat, then one file for each table's data, one for each large object, and a list of these:
+# `blobs.toc` up to version 16, from 17 on one `blobs_ID.toc` for each group, all of them named in toc.dat.
+
+SUFFIXES = ("", ".gz", ".lz4", ".zst")
+"""In the order in which pg_restore looks for them."""
+CLOCK_TOLERANCE_S = 60.0
+"""A file written this long before the dump began is not of it: clocks of a file server may differ by less."""
+_MAX_PROBLEMS = 10
+"""Large objects named in one verdict; of the others the number is given."""
+_TOC = "toc.dat"
+_OF_PG_DUMP = re.compile(r"(\d+\.dat|blob_\d+\.dat|blobs(_\d+)?\.toc|toc\.dat)(\.gz|\.lz4|\.zst)?")
+_LISTED = re.compile(rb"(\d+) (blob_\d+\.dat)\n?")
+
+
+class DirectoryFiles(Struct, frozen=True, kw_only=True):
+    """What lies there."""
+
+    path: Path
+    data: tuple[tuple[DumpEntry, Path], ...]
+    """Tables whose data file is there."""
+    large_objects: tuple[str, ...]
+    """File names of the large objects that are there, listed or not where a list is missing."""
+    problems: tuple[str, ...]
+    unknown_files: tuple[str, ...]
+    """Names that pg_dump does not give, harmless."""
+
+
+class _UnclaimedFiles:
+    """The regular files of a directory that nothing has named yet."""
+
+    def __init__(self, path: Path) -> None:
+        with os.scandir(path) as found:
+            self.unclaimed = {one.name for one in found if one.is_file()}
+        self.unclaimed.discard(_TOC)
+
+    def claim(self, stem: str) -> str | None:
+        """The file of that name, compressed or not; as pg_restore would pick it."""
+        for suffix in SUFFIXES:
+            if (name := stem + suffix) in self.unclaimed:
+                self.unclaimed.remove(name)
+                return name
+        return None
+
+
+def check_directory(path: Path, plan: DumpPlan) -> DirectoryFiles:
+    """Compare the directory at `path` with its plan. Raises ArchiveError where it cannot be read, or a file goes while
+    it is; PermissionError."""
+    try:
+        return _compare(path, plan)
+    except PermissionError:
+        raise
+    except OSError as error:
+        hint = "is this dump being removed or replaced?" if isinstance(error, FileNotFoundError) else None
+        where = clean(str(error.filename or path))
+        raise ArchiveError(f"{where} cannot be read: {error.strerror or error}", hint=hint) from None
+
+
+def _compare(path: Path, plan: DumpPlan) -> DirectoryFiles:
+    files, problems = _UnclaimedFiles(path), list[str]()
+    data, lists, unlisted = list[tuple[DumpEntry, Path]](), list[tuple[DumpEntry, Path]](), False
+    for entry in plan.entries:
+        if entry.file is None:
+            continue
+        name = files.claim(entry.file)
+        large = entry.desc == "BLOBS"
+        if name is None:
+            unlisted = unlisted or large
+            problems.append(f"{_entry_text(entry)}: there is no {clean(entry.file)} in it")
+        else:
+            (lists if large else data).append((entry, path / name))
+    found, missing = list[str](), list[str]()
+    for entry, file in lists:
+        try:
+            oids = _read_list(file, files, found, missing)
+        except (OSError, ValueError) as error:
+            unlisted = True
+            problems.append(f"large objects ({file.name}): {_error_text(error)}")
+        else:
+            problems += _list_problems(entry, file, oids, plan)
+    problems += _first_problems([f"large object {one}: there is no blob_{one}.dat in it" for one in missing])
+    if unlisted:
+        loose = sorted(name for name in files.unclaimed if name.startswith("blob_"))
+        files.unclaimed.difference_update(loose)
+        found += loose
+    theirs = sorted(name for name in files.unclaimed if _OF_PG_DUMP.fullmatch(name))
+    problems += _first_problems(
+        [f"{clean(name)}: nothing in the dump names this file: it is of another one" for name in theirs]
+    )
+    everything = [*data, *lists, *((None, path / name) for name in found)]
+    problems += _first_problems(_older_files(path, plan, everything))
+    strangers = sorted(clean(name) for name in files.unclaimed.difference(theirs))
+    return DirectoryFiles(
+        path=path,
+        data=tuple(data),
+        large_objects=tuple(found),
+        problems=tuple(problems),
+        unknown_files=tuple(strangers),
+    )
+
+
+def large_object_text(file: str) -> str:
+    """What a file of one is called.
+
+    >>> large_object_text("blob_16400.dat.gz")
+    'large object 16400 (blob_16400.dat.gz)'
+    """
+    return f"large object {file.removeprefix('blob_').partition('.')[0]} ({clean(file)})"
+
+
+def entry_name(entry: DumpEntry) -> str:
+    """With its schema; harmless."""
+    return clean(f"{entry.schema}.{entry.tag}" if entry.schema else entry.tag)
+
+
+def _entry_text(entry: DumpEntry) -> str:
+    return "large objects" if entry.desc == "BLOBS" else entry_name(entry)
+
+
+def _read_list(file: Path, files: _UnclaimedFiles, found: list[str], missing: list[str]) -> set[int]:
+    """The large objects a list names. Raises ValueError where it is no list, or does not end with a whole line."""
+    oids = set[int]()
+    with file.open("rb") as lines:
+        for line in lines:
+            match = _LISTED.fullmatch(line)
+            if match is None or not line.endswith(b"\n"):
+                raise ValueError("it does not read to its end: it was cut short, or is not a list of large objects")
+            oids.add(int(match[1]))
+            name = files.claim(match[2].decode())
+            if name is None:
+                missing.append(match[1].decode())
+            else:
+                found.append(name)
+    return oids
+
+
+def _list_problems(entry: DumpEntry, file: Path, oids: set[int], plan: DumpPlan) -> list[str]:
+    """Whether a list is that of this dump: up to 16 each large object has an entry of its own (but where the data alone
+    were dumped), from 17 on the list's entry is called by its first and last one."""
+    if (ends := re.fullmatch(r"(\d+)(?:\.\.(\d+))?", entry.tag)) is not None:
+        known = {int(one) for one in ends.groups() if one is not None}
+        strange = {one for one in oids if not min(known) <= one <= max(known)}
+    else:
+        known = {one.oid for one in plan.entries if one.desc == "BLOB" and one.oid is not None}
+        strange = oids - known if known else set()
+    lost = [f"large object {one}: {file.name} does not list it: the list is cut, or of another dump" for one in
+            sorted(known - oids)]  # fmt: skip
+    added = [f"large object {one}: {file.name} lists it and toc.dat does not: it is of another dump" for one in
+             sorted(strange)]  # fmt: skip
+    return [*_first_problems(lost), *_first_problems(added)]
+
+
+def _older_files(path: Path, plan: DumpPlan, everything: list[tuple[DumpEntry | None, Path]]) -> list[str]:
+    """Files older than the dump. toc.dat is written before all others; its head tells when the dump began, by the clock
+    of the host that dumped, whose time zone may be another: the earlier of the two counts. Copying makes files younger
+    only."""
+    if plan.created_us is None:
+        return []
+    began = min(plan.created_us / 1e6, (path / _TOC).stat().st_mtime)
+    problems = []
+    for entry, file in everything:
+        if (written := file.stat().st_mtime) < began - CLOCK_TOLERANCE_S:
+            what = f"{_entry_text(entry)} ({file.name})" if entry is not None else large_object_text(file.name)
+            problems.append(
+                f"{what}: written {_time_text(written)}, before this dump began ({_time_text(began)}): it is of "
+                f"another one"
+            )
+    return problems
+
+
+def _time_text(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _error_text(error: OSError | ValueError) -> str:
+    return f"it cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
+
+
+def _first_problems(problems: list[str]) -> list[str]:
+    more = len(problems) - _MAX_PROBLEMS
+    return problems if more <= 0 else [*problems[:_MAX_PROBLEMS], f"and {more} more like the {_MAX_PROBLEMS} before"]
+
+
+MAX_TABLES = 20
+"""Tables listed."""
+_BUILT_IN = ("plpgsql",)
+
+
+class ArchiveListing(Struct, frozen=True, kw_only=True):
+    """An archive. Texts are harmless; None: the archive does not tell."""
+
+    path: str
+    format: str | None
+    compression: str | None
+    database: str | None
+    server_version: str | None
+    dump_version: str | None
+    created: str | None
+    entries: int
+    phases: dict[str, int]
+    """Objects of each."""
+    data_bytes: int | None
+    """Of the data in the archive."""
+    tables: int
+    biggest: tuple[tuple[str, float | None], ...]
+    """Tables with the bytes of their data in it, biggest first."""
+    extensions: tuple[str, ...]
+    owners: tuple[str, ...]
+    critical: tuple[str, ...]
+    """The chain that decides how long a restore takes at least: a table, its indexes, its keys."""
+    problems: tuple[str, ...]
+    """What it names and does not have, and what it has and does not name."""
+
+
+def read_listing(path: Path) -> ArchiveListing:
+    """Raises ArchiveError where there is no archive, or none that can be read."""
+    plan = open_archive(path)
+    data = [entry for entry in plan.entries if entry.desc == "TABLE DATA"]
+    known = [entry.weight for entry in plan.entries if entry.phase == "data" and entry.weight is not None]
+    biggest = sorted(data, key=lambda entry: -(entry.weight or 0))[:MAX_TABLES]
+    counts = Counter(entry.phase for entry in plan.entries)
+    return ArchiveListing(
+        path=str(path), format=plan.format, compression=plan.compression, database=plan.database,
+        server_version=plan.server_version, dump_version=plan.dump_version, created=_created_text(plan),
+        entries=len(plan.entries), phases={phase: counts[phase] for phase in PHASES if counts[phase]},
+        data_bytes=int(sum(known)) if known else None, tables=len(data),
+        biggest=tuple((entry_name(entry), entry.weight) for entry in biggest),
+        extensions=_extensions(plan),
+        owners=tuple(sorted({clean(one.owner) for one in plan.entries if one.owner})),
+        critical=_critical_path_names(plan), problems=find_problems(path, plan),
+    )  # fmt: skip
+
+
+def _extensions(plan: DumpPlan) -> tuple[str, ...]:
+    return tuple(clean(one.tag) for one in plan.entries if one.desc == "EXTENSION" and one.tag not in _BUILT_IN)
+
+
+def find_problems(path: Path, plan: DumpPlan) -> tuple[str, ...]:
+    """What the plan names and the archive does not have, and what is there of another dump. Raises
+    ArchiveError, OSError."""
+    if plan.format == "directory":
+        return check_directory(path, plan).problems
+    if plan.format == "custom":
+        size = os.stat(path).st_size
+        return tuple(
+            f"{entry_name(entry)}: its data begin behind the end of the file"
+            for entry in plan.entries
+            if entry.offset is not None and entry.offset >= size
+        )
+    return ()
+
+
+def _created_text(plan: DumpPlan) -> str | None:
+    if plan.created_us is None:
+        return None
+    return datetime.fromtimestamp(plan.created_us / 1e6, UTC).isoformat().replace("+00:00", "Z")
+
+
+def _critical_path_names(plan: DumpPlan) -> tuple[str, ...]:
+    return tuple(f"{entry.desc} {entry_name(entry)}" for entry in critical_path(plan))
+
+
+def listing_lines(found: ArchiveListing) -> list[str]:
+    """It as lines, without the table of its biggest tables."""
+    lines = [
+        f"{found.path}: {found.format or '?'}, compressed by {found.compression or '?'}",
+        f"database {clean(found.database or '?')}, server {found.server_version or '?'}, "
+        f"pg_dump {found.dump_version or '?'}, {found.created or 'no time told'}",
+    ]
+    if found.format == "plain":
+        lines.append("a script has no table of contents: what it holds is not known without running it")
+    else:
+        phases = ", ".join(f"{name} {count}" for name, count in found.phases.items())
+        lines.append(f"{found.entries} objects: {phases or 'none'}")
+        lines.append(f"{found.tables} tables with data, {human_bytes(found.data_bytes)} in the archive")
+    if found.extensions:
+        lines.append(f"extensions: {', '.join(found.extensions)}")
+    if found.owners:
+        lines.append(f"owners: {', '.join(found.owners)}")
+    if found.critical:
+        lines.append("critical path, estimated by sizes: " + " → ".join(found.critical))
+    return [*lines, *(f"problem: {problem}" for problem in found.problems)]

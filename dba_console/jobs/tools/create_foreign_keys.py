@@ -1,0 +1,405 @@
+"""Make the foreign keys of an archive in a database that has everything else, several at once.
+
+What it says on stderr is worded as `pg_restore -v -j` words it, so that whoever follows a restore can follow this.
+A run that was broken off is begun again: keys that are there already are not added twice, only validated.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+from msgspec import Struct
+
+from dba_console.actions.deadline_connection import DeadlineConnection
+from dba_console.core.errors import ConnectError, ConsoleError, Unsupported, UsageError
+from dba_console.core.sanitize import clean
+from dba_console.jobs.archives.archive_file import open_archive
+from dba_console.jobs.archives.dump_plan import DumpEntry, DumpPlan
+from dba_console.jobs.tools.server_connection import client_environment, error_message, find_program, open_connection
+
+# The foreign keys of an archive as SQL: each in two steps, added without a look at the rows, then validated.
+#
+# pg_restore adds a key and checks it in one statement that locks both tables, so keys that refer to one table are
+# checked one after the other. Validating takes a lock that other keys' validation does not mind.
+
+FK = "FK CONSTRAINT"
+_NAME = r'(?:"(?:[^"]|"")+"|[^\s"."]+)'
+_ADD_CONSTRAINT = re.compile(
+    rf"ALTER TABLE (?P<only>ONLY )?(?P<table>{_NAME}(?:\.{_NAME})?)\s+ADD CONSTRAINT (?P<name>{_NAME}) FOREIGN KEY ",
+    re.DOTALL,
+)
+_NOT_VALIDATED = re.compile(r"\b(NOT VALID|NOT ENFORCED)$")
+
+
+class ForeignKey(Struct, frozen=True, kw_only=True):
+    """One foreign key to be made."""
+
+    entry: DumpEntry
+    table: str
+    """As SQL writes it, with its schema."""
+    name: str
+    """As it is in the catalog."""
+    add: str
+    validate: str | None
+    """None: `add` does all there is to do, alone: a key of a partitioned table, or one that is not to be checked."""
+
+
+def foreign_key_entries(entries: Sequence[DumpEntry]) -> list[DumpEntry]:
+    return [entry for entry in entries if entry.desc == FK]
+
+
+def key_dependents(entries: Sequence[DumpEntry]) -> set[int]:
+    """Dump ids of what cannot be there before the keys are: comments on them, for one."""
+    keys = {entry.dump_id for entry in entries if entry.desc == FK}
+    after, grown = set(keys), True
+    while grown:
+        more = {entry.dump_id for entry in entries if entry.dump_id not in after and after.intersection(entry.needs)}
+        after |= more
+        grown = bool(more)
+    return after - keys
+
+
+def split_statements(sql: str) -> Iterator[str]:
+    r"""The statements of a restore script without their semicolons: comments and psql's own commands left out.
+
+    >>> list(split_statements('\\restrict a\n-- x;\nSET a = \'b;\';\n\nALTER TABLE "c;\n-- d"\n    ADD e;\n'))
+    ["SET a = 'b;'", 'ALTER TABLE "c;\n-- d"\n    ADD e']
+    """
+    held: list[str] = []
+    for piece in re.finditer(r"""--[^\n]*|^\\[^\n]*|"(?:[^"]|"")*"|'(?:[^']|'')*'|;|[^-"';\\]+|.""", sql, re.MULTILINE):
+        text = piece[0]
+        if text == ";":
+            if whole := "".join(held).strip():
+                yield whole
+            held = []
+        elif not (text.startswith("--") or (text.startswith("\\") and not "".join(held).strip())):
+            held.append(text)
+
+
+def decode_script(script: bytes) -> str:
+    r"""A restore script as text: it says itself how it is encoded. Raises Unsupported where Python does not know that.
+
+    >>> decode_script(b"SET client_encoding = 'LATIN1';\n-- caf\xe9")[-4:]
+    'café'
+    """
+    found = re.search(rb"^SET client_encoding = '(\w+)';", script, re.MULTILINE)
+    name = found[1].decode() if found else "UTF8"
+    codec = "utf-8" if name == "SQL_ASCII" else re.sub(r"^WIN(?=\d)", "cp", name)
+    try:
+        return script.decode(codec)
+    except (LookupError, UnicodeDecodeError):
+        raise Unsupported(
+            f"the archive's names are in {name}, which cannot be read here",
+            hint="restore its keys by pg_restore itself, without a list",
+        ) from None
+
+
+def parse_foreign_key(entry: DumpEntry, statement: str) -> ForeignKey | None:
+    """What is to be done for one key; None where the statement adds none."""
+    found = _ADD_CONSTRAINT.match(statement)
+    if found is None:
+        return None
+    name = found["name"]
+    plain = name[1:-1].replace('""', '"') if name.startswith('"') else name
+    whole = found["only"] is None or _NOT_VALIDATED.search(statement) is not None
+    return ForeignKey(
+        entry=entry,
+        table=found["table"],
+        name=plain,
+        add=statement if whole else f"{statement} NOT VALID",
+        validate=None if whole else f"ALTER TABLE ONLY {found['table']} VALIDATE CONSTRAINT {name}",
+    )
+
+
+def heaviest_first(keys: Sequence[ForeignKey]) -> list[ForeignKey]:
+    """Those of the largest tables first; of one table they have to wait for each other."""
+    return sorted(keys, key=lambda key: -(key.entry.weight or 0.0))
+
+
+def next_key(waiting: Sequence[ForeignKey], busy: set[str]) -> ForeignKey | None:
+    """The next to be validated: of a table that no other is being validated of. None: none can be now."""
+    return next((key for key in waiting if key.table not in busy), None)
+
+
+_HINT = "restore them by pg_restore itself, without a list"
+
+Report = Callable[[str], None]
+APPLICATION = "pg_restore: keys"
+_SETTINGS = {
+    "statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "0", "search_path": "",
+    "row_security": "off", "jit": "off",
+}  # fmt: skip
+"""As pg_restore sets them; and no machine code, which a check that compares two numbers a row does not pay for."""
+_CONSTRAINT_STATE = """select c.convalidated from pg_catalog.pg_constraint c
+where c.conrelid = pg_catalog.to_regclass(%s) and c.conname = %s and c.contype = 'f'"""
+
+
+class KeysResult(Struct, frozen=True, kw_only=True):
+    """What came of it."""
+
+    keys: int
+    """In the archive."""
+    valid: int
+    there: int
+    """Of these, valid before we came."""
+    errors: int
+
+
+def list_without_keys(archive: Path, bindir: str | None) -> str:
+    """For pg_restore -L: everything but the foreign keys and what needs them. Raises ArchiveError, ConsoleError."""
+    plan, program = _open_with_toc(archive), find_program("pg_restore", bindir=bindir).path
+    left_out = key_dependents(plan.entries) | {entry.dump_id for entry in foreign_key_entries(plan.entries)}
+    lines = _pg_restore_output([program, "-l", str(archive)], set()).splitlines()
+    return b"\n".join(line for line in lines if _dump_id(line) not in left_out).decode(errors="surrogateescape")
+
+
+def create_keys(archive: Path, conninfo: str, jobs: int, *, bindir: str | None, report: Report) -> KeysResult:
+    """Add every foreign key, validate them `jobs` at a time, restore what waited for them.
+
+    An error is told, counted and gone on from, as pg_restore does. Raises ArchiveError, ConsoleError where nothing can
+    be begun.
+    """
+    plan, program = _open_with_toc(archive), find_program("pg_restore", bindir=bindir).path
+    keys = _read_keys(program, archive, plan)
+    work = _KeyCreation(conninfo, report)
+    if keys:
+        with work.session() as session:
+            waiting = [key for key in keys if work.add_key(session, key)]
+            work.validate([key for key in waiting if key.validate is not None], max(1, jobs))
+    errors = work.errors + _restore_dependents(program, archive, plan, conninfo, report)
+    return KeysResult(keys=len(keys), valid=work.valid, there=work.there, errors=errors)
+
+
+class _KeyCreation:
+    """One run of it."""
+
+    def __init__(self, conninfo: str, report: Report) -> None:
+        self._conninfo, self._report = conninfo, report
+        self._condition = threading.Condition()
+        self._busy: set[str] = set()
+        self._sessions: list[DeadlineConnection] = []
+        self._fatal_error: BaseException | None = None
+        self._stopping = False
+        self.errors = self.valid = self.there = 0
+
+    def session(self) -> DeadlineConnection:
+        return open_connection(self._conninfo, APPLICATION)
+
+    def add_key(self, session: DeadlineConnection, key: ForeignKey) -> bool:
+        """Whether it stands and is still to be validated. A key made in one step is made here, alone."""
+        with _transaction(session):
+            existing = session.execute(_CONSTRAINT_STATE, (key.table, key.name)).fetchone()
+        if existing is not None and existing["convalidated"]:
+            self.there += 1
+            self.valid += 1
+            return False
+        if existing is not None:
+            return True
+        if key.validate is None:
+            self._validate_key(session, key, key.add)
+            return False
+        return self._try_execute(session, key, key.add)
+
+    def validate(self, keys: Sequence[ForeignKey], jobs: int) -> None:
+        """Returns when all are done. Interrupted, it ends the statements under way first."""
+        waiting = heaviest_first(keys)
+        workers = [threading.Thread(target=self._worker, args=(waiting,)) for _ in range(min(jobs, len(waiting)))]
+        try:
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+        except BaseException:
+            self._stop()
+            for worker in workers:
+                if worker.ident is not None:
+                    worker.join()
+            raise
+        if self._fatal_error is not None:
+            raise self._fatal_error
+
+    def _worker(self, waiting: list[ForeignKey]) -> None:
+        try:
+            with self.session() as session:
+                with self._condition:
+                    self._sessions.append(session)
+                while (key := self._take_key(waiting)) is not None:
+                    try:
+                        self._validate_key(session, key, key.validate or "")
+                    finally:
+                        self._release_key(key)
+        except BaseException as error:
+            with self._condition:
+                self._fatal_error, self._stopping = self._fatal_error or error, True
+                self._condition.notify_all()
+
+    def _take_key(self, waiting: list[ForeignKey]) -> ForeignKey | None:
+        with self._condition:
+            while waiting and not self._stopping:
+                key = next_key(waiting, self._busy)
+                if key is not None:
+                    waiting.remove(key)
+                    self._busy.add(key.table)
+                    return key
+                self._condition.wait()
+            return None
+
+    def _release_key(self, key: ForeignKey) -> None:
+        with self._condition:
+            self._busy.discard(key.table)
+            self._condition.notify_all()
+
+    def _stop(self) -> None:
+        with self._condition:
+            self._stopping = True
+            self._condition.notify_all()
+            for session in self._sessions:
+                session.cancel()
+
+    def _validate_key(self, session: DeadlineConnection, key: ForeignKey, sql: str) -> None:
+        """Check a key's rows, and say when that began and ended."""
+        item = f"item {key.entry.dump_id} {key.entry.desc} {clean(key.entry.tag)}"
+        self._report_line(f"launching {item}")
+        good = self._try_execute(session, key, sql)
+        with self._condition:
+            self.valid += good
+            self._report(f"pg_restore: finished {item}")  # as pg_restore says it: also of one that failed
+
+    def _try_execute(self, session: DeadlineConnection, key: ForeignKey, sql: str) -> bool:
+        try:
+            with _transaction(session):
+                session.execute(sql.encode())
+        except psycopg.OperationalError as error:
+            if session.closed or self._stopping:
+                raise ConnectError(f"the connection was lost: {error_message(error)}") from error
+            self._report_error(key, error, sql)
+            return False
+        except psycopg.Error as error:
+            self._report_error(key, error, sql)
+            return False
+        return True
+
+    def _report_error(self, key: ForeignKey, error: psycopg.Error, sql: str) -> None:
+        entry = key.entry
+        lines = [
+            f"from TOC entry {entry.dump_id}; 2606 {entry.oid or 0} {entry.desc} {clean(entry.tag)} "
+            f"{clean(entry.owner or '-')}",
+            f"error: could not execute query: ERROR:  {error_message(error)}",
+        ]
+        if sql == key.validate:
+            lines.append(f"warning: {clean(key.name)} stays NOT VALID: only rows written from now on are checked")
+        with self._condition:
+            self.errors += 1
+            for line in lines:
+                self._report(f"pg_restore: {line}")
+
+    def _report_line(self, text: str) -> None:
+        with self._condition:
+            self._report(f"pg_restore: {text}")
+
+
+@contextmanager
+def _transaction(session: DeadlineConnection) -> Iterator[None]:
+    """One with pg_restore's settings: behind a pooler they would else be handed to others."""
+    session.begin()
+    try:
+        for name, value in _SETTINGS.items():
+            session.execute("select pg_catalog.set_config(%s, %s, true)", (name, value))
+        yield
+        session.execute("COMMIT")
+    finally:
+        if not session.closed:
+            session.rollback()
+
+
+def _open_with_toc(archive: Path) -> DumpPlan:
+    plan = open_archive(archive)
+    if plan.format == "plain":
+        raise UsageError(
+            f"{archive} is SQL: its keys cannot be told from the rest of it",
+            hint="a directory or custom archive has a table of contents",
+        )
+    return plan
+
+
+def _read_keys(program: str, archive: Path, plan: DumpPlan) -> list[ForeignKey]:
+    """Raises ConsoleError where the archive's keys are not as they are understood here: then pg_restore is to do it."""
+    entries = foreign_key_entries(plan.entries)
+    if not entries:
+        return []
+    script = _pg_restore_output(
+        [program, "-L", "{list}", "-f", "-", str(archive)], {entry.dump_id for entry in entries}
+    )
+    sql = decode_script(script)
+    added = [one for one in split_statements(sql) if one.startswith("ALTER TABLE ")]
+    if len(added) != len(entries):
+        raise ConsoleError(
+            f"the archive lists {len(entries)} foreign keys and has {len(added)} statements for them", hint=_HINT
+        )
+    return [_require_key(entry, one) for entry, one in zip(entries, added, strict=True)]
+
+
+def _require_key(entry: DumpEntry, statement: str) -> ForeignKey:
+    key = parse_foreign_key(entry, statement)
+    if key is None:
+        raise ConsoleError(f"this adds no foreign key as it is written here: {clean(statement[:200])}", hint=_HINT)
+    return key
+
+
+def _restore_dependents(program: str, archive: Path, plan: DumpPlan, conninfo: str, report: Report) -> int:
+    """What waited for the keys, by pg_restore; how many errors that met."""
+    after = key_dependents(plan.entries)
+    if not after:
+        return 0
+    with tempfile.TemporaryDirectory(prefix="dba-console-keys-") as place:
+        chosen = _write_list(program, archive, after, Path(place))
+        argv = [program, "-v", "-L", str(chosen), "-d", "", str(archive)]
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", check=False,
+            env=client_environment(conninfo),
+        )  # fmt: skip
+    for line in done.stderr.splitlines():
+        report(line)
+    if done.returncode not in (0, 1):
+        raise ConsoleError(f"pg_restore ended with {done.returncode}: {clean(done.stderr[-300:].strip())}")
+    return done.stderr.count("error: could not execute query")
+
+
+def _pg_restore_output(argv: Sequence[str], ids: set[int]) -> bytes:
+    """What pg_restore prints; `{list}` in its arguments becomes a list of these entries."""
+    with tempfile.TemporaryDirectory(prefix="dba-console-keys-") as place:
+        argv = list(argv)
+        if "{list}" in argv:
+            argv[argv.index("{list}")] = str(_write_list(argv[0], Path(argv[-1]), ids, Path(place)))
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            env={"LC_ALL": "C", "PATH": "/usr/bin:/bin"},
+        )
+    if done.returncode:
+        raise ConsoleError(f"pg_restore cannot read {argv[-1]}: {clean(done.stderr.decode(errors='replace').strip())}")
+    return done.stdout
+
+
+def _write_list(program: str, archive: Path, ids: set[int], place: Path) -> Path:
+    """A list for pg_restore -L, in the archive's order."""
+    lines = [
+        line for line in _pg_restore_output([program, "-l", str(archive)], set()).splitlines() if _dump_id(line) in ids
+    ]
+    path = place / "list"
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    return path
+
+
+def _dump_id(line: bytes) -> int | None:
+    number = line.partition(b";")[0]
+    return int(number) if number.isdigit() else None

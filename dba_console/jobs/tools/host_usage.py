@@ -1,0 +1,153 @@
+"""What a run took of this host: processor time of its processes, how busy processors and disks were beside it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from dba_console.core.clock import SYSTEM, Clock
+from dba_console.core.errors import ConsoleError
+from dba_console.jobs.tools.scratch_directory import mount_of
+from dba_console.jobs.tools.server_connection import ReadOnlyConnection
+from dba_console.watch.probes.host import file_systems
+from dba_console.watch.probes.host.kernel_counters import DiskStatsParser, parse_cpu
+from dba_console.watch.probes.host.kernel_files import ProcStat, read_file, read_stat
+from dba_console.watch.samples.host import Cpu, Disk
+
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_CLOCK_TOLERANCE_S = 5.0
+"""A backend's start by the kernel and by the server may differ by a clock that was set."""
+
+
+class CpuTimes(NamedTuple):
+    """Processor time of some processes, seconds; each as it was last seen."""
+
+    seconds_by_pid: dict[int, float]
+
+    def update(self, pids: Iterable[int]) -> None:
+        """Read these anew; who has ended keeps what it had."""
+        for pid in pids:
+            stat = read_stat("/proc", pid)
+            if stat is not None:
+                self.seconds_by_pid[pid] = max(self.seconds_by_pid.get(pid, 0.0), cpu_s(stat))
+
+    @property
+    def total(self) -> float:
+        return sum(self.seconds_by_pid.values())
+
+
+def cpu_s(stat: ProcStat) -> float:
+    return (stat.user_ticks + stat.system_ticks) * TICK_S
+
+
+class HostUsage(NamedTuple):
+    """Of the host between two looks. None: not known."""
+
+    busy_pct: float | None
+    iowait_pct: float | None
+    read_bytes: int | None
+    read_util_pct: float | None
+    write_util_pct: float | None
+
+
+class HostCounters(NamedTuple):
+    cpu: Cpu | None
+    disks: dict[str, Disk]
+    mono_us: int
+
+
+class HostMeter:
+    """The host, with the device the data lie on and the one that is written to, where they are known."""
+
+    def __init__(self, data: str | None, written: str | None, clock: Clock = SYSTEM) -> None:
+        self._data_device, self._output_device, self._clock = data, written, clock
+        self._parser = DiskStatsParser("/proc", "/sys")
+
+    def read(self) -> HostCounters:
+        now = self._clock.mono_us()
+        try:
+            cpu = parse_cpu(read_file("/proc/stat"))
+        except (OSError, ValueError):
+            cpu = None
+        try:
+            disks = {disk.name: disk for disk in self._parser.parse(read_file("/proc/diskstats"), now).devices}
+        except (OSError, ValueError):
+            disks = {}
+        return HostCounters(cpu, disks, now)
+
+    def usage_between(self, before: HostCounters, after: HostCounters) -> HostUsage:
+        busy, iowait = _cpu_shares(before.cpu, after.cpu)
+        sectors, read_util = self._disk(self._data_device, before, after)
+        _, write_util = self._disk(self._output_device, before, after)
+        return HostUsage(busy, iowait, sectors, read_util, write_util)
+
+    def _disk(self, name: str | None, before: HostCounters, after: HostCounters) -> tuple[int | None, float | None]:
+        old, new = (before.disks.get(name), after.disks.get(name)) if name else (None, None)
+        if new is None or old is None:
+            return None, None
+        took_ms = (after.mono_us - before.mono_us) / 1000
+        util = min(100.0, 100 * (new.io_ms - old.io_ms) / took_ms) if took_ms > 0 else None
+        return (new.read_sectors - old.read_sectors) * 512, util
+
+
+def _cpu_shares(old: Cpu | None, new: Cpu | None) -> tuple[float | None, float | None]:
+    if old is None or new is None:
+        return None, None
+
+    def all_of(cpu: Cpu) -> int:
+        return cpu.user + cpu.nice + cpu.system + cpu.idle + cpu.iowait + cpu.irq + cpu.softirq + cpu.steal
+
+    total = all_of(new) - all_of(old)
+    if total <= 0:
+        return None, None
+    waiting = 100 * max(0, new.iowait - old.iowait) / total
+    idle = 100 * max(0, new.idle - old.idle) / total
+    return max(0.0, 100 - idle - waiting), waiting
+
+
+def disk_under(path: str | None) -> str | None:
+    """The whole disk under a place; None for memory, the network, and what cannot be seen."""
+    if path is None or (mount := mount_of(path)) is None:
+        return None
+    disk = file_systems.whole_disk("/sys", mount.device)
+    if disk is None and mount.source.startswith("/dev/"):
+        disk = file_systems.disk_of_name("/sys", mount.source.rpartition("/")[2])
+    return disk
+
+
+def is_local_server(server: ReadOnlyConnection) -> bool:
+    """Whether the server is one of this host: our own session is a process here, begun when the server says it was."""
+    stat = read_stat("/proc", server.backend)
+    if stat is None or not stat.command.startswith(("postgres", "postmaster")):
+        return False
+    (started,) = server.one(
+        "select extract(epoch from backend_start)::float8 from pg_stat_activity where pid = pg_backend_pid()"
+    )
+    try:
+        boot_s = parse_cpu(read_file("/proc/stat")).boot_wall_s
+    except (OSError, ValueError):
+        return False
+    return started is not None and abs(boot_s + stat.start_ticks * TICK_S - started) < _CLOCK_TOLERANCE_S
+
+
+def data_directory(server: ReadOnlyConnection) -> str | None:
+    """The data directory, None where this role may not know it."""
+    try:
+        (path,) = server.one("select current_setting('data_directory', true)")
+    except ConsoleError:
+        return None
+    return path or None
+
+
+def has_shared_cores() -> bool:
+    """Whether two processors of this host share a core."""
+    try:
+        return read_file("/sys/devices/system/cpu/smt/active").strip() == b"1"
+    except OSError:
+        return False
+
+
+def usable_cpus() -> int:
+    """Processors this process may use."""
+    return len(os.sched_getaffinity(0))

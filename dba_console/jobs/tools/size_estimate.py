@@ -1,0 +1,121 @@
+"""How large a dump will be, and whether it fits: from the tables' sizes, and from what earlier dumps made of them.
+
+Indexes are not dumped, so pg_database_size would be far too much. How much smaller the rows become is known only from a
+dump: where none is known, the tables' own size is the most that is to be expected of a compressed one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from msgspec import Struct
+
+from dba_console.core.errors import ConsoleError
+from dba_console.core.target import Target, address_of
+from dba_console.core.units import human_bytes
+from dba_console.jobs.history.history_reader import read_job_history
+from dba_console.jobs.tools.scratch_directory import MIN_FREE_SHARE, free_space, mount_of
+from dba_console.jobs.tools.server_connection import ReadOnlyConnection, read_tables
+from dba_console.jobs.tools.sweep_store import load_result
+
+MARGIN = 1.2
+"""On what follows from earlier dumps: the data change."""
+_LARGE_OBJECTS = "select coalesce(sum(pg_relation_size(oid)), 0)::bigint from pg_class where relname = 'pg_largeobject'"
+
+
+class DumpSizeEstimate(Struct, frozen=True, kw_only=True):
+    """Bytes. None: not known."""
+
+    table_bytes: int
+    """Of all tables with rows, TOAST and large objects included, indexes not."""
+    tables: int
+    dump_bytes: int | None
+    """What a dump of them will be, going by earlier ones."""
+    at_most_bytes: int
+    """What it is safe to have room for."""
+    ratio: float | None
+    ratio_from: str | None
+    """Where the ratio is from, in a sentence."""
+    place: str | None
+    mount: str | None
+    free_bytes: int | None
+    fits: bool | None
+    note: str | None = None
+
+
+def estimate_dump_size(server: ReadOnlyConnection, target: Target, directory: Path | None) -> DumpSizeEstimate:
+    """What a dump of the server's database takes, and whether `directory` has it. Raises ConsoleError."""
+    tables, note = read_tables(server)
+    total = sum(table.size for table in tables) + _large_objects(server)
+    ratio, source = known_ratio(target, server.database)
+    dump = None if ratio is None else round(total * ratio)
+    most = total if dump is None else round(dump * MARGIN)
+    mount, free, size = _free_space(directory)
+    fits = None if free is None or size is None else free - most >= size * MIN_FREE_SHARE
+    if directory is not None and not directory.exists():
+        missing = f"{directory} is not there: what is free is that of the nearest directory above it"
+        note = missing if note is None else f"{note}; {missing}"
+    return DumpSizeEstimate(
+        table_bytes=total, tables=len(tables), dump_bytes=dump, at_most_bytes=most, ratio=ratio, ratio_from=source,
+        place=None if directory is None else str(directory), mount=mount, free_bytes=free, fits=fits, note=note,
+    )  # fmt: skip
+
+
+def known_ratio(target: Target, database: str) -> tuple[float | None, str | None]:
+    """Bytes of a dump to bytes of tables, and where that is from: the last dumps that were watched, else the sweep."""
+    past = [
+        run.bytes / run.size_bytes
+        for job in read_job_history(target.key, address_of(target.conninfo)).jobs
+        if job.kind == "pg_dump" and job.database == database
+        for run in job.runs
+        if run.counts and run.bytes and run.size_bytes
+    ]
+    if past:
+        last = past[-5:]
+        return median(last), f"the last {len(last)} dumps of {database}" if len(last) > 1 else f"a dump of {database}"
+    kept = load_result(target.key)
+    if kept is not None and kept.ratio is not None and kept.database == database:
+        return kept.ratio, "the trial dumps of `dba-console dumps sweep`"
+    return None, None
+
+
+def _large_objects(server: ReadOnlyConnection) -> int:
+    try:
+        return int(server.one(_LARGE_OBJECTS)[0])
+    except ConsoleError:
+        return 0
+
+
+def _free_space(directory: Path | None) -> tuple[str | None, int | None, int | None]:
+    if directory is None:
+        return None, None, None
+    existing = next((one for one in (directory, *directory.parents) if one.exists()), Path("/"))
+    mount = mount_of(existing)
+    try:
+        room = free_space(existing)
+    except OSError:
+        return (mount.path if mount else None), None, None
+    return (mount.path if mount else None), room.free, room.size
+
+
+def estimate_lines(found: DumpSizeEstimate) -> Sequence[str]:
+    """The estimate as lines."""
+    lines = [f"tables: {found.tables}, {human_bytes(found.table_bytes)} without indexes"]
+    if found.dump_bytes is None:
+        lines.append(f"dump: not known before the first one; compressed at most about {human_bytes(found.table_bytes)}")
+    else:
+        lines.append(
+            f"dump: about {human_bytes(found.dump_bytes)} (estimated, {found.ratio:.2f} of it: {found.ratio_from})"
+        )
+    if found.place is not None:
+        free = human_bytes(found.free_bytes)
+        lines.append(f"free at {found.place}: {free}" + (f" (mount {found.mount})" if found.mount else ""))
+        verdict = {
+            True: f"it fits: {human_bytes(found.at_most_bytes)} to have room for",
+            False: f"it does not fit: {human_bytes(found.at_most_bytes)} to have room for, and a twentieth stays free",
+            None: "whether it fits is not known",
+        }[found.fits]
+        lines.append(verdict)
+    return [*lines, *([found.note] if found.note else [])]

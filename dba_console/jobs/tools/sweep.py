@@ -1,0 +1,491 @@
+"""Finds how many jobs a parallel dump of this database on this host is worth: few trials, each as short as will do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from dba_console.core.clock import SYSTEM, Clock
+from dba_console.core.errors import PermissionDenied, Refused, Unsupported, UsageError
+from dba_console.core.sanitize import clean
+from dba_console.core.target import Target
+from dba_console.core.units import human_bytes, human_duration, human_pct
+from dba_console.jobs.tools import host_usage
+from dba_console.jobs.tools.jobs_curve import TOLERANCE, JobsCurve, TrialRun
+from dba_console.jobs.tools.scratch_directory import MIN_FREE_SHARE, free_space, memory_directory, scratch_directory
+from dba_console.jobs.tools.server_connection import (
+    DumpTable,
+    InstalledProgram,
+    ReadOnlyConnection,
+    choose_tables,
+    client_environment,
+    find_program,
+    open_server,
+    read_tables,
+)
+from dba_console.jobs.tools.sweep_store import SweepResult, SweepRow
+from dba_console.jobs.tools.trial_dump import TrialSettings, run_trial
+
+# How many connections a parallel dump may take: what is free for this role, less some that others may need.
+
+RESERVE = 3
+"""Left free for whoever connects meanwhile: a dump must not be what fills the house."""
+_SQL = """
+select current_setting('max_connections')::int,
+       current_setting('superuser_reserved_connections')::int
+         + coalesce(current_setting('reserved_connections', true), '0')::int,
+       (select count(*) from pg_stat_activity where backend_type = 'client backend')::int,
+       r.rolconnlimit, (select count(*) from pg_stat_activity where usename = current_user)::int,
+       d.datconnlimit, (select count(*) from pg_stat_activity where datname = current_database())::int
+from pg_roles r, pg_database d where r.rolname = current_user and d.datname = current_database()
+"""
+
+
+class ConnectionBudget(NamedTuple):
+    """What is free, and which limit says so."""
+
+    free: int
+    limit: str
+
+    @property
+    def max_jobs(self) -> int:
+        """The most jobs for which pg_dump -j finds a connection each and one for itself; 0 where there is none."""
+        return max(0, self.free - RESERVE - 1)
+
+
+def read_connection_budget(server: ReadOnlyConnection) -> ConnectionBudget:
+    """What is free now. Reserved slots are left to those they are reserved for, whoever asks."""
+    most, reserved, used, of_role, by_role, of_database, in_database = server.one(_SQL)
+    found = [ConnectionBudget(most - reserved - used, "max_connections")]
+    if of_role >= 0:
+        found.append(ConnectionBudget(of_role - by_role, "the role's connection limit"))
+    if of_database >= 0:
+        found.append(ConnectionBudget(of_database - in_database, "the database's connection limit"))
+    return min(found, key=lambda slots: slots.free)
+
+
+def require_connections(server: ReadOnlyConnection, jobs: int) -> None:
+    """Raises Refused where so many jobs would take what others may need."""
+    slots = read_connection_budget(server)
+    if slots.max_jobs < jobs:
+        raise Refused(
+            f"{max(0, slots.free)} connections are free by {slots.limit}: a dump with {jobs} jobs takes {jobs + 1}, "
+            f"and {RESERVE} stay free for others",
+            hint="try fewer jobs, or at an hour with fewer sessions",
+        )
+
+
+# Tables put out of the page cache, so that a trial reads them as a dump of a database larger than memory does.
+#
+# Only clean pages of these files are given back, and nothing is written; the server's own buffers keep what they have.
+# It costs whoever works with these tables: so it is done where it is asked for, and said.
+
+_PATHS = """
+select pg_relation_filepath(c.oid), pg_relation_filepath(nullif(c.reltoastrelid, 0))
+from pg_class c where c.oid = any(%s)
+"""
+
+
+def evict_tables(server: ReadOnlyConnection, data: str, tables: Sequence[DumpTable]) -> int:
+    """Bytes of files put out of the page cache. Raises PermissionDenied where they cannot be opened."""
+    done = 0
+    for row in server.rows(_PATHS, ([table.oid for table in tables],)):
+        for path in row:
+            if path:
+                done += _evict_segments(os.path.join(data, path))
+    return done
+
+
+def _evict_segments(path: str) -> int:
+    done, number = 0, 0
+    while (size := _evict_file(f"{path}.{number}" if number else path)) is not None:
+        done, number = done + size, number + 1
+    return done
+
+
+def _evict_file(path: str) -> int | None:
+    """Its size; None where there is no such file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except PermissionError as error:
+        raise PermissionDenied(
+            f"{path} cannot be opened, so it cannot be put out of the page cache",
+            hint="leave --fresh out, or run this as the server's owner or as root",
+        ) from error
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+
+
+# What keeps a parallel dump from being quicker: told from what was measured while it ran, or told as unknown. Pure.
+
+BUSY_PCT = 90.0
+"""Of all processors, or of a disk's time."""
+OTHERS_PCT = 25.0
+MEMORY_SHARE = 0.2
+"""Of what was dumped, read from the disk: below it the pages were in memory."""
+BUSY_SHARE = 0.85
+"""Of the time a process could have run, what it did: it waited for hardly anything."""
+
+
+class Bottleneck(NamedTuple):
+    kind: str
+    sentence: str
+
+
+class LargestTable(NamedTuple):
+    """The biggest table."""
+
+    name: str
+    size: int
+
+
+def _other_cpu_pct(run: TrialRun, cpus: int) -> float:
+    """Of all processors, what was busy and not with the trial; 0 where its server side was not seen."""
+    if run.host_busy_pct is None or run.server_s is None or run.wall_s <= 0:
+        return 0.0
+    return run.host_busy_pct - 100 * run.cpu_s / (run.wall_s * cpus)
+
+
+def is_disturbed(runs: Sequence[TrialRun], cpus: int) -> bool:
+    """Whether others took so much of the host that trials are hardly comparable."""
+    return any(_other_cpu_pct(run, cpus) >= OTHERS_PCT for run in runs)
+
+
+def find_bottleneck(curve: JobsCurve, largest: LargestTable | None, ceiling: str) -> Bottleneck:
+    """What the knee runs into. `ceiling` says what set the most jobs that were tried."""
+    jobs = curve.knee()
+    run = curve.runs[jobs]
+    return (
+        _table_bottleneck(curve, run, largest)
+        or _cpu_bottleneck(curve, run)
+        or _disk_bottleneck(run.read_util_pct, "read", "the disk the data are read from")
+        or _disk_bottleneck(run.write_util_pct, "write", "the disk the dump is written to")
+        or (_job_limit(curve, run, ceiling) if jobs == curve.most else None)
+        or Bottleneck("unknown", "nothing that was measured: locks, the network or what stands behind the disk")
+    )
+
+
+def _table_bottleneck(curve: JobsCurve, run: TrialRun, largest: LargestTable | None) -> Bottleneck | None:
+    total = sum(curve.sizes)
+    if largest is None or not total or largest.size / total < 1.2 / max(2, run.jobs):
+        return None
+    alone = largest.size / max(curve.runs[1].rate if 1 in curve.runs else run.max_job_rate, 1e-9)
+    if alone < 0.8 * curve.seconds(run.jobs):
+        return None
+    share = human_pct(100 * largest.size / total)
+    return Bottleneck(
+        "table",
+        f"one big table: {clean(largest.name)} is {share} of all data and takes about {human_duration(alone)} by "
+        "itself, whatever the number of jobs",
+    )
+
+
+def _cpu_bottleneck(curve: JobsCurve, run: TrialRun) -> Bottleneck | None:
+    if run.host_busy_pct is None or run.host_busy_pct < BUSY_PCT:
+        return None
+    spent = run.wall_s * curve.cpus
+    own = human_pct(min(100.0, 100 * run.cpu_s / spent)) if spent > 0 else "?"
+    return Bottleneck(
+        "cpu",
+        f"the processors of this host: {human_pct(run.host_busy_pct)} busy with -j {run.jobs}, {own} of them with the "
+        "dump itself",
+    )
+
+
+def _disk_bottleneck(util_pct: float | None, kind: str, what: str) -> Bottleneck | None:
+    if util_pct is None or util_pct < BUSY_PCT:
+        return None
+    return Bottleneck(kind, f"{what}: busy {human_pct(util_pct)} of the time")
+
+
+def _job_limit(curve: JobsCurve, run: TrialRun, ceiling: str) -> Bottleneck:
+    per_job = max(1e-3, run.jobs * (run.wall_s - run.startup_s))
+    if run.client_s / per_job >= BUSY_SHARE:
+        side = "; each job waits for its own pg_dump process, which compresses"
+    elif run.server_s is not None and run.server_s / per_job >= BUSY_SHARE:
+        side = "; each job waits for its session in the server, which reads and formats"
+    else:
+        side = ""
+    kind = {"connections": "connections", "tables": "tables"}.get(ceiling.split(":")[0], "most")
+    return Bottleneck(kind, f"{ceiling.partition(':')[2].strip()}{side}")
+
+
+def measurement_notes(runs: Sequence[TrialRun], table_bytes: int, cpus: int, memory: int | None) -> tuple[str, ...]:
+    """What the figures do not tell by themselves."""
+    found = []
+    others = max((_other_cpu_pct(run, cpus) for run in runs), default=0.0)
+    if others >= OTHERS_PCT:
+        found.append(
+            f"others kept up to {human_pct(others)} of the processors busy: on a quieter host more jobs may help"
+        )
+    known = [run for run in runs if run.read_bytes is not None and run.done > 0]
+    cached = [run for run in known if (run.read_bytes or 0) < MEMORY_SHARE * run.done]
+    if cached and len(cached) >= len(known) - 1:
+        text = (
+            "these runs read from memory" if len(cached) == len(known) else "all but one of these runs read from memory"
+        )
+        if memory is not None and table_bytes > memory:
+            text += ", and the database is larger than memory: a real dump reads from the disk (--fresh shows that)"
+        found.append(text)
+    if runs and not known:
+        found.append("whether these runs read from memory or from the disk could not be seen")
+    if any(run.server_s is None for run in runs):
+        found.append("the server runs on another host: its processors and disks were not seen")
+    return tuple(found)
+
+
+NOWHERE = "nowhere"
+WINDOW_S = 30.0
+"""A trial is cut after this long: by then every job has had its table for long enough to tell the rate."""
+SINGLE_JOB_SHARE, SINGLE_JOB_S = 0.35, 3.0
+"""A job alone runs for comparison only: this much of the best time, but this many seconds."""
+DEFAULT_MAX_JOBS = 8
+"""Jobs tried at most where nothing else is asked for, or twice the processors where that is more."""
+MAX_JOBS = 64
+
+
+_OTHERS = """
+select count(*)::int from pg_stat_activity where application_name = 'dba-console:sweep' and pid <> pg_backend_pid()
+"""
+
+
+class SweepOptions(Struct, frozen=True, kw_only=True):
+    """What the sweep is to do."""
+
+    to: str = NOWHERE
+    share: float = 1.0
+    max_jobs: int | None = None
+    window_s: float = WINDOW_S
+    compression: str | None = None
+    niceness: int = 10
+    evict_cache: bool = False
+    bindir: str | None = None
+
+
+class SweepEvent(Struct, frozen=True, kw_only=True):
+    """What is told while it goes on."""
+
+    kind: str
+    """plan, begin, progress, run."""
+    text: str
+    jobs: int | None = None
+    run: TrialRun | None = None
+
+
+ReportEvent = Callable[[SweepEvent], None]
+
+
+def sweep(target: Target, options: SweepOptions, report: ReportEvent, clock: Clock = SYSTEM) -> SweepResult:
+    """Try, and say what was found. Raises ConsoleError saying why it could not be."""
+    with open_server(target.conninfo, "dba-console:sweep") as server:
+        return _Sweep(target, options, server, report, clock).run()
+
+
+class _Sweep:
+    """One sweep under way."""
+
+    def __init__(
+        self, target: Target, options: SweepOptions, server: ReadOnlyConnection, report: ReportEvent, clock: Clock
+    ) -> None:
+        self._target, self._options, self._server, self._report, self._clock = target, options, server, report, clock
+        self._program: InstalledProgram = find_program("pg_dump", at_least=server.major, bindir=options.bindir)
+        self._is_local = host_usage.is_local_server(server)
+        self._data = host_usage.data_directory(server) if self._is_local else None
+        if options.evict_cache and self._data is None:
+            raise Unsupported(
+                "--fresh needs a server on this host and a role that may read data_directory (pg_monitor)"
+            )
+        self._all_tables, note = read_tables(server)
+        self._notes = [note] if note else []
+        self._all_tables = [table for table in self._all_tables if table.size > 0]
+        if not self._all_tables:
+            raise UsageError(f"there is no table with rows in the database {server.database}")
+        self._cpus = host_usage.usable_cpus()
+        self._max_jobs, self._ceiling = self._find_max_jobs()
+        self._tables = choose_tables(self._all_tables, options.share, 2 * self._max_jobs)
+        whole = len(self._tables) == len(self._all_tables)
+        sizes = [float(table.size) for table in self._all_tables]
+        self._curve = JobsCurve(
+            sizes, self._cpus, self._max_jobs, all_tables=whole, shared_cores=host_usage.has_shared_cores()
+        )
+        self._began_us = clock.mono_us()
+        self._runs: list[TrialRun] = []
+
+    def run(self) -> SweepResult:
+        """All of it."""
+        (others,) = self._server.one(_OTHERS)
+        if others:
+            raise Refused(
+                "another sweep runs on this server: two at once would measure each other", hint="let it end first"
+            )
+        place = memory_directory() if self._options.to == NOWHERE else self._check_scratch(Path(self._options.to))
+        self._report(SweepEvent(kind="plan", text=self._plan(place)))
+        let_go = self._options.to == NOWHERE
+        self._meter = host_usage.HostMeter(
+            host_usage.disk_under(self._data), None if let_go else host_usage.disk_under(str(place)), self._clock
+        )
+        with ExitStack() as stack:
+            directory = stack.enter_context(scratch_directory(place))
+            self._run_trials(directory)
+            self._repeat_if_disturbed(directory)
+        return self._result()
+
+    def _run_trials(self, directory: Path) -> None:
+        while (jobs := self._curve.next_jobs()) is not None:
+            try:
+                require_connections(self._server, jobs)
+            except Refused as error:
+                if not self._runs:
+                    raise
+                # Others have come meanwhile: what is known is told, with what it lacks.
+                self._notes.append(f"-j {jobs} and more were not tried: {error.message}")
+                return
+            self._run_trial(directory, jobs)
+            self._repeat_if_cached(directory)
+
+    def _run_trial(self, directory: Path, jobs: int) -> None:
+        if self._options.evict_cache and self._data is not None:
+            evict_tables(self._server, self._data, self._tables)
+        self._report(SweepEvent(kind="begin", text=f"-j {jobs}", jobs=jobs))
+        limit_s = self._limit_s(jobs)
+
+        def report_progress(done: float, total: float) -> None:
+            pct = f"{100 * done / total:.0f} %" if total else "?"
+            self._report(SweepEvent(kind="progress", text=f"-j {jobs}: {pct} of {human_bytes(total)}", jobs=jobs))
+
+        settings = TrialSettings(
+            self._program.path, client_environment(self._target.conninfo), self._arguments(), self._options.niceness,
+            self._options.to == NOWHERE, self._is_local,
+        )  # fmt: skip
+        run = run_trial(
+            settings, self._server, self._meter, directory, self._tables, jobs, lambda: limit_s, self._clock,
+            report_progress,
+        )  # fmt: skip
+        self._runs.append(run)
+        self._curve.add(run)
+        self._report(SweepEvent(kind="run", text=_run_text(run), jobs=jobs, run=run))
+
+    def _repeat_if_cached(self, directory: Path) -> None:
+        """The first trial may have read from the disk what the second found in memory: then they are not comparable."""
+        if len(self._runs) != 2 or self._options.evict_cache:
+            return
+        first, second = self._runs
+        if first.read_bytes is None or second.read_bytes is None or first.done <= 0 or second.jobs < first.jobs:
+            return
+        if first.read_bytes > 0.3 * first.done and second.read_bytes < 0.5 * first.read_bytes:
+            self._run_trial(directory, first.jobs)
+
+    def _repeat_if_disturbed(self, directory: Path) -> None:
+        """Where others kept the host busy, one trial may have had more of it than the next: the two quickest run again,
+        and of each the better one counts."""
+        if len(self._curve.runs) < 2 or not is_disturbed(self._runs, self._cpus):
+            return
+        for jobs in sorted(self._curve.runs, key=self._curve.seconds)[:2]:
+            if read_connection_budget(self._server).max_jobs >= jobs:
+                self._run_trial(directory, jobs)
+        self._notes.append("others worked on this host: the two quickest were tried twice, and the better one counts")
+
+    def _limit_s(self, jobs: int) -> float:
+        """Seconds after which a trial with so many jobs has told what it can."""
+        if not self._curve.runs or self._server.major < 14:
+            return self._options.window_s if self._server.major >= 14 else 86400.0
+        best = self._curve.runs[self._curve.best_jobs()]
+        took = best.wall_s - best.startup_s
+        if jobs == 1 and not self._curve.may_suffice(1):
+            return min(self._options.window_s, max(SINGLE_JOB_S, SINGLE_JOB_SHARE * took))
+        return min(
+            self._options.window_s,
+            max(SINGLE_JOB_S, took * (1 + 2 * TOLERANCE)) if best.complete else self._options.window_s,
+        )
+
+    def _find_max_jobs(self) -> tuple[int, str]:
+        """The most jobs worth trying, and what says so."""
+        wanted = self._options.max_jobs or max(DEFAULT_MAX_JOBS, 2 * self._cpus)
+        limits = [(min(wanted, MAX_JOBS), f"most: no more than {min(wanted, MAX_JOBS)} jobs were to be tried")]
+        count = len(self._all_tables)
+        limits.append((count, f"tables: there are {count} tables with rows, and a table is dumped by one job"))
+        slots = read_connection_budget(self._server)
+        limits.append(
+            (slots.max_jobs, f"connections: {slots.free} are free by {slots.limit}, and {RESERVE} stay free for others")
+        )
+        most, reason = min(limits, key=lambda limit: limit[0])
+        if most < 1:
+            raise Refused(
+                f"{max(0, slots.free)} connections are free by {slots.limit}: a dump takes 2, and {RESERVE} stay free",
+                hint="try at an hour with fewer sessions",
+            )
+        return most, reason
+
+    def _check_scratch(self, place: Path) -> Path:
+        """The scratch directory's, where it has room for the dump. Raises UsageError or Refused."""
+        if not place.is_absolute() or not place.is_dir():
+            raise UsageError(f"{place} is not the absolute path of a directory")
+        room, need = free_space(place), sum(table.size for table in self._tables)
+        if room.free - need < room.size * MIN_FREE_SHARE:
+            raise Refused(
+                f"{place} has {human_bytes(room.free)} free; a dump of {human_bytes(need)} of tables may take as much",
+                hint="dump less (--share), or to nowhere (--to nowhere)",
+            )
+        return place
+
+    def _arguments(self) -> tuple[str, ...]:
+        compression = ("-Z", self._options.compression) if self._options.compression is not None else ()
+        if self._curve.whole:
+            return compression
+        return (*compression, *(word for table in self._tables for word in ("-t", table.pattern)))
+
+    def _plan(self, place: Path) -> str:
+        total, taken = (sum(table.size for table in tables) for tables in (self._all_tables, self._tables))
+        what = (
+            f"all {len(self._all_tables)} tables"
+            if self._curve.whole
+            else f"{len(self._tables)} of {len(self._all_tables)} tables"
+        )
+        where = (
+            f"nowhere (memory at {place}, given back as it is written)" if self._options.to == NOWHERE else str(place)
+        )
+        return (
+            f"{what}, {human_bytes(taken)} of {human_bytes(total)}, by pg_dump {self._program.version} to {where}; "
+            f"{self._cpus} processors; at most {self._max_jobs} jobs"
+        )
+
+    def _result(self) -> SweepResult:
+        curve, total = self._curve, sum(table.size for table in self._all_tables)
+        biggest = self._all_tables[0]
+        limit = find_bottleneck(curve, LargestTable(f"{biggest.schema}.{biggest.name}", biggest.size), self._ceiling)
+        complete = [run for run in self._runs if run.complete and run.done > 0]
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if self._is_local else None
+        return SweepResult(
+            jobs=curve.knee(), best_jobs=curve.best_jobs(), at_us=self._clock.wall_us(), target=self._target.name,
+            database=self._server.database, rows=tuple(_result_row(curve, jobs) for jobs in sorted(curve.runs)),
+            limit=limit.kind, sentence=limit.sentence, host=os.uname().nodename, cpus=self._cpus,
+            program=self._program.version, compression=self._options.compression, place=self._options.to,
+            table_bytes=total, chosen_bytes=sum(table.size for table in self._tables), tables=len(self._all_tables),
+            chosen_tables=len(self._tables), ratio=complete[-1].output_bytes / complete[-1].done if complete else None,
+            notes=(*self._notes, *measurement_notes(self._runs, total, self._cpus, memory)),
+            took_s=(self._clock.mono_us() - self._began_us) / 1e6,
+        )  # fmt: skip
+
+
+def _result_row(curve: JobsCurve, jobs: int) -> SweepRow:
+    run = curve.runs[jobs]
+    read_pct = None if run.read_bytes is None or run.done <= 0 else min(100.0, 100 * run.read_bytes / run.done)
+    return SweepRow(
+        jobs=jobs, seconds=curve.seconds(jobs), measured=curve.is_measured(jobs), ran_s=run.wall_s, rate=run.rate,
+        host_busy_pct=run.host_busy_pct, read_pct=read_pct,
+    )  # fmt: skip
+
+
+def _run_text(run: TrialRun) -> str:
+    how = "to its end" if run.complete else "cut"
+    return f"-j {run.jobs}: {run.wall_s:.1f} s, {how}, {human_bytes(run.rate, per_s=True)}"

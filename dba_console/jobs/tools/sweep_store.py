@@ -1,0 +1,184 @@
+"""What a sweep found, kept for the next dump of the same database: 0600 in the state directory, never trusted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from dba_console.core import paths
+from dba_console.core.atomic_files import write_atomically
+from dba_console.core.decoding import from_json
+from dba_console.core.units import human_bytes, human_duration, human_pct
+
+FORMAT = 1
+MAX_FILES = 200
+_LIMIT = 1 << 20
+
+
+class SweepRow(Struct, frozen=True, kw_only=True):
+    """A dump with so many jobs."""
+
+    jobs: int
+    seconds: float
+    """Of the whole database."""
+    measured: bool
+    """False: reckoned from a run that was cut, or that dumped a part."""
+    ran_s: float | None
+    """What the run itself took; None where there was none."""
+    rate: float
+    """Bytes of tables a second with all jobs at work."""
+    host_busy_pct: float | None = None
+    read_pct: float | None = None
+    """Of what was dumped, how much the disk was read for; None where that could not be seen."""
+
+
+class SweepResult(Struct, frozen=True, kw_only=True):
+    """The result of a sweep."""
+
+    jobs: int
+    """The knee: the fewest jobs with which it takes no longer than the best by more than a twentieth."""
+    best_jobs: int
+    at_us: int
+    """Host wall time."""
+    target: str
+    database: str
+    rows: tuple[SweepRow, ...]
+    limit: str
+    """cpu, table, read, write, connections, tables, most, unknown: what more jobs run into."""
+    sentence: str
+    """The same for people."""
+    host: str
+    cpus: int
+    program: str
+    """Version of pg_dump."""
+    compression: str | None
+    """As it was asked for; None: pg_dump's own default."""
+    place: str
+    """Directory, or `nowhere`."""
+    table_bytes: int
+    """Of the whole database."""
+    chosen_bytes: int
+    chosen_tables: int
+    tables: int
+    ratio: float | None
+    """Bytes of the dump to bytes of tables; None where no run came to its end."""
+    notes: tuple[str, ...] = ()
+    took_s: float = 0.0
+    version: int = FORMAT
+
+
+def result_path(target_key: str) -> Path:
+    """Where it lies: a target's key is of server, database and role."""
+    return paths.state_dir() / "sweeps" / f"{target_key}.json"
+
+
+def load_result(target_key: str) -> SweepResult | None:
+    """What is kept, None where nothing is, or nothing that can be read."""
+    try:
+        descriptor = os.open(result_path(target_key), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            result = from_json(file.read(_LIMIT), SweepResult)
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return result if result.version == FORMAT and result.jobs >= 1 else None
+
+
+def save_result(target_key: str, result: SweepResult) -> Path:
+    """Keep it in place of what was. Raises OSError or ConsoleError; what was is then as it was."""
+    path = result_path(target_key)
+    paths.private_dir(paths.private_dir(path.parent.parent) / path.parent.name)
+    _delete_oldest(path)
+    write_atomically(str(path.parent), path.name, msgspec.json.encode(result))
+    return path
+
+
+def _delete_oldest(path: Path) -> None:
+    if path.exists():
+        return
+    files = sorted(path.parent.glob("*.json"), key=lambda file: file.stat().st_mtime_ns)
+    for file in files[: max(0, len(files) - MAX_FILES + 1)]:
+        file.unlink(missing_ok=True)
+
+
+# A sweep as lines: its table beside the one of story S4, the knee, what limits it. Pure.
+
+REFERENCE_SECONDS = {1: 70.3, 2: 43.6, 3: 38.8, 4: 33.7, 5: 31.0, 6: 30.5, 60: 30.5}
+"""Seconds by jobs: 10 tables of 20 million rows, PostgreSQL on an i7-2600 (4 cores, 8 threads) with one USB 3 disk."""
+REFERENCE_CUSTOM_S = 298.8
+"""The same with -Fc, which has one job."""
+REFERENCE_TEXT = (
+    f"S4: 10 tables of 20 million rows, i7-2600 (4 cores, 8 threads), one disk; with -Fc it took "
+    f"{human_duration(REFERENCE_CUSTOM_S)}"
+)
+HEAD = ("jobs", "time", "of one", "rate", "host busy", "from disk", "", "S4", "of one")
+NUMBER_COLUMNS = (0, 1, 2, 3, 4, 5, 7, 8)
+"""Columns of numbers."""
+
+
+def sweep_table(result: SweepResult) -> list[list[str]]:
+    """A line for each number of jobs that was tried here or there, fewest first."""
+    here = {row.jobs: row for row in result.rows}
+    one = here.get(1)
+    return [_table_row(result, jobs, here.get(jobs), one) for jobs in sorted({*here, *REFERENCE_SECONDS})]
+
+
+def _table_row(result: SweepResult, jobs: int, row: SweepRow | None, one: SweepRow | None) -> list[str]:
+    theirs = REFERENCE_SECONDS.get(jobs)
+    there = ["", ""] if theirs is None else [f"{theirs:.1f}s", f"{theirs / REFERENCE_SECONDS[1]:.2f}"]
+    if row is None:
+        return [str(jobs), "", "", "", "", "", "", *there]
+    mark = "← knee" if jobs == result.jobs else "← best" if jobs == result.best_jobs else ""
+    return [
+        str(jobs), ("" if row.measured else "~") + seconds_text(row.seconds),
+        "?" if one is None else f"{row.seconds / one.seconds:.2f}", human_bytes(row.rate, per_s=True),
+        human_pct(row.host_busy_pct), human_pct(row.read_pct), mark, *there,
+    ]  # fmt: skip
+
+
+def seconds_text(value: float) -> str:
+    """Below ten minutes with a tenth, for runs are compared by it."""
+    return f"{value:.1f}s" if value < 600 else human_duration(value)
+
+
+def conclusion_lines(result: SweepResult) -> list[str]:
+    """The knee, the limit, and how they are known."""
+    best = next(row for row in result.rows if row.jobs == result.best_jobs)
+    knee = next(row for row in result.rows if row.jobs == result.jobs)
+    lines = [
+        f"-j {result.jobs}: {_time_text(knee)} for {human_bytes(result.table_bytes)} of tables in {result.database}"
+    ]
+    if result.best_jobs != result.jobs:
+        lines.append(f"the quickest was -j {result.best_jobs} with {_time_text(best)}, which is hardly more")
+    lines.append(f"limited by {result.sentence}")
+    lines += measurement_lines(result)
+    return lines
+
+
+def _time_text(row: SweepRow) -> str:
+    return seconds_text(row.seconds) if row.measured else f"about {seconds_text(row.seconds)} (estimated)"
+
+
+def measurement_lines(result: SweepResult) -> list[str]:
+    """What was measured, and what was left out."""
+    part = "all tables" if result.chosen_tables == result.tables else (
+        f"{result.chosen_tables} of {result.tables} tables ({human_bytes(result.chosen_bytes)} of "
+        f"{human_bytes(result.table_bytes)}), the biggest and every so many by size"
+    )  # fmt: skip
+    where = (
+        "to nowhere: the disk it will be written to is not in it" if result.place == "nowhere" else f"to {result.place}"
+    )
+    lines = [f"measured with pg_dump {result.program} of {part}, {where}; it took {human_duration(result.took_s)}"]
+    if not all(row.measured for row in result.rows):
+        lines.append(
+            "~: reckoned from the rate of a run that was cut, the biggest table first, as pg_dump -j takes them"
+        )
+    return [*lines, *result.notes]
+
+
+def rows_text(rows: Sequence[SweepRow]) -> str:
+    """All of them in a line, for a log."""
+    return ", ".join(f"-j {row.jobs} {'' if row.measured else '~'}{seconds_text(row.seconds)}" for row in rows)

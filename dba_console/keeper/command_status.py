@@ -1,0 +1,213 @@
+"""How the command of a keeper stands, from its directory alone: any process may ask, also after a restart."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeVar
+
+from dba_console.core.atomic_files import write_atomically
+from dba_console.keeper.log_reader import LogPosition, LogReader, StampedLine
+from dba_console.keeper.proc import boot_id, is_alive
+
+__all__ = [
+    "CommandStatus",
+    "ExitRecord",
+    "LogPosition",
+    "LogReader",
+    "RunningRecord",
+    "StampedLine",
+    "read_status",
+    "stop",
+    "wait",
+]
+
+State = Literal["absent", "running", "ended", "lost"]
+NOTE_TIMEOUT_S = 1.0
+"""For the note of who stops a command; a disk that hangs must not keep it running."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RunningRecord:
+    """running.json: the processes. Starts are in clock ticks since boot."""
+
+    keeper_pid: int
+    keeper_start: int | None
+    boot_id: str
+    child_pid: int | None = None
+    """None: the keeper had not started the command yet when it wrote this."""
+    child_start: int | None = None
+    started_us: int = 0
+    started_mono_us: int = 0
+    tag: str = ""
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExitRecord:
+    """exit.json: how the command ended, and what it and its reaped children used. Written once the log is complete."""
+
+    code: int | None = None
+    signal: int | None = None
+    ended_us: int = 0
+    wall_s: float = 0.0
+    user_s: float = 0.0
+    sys_s: float = 0.0
+    max_rss_bytes: int = 0
+    read_bytes: int | None = None
+    write_bytes: int | None = None
+    out_lines: int = 0
+    out_bytes: int = 0
+    """What the command printed, stamps not counted."""
+    dropped_lines: int = 0
+    dropped_bytes: int = 0
+    """What of it is not in the log, stamps counted: the middle of a long output, and what the disk did not take."""
+    timed_out: bool = False
+    stopped_by: str | None = None
+    left_open: bool = False
+    """Something it started still held its output open; what that printed later was not read."""
+    left: Sequence[Sequence[Any]] = ()
+    """Processes it started in its group that still ran then: pid and name, 20 at most."""
+    log_complete: bool = True
+    """False: the disk did not take the end of the log; `unwritten_end` is the last of it."""
+    unwritten_end: str = ""
+    error: str | None = None
+    """Why it was never started; then code and signal are None."""
+    note: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.code == 0
+
+
+@dataclass(frozen=True, slots=True)
+class CommandStatus:
+    """`lost`: the keeper is gone without a record, so how the command ended is not known."""
+
+    state: State
+    running: RunningRecord | None = None
+    exit: ExitRecord | None = None
+    child_alive: bool | None = None
+    """None where it is not known: it had not been recorded when the keeper was lost."""
+    stopping_by: str | None = None
+
+
+def read_status(directory: str | os.PathLike[str]) -> CommandStatus:
+    """How it stands now. Raises OSError where the directory cannot be read."""
+    ended = _read_exit(directory)
+    running = _read(directory, "running.json", RunningRecord)
+    if ended is not None:
+        return CommandStatus("ended", running, ended, False)
+    if running is None:
+        return CommandStatus("absent")
+    same_boot = running.boot_id == boot_id()
+    if same_boot and is_alive(running.keeper_pid, running.keeper_start):
+        child = None if running.child_pid is None else is_alive(running.child_pid, running.child_start)
+        return CommandStatus("running", running, None, child, _read_stop_note(directory))
+    # It may have written its record between the two looks.
+    ended = _read_exit(directory)
+    if ended is not None:
+        return CommandStatus("ended", running, ended, False)
+    if not same_boot:
+        return CommandStatus("lost", running, None, False)
+    child = None if running.child_pid is None else is_alive(running.child_pid, running.child_start)
+    return CommandStatus("lost", running, None, child)
+
+
+def wait(directory: str | os.PathLike[str], timeout_s: float | None = None) -> CommandStatus:
+    """How it stands once the keeper has ended, or after `timeout_s`; no polling."""
+    standing = read_status(directory)
+    if standing.state != "running" or standing.running is None:
+        return standing
+    descriptor = _open_keeper(standing.running)
+    if descriptor is not None:
+        try:
+            select.select([descriptor], [], [], timeout_s)
+        finally:
+            os.close(descriptor)
+    return read_status(directory)
+
+
+def stop(directory: str | os.PathLike[str], by: str) -> bool:
+    """Ask the keeper to end the command (SIGTERM, after the grace SIGKILL); whether there was one to ask."""
+    standing = read_status(directory)
+    if standing.state != "running" or standing.running is None:
+        return False
+    descriptor = _open_keeper(standing.running)
+    if descriptor is None:
+        return False
+    try:
+        _write_stop_note(directory, by)
+        signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _write_stop_note(directory: str | os.PathLike[str], by: str) -> None:
+    content = json.dumps({"by": by, "wall_us": time.time_ns() // 1000}).encode()
+
+    def write() -> None:
+        try:
+            write_atomically(os.fspath(directory), "stop.json", content, synced=False)
+        except OSError:
+            pass  # the record will say that it was a signal
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    writer.join(NOTE_TIMEOUT_S)
+
+
+def _open_keeper(running: RunningRecord) -> int | None:
+    """A descriptor of the very keeper that was recorded, None where it has gone."""
+    try:
+        descriptor = os.pidfd_open(running.keeper_pid)
+    except OSError:
+        return None
+    if is_alive(running.keeper_pid, running.keeper_start):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _read_exit(directory: str | os.PathLike[str]) -> ExitRecord | None:
+    return _read(directory, "exit.json", ExitRecord)
+
+
+def _read_stop_note(directory: str | os.PathLike[str]) -> str | None:
+    record = _read_json(directory, "stop.json")
+    return None if record is None else str(record.get("by"))
+
+
+def _read(directory: str | os.PathLike[str], name: str, kind: type[T]) -> T | None:
+    record = _read_json(directory, name)
+    if record is None:
+        return None
+    # `kind` is Running or Exit, both dataclasses; T cannot say so without a protocol of typeshed's.
+    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    try:
+        return kind(**{key: value for key, value in record.items() if key in known})
+    except TypeError as error:
+        raise OSError(f"{name} of {os.fspath(directory)} says too little: {error}") from error
+
+
+def _read_json(directory: str | os.PathLike[str], name: str) -> dict[str, Any] | None:
+    try:
+        with open(os.path.join(directory, name), encoding="utf-8") as file:
+            record = json.load(file)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:  # damaged: neither there nor absent, so the end is unknown
+        raise OSError(f"{name} of {os.fspath(directory)} cannot be read: {error}") from error
+    if not isinstance(record, dict):
+        raise OSError(f"{name} of {os.fspath(directory)} is no record")
+    return record

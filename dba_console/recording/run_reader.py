@@ -1,0 +1,377 @@
+"""A run as its directory tells it: what it is, its records in order, and how far they can be believed.
+
+A line cut short at the end is what a crash leaves behind; it is told, and counts as never written. Anything else that
+does not fit the chain is damage: the records before it are given, and no run goes on from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from dba_console.core.decoding import convert, from_json
+from dba_console.core.errors import SessionError
+from dba_console.recording.layout import require_readable, session_directories
+from dba_console.recording.plan import JournalRecord, Plan
+from dba_console.recording.run_paths import (
+    DOCUMENT,
+    JOURNAL,
+    PLAN,
+    RUNS,
+    is_open,
+    memory_directory,
+    parse_run_id,
+    run_directories,
+)
+from dba_console.recording.run_records import (
+    BEGAN,
+    ENDED,
+    FALLBACK,
+    REOPENED,
+    RETURNED_TO_DISK,
+    STARTED,
+    ChainError,
+    JournalLine,
+    RunAbout,
+    check,
+    first_hash,
+)
+
+_ACT_ENDS = ("block.seen", "block.result", "block.settled")
+LIMIT = 256 << 20
+"""Bytes of a journal that are read: more than a run can write in a week."""
+
+
+class ParsedJournal(NamedTuple):
+    """The lines of a journal that fit the chain."""
+
+    lines: list[JournalLine]
+    head: str
+    torn: int
+    """Bytes of an unfinished line at the end."""
+    notes: list[str]
+    problem: str | None
+    """The first line that does not fit."""
+
+
+class StoredRun(Struct, frozen=True, kw_only=True):
+    """All that is left of a run, or there of it so far."""
+
+    directory: Path
+    about: RunAbout
+    records: tuple[JournalRecord, ...]
+    """Those of the walk and the journal's own, in order; only what was acknowledged or may have been."""
+    lines: tuple[bytes, ...]
+    """The same as they stand in the file, each with its line end."""
+    head: str
+    """Hash of the newest."""
+    text: str = ""
+    """The document it was begun with."""
+    plan: Plan | None = None
+    torn: int = 0
+    notes: tuple[str, ...] = ()
+    """What is worth knowing: a line cut short, a journal kept in memory."""
+    damage: str | None = None
+    """Why the records cannot be trusted further, in a sentence; None where nothing is known to be wrong."""
+    in_memory: bool = False
+    """The newest records are in memory-backed storage only."""
+    live: bool = False
+    """An agent has it open."""
+
+    @property
+    def ended(self) -> JournalRecord | None:
+        """The record of its end, None while it is unfinished."""
+        return next((record for record in reversed(self.records) if record.kind == ENDED), None)
+
+
+def parse(data: bytes, run: str) -> ParsedJournal:
+    """The lines of a journal, as far as they follow from one another."""
+    lines: list[JournalLine] = []
+    notes: list[str] = []
+    head = first_hash(run)
+    raws = data.split(b"\n")
+    index = 0
+    while index < len(raws):
+        raw, last = raws[index], index == len(raws) - 1
+        index += 1
+        if last and not raw:
+            break
+        try:
+            line = check(raw, len(lines) + 1, head)
+        except ChainError as misfit:
+            if last:
+                notes.append(f"the last line was cut short ({len(raw)} bytes): what it said was not acknowledged")
+                return ParsedJournal(lines, head, len(raw), notes, None)
+            if index < len(raws) and _explains_torn_line(raws[index], raw, len(lines) + 1, head):
+                notes.append(f"a line cut short stands before record {len(lines) + 1}: an agent was killed writing it")
+                continue
+            return ParsedJournal(lines, head, 0, notes, str(misfit))
+        lines.append(line)
+        head = line.hash
+    return ParsedJournal(lines, head, 0, notes, None)
+
+
+def _explains_torn_line(raw: bytes, torn: bytes, seq: int, head: str) -> bool:
+    """Whether that line is a reopening that tells of the torn one before it."""
+    try:
+        line = check(raw, seq, head)
+    except ChainError:
+        return False
+    return line.record.kind == REOPENED and line.record.fields.get("torn") == len(torn)
+
+
+def read_run(directory: Path) -> StoredRun:
+    """The run in that directory. Raises SessionError where there is none, or nothing of it can be read."""
+    if parse_run_id(directory.name) is None:
+        raise SessionError(f"{directory} is not named like a run")
+    parsed, in_memory, problem = _newest(directory)
+    if not parsed.lines or parsed.lines[0].record.kind != BEGAN:
+        why = problem or parsed.problem or "its journal is empty"
+        raise SessionError(f"nothing can be read of the run {directory.name}: {why}")
+    about = _about(parsed.lines[0].record, directory.name)
+    text, text_problem = _snapshot(directory / DOCUMENT, about.runbook_sha256)
+    plan, plan_problem = _plan(directory / PLAN, about.plan_sha256)
+    notes = [*parsed.notes, *(["its newest records are in memory only, and gone with a reboot"] if in_memory else [])]
+    return StoredRun(
+        directory=directory,
+        about=about,
+        records=tuple(line.record for line in parsed.lines),
+        lines=tuple(line.raw + b"\n" for line in parsed.lines),
+        head=parsed.head,
+        text=text,
+        plan=plan,
+        torn=parsed.torn,
+        notes=tuple(notes),
+        damage=parsed.problem or text_problem or plan_problem,
+        in_memory=in_memory,
+        live=is_open(directory),
+    )
+
+
+def last_act_refused(directory: Path) -> bool:
+    """Whether the last act of a run was refused, by the gate or by an action that had checked first.
+
+    False where its records cannot be read.
+    """
+    try:
+        records = read_run(directory).records
+    except SessionError:
+        return False
+    ends = [one for one in records if one.kind in _ACT_ENDS and one.state in ("ok", "failed", "refused")]
+    return bool(ends) and (ends[-1].state == "refused" or str(ends[-1].fields.get("note", "")).startswith("refused:"))
+
+
+def is_finished(directory: Path) -> bool:
+    """Whether the run has come to its end, as far as its journal tells; a damaged one is not finished."""
+    try:
+        parsed, _, _ = _newest(directory)
+    except SessionError:
+        return False
+    return any(line.record.kind == ENDED for line in reversed(parsed.lines))
+
+
+def _newest(directory: Path) -> tuple[ParsedJournal, bool, str | None]:
+    """The journal on the disk, or its continuation in memory where that knows more of the same run."""
+    run = directory.name
+    data, problem = _read(directory / JOURNAL)
+    on_disk = parse(data, run)
+    try:
+        owner = os.lstat(directory).st_uid
+    except OSError as error:
+        raise SessionError(f"no run {run} in {directory.parent}: {error.strerror}") from error
+    journal_directory = memory_directory(run, owner)
+    if not _belongs_to(journal_directory, owner):
+        return on_disk, False, problem
+    data, _ = _read(journal_directory / JOURNAL)
+    in_memory = parse(data, run)
+    # As many lines in both: the way home had begun and was given up, and what followed was written in memory.
+    more = len(in_memory.lines) - len(on_disk.lines)
+    if more > 0 or (_is_in_memory(in_memory) and (more == 0 or not _returned_to_disk(on_disk))):
+        return in_memory, True, None
+    return on_disk, False, problem
+
+
+def _is_in_memory(parsed: ParsedJournal) -> bool:
+    """Whether the newest word of where the journal is kept says: in memory."""
+    kinds = [line.record.kind for line in parsed.lines if line.record.kind in (FALLBACK, RETURNED_TO_DISK)]
+    return kinds[-1:] == [FALLBACK]
+
+
+def _returned_to_disk(parsed: ParsedJournal) -> bool:
+    return any(line.record.kind == RETURNED_TO_DISK for line in parsed.lines)
+
+
+def _belongs_to(path: Path, owner: int) -> bool:
+    """Whether that directory is the owner's alone: in a shared one anybody may have made it."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return status.st_uid == owner and status.st_mode & 0o170022 == 0o040000
+
+
+def _read(path: Path) -> tuple[bytes, str | None]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read(LIMIT), None
+    except OSError as error:
+        return b"", f"{path.name}: {error.strerror}"
+
+
+def _about(record: JournalRecord, run: str) -> RunAbout:
+    try:
+        return convert({**record.fields, "run": run}, RunAbout)
+    except msgspec.ValidationError as error:
+        raise SessionError(
+            f"nothing can be read of the run {run}: its first record is not understood: {error}"
+        ) from None
+
+
+def _snapshot(path: Path, sha256: str) -> tuple[str, str | None]:
+    data, problem = _read(path)
+    if problem is not None:
+        return "", f"{path.name} cannot be read: {problem}"
+    if hashlib.sha256(data).hexdigest() != sha256:
+        return data.decode("utf-8", "replace"), f"{path.name} is not the document the run was begun with"
+    return data.decode("utf-8", "replace"), None
+
+
+def _plan(path: Path, sha256: str) -> tuple[Plan | None, str | None]:
+    data, problem = _read(path)
+    if problem is not None:
+        return None, f"{path.name} cannot be read: {problem}"
+    if hashlib.sha256(data).hexdigest() != sha256:
+        return None, f"{path.name} is not the plan the run was begun with"
+    try:
+        return from_json(data, Plan), None
+    except msgspec.MsgspecError as error:
+        return None, f"{path.name} is not understood by this version: {error}"
+
+
+# What runs there are in all sessions, and which one a word means.
+
+_HINT = "`dba-console runbook runs` shows what there is"
+
+
+class RunRow(Struct, frozen=True, kw_only=True):
+    """A line of `runbook runs`. Times in microseconds since 1970; None is unknown."""
+
+    run: str
+    path: str
+    about: RunAbout | None
+    state: str
+    """running (an agent has it open), interrupted (unfinished, and none has), done, failed, aborted, unreadable."""
+    began_us: int | None = None
+    """When its start was confirmed, as its story has it; before that, when it was prepared."""
+    ended_us: int | None = None
+    ending: str = ""
+    records: int = 0
+    note: str | None = None
+    """What is wrong with it, where something is."""
+
+
+def list_runs(sessions: Path) -> list[RunRow]:
+    """Every run of every session, oldest first."""
+    return [row_of(directory) for directory in all_run_directories(sessions)]
+
+
+def all_run_directories(sessions: Path) -> list[Path]:
+    """The directories of all runs, oldest first."""
+    found = [run for session in session_directories(sessions) for run in run_directories(session)]
+    return sorted(found, key=_began)
+
+
+def _began(directory: Path) -> tuple[str, int, str]:
+    """For sorting: its name says the second; of those of one second, the file that is written first and never again
+    tells which was earlier.
+    """
+    name = parse_run_id(directory.name)
+    try:
+        written_ns = os.lstat(directory / DOCUMENT).st_mtime_ns
+    except OSError:
+        written_ns = 0
+    return ("" if name is None else name.start, written_ns, directory.name)
+
+
+def unfinished_runs(sessions: Path, target_key: str | None = None) -> list[StoredRun]:
+    """Runs that came to no end and that no agent has open, oldest first; of one target where it is named.
+
+    Those that are damaged are among them: they are told, though they cannot go on.
+    """
+    found = []
+    for directory in all_run_directories(sessions):
+        try:
+            papers = read_run(directory)
+        except SessionError:
+            continue  # nothing is known of it, not even whose it was; `runbook runs` names it
+        if papers.ended is None and not papers.live and target_key in (None, papers.about.target_key):
+            found.append(papers)
+    return found
+
+
+def row_of(directory: Path) -> RunRow:
+    """The line of one run."""
+    try:
+        return row_of_run(read_run(directory))
+    except SessionError as error:
+        return RunRow(run=directory.name, path=str(directory), about=None, state="unreadable", note=error.message)
+
+
+def row_of_run(run: StoredRun) -> RunRow:
+    """The line of a run that has been read."""
+    ended = run.ended
+    if ended is not None:
+        state = ended.state or "done"
+    else:
+        state = "running" if run.live else "interrupted"
+    return RunRow(
+        run=run.directory.name,
+        path=str(run.directory),
+        about=run.about,
+        state=state,
+        began_us=_began_us(run),
+        ended_us=None if ended is None else ended.wall_us,
+        ending="" if ended is None else ended.text,
+        records=len(run.records),
+        note=run.damage or next(iter(run.notes), None),
+    )
+
+
+def _began_us(run: StoredRun) -> int:
+    """When it was started; one that was not, when it was prepared."""
+    return next((record.wall_us for record in run.records if record.kind == STARTED), run.records[0].wall_us)
+
+
+def resolve_run(name: str, sessions: Path) -> Path:
+    """The directory of a run named by its path, its id, the beginning or the four signs at the end of its id, or
+    `last`.
+
+    Raises SessionError where none or several are meant; PermissionDenied where `sessions` may not be read.
+    """
+    if not name:
+        raise SessionError("no run named", hint=_HINT)
+    named_path = Path(name).expanduser()
+    if "/" in name:
+        if parse_run_id(named_path.name) is not None and named_path.is_dir() and named_path.parent.name == RUNS:
+            return named_path
+        raise SessionError(f"no run in {named_path}", hint=_HINT)
+    require_readable(sessions)
+    every = all_run_directories(sessions)
+    if name == "last":
+        if not every:
+            raise SessionError(f"no run in {sessions}", hint="`dba-console runbook run NAME` begins one")
+        return every[-1]
+    found = [path for path in every if path.name.startswith(name) or path.name.rpartition("-")[2] == name]
+    exact = [path for path in found if path.name == name]
+    if len(exact or found) == 1:
+        return (exact or found)[0]
+    if not found:
+        raise SessionError(f"no run {name!r} in {sessions}", hint=_HINT)
+    listed = ", ".join(path.name for path in found[:8]) + (", …" if len(found) > 8 else "")
+    raise SessionError(f"{name!r} means {len(found)} runs: {listed}", hint="write more of the id")

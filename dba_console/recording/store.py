@@ -1,0 +1,363 @@
+"""The disk side of a recording: one transaction for a batch, then its lines in `session.log`.
+
+All of it happens in the writer's thread. A failure leaves nothing half done: the transaction is rolled back, a line
+cut short is taken back, and the same batch can be written again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from heapq import merge
+from pathlib import Path
+
+import msgspec
+
+from dba_console.core.clock import SYSTEM, Clock
+from dba_console.recording import journal
+from dba_console.recording.backlog import Backlog, Batch, SealedBlock
+from dba_console.recording.journal import (
+    DIGEST_EVENTS,
+    START,
+    LogLine,
+    RunningDigest,
+    digest,
+    index_digest,
+    meta_digest,
+)
+from dba_console.recording.journal import tidy_line as tidy_line
+from dba_console.recording.layout import APPLICATION_ID, DATABASE, FORMAT, LOG, SessionMeta
+from dba_console.watch.samples.event import Event
+
+# The tables of `session.db`, and how its one writer opens it.
+#
+# WAL with synchronous=NORMAL: every commit survives the death of the program; the last ones may be lost with the host.
+# The file is also for plain sqlite3: the views `events`, `steps`, `findings` and `lines` need nothing of ours.
+
+WAL_PAGES = 500
+"""Pages in the write-ahead log at which it is folded back (2 MB): some two minutes of samples at 1 Hz."""
+WAL_BYTES = 4 << 20
+
+TABLES = frozenset(("meta", "blocks", "block_data", "block_points", "tail", "gaps", "journal", "output"))
+"""Tables of a session; what else there is are views."""
+_TIME = "strftime('%Y-%m-%dT%H:%M:%f', wall_us / 1e6, 'unixepoch') || 'Z'"
+
+_OF_DETAILS = "CASE WHEN json_valid(details) THEN json_extract(details, '$.{}') END"
+
+_TABLES = f"""
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT);
+CREATE TABLE IF NOT EXISTS blocks (
+    first_seq INTEGER PRIMARY KEY, samples INTEGER, first_us INTEGER, last_us INTEGER, bytes INTEGER);
+CREATE TABLE IF NOT EXISTS block_data (first_seq INTEGER PRIMARY KEY, data BLOB);
+CREATE TABLE IF NOT EXISTS block_points (first_seq INTEGER PRIMARY KEY, data BLOB);
+CREATE TABLE IF NOT EXISTS tail (seq INTEGER PRIMARY KEY, wall_us INTEGER, data BLOB);
+CREATE TABLE IF NOT EXISTS gaps (
+    from_us INTEGER, to_us INTEGER, samples INTEGER, reason TEXT);
+CREATE TABLE IF NOT EXISTS journal (
+    seq INTEGER PRIMARY KEY, wall_us INTEGER, mono_us INTEGER, kind TEXT, tag TEXT, severity TEXT, who TEXT,
+    occurred_us INTEGER, text TEXT, details TEXT, hash TEXT);
+CREATE TABLE IF NOT EXISTS output (
+    wall_us INTEGER, tag TEXT, text TEXT, stream TEXT, run TEXT, block TEXT, execution INTEGER);
+CREATE VIEW IF NOT EXISTS events AS
+    SELECT seq, {_TIME} AS time, kind, tag, severity, who, text, details FROM journal;
+CREATE VIEW IF NOT EXISTS steps AS
+    SELECT seq, {_TIME} AS time, coalesce({_OF_DETAILS.format("step")}, tag) AS step,
+        coalesce({_OF_DETAILS.format("state")}, substr(kind, 6)) AS state, who, text, details,
+        {_OF_DETAILS.format("run")} AS run
+    FROM journal WHERE kind LIKE 'step.%';
+CREATE VIEW IF NOT EXISTS findings AS
+    SELECT seq, {_TIME} AS time, substr(kind, 9) AS state, severity, text, details
+    FROM journal WHERE kind LIKE 'finding.%';
+CREATE VIEW IF NOT EXISTS lines AS
+    SELECT {_TIME} AS time, tag, text FROM (
+        SELECT wall_us, seq, tag, text FROM journal UNION ALL SELECT wall_us, rowid, tag, text FROM output)
+    ORDER BY wall_us, seq;
+"""
+
+
+def open_for_writing(path: Path) -> sqlite3.Connection:
+    """A connection that commits only when told to. Raises sqlite3.Error."""
+    # Made by the thread that starts the recording, used by the writer alone from then on.
+    connection = sqlite3.connect(path, isolation_level=None, timeout=2.0, check_same_thread=False)
+    for pragma in (
+        "journal_mode=WAL",
+        "synchronous=NORMAL",
+        f"wal_autocheckpoint={WAL_PAGES}",
+        f"journal_size_limit={WAL_BYTES}",
+        "cache_size=-250",
+        "temp_store=MEMORY",
+    ):
+        connection.execute(f"PRAGMA {pragma}")
+    return connection
+
+
+def create(connection: sqlite3.Connection, meta: SessionMeta) -> None:
+    """The tables, views and meta of a new session. Raises sqlite3.Error."""
+    connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version={FORMAT}")
+    connection.executescript("BEGIN IMMEDIATE;" + _TABLES + "COMMIT;")
+    rows = [(key, None if value is None else str(value)) for key, value in msgspec.structs.asdict(meta).items()]
+    connection.execute("BEGIN IMMEDIATE")
+    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
+    connection.execute("COMMIT")
+    # The header must be in the file itself, not only in its log: it is how the session is known to be ours.
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+class Store:
+    """`session.db` and `session.log` of one session."""
+
+    def __init__(self, directory: Path, meta: SessionMeta) -> None:
+        """Makes both files. Raises sqlite3.Error or OSError."""
+        self._directory = directory
+        self._meta = meta
+        self._log = _open_private(directory / LOG)
+        os.close(_open_private(directory / DATABASE))
+        self._inode = os.stat(directory / DATABASE).st_ino
+        self._connection: sqlite3.Connection | None = open_for_writing(directory / DATABASE)
+        create(self._connection, meta)
+        self._seq = 0
+        self._head = journal.first_hash(meta.id)
+        self._unlogged = ""
+        self._digests: dict[str, str] = {}
+        self._index: dict[str, str] = {}
+        self._gaps, self._output = RunningDigest(), RunningDigest()
+
+    @property
+    def head(self) -> str:
+        """Hash of the newest event on the disk."""
+        return self._head
+
+    def write(self, batch: Batch) -> None:
+        """The batch, durable as one. Raises sqlite3.Error or OSError, having written none of it."""
+        connection = self._open()
+        lines = [tidy_line(line) for line in batch.lines]
+        gaps, output = self._gaps.after(batch.gaps), self._output.after(lines)
+        digests = self._digests | {_key(block): digest(block.data) for block in batch.blocks}
+        index = self._index | {_key(block): index_digest(_entry(block), block.points) for block in batch.blocks}
+        carried = {"blocks": digests, "index": index, "gaps": list(gaps), "output": list(output)}
+        events = [self._with_digests(event, carried) for event in batch.events]
+        rows = journal.link(events, self._seq, self._head)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            for block in batch.blocks:
+                _write_block(connection, block)
+            connection.executemany(
+                "INSERT OR REPLACE INTO tail VALUES (?, ?, ?)", [(row.seq, row.wall_us, row.data) for row in batch.rows]
+            )
+            connection.executemany("INSERT INTO gaps VALUES (?, ?, ?, ?)", batch.gaps)
+            connection.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            connection.executemany("INSERT INTO output VALUES (?, ?, ?, ?, ?, ?, ?)", lines)
+            connection.execute("COMMIT")
+        except sqlite3.Error:
+            self._roll_back()
+            raise
+        self._gaps, self._output = gaps, output
+        has_digest_event = any(event.kind in DIGEST_EVENTS for event in events)
+        self._digests, self._index = ({}, {}) if has_digest_event else (digests, index)
+        if rows:
+            self._seq, self._head = rows[-1].seq, rows[-1].hash
+        self._unlogged += "".join(
+            journal.log_line(wall_us, self._meta.host, tag, text) for wall_us, tag, text in _by_time(rows, lines)
+        )
+        self._write_log()
+
+    def finish(self, reason: str) -> None:
+        """Mark the session closed and fold the log into the file, so that it opens read-only anywhere."""
+        connection = self._open()
+        closed = json.dumps({"reason": journal.one_line(reason), "events": self._seq, "head": self._head})
+        connection.execute("INSERT OR REPLACE INTO meta VALUES ('closed', ?)", (closed,))
+        # Refused while a console has it open; that is not worth waiting for.
+        connection.execute("PRAGMA busy_timeout=100")
+        try:
+            connection.execute("PRAGMA journal_mode=DELETE")
+        except sqlite3.OperationalError:
+            # The session is complete all the same, in two files.
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._log >= 0:
+            os.close(self._log)
+            self._log = -1
+
+    def _open(self) -> sqlite3.Connection:
+        if os.stat(self._directory / DATABASE).st_ino != self._inode:
+            raise OSError("another file stands in the place of session.db")
+        if self._connection is None:
+            self._connection = open_for_writing(self._directory / DATABASE)
+        return self._connection
+
+    def _roll_back(self) -> None:
+        """After an error the connection is given up: what it believes of the file may not be so."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            # Closing rolls back as well; an error here says no more than the one being reported.
+            pass
+        connection.close()
+
+    def _with_digests(self, event: Event, carried: Mapping[str, object]) -> Event:
+        """Heartbeats and the end carry the digests of what was written since the last one into the chain of hashes."""
+        event = journal.tidy(event)
+        if event.kind in DIGEST_EVENTS:
+            event.details.update(carried)
+        elif event.kind == START:
+            event.details["meta"] = meta_digest(msgspec.structs.asdict(self._meta))
+        return event
+
+    def _write_log(self) -> None:
+        if not self._unlogged:
+            return
+        data = self._unlogged.encode("utf-8", "replace")
+        before = os.fstat(self._log).st_size
+        try:
+            written = os.write(self._log, data)
+        except OSError:
+            # The database has the events; their lines follow when there is room again.
+            return
+        if written < len(data):
+            os.ftruncate(self._log, before)
+            return
+        self._unlogged = ""
+
+
+def _key(block: SealedBlock) -> str:
+    return str(block.head.first_seq)
+
+
+def _entry(block: SealedBlock) -> tuple[int, int, int, int]:
+    """Its line of the index, but for the bytes it takes."""
+    head = block.head
+    return head.first_seq, head.samples, head.first_us, head.last_us
+
+
+def _by_time(rows: list[journal.JournalRow], lines: list[LogLine]) -> Iterable[tuple[int, str, str]]:
+    """Time, tag and text of events and lines as they happened; each of them keeps its own order."""
+    events = [(row.wall_us, row.tag, row.text) for row in rows]
+    return merge(events, [line[:3] for line in lines], key=lambda one: one[0]) if lines else events
+
+
+def _write_block(connection: sqlite3.Connection, block: SealedBlock) -> None:
+    head = block.head
+    connection.execute(
+        "INSERT OR REPLACE INTO blocks VALUES (?, ?, ?, ?, ?)",
+        (*_entry(block), len(block.data)),
+    )
+    connection.execute("INSERT OR REPLACE INTO block_data VALUES (?, ?)", (head.first_seq, block.data))
+    connection.execute("INSERT OR REPLACE INTO block_points VALUES (?, ?)", (head.first_seq, block.points))
+    connection.execute("DELETE FROM tail WHERE seq BETWEEN ? AND ?", (head.first_seq, block.last_seq))
+
+
+def _open_private(path: Path) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    return os.open(path, flags, 0o600)
+
+
+# The thread that writes. It alone waits for the disk; when the disk fails it keeps trying, and says how it stands.
+
+FIRST_RETRY_S = 0.5
+LAST_RETRY_S = 5.0
+
+
+class Writer:
+    """Empties a backlog into a store until the backlog is closed and empty."""
+
+    def __init__(
+        self, store: Store, backlog: Backlog, clock: Clock = SYSTEM, recovered: Callable[[str], None] | None = None
+    ) -> None:
+        """`recovered` is called, in this thread, with what was wrong once writing works again."""
+        self._store = store
+        self._backlog = backlog
+        self._clock = clock
+        self._recovered = recovered
+        self._reason = "closed"
+        self.failure: str | None = None
+        """Why the last write failed, None while writing works."""
+        self.busy_since_us: int | None = None
+        """Monotonic time at which the write under way began."""
+        self.ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="recording-writer", daemon=True)
+        self._thread.start()
+
+    def end(self, reason: str) -> None:
+        """Let it end once everything is written; an unwritable disk is tried once more and then given up."""
+        self._reason = reason
+        self._backlog.close()
+
+    def _run(self) -> None:
+        retry_s = FIRST_RETRY_S
+        while self._wait(retry_s if self.failure else None):
+            if self._write():
+                retry_s = FIRST_RETRY_S
+            elif self._backlog.closing:
+                break
+            else:
+                retry_s = min(retry_s * 2, LAST_RETRY_S)
+        self._finish()
+        self.ended.set()
+
+    def _wait(self, retry_s: float | None) -> bool:
+        """True when there is something to write; False when all is written and nothing will come."""
+        backlog = self._backlog
+        with backlog.changed:
+            if retry_s is not None:
+                backlog.changed.wait_for(lambda: backlog.closing, retry_s)
+            backlog.changed.wait_for(lambda: backlog.closing or not backlog.empty())
+            return not backlog.empty()
+
+    def _write(self) -> bool:
+        batch = self._backlog.take()
+        self.busy_since_us = self._clock.mono_us()
+        try:
+            self._store.write(batch)
+        except (sqlite3.Error, OSError) as error:
+            self.failure = explain(error)
+            return False
+        finally:
+            self.busy_since_us = None
+        self._backlog.written(batch)
+        failure, self.failure = self.failure, None
+        if failure is not None and self._recovered is not None:
+            self._recovered(failure)
+        return True
+
+    def _finish(self) -> None:
+        self.busy_since_us = self._clock.mono_us()
+        try:
+            if self.failure is None:
+                self._store.finish(self._reason)
+            self._store.close()
+        except (sqlite3.Error, OSError) as error:
+            self.failure = explain(error)
+        finally:
+            self.busy_since_us = None
+
+
+def explain(error: Exception, path: Path | None = None) -> str:
+    """One sentence: what the disk said, and what would help.
+
+    >>> explain(OSError(28, "No space left on device"))
+    'no space left for the recording: free some, it goes on by itself'
+    """
+    text = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+    lowered = text.lower()
+    where = f" ({path})" if path is not None else ""
+    if "full" in lowered or "no space" in lowered or "quota" in lowered:
+        return f"no space left for the recording{where}: free some, it goes on by itself"
+    if "no such file" in lowered or "another file" in lowered:
+        return f"the session directory was removed{where}: restart the agent to record again"
+    if "readonly" in lowered or "read-only" in lowered:
+        return f"the file system of the recording is read-only{where}: look at the kernel's log, remount it"
+    if "i/o error" in lowered or "input/output" in lowered:
+        return f"the disk of the recording reports I/O errors{where}: look at the kernel's log"
+    return f"the recording cannot be written{where}: {text}"

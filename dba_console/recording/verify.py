@@ -1,0 +1,267 @@
+"""Whether a recording is what was written: the chain of event hashes, what it vouches for, the journals of its runs.
+
+A checksum tells accident; the chain tells tampering with events, and, through the digests that heartbeats and the end
+carry, with blocks, their index and chart values, gaps, lines of output and what the session says of itself. Neither can
+tell that the end was cut off before the session was closed; that it was not closed is said. So is what was not checked:
+an answer promises no more than what it looked at.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, structs
+
+from dba_console.recording import block_format
+from dba_console.recording.block_format import Damaged
+from dba_console.recording.journal import (
+    DIGEST_EVENTS,
+    END,
+    START,
+    JournalRow,
+    RunningDigest,
+    chained,
+    digest,
+    event_of,
+    first_hash,
+    index_digest,
+    meta_digest,
+)
+from dba_console.recording.recording import Recording
+from dba_console.recording.run_verification import RunVerification, verify_runs
+from dba_console.recording.source import BlockEntry, Source
+
+ALWAYS_UNCHECKED = ("session.log", "out/", "output files and summaries of runs")
+"""Copies for people and programs, or files of other writers: nothing vouches for them."""
+
+
+class Verification(Struct, frozen=True):
+    """What was checked and the first thing found wrong."""
+
+    ok: bool
+    events: int
+    blocks: int
+    first_bad: str | None
+    """Names the first record that is not what was written: `event 17: ...`, `block 3541: ...`."""
+    notes: list[str]
+    """What could not be checked, or is worth knowing."""
+    head: str | None
+    """Hash of the newest event: compare it with one noted elsewhere."""
+    runs: list[RunVerification] = []
+    """Each run that lies in the session, or that its events speak of."""
+    checked: list[str] = []
+    """What `ok` is about."""
+    unchecked: list[str] = []
+    """What may have been changed all the same."""
+
+
+def verify(path: str | Path) -> Verification:
+    """Check a session. Raises SessionError where there is nothing to check."""
+    recording = Recording.open(path)
+    try:
+        return _verify(recording)
+    finally:
+        recording.close()
+
+
+def _verify(recording: Recording) -> Verification:
+    notes: list[str] = []
+    problems: list[str] = []
+    if recording.damage is not None:
+        problems.append(recording.damage)
+    rows = _rows(recording, problems)
+    start = None if recording.meta is None else first_hash(recording.meta.id)
+    problems += _broken_chain(rows, start)
+    carried = _CarriedDigests(rows)
+    blocks, broken = _check_blocks(recording, carried)
+    problems += broken
+    checked = [_count(len(rows), "event"), _count(blocks, "block") + (" with chart values" if carried.index else "")]
+    unchecked = [] if carried.index or not blocks else ["chart values"]
+    stored = recording.stored
+    for what, read, one in (("gaps", stored.gaps, "gap"), ("output", stored.output, "line of output")):
+        found = _check_rows(what, read, carried, one, problems)
+        (unchecked if found is None else checked).append(what if found is None else _count(found, one))
+        # Fewer than that are missing, and of a closed session more of them were added: both are told as problems.
+        if found and (newer := found - carried.running[what][-1].rows) > 0 and not carried.whole:
+            notes.append(f"{_count(newer, one)} written since the last heartbeat could not be checked")
+    if carried.meta is None:
+        unchecked.append("what the session says of itself")
+    else:
+        checked.append("what the session says of itself")
+        problems += _changed_meta(stored, carried.meta)
+    closed = recording.closed
+    if closed is not None:
+        problems += _cut_end(rows, closed)
+        newer, older = _outside_blocks(stored, problems)
+        if newer:
+            problems.append(f"{_count(newer, 'sample')} after the last block: a session that was closed has none there")
+        if older:
+            unchecked.append(f"{_count(older, 'sample')} that no block took")
+    elif recording.state == "crashed":
+        notes.append("the session was not closed: a cut end could not be told from a crash")
+    runs = verify_runs(recording.directory, (event_of(row) for row in rows))
+    problems += [f"run {run.run}: {run.first_bad}" for run in runs if not run.ok]
+    checked += [f"{_count(len(runs), 'run')} with journal, document and plan"] if runs else []
+    head = rows[-1].hash if rows else None
+    unchecked += ALWAYS_UNCHECKED
+    answer = Verification(not problems, len(rows), blocks, None, notes + problems[1:], head, runs, checked, unchecked)
+    return structs.replace(answer, first_bad=problems[0]) if problems else answer
+
+
+def _changed_meta(stored: Source, digest: str) -> Iterator[str]:
+    try:
+        same = meta_digest(stored.meta()) == digest
+    except Damaged as error:
+        yield f"what the session says of itself: {error.message}"
+        return
+    if not same:
+        yield "what the session says of itself (target, host, times …): it was changed"
+
+
+def _outside_blocks(stored: Source, problems: list[str]) -> tuple[int, int]:
+    """How many samples lie beside the blocks, after the last and before its end: those a block cannot hold stay so."""
+    try:
+        blocks = stored.blocks()
+        newer = len(stored.tail(blocks[-1].first_seq + blocks[-1].samples - 1 if blocks else -1))
+        return newer, len(stored.tail()) - newer
+    except Damaged as error:
+        problems.append(f"samples: {error.message}")
+        return 0, 0
+
+
+def _count(number: int, what: str) -> str:
+    """`1 gap`, `3 lines of output`."""
+    first, _, rest = what.partition(" ")
+    return f"{number} {first if number == 1 else first + 's'}{' ' + rest if rest else ''}"
+
+
+class _CarriedDigests:
+    """What heartbeats and the end vouch for."""
+
+    def __init__(self, rows: Iterable[JournalRow]) -> None:
+        self.blocks: dict[int, str] = {}
+        """First tick of a block -> its digest."""
+        self.index: dict[int, str] = {}
+        self.running: dict[str, list[RunningDigest]] = {"gaps": [], "output": []}
+        self.meta: str | None = None
+        self.whole = False
+        """The last of them is the end of the session: there is nothing it does not know."""
+        for row in rows:
+            if row.kind == START:
+                meta = event_of(row).details.get("meta")
+                self.meta = meta if isinstance(meta, str) else None
+            elif row.kind in DIGEST_EVENTS:
+                self._take(event_of(row).details)
+                self.whole = row.kind == END and bool(self.running["gaps"])
+
+    def _take(self, details: dict[str, Any]) -> None:
+        for name, into in (("blocks", self.blocks), ("index", self.index)):
+            found = details.get(name)
+            if isinstance(found, dict):
+                into.update({int(seq): str(value) for seq, value in found.items() if str(seq).isdecimal()})
+        for name, running in self.running.items():
+            match details.get(name):
+                case [int(count), str(head)]:
+                    running.append(RunningDigest(count, head))
+
+
+def _check_rows(
+    what: str, read: Callable[[], Sequence[tuple[Any, ...]]], carried: _CarriedDigests, one: str, problems: list[str]
+) -> int | None:
+    """Rows that are only ever added to, against the digests carried; how many there are. None: nothing vouches."""
+    vouched = carried.running[what]
+    if not vouched:
+        return None
+    try:
+        rows = read()
+    except Damaged as error:
+        problems.append(f"{what}: {error.message}")
+        return None
+    at = RunningDigest()
+    for vouched_digest in vouched:
+        if vouched_digest.rows > len(rows):
+            problems.append(f"{what}: {vouched_digest.rows - len(rows)} of {vouched_digest.rows} missing")
+            return len(rows)
+        at = at.after(rows[at.rows : vouched_digest.rows])
+        if at != vouched_digest:
+            problems.append(f"{what}: not what was written, up to number {vouched_digest.rows}")
+            return len(rows)
+    if carried.whole and len(rows) > at.rows:
+        problems.append(f"{what}: {_count(len(rows) - at.rows, one)} added after the session was closed")
+    return len(rows)
+
+
+def _rows(recording: Recording, problems: list[str]) -> list[JournalRow]:
+    try:
+        return recording.stored.journal(None, None, None)
+    except Damaged as error:
+        problems.append(f"the events: {error.message}")
+        return []
+
+
+def _broken_chain(rows: list[JournalRow], head: str | None) -> list[str]:
+    """The first event that does not follow from the one before."""
+    for number, row in enumerate(rows, start=1):
+        if row.seq != number:
+            return [f"event {number}: missing"]
+        if head is None:
+            head = row.hash
+            continue
+        try:
+            expected = chained(head, row)
+        except (ValueError, TypeError):
+            expected = ""
+        if expected != row.hash:
+            return [f"event {row.seq}: it was changed, or the one before it was removed ({row.kind})"]
+        head = row.hash
+    return []
+
+
+def _check_blocks(recording: Recording, carried: _CarriedDigests) -> tuple[int, list[str]]:
+    problems: list[str] = []
+    blocks_seen: set[int] = set()
+    for entry in recording.stored.blocks():
+        blocks_seen.add(entry.first_seq)
+        try:
+            problem = _check_block(recording, entry, carried)
+        except Damaged as error:
+            problem = error.message
+        if problem is not None:
+            problems.append(f"block {entry.first_seq}: {problem}")
+    problems += [f"block {seq}: missing" for seq in sorted(set(carried.blocks) - blocks_seen)]
+    return len(blocks_seen), problems
+
+
+def _check_block(recording: Recording, entry: BlockEntry, carried: _CarriedDigests) -> str | None:
+    seq = entry.first_seq
+    data = recording.stored.block(seq)
+    if not block_format.whole(data):
+        return "it does not match its checksum"
+    head = block_format.read_head(data)
+    if seq in carried.blocks and carried.blocks[seq] != digest(data):
+        return "it is not the one the chain of events speaks of"
+    if tuple(entry) != (head.first_seq, head.samples, head.first_us, head.last_us):
+        return "its line in the index is not the one of this block"
+    if seq in carried.index and carried.index[seq] != index_digest(entry, recording.stored.points(seq)):
+        return "its chart values are not those the chain of events speaks of"
+    if carried.whole and seq not in carried.blocks:
+        return "it was added after the session was closed"
+    return None
+
+
+def _cut_end(rows: list[JournalRow], closed: str) -> list[str]:
+    try:
+        closing = json.loads(closed)
+        events, head, reason = int(closing["events"]), str(closing["head"]), str(closing["reason"])
+    except (ValueError, KeyError, TypeError):
+        return ["the note on the end of the session cannot be read"]
+    if len(rows) < events:
+        return [f"event {len(rows) + 1}: missing; the session was closed with {events}"]
+    if events > 0 and rows[events - 1].hash != head:
+        return [f"event {events}: not the one the session was closed with"]
+    if events > 0 and rows[events - 1].kind == END and not rows[events - 1].text.endswith(f": {reason}"):
+        return ["the note on the end of the session is not what its last event says"]
+    return []

@@ -1,0 +1,173 @@
+"""Rows as a table of text, of a size a screen can show."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from dba_console.core.units import human_bytes, human_count, human_duration, human_pct, parse_duration, parse_size
+from dba_console.runbooks.run_view import RunTable
+
+# Amounts as people write them in expressions, and as they are told with the unit of the field they belong to.
+
+_TEXT = r"\"[^\"]*\"|'[^']*'"
+_AMOUNT = r"(?<![\w.])\d+(?:\.\d+)?(?:TB|GB|MB|kB|B|ms|min|[smhd]|%)(?![\w(])"
+_EITHER = re.compile(f"({_TEXT})|({_AMOUNT})")
+_SIZE = re.compile(r"[\d.]+(?:TB|GB|MB|kB|B)")
+_NEAR = re.compile(r"(?<![\w.])\d+(?:\.\d+)?[A-Za-z]\w*")
+
+
+def replace_units(text: str) -> str:
+    """The expression with amounts as plain numbers: bytes, seconds, percent from 0 to 100.
+
+    >>> replace_units("io.read_bytes_per_s < 1MB and x > 10% and y == '5s' and z < 1.5h")
+    "io.read_bytes_per_s < 1048576 and x > 10 and y == '5s' and z < 5400.0"
+    """
+    return _EITHER.sub(lambda match: match[1] or _number(match[2]), text)
+
+
+def unknown_unit(text: str) -> str | None:
+    """The first amount whose unit is none: `5mb`, `3x`."""
+    match = _NEAR.search(re.sub(_TEXT, "''", replace_units(text)))
+    return match[0] if match and not re.fullmatch(r"\d+(\.\d+)?e\d+", match[0]) else None
+
+
+def format_value(name: str, value: Any) -> str:
+    """A value as its field's name says it is measured.
+
+    >>> (format_value("memory.cached_change_bytes_per_s", -325058560), format_value("safety.xid_pct", 12.5),
+    ...  format_value("x.y", None))
+    ('-310 MB/s', '12%', 'unknown')
+    """
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        return _format_number(name, value)
+    if isinstance(value, (list, tuple)):
+        shown = ", ".join(format_value(name, one) for one in value[:5])
+        return f"[{shown}{', …' if len(value) > 5 else ''}]"
+    return str(value)[:120]
+
+
+def _format_number(name: str, value: float) -> str:
+    last = name.rpartition(".")[2]
+    if last.endswith("bytes_per_s"):
+        return human_bytes(value, per_s=True)
+    if last.endswith("bytes"):
+        return human_bytes(value)
+    if last.endswith("_per_s"):
+        return human_count(value, per_s=True)
+    if last.endswith(("_pct", "avg10")):
+        return human_pct(value)
+    if last.endswith("_s"):
+        return human_duration(value)
+    if last.endswith("_ms"):
+        return f"{value:.1f} ms"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _number(amount: str) -> str:
+    if amount.endswith("%"):
+        return amount[:-1]
+    return str(parse_size(amount)) if _SIZE.fullmatch(amount) else str(parse_duration(amount))
+
+
+MOST_ROWS = 200
+MOST_CHARACTERS = 200
+"""Of a cell where there are many rows."""
+WHOLE_CHARACTERS = 10_000
+"""Of a cell where there are few: a statement that is to be ended is read whole before."""
+TABLE_CHARACTERS = 50_000
+"""What the cells of one column may take together."""
+NULL = "-"
+"""Of a row of the server's: there is no value, which is known."""
+TIMES = ("_start", "_at", "_us", "_change")
+"""How the names of columns end that hold a time."""
+WITH_UNIT = ("_bytes", "_bytes_per_s", "_per_s", "_pct", "_s", "_ms")
+"""How the names of measures end that say in what they are measured (amounts.told)."""
+FIRST_TIME_US = 10**15
+"""A number below it is no time of ours: it would lie before 2001."""
+
+
+def cell(value: Any, column: str = "", *, most: int = MOST_CHARACTERS) -> str:
+    """A value as text, cut to what a cell holds; unknown is `?`, microseconds since 1970 are told as a time."""
+    if value is None:
+        return "?"
+    if column.endswith(TIMES) and isinstance(value, int) and value > FIRST_TIME_US:
+        return datetime.fromtimestamp(value / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    if isinstance(value, float):
+        value = _number_text(value)
+    text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+    text = text.strip('"') if not isinstance(value, str) else text
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def table_of(rows: Sequence[Mapping[str, Any]], title: str = "", block: str = "") -> RunTable | None:
+    """The rows with the columns of the first; None for none."""
+    if not rows:
+        return None
+    columns = tuple(rows[0])
+    most = min(WHOLE_CHARACTERS, max(MOST_CHARACTERS, TABLE_CHARACTERS // len(rows)))
+
+    def text_of(row: Mapping[str, Any], column: str) -> str:
+        return NULL if row.get(column) is None else cell(row[column], column, most=most)
+
+    shown = tuple(tuple(text_of(row, column) for column in columns) for row in rows[:MOST_ROWS])
+    return RunTable(columns=columns, rows=shown, total=len(rows), title=title, block=block)
+
+
+def comparison(measures: Mapping[str, Sequence[Mapping[str, Any]]]) -> RunTable | None:
+    """What was measured first and last, and the change where both are numbers. Measured once: `after` is empty."""
+    lines: list[tuple[str, ...]] = []
+    for name, values_taken in measures.items():
+        first, last = values_taken[0], values_taken[-1] if len(values_taken) > 1 else None
+        for key, before in first.items():
+            after = last.get(key) if last is not None else None
+            lines.append(
+                (
+                    f"{name}.{key}",
+                    _measure(before, key),
+                    _measure(after, key) if last is not None else "",
+                    _change(before, after, key),
+                )
+            )
+    if not lines:
+        return None
+    first_column = "before" if any(len(taken) > 1 for taken in measures.values()) else "measured"
+    return RunTable(columns=("value", first_column, "after", "change"), rows=tuple(lines[:MOST_ROWS]), total=len(lines))
+
+
+def _measure(value: Any, key: str) -> str:
+    """A measured value, with its unit where its name says one.
+
+    >>> _measure(335544320, "wal_files_bytes"), _measure(335544320, "rows"), _measure(None, "wal_bytes")
+    ('320 MB', '335544320', '?')
+    """
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return format_value(key, value) if number and key.endswith(WITH_UNIT) else cell(value, key)
+
+
+def _change(before: Any, after: Any, key: str) -> str:
+    if isinstance(before, bool) or isinstance(after, bool):
+        return ""
+    if not isinstance(before, int | float) or not isinstance(after, int | float):
+        return ""
+    change = after - before
+    shown = format_value(key, change) if key.endswith(WITH_UNIT) else _number_text(change)
+    return f"{'+' if change > 0 else ''}{shown}"
+
+
+def _number_text(value: float) -> str:
+    """A measured number as a person reads it: four digits are enough of a fraction, a whole number stays whole.
+
+    >>> _number_text(135.63812), _number_text(0.020023), _number_text(1234567), _number_text(1234567.8)
+    ('135.6', '0.02002', '1234567', '1234568')
+    """
+    if isinstance(value, int):
+        return str(value)
+    return f"{value:.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"

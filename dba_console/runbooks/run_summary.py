@@ -1,0 +1,276 @@
+"""A run in figures: per step what was planned, what is usual, what it took; machine and human time apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from statistics import median
+
+from msgspec import Struct
+
+from dba_console.core.units import human_duration
+from dba_console.recording.plan import ACTING_KINDS, Plan, Step
+from dba_console.runbooks.outline import input_text
+from dba_console.runbooks.result_tables import comparison
+from dba_console.runbooks.run_state import RunState
+from dba_console.runbooks.run_view import RunTable
+
+# What a step, and each block of it, usually takes and took last: machine time of earlier runs, without people's.
+
+MOST_RUNS = 20
+"""The newest ones; a host changes."""
+
+
+class TypicalDuration(Struct, frozen=True):
+    """Of one step or block."""
+
+    seconds: float
+    """Median."""
+    runs: int
+    last_s: float
+    """In the newest of these runs."""
+
+
+class ComparisonKey(Struct, frozen=True):
+    """What a run is compared by."""
+
+    runbook: str
+    identity: str = ""
+    """Of the server, in words (`Identity.words`)."""
+    about: str = ""
+    """The cluster or the databases it is given, or the one whose dump it restores."""
+
+    def matches(self, one: RunSummary) -> bool:
+        same_subject = (self.runbook, self.about) == (one.runbook, one.about)
+        return same_subject and _server(self.identity) == _server(one.identity)
+
+
+def _server(identity: str) -> str:
+    """What stays the same after a promotion or an update: the system identifier, where it could be read.
+
+    >>> _server("system identifier 7412, primary, timeline 1, PG 15.18"), _server("system identifier ?, primary")
+    ('system identifier 7412', 'system identifier ?, primary')
+    """
+    identifier = identity.partition(", ")[0]
+    return identity if identifier.endswith("?") else identifier
+
+
+def typical_durations(subject: ComparisonKey, earlier: Iterable[RunSummary]) -> dict[str, TypicalDuration]:
+    """By id of step and block. Only runs of the same server and database, or cluster, count, for those of others take
+    another time; of them only steps that were walked to their end in a run that was no rehearsal. A step that was
+    walked several times in a run counts with the mean of its rounds."""
+    newest = sorted(
+        (one for one in earlier if subject.matches(one) and one.mode == "run"), key=lambda one: one.started_us
+    )[-MOST_RUNS:]
+    durations: dict[str, list[float]] = {}
+    for summary in newest:
+        for step in summary.steps:
+            if step.state == "ok" and step.rounds:
+                times = {step.id: step.machine_s}
+                times |= {block.id: block.machine_s for block in step.blocks if block.state == "ok"}
+                for part, seconds in times.items():
+                    durations.setdefault(part, []).append(seconds / step.rounds)
+    return {
+        part: TypicalDuration(median(durations_s), len(durations_s), durations_s[-1])
+        for part, durations_s in durations.items()
+    }
+
+
+FORMAT = 1
+"""Of summary.json."""
+TIMED = frozenset({*ACTING_KINDS, "wait"})
+"""Kinds of blocks whose time is kept apart."""
+MOST_INPUT = 120
+"""Characters of an input's value."""
+
+
+class BlockSummary(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an act or a wait of a step took; seconds of machine time."""
+
+    id: str
+    title: str = ""
+    state: str
+    machine_s: float = 0.0
+
+
+class StepSummary(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a step took; seconds. Waiting for a person is `human_s` and never part of `machine_s`."""
+
+    id: str
+    title: str
+    state: str
+    planned_s: float | None = None
+    """What the author says; None where nothing is said."""
+    usual_s: float | None = None
+    """Median of machine time in earlier runs."""
+    usual_runs: int = 0
+    last_s: float | None = None
+    """In the newest of them."""
+    machine_s: float = 0.0
+    human_s: float = 0.0
+    interrupted_s: float = 0.0
+    """From the last record before each interruption to the resumption. A command that continued meanwhile counts in
+    `machine_s` as well.
+    """
+    rounds: int = 1
+    executions: int = 0
+    note: str = ""
+    blocks: tuple[BlockSummary, ...] = ()
+    """Its acts and waits that were reached."""
+
+    @property
+    def actual_s(self) -> float:
+        return self.machine_s + self.human_s
+
+
+class RunSummary(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The file `summary.json` beside the journal it was made from."""
+
+    format: int = FORMAT
+    run: str
+    runbook: str
+    title: str = ""
+    mode: str = "run"
+    state: str
+    """done, failed, aborted; or, of a run that has not ended, what it is."""
+    verdict: str = ""
+    target: str = ""
+    identity: str = ""
+    about: str = ""
+    """The cluster or the databases it was given, or the one whose dump it restored."""
+    inputs: dict[str, str] = {}
+    """Those that are not secret."""
+    who: str = ""
+    sha256: str = ""
+    started_us: int = 0
+    ended_us: int = 0
+    machine_s: float = 0.0
+    human_s: float = 0.0
+    interrupted_s: float = 0.0
+    steps: tuple[StepSummary, ...] = ()
+    deviations: tuple[str, ...] = ()
+    measures: RunTable | None = None
+    figures: dict[str, float] = {}
+    """What its actions measured, by name: `write_outage_s`."""
+
+
+def summarize(
+    plan: Plan, state: RunState, usual: Mapping[str, TypicalDuration] | None = None, *, about: str = ""
+) -> RunSummary:
+    """The figures of a run as its records tell them; `about`: as in `RunSummary`."""
+    usual = usual or {}
+    steps = tuple(_step(state, step, usual.get(step.id)) for step in plan.steps)
+    return RunSummary(
+        run=state.run,
+        runbook=plan.id,
+        title=plan.title,
+        mode=state.mode,
+        state=state.ended or "interrupted",
+        verdict=verdict(plan, state),
+        target=state.target,
+        identity=state.identity,
+        about=about,
+        who=state.who,
+        sha256=plan.sha256,
+        started_us=state.started_us or state.planned_us,
+        ended_us=state.ended_us,
+        machine_s=sum(step.machine_s for step in steps),
+        human_s=sum(step.human_s for step in steps) + state.start_human_s,
+        interrupted_s=state.interrupted_s,
+        steps=steps,
+        deviations=tuple(record.text for record in state.deviations),
+        measures=comparison(state.measures),
+        inputs={
+            one.name: input_text(one, value)[:MOST_INPUT]
+            for one in plan.inputs
+            if not one.secret and (value := state.values.get(one.name)) is not None
+        },
+        figures=state.figures,
+    )
+
+
+def _step(state: RunState, step: Step, usual: TypicalDuration | None) -> StepSummary:
+    step_state = state.steps[step.id]
+    planned = [block.usual_s for block in step.blocks if block.usual_s is not None]
+    return StepSummary(
+        id=step.id,
+        title=step.title,
+        state=step_state.status,
+        planned_s=sum(planned) if planned else None,
+        usual_s=usual.seconds if usual is not None else None,
+        usual_runs=usual.runs if usual is not None else 0,
+        last_s=usual.last_s if usual is not None else None,
+        machine_s=step_state.machine_s,
+        human_s=step_state.human_s,
+        interrupted_s=step_state.interrupted_s,
+        rounds=step_state.round,
+        executions=sum(state.blocks[block.id].executions for block in step.blocks),
+        note=step_state.note,
+        blocks=tuple(
+            BlockSummary(id=one.id, title=one.title, state=block.status, machine_s=block.machine_s)
+            for one in step.blocks
+            if one.kind in TIMED and (block := state.blocks[one.id]).status != "pending"
+        ),
+    )
+
+
+def verdict(plan: Plan, state: RunState) -> str:
+    """A sentence: how it ended, and what stands otherwise than the document has it."""
+    if not state.ended:
+        return "has not ended"
+    parts = [state.ending or state.ended]
+    unknown = [step.id for step in plan.steps if state.steps[step.id].status == "unknown"]
+    never = [step.id for step in plan.steps if state.steps[step.id].status == "pending"]
+    if unknown:
+        parts.append(f"how {', '.join(unknown)} ended is not known")
+    if never and state.started:
+        parts.append(f"not reached: {', '.join(never)}")
+    if state.deviations:
+        parts.append(f"{len(state.deviations)} deviation{'s' if len(state.deviations) > 1 else ''} from the document")
+    elif state.mode == "run" and state.ended == "done":
+        parts.append("as written")
+    return "; ".join(parts)
+
+
+def as_table(summary: RunSummary) -> RunTable:
+    """The figures for a screen; those of interruptions where there was one."""
+    interrupted = any(step.interrupted_s for step in summary.steps)
+    return RunTable(
+        columns=(
+            "step",
+            "state",
+            "planned",
+            "usual",
+            "actual",
+            "machine",
+            "human",
+            *(("interrupted",) if interrupted else ()),
+        ),
+        rows=tuple(
+            (
+                step.title or step.id,
+                step.state,
+                _seconds(step.planned_s),
+                _seconds(step.usual_s) + usual_basis(step.usual_runs, step.last_s),
+                _seconds(step.actual_s if step.rounds else None),
+                _seconds(step.machine_s if step.rounds else None),
+                _seconds(step.human_s if step.rounds else None),
+                *((_seconds(step.interrupted_s or None),) if interrupted else ()),
+            )
+            for step in summary.steps
+        ),
+        total=len(summary.steps),
+    )
+
+
+def usual_basis(runs: int, last_s: float | None) -> str:
+    """What stands behind a usual time.
+
+    >>> usual_basis(0, None), usual_basis(1, 2.0), usual_basis(3, 2.0)
+    ('', ' (1)', ' (3, last 2.0s)')
+    """
+    last = f", last {human_duration(last_s)}" if runs > 1 and last_s is not None else ""
+    return f" ({runs}{last})" if runs else ""
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else human_duration(value)

@@ -1,0 +1,303 @@
+"""Blocks that only look: a check must hold, a measure keeps its values, a preview gives the rows to act on."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from dba_console.core.decoding import convert
+from dba_console.core.errors import UsageError
+from dba_console.core.units import human_duration
+from dba_console.recording.plan import Block, BlockCondition
+from dba_console.runbooks.requests import ReadResult
+from dba_console.runbooks.row_choice import choice_column_error, left_out_at_first, row_names
+from dba_console.runbooks.run_view import Option, WaitView
+from dba_console.runbooks.walk_actions import fail
+from dba_console.runbooks.walk_context import NotAnAnswer, Turn, WalkContext, chosen
+
+MOST_ROWS = 1000
+"""Of a preview: more than a person can confirm with open eyes."""
+
+
+def check(context: WalkContext, block: Block) -> Turn[None]:
+    """It passes only if it is known to hold."""
+    result = yield from context.read_block(block, "check")
+    if result.holds is True and not result.error:
+        yield from _record_ok(context, block, result, f"holds: {result.text}" if result.text else "holds")
+        return
+    what = "does not hold" if result.holds is False and not result.error else "it cannot be told whether it holds"
+    yield from fail(context, block, result.append_to(what), machine_s=result.machine_s)
+
+
+def measure(context: WalkContext, block: Block) -> Turn[None]:
+    """Values now; with those taken later they are before and after."""
+    result = yield from context.read_block(block, "measure")
+    if result.error:
+        yield from fail(context, block, result.error, machine_s=result.machine_s)
+        return
+    yield from _record_ok(context, block, result, result.text or "measured")
+
+
+def preview(context: WalkContext, block: Block) -> Turn[None]:
+    """The exact set the next change may act on. Too many rows are a failure: nobody has seen what they confirm."""
+    result = yield from context.read_block(block, "preview")
+    most = block.settings.get("at_most")
+    most = min(most, MOST_ROWS) if isinstance(most, int) else MOST_ROWS
+    if result.error:
+        yield from fail(context, block, result.error, machine_s=result.machine_s)
+    elif len(result.rows) > most:
+        note = f"{len(result.rows)} rows, and {most} are the most that may be acted on"
+        yield from fail(context, block, note, machine_s=result.machine_s)
+    elif not result.rows and block.settings.get("empty") == "fail":
+        yield from fail(context, block, "it gave no rows", machine_s=result.machine_s)
+    elif why := choice_column_error(block, result.rows):
+        yield from fail(context, block, why, machine_s=result.machine_s)
+    else:
+        left_out = left_out_at_first(block, context.state.blocks[block.id], result.rows)
+        note = f"{len(result.rows)} row{'s' if len(result.rows) != 1 else ''}"
+        if left_out:
+            note += f", {len(result.rows) - len(left_out)} chosen; not chosen: {row_names(result.rows, left_out)}"
+        yield from _record_ok(
+            context, block, result, note, rows=result.rows, **({"left_out": left_out} if left_out else {})
+        )
+
+
+def _record_ok(context: WalkContext, block: Block, result: ReadResult, note: str, **fields: Any) -> Turn[None]:
+    text = f"{block.id}: {note}"
+    yield from context.write(
+        "block.seen",
+        text,
+        block=block,
+        state="ok",
+        note=note,
+        machine_s=result.machine_s,
+        values=result.values,
+        **fields,
+    )
+
+
+# Time in a run: waits that look until something holds, and rounds that are walked again. Neither holds a process: what
+# has to be known of them after a kill is on record.
+
+EVERY_S = 5.0
+"""Between two looks, where the author says nothing else."""
+TREND = 60
+"""Looks that are kept for the trend."""
+ROUND_OPTIONS = (Option(key="again", text="another round"), Option(key="enough", text="go on"))
+
+
+def test_of(value: Any) -> BlockCondition | None:
+    """The condition of a wait or a repeat as its settings hold it."""
+    if value is None:
+        return None
+    return value if isinstance(value, BlockCondition) else convert(value, BlockCondition)
+
+
+def number(settings: dict[str, Any], name: str) -> float | None:
+    value = settings.get(name)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def parse_moment(text: str, now_us: int) -> int:
+    """Wall time of `HH:MM` (the next one, in the host's time) or of an RFC 3339 time. Raises UsageError."""
+    now = datetime.fromtimestamp(now_us / 1e6).astimezone()
+    try:
+        if len(text) <= 8:
+            clock = datetime.strptime(text, "%H:%M:%S" if text.count(":") == 2 else "%H:%M")
+            then = now.replace(hour=clock.hour, minute=clock.minute, second=clock.second, microsecond=0)
+            then = then if then > now else then + timedelta(days=1)
+        else:
+            then = datetime.fromisoformat(text)
+            then = then if then.tzinfo is not None else then.astimezone()
+    except ValueError:
+        raise UsageError(f"not a time: {text!r}", hint="write it as 23:30 or 2026-11-22T23:30:00Z") from None
+    return int(then.timestamp() * 1e6)
+
+
+def wait(context: WalkContext, block: Block) -> Turn[None]:
+    """Look until it holds, or let time pass. What cannot be told is not taken for yes: the wait goes on."""
+    settings = block.settings
+    test = test_of(settings.get("until"))
+    if test is None and block.language in ("expr", "sql") and block.body.strip():
+        test = BlockCondition(language="sql" if block.language == "sql" else "expr", text=block.body)
+    try:
+        due = _due(context, block, test)
+    except UsageError as error:
+        yield from fail(context, block, error.message)
+        return
+    yield from context.write(
+        "wait.began", f"{block.id}: waiting {_wait_text(test, settings)}", block=block, until_us=due
+    )
+    try:
+        if test is None:
+            yield from _until_due(context, block, due or context.now())
+        else:
+            yield from _until_it_holds(context, block, test, due)
+    finally:
+        context.state.waiting = None
+
+
+def _wait_text(test: BlockCondition | None, settings: dict[str, Any]) -> str:
+    if test is not None:
+        return f"until {' '.join(test.text.split())}"
+    if settings.get("until_time"):
+        return f"until {settings['until_time']}"
+    return human_duration(number(settings, "hold_for_s"))
+
+
+def _due(context: WalkContext, block: Block, test: BlockCondition | None) -> int | None:
+    """When a wait for a point in time is over. One that was fixed before an interruption stays where it was."""
+    due_us = context.state.blocks[block.id].due_us
+    if due_us is not None:
+        return due_us
+    text = block.settings.get("until_time")
+    if text:
+        return parse_moment(str(text), context.now())
+    if test is None:
+        return context.now() + int((number(block.settings, "hold_for_s") or 0.0) * 1e6)
+    return None
+
+
+def _until_due(context: WalkContext, block: Block, due: int) -> Turn[None]:
+    began = context.now()
+    context.state.current = block.id
+    while (left := (due - context.now()) / 1e6) > 0:
+        context.state.waiting = WaitView(
+            text=block.title or "time to pass", until_us=due, left=f"{human_duration(left)} (measured)"
+        )
+        yield from context.pause(left, due)
+    yield from _record_held(context, block, began, "the time has come", {})
+
+
+def _record_held(context: WalkContext, block: Block, began: int, note: str, values: dict[str, Any]) -> Turn[None]:
+    waited = max(0.0, (context.now() - began) / 1e6)
+    text = f"{block.id}: held after {human_duration(waited)}: {note}"
+    yield from context.write("wait.held", text, block=block, state="ok", note=note, values=values, machine_s=waited)
+
+
+def _until_it_holds(context: WalkContext, block: Block, test: BlockCondition, due: int | None) -> Turn[None]:
+    every = number(block.settings, "every_s") or EVERY_S
+    hold = number(block.settings, "hold_for_s") or 0.0
+    timeout = number(block.settings, "timeout_s") or block.timeout_s
+    began, since = context.now(), None
+    trend: list[float | None] = []
+    while True:
+        result = yield from context.read_block(block, "until", test)
+        now = context.now()
+        holds = result.holds is True and not result.error
+        since = (since if since is not None else now) if holds else None
+        trend = [*trend[1 - TREND :], _first_number(result)]
+        held_s = (now - since) / 1e6 if since is not None else 0.0
+        if since is not None and held_s >= hold:
+            yield from _record_held(context, block, began, result.text, result.values)
+            return
+        context.state.waiting = WaitView(
+            text=" ".join(test.text.split()),
+            values=result.error or result.text,
+            trend=tuple(trend),
+            holds_s=held_s if hold else None,
+            hold_for_s=hold or None,
+            until_us=due,
+            timeout_s=timeout,
+            left=_remaining_text(trend, every, hold - held_s if since is not None else None),
+        )
+        left = (began + timeout * 1e6 - now) / 1e6 if timeout is not None else every
+        if left <= 0 or (due is not None and now >= due):
+            waited = (now - began) / 1e6
+            note = result.append_to(f"not so after {human_duration(waited)}")
+            yield from fail(context, block, note, timed_out=True, machine_s=waited)
+            return
+        yield from context.pause(min(every, left, hold - held_s if since is not None else every))
+
+
+def _first_number(result: ReadResult) -> float | None:
+    """The first number looked at: what the trend is of."""
+    for value in result.values.values():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+    return None
+
+
+def _remaining_text(trend: list[float | None], every_s: float, to_hold_s: float | None) -> str:
+    """What is left. Only what is counted down to zero is told with a time, and it is an estimate."""
+    if to_hold_s is not None:
+        return f"{human_duration(to_hold_s)} to hold"
+    recent = [value for value in trend[-10:] if value is not None]
+    if len(recent) < 3 or recent[-1] <= 0 or recent[0] <= recent[-1]:
+        return "unknown"
+    per_s = (recent[0] - recent[-1]) / ((len(recent) - 1) * every_s)
+    return f"{recent[-1]:.6g} left, about {human_duration(recent[-1] / per_s)} to none (estimated)"
+
+
+def repeat(context: WalkContext, block: Block) -> Turn[None]:
+    """Another round from an earlier step, or on."""
+    another_round = yield from _needs_another_round(context, block)
+    if not another_round:
+        return
+    first = str(block.settings.get("from") or context.plan.block(block.id)[0].id)
+    step = context.plan.block(block.id)[0]
+    number_of = context.state.steps[step.id].round + 1
+    yield from context.write("repeat.round", f"{block.id}: round {number_of}, from {first}", block=block, back_to=first)
+
+
+def _needs_another_round(context: WalkContext, block: Block) -> Turn[bool]:
+    settings, block_state = block.settings, context.state.blocks[block.id]
+    rounds = context.state.steps[context.plan.block(block.id)[0].id].round
+    times, test = settings.get("times"), test_of(settings.get("while"))
+    if block_state.due_us is None:
+        if isinstance(times, int) and rounds >= times:
+            yield from _end_repeat(context, block, f"{rounds} rounds")
+            return False
+        if test is not None:
+            result = yield from context.read_block(block, "while", test)
+            if result.holds is None or result.error:
+                why = result.append_to("it cannot be told whether another round is needed")
+                yield from fail(context, block, why, machine_s=result.machine_s)
+                return False
+            if not result.holds:
+                yield from _end_repeat(context, block, f"no longer so: {result.text or test.text}")
+                return False
+        if settings.get("ask") or (times is None and test is None):
+            wanted_round = yield from _ask_again(context, block)
+            if not wanted_round:
+                yield from _end_repeat(context, block, "enough")
+                return False
+    yield from _until_next(context, block)
+    return True
+
+
+def _end_repeat(context: WalkContext, block: Block, note: str) -> Turn[None]:
+    yield from context.write("block.seen", f"{block.id}: no further round, {note}", block=block, state="ok", note=note)
+
+
+def _ask_again(context: WalkContext, block: Block) -> Turn[bool]:
+    text = block.title or str(block.settings.get("text") or "Another round?")
+    while True:
+        answer = yield from context.ask("choose", text, block=block, options=ROUND_OPTIONS)
+        try:
+            option, _ = chosen(ROUND_OPTIONS, answer.text)
+        except NotAnAnswer as why:
+            yield from context.reject(str(why))
+            continue
+        yield from context.answered(
+            "choose", answer, f"{block.id}: {answer.who} chose {option.key}", block=block, answer=option.key
+        )
+        return option.key == "again"
+
+
+def _until_next(context: WalkContext, block: Block) -> Turn[None]:
+    """Let the time between two rounds pass; when it ends is on record, so that a kill does not begin it anew."""
+    every = number(block.settings, "every_s") or 0.0
+    due = context.state.blocks[block.id].due_us
+    if due is None:
+        due = context.now() + int(every * 1e6)
+        text = f"{block.id}: next round in {human_duration(every)}"
+        yield from context.write("wait.began", text, block=block, until_us=due)
+    try:
+        while (left := (due - context.now()) / 1e6) > 0:
+            context.state.waiting = WaitView(
+                text=block.title or "the next round", until_us=due, left=f"{human_duration(left)} (measured)"
+            )
+            yield from context.pause(left, due)
+    finally:
+        context.state.waiting = None

@@ -1,0 +1,176 @@
+"""Blocks a person does: decisions, manual steps with their evidence, values asked for on the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from dba_console.core.decoding import convert
+from dba_console.core.errors import UsageError
+from dba_console.recording.plan import Block, Confirmation, Input
+from dba_console.runbooks.row_choice import confirmed_preview
+from dba_console.runbooks.values import value_of
+from dba_console.runbooks.walk_actions import confirm, none_chosen
+from dba_console.runbooks.walk_context import (
+    NotAnAnswer,
+    Turn,
+    WalkContext,
+    chosen,
+    confirms_start,
+    decisions,
+    end_run,
+    leads_to,
+    place,
+)
+
+
+def confirm_block(context: WalkContext, block: Block) -> Turn[None]:
+    """A `confirm` of its own; it covers the acts after it in its step, and the rows before it are what it counts."""
+    step, _ = context.plan.block(block.id)
+    shown = [one for one in step.blocks[: step.blocks.index(block)] if one.kind == "preview"]
+    bound = confirmed_preview(context.plan, context.state, block)
+    if bound is not None and not context.state.blocks[bound.id].chosen:
+        yield from none_chosen(context, block, bound)
+        return
+    preview = bound or (shown[-1] if shown else None)
+    rows = None if preview is None else context.state.blocks[preview.id].chosen
+    count = None if rows is None else len(rows)
+    yield from confirm(context, block, block.confirm or Confirmation(level="yes"), count=count)
+
+
+def ask_start(context: WalkContext, text: str, *, yes: str, no: str, ending: str) -> Turn[None]:
+    """The one question before a run or a rehearsal starts. Anything but yes ends it, and leaves all as it is.
+
+    `yes` and `no` are what the journal says before and after the person's name, `ending` how the run ended then.
+    """
+    answer = yield from context.ask("start", text, expects="yes")
+    try:
+        wanted = confirms_start(answer.text)
+    except NotAnAnswer as why:
+        yield from context.reject(str(why))
+        return
+    if wanted:
+        yield from context.write("run.started", f"{yes} by {answer.who}", who=answer.who, human_s=answer.human_s)
+    else:
+        yield from context.answered("start", answer, f"{no}: {answer.who} said no", answer="no")
+        yield from end_run(context, "aborted", ending, answer.who)
+
+
+def choose(context: WalkContext, block: Block) -> Turn[None]:
+    """A decision; what it jumps over is skipped, and told so."""
+    options = decisions(block)
+    text = str(block.settings.get("question") or block.title or "Which way?")
+    while True:
+        answer = yield from context.ask("choose", text, block=block, options=options)
+        try:
+            option, _ = chosen(options, answer.text)
+            break
+        except NotAnAnswer as why:
+            yield from context.reject(str(why))
+    goto = leads_to(block, option.key)
+    record_text = f"decision: {option.key}" + (f", on to {place(goto)}" if goto else "")
+    yield from context.answered(
+        "choose", answer, f"{block.id}: {answer.who} chose {option.key}", block=block, answer=option.key
+    )
+    yield from context.write("choose.taken", record_text, block=block, who=answer.who, answer=option.key, goto=goto)
+
+
+def manual(context: WalkContext, block: Block) -> Turn[None]:
+    """Something a human does; what shows that it was done is asked for, and may not be empty."""
+    what = str(block.settings.get("text") or block.title or block.body or "do as it is written")
+    evidence = str(block.settings.get("evidence") or "what shows that it is done")
+    while True:
+        answer = yield from context.ask("manual", f"{what}\nEvidence ({evidence}):", block=block)
+        if answer.text.strip():
+            break
+        yield from context.reject("say what shows that it is done")
+    evidence_given = answer.text.strip()
+    yield from context.answered(
+        "manual",
+        answer,
+        f"{block.id}: done by {answer.who}: {evidence_given}",
+        block=block,
+        state="ok",
+        answer=evidence_given,
+    )
+
+
+def declared_input(block: Block) -> Input:
+    """The input a block declares."""
+    input_settings = {name: value for name, value in block.settings.items() if name in Input.__struct_fields__}
+    return convert(
+        {"type": "text", **input_settings, "name": block.name or str(input_settings.get("name", block.id))}, Input
+    )
+
+
+_EXISTS = {
+    "role": "select exists (select from pg_roles where rolname = %({name})s) as there",
+    "database": "select exists (select from pg_database where datname = %({name})s) as there",
+    "relation": """
+        select exists (
+            select from pg_class c join pg_namespace n on n.oid = c.relnamespace
+            where case when %({name})s like '%"%' then c.oid = to_regclass(%({name})s)
+                       else %({name})s = n.nspname || '.' || c.relname
+                            or n.nspname = 'pg_catalog' and %({name})s = c.relname end
+        ) as there""",
+}
+"""Whether the server has what an input of that type names, as SQL takes the name."""
+
+
+def missing_object(context: WalkContext, block: Block, one: Input, value: Any) -> Turn[str]:
+    """What to say of a value that names nothing on this server; empty where it does, or the server cannot tell.
+
+    It is no refusal: the object may be one that is yet to be made.
+    """
+    if one.type not in _EXISTS or value is None:
+        return ""
+    text = _EXISTS[one.type].replace("{name}", one.name)
+    check_block = replace(block, kind="check", language="sql", body=text, settings={}, on="", timeout_s=None)
+    result = yield from context.read_block(check_block, "check")
+    return "" if result.error or result.holds is not False else f"{one.type} {value!r} does not exist on this server"
+
+
+def ask_value(context: WalkContext, block: Block) -> Turn[None]:
+    """A value. A secret one is kept in the memory of this process and nowhere else."""
+    one = declared_input(block)
+    text = one.help or block.title or f"Value of {one.name}"
+    doubted = None
+    while True:
+        answer = yield from context.ask("input", text, block=block, secret=one.secret)
+        try:
+            value = _value(one, answer.text)
+        except UsageError as error:
+            yield from context.reject(error.message)
+            continue
+        context.inputs[one.name] = value
+        if value == doubted or not (why := (yield from missing_object(context, block, one, value))):
+            break
+        doubted = value
+        yield from context.reject(f"{why}; give it again if it is meant all the same")
+    shown: dict[str, Any] = {} if one.secret else {"value": value}
+    value_text = "a secret" if one.secret else str(value)
+    text = f"{block.id}: {answer.who} gave {value_text}"
+    yield from context.write(
+        "input.given", text, block=block, who=answer.who, name=one.name, human_s=answer.human_s, **shown
+    )
+
+
+def _value(one: Input, text: str) -> Any:
+    if text.strip():
+        return value_of(one, text)
+    if one.default is not None:
+        return value_of(one, one.default)
+    if one.required:
+        raise UsageError(f"{one.name} is needed")
+    return None
+
+
+def ask_secrets_again(context: WalkContext) -> Turn[None]:
+    """After a resume: secrets that were given on the way are asked for anew, for no file knows them."""
+    for _, block in context.plan.blocks():
+        if block.kind != "input" or context.state.blocks[block.id].status != "ok":
+            continue
+        one = declared_input(block)
+        if one.secret and one.name not in context.inputs:
+            yield from ask_value(context, block)

@@ -1,0 +1,438 @@
+"""The walkthrough in the lines of a screen: steps at the left, the step at the right, output below, panels at the end.
+
+80×24 decides: what asks and what waits is always seen whole, prose and output take what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dba_console.core.units import human_bytes, human_duration
+from dba_console.recording.plan import ACTING_KINDS, Block, Confirmation, Input, Plan, Step
+from dba_console.runbooks.run_view import ENDED_STATES, OutputLine, RunView
+from dba_console.runbooks.walkthrough_text import (
+    block_lines,
+    output_line,
+    prose_lines,
+    question_lines,
+    run_word,
+    short_time,
+    step_line,
+    taken_time,
+    texts,
+    values_table,
+    waiting_lines,
+)
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.panels.boxes import Box, draw_boxes
+from dba_console.watch.panels.registry import PANELS
+from dba_console.watch.panels.text_elements import Line, Span, Style, clean, fit_line, line, line_width, wrap_lines
+
+Pane = Literal["step", "whole", "output", "steps"]
+"""whole: the step alone, across the screen: what wide rows want."""
+_UNDRIVEN = ENDED_STATES | {"interrupted"}
+PANES: tuple[Pane, ...] = ("step", "whole", "output", "steps")
+_OUTPUT_LEAST, _TALL = 3, 30
+_MIN_LINES_FOR_NOTICE = 6
+"""Lines from which on one of them may be spent on saying that there is more above."""
+FEW_ROWS, MOST_ROWS = 5, 1000
+"""So many rows that do not fit are shown whole, on their side: beside the steps, and where the step has the screen."""
+_STEPS_NARROW, _STEPS_WIDE, _WIDE = 26, 40, 110
+
+
+@dataclass(frozen=True, slots=True)
+class ViewOptions:
+    """How a run is looked at."""
+
+    pane: Pane = "step"
+    """Which part has the room."""
+    top: int | None = None
+    """First line of that part shown; None follows what goes on."""
+    yours: bool = True
+    """This console drives: its answers count."""
+    may_answer: bool = True
+    """This console may answer the question there is: as who drives, or as the second person."""
+    why_not: str = ""
+    """Why it may not, in a sentence."""
+    dropped: int = 0
+    """Lines of output this console did not get."""
+    row: int | None = None
+    """Place of the row the cursor is on, of rows that can be chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaidOutLines:
+    """The lines, and how far the part with the room can be scrolled."""
+
+    lines: list[Line]
+    top: int
+    most: int
+    page: int
+
+
+def walkthrough(
+    view: RunView, output: Sequence[OutputLine], panels: Sequence[Line], options: ViewOptions, width: int, height: int
+) -> LaidOutLines:
+    """The run in exactly `height` lines. `panels`: the lines of panels that matter, most important first."""
+    foot = [fit_line(one, width) for one in panels[: 1 if height < _TALL else 4]]
+    head = [title_line(view, options, width)]
+    if view.journal:
+        head.append(fit_line(line(Span(f" ! the journal: {clean(view.journal)}", "crit")), width))
+    rows_left = height - len(head) - len(foot)
+    if options.pane == "output":
+        laid = _output(output, options, width, rows_left)
+    elif options.pane == "steps":
+        laid = _scrolled(_step_table(view, width), options.top or 0, rows_left)
+    elif view.state in ENDED_STATES:
+        laid = _scrolled(ended_lines(view, width), options.top or 0, rows_left)
+    else:
+        laid = _step(view, output, options, width, rows_left)
+    lines = [*head, *(fit_line(one, width) for one in laid.lines)]
+    lines += [()] * (height - len(foot) - len(lines))
+    return LaidOutLines([*lines, *foot], laid.top, laid.most, laid.page)
+
+
+# The line on top
+
+
+def title_line(view: RunView, options: ViewOptions, cells: int) -> Line:
+    """`─ cache-drop on db2 · step 4 of 6 · asks ───`, and what is unusual about it."""
+    parts: list[Line] = [
+        line(Span(f"{clean(view.runbook)} on {clean(view.place or view.target)}", "title")),
+        line(_place(view)),
+        line(run_word(view)),
+    ]
+    if not options.yours and view.state not in _UNDRIVEN:
+        parts.append(line(Span(f"you watch, {_driver(view)} drives", "warn")))
+    spans: list[Span] = [Span("─ ", "dim")]
+    for part in parts:
+        if part:
+            spans += [*([Span(" · ", "dim")] if len(spans) > 1 else []), *part]
+    rest = max(0, cells - line_width(tuple(spans)) - 1)
+    return fit_line((*spans, Span(" " + "─" * rest, "dim")), cells)
+
+
+def _driver(view: RunView) -> str:
+    return clean(view.driver) or "another console"
+
+
+def _place(view: RunView) -> str:
+    ids = [step.id for step in view.steps]
+    return f"step {ids.index(view.current) + 1} of {len(ids)}" if view.current in ids else ""
+
+
+# Steps beside the step under way
+
+
+def _step(
+    view: RunView, output: Sequence[OutputLine], options: ViewOptions, width: int, rows_left: int
+) -> LaidOutLines:
+    deciding = _asks_for_rows(view) and width < _WIDE
+    alone = deciding or options.pane == "whole" or len(view.steps) < 2
+    left = 0 if alone else _STEPS_WIDE if width >= _WIDE else _STEPS_NARROW
+    right = width - 1 if alone else width - left - 2
+    question_part = asked_lines(view, right, options)
+    few = MOST_ROWS if options.pane == "whole" else FEW_ROWS
+    parts = _body_parts(view, right, few, options.row)
+    step_lines = [line for part in parts for line in part]
+    least = _OUTPUT_LEAST + 1 if output and options.pane == "step" and not deciding else 0
+    upper = max(3, min(rows_left - least, max(len(step_lines) + len(question_part), len(view.steps))))
+    question_part = question_part[: max(1, upper - 1)]
+    cursor = next((at for at, one in enumerate(step_lines) if one and one[0].style == "selected"), None)
+    if cursor is None:
+        follow = _follow(view, right, few, upper - len(question_part), len(parts[0]))
+    else:  # with what follows of its row, and never behind what is said of lines above or below
+        follow = cursor + max(2, (upper - len(question_part)) // 2)
+    body = _scrolled(step_lines, options.top, upper - len(question_part), follow=follow)
+    lines_of_step = [*body.lines, *[()] * (upper - len(question_part) - len(body.lines)), *question_part]
+    boxes = [Box(left + 1 if left else 0, 0, right + 1, upper, None, lines_of_step)]
+    if left:
+        boxes.append(Box(0, 0, left, upper, None, _steps_shown(view, left - 2, upper)))
+    lines = draw_boxes(boxes, width, upper)
+    below = rows_left - upper
+    if below > 0:
+        lines += _tail(output, options, width, below)
+    return LaidOutLines(lines, body.top, body.most, body.page)
+
+
+def _asks_for_rows(view: RunView) -> bool:
+    """Whether somebody is to read rows now to choose among them, or one of several ways: a small screen is theirs."""
+    question = view.question
+    return question is not None and view.table is not None and (bool(question.rows) or question.kind == "choose")
+
+
+def asked_lines(view: RunView, cells: int, options: ViewOptions) -> list[Line]:
+    """What is always seen whole: progress, a wait, the question."""
+    lines: list[Line] = []
+    if view.state == "interrupted":
+        message = "Its agent was gone in the middle of it. What runs by itself goes on; nothing else is done."
+        choices = ("r resumes it: what is not known is settled first.", "e ends it.")
+        lines += [(), *texts(message, cells, "warn"), *(line for choice in choices for line in texts(choice, cells))]
+    if view.waiting is not None:
+        lines += waiting_lines(view.waiting, cells)
+    if view.progress:
+        stop = "  (k stops it)" if view.can_stop else ""
+        lines += texts(view.progress + stop, cells, "changed")
+    if view.question is not None:
+        lines += [(), *question_lines(view.question, cells)]
+        if view.question.rows and options.may_answer:
+            lines += texts("Rows with ● are acted on: ↓ to a row, x leaves it out or takes it in.", cells, "dim")
+        if not options.may_answer:
+            lines += texts(options.why_not or f"{_driver(view)} answers; t takes over.", cells, "warn")
+    return lines
+
+
+def body_lines(view: RunView, cells: int, few: int = FEW_ROWS) -> list[Line]:
+    """The step in full: its title, the author's words, its blocks, and the rows they gave."""
+    return [line for part in _body_parts(view, cells, few) for line in part]
+
+
+def _body_parts(view: RunView, cells: int, few: int, selected: int | None = None) -> tuple[list[Line], list[Line]]:
+    """Up to the end of the block under way, and what comes after."""
+    step = next((step for step in view.steps if step.id == view.current), None)
+    if step is None:
+        lines = [line(Span(clean(view.title), "title")), *texts(view.identity, cells, "dim"), ()]
+        lines += prose_lines(view.prose, cells)
+        checked = [checked_line for block in view.blocks for checked_line in block_lines(block, cells, full=False)]
+        return [*lines, *([(), line(Span("Checked on this server", "title")), *checked] if checked else [])], []
+    lines = [line(Span(clean(step.title), "title"))]
+    if step.point_of_no_return:
+        lines += texts("Point of no return: what is done from here on is not taken back.", cells, "warn")
+    lines += prose_lines(view.step_prose, cells)
+    after: list[Line] = []
+    before = True
+    for block in view.blocks:
+        now = block.id == view.block
+        (lines if before else after).extend([*([()] if now else []), *block_lines(block, cells, full=now)])
+        if now:
+            lines += _tables(view, cells, few, selected)
+            before = False
+    if before:
+        lines += _tables(view, cells, few, selected)
+    return lines, after
+
+
+def _tables(view: RunView, cells: int, few: int, selected: int | None = None) -> list[Line]:
+    lines: list[Line] = []
+    measured = any(block.kind == "measure" for block in view.blocks)
+    if view.table is not None:
+        lines += [(), *values_table(view.table, cells, few=few, selected=selected)]
+    if measured and view.measures is not None:
+        lines += [(), *values_table(view.measures, cells)]
+    return lines
+
+
+def _follow(view: RunView, cells: int, few: int, rows_left: int, end: int) -> int:
+    """The line that should be the last one seen: the end of the block under way. Of rows that do not fit the first ones
+    are seen, below their names.
+    """
+    rows = len(_tables(view, cells, few))
+    return min(end, end - rows + rows_left - 1) if rows else end
+
+
+def _steps_shown(view: RunView, cells: int, rows: int) -> list[Line]:
+    """The list of steps, the one under way in sight."""
+    lines = [step_line(number, step, cells) for number, step in enumerate(view.steps, 1)]
+    ids = [step.id for step in view.steps]
+    now = ids.index(view.current) if view.current in ids else 0
+    top = max(0, min(now - rows // 2, len(lines) - rows))
+    shown = lines[top : top + rows]
+    if len(lines) > top + rows:
+        shown[-1] = line(Span(f"… {len(lines) - top - rows + 1} more steps", "dim"))
+    return shown
+
+
+def _step_table(view: RunView, width: int) -> list[Line]:
+    """All steps in full width, with what became of each."""
+    lines: list[Line] = []
+    for number, step in enumerate(view.steps, 1):
+        lines.append(step_line(number, step, min(width - 2, 78)))
+        note = clean(step.note)
+        usual = "" if step.usual_s is None else f"usual {taken_time(step.usual_s)} ({step.usual_from or 'author'})"
+        human = f"person {short_time(step.human_s)}" if step.human_s >= 0.5 else ""
+        return_ = "point of no return" if step.point_of_no_return else ""
+        note_text = " · ".join(filter(None, (step.state, note, usual, human, return_)))
+        lines += texts(note_text, width - 2, "dim", "    ")
+    return lines
+
+
+# Output
+
+
+def _output(output: Sequence[OutputLine], options: ViewOptions, width: int, rows_left: int) -> LaidOutLines:
+    most = max(0, len(output) - rows_left + 1)
+    top = most if options.top is None else min(options.top, most)
+    head = _output_title(output, options, width)
+    shown = wrap_lines(map(output_line, output[top : top + rows_left - 1]), width)
+    # A line may take several here: what is at the end is seen by going there, whole.
+    shown = shown[: rows_left - 1] if top < most else shown[-(rows_left - 1) :]
+    return LaidOutLines([head, *shown], top, most, max(1, rows_left - 2))
+
+
+def _tail(output: Sequence[OutputLine], options: ViewOptions, width: int, rows_left: int) -> list[Line]:
+    """The newest lines under a rule; a bare rule where there are none."""
+    lines = [output_line(one) for one in output[-(rows_left - 1) :]] if rows_left > 1 else []
+    return [_output_title(output, options, width), *lines]
+
+
+def _output_title(output: Sequence[OutputLine], options: ViewOptions, width: int) -> Line:
+    count = f"{len(output)} lines" if len(output) != 1 else "1 line"
+    dropped = f", {options.dropped} not shown" if options.dropped else ""
+    text = f"─ output, {count}{dropped} " if output or options.dropped else "─ no output yet "
+    return line(Span(text + "─" * max(0, width - len(text)), "dim"))
+
+
+# The end
+
+
+def ended_lines(view: RunView, width: int) -> list[Line]:
+    """What it came to: how it ended, times per step, before and after."""
+    cells = width - 2
+    style: Style = "ok" if view.state == "done" else "crit" if view.state == "failed" else "warn"
+    lines = [(), *texts(view.ending or f"The run is {view.state}.", cells, style)]
+    if view.mode == "rehearse":
+        lines += texts("What each step would have done is in the output: tab.", cells)
+    if view.summary is not None:
+        lines += [(), *values_table(view.summary, cells)]
+    if view.measures is not None:
+        lines += [(), *values_table(view.measures, cells)]
+    if view.directory:
+        name = view.directory.rstrip("/").rpartition("/")[2]
+        lines += [(), *texts(f"its story: dba-console runbook runs {name}", cells, "dim")]
+        lines += texts(f"kept in {view.directory}", cells, "dim")
+    return [line(" ", *one) if one else () for one in lines]
+
+
+def _scrolled(lines: list[Line], top: int | None, rows_left: int, follow: int | None = None) -> LaidOutLines:
+    """`room` of the lines from `top` on; None: so that `follow` lines of them end in sight."""
+    most = max(0, len(lines) - rows_left)
+    first = _followed(len(lines), rows_left, follow) if top is None else top
+    first = max(0, min(first, most))
+    shown = lines[first : first + max(0, rows_left)]
+    if shown and first < most:
+        shown[-1] = line(Span(f"… ↓ {len(lines) - first - rows_left + 1} more lines", "dim"))
+    if first > 0 and rows_left >= _MIN_LINES_FOR_NOTICE:
+        shown[0] = line(Span(f"… ↑ {first + 1} more lines", "dim"))
+    return LaidOutLines(shown, first, most, max(1, rows_left - 1))
+
+
+def _followed(lines: int, rows_left: int, follow: int | None) -> int:
+    """The first line to be shown where line `follow` is the last one wanted; one more, where the last says `more`."""
+    last = 0 if follow is None else follow
+    return last - rows_left + (1 if rows_left < lines and rows_left <= last < lines else 0)
+
+
+# A runbook before it is begun: its words, its inputs with what was given, and its plan.
+
+_KINDS = {"choose": "a decision", "manual": "by hand, with what shows it"}
+"""What a block is, where its kind alone says little."""
+_NONE: Mapping[str, str] = {}
+
+
+def runbook_lines(
+    plan: Plan, given_values: Mapping[str, str], cells: int, finding_values: Mapping[str, str] = _NONE
+) -> list[Line]:
+    """Everything about it, most important first: why and when not, what it needs, inputs, steps."""
+    blocks = [block for step in plan.steps for block in step.blocks]  # not what would take a step back
+    acts = sum(1 for block in blocks if block.kind in ACTING_KINDS)
+    usual = sum(block.usual_s or 0.0 for block in blocks)
+    extent = f"{len(plan.steps)} steps, {len(blocks)} blocks run, {acts} of them change something"
+    lines = [*prose_lines(plan.prose, cells), ()]
+    if plan.answers:
+        lines += texts(f"answers {', '.join(plan.answers)}", cells, "dim")
+    if plan.needs:
+        lines += texts(f"needs {', '.join(plan.needs)}", cells, "dim")
+    lines += texts(f"from {plan.source}", cells, "dim")
+    if plan.inputs:
+        lines += [(), line(Span("Inputs", "title"))]
+        for one in plan.inputs:
+            lines += _input_lines(one, given_values.get(one.name), finding_values.get(one.name), cells)
+    lines += [(), line(Span("Plan", "title"), f"  {extent}", f", usual {short_time(usual)}" if usual else "")]
+    for number, step in enumerate(plan.steps, 1):
+        lines += _step_lines(number, step, cells)
+    if plan.sources:
+        lines += [(), line(Span("Sources", "title")), *prose_lines(plan.sources, cells)]
+    return lines
+
+
+def shown_value(one: Input, given_value: str | None) -> tuple[str, bool]:
+    """What an input is worth in words, and whether it still has to be given."""
+    if given_value:
+        return ("given, not shown" if one.secret else given_value), False
+    if one.default is not None:
+        return f"{_default_text(one, one.default)} (default)", False
+    return ("has to be given", True) if one.required else ("left out", False)
+
+
+def _default_text(one: Input, value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if one.type in ("duration", "size") and isinstance(value, int | float):
+        return human_duration(value) if one.type == "duration" else human_bytes(value)
+    return str(value)
+
+
+def _input_lines(one: Input, given_value: str | None, finding_value: str | None, cells: int) -> list[Line]:
+    value, missing = shown_value(one, given_value)
+    if finding_value and not given_value:
+        value, missing = f"{finding_value} (from the finding; asked at the start)", False
+    style: Style = "warn" if missing else ""
+    head = line("  ", Span(clean(one.name), "key"), f" ({clean(one.type)}) ", Span(clean(value), style))
+    choices = f"; one of {', '.join(one.choices)}" if one.choices else ""
+    return [head, *texts(f"{one.help}{choices}", cells, "dim", "    ")]
+
+
+def _step_lines(number: int, step: Step, cells: int) -> list[Line]:
+    only = "  (only by a decision)" if step.branch else ""
+    no_return_text = "  (point of no return)" if step.point_of_no_return else ""
+    lines = [line(f" {number:>2} ", Span(clean(step.title), "head"), Span(only + no_return_text, "dim"))]
+    for block in step.blocks:
+        lines += texts(_block_words(block), cells, "", "      ")
+    if step.undo:
+        lines += texts("can be taken back", cells, "dim", "      ")
+    return lines
+
+
+def _confirmation_text(one: Confirmation) -> str:
+    """What has to be said before it is done."""
+    if one.level == "type":
+        phrases = {"target": "the target's name", "count": "how many it acts on", "name": "its name, or how many"}
+        phrase = phrases.get(one.text, f"“{clean(one.text)}”")
+    else:
+        phrase = "a y" if one.level == "ack" else "yes"
+    return f"asks for {phrase}" + (", of two people" if one.people > 1 else "")
+
+
+def _block_words(block: Block) -> str:
+    what = f"{block.kind} {block.action}" if block.action else _KINDS.get(block.kind, block.kind)
+    title = f": {block.title}" if block.title else ""
+    confirm = "" if block.confirm is None else f", {_confirmation_text(block.confirm)}"
+    usual = "" if block.usual_s is None else f", usual {short_time(block.usual_s)}"
+    return f"{what}{title}{confirm}{usual}"
+
+
+# The panels that matter for a step, one line each: they stay in view while a runbook is walked.
+
+ALWAYS = ("connections", "io")
+"""What any intervention may break first: shown where the runbook names no panels."""
+
+
+def panel_lines(frame: Frame | None, history: ChartHistory, names: Sequence[str], width: int) -> list[Line]:
+    """A line for each panel, its title first; names that are no panels are passed over."""
+    if frame is None:
+        return []
+    lines: list[Line] = []
+    for name in [name for name in names if name in PANELS] or ALWAYS:
+        title = f" {PANELS[name].title}: "
+        laid = PANELS[name].compact(frame, max(10, width - len(title)), 2, history)
+        first_line = next((one for one in laid if not _heads(one)), (Span("nothing is known", "dim"),))
+        lines.append(line(Span(title, "head"), *first_line))
+    return lines
+
+
+def _heads(one: Line) -> bool:
+    """Whether a line only names the columns of those below it."""
+    return all(span.style == "head" for span in one)

@@ -1,0 +1,526 @@
+"""The pieces of a walkthrough as lines: questions, blocks, waits, tables, output. For screen and plain terminal alike.
+
+All text of a view is made harmless here once more: it comes from documents, servers and commands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+
+from dba_console.core.units import human_duration
+from dba_console.runbooks.run_view import (
+    BlockView,
+    OutputLine,
+    Question,
+    RunState,
+    RunTable,
+    RunView,
+    StepState,
+    StepView,
+    WaitView,
+    quote_for_typing,
+)
+from dba_console.watch.panels.table_layout import drop_blank_columns, drop_spare_columns, table_lines
+from dba_console.watch.panels.text_elements import (
+    Cell,
+    Line,
+    Span,
+    Style,
+    TableColumn,
+    TableRow,
+    clean,
+    cut,
+    line,
+    line_width,
+    width,
+    wrap,
+    wrap_line,
+)
+from dba_console.watch.panels.time_formats import time_of_day
+
+# What the states of steps, blocks and runs look like: a sign and a word, and colour only on top of them.
+
+_STEPS: dict[StepState, tuple[str, Style]] = {
+    "pending": ("·", "dim"),
+    "running": ("▶", "key"),
+    "ok": ("✓", "ok"),
+    "failed": ("×", "crit"),
+    "skipped": ("–", "dim"),
+    "waiting": ("⧗", "changed"),
+    "unknown": ("?", "warn"),
+    "undone": ("←", "warn"),
+}
+_RUNS: dict[RunState, Style] = {
+    "planned": "changed",
+    "running": "",
+    "waiting": "warn",
+    "paused": "warn",
+    "interrupted": "warn",
+    "done": "ok",
+    "failed": "crit",
+    "aborted": "warn",
+}
+
+
+def step_symbol(state: StepState) -> Span:
+    """One cell for a step or a block in that state."""
+    sign, style = _STEPS.get(state, ("?", "warn"))
+    return Span(sign, style)
+
+
+def step_style(state: StepState) -> Style:
+    """How words about it are shown."""
+    return _STEPS.get(state, ("?", "warn"))[1]
+
+
+def run_word(view: RunView) -> Span:
+    """The run's state in words: `rehearsal, asks`."""
+    words: str = "asks" if view.question is not None else view.state
+    if view.mode == "rehearse":
+        words = f"rehearsal, {words}"
+    return Span(words, "warn" if view.question is not None else _RUNS.get(view.state, "warn"))
+
+
+EXACT_LINES = 200
+"""Of what runs, shown at most; its whole text is in the run's directory."""
+_ANSWER_HINTS = re.compile(r"(?i)\btype [`\"]")
+"""In a question whose own text says what to type. The text of a failure may hold a server's message: `type "x" does not
+exist`."""
+_NUMBER = re.compile(r"[-+−~]?[\d.,]+( ?[a-zA-Zµ%/]+)?|\?|")
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_UNTITLED = {"choose": "a decision", "manual": "to be done by hand", "action": "the act", "confirm": "a confirmation"}
+"""What a block without a title is called, where its kind alone says little."""
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?( UTC|Z|[-+]\d\d(:?\d\d)?)")
+
+
+def texts(text: str, cells: int, style: Style = "", indent: str = "") -> list[Line]:
+    """Text of several lines, each broken to the width; blank lines stay."""
+    width = max(1, cells - len(indent))
+    pieces = [piece for one in text.splitlines() for piece in wrap(clean(one.expandtabs(4)), width)]
+    return [line(indent, Span(piece, style)) for piece in pieces]
+
+
+# Questions
+
+
+def question_lines(question: Question, cells: int) -> list[Line]:
+    """What is asked, what may be answered, and how."""
+    lines = texts(question.text, cells, "warn")
+    if question.kind == "second" and question.first_by:
+        lines += texts(f"{question.first_by} has confirmed; a second person has to, at another console.", cells)
+    for option in question.options:
+        reason = "  (with a reason)" if option.needs_reason else ""
+        head = f"  {clean(option.key)}  "
+        first, *rest = wrap(clean(option.text) + reason, max(8, cells - len(head)))
+        lines.append(line(Span(head, "key"), first))
+        lines += [line(" " * len(head) + piece) for piece in rest]
+    if question.kind not in ("failed", "settle") and _ANSWER_HINTS.search(question.text):
+        return lines
+    return [*lines, *texts(how_to_answer(question), cells, "dim")]
+
+
+def how_to_answer(question: Question) -> str:
+    """What has to be typed, in a sentence. Nothing is ever answered by enter alone, nor by waiting."""
+    match question.kind:
+        case "ack":
+            return "Type `y` when you have read it."
+        case "start":
+            return "Type `yes` to start, no to leave everything as it is."
+        case "yes":
+            return "Type `yes` to go on, no to stop here."
+        case "type" | "second":
+            return f"Type {quote_for_typing(clean(question.expects))} to run it."
+        case "manual":
+            return "Type what you did and what you saw: it is kept as evidence."
+        case "input":
+            if question.secret:
+                return "Type the value; it is neither shown nor kept."
+            return "Type the value." if question.default is None else f"Type the value; usual: {question.default}."
+        case _:
+            return _by_key(question)
+
+
+def _by_key(question: Question) -> str:
+    keys = [quote_for_typing(clean(option.key)) for option in question.options]
+    named = ", ".join(keys[:-1]) + " or " + keys[-1] if len(keys) > 1 else "".join(keys)
+    reason = next((option for option in question.options if option.needs_reason), None)
+    more = f"; for a reason, after a blank: {quote_for_typing(clean(reason.key) + ' REASON')}" if reason else ""
+    return f"Type {named}{more}." if named else "Type your answer."
+
+
+def prompt_of(question: Question) -> str:
+    """The question in the few words that stand before what is typed."""
+    match question.kind:
+        case "ack":
+            return "read? y"
+        case "yes" | "start":
+            return "type `yes`"
+        case "type" | "second":
+            return f"type {quote_for_typing(clean(question.expects))}"
+        case "manual":
+            return "evidence"
+        case "input":
+            return "value"
+        case _:
+            return "/".join(clean(option.key) for option in question.options) or "answer"
+
+
+# Blocks
+
+
+def block_lines(block: BlockView, cells: int, *, full: bool) -> list[Line]:
+    """A block: its state and what it is for; with `full` also what runs, word for word."""
+    title = clean(block.title or _UNTITLED.get(block.kind, block.kind))
+    times = block_times(block)
+    words = wrap(f"{title}{f'  {times}' if times else ''}", max(1, cells - 2))
+    lead = [line(step_symbol(block.state), " ", Span(words[0], "title" if full else ""))]
+    lines = [*lead, *(line("  ", Span(word, "title" if full else "")) for word in words[1:])]
+    if full and block.exact:
+        lines += exact_lines(block.exact, block.kind, cells)
+    if block.note:
+        style: Style = step_style(block.state) if block.state in ("failed", "unknown") else "dim"
+        lines += texts(block.note, cells, style, "  ")
+    return lines
+
+
+def exact_lines(exact: str, kind: str, cells: int) -> list[Line]:
+    """What runs, verbatim: `$` before a command."""
+    shown = exact.rstrip().splitlines()[:EXACT_LINES]
+    left = len(exact.rstrip().splitlines()) - len(shown)
+    lead = "$ " if kind == "run" else "  "
+    lines: list[Line] = []
+    for one in shown:
+        for piece in wrap(clean(one.expandtabs(4)), max(1, cells - 2)):
+            lines.append(line(lead, Span(piece, "key")))
+            lead = "  "
+    return [*lines, *([line(Span(f"  … {left} more lines", "dim"))] if left > 0 else [])]
+
+
+def block_times(block: BlockView) -> str:
+    """`0:12, usual 0:02`: what it took or takes so far against what it usually takes."""
+    shown = short_time if block.state in ("running", "waiting") else taken_time
+    taken = "" if block.elapsed_s is None else shown(block.elapsed_s)
+    usual = "" if block.usual_s is None else f"usual {taken_time(block.usual_s)}"
+    return ", ".join(filter(None, (taken, usual)))
+
+
+def short_time(seconds: float) -> str:
+    """A time as on a stopwatch, in few cells: `0:03`, `12:41`, `2h05`.
+
+    >>> short_time(3.4), short_time(761), short_time(7530), short_time(200_000)
+    ('0:03', '12:41', '2h05', '2d7h')
+    """
+    whole = int(seconds + 0.5)
+    return f"{whole // 60}:{whole % 60:02d}" if whole < 3600 else human_duration(seconds)
+
+
+def taken_time(seconds: float) -> str:
+    """What something took: below a second in tenths, for the acts of a cutover are that short.
+
+    >>> taken_time(0.34), taken_time(3.4)
+    ('0.3s', '0:03')
+    """
+    return human_duration(seconds) if seconds < 0.95 else short_time(seconds)
+
+
+# Waits
+
+
+def waiting_lines(waiting: WaitView, cells: int) -> list[Line]:
+    """What it waits for, the value now with its trend, how long it has held, what is left."""
+    lines = [*texts(f"waits until {waiting.text}", cells, "changed")]
+    curve = trend(waiting.trend, min(20, cells // 3))
+    if waiting.values or curve:
+        lines += wrap_line(line("now ", Span(clean(waiting.values or "?")), Span(f"  {curve}", "bar")), cells)
+    if waiting.hold_for_s is not None:
+        held_text = human_duration(waiting.holds_s) if waiting.holds_s is not None else "not yet"
+        lines += texts(f"has held {held_text} of {human_duration(waiting.hold_for_s)}", cells)
+    left = f"left: {waiting.left}" if waiting.left else ""
+    timeout_text = "" if waiting.timeout_s is None else f"asks after {human_duration(waiting.timeout_s)}"
+    until = "" if waiting.until_us is None else f"until {time_of_day(waiting.until_us)}"
+    if times_text := " · ".join(filter(None, (left, until, timeout_text))):
+        lines += texts(times_text, cells, "dim")
+    return lines
+
+
+def trend(values: Sequence[float | None], cells: int) -> str:
+    """The last values as blocks between their lowest and highest, blank where a value was not known.
+
+    >>> trend((1, 2, None, 3), 8), trend((5, 5), 8), trend((), 8)
+    ('▁▅ █', '▁▁', '')
+    """
+    shown = values[-cells:] if cells > 0 else ()
+    numbers = [value for value in shown if value is not None]
+    if not numbers:
+        return ""
+    low, span = min(numbers), max(numbers) - min(numbers)
+    return "".join(" " if one is None else _BLOCKS[round((one - low) / span * 7) if span else 0] for one in shown)
+
+
+# Tables and output
+
+
+CHOSEN = "●"
+"""Beside the rows that are acted on, as beside those ticked in a table of sessions."""
+
+
+def values_table(
+    table: RunTable, cells: int, most: int = 1000, *, few: int = 0, selected: int | None = None
+) -> list[Line]:
+    """Rows of a preview, of measures or of the summary; how many are not shown is said. Where some can be chosen each
+    has its number, and those that are have a mark; `selected` is the place of the one the cursor is on.
+
+    Up to `few` rows that do not fit are turned on their side, so that nothing of them is cut. Else the columns of times
+    are left out before a column is cut, and those by which a row is known are cut last.
+    """
+    count = len(table.columns)
+    rows = [tuple(_short_moment(text) for text in (*row, *[""] * count)[:count]) for row in table.rows[:most]]
+    marks = table.chosen[: len(rows)]
+    lines = [_title(table)] if table.title or marks else []
+    names = [clean(name) for name in table.columns]
+    if len(rows) <= few and not _fits(names, rows, cells - (len(_number(0, marks)) + 1 if marks else 0)):
+        lines += _row_blocks(names, rows, cells, marks, selected)
+    else:
+        lines += _side_by_side(names, rows, cells, marks, selected)
+    left = max(table.total, len(table.rows)) - len(rows)
+    return [*lines, *([line(Span(f"… {left} more rows", "dim"))] if left > 0 else [])]
+
+
+def _title(table: RunTable) -> Line:
+    """What the rows are, and how many of them are acted on."""
+    chosen = f"{sum(table.chosen)} of {len(table.chosen)} chosen {CHOSEN}" if table.chosen else ""
+    gap = "  " if table.title and chosen else ""
+    return line(Span(chosen, "changed"), gap, Span(clean(table.title), "head"))
+
+
+def _number(index: int, marks: Sequence[bool]) -> str:
+    """` 3 ●`: what a row is called, and that it is acted on."""
+    return f"{index + 1:>{len(str(len(marks)))}} {CHOSEN if marks[index] else ' '}"
+
+
+def _side_by_side(
+    names: Sequence[str], rows: Sequence[Sequence[str]], cells: int, marks: Sequence[bool] = (),
+    selected: int | None = None,
+) -> list[Line]:  # fmt: skip
+    """One line for each row, under the names of the columns; which of them are not shown is said."""
+    if marks and rows:
+        marks_width = len(_number(0, marks)) + 1
+        lines = _side_by_side(names, rows, cells - marks_width)
+        # Heads, then the rows, then what is not shown.
+        for index in range(len(rows)):
+            mark = Span(_number(index, marks) + " ", "changed" if marks[index] else "dim")
+            lines[index + 1] = _selected((mark, *lines[index + 1])) if index == selected else (mark, *lines[index + 1])
+        lines[0] = (Span(" " * marks_width), *lines[0])
+        return lines
+    if not rows:
+        return [line(Span("no rows", "dim"))]
+    cell_texts = [tuple(_in_one_line(text) for text in row) for row in rows]
+    spare = _SPARE if "together" in names else {}
+    columns = [
+        _column(place, name, [row[place] for row in cell_texts], spare.get(name, 0)) for place, name in enumerate(names)
+    ]
+    shown = [TableRow(str(place), tuple(Cell(text) for text in row)) for place, row in enumerate(cell_texts)]
+    column_ids = {column.id for column in drop_spare_columns(*drop_blank_columns(columns, shown), cells)[0]}
+    blank = {column.id for column in columns} - {column.id for column in drop_blank_columns(columns, shown)[0]}
+    times = [column.title for column in columns if column.spare == _TIMES and column.id not in column_ids | blank]
+    return [
+        *table_lines(columns, shown, cells),
+        *(texts(f"not shown, for want of room: {', '.join(times)}", cells, "dim") if times else []),
+    ]
+
+
+def _selected(spans: Line) -> Line:
+    return tuple(Span(text, "selected") for text, _ in spans)
+
+
+def _row_blocks(
+    names: Sequence[str], rows: Sequence[Sequence[str]], cells: int, marks: Sequence[bool] = (),
+    selected: int | None = None,
+) -> list[Line]:  # fmt: skip
+    """Each row as its values after their names: short ones side by side, long ones and those of several lines whole on
+    lines of their own, times last.
+    """
+    lines: list[Line] = []
+    for number, row in enumerate(rows, 1):
+        if len(rows) > 1 or marks:
+            mark = marks[number - 1] if marks else False
+            head = line(Span(f"─ {number} of {len(rows)} ", "dim"), Span(f"{CHOSEN} " if mark else "", "changed"))
+            head = line(*head, Span("─" * max(0, min(cells, 40) - line_width(head)), "dim"))
+            lines.append(_selected(head) if number - 1 == selected else head)
+        pairs = [(name, text.strip("\n")) for name, text in zip(names, row, strict=True) if text]
+        shown_pairs = [pair for pair in pairs if not _SHORT_MOMENT.fullmatch(pair[1])]
+        lines += _pairs([*shown_pairs, *(pair for pair in pairs if pair not in shown_pairs)], cells)
+    return lines
+
+
+def _pairs(pairs: Sequence[tuple[str, str]], cells: int) -> list[Line]:
+    lines: list[Line] = []
+    taken = 0
+    for name, text in pairs:
+        needed = width(name) + 1 + width(clean(text))
+        if "\n" in text or needed > cells:
+            head = Span(f"{name} ", "dim")
+            if "\n" in text:
+                lines += [line(head), *texts(text, cells, "", "  ")]
+            else:
+                lines += wrap_line(line(head, clean(text)), cells)
+            taken = 0
+        elif taken and taken + 3 + needed <= cells:
+            lines[-1] = (*lines[-1], *line(Span(f" · {name} ", "dim"), clean(text)))
+            taken += 3 + needed
+        else:
+            lines.append(line(Span(f"{name} ", "dim"), clean(text)))
+            taken = needed
+    return lines
+
+
+def _fits(names: Sequence[str], rows: Sequence[Sequence[str]], cells: int) -> bool:
+    """Whether all of every row can be seen on one line."""
+    if any("\n" in text for row in rows for text in row):
+        return False
+    widest = [max(map(width, (name, *values))) for name, *values in zip(names, *rows, strict=True) if any(values)]
+    return sum(widest) + len(widest) - 1 <= cells
+
+
+def _in_one_line(text: str) -> str:
+    return clean(" ".join(text.split()) if "\n" in text else text)
+
+
+def _short_moment(text: str) -> str:
+    """A moment with its zone as this host's clock shows it, without the year, one of today without the date; any other
+    text as it is.
+    """
+    if not _MOMENT.fullmatch(text):
+        return text
+    try:
+        moment = datetime.fromisoformat(text.replace(" UTC", "+00:00")).astimezone()
+    except (ValueError, OverflowError, OSError):
+        return text
+    today = moment.date() == datetime.now().astimezone().date()
+    return moment.strftime("%H:%M:%S" if today else "%m-%d %H:%M:%S")
+
+
+_SHORT_MOMENT = re.compile(r"(\d\d-\d\d )?\d\d:\d\d:\d\d")
+_TIMES = 9
+"""Columns of times are the first to go where there is no room."""
+_SPARE = {"rate": 4, "objects": 3, "together": 2, "size": 1}
+"""Of what a dump or restore took: what goes first where there is no room for the names of its objects."""
+_KEY_COLUMNS = re.compile(
+    r"(?i)pid|.*name|.*role|user.*|owner|appl.*|.*slot.*|relation|table|index|schema|.*database|client.*|gid|.*path|file|object|part"
+)
+"""Names of columns by which a row is known from the others."""
+
+
+def _column(index: int, name: str, cells: Sequence[str], spare: int) -> TableColumn:
+    numbers = bool(cells) and all(_NUMBER.fullmatch(text.strip()) for text in cells)
+    widest = max([width(name), *map(width, cells)])
+    times = any(cells) and all(_SHORT_MOMENT.fullmatch(text) for text in cells if text not in ("", "-"))
+    return TableColumn(
+        str(index), name, min(widest, 60), right=numbers, spare=_TIMES if times else spare,
+        keep=_KEY_COLUMNS.fullmatch(name) is not None,
+    )  # fmt: skip
+
+
+_PROGRESS_MESSAGE = re.compile(
+    r"(?:pg_dump|pg_dumpall|pg_restore|pg_basebackup): (?!error|warning|detail|hint|from TOC)"
+)
+"""What these programs tell on standard error as they go on with --verbose: nothing to be alarmed by."""
+
+
+def output_line(one: OutputLine) -> Line:
+    """`14:58:02 CACHEDROP: text`; what came on standard error has `!` in place of the colon."""
+    error = one.stream == "e"
+    head = Span(f"{time_of_day(one.wall_us)} {clean(one.tag)}{' !' if error else ':'} ", "dim")
+    return line(
+        head, Span(clean(one.text.expandtabs(8)), "warn" if error and not _PROGRESS_MESSAGE.match(one.text) else "")
+    )
+
+
+# Steps
+
+
+def step_line(number: int, step: StepView, cells: int) -> Line:
+    """`✓ 2 before              0:01` in exactly `cells` cells; the time gives way to nothing but a missing one."""
+    taken = "" if step.elapsed_s is None else short_time(step.elapsed_s)
+    if step.state == "pending" and step.usual_s is not None and step.usual_s >= 0.5:
+        taken = f"~{short_time(step.usual_s)}"
+    again = f" ×{step.round}" if step.round > 1 else ""
+    title_width = max(1, cells - 3 - len(str(number)) - len(taken) - (1 if taken else 0))
+    style: Style = "title" if step.state in ("running", "waiting") else step_style(step.state)
+    title = cut(clean(step.title) + again, title_width)
+    gap = " " * max(0, cells - 3 - len(str(number)) - width(title) - len(taken))
+    return line(step_symbol(step.state), Span(f" {number} ", "dim"), Span(title, style), gap, Span(taken, "dim"))
+
+
+# Markdown of a runbook as lines to be read: paragraphs refilled to the width, lists and code kept as they stand.
+#
+# The text of a document is somebody's: it is made harmless, and nothing in it drives the terminal.
+
+_ITEM = re.compile(r"^(\s*)([-*+]|\d{1,3}[.)])\s+(.*)$")
+_HEADING = re.compile(r"^#{1,6}\s+(.*)$")
+_FENCE = re.compile(r"^\s*(```|~~~)")
+_CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)")
+"""A span of code: what stands in it is meant as it is written."""
+_HIDE, _SHOW = str.maketrans("*_", "\x01\x02"), str.maketrans("\x01\x02", "*_")
+_STRONG = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1")
+_EMPHASIS = re.compile(r"(?<![\w*\\])([*_])(?=[\w\"'(`])((?:(?!\1).)+?)(?<=\S)\1(?![\w*])")
+"""One sign around words, as Markdown reads it: not in `a * b`, `count(*)`, `pg_dump_all`."""
+
+
+def prose_lines(markdown: str, cells: int) -> list[Line]:
+    """The text in lines of at most `cells` cells, one blank line between paragraphs."""
+    lines: list[Line] = []
+    for kind, text in _pieces(markdown):
+        match kind:
+            case "blank":
+                if lines and lines[-1]:
+                    lines.append(())
+            case "code":
+                lines += wrap_line(line(Span("  " + clean(text), "key")), cells)
+            case "heading":
+                lines += wrap_line(line(Span(_plain(text), "title")), cells)
+            case _:
+                lines += _hanging(text, "" if kind == "text" else kind, cells)
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def _hanging(text: str, lead: str, cells: int) -> list[Line]:
+    """A paragraph, or an item of a list whose further lines stand under its first word."""
+    pieces = wrap(_plain(text), max(8, cells - len(lead)))
+    return [line((lead if place == 0 else " " * len(lead)) + piece) for place, piece in enumerate(pieces)]
+
+
+def _plain(text: str) -> str:
+    """Without the signs of emphasis, which mean nothing here; spans of code as they stand."""
+    hidden = _CODE.sub(lambda code: code[0].translate(_HIDE), text)
+    return clean(_EMPHASIS.sub(r"\2", _STRONG.sub(r"\2", hidden)).translate(_SHOW))
+
+
+def _pieces(markdown: str) -> list[tuple[str, str]]:
+    """Kind and text of each paragraph, item, heading, line of code, blank line; an item's kind is its lead."""
+    pieces: list[tuple[str, str]] = []
+    code = False
+    for one in markdown.splitlines():
+        if _FENCE.match(one):
+            code = not code
+        elif code:
+            pieces.append(("code", one))
+        elif not one.strip():
+            pieces.append(("blank", ""))
+        elif (heading := _HEADING.match(one)) is not None:
+            pieces.append(("heading", heading[1]))
+        elif one.lstrip().startswith("|"):
+            pieces.append(("row", one.strip()))
+        elif (item := _ITEM.match(one)) is not None:
+            sign = "·" if item[2] in "-*+" else item[2]
+            pieces.append((f"{' ' * min(len(item[1]), 6)}{sign} ", item[3]))
+        elif pieces and pieces[-1][0] not in ("blank", "code", "heading", "row"):
+            kind, before = pieces[-1]
+            pieces[-1] = (kind, f"{before} {one.strip()}")
+        else:
+            pieces.append(("text", one.strip()))
+    return [("text", text) if kind == "row" else (kind, text) for kind, text in pieces]

@@ -1,0 +1,176 @@
+"""The runbooks there are, read by a thread of their own: a dead mount costs the list, never the screen."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dba_console.core.clock import SYSTEM, Clock
+from dba_console.core.errors import ConsoleError
+from dba_console.core.redact import redact
+from dba_console.recording.plan import Plan
+from dba_console.watch.frames.past_jobs import TargetJobHistory
+
+if TYPE_CHECKING:
+    from dba_console.runbooks.library import LibraryEntry
+    from dba_console.tui.feed import Session
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedRunbook:
+    """A runbook as it was read: `plan` is None where it does not compile, and `problems` say why."""
+
+    id: str
+    title: str
+    source: str
+    text: str
+    plan: Plan | None = None
+    problems: tuple[str, ...] = ()
+    origin: str = ""
+    """Where it is from, in short: `shipped`, or its directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunbooksArrived:
+    """All runbooks, or the sentence why they cannot be read."""
+
+    runbooks: tuple[LoadedRunbook, ...] = ()
+    problem: str = ""
+
+    def find(self, runbook_id: str) -> LoadedRunbook | None:
+        """The runbook of that id, None where there is none."""
+        return next((book for book in self.runbooks if book.id == runbook_id), None)
+
+
+class RunbookLoader:
+    """Reads runbooks when they are wanted; `put` is told from the thread that read them."""
+
+    def __init__(self, load: Callable[[], RunbooksArrived], put: Callable[[RunbooksArrived], None]) -> None:
+        self._load = load
+        self._put = put
+        self._reading = threading.Lock()
+
+    def request_read(self) -> None:
+        """Read them again, unless they are being read."""
+        if self._reading.acquire(blocking=False):
+            threading.Thread(target=self._read, name="shelf", daemon=True).start()
+
+    def _read(self) -> None:
+        try:
+            self._put(self._load())
+        except ConsoleError as error:
+            self._put(RunbooksArrived(problem=redact("; ".join(filter(None, (error.message, error.hint))))))
+        except Exception as error:
+            # Whatever a file system raises: the screen lives on and says so.
+            self._put(RunbooksArrived(problem=redact(f"the runbooks cannot be read: {error}")))
+        finally:
+            self._reading.release()
+
+
+def read_runbooks(directories: Sequence[str]) -> RunbooksArrived:
+    """The runbooks shipped and those of the directories; what of them cannot be read is said.
+
+    Settings of actions are not checked here: the agent compiles a document again before anything is run.
+    """
+    from dba_console.runbooks import library
+
+    runbooks = tuple(_read_runbook(entry) for entry in library.entries(directories))
+    return RunbooksArrived(runbooks, "; ".join(library.unreadable(directories)))
+
+
+def _read_runbook(entry: LibraryEntry) -> LoadedRunbook:
+    from dba_console.runbooks.compile import read_document
+    from dba_console.runbooks.library import check
+
+    try:
+        text = read_document(entry.path, shipped=entry.shipped)
+    except ConsoleError as error:
+        return LoadedRunbook(entry.id, entry.id, str(entry.path), "", None, (error.message,))
+    checked = check(entry.path, text)
+    problems = tuple(f"line {one.line}: {one.text}" for one in checked.problems)
+    return LoadedRunbook(
+        entry.id, checked.title or entry.id, str(entry.path), text, checked.plan, problems, entry.origin
+    )
+
+
+# The history of dumps and restores, read by a thread of its own: a dead mount costs it, never the screen.
+
+REREAD_US = 30_000_000
+"""While it is looked at it is read again so often: a job that ends meanwhile is soon in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobHistoryArrived:
+    """The history as it was just read."""
+
+    history: TargetJobHistory
+
+
+class JobHistoryLoader:
+    """Reads the history when it is wanted; `put` is told from the thread that read it."""
+
+    def __init__(
+        self, load: Callable[[], TargetJobHistory], put: Callable[[JobHistoryArrived], None], clock: Clock = SYSTEM
+    ) -> None:
+        self._load, self._put, self._clock = load, put, clock
+        self._reading = threading.Lock()
+        self._read_us: int | None = None
+
+    def request_read(self) -> None:
+        """Read it again, unless it is being read."""
+        if self._reading.acquire(blocking=False):
+            self._read_us = self._clock.mono_us()
+            threading.Thread(target=self._read, name="history", daemon=True).start()
+
+    def reread_if_old(self) -> None:
+        """Read it again where what was read last is old."""
+        if self._read_us is None or self._clock.mono_us() - self._read_us >= REREAD_US:
+            self.request_read()
+
+    def wait_until_read(self, seconds: float) -> bool:
+        """Wait until what is being read has been read; False where that takes longer."""
+        if not self._reading.acquire(timeout=seconds):
+            return False
+        self._reading.release()
+        return True
+
+    def _read(self) -> None:
+        try:
+            job_history = self._load()
+        except ConsoleError as error:
+            job_history = TargetJobHistory(note=redact(error.message))
+        except Exception as error:
+            # Whatever a file system raises: the screen lives on and says so.
+            job_history = TargetJobHistory(note=redact(f"the history of jobs cannot be read: {error}"))
+        try:
+            self._put(JobHistoryArrived(job_history))
+        finally:
+            self._reading.release()
+
+
+def read_history(session: Session) -> TargetJobHistory:
+    """The history of the target that is shown. Waits for the disk."""
+    from dba_console.jobs.history.history_reader import (
+        read_job_history,  # a screen that nobody asks for it does without
+    )
+
+    key = session.target_key or _recorded_target_key(session.directory)
+    if key is None:
+        return TargetJobHistory(note="whose history is meant is not known: the agent has not told its target yet")
+    return read_job_history(key)
+
+
+def _recorded_target_key(directory: Path | None) -> str | None:
+    """The target a recording is of; None where it does not say."""
+    from dba_console.recording.recording import Recording
+
+    if directory is None:
+        return None
+    recording = Recording.open(directory)
+    try:
+        return None if recording.meta is None else recording.meta.target_key
+    finally:
+        recording.close()

@@ -1,0 +1,235 @@
+"""Autovacuum that does not come through: switched off, with all its workers busy, or at a table without end."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from dba_console.core.clock import age_s, rfc3339
+from dba_console.core.sanitize import clean
+from dba_console.core.units import human_count, human_duration
+from dba_console.watch.findings.rule import Rule, RuleContext, Signal, keep_signals_while_stale
+from dba_console.watch.samples import postgres
+from dba_console.watch.samples.console import PendingRevertsNow
+from dba_console.watch.samples.postgres import DeadRows, DeadRowTables
+
+WORKER = "autovacuum worker"
+REPEATED = 3
+"""Vacuums, or workers, at one table since it is behind that are called again and again: the first may have begun before
+the rows died, the second still had them visible to somebody."""
+FULL_S = 7.0 * 86_400
+"""A table is followed no longer: its numbers of the last days are no news."""
+
+
+def autovacuum_off(s: RuleContext) -> Iterator[Signal]:
+    """autovacuum or track_counts is off for the whole server: nothing is cleaned up, no statistics are made anew.
+
+    A warning, for dead rows and stale plans come within hours; a remark while a run of a runbook has switched it off
+    for its time, which puts it back. Vacuums against wraparound run all the same (documentation, 19.10).
+    """
+    off = [name for name in ("autovacuum", "track_counts") if s.facts.setting(name) == "off"]
+    if not off or s.facts.in_recovery:
+        return
+    debts = s.picture.now("debts", PendingRevertsNow)
+    lent = debts is not None and any(debt.parameter in off and debt.run_is_active for debt in debts.reverts)
+    yield Signal(
+        severity="info" if lent else "warning",
+        text=f"{' and '.join(off)} {'are' if len(off) > 1 else 'is'} off: nobody removes dead rows or renews statistics"
+        + (", while a run works" if lent else ""),
+        cause=f"{off[0]} is off",
+        evidence={"settings_off": off},
+        advice="See since when and why in the server's log; ALTER SYSTEM RESET it, and pg_reload_conf().",
+    )
+
+
+def autovacuum_busy(s: RuleContext) -> Iterator[Signal]:
+    """Every autovacuum worker was busy at each look for an hour: tables wait for their turn.
+
+    Looked at once a minute. autovacuum_max_workers share one cost limit, so that more of them alone do not vacuum
+    faster (documentation, 19.10.1). Seen by pg_monitor only; of every database.
+    """
+    most = s.facts.number("autovacuum_max_workers")
+    sessions = s.facts.sessions
+    if not most or sessions is None:
+        return
+    memo = s.memo("autovacuum-busy")
+    workers = [row for row in sessions.rows if row.backend_type == WORKER]
+    if len(workers) < most:
+        memo.clear()
+        return
+    since_us = memo.setdefault("since_us", s.mono_us)
+    busy_s = (s.mono_us - since_us) / 1e6
+    if busy_s < s.limits.safety.autovacuum_busy_s:
+        return
+    oldest = min(workers, key=lambda row: row.xact_start or row.backend_start or 0)
+    at_s = age_s(sessions.now_us, oldest.xact_start or oldest.backend_start)
+    what = clean(oldest.query.removeprefix("autovacuum: "))
+    yield Signal(
+        severity="warning",
+        text=f"All {len(workers)} autovacuum workers have been busy for {human_duration(busy_s)}: the oldest is at "
+        f"{what} for {human_duration(at_s)}",
+        cause="all autovacuum workers are busy",
+        evidence={
+            "workers": len(workers),
+            "busy_s": busy_s,
+            "oldest_worker_pid": oldest.pid,
+            "oldest_worker_s": at_s,
+            "oldest_worker_query": what,
+        },
+        since_us=s.now_us - int(busy_s * 1e6),
+        advice="Let each do more: autovacuum_vacuum_cost_limit up or autovacuum_vacuum_cost_delay down, which counts "
+        "from the next reload; autovacuum_work_mem where indexes are read more than once.",
+    )
+
+
+@dataclass(slots=True)
+class LaggingTable:
+    """A table with too many dead rows, since when it is followed, and what was done about it meanwhile."""
+
+    first_us: int
+    vacuums: int
+    workers: deque[int] = field(default_factory=lambda: deque(maxlen=64))
+    """Process ids of autovacuum workers seen at it."""
+
+
+def autovacuum_behind(s: RuleContext) -> Iterator[Signal]:
+    """A table with twice the dead rows autovacuum comes at, for an hour, and what becomes of them meanwhile.
+
+    Either it is switched off for the table; or it has been there again and again and cannot remove them, for something
+    holds the horizon; or workers begin and are cancelled by whoever needs a lock; or none ever came. From 10,000 dead
+    rows on, of the connected database only; autovacuum comes at autovacuum_vacuum_threshold +
+    autovacuum_vacuum_scale_factor * reltuples, at most autovacuum_vacuum_max_threshold (18 and later), or what is set
+    on the table (documentation, 24.1.6).
+    """
+    found = s.picture.now("pg.dead_rows", DeadRowTables)
+    if found is None or s.facts.in_recovery:
+        return
+    known: dict[str, LaggingTable] = s.memo("autovacuum-behind").setdefault("known", {})
+    limits = s.limits.safety
+    rows = [row for row in found.rows if row.dead >= limits.autovacuum_behind_times * max(1, row.trigger)]
+    for gone in known.keys() - {row.name for row in rows}:
+        del known[gone]
+    at = _vacuuming_pids(s)
+    old: list[tuple[DeadRows, LaggingTable]] = []
+    for row in rows:
+        behind = known.setdefault(row.name, LaggingTable(s.mono_us, row.vacuums))
+        if row.vacuums < behind.vacuums:
+            behind.vacuums = row.vacuums  # the statistics were reset
+        behind.workers.extend(pid for pid in at.get(row.name, ()) if pid not in behind.workers)
+        if (s.mono_us - behind.first_us) / 1e6 >= limits.autovacuum_behind_s:
+            old.append((row, behind))
+    if old:
+        yield _behind_signal(s, found.database, old, at)
+
+
+def _vacuuming_pids(s: RuleContext) -> dict[str, list[int]]:
+    """Tables and the processes that vacuum them now."""
+    found: dict[str, list[int]] = {}
+    operations = s.picture.now("pg.progress", postgres.Operations)
+    for row in () if operations is None else operations.rows:
+        if row.kind == "vacuum" and row.object is not None:
+            found.setdefault(row.object, []).append(row.pid)
+    return found
+
+
+def _behind_signal(
+    s: RuleContext, database: str, old: list[tuple[DeadRows, LaggingTable]], at: dict[str, list[int]]
+) -> Signal:
+    row, behind = max(old, key=lambda one: one[0].dead / max(1, one[0].trigger))
+    since_s = (s.mono_us - behind.first_us) / 1e6
+    vacuums = row.vacuums - behind.vacuums
+    why, advice = _reason_and_advice(s, row, behind, vacuums, under_way=row.name in at)
+    more = f"; {len(old) - 1} more tables like it" if len(old) > 1 else ""
+    name = f"{clean(row.name)} of database {clean(database)}"
+    evidence: dict[str, Any] = {
+        "relation": clean(row.name),
+        "database": clean(database),
+        "dead_rows": row.dead,
+        "live_rows": row.live,
+        "autovacuum_at": row.trigger,
+        "autovacuum_enabled": row.enabled,
+        "vacuums": vacuums,
+        "workers_seen": len(behind.workers),
+        "behind_s": since_s,
+        "last_vacuum": rfc3339(row.last_vacuum),
+        "tables_behind": [clean(one.name) for one, _ in old],
+    }
+    return Signal(
+        severity="warning",
+        text=f"Dead rows are not removed from {name}: {human_count(row.dead)}, autovacuum comes at "
+        f"{human_count(row.trigger)}; {why}{more}",
+        effect=f"dead rows are not removed from {name} ({human_count(row.dead)})",
+        evidence=evidence,
+        since_us=s.now_us - int(since_s * 1e6),
+        advice=advice,
+    )
+
+
+def _reason_and_advice(
+    s: RuleContext, row: DeadRows, behind: LaggingTable, vacuums: int, *, under_way: bool
+) -> tuple[str, str]:
+    """Why they are still there, and what to do."""
+    if not row.enabled:
+        return (
+            "autovacuum_enabled is off for it",
+            "ALTER TABLE ... RESET (autovacuum_enabled), unless something else vacuums it; then see whether that runs.",
+        )
+    if "off" in (s.facts.setting("autovacuum"), s.facts.setting("track_counts")):
+        return "autovacuum is off", "Switch autovacuum on, or VACUUM the table."
+    if vacuums >= REPEATED:
+        return (
+            f"vacuumed {vacuums} times since, without end: somebody may still see them",
+            "See what holds the horizon (panel safety): an old transaction, prepared transaction, slot or standby.",
+        )
+    if len(behind.workers) >= REPEATED and not vacuums:
+        return (
+            f"{len(behind.workers)} workers began since and none came to its end",
+            "Locks that others ask for cancel autovacuum (in the log: canceling autovacuum task): VACUUM it by hand.",
+        )
+    if under_way:
+        return "a worker is at it", "Look at its progress; autovacuum_vacuum_cost_delay decides how fast it may go."
+    last = "" if row.last_vacuum is None else f", the last one {_ago_text(s, row.last_vacuum)}"
+    return (
+        f"vacuumed {'once' if vacuums == 1 else f'{vacuums} times'} since"
+        if vacuums
+        else f"no vacuum came since{last}",
+        "See in the log why (log_autovacuum_min_duration = 0), and whether all workers are busy; VACUUM it by hand.",
+    )
+
+
+def _ago_text(s: RuleContext, server_us: int) -> str:
+    age = age_s(s.facts.server_now_us, server_us)
+    return "at an unknown time" if age is None else f"{human_duration(age)} ago"
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        name="autovacuum-off",
+        title="Autovacuum is off for the whole server",
+        parts=("pg.server", "debts"),
+        check=autovacuum_off,
+        source="PostgreSQL: autovacuum, track_counts (19.10, 19.9); check_postgres autovac_freeze says why it matters",
+    ),
+    Rule(
+        name="autovacuum-busy",
+        title="All autovacuum workers have been busy for long",
+        parts=("pg.dead_rows",),
+        check=keep_signals_while_stale("pg.dead_rows", autovacuum_busy),
+        warm_up_s=3600.0,
+        clear_after_s=120.0,
+        settings=("safety.autovacuum_busy_s",),
+        source="PostgreSQL: autovacuum_max_workers, autovacuum_vacuum_cost_limit (19.10)",
+    ),
+    Rule(
+        name="autovacuum-behind",
+        title="Autovacuum does not come through with a table",
+        parts=("pg.dead_rows",),
+        check=keep_signals_while_stale("pg.dead_rows", autovacuum_behind),
+        warm_up_s=3600.0,
+        clear_after_s=120.0,
+        settings=("safety.autovacuum_behind_times", "safety.autovacuum_behind_s"),
+        source="PostgreSQL: The Autovacuum Daemon (24.1.6), whose threshold it is",
+    ),
+)

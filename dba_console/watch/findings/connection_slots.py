@@ -1,0 +1,228 @@
+"""Connection slots as the rules about connections count them: taken, usable, and the seconds before.
+
+Everything here is cheap, for it is asked every second on servers with hundreds of sessions: the count comes from the
+chart values of the tick, settings are looked up again only when they were read again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from dba_console.core.units import human_duration
+from dba_console.watch.findings import phrases
+from dba_console.watch.findings.rule import RuleContext, Value
+from dba_console.watch.frames.connections import WINDOW_S, estimate_growth, is_blind, is_client, is_still_growing
+from dba_console.watch.frames.model import Connections
+from dba_console.watch.frames.picture import PictureFacts
+from dba_console.watch.samples.postgres import Sessions
+
+KEPT_US = 182_000_000
+"""A little more than the window growth is told from."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotUsage:
+    """What is taken of what ordinary roles can have."""
+
+    used: int
+    usable: int
+    blind: bool
+    """Counted from process titles: there is no connection to ask."""
+
+    @property
+    def pct(self) -> float:
+        return 100.0 * self.used / self.usable
+
+
+def current_usage(s: RuleContext) -> SlotUsage | None:
+    """The slots of this tick; None where the count or the limit is not known. Remembers the count for
+    `lowest_count`."""
+    memo = s.memo("connection-slots")
+    if memo.get("tick") != s.mono_us:
+        memo["tick"] = s.mono_us
+        memo["slots"] = _count_slots(s, memo)
+    slots: SlotUsage | None = memo["slots"]
+    return slots
+
+
+def _count_slots(s: RuleContext, memo: dict[str, Any]) -> SlotUsage | None:
+    used = s.point.get("connections.used")
+    if used is None:
+        return None
+    blind = is_blind(s.facts)
+    if blind:
+        used = s.connections.used  # without the attempts at a connection that are being refused, ours among them
+    usable = _usable(s, memo, blind)
+    if used is None or not usable:
+        return None
+    _record_count(s, memo, int(used))
+    return SlotUsage(int(used), usable, blind)
+
+
+def _usable(s: RuleContext, memo: dict[str, Any], blind: bool) -> int | None:
+    """Usable slots by the newest settings; without any, in blind mode, max_connections of pg_control."""
+    server = s.picture.current.get("pg.server")
+    if server is None:
+        return s.connections.usable or s.connections.max if blind else None
+    if memo.get("server") is not server:
+        memo["server"], memo["usable"] = server, usable_of(s.facts)
+    usable: int | None = memo["usable"]
+    return usable
+
+
+def usable_of(facts: PictureFacts) -> int | None:
+    """max_connections less superuser_reserved_connections and, from 16 on, reserved_connections (postinit.c)."""
+    most, superuser = facts.number("max_connections"), facts.number("superuser_reserved_connections")
+    reserved = facts.number("reserved_connections")
+    if reserved is None and facts.major is not None and facts.major < 16:
+        reserved = 0
+    if most is None or superuser is None or reserved is None:
+        return None
+    return max(0, most - superuser - reserved)
+
+
+def _record_count(s: RuleContext, memo: dict[str, Any], used: int) -> None:
+    counts: deque[tuple[int, int]] = memo.setdefault("counts", deque())
+    counts.append((s.mono_us, used))
+    while counts[0][0] < s.mono_us - KEPT_US:
+        counts.popleft()
+
+
+def server_start_us(s: RuleContext) -> int | None:
+    """When the server started, by its own clock."""
+    return None if s.facts.server is None else s.facts.server.start_us
+
+
+def recent_counts(s: RuleContext) -> Sequence[tuple[int, int]]:
+    """Monotonic microseconds and count of the last three minutes, the newest last."""
+    counts: deque[tuple[int, int]] = s.memo("connection-slots").get("counts") or deque()
+    return counts
+
+
+def lowest_count(s: RuleContext, window_s: float) -> int | None:
+    """The lowest count of the last `window_s` seconds; None before the second reading."""
+    counts = recent_counts(s)
+    if len(counts) < 2:
+        return None
+    since_us, least = s.mono_us - window_s * 1e6, counts[-1][1]
+    for at_us, used in reversed(counts):
+        if at_us < since_us:
+            break
+        least = min(least, used)
+    return least
+
+
+def observed_s(s: RuleContext) -> float:
+    """For how long the count has been followed, at most a little more than three minutes."""
+    counts = recent_counts(s)
+    return (counts[-1][0] - counts[0][0]) / 1e6 if counts else 0.0
+
+
+# Growth of the connections, and the date it ends at: told from minutes, and only while it goes on.
+#
+# The growth is that of the panel (frames/connection_growth.py), asked for where the count rose of late, and every few
+# seconds. Nobody is called for a pool that opened all it wants: what is told rises now, and what is critical has for a
+# minute.
+
+RECOMPUTE_US = 5_000_000
+"""How often growth is worked out: a trend of minutes does not change within."""
+GROWTH_S = 30.0
+SUSTAINED_S = 60.0
+"""A date is critical only where it has been filling for so long: a pool of 180 that opens in half a minute stops by
+itself, and what does not stop has passed `critical_pct` by then."""
+LEAST_GROWTH = 3
+"""New connections over GROWTH_S below which no date is asked for (the gate of frames/connection_growth.py)."""
+
+
+class FillEstimate(NamedTuple):
+    """Growth of the last minutes, and when it ends; None where there is no steady one."""
+
+    per_min: float | None = None
+    full_in_s: float | None = None
+
+
+def estimate_fill(s: RuleContext, slots: SlotUsage) -> FillEstimate:
+    """The date, none older than LOOK_AGAIN_US; not asked for where the count did not rise of late."""
+    memo = s.memo("connection-growth")
+    if slots.pct < s.limits.connections.date_from_pct or not (_is_rising(s, slots) or s.is_open("connections-filling")):
+        memo.clear()
+        return FillEstimate()
+    known: FillEstimate | None = memo.get("date")
+    if known is None or s.mono_us - memo["date_us"] >= RECOMPUTE_US:
+        found = estimate_growth(s.history.series("connections.used"), slots.usable)
+        known = FillEstimate() if found is None else FillEstimate(found.per_min, found.full_in_s)
+        memo["date"], memo["date_us"] = known, s.mono_us
+    return known if _is_still_growing(s, slots, known) else FillEstimate()
+
+
+def _is_still_growing(s: RuleContext, slots: SlotUsage, date: FillEstimate) -> bool:
+    """Whether that growth is still under way; what is full has no date to guard."""
+    if date.full_in_s is None or date.per_min is None or slots.used >= slots.usable:
+        return True
+    return is_still_growing(recent_counts(s), date.per_min)
+
+
+def _is_rising(s: RuleContext, slots: SlotUsage) -> bool:
+    before = lowest_count(s, GROWTH_S)
+    return before is not None and slots.used - before >= LEAST_GROWTH
+
+
+def is_sustained(s: RuleContext, slots: SlotUsage) -> bool:
+    """Whether a fair part of the growth of the last minute is older than half of it."""
+    then, half = lowest_count(s, SUSTAINED_S), lowest_count(s, SUSTAINED_S / 2)
+    if then is None or half is None or observed_s(s) < SUSTAINED_S - 2:
+        return False
+    return half - then >= (slots.used - then) / 4
+
+
+# Whose the connections are: who holds most of them, and who opened those that came of late.
+#
+# Where a house is nearly full one asks who holds it; where it fills, who comes. A pool that has sat there for an hour
+# is no answer to the second question.
+
+Clause = tuple[str, dict[str, Value]]
+"""A clause of the sentence, and its evidence; empty where nothing is known."""
+
+
+def newcomer_clause(sessions: Sessions | None, found_us: int) -> Clause:
+    """Who opened most of the sessions that came within the window growth is told from, and not before the first reading
+    (`found_us`, the server's clock); by application, and by user where no application opened half of them."""
+    if sessions is None:
+        return "", {}
+    since_us = max(sessions.now_us - int(WINDOW_S * 1e6), found_us)
+    new = [row for row in sessions.rows if (row.backend_start or 0) >= since_us and is_client(row)]
+    for by in ("application", "user"):
+        counted = Counter(name for row in new if (name := getattr(row, by)))
+        for name, count in counted.most_common(1):
+            if 2 * count >= len(new):
+                who = phrases.display_name(name) if by == "application" else f"user {phrases.display_name(name)}"
+                text = (
+                    f"{count} of them opened by {who} in the last {human_duration((sessions.now_us - since_us) / 1e6)}"
+                )
+                return text, {f"newest_{by}": phrases.display_name(name), "newest_count": count}
+    return "", {}
+
+
+def main_holder_clause(panel: Connections, slots: SlotUsage) -> Clause:
+    """Who holds most of the slots, by application, without one by user; and in which state."""
+    by, groups = ("application", panel.by_application) if panel.by_application else ("user", panel.by_user)
+    groups = [group for group in groups if group.name]
+    if not groups:
+        return "", {}
+    most = groups[0]
+    active, in_transaction = most.active or 0, most.idle_in_transaction or 0
+    idle = most.count - active - in_transaction
+    kinds = (("idle", idle), ("active", active), ("idle in transaction", in_transaction))
+    state, count = max(kinds, key=lambda kind: kind[1])
+    of = f"{by} {phrases.display_name(most.name)}" if by == "user" else phrases.display_name(most.name)
+    known = panel.active is not None
+    text = f"{count} are {state} sessions of {of}" if known else f"{most.count} are sessions of {of}"
+    if known and state == "idle" and most.oldest_idle_s is not None:
+        text += f", oldest idle {human_duration(most.oldest_idle_s)}"
+    evidence: dict[str, Value] = {f"holder_{by}": phrases.display_name(most.name), "holder_count": most.count}
+    if known:
+        evidence |= {"holder_idle": idle, "holder_active": active}
+    return text, evidence | {"holder_pct": round(100.0 * most.count / max(1, slots.used), 1)}

@@ -1,0 +1,290 @@
+"""File systems that are full, or will be at a time that can be told."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from dba_console.core.clock import rfc3339
+from dba_console.core.sanitize import clean
+from dba_console.core.units import human_bytes, human_pct
+from dba_console.watch.findings.phrases import future_time_text, holds_server, mount_text, mounts_of, share_used
+from dba_console.watch.findings.rule import RuleContext, Signal, Value, latch
+from dba_console.watch.frames.disks import GATE_BYTES, GATE_SHARE
+from dba_console.watch.frames.rates import Points, fit_trend, sample_points
+from dba_console.watch.samples.findings import Severity
+from dba_console.watch.samples.host import Mount
+
+# When a file system will be full: told from ten seconds, from minutes and from hours of readings.
+#
+# A disk that is filled by something that will end in a moment must not cry, and one that is full in three minutes must
+# not wait for a steady trend. So a date is believed no further ahead than a multiple of what has been watched; what
+# was watched for ten seconds only counts when the end is near.
+
+GAP_US = 20_000_000
+"""Readings come every 5 s; further apart, what was between them is not known."""
+COARSE_US = 120_000_000
+MIN_SPAN_S = 29.0
+MIN_POINTS = 7
+"""Half a minute is the least a trend is told from: with `MAX_HORIZON_FACTOR` three minutes ahead, for a disk nearly
+gone."""
+MAX_HORIZON_FACTOR = 6.0
+"""A date is told no further ahead than so many times the span that it is told from: an hour of ordinary work goes up
+and down by gigabytes, and a few minutes of it say nothing of the day."""
+SPAN_PARTS = 10
+RISING_SHARE = 0.7
+"""The span is cut into so many parts; so large a share of them must have risen, for a bulk load is one step or two."""
+URGENT_FACTOR = 5.0
+"""It is called near no further ahead than this: a sixth of what was free has been used up while it was watched."""
+BURST_GATE_SHARE = 0.05
+"""Ten seconds of growth count when they used so much of what was left: less is a checkpoint, or a large file copied."""
+_MARGIN = 4.0
+
+
+class FillForecast(NamedTuple):
+    """Where the used bytes of a file system go."""
+
+    per_s: float
+    """Growth, bytes per second."""
+    full_in_s: float
+    watched_s: float
+    steady: bool
+    """False: told from ten seconds only."""
+
+    @property
+    def urgent(self) -> bool:
+        """Whether it is near, measured by what was watched."""
+        return self.steady and self.full_in_s <= URGENT_FACTOR * self.watched_s
+
+
+class UsageHistory:
+    """The used bytes of one file system: each reading of five minutes, one every two minutes of four hours."""
+
+    def __init__(self) -> None:
+        self.latches: dict[str, bool] = {}
+        """Shares of it that are told, each until it is clearly below (`lasting.latched`)."""
+        self._fine: deque[tuple[int, float]] = deque(maxlen=61)
+        self._coarse: deque[tuple[int, float]] = deque(maxlen=121)
+
+    def add(self, mono_us: int, used: int) -> None:
+        """Take in a reading. A gap begins anew what is told from minutes; growth over hours outlives a short one."""
+        step_us = mono_us - self._fine[-1][0] if self._fine else 0
+        if step_us < 0:
+            self._coarse.clear()  # the host was booted anew
+        if not 0 <= step_us <= GAP_US:
+            self._fine.clear()
+        if not self._coarse or mono_us - self._coarse[-1][0] >= COARSE_US:
+            self._coarse.append((mono_us, float(used)))
+        self._fine.append((mono_us, float(used)))
+
+    def forecast(self, limit: int, size: int, *, within_s: float, soon_s: float) -> FillForecast | None:
+        """The nearest end that can be believed: within `within_s` by a steady trend, else `soon_s` by ten seconds."""
+        gate = max(GATE_BYTES, GATE_SHARE * size)
+        trends = [self._steady_forecast(points, limit, gate, within_s) for points in (self._fine, self._coarse)]
+        steady = min((one for one in trends if one is not None), key=lambda one: one.full_in_s, default=None)
+        return steady or self._burst_forecast(limit, soon_s)
+
+    @staticmethod
+    def _steady_forecast(
+        points: deque[tuple[int, float]], limit: int, gate: float, within_s: float
+    ) -> FillForecast | None:
+        if len(points) < 2:
+            return None
+        span_s, rise = (points[-1][0] - points[0][0]) / 1e6, points[-1][1] - points[0][1]
+        # The trend is dear; first whether the two ends leave any room for one that ends so soon.
+        if rise < gate / _MARGIN or (limit - points[-1][1]) * span_s > _MARGIN * rise * within_s:
+            return None
+        if not _keeps_rising(list(points)):
+            return None
+        found = fit_trend(list(points), window_s=14_400.0, min_span_s=MIN_SPAN_S, min_points=MIN_POINTS)
+        full_in_s = None if found is None else found.time_to_reach(limit, gate=gate, horizon_s=within_s)
+        if found is None or full_in_s is None or full_in_s > MAX_HORIZON_FACTOR * span_s:
+            return None
+        return FillForecast(found.per_s, full_in_s, span_s, True)
+
+    def _burst_forecast(self, limit: int, soon_s: float) -> FillForecast | None:
+        """Three readings, each above the one before: the pace is that of the last two."""
+        if len(self._fine) < 3:
+            return None
+        (first_us, first), (middle_us, middle), (last_us, last) = list(self._fine)[-3:]
+        left = limit - last
+        if not first < middle < last or last - first < max(GATE_BYTES, BURST_GATE_SHARE * left):
+            return None
+        per_s = (last - middle) / (last_us - middle_us) * 1e6
+        full_in_s = left / per_s
+        # The earlier step may have caught the beginning only, but it must be of the same growth.
+        grew = (middle - first) / (middle_us - first_us) * 1e6
+        if full_in_s > soon_s or grew < 0.005 * per_s:
+            return None
+        return FillForecast(per_s, max(0.0, full_in_s), (last_us - first_us) / 1e6, False)
+
+
+def _keeps_rising(points: Points) -> bool:
+    """Whether most parts of the span rose, each by itself."""
+    levels = [value for _, value in sample_points(points, SPAN_PARTS + 1)]
+    rose = sum(later > earlier for earlier, later in pairwise(levels))
+    return rose >= RISING_SHARE * (len(levels) - 1)
+
+
+RULE = "disk-filling"
+CLEAR_PCT = 2.0
+"""Points below the figure for raising at which a share is no longer told."""
+_ONE_LESS: dict[Severity, Severity | None] = {"critical": "warning", "warning": "info", "info": None}
+
+
+def disk_filling(s: RuleContext) -> Iterator[Signal]:
+    """A file system of PostgreSQL's or of the console's is nearly full, or has a date on which it will be.
+
+    By share, 80 % a warning, 90 % critical where data, WAL, temporary files or a tablespace lie (story S12: separate
+    volumes, 80 to 90 % full is full), 95 % elsewhere; one degree less where 50 GB are left and it does not grow, for
+    80 % of 20 TB is no news. By date: within a day a warning, within an hour critical, told from steady growth and no
+    further ahead than six times what has been watched; from ten seconds of growth, a warning when they used 2 % of
+    what was left and five minutes remain. PostgreSQL stops when WAL finds no room (wal.sgml, "if the disk fills up").
+    """
+    watched: dict[str, UsageHistory] = s.memo(RULE)
+    mounts = mounts_of(s)
+    for mount in mounts:
+        if mount.used is not None and mount.available is not None:
+            yield from _check_mount(
+                s, mount, mount.used, mount.available, watched.setdefault(mount.path, UsageHistory())
+            )
+    for path in watched.keys() - {mount.path for mount in mounts}:
+        del watched[path]
+
+
+def _check_mount(s: RuleContext, mount: Mount, used: int, available: int, watched: UsageHistory) -> Iterator[Signal]:
+    limits = s.limits.disks
+    watched.add(s.picture.current["host.mounts"].part.at_us, used)
+    outlook = watched.forecast(
+        used + available, mount.size or used + available, within_s=limits.full_in_warning_s, soon_s=limits.soon_s
+    )
+    by_share, by_date = _severity_by_share(s, mount, available, outlook, watched), _severity_by_date(s, mount, outlook)
+    severity = by_share if by_date is None or by_share == "critical" else by_date
+    if severity is not None:
+        yield _signal(s, mount, available, outlook, severity)
+
+
+def _severity_by_share(
+    s: RuleContext, mount: Mount, available: int, outlook: FillForecast | None, watched: UsageHistory
+) -> Severity | None:
+    limits, pct = s.limits.disks, share_used(mount) or 0.0
+    critical_pct = limits.full_critical_pct if holds_server(mount) else limits.full_beside_critical_pct
+    grades: dict[Severity, float] = {"warning": limits.full_warning_pct, "critical": critical_pct}
+    if mount.holds == ["session"]:
+        del grades["critical"]  # the console's own recording; nothing of the server is in danger
+    severity: Severity | None = None
+    for grade, at_pct in grades.items():
+        if latch(watched.latches, grade, at=pct >= at_pct, until=pct >= at_pct - CLEAR_PCT):
+            severity = grade
+    if severity is not None and available >= limits.roomy_bytes and outlook is None:
+        return _ONE_LESS[severity]
+    return severity
+
+
+def _severity_by_date(s: RuleContext, mount: Mount, outlook: FillForecast | None) -> Severity | None:
+    if outlook is None:
+        return None
+    near = outlook.urgent and outlook.full_in_s <= s.limits.disks.full_in_critical_s
+    return "critical" if near and holds_server(mount) else "warning"
+
+
+def _signal(s: RuleContext, mount: Mount, available: int, outlook: FillForecast | None, severity: Severity) -> Signal:
+    pct, name = share_used(mount), mount_text(mount)
+    text = f"{name} is {human_pct(pct)} full, {human_bytes(available)} left"
+    cause = text
+    if outlook is not None:
+        pace = f"+{human_bytes(outlook.per_s, per_s=True)}"
+        date = future_time_text(outlook.full_in_s, s.now_us)
+        text = f"{name} will be full {date}: {pace}, {human_bytes(available)} left ({human_pct(pct)} used)"
+        cause = f"{name} fills up, {pace}, {human_bytes(available)} left"
+    return Signal(
+        severity=severity,
+        subject=clean(mount.path),
+        text=text,
+        cause=cause,
+        evidence=_evidence(s, mount, outlook),
+        series=(f"mount:{mount.path}.used_bytes",),
+        runbook=RULE,
+        advice=_advice(mount),
+    )
+
+
+def _evidence(s: RuleContext, mount: Mount, outlook: FillForecast | None) -> dict[str, Value]:
+    full_us = None if outlook is None else s.now_us + int(outlook.full_in_s) * 1_000_000
+    return {
+        "mount": clean(mount.path),
+        "holds": [clean(held) for held in mount.holds],
+        "used_pct": _rounded(share_used(mount)),
+        "used_bytes": mount.used,
+        "available_bytes": mount.available,
+        "growth_bytes_per_s": None if outlook is None else _rounded(outlook.per_s),
+        "full_in_s": None if outlook is None else _rounded(outlook.full_in_s),
+        "full_at": rfc3339(full_us),
+        "watched_s": None if outlook is None else _rounded(outlook.watched_s),
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)
+
+
+def _advice(mount: Mount) -> str:
+    if "wal" in mount.holds or "data" in mount.holds:
+        return (
+            "The server stops when WAL finds no room: see what grows here (slots, archive_status, temporary files, a "
+            "copy beside the data) before you remove anything, and never remove files of pg_wal."
+        )
+    return "See what grows here; old logs, dumps and archived WAL are the usual ones."
+
+
+def inodes_filling(s: RuleContext) -> Iterator[Signal]:
+    """A file system that runs out of inodes: no file can be made although there is room.
+
+    80 and 95 %, as monitoring plugins have it for the room itself; PostgreSQL needs few, so it is mostly something
+    beside it, sessions of a web application or a mail queue. File systems that make inodes as they need them tell none.
+    """
+    limits = s.limits.disks
+    for mount in mounts_of(s):
+        if not mount.inodes or mount.inodes_free is None:
+            continue
+        subject, pct = clean(mount.path), 100.0 * (mount.inodes - mount.inodes_free) / mount.inodes
+        if not s.over(pct, limits.inodes_warning_pct, limits.inodes_warning_pct - CLEAR_PCT, "inodes-filling", subject):
+            continue
+        bad = pct >= limits.inodes_critical_pct and holds_server(mount)
+        yield Signal(
+            severity="critical" if bad else "warning",
+            subject=subject,
+            text=f"{mount_text(mount)} has used {human_pct(pct)} of its inodes, {mount.inodes_free} are left: "
+            "then no file can be made, though there is room",
+            evidence={
+                "mount": subject,
+                "inodes_pct": round(pct, 1),
+                "inodes": mount.inodes,
+                "inodes_free": mount.inodes_free,
+            },
+            runbook=RULE,
+            advice="Find the directory with the most files; it is rarely one of PostgreSQL's.",
+        )
+
+
+def discard_mount(s: RuleContext) -> Iterator[Signal]:
+    """Data, WAL or backups on a file system mounted with `discard`: removing a large file may stall the device.
+
+    Freed extents are then trimmed within the file system's transaction (ext4 and xfs documentation: "discard");
+    removing a backup of 50 GB stopped all I/O for 28 s (story S7). `discard=async` of btrfs waits and is not meant.
+    """
+    for mount in mounts_of(s):
+        if "discard" not in mount.options.split(",") or mount.holds == ["session"]:
+            continue
+        yield Signal(
+            severity="info",
+            subject=clean(mount.path),
+            text=f"{mount_text(mount)} is mounted with discard: removing a large file there can stall the device",
+            evidence={"mount": clean(mount.path), "holds": [clean(held) for held in mount.holds],
+                      "device": None if mount.device is None else clean(mount.device)},
+            runbook="remove-backup",
+            advice="Truncate large files in small steps instead of removing them, or mount without discard and run "
+            "fstrim at a quiet hour.",
+        )  # fmt: skip

@@ -1,0 +1,235 @@
+"""Rules about disks: how full, how soon, eaten by what, and arrangements that bite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from dba_console.core.sanitize import clean
+from dba_console.core.thresholds import DiskLimits
+from dba_console.core.units import human_bytes, human_duration
+from dba_console.watch.findings.disk_full import discard_mount, disk_filling, inodes_filling
+from dba_console.watch.findings.phrases import display_name, mount_text, query_text, session_text, share_used
+from dba_console.watch.findings.rule import Rule, RuleContext, Signal
+from dba_console.watch.frames.rates import pair, rate
+from dba_console.watch.samples.findings import Severity
+from dba_console.watch.samples.host import Mount, Mounts
+from dba_console.watch.samples.postgres import Activity, TempDirectory, TempFiles
+
+# Temporary files that eat the disk: a sort or hash that does not fit its memory.
+#
+# What is told is what lies on disk now (pg_ls_tmpdir), since pg_stat_database counts a file when it is closed and a
+# runaway sort closes none. Files of parallel workers lie in directories that are not listed; they show in the disk's
+# growth only.
+
+RULE = "temp-spill"
+SMALL_BYTES = 64 << 20
+"""Below this temporary files are no news on any disk."""
+CLEAR_SHARE = 0.7
+"""Share of each figure at which it is still told."""
+
+
+class _Spill(NamedTuple):
+    """Temporary files of one tablespace."""
+
+    rows: list[TempDirectory]
+    mount: Mount | None
+    live: int
+    """Bytes on disk now."""
+    growth: float | None
+    """Change of `live` per second."""
+    written: float | None
+    """Bytes written per second, those of files that are closed again included."""
+
+    @property
+    def free(self) -> int | None:
+        return None if self.mount is None else self.mount.available
+
+    @property
+    def free_pct(self) -> float | None:
+        """Share of what would be free without them."""
+        return None if self.free is None else 100.0 * self.live / max(1, self.live + self.free)
+
+    @property
+    def full_in_s(self) -> float | None:
+        """None also where they do not grow."""
+        return None if self.free is None or not self.growth or self.growth <= 0 else self.free / self.growth
+
+
+def temp_spill(s: RuleContext) -> Iterator[Signal]:
+    """Sorts and hashes write temporary files that endanger the disk they lie on, with the session that does.
+
+    A warning for a fifth of what was free, for 1 GB where they fill the disk within a day or nothing is known of it,
+    for 50 MB/s over five seconds where the disk takes that for ten minutes at most; critical where at their growth it
+    is full within ten minutes and a fifth is gone (story S12: a runaway sort that fills the data volume stops the
+    server). Of a large disk nothing is said: every report sorts.
+    """
+    now = s.picture.now("pg.temp", TempFiles)
+    if now is None or not now.rows:
+        return
+    for space, spill in _spills(s, now).items():
+        severity = _severity(spill, s.limits.disks, s.is_open(RULE, space))
+        if severity is not None:
+            yield _signal(s, space, spill, severity)
+
+
+def _spills(s: RuleContext, now: TempFiles) -> dict[str, _Spill]:
+    """By tablespace; that of the data directory has no name, for it is the usual one."""
+    spaces: dict[str, list[TempDirectory]] = {}
+    for row in now.rows:
+        spaces.setdefault(row.tablespace, []).append(row)
+    both = pair(s.picture, "pg.temp", TempFiles)
+    most = max(spaces, key=lambda space: _bytes(spaces[space]))
+    found = {}
+    for space, rows in spaces.items():
+        live = _bytes(rows)
+        growth = closed = None
+        if both is not None:
+            growth = (live - _bytes([row for row in both.old.rows if row.tablespace == space])) / both.seconds
+            if space == most:
+                closed = rate(both.new.closed_bytes, both.old.closed_bytes, both.seconds)
+        written = None if growth is None else max(0.0, growth + (closed or 0.0))
+        found["" if space == "pg_default" else clean(space)] = _Spill(rows, _mount(s, space), live, growth, written)
+    return found
+
+
+def _bytes(rows: list[TempDirectory]) -> int:
+    return sum(row.bytes for row in rows)
+
+
+def _mount(s: RuleContext, tablespace: str) -> Mount | None:
+    held = "data" if tablespace == "pg_default" else f"tablespace:{tablespace}"
+    mounts = s.facts.picture.now("host.mounts", Mounts)
+    return None if mounts is None else next((mount for mount in mounts.mounts if held in mount.holds), None)
+
+
+def _severity(spill: _Spill, limits: DiskLimits, told: bool) -> Severity | None:
+    share = CLEAR_SHARE if told else 1.0
+    if spill.live < SMALL_BYTES * share:
+        return None
+    eats = spill.free_pct is not None and spill.free_pct >= limits.temp_free_pct * share
+    soon = spill.full_in_s is not None and spill.full_in_s <= limits.temp_full_in_critical_s / share
+    if eats and soon:
+        return "critical"
+    unknown = spill.free is None
+    ends = spill.full_in_s is not None and spill.full_in_s <= limits.full_in_warning_s
+    much = spill.live >= limits.temp_bytes * share and (unknown or ends)
+    written = spill.written or 0.0
+    short = spill.free is not None and spill.free <= written * limits.temp_full_in_critical_s / share
+    fast = written >= limits.temp_bytes_per_s * share and short
+    return "warning" if eats or much or fast else None
+
+
+def _signal(s: RuleContext, space: str, spill: _Spill, severity: Severity) -> Signal:
+    row = spill.rows[0]
+    activity = None if row.pid is None else s.facts.by_pid.get(row.pid)
+    pace = "" if spill.written is None else f", {human_bytes(spill.written, per_s=True)} written"
+    held = f"{human_bytes(spill.live)} of temporary files{pace}"
+    text = f"{_who_text(row, activity)} sorts on disk: {held}{_where_text(spill)}"
+    return Signal(
+        severity=severity,
+        subject=space,
+        text=text,
+        cause=f"{_who_text(row, activity)} writes temporary files ({held})",
+        evidence={
+            "tablespace": clean(row.tablespace),
+            "mount": None if spill.mount is None else clean(spill.mount.path),
+            "temp_bytes": spill.live,
+            "temp_files": sum(each.files for each in spill.rows),
+            "temp_written_bytes_per_s": None if spill.written is None else round(spill.written),
+            "temp_growth_bytes_per_s": None if spill.growth is None else round(spill.growth),
+            "temp_available_bytes": spill.free,
+            "temp_full_in_s": None if spill.full_in_s is None else round(spill.full_in_s, 1),
+            "pid": row.pid,
+            "pid_bytes": row.bytes,
+            **_session_evidence(activity),
+        },
+        series=() if spill.mount is None else (f"mount:{spill.mount.path}.used_bytes", "io.write_bytes_per_s"),
+        advice=_advice(row, activity),
+    )
+
+
+def _who_text(row: TempDirectory, activity: Activity | None) -> str:
+    if activity is not None:
+        return session_text(activity)
+    return "A query" if row.pid is None else f"Process {row.pid}"
+
+
+def _where_text(spill: _Spill) -> str:
+    if spill.mount is None:
+        return ""
+    used = share_used(spill.mount)
+    full = f", full in {human_duration(spill.full_in_s)}" if spill.full_in_s is not None and used is not None else ""
+    return f" on {mount_text(spill.mount)}, {human_bytes(spill.free)} left{full}"
+
+
+def _session_evidence(activity: Activity | None) -> dict[str, str | None]:
+    if activity is None:
+        return {}
+    return {
+        "application": display_name(activity.application),
+        "user": display_name(activity.user),
+        "database": display_name(activity.database),
+        "query": query_text(activity.query),
+    }
+
+
+def _advice(row: TempDirectory, activity: Activity | None) -> str:
+    ends = f"pg_cancel_backend({row.pid}) ends the query; " if activity is not None else ""
+    return f"{ends}temp_file_limit bounds what one session may write, temp_tablespaces moves it to a disk of its own."
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        name="temp-spill",
+        title="Temporary files of a sort or hash endanger the disk",
+        parts=("pg.temp",),
+        check=temp_spill,
+        clear_after_s=30.0,
+        settings=(
+            "disks.temp_free_pct",
+            "disks.temp_bytes",
+            "disks.temp_bytes_per_s",
+            "disks.temp_full_in_critical_s",
+            "disks.full_in_warning_s",
+        ),
+        source="story S12; PostgreSQL: pg_ls_tmpdir (func.sgml), temp_file_limit (config.sgml)",
+    ),
+    Rule(
+        name="disk-filling",
+        title="A file system is nearly full, or will be at a time that can be told",
+        parts=("host.mounts",),
+        check=disk_filling,
+        clear_after_s=60.0,
+        settings=(
+            "disks.full_warning_pct",
+            "disks.full_critical_pct",
+            "disks.full_beside_critical_pct",
+            "disks.roomy_bytes",
+            "disks.full_in_warning_s",
+            "disks.full_in_critical_s",
+            "disks.soon_s",
+        ),
+        source="story S12; PostgreSQL: disk full failure (diskusage.sgml)",
+        runbook="disk-filling",
+    ),
+    Rule(
+        name="inodes-filling",
+        title="A file system runs out of inodes",
+        parts=("host.mounts",),
+        check=inodes_filling,
+        clear_after_s=60.0,
+        settings=("disks.inodes_warning_pct", "disks.inodes_critical_pct"),
+        source="monitoring plugins: check_disk -W, -K",
+        runbook="disk-filling",
+    ),
+    Rule(
+        name="discard-mount",
+        title="Data, WAL or backups lie on a file system mounted with discard",
+        parts=("host.mounts",),
+        check=discard_mount,
+        clear_after_s=60.0,
+        source="story S7; Linux: ext4 and xfs, mount option discard",
+        runbook="remove-backup",
+    ),
+)

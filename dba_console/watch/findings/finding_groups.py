@@ -1,0 +1,415 @@
+"""Causes joined: what one rule sees because of what another sees is one finding, not two alarms.
+
+A link says that an effect may have a cause, and with which word they are joined. The finding is named after its root
+cause, for that is what a runbook answers; its sentence begins with what the operator feels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from dba_console.watch.findings.rule import SEVERITY_RANKS, Rule, Signal
+from dba_console.watch.samples.findings import Severity
+
+# Which rule explains which: declared once, most likely cause first.
+
+
+def _always_applies(effect: Signal, cause: Signal) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class CausalLink:
+    """`effect` happens because of `cause`, where both are seen and `applies` agrees; `conjunction` joins the two
+    sentences.
+
+    What was joined once stays joined while both last. The finding is named after the cause, unless `keeps_name`: then
+    the effect is what a runbook answers.
+    """
+
+    effect: str
+    cause: str
+    conjunction: str = " because "
+    applies: Callable[[Signal, Signal], bool] = _always_applies
+    keeps_name: bool = False
+
+
+def same_evidence(effect_name: str, cause_name: str) -> Callable[[Signal, Signal], bool]:
+    """Fits where a number in the evidence of the one is the same as one in that of the other: a pid, a mount."""
+
+    def applies(effect: Signal, cause: Signal) -> bool:
+        value = effect.evidence.get(effect_name)
+        return value is not None and value == cause.evidence.get(cause_name)
+
+    return applies
+
+
+def _holds_slots(effect: Signal, cause: Signal) -> bool:
+    """Whether those who wait are so many that they are why slots are taken: a fifth of them."""
+    behind, used = cause.evidence.get("behind"), effect.evidence.get("used")
+    return isinstance(behind, int) and isinstance(used, int) and behind >= max(1, used / 5)
+
+
+def _storm_is_active(effect: Signal, cause: Signal) -> bool:
+    """Whether what a storm opened is at work: sessions opened because others hang are; a pool gone wild sits idle."""
+    active, opened = effect.evidence.get("storm_active"), effect.evidence.get("opened")
+    return isinstance(active, int) and isinstance(opened, int) and 2 * active >= opened
+
+
+def _root_is_active(effect: Signal, cause: Signal) -> bool:
+    return effect.evidence.get("root_state") == "active"
+
+
+def _explains_most_of_age(effect: Signal, cause: Signal) -> bool:
+    """Fits where what is held back is most of the age: freezing everything else would not help."""
+    age, held = effect.evidence.get("xid_age"), cause.evidence.get("holder_xid_age")
+    return isinstance(age, int) and isinstance(held, int) and 2 * held >= age
+
+
+def _on_wal(effect: Signal, cause: Signal) -> bool:
+    """Whether WAL lies on the file system that fills up."""
+    holds = effect.evidence.get("holds")
+    return isinstance(holds, list) and "wal" in holds
+
+
+def _on_recordings(effect: Signal, cause: Signal) -> bool:
+    holds = cause.evidence.get("holds")
+    return isinstance(holds, list) and "session" in holds
+
+
+def _server_is_silent(effect: Signal, cause: Signal) -> bool:
+    """Whether the server is there and does not answer: what stalls explains that, and no refusal."""
+    return effect.evidence.get("outage") == "silent"
+
+
+def _no_connection_or_answer(effect: Signal, cause: Signal) -> bool:
+    """Whether a connection is waited for, or an answer: neither comes from a postmaster that is stopped."""
+    return effect.evidence.get("outage") in ("timeout", "silent", "other")
+
+
+def _disk_is_full(effect: Signal, cause: Signal) -> bool:
+    """Whether the disk of WAL or data has no room left: then the server ends itself."""
+    used_pct, holds = cause.evidence.get("used_pct"), cause.evidence.get("holds")
+    full = isinstance(used_pct, float) and used_pct >= 99.0
+    return full and isinstance(holds, list) and bool({"wal", "data"}.intersection(holds))
+
+
+def _vacuums_without_effect(effect: Signal, cause: Signal) -> bool:
+    """Whether vacuums come to the table and leave the rows there: then somebody still sees them."""
+    vacuums = effect.evidence.get("vacuums")
+    return isinstance(vacuums, int) and vacuums > 0
+
+
+def _no_vacuum_came(effect: Signal, cause: Signal) -> bool:
+    """Whether none came though the table lets it."""
+    return effect.evidence.get("vacuums") == 0 and effect.evidence.get("autovacuum_enabled") is True
+
+
+def _may_have_crashed(effect: Signal, cause: Signal) -> bool:
+    return effect.evidence.get("crashed") is not False
+
+
+LINKS: tuple[CausalLink, ...] = (
+    CausalLink("connections-filling", "connection-storm", ": "),
+    CausalLink("connections-filling", "io-stalled"),
+    CausalLink("connections-filling", "reclaim-stall"),
+    CausalLink("connections-filling", "lock-queue", applies=_holds_slots),
+    CausalLink("connections-filling", "lock-blocker", applies=_holds_slots),
+    CausalLink("connections-filling", "dump-blocks", applies=_holds_slots),
+    CausalLink("connections-filling", "idle-in-transaction", applies=_holds_slots),
+    CausalLink("connection-storm", "io-stalled", applies=_storm_is_active),
+    CausalLink("connection-storm", "reclaim-stall", applies=_storm_is_active),
+    CausalLink("connection-storm", "lock-queue", applies=_holds_slots),
+    CausalLink("connection-storm", "lock-blocker", applies=_holds_slots),
+    CausalLink("connection-storm", "dump-blocks", applies=_holds_slots),
+    CausalLink("connection-storm", "idle-in-transaction", applies=_holds_slots),
+    CausalLink("lock-queue", "idle-in-transaction", applies=same_evidence("root_pid", "pid")),
+    CausalLink("lock-queue", "wraparound-vacuum", applies=same_evidence("root_pid", "pid")),
+    CausalLink("lock-blocker", "idle-in-transaction", applies=same_evidence("root_pid", "pid")),
+    CausalLink("lock-blocker", "wraparound-vacuum", applies=same_evidence("root_pid", "pid")),
+    # A queue that grew behind what was held up alone before: from then on it is the queue that is told.
+    CausalLink("dump-blocks", "lock-queue", "; ", same_evidence("root_pid", "root_pid")),
+    CausalLink("lock-blocker", "lock-queue", "; ", same_evidence("root_pid", "root_pid")),
+    # Who works and holds others up while the disk stands still is held up itself.
+    CausalLink("lock-blocker", "io-stalled", applies=_root_is_active),
+    CausalLink("dump-blocks", "dump-late", "; ", same_evidence("root_pid", "pid")),
+    CausalLink("io-stalled", "reclaim-stall", ", while "),
+    CausalLink("io-stalled", "device-saturated"),
+    CausalLink("io-slow", "io-stalled"),
+    CausalLink("io-slow", "device-saturated"),
+    CausalLink("cache-dropped", "reclaim-stall", " and "),
+    CausalLink("memory-reclaim", "reclaim-stall", ", while "),
+    CausalLink("cache-reread", "reclaim-stall", " after "),
+    CausalLink("cache-reread", "cache-dropped"),
+    CausalLink("cache-reread", "memory-reclaim", " after "),
+    CausalLink("xid-wraparound", "horizon-held", applies=_explains_most_of_age, keeps_name=True),
+    CausalLink("horizon-held", "idle-in-transaction", applies=same_evidence("pid", "pid")),
+    CausalLink("autovacuum-behind", "horizon-held", applies=_vacuums_without_effect),
+    CausalLink("autovacuum-behind", "autovacuum-off", applies=_no_vacuum_came),
+    CausalLink("autovacuum-behind", "autovacuum-busy", applies=_no_vacuum_came),
+    CausalLink("slot-retention", "standby-gone", applies=same_evidence("last_pid", "pid")),
+    CausalLink("replication-lag", "replay-paused"),
+    CausalLink("replication-lag", "wal-receiver-down"),
+    CausalLink("wal-receiver-down", "replay-paused", ", and none starts while "),
+    CausalLink("disk-filling", "slot-retention", applies=_on_wal),
+    CausalLink("disk-filling", "archive-failing", applies=_on_wal),
+    CausalLink("disk-filling", "archive-backlog", applies=_on_wal),
+    CausalLink("disk-filling", "temp-spill", applies=same_evidence("mount", "mount")),
+    CausalLink("server-down", "postmaster-stopped", applies=_no_connection_or_answer),
+    CausalLink("server-down", "disk-filling", applies=_disk_is_full),
+    CausalLink("server-down", "io-stalled", applies=_server_is_silent),
+    CausalLink("server-down", "reclaim-stall", applies=_server_is_silent),
+    CausalLink("server-restarted", "version-changed", ": "),
+    CausalLink("server-restarted", "oom-kill", applies=_may_have_crashed),
+    CausalLink("server-down", "oom-kill"),
+    CausalLink("lane-stuck", "io-stalled"),
+    CausalLink("console-blind", "connection-storm"),
+    CausalLink("console-blind", "connections-filling"),
+    CausalLink("recording-lags", "disk-filling", applies=_on_recordings),
+)
+
+
+# What each rule has been seeing, and for how long: hysteresis in time.
+
+Key = tuple[str, str]
+"""Rule and subject."""
+
+
+@dataclass(slots=True)
+class TrackedSignal:
+    """One signal over the ticks in which it was seen."""
+
+    rule: Rule
+    signal: Signal
+    since_us: int
+    """Wall time it began: what the signal says, else when it was first seen."""
+    first_us: int
+    """Monotonic times it was first and last seen; the first is earlier where the server says since when it lasts."""
+    last_us: int
+    at_us: int
+    """Wall time of the numbers."""
+    raised: bool = False
+    present: bool = True
+    """Its rule saw it when last asked; else it waits to be cleared."""
+
+    @property
+    def key(self) -> Key:
+        return self.rule.name, self.signal.subject
+
+    @property
+    def id(self) -> str:
+        """The id of a finding of its own: `rule`, or `rule:subject`."""
+        return f"{self.rule.name}:{self.signal.subject}" if self.signal.subject else self.rule.name
+
+
+class SignalTracker:
+    """Every signal seen, raised or on its way to be."""
+
+    def __init__(self) -> None:
+        self._tracks: dict[Key, TrackedSignal] = {}
+
+    @property
+    def raised(self) -> list[TrackedSignal]:
+        return [track for track in self._tracks.values() if track.raised]
+
+    @property
+    def pending(self) -> list[TrackedSignal]:
+        """What is seen and has not lasted long enough to be raised."""
+        return [track for track in self._tracks.values() if not track.raised]
+
+    def has(self, rule: Rule) -> bool:
+        """Whether anything the rule saw is followed. Most rules see nothing most of the time."""
+        return any(track.rule is rule for track in self._tracks.values())
+
+    def open_keys(self) -> set[Key]:
+        return {key for key, track in self._tracks.items() if track.raised}
+
+    def update(self, rule: Rule, signals: Iterable[Signal], wall_us: int, mono_us: int) -> None:
+        """Take in everything the rule sees in this tick."""
+        seen = set()
+        for signal in signals:
+            key = (rule.name, signal.subject)
+            if key in seen:
+                continue  # one subject is one finding, whatever a rule says twice
+            seen.add(key)
+            track = self._tracks.get(key)
+            if track is None:
+                since_us = wall_us if signal.since_us is None else min(signal.since_us, wall_us)
+                track = self._tracks[key] = TrackedSignal(rule, signal, since_us, mono_us, mono_us, wall_us)
+            track.signal, track.last_us, track.at_us, track.present = signal, mono_us, wall_us, True
+            if signal.since_us is not None:
+                track.since_us = min(signal.since_us, wall_us)
+            track.first_us = min(track.first_us, mono_us - int(signal.lasted_s * 1e6))
+            track.raised = track.raised or mono_us - track.first_us >= rule.raise_after_s * 1e6
+        for key in [key for key, track in self._tracks.items() if track.rule is rule and key not in seen]:
+            self._mark_absent(key, mono_us)
+
+    def _mark_absent(self, key: Key, mono_us: int) -> None:
+        track = self._tracks[key]
+        track.present = False
+        if not track.raised or mono_us - track.last_us >= track.rule.clear_after_s * 1e6:
+            del self._tracks[key]
+
+    def after_gap(self, mono_us: int) -> None:
+        """Nothing was read for a while: what was about to be raised begins anew, what is raised is not yet gone."""
+        for key, track in list(self._tracks.items()):
+            if track.raised:
+                track.last_us = mono_us
+            else:
+                del self._tracks[key]
+
+
+@dataclass(frozen=True, slots=True)
+class FindingGroup:
+    """A root cause with everything it explains. `path` leads from the head of the sentence to the root."""
+
+    path: tuple[TrackedSignal, ...]
+    others: tuple[TrackedSignal, ...]
+    """Further effects of the same causes, beside the path."""
+    named_after: TrackedSignal
+    """The one it is called after: the root cause, unless its effect keeps its name."""
+
+    @property
+    def root(self) -> TrackedSignal:
+        return self.path[-1]
+
+    @property
+    def tracks(self) -> tuple[TrackedSignal, ...]:
+        return (*self.path, *self.others)
+
+    @property
+    def severity(self) -> Severity:
+        return max((track.signal.severity for track in self.tracks), key=SEVERITY_RANKS.__getitem__)
+
+
+def group_by_cause(
+    tracks: Sequence[TrackedSignal], causes: Mapping[Key, TrackedSignal], links: Iterable[CausalLink] = LINKS
+) -> list[FindingGroup]:
+    """One Joined per root cause; a track without a cause stands alone. Every track is in exactly one."""
+    roots: dict[Key, list[TrackedSignal]] = {}
+    for track in tracks:
+        roots.setdefault(_path(track, causes)[-1].key, []).append(track)
+    return [_make_group(group, causes, links) for group in roots.values()]
+
+
+def group_text(joined: FindingGroup, word_of: Callable[[TrackedSignal, TrackedSignal], str]) -> str:
+    """The sentence: what is felt, then why, then why that. Further effects stand at the end."""
+    path = joined.path
+    if len(path) == 1:
+        text = path[0].signal.text
+    else:
+        text = path[0].signal.as_effect
+        for effect, cause in pairwise(path):
+            text += word_of(effect, cause) + cause.signal.as_cause
+    return text + "".join(f"; {track.signal.as_effect}" for track in joined.others)
+
+
+def conjunction_between(effect: TrackedSignal, cause: TrackedSignal, links: Iterable[CausalLink] = LINKS) -> str:
+    """The word that joins the two."""
+    return next(
+        (one.conjunction for one in links if (one.effect, one.cause) == (effect.rule.name, cause.rule.name)),
+        " because ",
+    )
+
+
+def find_causes(
+    tracks: Sequence[TrackedSignal],
+    links: Iterable[CausalLink] = LINKS,
+    held: Mapping[Key, Sequence[Key]] | None = None,
+) -> dict[Key, TrackedSignal]:
+    """Effect -> its cause: the first link, in the order of their declaration, that fits or did so before.
+
+    `held` has the causes of each effect as they were, nearest first. What was joined stays with what is left of them.
+    """
+    by_rule: dict[str, list[TrackedSignal]] = {}
+    for track in tracks:
+        by_rule.setdefault(track.rule.name, []).append(track)
+    before = held or {}
+    found: dict[Key, TrackedSignal] = {}
+    for link in links:
+        for effect in by_rule.get(link.effect, ()):
+            if effect.key not in found:
+                cause = _find_cause(effect, by_rule.get(link.cause, ()), link, before, found)
+                if cause is not None:
+                    found[effect.key] = cause
+    _keep_known_causes(tracks, before, found)
+    return found
+
+
+def cause_paths(causes: Mapping[Key, TrackedSignal]) -> dict[Key, tuple[Key, ...]]:
+    """The causes of each effect, nearest first: what `find_causes` takes as `held`."""
+    held = {}
+    for effect in causes:
+        path = []
+        cause = causes.get(effect)
+        while cause is not None:
+            path.append(cause.key)
+            cause = causes.get(cause.key)
+        held[effect] = tuple(path)
+    return held
+
+
+def _find_cause(
+    effect: TrackedSignal,
+    causes: Iterable[TrackedSignal],
+    link: CausalLink,
+    held: Mapping[Key, Sequence[Key]],
+    found: Mapping[Key, TrackedSignal],
+) -> TrackedSignal | None:
+    for cause in causes:
+        if cause.key == effect.key or _leads_to(cause, effect, found):
+            continue
+        if held.get(effect.key, ())[:1] == (cause.key,) or link.applies(effect.signal, cause.signal):
+            return cause
+    return None
+
+
+def _keep_known_causes(
+    tracks: Sequence[TrackedSignal], held: Mapping[Key, Sequence[Key]], found: dict[Key, TrackedSignal]
+) -> None:
+    """Keep with the rest of its causes what no link explains any more: an end is no reason for new alarms."""
+    by_key = {track.key: track for track in tracks}
+    for track in tracks:
+        if track.key not in found:
+            left = (by_key[key] for key in held.get(track.key, ()) if key in by_key)
+            cause = next((one for one in left if not _leads_to(one, track, found)), None)
+            if cause is not None:
+                found[track.key] = cause
+
+
+def _leads_to(start: TrackedSignal, to: TrackedSignal, causes: Mapping[Key, TrackedSignal]) -> bool:
+    """Whether following causes from `start` comes to `to`: a circle is no explanation."""
+    at: TrackedSignal | None = start
+    while at is not None:
+        if at.key == to.key:
+            return True
+        at = causes.get(at.key)
+    return False
+
+
+def _path(track: TrackedSignal, causes: Mapping[Key, TrackedSignal]) -> list[TrackedSignal]:
+    path = [track]
+    while (cause := causes.get(path[-1].key)) is not None:
+        path.append(cause)
+    return path
+
+
+def _make_group(
+    group: list[TrackedSignal], causes: Mapping[Key, TrackedSignal], links: Iterable[CausalLink]
+) -> FindingGroup:
+    """The path told is the longest, of several the most severe one's."""
+    paths = [_path(track, causes) for track in group]
+    path = max(paths, key=lambda path: (len(path), SEVERITY_RANKS[path[0].signal.severity], -path[0].since_us))
+    keys = {track.key for track in path}
+    others = tuple(track for track in group if track.key not in keys)
+    return FindingGroup(tuple(path), others, _naming_signal(path, links))
+
+
+def _naming_signal(path: Sequence[TrackedSignal], links: Iterable[CausalLink]) -> TrackedSignal:
+    """What the finding is called: its root cause, or the effect nearest the head that keeps its name."""
+    keeping = {(link.effect, link.cause) for link in links if link.keeps_name}
+    return next(
+        (effect for effect, cause in pairwise(path) if (effect.rule.name, cause.rule.name) in keeping), path[-1]
+    )

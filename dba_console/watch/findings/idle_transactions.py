@@ -1,0 +1,159 @@
+"""The finding `idle-in-transaction`: a transaction somebody left open, and what it does to others meanwhile.
+
+One finding tells the worst of them; a hundred of an application that forgets to commit are one matter, not a hundred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dba_console.core.clock import age_s
+from dba_console.core.units import human_count, human_duration
+from dba_console.watch.findings import phrases
+from dba_console.watch.findings.lock_waits import LockBlocker, current_waits
+from dba_console.watch.findings.rule import SEVERITY_RANKS, Rule, RuleContext, Signal, keep_signals_briefly
+from dba_console.watch.frames.connections import IN_TRANSACTION, is_client
+from dba_console.watch.frames.sessions import xid_age
+from dba_console.watch.samples.findings import Severity
+from dba_console.watch.samples.postgres import Activity, Sessions, Xids
+
+
+@dataclass(frozen=True, slots=True)
+class IdleTransaction:
+    """A session idle in a transaction that is worth telling."""
+
+    row: Activity
+    severity: Severity
+    idle_s: float
+    xact_s: float | None
+    behind: int
+    blocks_s: float
+    horizon_xids: int | None
+    """Transactions begun since the oldest thing it keeps VACUUM from cleaning; None where it keeps nothing."""
+
+
+def idle_in_transaction(s: RuleContext) -> Iterator[Signal]:
+    """A session idle in transaction that holds others up, holds VACUUM up, or has been there for long.
+
+    Others waiting: a warning once it has been idle for two seconds, for no application pauses so long between two
+    statements of a transaction; critical with five behind it for thirty seconds. Nobody waiting: told after a minute
+    where it holds a transaction id or a snapshot, a warning after five minutes (both as postgres-vacuum-monitor and
+    pg_dba_metrics have them), critical only where VACUUM is kept from what autovacuum_freeze_max_age forces it to do.
+    Without either it holds only its locks, and is told after a quarter of an hour.
+    """
+    sessions = s.facts.sessions
+    if sessions is None or not s.point.get("connections.idle_in_transaction", 1.0):
+        return
+    rows = [row for row in sessions.rows if row.state in IN_TRANSACTION and is_client(row)]
+    # The leader of pg_dump -j sits idle in its transaction for as long as its workers work: dump-blocks tells of it.
+    rows = [row for row in rows if phrases.job_kind(row) is None]
+    found = [left for row in rows if (left := _idle_transaction(s, sessions, row)) is not None]
+    if found:
+        worst = max(found, key=lambda left: (SEVERITY_RANKS[left.severity], left.behind, left.idle_s))
+        yield _signal(s, worst, len(found) - 1)
+
+
+def _idle_transaction(s: RuleContext, sessions: Sessions, row: Activity) -> IdleTransaction | None:
+    limits = s.limits.connections
+    idle_s = age_s(sessions.now_us, row.state_change)
+    if idle_s is None or idle_s < min(limits.idle_transaction_blocks_s, limits.idle_transaction_s):
+        return None
+    blocker = _blocker(s, row.pid)
+    behind, blocks_s = (blocker.behind, blocker.blocks_s) if blocker else (0, 0.0)
+    horizon = _horizon_xids(s, row)
+    severity = _severity(s, row, idle_s, behind, blocks_s, horizon)
+    if severity is None:
+        return None
+    return IdleTransaction(row, severity, idle_s, age_s(sessions.now_us, row.xact_start), behind, blocks_s, horizon)
+
+
+def _blocker(s: RuleContext, pid: int) -> LockBlocker | None:
+    waits = current_waits(s)
+    return None if waits is None else waits.blocker(pid)
+
+
+def _horizon_xids(s: RuleContext, row: Activity) -> int | None:
+    xids = s.picture.now("pg.xids", Xids)
+    next_xid = None if xids is None else xids.next_xid
+    ages = [age for xid in (row.backend_xmin, row.backend_xid) if (age := xid_age(next_xid, xid)) is not None]
+    return max(ages, default=None)
+
+
+def _severity(
+    s: RuleContext, row: Activity, idle_s: float, behind: int, blocks_s: float, horizon: int | None
+) -> Severity | None:
+    limits = s.limits.connections
+    forced = s.facts.number("autovacuum_freeze_max_age")
+    if behind >= limits.idle_transaction_critical_behind and blocks_s >= limits.idle_transaction_critical_s:
+        return "critical"
+    if horizon is not None and forced is not None and horizon >= forced:
+        return "critical"
+    if behind and idle_s >= limits.idle_transaction_blocks_s:
+        return "warning"
+    if row.backend_xid is None and row.backend_xmin is None:
+        return "info" if idle_s >= limits.idle_transaction_bare_s else None
+    if idle_s >= limits.idle_transaction_warning_s:
+        return "warning"
+    return "info" if idle_s >= limits.idle_transaction_s else None
+
+
+def _signal(s: RuleContext, left: IdleTransaction, others: int) -> Signal:
+    row = left.row
+    idle = f"{phrases.session_text(row)} is idle in transaction for {human_duration(left.idle_s)}"
+    does = _effect_text(left)
+    last = phrases.query_text(row.query)
+    query_clause = f"; last statement: {last}" if last else ""
+    more = f"; {others} more like it" if others else ""
+    database = "" if row.database is None else f" in {phrases.display_name(row.database)}"
+    return Signal(
+        severity=left.severity,
+        text=f"{idle}{database}{does}{query_clause}{more}",
+        effect=f"{idle}{does}",
+        cause=f"{idle}{database}{does if left.behind else ''}",
+        evidence={
+            "pid": row.pid,
+            "application": phrases.display_name(row.application),
+            "user": phrases.display_name(row.user),
+            "database": phrases.display_name(row.database),
+            "client": None if row.client is None else phrases.display_name(row.client),
+            "state_age_s": round(left.idle_s, 1),
+            "xact_age_s": None if left.xact_s is None else round(left.xact_s, 1),
+            "xmin_age_xids": left.horizon_xids,
+            "behind": left.behind,
+            "blocks_s": round(left.blocks_s, 1),
+            "last_query": last,
+            "others": others,
+        },
+        series=("connections.idle_in_transaction", "locks.waiting"),
+        since_us=s.host_us(row.xact_start),
+        runbook="idle-in-transaction",
+        advice=f"Ask its owner to commit or roll back; else select pg_terminate_backend({row.pid}) rolls it back.",
+    )
+
+
+def _effect_text(left: IdleTransaction) -> str:
+    """What it does to others, after the comma."""
+    if left.behind:
+        return f", and {phrases.sessions_text(left.behind)} behind it, the first for {human_duration(left.blocks_s)}"
+    if left.horizon_xids:
+        count = human_count(left.horizon_xids)
+        many = "transaction" if left.horizon_xids == 1 else "transactions"
+        return f", and keeps VACUUM from what {count} {many} left behind"
+    if left.row.backend_xid is not None or left.row.backend_xmin is not None:
+        return ", and keeps VACUUM from cleaning up"
+    return ", and keeps its locks"
+
+
+IDLE_IN_TRANSACTION = Rule(
+    name="idle-in-transaction",
+    title="A transaction was left open: it holds other sessions up, or VACUUM, or has been there for long",
+    parts=("pg.activity",),
+    check=keep_signals_briefly("pg.activity", idle_in_transaction),
+    clear_after_s=5.0,
+    settings=("connections.idle_transaction_s", "connections.idle_transaction_warning_s",
+              "connections.idle_transaction_bare_s", "connections.idle_transaction_blocks_s",
+              "connections.idle_transaction_critical_behind", "connections.idle_transaction_critical_s"),
+    source="PostgreSQL: idle_in_transaction_session_timeout (19.11), Routine Vacuuming (24.1)",
+    runbook="idle-in-transaction",
+)  # fmt: skip

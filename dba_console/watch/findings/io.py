@@ -1,0 +1,274 @@
+"""Rules about I/O: it stands still, a device is at its limit, or it is slower than this host is used to.
+
+A busy disk is no finding. Each of these needs somebody who feels it, or a device that has something of the server and
+does not do what it usually does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dba_console.core.sanitize import clean
+from dba_console.core.thresholds import IoLimits
+from dba_console.watch.findings.io_devices import (
+    DeviceHistory,
+    awaited_storage,
+    count_waiting_sessions,
+    device_text,
+    first_holding,
+)
+from dba_console.watch.findings.io_stall import IoStall, StallMonitor, stall_monitor
+from dba_console.watch.findings.rule import Rule, RuleContext, Signal, Value
+from dba_console.watch.samples.findings import Severity
+
+# Devices of the server against their own usual: at their limit, or slower than they are.
+
+_LATENCY_SERIES = ("io.read_bytes_per_s", "io.write_bytes_per_s")
+_FLASH_USUAL_MS = 2.0
+"""A disk that turns needs 4 to 8 ms for half a turn and a seek; what usually answers faster has no such parts."""
+
+
+def device_saturated(s: RuleContext) -> Iterator[Signal]:
+    """A device is busy all the time, and requests queue or take longer than they usually do.
+
+    For 20 s, at twice the usual of this device at least; what is usual is the median of its minutes, the last one left
+    out. Utilisation alone means nothing on devices that serve many requests at once.
+    """
+    watch, limits = stall_monitor(s), s.limits.io
+    watch.update(s)
+    for one in watch.devices.histories.values():
+        busy_s = _saturated_s(one, s, limits)
+        if busy_s < limits.saturated_s or (worse := _excess_text(one, limits)) is None:
+            continue
+        util = sum(step.util_pct for step in one.intervals) / len(one.intervals)
+        text = f"{device_text(one)} is at its limit: {util:.0f} % busy for {busy_s:.0f} s, {worse}"
+        yield Signal(
+            severity="warning", subject=one.name, text=text, cause=text,
+            evidence={"device": one.name, "util_pct": util, "busy_s": busy_s, "queue": _mean_queue(one),
+                      "read_await_ms": one.await_ms("read"), "write_await_ms": one.await_ms("write")},
+            series=(f"device:{one.name}.util_pct", *_LATENCY_SERIES),
+            advice="See who reads and writes: the sessions panel by I/O, dumps and vacuum under progress.",
+        )  # fmt: skip
+
+
+def _saturated_s(one: DeviceHistory, s: RuleContext, limits: IoLimits) -> float:
+    """How long it has been busy in every reading; the lower figure counts once the finding is open."""
+    if not one.intervals:
+        return 0.0
+    clear = s.is_open("device-saturated", one.name)
+    if one.intervals[-1].util_pct < (limits.saturated_clear_pct if clear else limits.saturated_pct):
+        one.busy_since_us = None
+        return 0.0
+    if one.busy_since_us is None:
+        one.busy_since_us = s.mono_us
+    return (s.mono_us - one.busy_since_us) / 1e6
+
+
+def _mean_queue(one: DeviceHistory) -> float:
+    return sum(step.queue for step in one.intervals) / len(one.intervals)
+
+
+def _excess_text(one: DeviceHistory, limits: IoLimits) -> str | None:
+    """What is above the usual, in words; None where nothing is, or what is usual is not known."""
+    usual, queue = one.queue.value(limits.usual_minutes), _mean_queue(one)
+    if usual is not None and queue >= 2 and queue >= limits.saturated_times * max(usual, 1.0):
+        return f"{queue:.0f} requests queue, usually {usual:.1f}"
+    for kind, course in (("read", one.read_ms), ("write", one.write_ms)):
+        took, known = one.await_ms(kind), course.value(limits.usual_minutes)
+        if took is not None and known is not None and took >= limits.saturated_times * max(known, 1.0):
+            return f"a {kind} takes {took:.0f} ms, usually {known:.1f} ms"
+    return None
+
+
+def io_slow(s: RuleContext) -> Iterator[Signal]:
+    """Requests take several times as long as they usually do on this device, and sessions wait for them.
+
+    For half a minute, with a session that waits for I/O in every second reading: write-back after a checkpoint is slow
+    and harms nobody.
+    """
+    watch, limits = stall_monitor(s), s.limits.io
+    watch.update(s)
+    if s.is_open("io-stalled"):
+        return  # that says more
+    memo = s.memo("io-slow")
+    for one in watch.devices.histories.values():
+        for kind, course in (("read", one.read_ms), ("write", one.write_ms)):
+            if f"{one.name} {kind}" not in memo and one.last_await_ms(kind) < limits.slow_flash_ms:
+                continue
+            signal = _slow_signal(s, one, kind, course.value(limits.usual_minutes), memo)
+            if signal is not None:
+                yield signal
+                break
+
+
+def _slow_signal(
+    s: RuleContext, one: DeviceHistory, kind: str, usual: float | None, memo: dict[str, Any]
+) -> Signal | None:
+    limits, key = s.limits.io, f"{one.name} {kind}"
+    took = one.await_ms(kind)
+    if usual is None or took is None:
+        return None
+    floor = limits.slow_flash_ms if usual <= _FLASH_USUAL_MS else limits.slow_ms
+    per_s = one.per_s(f"{kind}s")
+    times = limits.slow_times / 2 if s.is_open("io-slow", one.name) else limits.slow_times
+    if took < max(floor, times * usual) or per_s < limits.slow_requests_per_s:
+        memo.pop(key, None)
+        return None
+    waited: list[bool] = memo.setdefault(key, [])
+    waited.append(_sessions_wait(s))
+    del waited[: -int(limits.slow_s)]
+    if len(waited) < limits.slow_s or sum(waited) * 2 < len(waited):
+        return None
+    factor = took / max(usual, 0.1)
+    text = (
+        f"{device_text(one)} is slow: a {kind} takes {took:.0f} ms, {factor:.0f} times as long as usual "
+        f"({usual:.1f} ms), at {per_s:.0f} {kind}s/s"
+    )
+    return Signal(
+        severity="warning", subject=one.name, text=text, effect=f"{device_text(one)} is slow",
+        evidence={"device": one.name, f"{kind}_await_ms": took, f"usual_{kind}_await_ms": usual,
+                  f"{kind}s_per_s": per_s},
+        series=(f"device:{one.name}.util_pct", *_LATENCY_SERIES),
+        advice="Compare with the same hour of another day; then ask the storage: rebuild, cache battery, neighbours.",
+    )  # fmt: skip
+
+
+def _sessions_wait(s: RuleContext) -> bool:
+    sessions = s.facts.sessions
+    return sessions is not None and count_waiting_sessions(sessions.rows, sessions.now_us, 0.0) > 0
+
+
+_SERIES = ("io.psi_full_pct", "io.iowait_pct", "io.procs_blocked", "io.read_bytes_per_s", "io.write_bytes_per_s")
+_PARTS = ("host.pressure", "host.cpu", "host.disks", "host.processes")
+
+
+def io_stalled(s: RuleContext) -> Iterator[Signal]:
+    """I/O stands still, and sessions or processes of the server wait for it.
+
+    A warning where a third of the last ten seconds was lost and two ordinary statements have waited for a second, where
+    processes of the server hang in the kernel for three seconds without any progress, or where a device of the server
+    has requests and completes none. Critical where I/O has stopped (processes hang and no write was completed, a device
+    answers nobody) or 60 % was lost to five sessions and more. Dumps, loads, index builds and vacuum wait for I/O by
+    trade and count as nobody; a disk that holds nothing of the server may hang.
+    """
+    watch = stall_monitor(s)
+    stall = watch.update(s)
+    memo, is_open = s.memo("io-stalled"), s.is_open("io-stalled")
+    severity = stall_severity(stall, s.limits.io, is_open, is_open and memo.get("critical", False))
+    if severity is None:
+        return
+    memo["critical"] = severity == "critical"
+    where = _device_text(s, watch, stall)
+    signs = list(_sign_texts(stall, s.limits.io))
+    signs_text = "; ".join(signs) if signs else "I/O does not come through"
+    waiting = f", {stall.waiting} sessions wait for it" if stall.waiting else ""
+    text = f"I/O is stalled: {signs_text}{waiting}" + (f"; on {where}" if where and where not in signs_text else "")
+    evidence: dict[str, Value] = {
+        "stalled_pct": stall.share_pct,
+        "waiting_sessions": stall.waiting,
+        "stuck_processes": len(stall.hung),
+        "stuck_s": stall.hung_s if stall.hung else None,
+        "unanswered_device": None if stall.unresponsive is None else clean(stall.unresponsive.name),
+        "unanswered_s": stall.unresponsive_s if stall.unresponsive is not None else None,
+        "in_flight": None if stall.unresponsive is None or stall.unresponsive.disk is None
+        else stall.unresponsive.disk.in_flight,
+        "procs_blocked": stall.blocked,
+        "on": where,
+    }  # fmt: skip
+    yield Signal(
+        severity=severity,
+        text=text,
+        effect=text,
+        cause=f"queries wait for I/O: {signs[0] if signs else signs_text}",
+        evidence={name: value for name, value in evidence.items() if value is not None},
+        series=_SERIES,
+        advice="Look at the memory panel beside it, then at the storage: dmesg, multipath, the array's own log.",
+    )
+
+
+def stall_severity(
+    stall: IoStall, limits: IoLimits, is_open: bool = False, was_critical: bool = False
+) -> Severity | None:
+    """None where I/O moves, or nobody is known to wait for it.
+
+    Critical is a stop: processes hang on a device that writes nothing, a device answers nobody, or most of the last
+    ten seconds were lost while several sessions waited for more than a second each. It stays so until the share falls
+    below the one a warning needs.
+    """
+    share = stall.share_pct or 0.0
+    stopped = stall.frozen or (stall.unresponsive is not None and stall.affected > 0)
+    if stopped or (share >= limits.critical_pct and stall.affected_long >= limits.critical_sessions):
+        return "critical"
+    if was_critical and share >= limits.stalled_pct and stall.affected >= limits.waiting_sessions:
+        return "critical"
+    lasting = share >= (limits.stalled_clear_pct if is_open else limits.stalled_pct)
+    if stall.affected >= limits.waiting_sessions and (lasting or stall.blocked is not None):
+        return "warning"
+    if stall.unresponsive is not None or len(stall.hung) >= limits.stuck_processes:
+        return "warning"
+    return None
+
+
+def _sign_texts(stall: IoStall, limits: IoLimits) -> Iterator[str]:
+    share = stall.share_pct or 0.0
+    if share >= limits.stalled_clear_pct:
+        yield f"{share:.0f} % of the last {limits.window_s:.0f} s fully stalled"
+    if stall.unresponsive is not None and stall.unresponsive.disk is not None:
+        yield (
+            f"{device_text(stall.unresponsive)} has {stall.unresponsive.disk.in_flight} requests in flight and "
+            f"completed "
+            f"none for {stall.unresponsive_s:.0f} s"
+        )
+    if stall.hung:
+        processes = "process of the server hangs" if len(stall.hung) == 1 else "processes of the server hang"
+        yield f"{len(stall.hung)} {processes} in the kernel, for {stall.hung_s:.0f} s"
+    if stall.blocked is not None:
+        yield f"{stall.blocked} tasks blocked for {stall.blocked_s:.0f} s"
+
+
+def _device_text(s: RuleContext, watch: StallMonitor, stall: IoStall) -> str | None:
+    """The device it happens on: the one that does not answer, the one processes hang on, the busiest one."""
+    devices = watch.devices
+    found = stall.unresponsive
+    if found is None and stall.hung:
+        direct = devices.with_file_system
+        found = first_holding(direct, awaited_storage(s, stall.hung)) or (direct[0] if len(direct) == 1 else None)
+    if found is None and not stall.hung:
+        found = devices.busiest()
+    return None if found is None else device_text(found)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        name="io-stalled",
+        title="I/O stands still and the server's sessions wait for it",
+        parts=_PARTS,
+        check=io_stalled,
+        warm_up_s=10.0,
+        clear_after_s=10,
+        settings=("io.stalled_pct", "io.critical_pct", "io.window_s", "io.waiting_sessions", "io.critical_sessions",
+                  "io.stuck_processes", "io.stuck_s", "io.unanswered_s", "io.blocked_processes", "io.blocked_s"),
+        source="Documentation/accounting/psi.rst (full: all non-idle tasks stalled), Documentation/admin-guide/"
+        "iostats.rst (field 9, in flight), proc_pid_stat(5) (state D); stories S1 and S7 (28 s without one block)",
+    ),
+    Rule(
+        name="device-saturated",
+        title="A device of the server is at its limit",
+        parts=("host.disks",),
+        check=device_saturated,
+        warm_up_s=180.0,
+        settings=("io.saturated_pct", "io.saturated_s", "io.saturated_times", "io.usual_minutes"),
+        source="iostat(1): %util does not reflect the limits of devices that serve requests in parallel, "
+        "so queue or latency must be above the usual as well",
+    ),
+    Rule(
+        name="io-slow",
+        title="A device of the server is slower than it usually is",
+        parts=("host.disks",),
+        check=io_slow,
+        warm_up_s=210.0,
+        settings=("io.slow_times", "io.slow_ms", "io.slow_flash_ms", "io.slow_requests_per_s", "io.slow_s"),
+        source="this host's own medians; seek and half a turn of a disk of 7,200 to 15,000 rpm are 5 to 13 ms",
+    ),
+)  # fmt: skip

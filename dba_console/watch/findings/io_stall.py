@@ -1,0 +1,271 @@
+"""How far I/O is stalled in this tick, by every sign there is; asked by the rules about I/O and about memory.
+
+Signs, in the order in which they are told: the share of the last ten seconds in which every task with work waited (PSI,
+from its total: the averages lag), a device of the server that has requests and completes none, processes of the server
+that hang in the kernel, and without PSI the number of blocked tasks. A sign is a stall only where somebody feels it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from dba_console.core.thresholds import IoLimits
+from dba_console.watch.findings.io_devices import (
+    DeviceHistory,
+    ServerDevices,
+    awaited_storage,
+    background_or_bulk,
+    count_waiting_sessions,
+)
+from dba_console.watch.findings.rule import RuleContext
+from dba_console.watch.frames.rates import pair
+from dba_console.watch.samples import host
+
+# Processes of the server that hang in the kernel: uninterruptible in every reading, and nothing done in between.
+#
+# A frozen file system or a dead NFS server shows in no device and not always in the kernel's pressure accounts (a
+# writer to a frozen file system waits for a lock, mm/vmscan and block/ see nothing of it); it shows here.
+
+UNINTERRUPTIBLE = "D"
+_WorkCounters = tuple[int, int, int, int | None, int | None]
+
+
+def _work_counters(row: host.Process) -> _WorkCounters:
+    return row.start_ticks, row.user_ticks, row.system_ticks, row.read_bytes, row.write_bytes
+
+
+@dataclass(slots=True)
+class HungProcesses:
+    """Since when each process has hung, on the monotonic clock."""
+
+    since_us: dict[int, int] = field(default_factory=dict)
+    _counters: dict[int, _WorkCounters] = field(default_factory=dict)
+
+    def update(self, processes: host.Processes, mono_us: int) -> None:
+        """Take in one reading. A process that was not read in it is not known to hang."""
+        if not processes.states.get(UNINTERRUPTIBLE):
+            if self.since_us:
+                self.forget()
+            return
+        before, done = self.since_us, self._counters
+        self.since_us, self._counters = {}, {}
+        for row in processes.rows:
+            if row.state == UNINTERRUPTIBLE:
+                now = self._counters[row.pid] = _work_counters(row)
+                self.since_us[row.pid] = before[row.pid] if done.get(row.pid) == now else mono_us
+
+    def forget(self) -> None:
+        """After a gap nothing is known of what was in between."""
+        self.since_us, self._counters = {}, {}
+
+    def hung_for(self, seconds: float, mono_us: int) -> dict[int, int]:
+        """Those that have hung at least so long."""
+        latest = mono_us - int(seconds * 1e6)
+        return {pid: since_us for pid, since_us in self.since_us.items() if since_us <= latest}
+
+
+GAP_US = 5_000_000
+"""Readings further apart (or five ticks, where those are longer) have a gap between them: what was known is not."""
+AFFECTED_US = 5_000_000
+_REMEMBERED_US = 5_000_000
+"""Sessions come and go between readings: those of the last five seconds count."""
+
+
+class StallShare:
+    """Readings of a counter of stalled microseconds over the last seconds."""
+
+    def __init__(self) -> None:
+        self.points: deque[tuple[int, int]] = deque()
+
+    def add(self, mono_us: int, total_us: int, span_us: int) -> None:
+        points = self.points
+        if points and (mono_us <= points[-1][0] or total_us < points[-1][1]):
+            points.clear()  # read twice, or counted anew since a boot
+        points.append((mono_us, total_us))
+        # The reading just before the span is kept: the share is one over the whole of it.
+        while len(points) > 2 and mono_us - points[1][0] >= span_us:
+            points.popleft()
+
+    def pct(self, span_s: float) -> float | None:
+        """Percent of `span_s` seconds stalled, for what is not known yet as if not; None before three seconds."""
+        if not self.points or self.points[-1][0] - self.points[0][0] < 2_500_000:
+            return None
+        (first_us, first), (last_us, last) = self.points[0], self.points[-1]
+        return min(100.0, 100 * (last - first) / max(last_us - first_us, span_s * 1e6))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IoStall:
+    """The signs of one tick. Seconds, processes, percent; None and empty where there is no such sign."""
+
+    share_pct: float | None = None
+    memory_pct: float | None = None
+    """The same of memory: everybody waited for a page."""
+    unresponsive: DeviceHistory | None = None
+    unresponsive_s: float = 0.0
+    hung: tuple[int, ...] = ()
+    """Processes that hang, without those nobody waits for."""
+    hung_s: float = 0.0
+    frozen: bool = False
+    """Processes hang, and no write was completed on a device of the server meanwhile."""
+    blocked: int | None = None
+    blocked_s: float = 0.0
+    waiting: int = 0
+    """Sessions that waited in two readings of the last seconds and more: one alone is a hiccup."""
+    waiting_long: int = 0
+    """The same in three."""
+
+    @property
+    def affected(self) -> int:
+        """How many sessions or processes are held up."""
+        return max(self.waiting, len(self.hung))
+
+    @property
+    def affected_long(self) -> int:
+        return max(self.waiting_long, len(self.hung))
+
+
+class StallMonitor:
+    """What has to be kept between ticks to tell a stall."""
+
+    def __init__(self) -> None:
+        self.io, self.memory = StallShare(), StallShare()
+        self.devices, self.hung = ServerDevices(), HungProcesses()
+        self.stall = IoStall()
+        self.affected_us: int | None = None
+        """Monotonic time at which a stall was last felt by sessions of the server."""
+        self.affected_since_us = 0
+        """Monotonic time at which that began; five seconds without it are its end."""
+        self._at: tuple[str, int] = ("", 0)
+        self._blocked: deque[tuple[int, int]] = deque(maxlen=10)
+        self._recent_waiting: deque[tuple[int, int]] = deque(maxlen=6)
+
+    def update(self, s: RuleContext) -> IoStall:
+        """The signs of this tick; asked twice in one it answers the same."""
+        boot, last_us = self._at
+        if (boot, last_us) == (s.picture.boot, s.mono_us):
+            return self.stall
+        gap_us = max(GAP_US, 5 * s.picture.tick_us)
+        if boot != s.picture.boot or not 0 < s.mono_us - last_us <= gap_us:
+            self._reset()
+        self._at = (s.picture.boot, s.mono_us)
+        self._read_parts(s)
+        self.stall = self._measure(s)
+        return self.stall
+
+    def _reset(self) -> None:
+        self.io, self.memory = StallShare(), StallShare()
+        self.hung.forget()
+        self.affected_us = None
+        self._blocked.clear()
+        self._recent_waiting.clear()
+        for one in self.devices.histories.values():
+            one.disk = None
+            one.intervals.clear()
+
+    def _read_parts(self, s: RuleContext) -> None:
+        picture, span_us = s.facts.picture, int(s.limits.io.window_s * 1e6)
+        pressure = picture.now("host.pressure", host.Pressure) if "host.pressure" in s.read else None
+        if pressure is not None:
+            at_us = picture.current["host.pressure"].part.at_us
+            if pressure.io_full is not None:
+                self.io.add(at_us, pressure.io_full.total_us, span_us)
+            if pressure.memory_full is not None:
+                self.memory.add(at_us, pressure.memory_full.total_us, span_us)
+        processes = picture.now("host.processes", host.Processes) if "host.processes" in s.read else None
+        if processes is not None:
+            self.hung.update(processes, s.mono_us)
+        disks = picture.now("host.disks", host.Disks) if "host.disks" in s.read else None
+        if disks is not None:
+            if "host.mounts" in s.read or not self.devices.histories:
+                self.devices.assign(disks, picture.now("host.mounts", host.Mounts))
+            both = pair(picture, "host.disks", host.Disks)
+            self.devices.update(disks, None if both is None else both.seconds, s.mono_us)
+        if not self.io.points and (blocked := s.point.get("io.procs_blocked")) is not None:
+            self._blocked.append((s.mono_us, int(blocked)))
+
+    def _measure(self, s: RuleContext) -> IoStall:
+        limits = s.limits.io
+        share, memory = self.io.pct(limits.window_s), self.memory.pct(limits.window_s)
+        hanging = self._hanging(s.mono_us, limits)
+        unanswered = next(iter(self.devices.find_unresponsive(limits.unanswered_s, s.mono_us)), None)
+        blocked_s = self._blocked_s(s, limits)
+        if (share or 0) < limits.stalled_clear_pct and not hanging and unanswered is None and not blocked_s:
+            if self._recent_waiting:
+                self._recent_waiting.clear()
+            return IoStall(share_pct=share, memory_pct=memory)
+        return self._build_stall(s, share, memory, hanging, unanswered, blocked_s)
+
+    def _hanging(self, mono_us: int, limits: IoLimits) -> dict[int, int]:
+        """Once one has hung long enough, those that followed it count as well."""
+        if not self.hung.since_us or not self.hung.hung_for(limits.stuck_s, mono_us):
+            return {}
+        return self.hung.hung_for(limits.stuck_s / 2, mono_us)
+
+    def _build_stall(
+        self, s: RuleContext, share: float | None, memory: float | None, hanging: dict[int, int],
+        unanswered: DeviceHistory | None, blocked_s: float,
+    ) -> IoStall:  # fmt: skip
+        frozen = len(hanging) >= s.limits.io.stuck_processes and self._nothing_written(s, hanging)
+        felt = tuple(sorted(hanging.keys() - (set() if frozen else background_or_bulk(s, hanging))))
+        since_us = min((hanging[pid] for pid in felt), default=s.mono_us)
+        waited = self._waiting_counts(s)
+        stall = IoStall(
+            share_pct=share,
+            memory_pct=memory,
+            unresponsive=unanswered,
+            unresponsive_s=0.0 if unanswered is None else (s.mono_us - unanswered.answered_us) / 1e6,
+            hung=felt,
+            hung_s=(s.mono_us - since_us) / 1e6,
+            frozen=frozen,
+            blocked=self._blocked[-1][1] if blocked_s else None,
+            blocked_s=blocked_s,
+            waiting=waited[1],
+            waiting_long=waited[2],
+        )
+        if stall.affected >= s.limits.io.waiting_sessions:
+            if self.affected_us is None or s.mono_us - self.affected_us > AFFECTED_US:
+                self.affected_since_us = s.mono_us
+            self.affected_us = s.mono_us
+        return stall
+
+    def _waiting_counts(self, s: RuleContext) -> list[int]:
+        """How many waited in each of the last readings, the most first, three at least."""
+        sessions = s.facts.sessions
+        if sessions is not None and "pg.activity" in s.read:
+            self._recent_waiting.append(
+                (s.mono_us, count_waiting_sessions(sessions.rows, sessions.now_us, s.limits.io.waiting_s))
+            )
+        counts = [count for at_us, count in self._recent_waiting if s.mono_us - at_us <= _REMEMBERED_US]
+        return sorted([*counts, 0, 0, 0], reverse=True)
+
+    def _nothing_written(self, s: RuleContext, pids: Iterable[int]) -> bool:
+        """Whether the devices these wait for completed no write in the time a process must hang to count."""
+        known = self.devices.with_file_system  # what stands below them may write for others
+        held = set(awaited_storage(s, pids))
+        waited_for = [one for one in known if held.intersection(one.placement.holds)] or known
+        latest = s.mono_us - int(s.limits.io.stuck_s * 1e6)
+        return bool(waited_for) and all(one.wrote_us <= latest for one in waited_for)
+
+    def _blocked_s(self, s: RuleContext, limits: IoLimits) -> float:
+        """How long so many tasks have been blocked in every reading with as much iowait; 0 where PSI tells better."""
+        if self.io.points or (s.point.get("io.iowait_pct") or 0) < limits.blocked_iowait_pct:
+            return 0.0
+        since_us = s.mono_us
+        for at_us, count in reversed(self._blocked):
+            if count < limits.blocked_processes:
+                break
+            since_us = at_us
+        lasted = (s.mono_us - since_us) / 1e6
+        return lasted if lasted >= limits.blocked_s else 0.0
+
+
+def stall_monitor(s: RuleContext) -> StallMonitor:
+    """The one watch all rules share."""
+    memo = s.memo("io-stall")
+    watch: StallMonitor | None = memo.get("watch")
+    if watch is None:
+        watch = memo["watch"] = StallMonitor()
+    return watch

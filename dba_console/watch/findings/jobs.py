@@ -1,0 +1,282 @@
+"""Findings about dumps and restores: late against their own history, missing, and kept where they do harm.
+
+The history is the agent's (part `jobs`): nothing is said of a job that ran fewer times than it takes to know what is
+usual, or of a time that was not watched.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from dba_console.core.clock import rfc3339
+from dba_console.core.sanitize import clean
+from dba_console.core.thresholds import JobLimits
+from dba_console.core.units import human_duration
+from dba_console.watch.findings.phrases import are_sessions_fresh, job_evidence, job_subject, since_reading_s
+from dba_console.watch.findings.rule import Rule, RuleContext, Signal
+from dba_console.watch.frames.connections import ACTIVE
+from dba_console.watch.frames.job_sessions import find_jobs, job_name
+from dba_console.watch.frames.sessions import wait_text
+from dba_console.watch.samples.host import Mount, Mounts
+from dba_console.watch.samples.jobs import JobKey, Jobs, JobStatistics, RunningJob
+from dba_console.watch.samples.postgres import Activity
+
+# Dumps that used to come and did not: told only of what was watched.
+
+DUMPS = frozenset({"pg_dump", "pg_dumpall", "pg_basebackup"})
+"""Programs that are run again and again; a restore is not missed."""
+
+
+def dump_missing(s: RuleContext) -> Iterator[Signal]:
+    """Counted from the end of the last one, in its own usual intervals.
+
+    None has finished for one and a half of its usual intervals, nor for longer than the longest interval that is usual:
+    a nightly dump is missed by noon (story S2), and nights without one on weekends are no alarm. Only where all that
+    time was watched, no dump of that database by another user took its place, and none is running now.
+    """
+    jobs = s.picture.now("jobs", Jobs)
+    if jobs is None or not jobs.past or not are_sessions_fresh(s):
+        return
+    running = {(one.kind, one.database) for one in jobs.running}
+    for past, allowed_s in _regular_dumps(s, jobs):
+        age_s, watched_s = _age_s(s, jobs, past.last_ended_us), _age_s(s, jobs, past.watched_since_us)
+        if age_s is None or watched_s is None or min(age_s, watched_s) < allowed_s:
+            continue
+        given_up = age_s > s.limits.jobs.missing_given_up * (past.interval_s or 0.0)
+        if not (given_up or (past.kind, past.database) in running or _dumped_by_other_user(s, jobs, past, allowed_s)):
+            yield _missing_signal(past, age_s, watched_s)
+
+
+def _regular_dumps(s: RuleContext, jobs: Jobs) -> list[tuple[JobStatistics, float]]:
+    """The dumps that come regularly, each with how long none may finish; found anew with each reading."""
+    memo, at_us = s.memo("dump-missing"), s.picture.current["jobs"].part.at_us
+    if memo.get("at_us") != at_us:
+        allowed = [(past, _allowed_s(past, s.limits.jobs)) for past in jobs.past]
+        memo["at_us"] = at_us
+        memo["regular"] = [(past, seconds) for past, seconds in allowed if seconds is not None]
+    regular: list[tuple[JobStatistics, float]] = memo["regular"]
+    return regular
+
+
+def _allowed_s(past: JobStatistics, limits: JobLimits) -> float | None:
+    """How long none may finish, seconds; None for a job of which that cannot be said."""
+    if past.kind not in DUMPS or past.runs < limits.missing_runs or past.intervals < limits.missing_runs - 1:
+        return None
+    if past.interval_s is None or past.interval_s < limits.missing_interval_s:
+        return None
+    if past.usual_s is None or past.usual_s < limits.missing_run_s:
+        return None
+    longest_s = past.longest_interval_s or past.interval_s
+    return max(limits.missing_factor * past.interval_s, limits.missing_longest_factor * longest_s)
+
+
+def _dumped_by_other_user(s: RuleContext, jobs: Jobs, past: JobStatistics, allowed_s: float) -> bool:
+    """Whether another user dumps that database now."""
+    for other in jobs.past:
+        if (other.kind, other.database) == (past.kind, past.database) and other is not past:
+            age_s = _age_s(s, jobs, other.last_ended_us)
+            if age_s is not None and age_s < allowed_s:
+                return True
+    return False
+
+
+def _missing_signal(past: JobStatistics, age_s: float, watched_s: float) -> Signal:
+    name, every = job_name(past.kind, past.database), human_duration(past.interval_s)
+    last_us = past.last_ended_us or 0
+    if watched_s >= age_s:
+        text = f"No {name} has finished for {human_duration(age_s)}, usually every {every}; the last one did at "
+    else:
+        text = f"No {name} finished in the {human_duration(watched_s)} watched, usually every {every}; the last seen "
+        text += "did at "
+    return Signal(
+        severity="warning",
+        subject=job_subject(past.key),
+        text=text + _local_time_text(last_us),
+        evidence={
+            **job_evidence(past.key),
+            "last_ended": rfc3339(past.last_ended_us),
+            "last_ended_age_s": round(age_s, 1),
+            "interval_s": past.interval_s,
+            "longest_interval_s": past.longest_interval_s,
+            "usual_s": past.usual_s,
+            "runs": past.runs,
+            "watched_age_s": round(watched_s, 1),
+        },
+        advice="Look at the timer or cron job that starts it, and at its last output.",
+    )
+
+
+def _age_s(s: RuleContext, jobs: Jobs, wall_us: int | None) -> float | None:
+    """How long ago a moment of the part is, by the clock no one sets; None where unknown or still to come."""
+    if wall_us is None or wall_us > jobs.now_us:
+        return None
+    return (jobs.now_us - wall_us) / 1e6 + since_reading_s(s)
+
+
+def _local_time_text(wall_us: int) -> str:
+    """Local time of the host, as the log has it."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(wall_us // 1_000_000))
+    except (OverflowError, ValueError, OSError):
+        return "an unknown time"
+
+
+# Backups kept where removing one, or keeping one too many, stops the server.
+
+_BACKUPS = {"archive": "Archived WAL", "backup": "backups"}
+
+
+def wal_beside_backups(s: RuleContext) -> Iterator[Signal]:
+    """The directory archive_command copies to, where that is plain to see, and the server's files: on one file system,
+    be it mounted in one place or in two.
+
+    Story S7: removing one backup of 50 to 100 GB held up every read and write of the file system for half a minute at a
+    time, and of WAL with them. And what fills the file system of pg_wal stops the server (backup.sgml, continuous
+    archiving: "PostgreSQL will do a PANIC shutdown").
+    """
+    mounts = s.facts.picture.now("host.mounts", Mounts)
+    systems: dict[str, list[Mount]] = {}
+    for mount in [] if mounts is None else mounts.mounts:
+        if mount.holds:
+            systems.setdefault(_file_system(mount), []).append(mount)
+    for together in systems.values():
+        held = sorted({one for mount in together for one in mount.holds})
+        beside, server = [one for one in held if one in _BACKUPS], [one for one in held if _belongs_to_server(one)]
+        if beside and server:
+            yield _beside_signal(together, beside, server)
+
+
+def _file_system(mount: Mount) -> str:
+    """Two mounts of one device are one file system: a bind mount, a subvolume, a volume of a container."""
+    return mount.source if mount.source.startswith("/dev/") else mount.path
+
+
+def _belongs_to_server(held: str) -> bool:
+    return held in ("wal", "data") or held.startswith("tablespace:")
+
+
+def _beside_signal(together: list[Mount], beside: list[str], server: list[str]) -> Signal:
+    paths = [clean(mount.path) for mount in together]
+    where = paths[0] if len(paths) == 1 else f"one file system ({clean(together[0].source)} on {', '.join(paths)})"
+    kept = " and ".join(_BACKUPS[held] for held in beside)
+    theirs = " and ".join("WAL" if held == "wal" else clean(held) for held in server)
+    return Signal(
+        severity="warning",
+        subject=paths[0],
+        text=f"{kept} and the server's {theirs} share {where}: removing a large file there can stop all I/O of the "
+        "database for half a minute at a time, and filling it stops the server",
+        evidence={"mount": paths[0], "paths": paths, "holds": [clean(held) for held in (*beside, *server)]},
+        series=(f"mount:{together[0].path}.used_bytes",),
+        advice="Give backups a file system of their own; until then remove large files in small steps (runbook "
+        "remove-backup), never with a plain rm.",
+    )
+
+
+def dump_late(s: RuleContext) -> Iterator[Signal]:
+    """Compared with the median of its runs before: of the same program, database and user.
+
+    Late is half as long again, and ten minutes: our own figures, the second so that short jobs are never late by
+    seconds. Dumps that outgrow the night over months (story S2) take the median with them; one that is slow tonight, or
+    hangs, does not. Durations are by the clock no one sets.
+    """
+    jobs = s.picture.now("jobs", Jobs)
+    if jobs is None or not jobs.running or not are_sessions_fresh(s):
+        return
+    for job in jobs.running:
+        past = jobs.statistics_of(job.key)
+        if past is not None and past.usual_s is not None and job.elapsed_s is not None:
+            elapsed_s = job.elapsed_s + since_reading_s(s)
+            due_s = _due_s(past.usual_s, s.limits.jobs)
+            if elapsed_s >= due_s:
+                yield _late_signal(s, job, past, elapsed_s, due_s)
+
+
+def _due_s(usual_s: float, limits: JobLimits) -> float:
+    return max(limits.late_factor * usual_s, usual_s + limits.late_over_s)
+
+
+def _late_signal(s: RuleContext, job: RunningJob, past: JobStatistics, elapsed_s: float, due_s: float) -> Signal:
+    name, usual_s = job_name(job.kind, job.database), past.usual_s or 0.0
+    sessions = _sessions_of(s, job.key)
+    behind = s.facts.count_blocked({row.pid for row in sessions})
+    busiest = max(sessions, key=lambda row: (row.state in ACTIVE, -(row.query_start or 0)), default=None)
+    wait = None if busiest is None else wait_text(busiest)
+    took = f"{human_duration(elapsed_s)}, usual {human_duration(usual_s)}"
+    waiters = f"; {behind} session{'s wait' if behind > 1 else ' waits'} behind it" if behind else ""
+    over_s = elapsed_s - usual_s
+    return Signal(
+        severity="warning",
+        subject=job_subject(job.key),
+        text=f"{name} runs late: {took} ({past.runs} runs), {human_duration(over_s)} over{waiters}",
+        cause=f"{name} runs late ({took})",
+        evidence={
+            **job_evidence(job.key),
+            "pid": job.pid,
+            "started": rfc3339(job.started),
+            "elapsed_s": round(elapsed_s, 1),
+            "usual_s": usual_s,
+            "over_s": round(over_s, 1),
+            "runs": past.runs,
+            "blocks": behind,
+            "wait": None if wait is None else clean(wait),
+        },
+        series=("io.psi_full_pct", "io.read_bytes_per_s"),
+        since_us=s.now_us - int((elapsed_s - due_s) * 1e6),
+        advice=_wait_advice(wait),
+    )
+
+
+def _wait_advice(wait: str | None) -> str:
+    """Where to look first, by what the job waits for."""
+    if wait is None:
+        return "It works and waits for nothing now: compare the size of the database with that of its usual runs."
+    if wait.startswith("Client:"):
+        return (
+            f"It waits for its own client ({clean(wait)}): look where its output goes, a full disk or a slow network."
+        )
+    if wait.startswith("Lock:"):
+        return f"It waits for a lock ({clean(wait)}): the locks panel names who holds it."
+    if wait.startswith("IO:"):
+        return f"It waits for I/O ({clean(wait)}): the I/O panel says which device is slow, and since when."
+    return f"It waits for {clean(wait)}."
+
+
+def _sessions_of(s: RuleContext, key: JobKey) -> list[Activity]:
+    rows = [] if s.facts.sessions is None else s.facts.sessions.rows
+    return [
+        row
+        for job in find_jobs(rows)
+        if (job.kind, job.leader.database, job.leader.user) == key
+        for row in job.sessions
+    ]
+
+
+_MISSING_SETTINGS = ("missing_factor", "missing_longest_factor", "missing_runs", "missing_interval_s", "missing_run_s",
+            "missing_given_up")  # fmt: skip
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        name="dump-late",
+        title="A dump, restore or other long program takes far longer than its runs before",
+        parts=("jobs", "pg.activity"),
+        check=dump_late,
+        settings=("jobs.late_factor", "jobs.late_over_s"),
+        source="story S2; the median of up to sixty runs on this server",
+    ),
+    Rule(
+        name="dump-missing",
+        title="No dump has finished for longer than usual",
+        parts=("jobs", "pg.activity"),
+        check=dump_missing,
+        settings=tuple(f"jobs.{name}" for name in _MISSING_SETTINGS),
+        source="story S2; the distances between the runs on this server",
+    ),
+    Rule(
+        name="wal-beside-backups",
+        title="Archived WAL or backups lie on the file system of the data or WAL",
+        parts=("host.mounts",),
+        check=wal_beside_backups,
+        source="story S7; PostgreSQL: continuous archiving (backup.sgml)",
+    ),
+)

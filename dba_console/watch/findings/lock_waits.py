@@ -1,0 +1,131 @@
+"""Who waits for whom in this tick: roots, how many stand behind them, since when. Shared by every rule about locks.
+
+Made once per tick, and only when somebody waits. Times are by the server's clock where it tells (pg_locks.waitstart,
+14+), else since the wait was first seen here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dba_console.core.clock import age_s
+from dba_console.watch.findings.rule import RuleContext
+from dba_console.watch.samples.postgres import LockWaiter
+
+QUEUEING = frozenset(("ShareLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"))
+"""Modes that conflict with what reads or writes of rows take (Table 13.2 of the documentation, "Explicit Locking"):
+who asks for one on a relation holds up everybody who comes later, though he has nothing yet."""
+GAP_US = 10_000_000
+"""What was first seen before a hole of this length may have ended and begun anew in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockBlocker:
+    """Somebody who waits for nobody and whom others wait for. `pid` 0 is a prepared transaction."""
+
+    pid: int
+    behind: int
+    """Sessions that wait behind it, at first hand or through others."""
+    blocks_s: float
+    """How long it has been holding others up."""
+    direct: tuple[LockWaiter, ...]
+    """Those who wait for it at first hand, the longest wait first."""
+
+
+class LockWaits:
+    """The waits of one tick."""
+
+    def __init__(self, s: RuleContext, memo: dict[str, Any]) -> None:
+        self._s = s
+        self._memo = memo
+        self.locks: list[LockWaiter] = s.facts.waiters or []
+        self._now_us = s.facts.server_time_us("pg.locks")
+        self._remember()
+
+    def _remember(self) -> None:
+        """Keep since when each wait and each blocker is seen; forget those that are gone."""
+        mono_us = self._s.mono_us
+        known = self._memo.get("first", {}) if mono_us - self._memo.get("at_us", mono_us) <= GAP_US else {}
+        keys: list[object] = [lock.pid for lock in self.locks]
+        keys += [self._identity(pid) for pid in self._roots]
+        self._first: dict[object, int] = {key: known.get(key, mono_us) for key in keys}
+        self._memo["first"], self._memo["at_us"] = self._first, mono_us
+
+    def _identity(self, pid: int) -> tuple[int, int | None]:
+        """A blocker is another one in its next transaction."""
+        row = self._s.facts.by_pid.get(pid)
+        return pid, None if row is None else row.xact_start
+
+    @cached_property
+    def _roots(self) -> list[int]:
+        """Who blocks and does not wait; those in a deadlock wait, and the server ends it within a second."""
+        blocked = self._s.facts.blocked_by
+        return sorted({pid for blockers in blocked.values() for pid in blockers if pid not in blocked})
+
+    def waited_s(self, lock: LockWaiter) -> float:
+        """Seconds it has been waiting."""
+        seconds = age_s(self._now_us, lock.wait_start)
+        return seconds if seconds is not None else (self._s.mono_us - self._first[lock.pid]) / 1e6
+
+    def behind(self, pid: int) -> int:
+        return self._s.facts.count_blocked({pid})
+
+    @cached_property
+    def blockers(self) -> list[LockBlocker]:
+        """Every root, the one with most behind it first."""
+        found = [self._blocker(pid) for pid in self._roots]
+        return sorted(found, key=lambda one: (-one.behind, -one.blocks_s, one.pid))
+
+    def blocker(self, pid: int) -> LockBlocker | None:
+        return next((one for one in self.blockers if one.pid == pid), None)
+
+    def _blocker(self, pid: int) -> LockBlocker:
+        direct = sorted((lock for lock in self.locks if pid in lock.blocked_by), key=self.waited_s, reverse=True)
+        observed_s = (self._s.mono_us - self._first[self._identity(pid)]) / 1e6
+        reported_s = self.waited_s(direct[0])
+        # A wait may be older than the transaction it waits for now: hot rows pass from one to the next.
+        row = self._s.facts.by_pid.get(pid)
+        opened_s = None if row is None else age_s(self._now_us, row.xact_start)
+        if opened_s is not None:
+            reported_s = min(reported_s, opened_s)
+        return LockBlocker(pid, self.behind(pid), max(observed_s, reported_s), tuple(direct))
+
+    def roots_of(self, pid: int) -> list[int]:
+        """Who ends the wait of this one: everybody at the far end, the oldest transaction first."""
+        blocked = self._s.facts.blocked_by
+        seen, todo, free = {pid}, [pid], set()
+        while todo:
+            for blocker in blocked.get(todo.pop(), ()):
+                if blocker not in blocked:
+                    free.add(blocker)
+                elif blocker not in seen:
+                    seen.add(blocker)
+                    todo.append(blocker)
+        return sorted(free, key=self._opened_us)
+
+    def _opened_us(self, pid: int) -> tuple[int, int]:
+        row = self._s.facts.by_pid.get(pid)
+        # A prepared transaction is not among the sessions and is older than most that are.
+        return (0 if row is None else row.xact_start or 1 << 62), pid
+
+    def strong_relation_locks(self) -> list[LockWaiter]:
+        """Those who wait for a lock on a relation that everybody who comes later has to queue behind."""
+        return [lock for lock in self.locks if lock.locktype == "relation" and lock.mode in QUEUEING]
+
+
+def current_waits(s: RuleContext) -> LockWaits | None:
+    """The waits of this tick; None where nobody waits, or it is not known who.
+
+    The count of waiting clients is known from the sessions for nothing; locks are looked at when there are any.
+    """
+    memo = s.memo("lock-waits")
+    if not s.point.get("connections.waiting", 1.0):
+        memo.clear()
+        return None
+    if memo.get("tick") != s.mono_us:
+        memo["tick"] = s.mono_us
+        memo["waits"] = LockWaits(s, memo) if s.facts.waiters else None
+    waits: LockWaits | None = memo["waits"]
+    return waits

@@ -1,0 +1,231 @@
+"""How a session is named in a sentence: by what people call it, with its process id to act on.
+
+Everything here was written by a client; it enters through `clean()` and is cut to a length that leaves room for the
+rest of the sentence. Queries were redacted where they were read.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from dba_console.core.clock import age_s
+from dba_console.core.sanitize import clean
+from dba_console.core.units import human_duration
+from dba_console.watch.findings.rule import RuleContext, Value
+from dba_console.watch.frames.connections import IN_TRANSACTION
+from dba_console.watch.frames.job_sessions import find_jobs
+from dba_console.watch.samples.host import Mount, Mounts
+from dba_console.watch.samples.jobs import JobKey
+from dba_console.watch.samples.postgres import WITHHELD, Activity, Horizon
+
+LONGEST_QUERY = 80
+LONGEST_NAME = 40
+_HIDDEN = "<insufficient privilege>"
+"""What PostgreSQL gives for a query one may not see (pgstatfuncs.c)."""
+DUMPS = ("pg_dump", "pg_dumpall")
+RESTORES = ("pg_restore",)
+
+
+def display_name(text: str | None) -> str:
+    """A role, application or table as it stands in a sentence; `?` where it is not known."""
+    if not text:
+        return "?"
+    text = clean(text)
+    return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
+
+
+def query_text(query: str) -> str:
+    """A query on one line, cut at 80 signs; nothing where this role may not see it, or it is not to be read.
+
+    >>> query_text("update t\\n   set a = 1;"), len(query_text("select " + "x" * 100))
+    ('update t set a = 1', 80)
+    >>> query_text("<insufficient privilege>")
+    ''
+    """
+    if query in (_HIDDEN, WITHHELD):
+        return ""
+    text = clean(" ".join(query[: 4 * LONGEST_QUERY].split()).rstrip("; "))
+    return text if len(text) <= LONGEST_QUERY else text[: LONGEST_QUERY - 1] + "…"
+
+
+def session_text(row: Activity) -> str:
+    """`orders-api (app, pid 812)`, without an application `app (pid 812)`."""
+    if row.application:
+        return f"{display_name(row.application)} ({display_name(row.user)}, pid {row.pid})"
+    return f"{display_name(row.user)} (pid {row.pid})"
+
+
+def owner_text(row: Activity) -> str:
+    """What an operator would call its owner: the application, else the user."""
+    return display_name(row.application or row.user)
+
+
+def job_kind(row: Activity) -> str | None:
+    """`dump`, `restore` or `job` where the session belongs to one of PostgreSQL's programs, else None."""
+    jobs = find_jobs([row])
+    if not jobs:
+        return None
+    return "dump" if jobs[0].kind in DUMPS else "restore" if jobs[0].kind in RESTORES else "job"
+
+
+def is_wraparound_vacuum(row: Activity) -> bool:
+    """An autovacuum that does not give way to a waiter (autovacuum.c puts the words into the activity)."""
+    return row.backend_type == "autovacuum worker" and "(to prevent wraparound)" in row.query
+
+
+def is_long_idle_in_transaction(s: RuleContext, row: Activity | None) -> bool:
+    """Idle in a transaction for so long that what waits behind it is `idle-in-transaction`."""
+    if row is None or row.state not in IN_TRANSACTION:
+        return False
+    idle_s = age_s(s.facts.server_time_us("pg.activity"), row.state_change)
+    return idle_s is not None and idle_s >= s.limits.connections.idle_transaction_blocks_s
+
+
+def root_blocker_text(s: RuleContext, pid: int) -> str:
+    """Who holds what others wait for, with what it is doing: the words after `for`."""
+    if pid == 0:
+        return prepared_transaction_text(s)
+    row = s.facts.by_pid.get(pid)
+    if row is None:
+        return f"pid {pid}"
+    now_us = s.facts.server_time_us("pg.activity")
+    opened = age_s(now_us, row.xact_start)
+    since = "" if opened is None else f", transaction open for {human_duration(opened)}"
+    kind = job_kind(row)
+    if kind is not None:
+        return f"the {kind} {session_text(row)}{since}"
+    if is_wraparound_vacuum(row):
+        return f"a vacuum against wraparound (pid {row.pid}): {query_text(row.query)}"
+    if row.state in IN_TRANSACTION:
+        return f"{session_text(row)}, idle in transaction for {human_duration(age_s(now_us, row.state_change))}"
+    if row.state is not None and query_text(row.query):
+        return f"{session_text(row)}{since}: {query_text(row.query)}"
+    return f"{session_text(row)}{since}"
+
+
+def root_blocker_evidence(s: RuleContext, pid: int) -> dict[str, Value]:
+    """The same as numbers and names of the evidence."""
+    row = s.facts.by_pid.get(pid)
+    if row is None:
+        return {"root_pid": pid}
+    return {
+        "root_pid": pid,
+        "root_application": display_name(row.application),
+        "root_user": display_name(row.user),
+        "root_state": row.state,
+        "root_query": query_text(row.query),
+    }
+
+
+def prepared_transaction_text(s: RuleContext) -> str:
+    """A prepared transaction by its name where there is only one; the server does not say which it is."""
+    horizon = s.picture.now("pg.horizon", Horizon)
+    rows = [] if horizon is None else [row for row in horizon.rows if row.kind == "prepared"]
+    if len(rows) == 1:
+        return f"the prepared transaction {display_name(rows[0].who)}"
+    return "a prepared transaction" + (f", one of {len(rows)}" if rows else "")
+
+
+def sessions_text(count: int, verb: str = "wait") -> str:
+    """`1 session waits`, `18 sessions wait`."""
+    return f"{count} session {verb}s" if count == 1 else f"{count} sessions {verb}"
+
+
+# Moments in sentences: when something was, and when something will be, as one says it at a console.
+#
+# Local time, as on the screen; a date where it is another day; nothing beyond a year, for no rate is told that far.
+
+YEAR_S = 365 * 86_400.0
+_HOUR_S = 3600.0
+_DAY_S = 86_400.0
+
+
+def past_time_text(wall_us: int, now_us: int) -> str:
+    """`at 14:53:07` on the day of `now_us`, else `on Nov 18 14:53`, with the year where it is another."""
+    moment, now = datetime.fromtimestamp(wall_us / 1e6), datetime.fromtimestamp(now_us / 1e6)
+    if moment.date() == now.date():
+        return f"at {moment:%H:%M:%S}"
+    if moment.year == now.year:
+        return f"on {moment:%b} {moment.day} {moment:%H:%M}"
+    return f"on {moment:%Y-%m-%d}"
+
+
+def future_time_text(seconds: float, now_us: int) -> str:
+    """`now`, `in 3m20s`, `in 5h10, at 19:40`, `in 41d, on Dec 31`; from a year on that it is not within one."""
+    if seconds <= 0:
+        return "now"
+    if seconds >= YEAR_S:
+        return "not within a year"
+    text = f"in {human_duration(seconds)}"
+    if seconds < _HOUR_S:
+        return text
+    moment, now = datetime.fromtimestamp(now_us / 1e6 + seconds), datetime.fromtimestamp(now_us / 1e6)
+    if moment.date() == now.date():
+        return f"{text}, at {moment:%H:%M}"
+    if seconds < 7 * _DAY_S:
+        return f"{text}, on {moment:%b} {moment.day} {moment:%H:%M}"
+    return f"{text}, on {moment:%b} {moment.day}" + (f" {moment.year}" if moment.year != now.year else "")
+
+
+# File systems in the words of a sentence: which one, and what of PostgreSQL lies there.
+
+_NAMES = {"data": "data", "wal": "WAL", "temp": "temporary files", "session": "recordings"}
+_SERVER = ("data", "wal", "temp")
+
+
+def mounts_of(s: RuleContext) -> list[Mount]:
+    """File systems on which something of PostgreSQL or of the console lies; none where the server runs elsewhere."""
+    mounts = s.facts.picture.now("host.mounts", Mounts)
+    return [] if mounts is None else [mount for mount in mounts.mounts if mount.holds]
+
+
+def holds_server(mount: Mount) -> bool:
+    """Whether the server stops, or its queries fail, when this file system is full."""
+    return any(held in _SERVER or held.startswith("tablespace:") for held in mount.holds)
+
+
+def mount_text(mount: Mount) -> str:
+    """The mount with what lies there: `/srv/pg (data, WAL)`."""
+    held = [_NAMES.get(name, name.replace(":", " ", 1)) for name in mount.holds]
+    if "data" in held and "temporary files" in held:
+        held.remove("temporary files")  # they lie in the data directory unless somebody moved them
+    return f"{clean(mount.path)} ({', '.join(clean(name) for name in held)})"
+
+
+def share_used(mount: Mount) -> float | None:
+    """Used share in percent, as df says it: of what an unprivileged writer could ever have."""
+    if mount.used is None or mount.available is None or mount.used + mount.available <= 0:
+        return None
+    return 100.0 * mount.used / (mount.used + mount.available)
+
+
+# What the findings about jobs have in common: names, and times of the part `jobs` by the clock no one sets.
+
+FRESH_US = 5_000_000
+"""The sessions must have been read so lately for what runs to be known."""
+
+
+def job_subject(key: JobKey) -> str:
+    """A job in the id of its finding.
+
+    >>> job_subject(("pg_dump", "appdb", "backup"))
+    'pg_dump/appdb/backup'
+    """
+    return "/".join(clean(word) for word in key if word is not None)
+
+
+def job_evidence(key: JobKey) -> dict[str, str | None]:
+    """A job in the evidence."""
+    kind, database, user = (None if word is None else clean(word) for word in key)
+    return {"kind": kind, "database": database, "user": user}
+
+
+def are_sessions_fresh(s: RuleContext) -> bool:
+    """Whether the sessions are seen now: while the server is lost nobody knows what runs."""
+    sessions = s.picture.latest.get("pg.activity")
+    return sessions is not None and sessions.part.reading is not None and s.mono_us - sessions.part.at_us < FRESH_US
+
+
+def since_reading_s(s: RuleContext) -> float:
+    """Seconds since the part was read."""
+    return (s.mono_us - s.picture.current["jobs"].part.at_us) / 1e6

@@ -1,0 +1,270 @@
+"""What happened to the server lately: restarts, promotions, new settings, another version, each told for a while.
+
+Compared are two readings of who the server is, whatever lies between them; the agent's first tells nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from dba_console.core.redact import redact
+from dba_console.core.sanitize import clean
+from dba_console.watch.findings.rule import RuleContext, Signal, Value
+from dba_console.watch.samples.findings import Severity
+from dba_console.watch.samples.postgres import DatabaseStats, Server, Sessions, Setting
+
+# What differs between two readings of the server: news that stays on the screen for a while. Pure.
+
+IGNORED_SETTINGS = frozenset({"transaction_read_only", "in_hot_standby", "application_name", "data_directory_mode"})
+"""Settings that change with the connection or are told otherwise."""
+MIN_TRANSACTIONS = 100
+"""Transactions that counters must have counted before their loss says anything."""
+
+
+class ServerChange(NamedTuple):
+    """One thing that changed, and when, by the host's clock where it is known better than by the reading."""
+
+    rule: str
+    severity: Severity
+    text: str
+    evidence: Mapping[str, Value]
+    server_us: int | None = None
+    """By the server's clock."""
+    subject: str = ""
+
+
+def find_changes(before: Server, after: Server, *, crashed: bool | None) -> Iterator[ServerChange]:
+    """News worth telling, the gravest first. Another cluster is that alone: nothing of the two can be compared.
+
+    `crashed` is how a server that has started anew ended, None where it is not known.
+    """
+    if before.system_identifier and after.system_identifier and before.system_identifier != after.system_identifier:
+        old, new = before.system_identifier, after.system_identifier
+        text = f"Another cluster answers now: system identifier {old} became {new}"
+        yield ServerChange("server-promoted", "critical", text, {"before": old, "after": new}, subject="identity")
+        return
+    role = _role_change(before, after)
+    if role is not None:
+        yield role
+    if before.version_num != after.version_num:
+        versions: dict[str, Value] = {"before": before.version, "after": after.version}
+        text = f"PostgreSQL {clean(before.version)} was replaced by {clean(after.version)}"
+        yield ServerChange("version-changed", "info", text, versions)
+    if before.start_us != after.start_us:
+        yield _restart_change(after, crashed)
+
+
+def _role_change(before: Server, after: Server) -> ServerChange | None:
+    old, new = before.timeline, after.timeline
+    switched = old is not None and new is not None and old != new
+    lines = f", timeline {old} became {new}" if switched else ""
+    evidence: dict[str, Value] = {
+        "role_before": _role_of(before), "role": _role_of(after), "timeline_before": old, "timeline": new,
+    }  # fmt: skip
+    if before.in_recovery and not after.in_recovery:
+        return ServerChange(
+            "server-promoted", "warning", f"The standby was promoted: it is a primary now{lines}", evidence
+        )
+    if after.in_recovery and not before.in_recovery:
+        text = f"A standby answers where a primary did{lines}"
+        return ServerChange("server-promoted", "warning", text, evidence)
+    if not switched:
+        return None
+    if after.in_recovery:
+        return ServerChange(
+            "server-promoted", "info", f"The standby follows another timeline: {old} became {new}", evidence
+        )
+    return ServerChange("server-promoted", "warning", f"Another primary answers after a failover{lines}", evidence)
+
+
+def _role_of(server: Server) -> str:
+    return "standby" if server.in_recovery else "primary"
+
+
+def _restart_change(after: Server, crashed: bool | None) -> ServerChange:
+    how = {True: " after a crash: its statistics are lost", False: ", shut down in order", None: ""}[crashed]
+    evidence: dict[str, Value] = {"crashed": crashed, "version": after.version}
+    severity: Severity = "info" if crashed is False else "warning"
+    return ServerChange("server-restarted", severity, f"PostgreSQL was restarted{how}", evidence, after.start_us)
+
+
+def crash_recovery(after_us: int) -> ServerChange:
+    """A postmaster that stayed while all its processes began anew: one of them crashed."""
+    text = "PostgreSQL ended every session and recovered, because one of its processes crashed"
+    return ServerChange("server-restarted", "warning", text, {"crashed": True}, after_us)
+
+
+def checkpointer_start(sessions: Sessions | None) -> int | None:
+    """When the checkpointer began, by the server's clock: anew with each recovery, None without the right to see it."""
+    rows = () if sessions is None else sessions.rows
+    return next((row.backend_start for row in rows if row.backend_type == "checkpointer"), None)
+
+
+def lost_statistics(before: DatabaseStats | None, after: DatabaseStats | None) -> bool | None:
+    """Whether the counters began anew, as they do after a crash only (pgstat_discard_stats, pgstat_reset_all).
+
+    None where too little had been counted to tell.
+    """
+    if before is None or after is None:
+        return None
+    counted = {row.oid: row.xact_commit + row.xact_rollback for row in before.rows}
+    both = [(counted[row.oid], row.xact_commit + row.xact_rollback) for row in after.rows if row.oid in counted]
+    if sum(old for old, _ in both) < MIN_TRANSACTIONS:
+        return None
+    return any(new < old for old, new in both)
+
+
+def changed_settings(before: Server, after: Server) -> dict[str, tuple[Setting, Setting]]:
+    """Settings read both times that differ, by name; those that say where the console is connected are left out."""
+    old = {setting.name: setting for setting in before.settings}
+    return {
+        new.name: (old[new.name], new)
+        for new in after.settings
+        if new.name in old and old[new.name].value != new.value and new.name not in IGNORED_SETTINGS
+    }
+
+
+def setting_change_text(before: Setting, after: Setting) -> str:
+    """`work_mem from 4096kB to 64MB` as far as the units are known, secrets left out."""
+    return redact(f"{clean(after.name)} from {_value(before)} to {_value(after)}")
+
+
+def _value(setting: Setting) -> str:
+    if setting.value == "":
+        return "empty"
+    unit = setting.unit or ""
+    # `8kB` and the like count pages: a number beside it would read as one.
+    return clean(setting.value) + (f" × {unit}" if unit[:1].isdigit() else unit)
+
+
+SHOWN = 4
+"""Settings named in the sentence; the evidence has all."""
+
+
+class _ReportedChange(NamedTuple):
+    change: ServerChange
+    mono_us: int
+    wall_us: int
+
+
+class _ServerState:
+    """The last reading, what has been told of it since, and settings as they were before they changed."""
+
+    def __init__(self) -> None:
+        self.at_us = 0
+        self.server: Server | None = None
+        self.checkpointer: int | None = None
+        self.reported: list[_ReportedChange] = []
+        self.settings: dict[str, tuple[Setting, Setting, int, int]] = {}
+
+
+def server_restarted(s: RuleContext) -> Iterator[Signal]:
+    """The server began anew, told for a quarter of an hour: since when it is up, and whether it had crashed.
+
+    A remark where it was shut down in order, else a warning. A crash is known by the statistics, which are thrown away
+    in recovery and kept over an orderly end; and by processes that all began anew under the same postmaster.
+    """
+    return _change_signals(s, "server-restarted")
+
+
+def server_promoted(s: RuleContext) -> Iterator[Signal]:
+    """Another role, timeline or system identifier than before: a promotion, a failover, or another cluster.
+
+    Another cluster is critical: whatever is done next is done to a server that nobody meant.
+    """
+    return _change_signals(s, "server-promoted")
+
+
+def version_changed(s: RuleContext) -> Iterator[Signal]:
+    """The server's version is another one than before, told for a quarter of an hour."""
+    return _change_signals(s, "version-changed")
+
+
+def _change_signals(s: RuleContext, rule: str) -> Iterator[Signal]:
+    return (_signal(told) for told in _update_state(s).reported if told.change.rule == rule)
+
+
+def _signal(told: _ReportedChange) -> Signal:
+    news = told.change
+    return Signal(
+        severity=news.severity, subject=news.subject, text=news.text, evidence=news.evidence, since_us=told.wall_us,
+        advice=_ADVICE.get(news.subject or news.rule),
+    )  # fmt: skip
+
+
+_ADVICE = {
+    "identity": "Make sure that this is the server you mean before you do anything on it.",
+    "server-restarted": "Who or what restarted it stands at the end of the server's log.",
+    "server-promoted": "Make sure that the old primary is gone, and that clients and standbys follow this one.",
+}
+
+
+def settings_changed(s: RuleContext) -> Iterator[Signal]:
+    """Settings of the server that have another value than they had, from what to what, told for a quarter of an hour.
+
+    Read every 30 s, those the console explains itself by; a value that was put back is no news.
+    """
+    memory = _update_state(s)
+    if not memory.settings:
+        return
+    words = [setting_change_text(old, new) for old, new, _, _ in memory.settings.values()]
+    more = f" and {len(words) - SHOWN} more" if len(words) > SHOWN else ""
+    yield Signal(
+        severity="info",
+        text=f"Settings changed: {', '.join(words[:SHOWN])}{more}",
+        evidence={"settings": words},
+        since_us=min(wall_us for _, _, _, wall_us in memory.settings.values()),
+    )
+
+
+def _update_state(s: RuleContext) -> _ServerState:
+    """What is remembered, with this tick's reading taken in once for all rules of this file."""
+    memory = s.memo("server-news").setdefault("memory", _ServerState())
+    assert isinstance(memory, _ServerState)
+    reading, server = s.picture.current.get("pg.server"), s.picture.now("pg.server", Server)
+    if reading is not None and server is not None and reading.part.at_us != memory.at_us:
+        memory.at_us = reading.part.at_us
+        if memory.server is not None:
+            _compare(s, memory, memory.server, server)
+        memory.server = server
+        memory.checkpointer = checkpointer_start(s.picture.now("pg.activity", Sessions)) or memory.checkpointer
+    _forget(s, memory)
+    return memory
+
+
+def _compare(s: RuleContext, memory: _ServerState, before: Server, after: Server) -> None:
+    found = list(find_changes(before, after, crashed=_has_crashed(s)))
+    began = checkpointer_start(s.picture.now("pg.activity", Sessions))
+    same = before.start_us == after.start_us and not found
+    if same and began is not None and memory.checkpointer is not None and began > memory.checkpointer:
+        found.append(crash_recovery(began))
+    for news in found:
+        since_us = s.host_us(news.server_us) or s.now_us
+        memory.reported = [
+            old for old in memory.reported if (old.change.rule, old.change.subject) != (news.rule, news.subject)
+        ]
+        memory.reported.append(_ReportedChange(news, s.mono_us, since_us))
+    if before.system_identifier == after.system_identifier:
+        _compare_settings(s, memory, before, after)
+
+
+def _compare_settings(s: RuleContext, memory: _ServerState, before: Server, after: Server) -> None:
+    for name, (old, new) in changed_settings(before, after).items():
+        first, _, _, since_us = memory.settings.get(name, (old, new, 0, s.now_us))
+        if first.value == new.value:
+            memory.settings.pop(name, None)
+        else:
+            memory.settings[name] = (first, new, s.mono_us, since_us)
+
+
+def _has_crashed(s: RuleContext) -> bool | None:
+    return lost_statistics(
+        s.picture.before("pg.databases", DatabaseStats), s.picture.now("pg.databases", DatabaseStats)
+    )
+
+
+def _forget(s: RuleContext, memory: _ServerState) -> None:
+    oldest_us = s.mono_us - int(s.limits.server.news_s * 1e6)
+    memory.reported = [told for told in memory.reported if told.mono_us >= oldest_us]
+    memory.settings = {name: kept for name, kept in memory.settings.items() if kept[2] >= oldest_us}

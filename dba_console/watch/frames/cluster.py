@@ -1,0 +1,175 @@
+"""The configured cluster of the server: roles, lag and differences of its nodes, and where its poolers lead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from dba_console.core.clock import rfc3339
+from dba_console.watch.frames.model import ClusterPanel, NodeRow, NodeSlot, PoolerRow
+from dba_console.watch.frames.panel_status import fill_status
+from dba_console.watch.frames.picture import PictureFacts
+from dba_console.watch.frames.replication import lsn_distance, lsn_text
+from dba_console.watch.samples.cluster import (
+    STANDBY_MINIMUM_SETTINGS,
+    ClusterDetails,
+    ClusterNow,
+    NodeDetails,
+    NodeNow,
+    PoolerDatabase,
+    PoolerNow,
+    Sender,
+)
+
+NOT_CONFIGURED = "the server is not a node of a configured cluster ([clusters.NAME] in the configuration)"
+
+
+def derive_cluster(facts: PictureFacts) -> ClusterPanel:
+    """The cluster panel; `unsupported` where the server belongs to no configured cluster."""
+    picture = facts.picture
+    now = picture.now("cluster", ClusterNow)
+    if now is None and "cluster" not in picture.latest:
+        return ClusterPanel(status="unsupported", note=NOT_CONFIGURED)
+    panel = fill_status(ClusterPanel(), picture, "cluster")
+    if now is None:
+        return panel
+    slow = picture.now("cluster.details", ClusterDetails)
+    details = {} if slow is None else {one.name: one for one in slow.nodes}
+    primary = only_primary(now.nodes)
+    panel.name, panel.primary = now.name, None if primary is None else primary.name
+    panel.nodes = [_node(one, primary, details.get(one.name), picture.mono_us) for one in now.nodes]
+    for pooler in now.poolers:
+        panel.poolers += _pooler(pooler, now.nodes, picture.mono_us)
+    panel.differences = list(differences(now.nodes, details))
+    return panel
+
+
+def only_primary(nodes: Sequence[NodeNow]) -> NodeNow | None:
+    """The one node that answers as primary, None where none or several do."""
+    found = [one for one in nodes if one.answers and one.role == "primary"]
+    return found[0] if len(found) == 1 else None
+
+
+def node_at(nodes: Sequence[NodeNow], host: str | None, port: str | None) -> str | None:
+    """The node that is reached at that place from here, None where that is none or several."""
+    found = [one.name for one in nodes if f"{host}:{port}" in one.places]
+    return found[0] if len(found) == 1 else None
+
+
+def sender_of(primary: NodeNow, standby: NodeNow) -> Sender | None:
+    """The primary's WAL sender that serves a standby: known by the slot, else by the name where only one has it."""
+    if standby.role != "standby" or standby.receiver_application is None:
+        return None
+    if standby.receiver_slot is not None:
+        return next((one for one in primary.senders if one.slot == standby.receiver_slot), None)
+    named = [one for one in primary.senders if one.application == standby.receiver_application]
+    return named[0] if len(named) == 1 else None
+
+
+def differences(nodes: Sequence[NodeNow], details: Mapping[str, NodeDetails]) -> Iterator[str]:
+    """What differs between the nodes and matters for a cutover, in sentences."""
+    known = [one for one in nodes if one.at_us]
+    lead = only_primary(nodes) or next((one for one in known if one.role == "primary"), None)
+    if lead is None:
+        return
+    for one in known:
+        if one is lead:
+            continue
+        if one.answers and one.started_us == lead.started_us:
+            yield f"{one.name} and {lead.name} lead to the same server"
+            continue
+        if None not in (one.system_identifier, lead.system_identifier) and (
+            one.system_identifier != lead.system_identifier
+        ):
+            yield (
+                f"{one.name} is not of this cluster: system identifier {one.system_identifier}, "
+                f"{lead.name} has {lead.system_identifier}"
+            )
+            continue
+        if one.version != lead.version:
+            yield f"{one.name} runs PostgreSQL {one.version}, {lead.name} {lead.version}"
+        if one.name in details and lead.name in details:
+            yield from _weaker_settings(one.name, details[one.name].settings, lead.name, details[lead.name].settings)
+
+
+def _weaker_settings(standby: str, its: Mapping[str, str], primary: str, wanted: Mapping[str, str]) -> Iterator[str]:
+    for name in STANDBY_MINIMUM_SETTINGS:
+        have, need = its.get(name), wanted.get(name)
+        if have is not None and need is not None and int(have) < int(need):
+            yield f"{name} is {have} on {standby}, {need} on {primary}: {standby} is the weaker one"
+    name = "shared_preload_libraries"
+    if its.get(name) != wanted.get(name) and None not in (its.get(name), wanted.get(name)):
+        yield f"{name} differ: {standby} {its[name] or '(none)'}, {primary} {wanted[name] or '(none)'}"
+
+
+def _node(node: NodeNow, primary: NodeNow | None, details: NodeDetails | None, mono_us: int) -> NodeRow:
+    row = NodeRow(
+        name=node.name,
+        role=node.role,
+        timeline=node.timeline,
+        system_identifier=node.system_identifier,
+        version=node.version,
+        lsn=lsn_text(node.lsn),
+        age_s=_age_s(mono_us, node.at_us),
+        replay_paused=node.replay_paused,
+        receiver=node.receiver,
+        slots=[
+            NodeSlot(
+                name=one.name, kind=one.kind, active=one.active, wal_status=one.wal_status,
+                retained_bytes=one.retained_bytes,
+            )
+            for one in node.slots
+        ],
+        error=node.error or None,
+        since=rfc3339(node.since_us) if node.error else None,
+    )  # fmt: skip
+    if details is not None:
+        delay_ms = int(details.settings.get("recovery_min_apply_delay") or 0)
+        row.apply_delay_s = delay_ms / 1000 if delay_ms and node.role == "standby" else None
+        row.archive_ready, row.archive_failing = details.archive_ready, details.archive_failing
+        row.archive_age_s = _age_s(mono_us, details.at_us)
+    if primary is not None and node.role == "standby" and node.system_identifier == primary.system_identifier:
+        sender = sender_of(primary, node)
+        row.lag_bytes = lsn_distance(primary.lsn, node.replayed_lsn)
+        row.lag_s = _lag_s(node, row.lag_bytes, sender)
+        row.sync_state = None if sender is None else sender.sync_state
+    return row
+
+
+def _lag_s(node: NodeNow, lag_bytes: int | None, sender: Sender | None) -> float | None:
+    """By the primary's clock where it knows; a standby that has replayed all of a living stream is not behind."""
+    if lag_bytes == 0:
+        return 0.0
+    if sender is not None and sender.replay_lag_s is not None:
+        return sender.replay_lag_s
+    return 0.0 if node.receiver == "streaming" and node.lsn == node.replayed_lsn else node.replayed_ago_s
+
+
+def _pooler(pooler: PoolerNow, nodes: Sequence[NodeNow], mono_us: int) -> list[PoolerRow]:
+    age_s = _age_s(mono_us, pooler.at_us)
+    error, since = pooler.error or None, rfc3339(pooler.since_us) if pooler.error else None
+    rows = [_pooled_row(pooler.name, one, nodes) for one in pooler.databases]
+    rows += [PoolerRow(name=pooler.name, database=one, error="not listed by the pooler") for one in pooler.missing]
+    rows = rows or [PoolerRow(name=pooler.name)]
+    for row in rows:
+        row.age_s, row.error, row.since = age_s, error or row.error, since
+    return rows
+
+
+def _pooled_row(pooler: str, one: PoolerDatabase, nodes: Sequence[NodeNow]) -> PoolerRow:
+    return PoolerRow(
+        name=pooler,
+        database=one.name,
+        mode=one.mode,
+        clients_active=one.clients_active,
+        clients_waiting=one.clients_waiting,
+        longest_wait_s=one.longest_wait_s,
+        servers=one.servers,
+        paused=one.paused,
+        paused_since=rfc3339(one.paused_since_us),
+        leads_to=None if one.host is None else f"{one.host}:{one.port}",
+        node=node_at(nodes, one.host, one.port),
+    )
+
+
+def _age_s(mono_us: int, at_us: int) -> float | None:
+    return max(0.0, (mono_us - at_us) / 1e6) if at_us else None

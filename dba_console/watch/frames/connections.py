@@ -1,0 +1,277 @@
+"""Connections against the limit: how many, whose, and when the house is full.
+
+Counts what takes one of max_connections: client backends. Parallel workers, walsenders (a pool of their own since 12)
+and background processes do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from dba_console.core.clock import age_s
+from dba_console.watch.frames.model import ConnectionGroup, Connections
+from dba_console.watch.frames.panel_status import add_note, fill_status
+from dba_console.watch.frames.picture import PictureFacts
+from dba_console.watch.frames.rates import Points, fit_trend, share_pct
+from dba_console.watch.samples import host, postgres
+
+# Connections that fill: growth of the last minutes and the date it ends at, told only while it goes on.
+#
+# A trend of minutes takes a pool that opened all it wants, in one step or in several, for growth until that lies in
+# the past. The panel and the finding ask the same question of it here, so that neither names a date the other denies.
+
+WINDOW_S = 180.0
+"""Connections fill in minutes: growth is told from the last three."""
+MIN_SPAN_S = 25.0
+"""The least in which a burst of three seconds is told from a rise."""
+MIN_GROWTH = 3.0
+"""Fewer new connections than this over the window predict nothing."""
+RECENT_S = 10.0
+EXPECTED_CONNECTIONS = 6.0
+"""What goes on is told from as many seconds as should bring so many connections, at least RECENT_S: of six that come by
+chance two or fewer come once in sixteen times (Poisson), so that half is too few only where growth has ended."""
+
+
+class ConnectionGrowth(NamedTuple):
+    """Steady growth, and when it ends; None where there is no date."""
+
+    per_min: float
+    full_in_s: float | None
+
+
+def estimate_growth(counts: Points, usable: int | None) -> ConnectionGrowth | None:
+    """The growth of the last minutes and the seconds until `usable` is reached; None before it can be told.
+
+    Whether it goes on is another question: `is_still_growing`.
+    """
+    found = fit_trend(counts, window_s=WINDOW_S, min_span_s=MIN_SPAN_S)
+    if found is None:
+        return None
+    return ConnectionGrowth(found.per_s * 60, None if usable is None else found.time_to_reach(usable, gate=MIN_GROWTH))
+
+
+def is_still_growing(counts: Points, per_min: float) -> bool:
+    """Whether the count still rises, at half that rate at least. `counts`: microseconds and count, the newest last."""
+    if not counts or per_min <= 0:
+        return False
+    window_s = min(WINDOW_S, max(RECENT_S, EXPECTED_CONNECTIONS * 60 / per_min))
+    last_us, used = counts[-1]
+    first_us, least = last_us, used
+    for at_us, value in reversed(counts):
+        if at_us < last_us - window_s * 1e6:
+            break
+        first_us, least = at_us, min(least, value)
+    watched_min = (last_us - first_us) / 6e7
+    return used - least >= max(1.0, per_min * watched_min / 2)
+
+
+CLIENT = "client backend"
+ACTIVE = ("active", "fastpath function call")
+IN_TRANSACTION = ("idle in transaction", "idle in transaction (aborted)")
+DISABLED = "disabled"
+"""What PostgreSQL says in place of the state where track_activities is off for the session."""
+
+
+def derive_connections(facts: PictureFacts) -> Connections:
+    """The connections panel: from pg_stat_activity, in blind mode from process titles."""
+    if is_blind(facts):
+        panel = _from_titles(facts)
+    else:
+        panel = _from_activity(facts)
+    _limits(panel, facts)
+    _growth(panel, facts)
+    return panel
+
+
+def is_blind(facts: PictureFacts) -> bool:
+    """Whether process titles are newer than anything the server said about its sessions."""
+    titles = facts.picture.current.get("host.titles")
+    activity = facts.picture.current.get("pg.activity")
+    return titles is not None and (activity is None or titles.part.at_us > activity.part.at_us)
+
+
+def is_client(row: postgres.Activity) -> bool:
+    """A client backend. Where the role may not see the type, whoever has a user and a database counts as one."""
+    if row.backend_type is None:
+        return row.user is not None and row.database is not None and row.leader_pid is None
+    return row.backend_type == CLIENT
+
+
+def _from_activity(facts: PictureFacts) -> Connections:
+    panel = fill_status(Connections(), facts.picture, "pg.activity")
+    panel.seat = None if facts.server is None else facts.server.seat
+    sessions = facts.sessions
+    if sessions is None:
+        return panel
+    panel.source = "sql"
+    rows = [row for row in sessions.rows if is_client(row)]
+    panel.used = len(rows)
+    untracked = sum(row.state == DISABLED for row in rows)
+    if any(row.state is None for row in rows):
+        # Without pg_monitor other roles' states are NULL: how many of them are active is not known.
+        add_note(panel, _hidden_note(sessions))
+    elif untracked:
+        panel.waiting = count_waiting(rows)
+    else:
+        _count_states(panel, rows)
+    if untracked:
+        add_note(panel, _untracked_note(untracked, len(rows)))
+        panel.status = "unsupported" if panel.status == "ok" else panel.status
+    panel.by_application = _groups(rows, "application", sessions.now_us, {})
+    panel.by_user = _groups(rows, "user", sessions.now_us, _role_limits(facts))
+    panel.by_database = _groups(rows, "database", sessions.now_us, _database_limits(facts))
+    return panel
+
+
+def _hidden_note(sessions: postgres.Sessions) -> str:
+    hidden = sessions.hidden or sum(row.state is None for row in sessions.rows)
+    return f"the states of {hidden} sessions are hidden: GRANT pg_monitor to this role"
+
+
+def _untracked_note(untracked: int, used: int) -> str:
+    of = "all sessions" if untracked == used else f"{untracked} of {used} sessions"
+    return f"track_activities is off for {of}: their state and query are not known"
+
+
+def count_waiting(rows: Iterable[postgres.Activity]) -> int:
+    """Sessions that wait for a lock: the server reports waits whether or not it tracks activities."""
+    return sum(row.wait_event_type == "Lock" and row.state in (*ACTIVE, DISABLED) for row in rows)
+
+
+def are_states_known(rows: Iterable[postgres.Activity]) -> bool:
+    """Whether the state of each session is known: neither hidden from this role nor not tracked."""
+    return all(row.state is not None and row.state != DISABLED for row in rows)
+
+
+def _count_states(panel: Connections, rows: list[postgres.Activity]) -> None:
+    active = sum(row.state in ACTIVE for row in rows)
+    idle = sum(row.state == "idle" for row in rows)
+    in_transaction = sum(row.state in IN_TRANSACTION for row in rows)
+    panel.active, panel.idle, panel.idle_in_transaction = active, idle, in_transaction
+    panel.waiting = count_waiting(rows)
+    panel.other_states = len(rows) - active - idle - in_transaction
+
+
+def _groups(
+    rows: Iterable[postgres.Activity], attribute: str, now_us: int, limits: dict[str, int | None]
+) -> list[ConnectionGroup]:
+    groups: dict[str, ConnectionGroup] = {}
+    oldest: dict[str, int] = {}
+    for row in rows:
+        name = getattr(row, attribute) or ""
+        group = groups.get(name)
+        if group is None:
+            group = groups[name] = ConnectionGroup(name=name, count=0, limit=limits.get(name))
+        group.count += 1
+        if row.state is None or row.state == DISABLED:
+            group.active = group.idle_in_transaction = None
+        elif row.state in ACTIVE and group.active is not None:
+            group.active += 1
+        elif row.state in IN_TRANSACTION and group.idle_in_transaction is not None:
+            group.idle_in_transaction += 1
+        elif row.state == "idle" and row.state_change is not None:
+            oldest[name] = min(row.state_change, oldest.get(name, row.state_change))
+    for name, since_us in oldest.items():
+        groups[name].oldest_idle_s = age_s(now_us, since_us)
+    return sorted(groups.values(), key=lambda group: (-group.count, group.name))
+
+
+def _role_limits(facts: PictureFacts) -> dict[str, int | None]:
+    roles = [] if facts.server is None else facts.server.roles
+    # A superuser's CONNECTION LIMIT is never enforced.
+    return {role.name: role.connection_limit for role in roles if role.connection_limit >= 0 and not role.superuser}
+
+
+def _database_limits(facts: PictureFacts) -> dict[str, int | None]:
+    databases = [] if facts.server is None else facts.server.databases
+    return {database.name: database.connection_limit for database in databases if database.connection_limit >= 0}
+
+
+def _from_titles(facts: PictureFacts) -> Connections:
+    panel = fill_status(Connections(), facts.picture, "host.titles")
+    panel.source = "process_titles"
+    titles = facts.picture.now("host.titles", host.ProcessTitles)
+    if titles is None:
+        return panel
+    if panel.status == "unsupported":
+        panel.status, panel.age_s = "stale", None  # the server is gone: what its processes said once is no count
+        return panel
+    add_note(panel, "counted from process titles: there is no connection to the server")
+    rows = [row for row in _lasting_processes(facts, titles) if row.kind == CLIENT]
+    panel.used = len(rows)
+    if titles.unreadable:
+        add_note(panel, f"{titles.unreadable} processes could not be read and are not counted")
+    if titles.update_process_title:
+        _count_titles(panel, rows)
+    else:
+        add_note(panel, "update_process_title is off: titles carry no state")
+    panel.by_user = _title_groups(rows, "user", _role_limits(facts))
+    panel.by_database = _title_groups(rows, "database", _database_limits(facts))
+    return panel
+
+
+def _lasting_processes(facts: PictureFacts, titles: host.ProcessTitles) -> list[host.ProcessTitle]:
+    """Processes that were there a reading ago too. One that was not may be an attempt being refused, like our own."""
+    before = facts.picture.before("host.titles", host.ProcessTitles)
+    if before is None:
+        return titles.rows
+    known = {(row.pid, row.start_ticks) for row in before.rows}
+    return [row for row in titles.rows if (row.pid, row.start_ticks) in known]
+
+
+def _title_is_active(row: host.ProcessTitle) -> bool:
+    return row.state is not None and row.state not in (*IN_TRANSACTION, "idle", "startup")
+
+
+def _count_titles(panel: Connections, rows: list[host.ProcessTitle]) -> None:
+    panel.active = sum(_title_is_active(row) for row in rows)
+    panel.idle = sum(row.state == "idle" for row in rows)
+    panel.idle_in_transaction = sum(row.state in IN_TRANSACTION for row in rows)
+    # A title says `waiting` only for heavyweight locks (set_ps_display_suffix in ProcSleep).
+    panel.waiting = sum(row.state == "waiting" or (row.state or "").endswith(" waiting") for row in rows)
+    panel.other_states = len(rows) - panel.active - panel.idle - panel.idle_in_transaction
+
+
+def _title_groups(
+    rows: list[host.ProcessTitle], attribute: str, limits: dict[str, int | None]
+) -> list[ConnectionGroup]:
+    groups: dict[str, ConnectionGroup] = {}
+    for row in rows:
+        name = getattr(row, attribute) or ""
+        group = groups.setdefault(name, ConnectionGroup(name=name, count=0, limit=limits.get(name)))
+        group.count += 1
+        group.active = (group.active or 0) + _title_is_active(row)
+        group.idle_in_transaction = (group.idle_in_transaction or 0) + (row.state in IN_TRANSACTION)
+    return sorted(groups.values(), key=lambda group: (-group.count, group.name))
+
+
+def _limits(panel: Connections, facts: PictureFacts) -> None:
+    control = facts.picture.now("host.control", host.ControlFile)
+    panel.max = facts.number("max_connections")
+    if panel.max is None and control is not None:
+        panel.max = control.max_connections
+    panel.reserved_superuser = facts.number("superuser_reserved_connections")
+    panel.reserved_role = facts.number("reserved_connections")
+    if panel.reserved_role is None and facts.major is not None and facts.major < 16:
+        panel.reserved_role = 0  # reserved_connections came with 16
+    if panel.max is not None and panel.reserved_superuser is not None and panel.reserved_role is not None:
+        panel.usable = max(0, panel.max - panel.reserved_superuser - panel.reserved_role)
+    panel.used_pct = share_pct(panel.used, panel.usable)
+
+
+def _growth(panel: Connections, facts: PictureFacts) -> None:
+    if panel.used is None:
+        return
+    if panel.usable is not None and panel.used >= panel.usable:
+        panel.full_in_s = 0.0
+    counts = facts.history.series("connections.used")
+    found = estimate_growth(counts, panel.usable)
+    if found is None:
+        return
+    if found.per_min > 0 and not is_still_growing(counts, found.per_min):
+        panel.growth_per_min = 0.0
+        return
+    panel.growth_per_min = found.per_min
+    if panel.usable is not None and panel.used < panel.usable:
+        panel.full_in_s = found.full_in_s

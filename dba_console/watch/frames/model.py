@@ -1,0 +1,585 @@
+"""What a frame holds: one struct per panel, with the field names of the contract (`show --json`).
+
+Bytes, seconds and plain numbers. Rates end in `_per_s`, shares in `_pct` (0-100), ages in `_age_s`. None is unknown,
+which is never written as 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct, field
+
+from dba_console.watch.frames.progress_model import ProgressRow
+
+# Rows of the cluster panel, with the field names of `show --json`.
+
+
+class NodeSlot(Struct, kw_only=True):
+    name: str
+    kind: str
+    active: bool
+    wal_status: str | None = None
+    retained_bytes: int | None = None
+
+
+class NodeRow(Struct, kw_only=True):
+    """A server of the cluster. Where `error` is set it does not answer, and the rest is what it answered last."""
+
+    name: str
+    role: str | None = None
+    """primary or standby."""
+    timeline: int | None = None
+    system_identifier: str | None = None
+    version: str | None = None
+    lsn: str | None = None
+    """Of a primary what it has written, of a standby what it has received."""
+    lag_bytes: int | None = None
+    """Written by the primary and not replayed here; null without exactly one primary that answers."""
+    lag_s: float | None = None
+    age_s: float | None = None
+    """Of all of these numbers, but for archive_ready."""
+    replay_paused: bool | None = None
+    apply_delay_s: float | None = None
+    """recovery_min_apply_delay; null where that is 0 or not known."""
+    receiver: str | None = None
+    sync_state: str | None = None
+    """As the primary says; null also where its WAL senders cannot be told apart."""
+    slots: list[NodeSlot] = []
+    archive_ready: int | None = None
+    archive_failing: bool | None = None
+    archive_age_s: float | None = None
+    """Of archive_ready and archive_failing."""
+    error: str | None = None
+    since: str | None = None
+    """RFC 3339: since when it does not answer."""
+
+
+class PoolerRow(Struct, kw_only=True):
+    """A database of a pooler; one row without a database where the pooler has never answered."""
+
+    name: str
+    database: str | None = None
+    mode: str | None = None
+    clients_active: int | None = None
+    clients_waiting: int | None = None
+    longest_wait_s: float | None = None
+    servers: int | None = None
+    paused: bool | None = None
+    paused_since: str | None = None
+    """RFC 3339: when it was first seen paused."""
+    leads_to: str | None = None
+    """host:port."""
+    node: str | None = None
+    """The node that is; null where no node is reached under that address from here."""
+    age_s: float | None = None
+    error: str | None = None
+    since: str | None = None
+
+
+PANELS = (
+    "connections", "io", "memory", "safety", "progress", "locks", "replication", "disks", "sessions", "events",
+    "cluster",
+)  # fmt: skip
+"""Every panel, in the order of their keys 1 to 9, 0 and o."""
+
+
+class PanelFrame(Struct, kw_only=True):
+    """The head every panel has: how well it is known and how old it is."""
+
+    status: str = "ok"
+    """ok, stale, denied, unsupported, timeout or error."""
+    note: str | None = None
+    age_s: float | None = None
+
+
+class ConnectionGroup(Struct, kw_only=True):
+    """Connections counted by one thing they share."""
+
+    name: str
+    count: int
+    active: int | None = 0
+    """None where the state of a session is hidden or not tracked; idle_in_transaction too."""
+    idle_in_transaction: int | None = 0
+    limit: int | None = None
+    """CONNECTION LIMIT of the role or database; None where there is none."""
+    oldest_idle_s: float | None = None
+
+
+class Connections(PanelFrame, kw_only=True):
+    max: int | None = None
+    reserved_superuser: int | None = None
+    reserved_role: int | None = None
+    usable: int | None = None
+    """max minus both reserves: what ordinary roles can have."""
+    used: int | None = None
+    """Client backends (walsenders have their own limit since 12 and do not count)."""
+    used_pct: float | None = None
+    active: int | None = None
+    idle: int | None = None
+    idle_in_transaction: int | None = None
+    waiting: int | None = None
+    """Active ones that wait for a heavyweight lock."""
+    other_states: int | None = None
+    growth_per_min: float | None = None
+    """Steady growth of the last three minutes; 0 where there is none, None where less than 25 s were watched."""
+    full_in_s: float | None = None
+    """Until `usable` is used up at that growth; None where nothing steady leads there within a day."""
+    by_application: list[ConnectionGroup] = []
+    by_user: list[ConnectionGroup] = []
+    by_database: list[ConnectionGroup] = []
+    source: str | None = None
+    """sql or process_titles."""
+    seat: str | None = None
+    """The slot of the console's own connection: regular, reserved_role, superuser; None in blind mode."""
+
+
+class Device(Struct, kw_only=True):
+    name: str
+    mounts: list[str] = []
+    holds: list[str] = []
+    reads_per_s: float | None = None
+    writes_per_s: float | None = None
+    read_bytes_per_s: float | None = None
+    write_bytes_per_s: float | None = None
+    read_await_ms: float | None = None
+    """None where nothing completed in the interval: no request is not a fast one."""
+    write_await_ms: float | None = None
+    flush_await_ms: float | None = None
+    discards_per_s: float | None = None
+    in_flight: int | None = None
+    queue: float | None = None
+    """Average number of requests in the interval (aqu-sz)."""
+    util_pct: float | None = None
+
+
+class Io(PanelFrame, kw_only=True):
+    iowait_pct: float | None = None
+    user_pct: float | None = None
+    system_pct: float | None = None
+    steal_pct: float | None = None
+    procs_running: int | None = None
+    procs_blocked: int | None = None
+    psi_some_avg10: float | None = None
+    psi_full_avg10: float | None = None
+    psi_full_pct: float | None = None
+    """Share of the last interval in which all tasks were stalled, from the total counter."""
+    cpu_psi_some_avg10: float | None = None
+    read_bytes_per_s: float | None = None
+    write_bytes_per_s: float | None = None
+    devices: list[Device] = []
+    server: list[dict[str, Any]] = []
+    """pg_stat_io (16+): rows with backend_type, object, context and rates."""
+
+
+class NumaRow(Struct, kw_only=True):
+    node: int
+    total_bytes: int
+    free_bytes: int
+    numa_miss_per_s: float | None = None
+    numa_foreign_per_s: float | None = None
+
+
+class Memory(PanelFrame, kw_only=True):
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+    available_bytes: int | None = None
+    cached_bytes: int | None = None
+    buffers_bytes: int | None = None
+    anon_bytes: int | None = None
+    shmem_bytes: int | None = None
+    slab_bytes: int | None = None
+    dirty_bytes: int | None = None
+    writeback_bytes: int | None = None
+    swap_total_bytes: int | None = None
+    swap_used_bytes: int | None = None
+    swap_in_per_s: float | None = None
+    """Pages swapped in per second; 0 needs to have been measured."""
+    swap_out_per_s: float | None = None
+    cached_change_bytes_per_s: float | None = None
+    free_change_bytes_per_s: float | None = None
+    reclaim_kswapd_bytes_per_s: float | None = None
+    reclaim_direct_bytes_per_s: float | None = None
+    reclaim_file_bytes_per_s: float | None = None
+    alloc_stalls_per_s: float | None = None
+    compact_stalls_per_s: float | None = None
+    drop_pagecache_count: int | None = None
+    """Times the page cache was dropped since boot."""
+    refault_bytes_per_s: float | None = None
+    major_faults_per_s: float | None = None
+    psi_some_avg10: float | None = None
+    psi_full_avg10: float | None = None
+    zone_reclaim_mode: int | None = None
+    thp: str | None = None
+    thp_defrag: str | None = None
+    huge_pages_total: int | None = None
+    huge_pages_used: int | None = None
+    huge_page_bytes: int | None = None
+    shared_buffers_bytes: int | None = None
+    numa_nodes: list[NumaRow] = []
+    settings: dict[str, int | str | None] = {}
+
+
+class ChecksumRow(Struct, kw_only=True):
+    database: str | None
+    failures: int | None
+    last_failure: str | None = None
+    """RFC 3339."""
+
+
+class XidRow(Struct, kw_only=True):
+    database: str
+    xid_age: int
+    xid_pct: float | None = None
+    mxid_age: int = 0
+    mxid_pct: float | None = None
+
+
+class XidTable(Struct, kw_only=True):
+    table: str
+    xid_age: int
+    mxid_age: int
+    bytes: int | None = None
+    last_vacuum: str | None = None
+    last_autovacuum: str | None = None
+
+
+class HorizonRow(Struct, kw_only=True):
+    kind: str
+    who: str
+    pid: int | None = None
+    database: str | None = None
+    state: str | None = None
+    xid_age: int | None = None
+    since: str | None = None
+    since_age_s: float | None = None
+
+
+class Safety(PanelFrame, kw_only=True):
+    data_checksums: str | None = None
+    """on, off, or the in-progress states of 19."""
+    checksum_failures: int | None = None
+    checksum_last_failure: str | None = None
+    checksum_databases: list[ChecksumRow] = []
+    xid_age: int | None = None
+    xid_database: str | None = None
+    xid_warn_age: int | None = None
+    xid_stop_age: int | None = None
+    xid_pct: float | None = None
+    """xid_age as a share of xid_stop_age."""
+    xids_per_s: float | None = None
+    autovacuum_freeze_in_s: float | None = None
+    """Seconds until autovacuum is forced; 0 where it already is; None where the rate is unknown or none."""
+    warn_in_s: float | None = None
+    stop_in_s: float | None = None
+    mxid_age: int | None = None
+    mxid_pct: float | None = None
+    mxids_per_s: float | None = None
+    freeze_max_age: int | None = None
+    failsafe_age: int | None = None
+    databases: list[XidRow] = []
+    tables: list[XidTable] = []
+    horizon: list[HorizonRow] = []
+    horizon_unknown: bool = False
+    """It was not read yet, or could not be: an empty list then does not mean that nobody holds it back."""
+
+
+class Progress(PanelFrame, kw_only=True):
+    operations: list[ProgressRow] = []
+
+
+class LockNode(Struct, kw_only=True):
+    """A backend in a tree of waits. `pid` 0 is a prepared transaction, which no session owns."""
+
+    pid: int
+    backend_start: str | None = None
+    user: str | None = None
+    database: str | None = None
+    application: str | None = None
+    state: str | None = None
+    relation: str | None = None
+    mode: str | None = None
+    """The mode it waits for, or, at a root, what it holds."""
+    wait_s: float | None = None
+    xact_s: float | None = None
+    query: str | None = None
+    query_bytes: int | None = None
+    """Length of the whole query where `query` is its beginning."""
+    waiters: list[LockNode] = []
+    behind: int = 0
+    """Sessions below it in the tree, all levels."""
+    also_blocked_by: list[int] = []
+    """Further blockers of a waiter that stands under one of them."""
+
+
+class Locks(PanelFrame, kw_only=True):
+    waiting: int | None = None
+    longest_wait_s: float | None = None
+    trees: list[LockNode] = []
+
+
+class StandbyRow(Struct, kw_only=True):
+    application: str
+    client: str | None = None
+    user: str | None = None
+    pid: int | None = None
+    state: str | None = None
+    sync_state: str | None = None
+    lag_bytes: int | None = None
+    sent_lag_bytes: int | None = None
+    flush_lag_bytes: int | None = None
+    lag_s: float | None = None
+
+
+class SlotRow(Struct, kw_only=True):
+    name: str
+    kind: str
+    database: str | None = None
+    active: bool = False
+    retained_bytes: int | None = None
+    retained_bytes_per_s: float | None = None
+    wal_status: str | None = None
+    safe_bytes: int | None = None
+    xid_age: int | None = None
+    inactive_since: str | None = None
+    invalidation_reason: str | None = None
+    synced: bool | None = None
+    """Standby: a copy of a slot of the primary (17 and later)."""
+    unread_s: float | None = None
+    """So long at least nobody has read it: by the server (17 and later), else as long as the agent has watched it."""
+
+
+class Replication(PanelFrame, kw_only=True):
+    role: str | None = None
+    """primary or standby."""
+    timeline: int | None = None
+    lsn: str | None = None
+    lag_bytes: int | None = None
+    """Primary: of the standby furthest behind; standby: received but not replayed."""
+    lag_s: float | None = None
+    """Standby: 0 when all that a living stream brought is replayed; without a stream the age of the last commit."""
+    replay_paused: bool | None = None
+    receiver_status: str | None = None
+    receiver_host: str | None = None
+    receiver_pid: int | None = None
+    """Standby: the WAL receiver; its status and host are hidden from a role without pg_read_all_stats."""
+    apply_delay_s: float | None = None
+    """Standby: recovery_min_apply_delay, by which it is meant to be behind; null where that is 0 or not known."""
+    standbys: list[StandbyRow] = []
+    slots: list[SlotRow] = []
+    wal_bytes_per_s: float | None = None
+    wal_files_bytes: int | None = None
+    archive_enabled: bool | None = None
+    archive_age_s: float | None = None
+    """Since the last file was archived; on an idle server that grows, and archive_ready_count stays 0."""
+    archive_failed_count: int | None = None
+    archive_ready_count: int | None = None
+    archive_oldest_s: float | None = None
+    """Since the oldest of them became ready."""
+    last_archived_wal: str | None = None
+    last_failed_wal: str | None = None
+    last_failed_age_s: float | None = None
+    checkpoints_timed: int | None = None
+    checkpoints_requested: int | None = None
+    checkpoint_write_ms: float | None = None
+
+
+class ClusterPanel(PanelFrame, kw_only=True):
+    name: str | None = None
+    """As configured; null where the server belongs to no configured cluster."""
+    primary: str | None = None
+    """The one node that answers as primary; null where none or several do."""
+    nodes: list[NodeRow] = []
+    poolers: list[PoolerRow] = []
+    differences: list[str] = []
+    """What differs between the nodes and matters, in sentences."""
+
+
+class MountRow(Struct, kw_only=True):
+    path: str
+    device: str | None = None
+    source: str | None = None
+    fstype: str | None = None
+    holds: list[str] = []
+    size_bytes: int | None = None
+    used_bytes: int | None = None
+    available_bytes: int | None = None
+    used_pct: float | None = None
+    inodes_pct: float | None = None
+    growth_bytes_per_s: float | None = None
+    full_in_s: float | None = None
+    options: str | None = None
+    status: str = "ok"
+    note: str | None = None
+    watched_s: float | None = None
+    """Seconds of readings that growth_bytes_per_s and full_in_s are told from."""
+
+
+class DatabaseRow(Struct, kw_only=True):
+    name: str
+    bytes: int | None = None
+    temp_bytes_per_s: float | None = None
+    commits_per_s: float | None = None
+    rollbacks_per_s: float | None = None
+    hit_pct: float | None = None
+    deadlocks: int | None = None
+
+
+class Disks(PanelFrame, kw_only=True):
+    mounts: list[MountRow] = []
+    wal_available_bytes: int | None = None
+    """Free for an ordinary user on the file system of pg_wal."""
+    databases: list[DatabaseRow] = []
+    warnings: list[str] = []
+
+
+class SessionRow(Struct, kw_only=True):
+    pid: int
+    backend_start: str | None = None
+    backend_type: str | None = None
+    database: str | None = None
+    user: str | None = None
+    application: str | None = None
+    client: str | None = None
+    state: str | None = None
+    wait: str | None = None
+    """wait_event_type:wait_event."""
+    xact_age_s: float | None = None
+    query_age_s: float | None = None
+    state_age_s: float | None = None
+    xmin_age_xids: int | None = None
+    leader_pid: int | None = None
+    blocked_by: list[int] = []
+    cpu_pct: float | None = None
+    read_bytes_per_s: float | None = None
+    write_bytes_per_s: float | None = None
+    rss_bytes: int | None = None
+    process_state: str | None = None
+    query: str | None = None
+    query_bytes: int | None = None
+    """Length of the whole query where `query` is its beginning."""
+
+
+class Sessions(PanelFrame, kw_only=True):
+    rows: list[SessionRow] = []
+    hidden: int = 0
+
+
+class EventRow(Struct, kw_only=True):
+    at: str
+    kind: str
+    tag: str
+    text: str
+    seq: int = 0
+    severity: str = "info"
+    finding: str | None = None
+    """The id of the finding it is about."""
+
+
+class Events(PanelFrame, kw_only=True):
+    rows: list[EventRow] = []
+
+
+class Finding(Struct, kw_only=True):
+    """Something that is wrong, in one sentence with its evidence."""
+
+    id: str
+    """The rule's name, or `rule:subject`; of a joined finding, that of its root cause."""
+    severity: str
+    """info, warning or critical."""
+    subject: str
+    text: str
+    evidence: dict[str, Any] = {}
+    """The numbers that prove it, under the names of these panels."""
+    runbook: str | None = None
+    since: str | None = None
+    """RFC 3339: when it began, where a reading tells; else when it was first seen."""
+    rule: str = ""
+    at: str | None = None
+    """RFC 3339: when the numbers of the sentence were read."""
+    chain: list[str] = []
+    """Ids of what is joined in it, from the effect to the root cause."""
+    series: list[str] = []
+    """Chart values that show it."""
+    advice: str | None = None
+    state: str = "open"
+    """open, acknowledged or silenced."""
+    who: str | None = None
+    note: str | None = None
+    until: str | None = None
+    """RFC 3339: silenced until then."""
+    also: list[str] = []
+    """Ids of further effects of the same causes."""
+
+
+class TargetFrame(Struct, kw_only=True):
+    name: str | None = None
+    """cluster_name, else the host's name: then two servers of one host differ by their port alone."""
+    port: int | None = None
+    system_identifier: str | None = None
+    role: str = "unknown"
+    timeline: int | None = None
+    server_version: int | None = None
+    version: str | None = None
+    """As people write it: 15.18, 17beta1."""
+    uptime_s: float | None = None
+    host: str | None = None
+    local: bool | None = None
+    through: str | None = None
+    state: str = "connected"
+    """connected, blind, disconnected (with the sentence in note)."""
+    note: str | None = None
+    clock_offset_s: float | None = None
+    postmaster_stopped: bool | None = None
+    """A signal stopped the postmaster: sessions go on, new ones wait for ever. None where its process is not seen."""
+
+
+class SelfFrame(Struct, kw_only=True):
+    cpu_pct: float | None = None
+    backend_cpu_pct: float | None = None
+    rss_bytes: int | None = None
+    queries: int | None = None
+    query_ms: float | None = None
+    """Waited for the server in the last interval, milliseconds."""
+    recorder_lag_s: float | None = None
+    dropped: int = 0
+    stuck_lanes: int = 0
+    lanes: list[str] = []
+    consoles: int | None = None
+    late_s: float | None = None
+    recording: str | None = None
+    recording_note: str | None = None
+    readers_dropped: int = 0
+    rules_cpu_pct: float | None = None
+    """What of cpu_pct the rules of the findings took, in percent of one core."""
+
+
+class Frame(Struct, kw_only=True):
+    """What two samples and the last ten minutes mean, at one moment."""
+
+    at_us: int = 0
+    seq: int = 0
+    mono_us: int = 0
+    boot: str = ""
+    target: TargetFrame = field(default_factory=TargetFrame)
+    connections: Connections = field(default_factory=Connections)
+    io: Io = field(default_factory=Io)
+    memory: Memory = field(default_factory=Memory)
+    safety: Safety = field(default_factory=Safety)
+    progress: Progress = field(default_factory=Progress)
+    locks: Locks = field(default_factory=Locks)
+    replication: Replication = field(default_factory=Replication)
+    disks: Disks = field(default_factory=Disks)
+    sessions: Sessions = field(default_factory=Sessions)
+    events: Events = field(default_factory=Events)
+    cluster: ClusterPanel = field(default_factory=ClusterPanel)
+    findings: list[Finding] = []
+    judged: bool = False
+    """The rules were asked at this moment: no findings then means that they found nothing."""
+    judged_s: float | None = None
+    """For how long the rules had been asked by then; None where nothing was judged, or a recording does not say."""
+    pending: dict[str, float] = {}
+    """Ids of what the rules see and have not raised yet, each with the seconds for which it must last."""
+    findings_note: str | None = None
+    """Why the findings may not be all: rules that failed."""
+    own: SelfFrame = field(default_factory=SelfFrame)

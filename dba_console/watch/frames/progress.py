@@ -1,0 +1,414 @@
+"""Progress of long work: how far, how that is known, how fast, and who waits behind it.
+
+`pct` is the share of the phase that is shown, as the server counts it, or of the whole where the agent knows what
+there is to be done (`scope`): never above 100, never back. Nothing is invented: without a whole there is no share and
+no time left.
+"""
+
+from __future__ import annotations
+
+import re
+
+from msgspec.structs import asdict
+
+from dba_console.core.clock import age_s, rfc3339
+from dba_console.watch.frames.connections import ACTIVE
+from dba_console.watch.frames.job_sessions import (
+    MIN_ELAPSED_S,
+    ClientProgram,
+    SessionJob,
+    command,
+    command_object,
+    find_jobs,
+    job_phase,
+)
+from dba_console.watch.frames.model import Progress
+from dba_console.watch.frames.panel_status import fill_status
+from dba_console.watch.frames.picture import PictureFacts
+from dba_console.watch.frames.progress_model import JobCounts, ObjectRow, PhaseRow, ProgressRow
+from dba_console.watch.frames.rates import slope
+from dba_console.watch.frames.sessions import wait_text
+from dba_console.watch.samples import postgres
+from dba_console.watch.samples.jobs import JobKey, JobNow, Jobs, JobsNow, ObjectNow, PhaseNow
+from dba_console.watch.samples.postgres import Activity
+
+# What the agent found out about a dump or restore, as a row of the progress panel: its program, phases and objects.
+#
+# Ages go on from the moment it was looked at.
+
+PART = "jobs.now"
+MAX_AGE_S = 20.0
+"""A look at the programs that is older tells nothing of now: it is made every two seconds."""
+MIN_READ = 0.05
+"""Of a file: below it no time left is told, for its beginning misleads."""
+YOUNG_US = 5_000_000
+"""A session that began since the last look at the programs belongs to the one of its name."""
+
+
+class ObservedJobs:
+    """The newest look at the programs, and whose each session is."""
+
+    def __init__(self, facts: PictureFacts) -> None:
+        age_s = facts.picture.age_s(PART)
+        now = facts.picture.now(PART, JobsNow)
+        latest = facts.picture.latest.get(PART)
+        self.error_note = None if latest is None or latest.part.status == "ok" else latest.part.note
+        """Why the programs cannot be looked at now."""
+        self.jobs: dict[ClientProgram, JobNow] = {}
+        self.age_s = age_s or 0.0
+        if now is None or age_s is None or age_s > MAX_AGE_S:
+            return
+        self.jobs = {ClientProgram(job.kind, job.pid or -1 - number): job for number, job in enumerate(now.jobs)}
+
+    def owners(self, rows: list[Activity], now_us: int) -> dict[int, ClientProgram]:
+        """Session -> its program; sessions that began since are counted to the one program of their name."""
+        owners = {pid: owner for owner, job in self.jobs.items() for pid in job.backends}
+        if not owners:
+            return owners
+        names: dict[tuple[str | None, ...], set[ClientProgram]] = {}
+        for row in rows:
+            if (owner := owners.get(row.pid)) is not None:
+                names.setdefault(_name(row), set()).add(owner)
+        for row in rows:
+            if row.pid not in owners and now_us - (row.backend_start or 0) < YOUNG_US and row.application != "psql":
+                mine = names.get(_name(row), ())
+                if len(mine) == 1:
+                    owners[row.pid] = next(iter(mine))
+        return owners
+
+    def without_session(self, seen: set[ClientProgram | None]) -> list[JobNow]:
+        """Programs without a session when they were looked at: between two sessions, or syncing what they wrote. Of one
+        whose sessions are gone since, it is not known whether it goes on.
+        """
+        return [job for owner, job in self.jobs.items() if owner not in seen and not job.backends]
+
+
+def _name(row: Activity) -> tuple[str | None, ...]:
+    return row.application, row.user, row.database, row.client
+
+
+def program_row(job: JobNow, since_s: float) -> ProgressRow:
+    """The row of a program without a session."""
+    row = ProgressRow(kind=job.kind, pid=None, database=job.database, user=job.user)
+    fill_row(row, job, since_s)
+    return row
+
+
+def fill_program(row: ProgressRow, job: JobNow) -> None:
+    """What its program is, reads and writes."""
+    row.process, row.client, row.run = job.pid, job.client, job.run
+    row.backends = sorted({*job.backends, *row.backends})
+    row.version, row.format, row.compression, row.jobs = job.version, job.format, job.compression, job.jobs
+    row.command = job.command
+    row.reads, row.read_bytes, row.read_size_bytes = job.reads, job.read_bytes, job.read_size_bytes
+    row.writes, row.written_bytes, row.written_per_s = job.writes, job.written_bytes, job.written_per_s
+    row.mount, row.free_bytes, row.need_bytes, row.fits = job.mount, job.free_bytes, job.need_bytes, job.fits
+    row.sources, row.unknown = list(job.sources), list(job.unknown)
+
+
+def fill_row(row: ProgressRow, job: JobNow, since_s: float) -> None:
+    """Everything the agent found out about it, `since_s` seconds ago."""
+    fill_program(row, job)
+    row.phase = job.phase or row.phase
+    row.pct, row.scope, row.grade = job.pct, "whole", job.grade
+    row.eta_s, row.eta_grade = _remaining_s(job.eta_s, since_s), job.eta_grade
+    if job.pct is None:
+        _fill_part(row, job, since_s)
+    if job.total is not None or row.done is None:
+        row.done, row.total, row.unit, row.rate_per_s = job.done, job.total, job.unit, job.rate_per_s
+    if job.started_us is not None:
+        row.started = rfc3339(job.started_us)
+    if job.elapsed_s is not None:
+        row.elapsed_s = job.elapsed_s + since_s
+    row.phases = [_phase_row(phase, since_s) for phase in job.phases]
+    row.objects = [_object_row(one, since_s) for one in job.objects]
+    if job.phases:
+        row.counts = JobCounts(**dict(zip(("running", "done", "waiting", "failed"), job.counts, strict=True)))
+    row.object = ", ".join(one.name for one in job.objects if one.state == "running") or row.object
+    row.critical, row.errors, row.last_error = list(job.critical), job.errors, job.last_error
+
+
+def _fill_part(row: ProgressRow, job: JobNow, since_s: float) -> None:
+    """Where nothing tells how far the whole is: the share of its data, or of the file that is read."""
+    data = next((one for one in job.phases if one.name == "data" and one.state == "running"), None)
+    if data is not None and data.pct is not None:
+        row.phase, row.pct, row.scope, row.grade = data.name, data.pct, "phase", data.grade
+        row.eta_s, row.eta_grade = _remaining_s(data.eta_s, since_s), data.eta_grade
+    elif job.read_bytes is not None and job.read_size_bytes and not job.writes:
+        read = min(1.0, job.read_bytes / job.read_size_bytes)
+        row.pct, row.scope, row.grade = 100.0 * read, "file", "measured"
+        if MIN_READ <= read < 1 and job.elapsed_s is not None:
+            row.eta_s, row.eta_grade = _remaining_s(job.elapsed_s * (1 - read) / read, since_s), "estimated"
+
+
+def _remaining_s(eta_s: float | None, since_s: float) -> float | None:
+    return None if eta_s is None else max(0.0, eta_s - since_s)
+
+
+def _phase_row(phase: PhaseNow, since_s: float) -> PhaseRow:
+    fields = asdict(phase)
+    row = PhaseRow(started=rfc3339(fields.pop("started_us")), **fields)
+    row.eta_s = _remaining_s(phase.eta_s, since_s)
+    if phase.done is not None and phase.wall_s:
+        row.rate_per_s = phase.done / phase.wall_s
+    if phase.state == "running" and phase.wall_s is not None:
+        row.wall_s = phase.wall_s + since_s
+    return row
+
+
+def _object_row(one: ObjectNow, since_s: float) -> ObjectRow:
+    fields = asdict(one)
+    row = ObjectRow(started=rfc3339(fields.pop("started_us")), **fields)
+    row.eta_s = _remaining_s(one.eta_s, since_s)
+    if one.state == "running" and one.elapsed_s is not None:
+        row.elapsed_s = one.elapsed_s + since_s
+    return row
+
+
+MIN_PCT = 5.0
+"""Below this share no time left is told: the rate of a beginning misleads."""
+ESTIMATED_MOST = 99.0
+"""An estimated share stays below 100 until the work is gone from the view."""
+LATE_FACTOR = 1.2
+"""A job is called late from so many times its usual duration on; when that is a finding is configured."""
+_SEVERAL = frozenset({"create_index", "cluster", "repack"})
+_UNNAMED = re.compile(r"(.+)/(\d+)", re.DOTALL)
+"""Database and OID, where a relation has no name here."""
+_ROUNDS = (
+    "index_vacuum_count", "partitions_done", "child_tables_done", "current_child_table_relid", "databases_done",
+    "relations_done",
+)  # fmt: skip
+"""Columns of the views that tell one round through a phase from the next."""
+
+
+def derive_progress(facts: PictureFacts) -> Progress:
+    """The progress panel: rows of the progress views, dumps and restores as one row each, and other long commands."""
+    panel = fill_status(Progress(), facts.picture, "pg.progress", "pg.activity")
+    operations = facts.picture.now("pg.progress", postgres.Operations)
+    rows = [] if operations is None else operations.rows
+    known = ObservedJobs(facts)
+    jobs = _jobs(known, facts)
+    copying = {pid for job in jobs for pid in job.pids}
+    panel.operations = [_job_row(job, rows, known, facts) for job in jobs]
+    whose = {pid: row for job, row in zip(jobs, panel.operations, strict=True) for pid in job.pids}
+    panel.operations += [_program_row(job, known, facts) for job in known.without_session({job.owner for job in jobs})]
+    panel.operations += [
+        _view_row(row, facts) for row in rows if not (row.kind in ("copy", "basebackup") and row.pid in copying)
+    ]
+    panel.operations += _command_rows(facts, copying | {row.pid for row in rows})
+    for row in panel.operations:
+        job = whose.get(row.pid or 0)
+        row.part_of = None if job is None or job is row else job.pid
+    panel.operations.sort(key=lambda row: _sort_key(row, row if row.part_of is None else whose[row.pid or 0]))
+    return panel
+
+
+def _sort_key(row: ProgressRow, top: ProgressRow) -> tuple[float, int, bool, float, int]:
+    """The longest first; what is a part of a dump or restore stands below it."""
+    return (-(top.elapsed_s or 0.0), top.pid or 0, row is not top, -(row.elapsed_s or 0.0), row.pid or 0)
+
+
+def _jobs(known: ObservedJobs, facts: PictureFacts) -> list[SessionJob]:
+    if facts.sessions is None:
+        return []
+    rows = facts.sessions.rows
+    return find_jobs(rows, known.owners(rows, facts.sessions.now_us))
+
+
+def phase_key(row: postgres.Operation, query_start: int | None) -> str:
+    """The name of the series of one pass through one phase of one command."""
+    rounds = ",".join(str(row.detail.get(name) or 0) for name in _ROUNDS if name in row.detail)
+    return f"progress:{row.kind}:{row.pid}:{query_start or 0}:{row.object or ''}:{row.phase or ''}:{rounds}"
+
+
+def done_pct(row: postgres.Operation) -> float | None:
+    """Done of the whole in percent, None where the server does not know the whole."""
+    if row.kind == "copy" and not row.total:
+        done, rows = row.detail.get("tuples_processed"), row.detail.get("reltuples")
+        if isinstance(done, int) and isinstance(rows, int) and rows > 0:
+            return min(ESTIMATED_MOST, 100.0 * done / rows)
+    if row.done is None or not row.total or row.total <= 0 or row.done < 0:
+        return None
+    most = ESTIMATED_MOST if _grade(row) == "estimated" else 100.0
+    return min(most, 100.0 * row.done / row.total)
+
+
+def _grade(row: postgres.Operation) -> str:
+    # backup_total is an estimate made at the start, and raised when it is passed (monitoring.sgml); of a COPY TO the
+    # rows are those of the last vacuum or analyze.
+    return "estimated" if row.kind == "basebackup" or (row.kind == "copy" and not row.total) else "measured"
+
+
+def _view_row(row: postgres.Operation, facts: PictureFacts) -> ProgressRow:
+    session = facts.by_pid.get(row.pid)
+    application = "" if session is None else session.application
+    made = ProgressRow(
+        kind="psql" if row.kind == "copy" and application == "psql" else _command_kind(row),
+        pid=row.pid,
+        database=row.database,
+        object=object_name(row, session),
+        phase=row.phase,
+        done=row.done,
+        total=row.total or None,
+        unit=row.unit,
+        blocks=facts.count_blocked({row.pid}),
+    )
+    _fill_session(made, session, facts)
+    _measure(made, row, phase_key(row, None if session is None else session.query_start), facts)
+    return made
+
+
+def object_name(row: postgres.Operation, session: postgres.Activity | None) -> str | None:
+    """What it works on. Of another database than the watched one the server tells no name, and of an index that is
+    being built none is there yet: then as the statement has it."""
+    unnamed = _UNNAMED.fullmatch(row.object or "")
+    if unnamed is None:
+        return row.object
+    from_query = None if session is None else command_object(session.query)
+    return from_query or f"relation {unnamed[2]} of {unnamed[1]}"
+
+
+def _command_kind(row: postgres.Operation) -> str:
+    """As it was asked for, where the view is that of several: `vacuum_full`, `create_index_concurrently`."""
+    command_name = row.detail.get("command")
+    return (
+        command_name.lower().replace(" ", "_")
+        if row.kind in _SEVERAL and isinstance(command_name, str) and command_name
+        else row.kind
+    )
+
+
+def _measure(made: ProgressRow, row: postgres.Operation, key: str, facts: PictureFacts) -> None:
+    pct = done_pct(row)
+    made.rate_per_s = _rate(f"{key}.done", facts)
+    if pct is None:
+        return
+    # The server may raise the whole, or count a part anew; what was shown once is not taken back.
+    made.pct = max([pct, *(value for _, value in facts.history.series(f"{key}.pct"))])
+    made.grade = _grade(row)
+    if made.rate_per_s and made.pct >= MIN_PCT and row.done is not None:
+        total = row.total or 100.0 * row.done / made.pct
+        made.eta_s = max(0.0, total - row.done) / made.rate_per_s
+        made.eta_grade = "estimated" if made.grade == "estimated" else "unknown"
+
+
+def _rate(name: str, facts: PictureFacts) -> float | None:
+    per_s = slope(facts.history.series(name), window_s=120.0, min_span_s=10.0, min_points=5)
+    return None if per_s is None else max(0.0, per_s)
+
+
+def _fill_session(made: ProgressRow, session: postgres.Activity | None, facts: PictureFacts) -> None:
+    if session is None:
+        return
+    made.user, made.query, made.wait = session.user, session.query, wait_text(session)
+    made.query_bytes = session.query_bytes
+    made.database = made.database or session.database
+    made.started = rfc3339(session.query_start)
+    made.elapsed_s = age_s(facts.server_time_us("pg.activity"), session.query_start)
+
+
+def _job_row(job: SessionJob, rows: list[postgres.Operation], known: ObservedJobs, facts: PictureFacts) -> ProgressRow:
+    """One row for all sessions of a dump or restore; a base backup has its own view, which says how far it is."""
+    leader, pids = job.leader, job.pids
+    mine = [row for row in rows if row.pid in pids]
+    past = facts.picture.now("jobs", Jobs)
+    if job.kind == "pg_basebackup" and (backups := [row for row in mine if row.kind == "basebackup"]):
+        shown = _view_row(backups[0], facts)
+        if job.owner is not None:
+            fill_program(shown, known.jobs[job.owner])
+        _fill_typical(shown, (job.kind, leader.database, leader.user), past)
+        return shown
+    copies = [row for row in mine if row.kind == "copy"]
+    busiest = max(job.sessions, key=lambda row: (row.state in ACTIVE, -(row.query_start or 0)))
+    started, now = _job_start(job, past), None
+    made = ProgressRow(
+        kind=job.kind,
+        pid=leader.pid,
+        database=leader.database,
+        object=", ".join(dict.fromkeys(filter(None, (object_name(row, facts.by_pid.get(row.pid)) for row in copies))))
+        or None,
+        phase=job_phase(job),
+        user=leader.user,
+        query=busiest.query,
+        query_bytes=busiest.query_bytes,
+        wait=wait_text(busiest),
+        blocks=facts.count_blocked(pids),
+        backends=sorted(pids),
+        xid_age=_horizon_age(pids, facts),
+    )
+    made.started = rfc3339(started)
+    made.elapsed_s = age_s(facts.server_time_us("pg.activity"), started)
+    if copies:
+        made.done, made.unit = float(sum(row.done or 0 for row in copies)), copies[0].unit
+        rates = [_rate(f"{phase_key(row, _query_start(row.pid, facts))}.done", facts) for row in copies]
+        made.rate_per_s = None if None in rates else sum(rate or 0.0 for rate in rates)
+    if job.owner is not None:
+        now = known.jobs[job.owner]
+        fill_row(made, now, known.age_s)
+    elif known.error_note is not None:
+        made.unknown = [known.error_note]
+    _fill_typical(made, (job.kind, leader.database, leader.user), past, now)
+    return made
+
+
+def _program_row(job: JobNow, known: ObservedJobs, facts: PictureFacts) -> ProgressRow:
+    """The row of a program that has no session now."""
+    made = program_row(job, known.age_s)
+    _fill_typical(made, (job.kind, job.database, job.user), facts.picture.now("jobs", Jobs), job)
+    return made
+
+
+def _fill_typical(row: ProgressRow, key: JobKey, past: Jobs | None, now: JobNow | None = None) -> None:
+    """Beside the runs before it; of a restore beside those of the same database, whatever it was restored into."""
+    before = None if past is None else past.statistics_of(key)
+    if now is not None and now.source is not None:
+        row.source, row.usual_s, row.usual_runs = now.source, now.usual_s, now.usual_runs
+    elif before is not None:
+        row.usual_s, row.usual_runs = before.usual_s, before.runs
+    if row.usual_s is None:
+        row.usual_runs = None
+        return
+    if row.elapsed_s is not None and row.elapsed_s >= LATE_FACTOR * row.usual_s:
+        row.late_s = row.elapsed_s - row.usual_s
+
+
+def _horizon_age(pids: set[int], facts: PictureFacts) -> int | None:
+    """How far back these sessions hold the xid horizon; None where none of them does, or it was not read."""
+    horizon = facts.picture.now("pg.horizon", postgres.Horizon)
+    rows = () if horizon is None else horizon.rows
+    return max((row.xid_age for row in rows if row.pid in pids and row.xid_age is not None), default=None)
+
+
+def _job_start(job: SessionJob, past: Jobs | None) -> int | None:
+    """When it began, by the server's clock. A dump is one transaction; a restore is many, and its first session may be
+    gone before it ends: the agent has seen it.
+    """
+    leader = job.leader
+    if job.kind == "pg_dump":
+        return leader.xact_start or leader.backend_start
+    key = (job.kind, leader.database, leader.user)
+    seen = [one.started for one in ([] if past is None else past.running) if one.key == key and one.started is not None]
+    return min([*seen, leader.backend_start]) if leader.backend_start is not None else None
+
+
+def _query_start(pid: int, facts: PictureFacts) -> int | None:
+    row = facts.by_pid.get(pid)
+    return None if row is None else row.query_start
+
+
+def _command_rows(facts: PictureFacts, known: set[int]) -> list[ProgressRow]:
+    """Commands that take long and are in no view: ALTER TABLE, REFRESH, and index builds that wait for their lock."""
+    made = []
+    for session in () if facts.sessions is None else facts.sessions.rows:
+        if session.pid in known or session.state not in ACTIVE or session.leader_pid is not None:
+            continue
+        kind = command(session.query)
+        if kind is None:
+            continue
+        row = ProgressRow(
+            kind=kind, pid=session.pid, object=command_object(session.query), blocks=facts.count_blocked({session.pid})
+        )
+        _fill_session(row, session, facts)
+        if row.elapsed_s is not None and row.elapsed_s >= MIN_ELAPSED_S:
+            made.append(row)
+    return made

@@ -1,0 +1,175 @@
+"""Safety: checksums, and how far transaction ids are from where the server stops giving them out."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dba_console.core.clock import age_s, rfc3339
+from dba_console.watch.frames.model import ChecksumRow, HorizonRow, Safety, XidRow, XidTable
+from dba_console.watch.frames.panel_status import fill_status
+from dba_console.watch.frames.picture import PictureFacts
+from dba_console.watch.frames.rates import mean_rate, pair, rate, share_pct
+from dba_console.watch.samples import host, postgres
+
+WRAP_AGE = 2_147_483_647
+"""Age at which a transaction id would look as if it were in the future (2^31 - 1)."""
+MIN_RATE_SPAN_S = 25.0
+"""Ids are read every 30 s: one distance is the least a burn rate is told from."""
+
+
+class Thresholds(NamedTuple):
+    """Ages at which the server warns and stops assigning ids."""
+
+    xid_warn: int
+    xid_stop: int
+    mxid_warn: int
+    mxid_stop: int
+
+
+def thresholds(major: int) -> Thresholds:
+    """Those of a major version: SetTransactionIdLimit in varsup.c, SetMultiXactIdLimit in multixact.c.
+
+    13 warns 11 M (multixact 10 M) before the wrap and stops at 1 M (100); 14 made it 40 M and 3 M; 19 warns at 100 M.
+
+    >>> thresholds(15).xid_warn, thresholds(15).xid_stop, thresholds(19).xid_warn
+    (2107483647, 2144483647, 2047483647)
+    """
+    if major <= 13:
+        return Thresholds(WRAP_AGE - 11_000_000, WRAP_AGE - 1_000_000, WRAP_AGE - 10_000_000, WRAP_AGE - 100)
+    warn = WRAP_AGE - (100_000_000 if major >= 19 else 40_000_000)
+    stop = WRAP_AGE - 3_000_000
+    return Thresholds(warn, stop, warn, stop)
+
+
+def derive_safety(facts: PictureFacts) -> Safety:
+    """The safety panel; its status is that of the ages, what else is missing is in the note."""
+    panel = fill_status(Safety(), facts.picture, "pg.xids", "pg.databases", "pg.horizon")
+    _checksums(panel, facts)
+    _settings(panel, facts)
+    xids = facts.picture.now("pg.xids", postgres.Xids)
+    if xids is not None:
+        _ages(panel, xids, facts)
+        _rates(panel, facts)
+        _dates(panel)
+    _horizon(panel, facts)
+    panel.horizon_unknown = facts.picture.now("pg.horizon", postgres.Horizon) is None
+    return panel
+
+
+def _checksums(panel: Safety, facts: PictureFacts) -> None:
+    panel.data_checksums = facts.setting("data_checksums")
+    control = facts.picture.now("host.control", host.ControlFile)
+    if panel.data_checksums is None and control is not None and control.data_checksums is not None:
+        panel.data_checksums = "on" if control.data_checksums else "off"
+    stats = facts.picture.now("pg.databases", postgres.DatabaseStats)
+    counted = [row for row in stats.rows if row.checksum_failures is not None] if stats is not None else []
+    if not counted:
+        return
+    panel.checksum_failures = sum(row.checksum_failures or 0 for row in counted)
+    panel.checksum_last_failure = rfc3339(max((row.checksum_last_failure or 0 for row in counted), default=0) or None)
+    counted.sort(key=lambda row: (-(row.checksum_failures or 0), row.name or ""))
+    panel.checksum_databases = [
+        ChecksumRow(database=row.name, failures=row.checksum_failures, last_failure=rfc3339(row.checksum_last_failure))
+        for row in counted
+    ]
+
+
+def _settings(panel: Safety, facts: PictureFacts) -> None:
+    panel.freeze_max_age = facts.number("autovacuum_freeze_max_age")
+    failsafe = facts.number("vacuum_failsafe_age")
+    if failsafe is not None:
+        # Never effective below 105 % of autovacuum_freeze_max_age (vacuum_xid_failsafe_check in vacuum.c).
+        panel.failsafe_age = max(failsafe, int(1.05 * (panel.freeze_max_age or 0)))
+    if facts.major is not None:
+        limits = thresholds(facts.major)
+        panel.xid_warn_age, panel.xid_stop_age = limits.xid_warn, limits.xid_stop
+
+
+def _ages(panel: Safety, xids: postgres.Xids, facts: PictureFacts) -> None:
+    limits = None if facts.major is None else thresholds(facts.major)
+    stop = None if limits is None else limits.xid_stop
+    mxid_stop = None if limits is None else limits.mxid_stop
+    # Every database counts, template0 and those that allow no connections too: the oldest holds the whole cluster.
+    for row in sorted(xids.databases, key=lambda row: -row.xid_age):
+        panel.databases.append(
+            XidRow(
+                database=row.name,
+                xid_age=row.xid_age,
+                xid_pct=share_pct(row.xid_age, stop),
+                mxid_age=row.mxid_age,
+                mxid_pct=share_pct(row.mxid_age, mxid_stop),
+            )
+        )
+    if panel.databases:
+        oldest = panel.databases[0]
+        panel.xid_age, panel.xid_database, panel.xid_pct = oldest.xid_age, oldest.database, oldest.xid_pct
+        panel.mxid_age = max(row.mxid_age for row in panel.databases)
+        panel.mxid_pct = share_pct(panel.mxid_age, mxid_stop)
+    block = facts.number("block_size") or 8192
+    panel.tables = [
+        XidTable(
+            table=row.name,
+            xid_age=row.xid_age,
+            mxid_age=row.mxid_age,
+            bytes=row.pages * block,
+            last_vacuum=rfc3339(row.last_vacuum),
+            last_autovacuum=rfc3339(row.last_autovacuum),
+        )
+        for row in sorted(xids.tables, key=lambda row: -row.xid_age)
+    ]
+
+
+def series_name(facts: PictureFacts, counter: str) -> str:
+    """The series of an id counter: each cluster has its own, so that a failover to another is no burn."""
+    return f"safety:{(facts.server and facts.server.system_identifier) or ''}.{counter}"
+
+
+def _rates(panel: Safety, facts: PictureFacts) -> None:
+    """Ids used per second over the longest window there is: the history, else the last two readings."""
+    both = pair(facts.picture, "pg.xids", postgres.Xids)
+    panel.xids_per_s = mean_rate(facts.history.series(series_name(facts, "next_xid")), min_span_s=MIN_RATE_SPAN_S)
+    panel.mxids_per_s = mean_rate(facts.history.series(series_name(facts, "next_mxid")), min_span_s=MIN_RATE_SPAN_S)
+    if both is not None:
+        new, old, seconds = both
+        if panel.xids_per_s is None:
+            panel.xids_per_s = rate(new.next_xid, old.next_xid, seconds)
+        if panel.mxids_per_s is None:
+            panel.mxids_per_s = rate(new.next_mxid, old.next_mxid, seconds)
+
+
+def _dates(panel: Safety) -> None:
+    panel.autovacuum_freeze_in_s = _seconds_until(panel.xid_age, panel.freeze_max_age, panel.xids_per_s)
+    panel.warn_in_s = _seconds_until(panel.xid_age, panel.xid_warn_age, panel.xids_per_s)
+    panel.stop_in_s = _seconds_until(panel.xid_age, panel.xid_stop_age, panel.xids_per_s)
+
+
+def _seconds_until(age: int | None, limit: int | None, per_s: float | None) -> float | None:
+    if age is None or limit is None:
+        return None
+    if age >= limit:
+        return 0.0
+    return (limit - age) / per_s if per_s else None
+
+
+def _horizon(panel: Safety, facts: PictureFacts) -> None:
+    horizon = facts.picture.now("pg.horizon", postgres.Horizon)
+    if horizon is None:
+        return
+    panel.horizon = [
+        HorizonRow(
+            kind=row.kind,
+            who=row.who,
+            pid=row.pid,
+            database=row.database,
+            state=row.state,
+            xid_age=row.xid_age,
+            since=rfc3339(row.since),
+            since_age_s=age_s(facts.server_now_us, row.since),
+        )
+        for row in sorted(horizon.rows, key=_holder_order)
+    ]
+
+
+def _holder_order(row: postgres.HorizonHolder) -> tuple[int, float]:
+    """Who holds most back first; of those that hold the same, who began first: the others only came to stand behind."""
+    return -(row.xid_age or 0), float("inf") if row.since is None else row.since

@@ -1,0 +1,238 @@
+"""Sessions: pg_stat_activity joined with what the host knows of the same processes.
+
+Ages are by the server's clock, never by the host's: the two may differ, and second-rounded ones lie.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dba_console.core.clock import age_s, rfc3339
+from dba_console.watch.frames.model import LockNode, Locks, SessionRow, Sessions
+from dba_console.watch.frames.panel_status import fill_status
+from dba_console.watch.frames.picture import PictureFacts
+from dba_console.watch.frames.rates import USER_HZ, pair, rate
+from dba_console.watch.samples import host, postgres
+
+_HALF = 1 << 31
+
+
+class Usage(NamedTuple):
+    """What a process used per second over the last two readings it was in."""
+
+    cpu_pct: float | None
+    read_bytes_per_s: float | None
+    write_bytes_per_s: float | None
+
+
+def derive_sessions(facts: PictureFacts) -> Sessions:
+    """The sessions panel: a row for every row of pg_stat_activity."""
+    panel = fill_status(Sessions(), facts.picture, "pg.activity", "host.processes")
+    sessions = facts.sessions
+    if sessions is None:
+        return panel
+    panel.hidden = sessions.hidden
+    processes, usage = _processes(facts)
+    xids = facts.picture.now("pg.xids", postgres.Xids)
+    next_xid = None if xids is None else xids.next_xid
+    panel.rows = [
+        _row(row, sessions.now_us, facts.blocked_by.get(row.pid), processes.get(row.pid), usage.get(row.pid), next_xid)
+        for row in sessions.rows
+    ]
+    return panel
+
+
+def _row(
+    row: postgres.Activity,
+    now_us: int,
+    blocked_by: list[int] | None,
+    process: host.Process | None,
+    usage: Usage | None,
+    next_xid: int | None,
+) -> SessionRow:
+    session = SessionRow(
+        pid=row.pid,
+        backend_start=rfc3339(row.backend_start),
+        backend_type=row.backend_type,
+        database=row.database,
+        user=row.user,
+        application=row.application,
+        client=row.client,
+        state=row.state,
+        wait=wait_text(row),
+        xact_age_s=age_s(now_us, row.xact_start),
+        query_age_s=age_s(now_us, row.query_start),
+        state_age_s=age_s(now_us, row.state_change),
+        xmin_age_xids=xid_age(next_xid, row.backend_xmin),
+        leader_pid=row.leader_pid,
+        blocked_by=blocked_by or [],
+        query=row.query,
+        query_bytes=row.query_bytes,
+    )
+    if process is not None:
+        session.rss_bytes, session.process_state = process.rss, process.state
+    if usage is not None:
+        session.cpu_pct, session.read_bytes_per_s, session.write_bytes_per_s = usage
+    return session
+
+
+def wait_text(row: postgres.Activity) -> str | None:
+    """`wait_event_type:wait_event`, None for a session that waits for nothing."""
+    return None if row.wait_event_type is None else f"{row.wait_event_type}:{row.wait_event or ''}"
+
+
+def xid_age(next_xid: int | None, xid: int | None) -> int | None:
+    """Transactions begun since `xid`, which has 32 bits; None where it is newer than the last reading of next_xid.
+
+    >>> xid_age((1 << 32) + 10, 4294967290), xid_age(100, 200), xid_age(None, 3)
+    (16, None, None)
+    """
+    if next_xid is None or xid is None:
+        return None
+    age = (next_xid - xid) & 0xFFFFFFFF
+    return age if age < _HALF else None
+
+
+def _processes(facts: PictureFacts) -> tuple[dict[int, host.Process], dict[int, Usage]]:
+    """The newest reading of each process by pid, and what those used that were in both of the last two."""
+    now = facts.picture.now("host.processes", host.Processes)
+    both = pair(facts.picture, "host.processes", host.Processes)
+    if now is None:
+        return {}, {}
+    newest = {} if both is None else {row.pid: row for row in both.old.rows}
+    usage = {}
+    for new in now.rows:
+        old = newest.get(new.pid)
+        # The kernel gives a pid to another process in time: only the start tells two apart.
+        if both is not None and old is not None and old.start_ticks == new.start_ticks:
+            usage[new.pid] = _usage(new, old, both.seconds)
+        newest[new.pid] = new
+    return newest, usage
+
+
+def _usage(new: host.Process, old: host.Process, seconds: float) -> Usage:
+    ticks, before = new.user_ticks + new.system_ticks, old.user_ticks + old.system_ticks
+    return Usage(
+        rate(ticks, before, seconds, 100.0 / USER_HZ),
+        rate(new.read_bytes, old.read_bytes, seconds),
+        rate(new.write_bytes, old.write_bytes, seconds),
+    )
+
+
+# Locks: trees of who waits for whom, from the ones to end (roots) down.
+#
+# Every waiter stands in the trees once, under one of its blockers, so the numbers behind a root add up; its other
+# blockers are named on it. A cycle (a deadlock not yet detected) is opened at the one that waits longest.
+
+DEEPEST = 40
+"""Levels of a tree; who stands deeper is shown at this level, for a chain of a thousand could not be drawn or sent."""
+PREPARED = 0
+"""pg_blocking_pids() says 0 for a prepared transaction."""
+
+
+def derive_locks(facts: PictureFacts) -> Locks:
+    """The locks panel; nobody waiting is an empty list, not knowing is None."""
+    panel = fill_status(Locks(), facts.picture, "pg.locks")
+    waiters = facts.waiters
+    if waiters is None:
+        return panel
+    if not waiters and facts.sessions is not None:
+        # That nobody waits may be known from the sessions alone: then they are what was read.
+        fill_status(panel, facts.picture, "pg.activity")
+    panel.waiting = len(waiters)
+    nodes = _nodes(waiters, facts)
+    waits = [node.wait_s for node in nodes.values() if node.wait_s is not None]
+    panel.longest_wait_s = max(waits, default=None)
+    roots = _build_trees(nodes, {waiter.pid: waiter.blocked_by for waiter in waiters})
+    panel.trees = sorted((nodes[pid] for pid in roots), key=lambda node: (-node.behind, node.pid))
+    return panel
+
+
+def _nodes(waiters: list[postgres.LockWaiter], facts: PictureFacts) -> dict[int, LockNode]:
+    """A node for everyone who waits or is waited for."""
+    now_us = facts.server_time_us("pg.locks")
+    locks = facts.picture.now("pg.locks", postgres.Locks)
+    held = {} if locks is None else {holding.pid: holding for holding in locks.held}
+    waiting = {waiter.pid: waiter for waiter in waiters}
+    blockers = {pid for waiter in waiters for pid in waiter.blocked_by}
+    nodes = {}
+    for pid in [*waiting, *sorted(blockers - waiting.keys())]:
+        node = nodes[pid] = _node(pid, facts)
+        if pid in waiting:
+            waiter = waiting[pid]
+            node.mode, node.relation = waiter.mode, waiter.relation or waiter.locktype
+            node.wait_s = age_s(now_us, waiter.wait_start)
+        elif pid in held:
+            node.mode, node.relation = held[pid].mode, held[pid].relation or held[pid].locktype
+    return nodes
+
+
+def _node(pid: int, facts: PictureFacts) -> LockNode:
+    if pid == PREPARED:
+        return LockNode(pid=pid, state="prepared transaction")
+    row = facts.by_pid.get(pid)
+    if row is None:
+        return LockNode(pid=pid)
+    return LockNode(
+        pid=pid,
+        backend_start=rfc3339(row.backend_start),
+        user=row.user,
+        database=row.database,
+        application=row.application,
+        state=row.state,
+        xact_s=age_s(facts.server_time_us("pg.activity"), row.xact_start),
+        query=row.query,
+        query_bytes=row.query_bytes,
+    )
+
+
+def _build_trees(nodes: dict[int, LockNode], blocked_by: dict[int, list[int]]) -> list[int]:
+    """Hang every waiter under one blocker, count who is behind whom; returns the roots."""
+    parents = {pid: _parent(pid, blockers, blocked_by) for pid, blockers in blocked_by.items()}
+    children: dict[int | None, list[int]] = {}
+    for pid, parent in parents.items():
+        children.setdefault(parent, []).append(pid)
+    roots = [pid for pid in nodes if parents.get(pid) is None]
+    order = _link_waiters(roots, nodes, children)
+    left = nodes.keys() - order
+    while left:
+        # Only cycles are left: nobody in them is free.
+        first = min(left, key=lambda pid: (-(nodes[pid].wait_s or 0.0), pid))
+        children[parents[first]].remove(first)
+        parents[first] = None
+        roots.append(first)
+        order.update(_link_waiters([first], nodes, children))
+        left = nodes.keys() - order
+    for pid, blockers in blocked_by.items():
+        nodes[pid].also_blocked_by = sorted({blocker for blocker in blockers if blocker != parents[pid]})
+    for root in roots:
+        _count_behind(nodes[root])
+    return roots
+
+
+def _parent(pid: int, blockers: list[int], blocked_by: dict[int, list[int]]) -> int | None:
+    """The blocker to stand under: one that does not wait itself, for ending that one helps; else the first named."""
+    others = [blocker for blocker in blockers if blocker != pid]
+    free = [blocker for blocker in others if blocker not in blocked_by]
+    return next(iter(free or others), None)
+
+
+def _link_waiters(roots: list[int], nodes: dict[int, LockNode], children: dict[int | None, list[int]]) -> set[int]:
+    """Link nodes from the roots down, without recursion; returns the pids reached."""
+    seen = set(roots)
+    todo = [(pid, nodes[pid], 1) for pid in roots]
+    while todo:
+        pid, shown_under, depth = todo.pop()
+        for child in sorted(children.get(pid, ()), key=lambda each: (-(nodes[each].wait_s or 0.0), each)):
+            if child in seen:
+                continue
+            seen.add(child)
+            shown_under.waiters.append(nodes[child])
+            deeper = depth + 1 < DEEPEST
+            todo.append((child, nodes[child] if deeper else shown_under, depth + 1 if deeper else depth))
+    return seen
+
+
+def _count_behind(node: LockNode) -> int:
+    node.behind = sum(1 + _count_behind(waiter) for waiter in node.waiters)
+    return node.behind

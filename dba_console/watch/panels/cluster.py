@@ -1,0 +1,269 @@
+"""The configured cluster: role, timeline, position and lag of each node, clients of each pooler, and what differs.
+
+Numbers of a node that does not answer are those it gave last, marked as old.
+"""
+
+from __future__ import annotations
+
+from dba_console.core.units import UNKNOWN, human_bytes, human_duration
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import ClusterPanel, Frame, NodeRow, PoolerRow
+from dba_console.watch.panels import phrases
+from dba_console.watch.panels.phrases import (
+    fact,
+    integer,
+    join,
+    join_fitting,
+    level_style,
+    name_of,
+    text_line,
+    wrap_words,
+)
+from dba_console.watch.panels.replication import LAG_S
+from dba_console.watch.panels.text_elements import Cell, Detail, Line, Span, Style, Table, TableColumn, TableRow, clean
+from dba_console.watch.panels.time_formats import local_time_of_day
+
+_OLD_S = 6.0
+"""Three questions long."""
+_READY_WARN, _READY_CRIT = 16, 128
+"""repmgr's archive_ready_warning and archive_ready_critical."""
+_WAIT_S = (1.0, 10.0)
+_NOT_APPLICABLE = Cell("–")
+
+
+def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
+    panel = frame.cluster
+    lines = [_node_line(row, width) for row in panel.nodes]
+    lines += [_pooler_line(row, width) for row in panel.poolers]
+    lines += [text_line(f"! {clean(text)}", "warn") for text in panel.differences]
+    if len(lines) > height:
+        lines.insert(0, _summary(panel))
+    return phrases.body(panel, bool(panel.nodes), lines, width, height)
+
+
+def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
+    panel = frame.cluster
+    if not panel.nodes:
+        return Detail("Cluster", tuple(phrases.note_lines(panel, width)))
+    rows: list[NodeRow | PoolerRow] = [*panel.nodes, *panel.poolers]
+    errors = {(type(row), row.name): row for row in rows if row.error is not None}
+    head = [
+        _summary(panel),
+        *(line for row in errors.values() for line in _error_lines(row, width)),
+        *(text_line(text, "warn") for words in panel.differences for text in wrap_words(f"! {words}", width)),
+    ]
+    tables = (_node_table(panel), _pooler_table(panel)) if panel.poolers else (_node_table(panel),)
+    return Detail("Cluster", phrases.head_lines(panel, head, width), tables)
+
+
+def _summary(panel: ClusterPanel) -> Line:
+    silent = sum(row.error is not None for row in panel.nodes)
+    primaries = [row for row in panel.nodes if row.role == "primary" and row.error is None]
+    lead = (
+        text_line(f"{len(primaries)} primaries", "crit")
+        if len(primaries) > 1
+        else fact("primary", name_of(panel.primary), "" if panel.primary else "crit")
+    )
+    facts = [fact("cluster", name_of(panel.name)), lead, fact("nodes", str(len(panel.nodes)))]
+    if silent:
+        facts.append(text_line(f"{silent} without an answer", "crit"))
+    return join([*facts, fact("poolers", str(len({row.name for row in panel.poolers})))])
+
+
+def _error_lines(row: NodeRow | PoolerRow, width: int) -> list[Line]:
+    since = f"no answer since {local_time_of_day(row.since)}: " if row.since else ""
+    return [text_line(text, "crit") for text in wrap_words(f"! {row.name}: {since}{row.error}", width)]
+
+
+def _node_line(row: NodeRow, width: int) -> Line:
+    facts: list[Line] = [(Span(name_of(row.name)), Span(f" {name_of(row.role)}", _age_style(row.age_s)))]
+    facts.append(fact("tl", integer(row.timeline)))
+    if row.role == "standby" and row.error is None:
+        facts.append(fact("lag", f"{human_bytes(row.lag_bytes)} {human_duration(row.lag_s)}", _lag_style(row)))
+    facts.append(text_line(*_node_state(row)))
+    if row.error is not None:
+        facts.append(text_line(clean(row.error), "crit"))
+    return join_fitting(width, [one for one in facts if one])
+
+
+def _pooler_line(row: PoolerRow, width: int) -> Line:
+    name = name_of(row.name) if row.database is None else f"{name_of(row.name)} {name_of(row.database)}"
+    if row.error is not None:
+        return join_fitting(width, [text_line(name), text_line(clean(row.error), "crit")])
+    paused = [text_line(_paused_text(row), "warn")] if row.paused else []
+    clients = fact("clients", f"{integer(row.clients_active)} active, {integer(row.clients_waiting)} waiting")
+    return join_fitting(width, [text_line(f"{name} → {_server_name(row)}"), *paused, clients])
+
+
+_NODE_COLUMNS = (
+    TableColumn("name", "node", 10, sort_key="N", keep=True, grow=True),
+    TableColumn("role", "role", 7, sort_key="R"),
+    TableColumn("timeline", "tl", 3, right=True, help="timeline", sort_key="T"),
+    TableColumn("lsn", "position", 12, help="a primary's written, a standby's received WAL position", sort_key="P"),
+    TableColumn("lag", "lag", 7, right=True, help="WAL not replayed", sort_key="L", descending=True),
+    TableColumn("lag_s", "time", 5, right=True, help="how late its replay is", sort_key="I", descending=True),
+    TableColumn("age", "age", 6, right=True, help="of these numbers", sort_key="A", descending=True),
+    TableColumn("state", "state", 22, sort_key="S"),
+    TableColumn("sync", "sync", 9, help="as the primary has it: async, potential, sync, quorum", sort_key="Y", spare=2),
+    TableColumn(
+        "archive", "to archive", 10, right=True, help="WAL files that wait", sort_key="W", descending=True, spare=3
+    ),
+    TableColumn("slots", "slots", 12, sort_key="O", spare=4),
+    TableColumn("version", "version", 8, sort_key="V", spare=5),
+    TableColumn("system", "system identifier", 20, sort_key="D", spare=6),
+)
+
+
+def _node_table(panel: ClusterPanel) -> Table:
+    return Table("nodes", _NODE_COLUMNS, tuple(_node_row(row) for row in panel.nodes), None, "Nodes", "no node")
+
+
+def _node_row(row: NodeRow) -> TableRow:
+    state, style = _node_state(row)
+    old, standby = _age_style(row.age_s), row.role == "standby"
+    return TableRow(
+        row.name,
+        (
+            Cell(name_of(row.name), row.name),
+            Cell(name_of(row.role), row.role, old),
+            Cell(integer(row.timeline), row.timeline, old),
+            Cell(name_of(row.lsn), row.lsn, old),
+            Cell(human_bytes(row.lag_bytes), row.lag_bytes, old) if standby else _NOT_APPLICABLE,
+            Cell(human_duration(row.lag_s), row.lag_s, old or _lag_style(row)) if standby else _NOT_APPLICABLE,
+            Cell(human_duration(row.age_s), row.age_s, old),
+            Cell(state, state, style),
+            Cell(name_of(row.sync_state), row.sync_state, old) if standby else _NOT_APPLICABLE,
+            _NOT_APPLICABLE
+            if _archives_nothing(row)
+            else Cell(integer(row.archive_ready), row.archive_ready, _archive_style(row)),
+            Cell(_slots_text(row), len(row.slots), old),
+            Cell(name_of(row.version), row.version),
+            Cell(name_of(row.system_identifier), row.system_identifier),
+        ),
+        _node_detail(row, state),
+    )
+
+
+_POOLER_COLUMNS = (
+    TableColumn("name", "pooler", 12, sort_key="N", keep=True),
+    TableColumn("database", "database", 14, sort_key="D", keep=True, grow=True),
+    TableColumn("leads", "leads to", 20, sort_key="L", help="the node, else host:port"),
+    TableColumn(
+        "active", "active", 6, right=True, help="clients with a server connection", sort_key="A", descending=True
+    ),
+    TableColumn("waiting", "waiting", 7, right=True, help="clients that wait for one", sort_key="W", descending=True),
+    TableColumn("wait", "longest", 7, right=True, help="longest wait now", sort_key="O", descending=True),
+    TableColumn("servers", "servers", 7, right=True, help="server connections", sort_key="V", descending=True, spare=2),
+    TableColumn("age", "age", 6, right=True, help="of these numbers", sort_key="G", descending=True),
+    TableColumn("state", "state", 24, sort_key="S"),
+    TableColumn("mode", "mode", 11, help="pool_mode", sort_key="M", spare=3),
+    TableColumn("host", "host", 22, sort_key="H", spare=4),
+)
+
+
+def _pooler_table(panel: ClusterPanel) -> Table:
+    rows = tuple(_pooler_row(row) for row in panel.poolers)
+    return Table("poolers", _POOLER_COLUMNS, rows, None, "Poolers", "no pooler")
+
+
+def _pooler_row(row: PoolerRow) -> TableRow:
+    old = _age_style(row.age_s)
+    state, style = _pooler_state(row)
+    return TableRow(
+        f"{row.name} {row.database}",
+        (
+            Cell(name_of(row.name), row.name),
+            Cell(name_of(row.database), row.database),
+            Cell(_server_name(row), row.node, old),
+            Cell(integer(row.clients_active), row.clients_active, old),
+            Cell(integer(row.clients_waiting), row.clients_waiting, old),
+            Cell(
+                human_duration(row.longest_wait_s), row.longest_wait_s, old or level_style(row.longest_wait_s, *_WAIT_S)
+            ),
+            Cell(integer(row.servers), row.servers, old),
+            Cell(human_duration(row.age_s), row.age_s, old),
+            Cell(state, state, style),
+            Cell(name_of(row.mode), row.mode, "warn" if row.mode == "session" else ""),
+            Cell(name_of(row.leads_to), row.leads_to, old),
+        ),
+    )
+
+
+def _age_style(age_s: float | None) -> Style:
+    return "stale" if age_s is None or age_s > _OLD_S else ""
+
+
+def _lag_style(row: NodeRow) -> Style:
+    return level_style(None if row.lag_s is None else row.lag_s - (row.apply_delay_s or 0.0), *LAG_S)
+
+
+def _archives_nothing(row: NodeRow) -> bool:
+    """Nothing is archived there: a standby, or archive_mode is off."""
+    return row.role == "standby" or (row.archive_age_s is not None and row.archive_failing is None)
+
+
+def _archive_style(row: NodeRow) -> Style:
+    return "crit" if row.archive_failing else level_style(row.archive_ready, _READY_WARN, _READY_CRIT)
+
+
+def _node_state(row: NodeRow) -> tuple[str, Style]:
+    """What an operator has to know of it besides its numbers."""
+    if row.error is not None:
+        return "no answer", "crit"
+    if row.role != "standby":
+        return ("archiving fails", "crit") if row.archive_failing else ("", "")
+    words = ["replay paused"] if row.replay_paused else []
+    if row.apply_delay_s is not None:
+        words.append(f"delayed {human_duration(row.apply_delay_s)}")
+    words.append(name_of(row.receiver or "no receiver", 20))
+    return ", ".join(words), "warn" if row.replay_paused or row.receiver != "streaming" else ""
+
+
+def _slots_text(row: NodeRow) -> str:
+    idle = sum(not one.active for one in row.slots)
+    return f"{len(row.slots)}, {idle} idle" if idle else str(len(row.slots))
+
+
+def _node_detail(row: NodeRow, state: str) -> tuple[Line, ...]:
+    first = [
+        text_line(name_of(row.name)),
+        text_line(name_of(row.role)),
+        fact("timeline", integer(row.timeline)),
+        fact("position", name_of(row.lsn)),
+        fact("system identifier", name_of(row.system_identifier)),
+        fact("version", name_of(row.version)),
+    ]
+    archive = fact("to archive", f"{integer(row.archive_ready)} files, {human_duration(row.archive_age_s)} ago")
+    more = join([text_line(state), () if _archives_nothing(row) else archive])
+    return tuple(one for one in (join(first), more, *_slot_lines(row)) if one)
+
+
+def _slot_lines(row: NodeRow) -> tuple[Line, ...]:
+    return tuple(
+        join(
+            [
+                fact("slot", name_of(one.name)),
+                text_line(name_of(one.kind)),
+                text_line("active" if one.active else "inactive", "" if one.active else "warn"),
+                fact("keeps", human_bytes(one.retained_bytes)),
+                fact("wal", name_of(one.wal_status)),
+            ]
+        )
+        for one in row.slots
+    )
+
+
+def _pooler_state(row: PoolerRow) -> tuple[str, Style]:
+    if row.error is not None:
+        return "no answer" if row.since else clean(row.error), "crit"
+    if row.paused:
+        return _paused_text(row), "warn"
+    return ("", "") if row.paused is False else (UNKNOWN, "stale")
+
+
+def _paused_text(row: PoolerRow) -> str:
+    return f"paused since {local_time_of_day(row.paused_since)}" if row.paused_since else "paused"
+
+
+def _server_name(row: PoolerRow) -> str:
+    return name_of(row.node or row.leads_to)

@@ -1,0 +1,195 @@
+"""Connections against the limit: how many are left, how fast they go, who has them."""
+
+from __future__ import annotations
+
+from dba_console.core.units import UNKNOWN, human_duration, human_pct
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import ConnectionGroup, Connections, Frame
+from dba_console.watch.panels import charts, phrases
+from dba_console.watch.panels.phrases import (
+    bar,
+    fact,
+    first_fitting,
+    integer,
+    join,
+    join_fitting,
+    level_style,
+    name_of,
+    text_line,
+)
+from dba_console.watch.panels.table_layout import number_cell
+from dba_console.watch.panels.text_elements import (
+    Cell,
+    Detail,
+    Line,
+    Span,
+    Style,
+    Table,
+    TableColumn,
+    TableRow,
+    line_width,
+)
+
+_FULL_WARN, _FULL_CRIT = 80.0, 95.0
+_SOON_WARN_S, _SOON_CRIT_S = 3600.0, 600.0
+_TREND_S = 300.0
+
+
+def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
+    panel = frame.connections
+    lines = [
+        _usage(panel, width),
+        _states(panel, width),
+        _growth(frame, width, history),
+        _top_groups("app", panel.by_application, width),
+        _top_groups("user", panel.by_user, width),
+        _top_groups("db", panel.by_database, width),
+    ]
+    return phrases.body(panel, panel.used is not None, [one for one in lines if one], width, height)
+
+
+def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
+    panel = frame.connections
+    if panel.used is None:
+        return Detail("Connections", tuple(phrases.note_lines(panel, width)))
+    head = [_usage(panel, width), _states(panel, width), _growth(frame, width, history), _limits(panel), _source(panel)]
+    return Detail(
+        "Connections",
+        phrases.head_lines(panel, [one for one in head if one], width),
+        (
+            _group_table("by_application", "By application", panel.by_application),
+            _group_table("by_user", "By user", panel.by_user),
+            _group_table("by_database", "By database", panel.by_database),
+        ),
+    )
+
+
+def _usage(panel: Connections, width: int) -> Line:
+    if panel.usable is None and panel.max is not None:
+        # How much of it is reserved only the server tells.
+        return (
+            Span(integer(panel.used)),
+            Span(" of ", "dim"),
+            Span(integer(panel.max)),
+            Span(" max_connections", "dim"),
+        )
+    style = level_style(panel.used_pct, _FULL_WARN, _FULL_CRIT)
+    left = (Span(integer(panel.used), style), Span(" of ", "dim"), Span(integer(panel.usable)), Span(" usable ", "dim"))
+    share = Span(f" {human_pct(panel.used_pct)}", style)
+    room = min(40, width - line_width(left) - len(share.text))
+    return (*left, Span(bar(panel.used_pct, room), style or "bar"), share) if room >= 3 else (*left[:-1], share)
+
+
+def _states(panel: Connections, width: int) -> Line:
+    waiting = level_style(panel.waiting, 1, 10)
+    idle_in = level_style(panel.idle_in_transaction, 20, 100)
+    common = [fact("active", integer(panel.active)), fact("idle", integer(panel.idle))]
+    long = [
+        *common,
+        fact("in transaction", integer(panel.idle_in_transaction), idle_in),
+        fact("waiting", integer(panel.waiting), waiting),
+    ]
+    few = [
+        fact("in txn", integer(panel.idle_in_transaction), idle_in),
+        fact("waiting", integer(panel.waiting), waiting),
+    ]
+    short = [*common, *few]
+    other = [fact("other", integer(panel.other_states))] if panel.other_states else []
+    return first_fitting(
+        width,
+        join([*long, *other]),
+        join(long),
+        join([*short, *other]),
+        join(short),
+        join(short, ", "),
+        join(short, " "),
+        join(few),
+    )
+
+
+def _growth(frame: Frame, width: int, history: ChartHistory) -> Line:
+    panel = frame.connections
+    growth = UNKNOWN if panel.growth_per_min is None else f"{panel.growth_per_min:+.0f}"
+    growth = "0" if growth in ("+0", "-0") else growth
+    words: Line = (Span(f"{growth}/min", "stale" if growth == UNKNOWN else ""),)
+    if panel.full_in_s == 0:
+        words = join([words, (Span("full", "crit"),)], ", ")
+    elif panel.full_in_s is not None:
+        soon: Style = "crit" if panel.full_in_s < _SOON_CRIT_S else "warn" if panel.full_in_s < _SOON_WARN_S else ""
+        words = join([words, (Span("full in ", "dim"), Span(human_duration(panel.full_in_s), soon))], ", ")
+    room = min(40, width - line_width(words) - 2)
+    if room < 5 or panel.usable is None:
+        return words
+    trend = charts.sparkline(history.series("connections.used"), frame.at_us, _TREND_S, room, 0, float(panel.usable))
+    return (*words, Span("  "), Span(trend, "bar"))
+
+
+def _top_groups(label: str, groups: list[ConnectionGroup], width: int) -> Line:
+    if not groups:
+        return ()
+    named = [text_line(f"{name_of(group.name, 24) or '(none)'} {group.count}") for group in groups[:6]]
+    return (Span(f"{label} ", "dim"), *join_fitting(width - len(label) - 1, named))
+
+
+def _limits(panel: Connections) -> Line:
+    return join(
+        [
+            fact("max_connections", integer(panel.max)),
+            fact("reserved for superusers", integer(panel.reserved_superuser)),
+            fact("reserved for a role", integer(panel.reserved_role)),
+        ]
+    )
+
+
+def _source(panel: Connections) -> Line:
+    sources = {
+        "sql": "counted in pg_stat_activity",
+        "process_titles": "counted by process titles, without a connection",
+    }
+    slots = {
+        "regular": "the console holds an ordinary slot",
+        "reserved_role": "the console holds a slot of reserved_connections",
+        "superuser": "the console holds a slot reserved for superusers",
+    }
+    slot = slots.get(panel.seat or "", "the console holds no slot")
+    return join(
+        [
+            text_line(sources.get(panel.source or "", ""), "dim"),
+            text_line(slot, "" if panel.seat == "regular" else "warn"),
+        ]
+    )
+
+
+_COLUMNS = (
+    TableColumn("name", "name", 40, help="Application, user or database", sort_key="N", grow=True),
+    TableColumn("count", "count", 6, right=True, help="Connections", sort_key="C", descending=True),
+    TableColumn(
+        "limit", "limit", 6, right=True, help="CONNECTION LIMIT, none where blank", sort_key="L", descending=True
+    ),
+    TableColumn("active", "active", 6, right=True, help="Running a query", sort_key="A", descending=True),
+    TableColumn("in_txn", "in txn", 6, right=True, help="Idle in transaction", sort_key="T", descending=True),
+    TableColumn("oldest_idle", "oldest idle", 11, right=True, help="Longest idle", sort_key="O", descending=True),
+)
+
+
+def _group_table(table: str, title: str, groups: list[ConnectionGroup]) -> Table:
+    return Table(table, _COLUMNS, tuple(_group_row(group) for group in groups), "count", title, "no connections")
+
+
+def _group_row(group: ConnectionGroup) -> TableRow:
+    limit = group.limit
+    style = level_style(group.count, 0.8 * limit, 0.95 * limit) if limit else ""
+    name = name_of(group.name) or "(none)"
+    return TableRow(
+        group.name,
+        (
+            Cell(name, name.lower()),
+            Cell(str(group.count), group.count, style),
+            Cell("" if limit is None else str(limit), limit),
+            number_cell(integer(group.active), group.active),
+            number_cell(integer(group.idle_in_transaction), group.idle_in_transaction),
+            number_cell(
+                "" if group.oldest_idle_s is None else human_duration(group.oldest_idle_s), group.oldest_idle_s
+            ),
+        ),
+    )

@@ -1,0 +1,151 @@
+"""Events: what happened in this session, newest last."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import EventRow, Finding, Frame
+from dba_console.watch.panels import phrases
+from dba_console.watch.panels.phrases import first_fitting, name_of, text_line
+from dba_console.watch.panels.text_elements import (
+    Cell,
+    Detail,
+    Line,
+    Span,
+    Style,
+    Table,
+    TableColumn,
+    TableRow,
+    clean,
+    fit_line,
+    line_width,
+)
+from dba_console.watch.panels.time_formats import local_date_and_time, local_time_of_day, parse_rfc3339
+
+# Events and findings as lines, and as signs on a time axis. The same sign stands in both places.
+
+_KIND_SIGNS = {
+    "mark": "m",
+    "note": "n",
+    "server.lost": "x",
+    "server.blind": "x",
+    "server.connected": "+",
+    "server.changed": "+",
+    "gap": "g",
+    "clock.jump": "g",
+    "session.start": "<",
+    "session.end": ">",
+}
+_SEVERITY_STYLES: dict[str, Style] = {"warning": "warn", "critical": "crit"}
+_HIDDEN_KINDS = frozenset({"heartbeat"})
+
+
+def event_sign(kind: str, severity: str) -> str:
+    """`!` for what is serious, a letter for what has one, else `i`.
+
+    >>> event_sign("mark", "info"), event_sign("server.lost", "warning"), event_sign("lane.stuck", "warning")
+    ('m', 'x', '!')
+    """
+    sign = _KIND_SIGNS.get(kind)
+    return sign if sign is not None else "!" if severity in _SEVERITY_STYLES else "i"
+
+
+def severity_style(severity: str) -> Style:
+    return _SEVERITY_STYLES.get(severity, "")
+
+
+def axis_marks(frame: Frame) -> Iterator[tuple[int, str]]:
+    """Time and sign of everything worth a place on the time axis, findings last so that they stay on top."""
+    for row in frame.events.rows:
+        at = parse_rfc3339(row.at)
+        if at is not None and row.kind not in _HIDDEN_KINDS:
+            yield at, event_sign(row.kind, row.severity)
+    for finding in frame.findings:
+        at = parse_rfc3339(finding.since)
+        if at is not None:
+            yield at, "!"
+
+
+def event_line(row: EventRow) -> Line:
+    style = severity_style(row.severity)
+    return (
+        Span(event_sign(row.kind, row.severity) + " ", style),
+        Span(local_time_of_day(row.at) + "  ", "dim"),
+        Span(clean(row.text[:500]), style),
+    )
+
+
+def finding_sign(finding: Finding) -> str:
+    """`!` for what speaks and is serious, `a` for what somebody acknowledged, `z` silenced, else `i`."""
+    if finding.state != "open":
+        return "a" if finding.state == "acknowledged" else "z"
+    return "!" if finding.severity in _SEVERITY_STYLES else "i"
+
+
+def finding_line(finding: Finding, cells: int) -> Line:
+    """`! 14:55:02  sentence  → runbook`; the runbook shrinks to its key where there is no room for its name."""
+    style = severity_style(finding.severity)
+    spans = [
+        Span(finding_sign(finding) + " ", style),
+        Span(local_time_of_day(finding.since) + "  ", "dim"),
+        Span(clean(finding.text[:500]), style),
+    ]
+    words = tuple(spans)
+    if not finding.runbook:
+        return words
+    named = (*words, Span(f"  → {clean(finding.runbook[:60])}", "key"))
+    cut_words = words if line_width(words) <= cells - 5 else fit_line(words, max(0, cells - 5))
+    return first_fitting(cells, named, (*cut_words, Span("  → r", "key")))
+
+
+def visible_events(rows: list[EventRow]) -> list[EventRow]:
+    """The events without the ones that only say the session lives."""
+    return [row for row in rows if row.kind not in _HIDDEN_KINDS]
+
+
+def compact(
+    frame: Frame, width: int, height: int, history: ChartHistory, shown_ids: Collection[str] = frozenset()
+) -> list[Line]:
+    """The last events that fit, in the order they happened; without those that raised a finding of `shown_ids`."""
+    panel = frame.events
+    rows = [row for row in visible_events(panel.rows) if row.finding is None or row.finding not in shown_ids]
+    lines = [event_line(row) for row in rows[-height:]] if height > 0 else []
+    if not lines and panel.status == "ok":
+        lines = [text_line("nothing has happened in this session yet", "dim")]
+    return phrases.body(panel, bool(lines), lines, width, height)
+
+
+_COLUMNS = (
+    TableColumn("sign", "", 1),
+    TableColumn("at", "time", 19, help="Local time", sort_key="T", descending=True),
+    TableColumn("kind", "kind", 18, sort_key="K", spare=2),
+    TableColumn("tag", "tag", 12, sort_key="G", spare=3),
+    TableColumn("text", "what happened", 60, grow=True),
+)
+
+
+def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
+    panel = frame.events
+    shown = visible_events(panel.rows)
+    # One tag on every line tells nothing.
+    tags = len({row.tag for row in shown}) > 1
+    rows = tuple(_event_row(row, tags=tags) for row in reversed(shown))
+    columns = tuple(column for column in _COLUMNS if tags or column.id != "tag")
+    events = Table("events", columns, rows, "at", "Events, newest first", "nothing has happened in this session yet")
+    return Detail("Events", phrases.head_lines(panel, (), width), (events,))
+
+
+def _event_row(row: EventRow, *, tags: bool) -> TableRow:
+    style = severity_style(row.severity)
+    return TableRow(
+        f"{row.seq} {row.at}",
+        (
+            Cell(event_sign(row.kind, row.severity), row.kind, style),
+            Cell(local_date_and_time(row.at), row.at),
+            Cell(name_of(row.kind), row.kind),
+            *((Cell(name_of(row.tag), row.tag),) if tags else ()),
+            Cell(clean(row.text[:400]), row.text[:400], style),
+        ),
+        (text_line(clean(row.text)),),
+    )

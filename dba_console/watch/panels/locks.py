@@ -1,0 +1,229 @@
+"""Locks: who waits for whom, as trees with the root blocker on top."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from dba_console.core.units import human_duration
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import Frame, LockNode
+from dba_console.watch.panels import phrases
+from dba_console.watch.panels.phrases import (
+    fact,
+    integer,
+    join,
+    level_style,
+    name_of,
+    query_lines,
+    statement,
+    text_line,
+)
+from dba_console.watch.panels.sessions import short_state
+from dba_console.watch.panels.table_layout import number_cell
+from dba_console.watch.panels.text_elements import Cell, Detail, LazyLines, Line, Span, Table, TableColumn, TableRow
+from dba_console.watch.panels.time_formats import local_date_and_time
+
+_WAIT_WARN_S, _WAIT_CRIT_S = 1.0, 60.0
+_DEPTH_SHOWN = 12
+_NODES_SHOWN = 2000
+
+
+class TreePosition(NamedTuple):
+    """A node and where it stands: its depth, who it waits for, and the lines of the tree in front of it."""
+
+    depth: int
+    node: LockNode
+    parent: LockNode | None
+    prefix: str
+    """`├ ` or `└ ` after the lines of those above; nothing at a root."""
+    child_prefix: str
+    """What stands in front of the branches below it."""
+
+
+def walk_trees(trees: list[LockNode]) -> Iterator[TreePosition]:
+    """Every node, top down; without recursion, and never more than `_NODES_SHOWN`."""
+    pending = [TreePosition(0, root, None, "", "") for root in reversed(trees)]
+    shown = 0
+    while pending and shown < _NODES_SHOWN:
+        position = pending.pop()
+        yield position
+        shown += 1
+        pending.extend(reversed(_waiter_positions(position)))
+
+
+def _waiter_positions(position: TreePosition) -> list[TreePosition]:
+    waiters, below = position.node.waiters, position.child_prefix
+    # Deeper than that the tree is cut off on the left: who waits matters more than how deep.
+    below = below[-2 * _DEPTH_SHOWN :]
+    return [
+        TreePosition(position.depth + 1, one, position.node, below + "└ ", below + "  ")
+        if one is waiters[-1]
+        else TreePosition(position.depth + 1, one, position.node, below + "├ ", below + "│ ")
+        for one in waiters
+    ]
+
+
+def blocked_elsewhere(trees: list[LockNode]) -> dict[int, list[int]]:
+    """Who blocks sessions that stand in the tree of another: blocker -> those."""
+    found: dict[int, list[int]] = {}
+    for position in walk_trees(trees):
+        for pid in position.node.also_blocked_by:
+            found.setdefault(pid, []).append(position.node.pid)
+    return found
+
+
+def pids_text(numbers: list[int]) -> str:
+    """Up to four of them, 0 being a prepared transaction."""
+    shown = ", ".join(str(pid) if pid else "a prepared transaction" for pid in numbers[:4])
+    return shown if len(numbers) <= 4 else f"{shown}, …"
+
+
+def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
+    panel = frame.locks
+    lines: list[Line] = []
+    if panel.waiting == 0 and not panel.trees:
+        known = panel.status == "ok"
+        lines = [
+            text_line("nobody waits for a lock" if known else "nobody waited for a lock when it was last read", "dim")
+        ]
+    elif panel.waiting is not None or panel.trees:
+        lines = [_summary(frame)]
+        blocks = blocked_elsewhere(panel.trees)
+        lines += [_node_line(position, blocks) for position in islice(walk_trees(panel.trees), max(0, height - 1))]
+    return phrases.body(panel, bool(lines), lines, width, height)
+
+
+def _summary(frame: Frame) -> Line:
+    """`3 waiting, 42s: 8123 app alter table orders ← 8001 pg_dump`."""
+    panel = frame.locks
+    style = (
+        level_style(panel.longest_wait_s, _WAIT_WARN_S, _WAIT_CRIT_S) if panel.longest_wait_s is not None else "stale"
+    )
+    start = (
+        Span(f"{integer(panel.waiting)} waiting", "warn" if panel.waiting else ""),
+        Span(", ", "dim"),
+        Span(human_duration(panel.longest_wait_s), style),
+    )
+    waiters = [(node, root) for node, root in _with_roots(panel.trees) if node is not root]
+    if not waiters:
+        return start
+    node, root = max(waiters, key=lambda pair: pair[0].wait_s or 0.0)
+    who = f": {_pid_text(node)} {name_of(node.user, 20)} {statement(node.query, 60)}"
+    return (*start, Span(who), Span(f" ← {_pid_text(root)} {_client_name(root)}", "key"))
+
+
+def _with_roots(trees: list[LockNode]) -> Iterator[tuple[LockNode, LockNode]]:
+    root: LockNode | None = None
+    for position in walk_trees(trees):
+        root = position.node if position.depth == 0 or root is None else root
+        yield position.node, root
+
+
+def _pid_text(node: LockNode) -> str:
+    return str(node.pid) if node.pid else "prepared transaction"
+
+
+def _client_name(node: LockNode) -> str:
+    return name_of(node.application or node.user, 24) if (node.application or node.user) else ""
+
+
+def _node_line(position: TreePosition, also: dict[int, list[int]]) -> Line:
+    node = position.node
+    who = f"{_pid_text(node)} {_client_name(node)} "
+    if position.depth == 0:
+        held = join([_held_lock(node), fact("in transaction", human_duration(node.xact_s))])
+        blocks: Line = (Span(f", {node.behind} behind it", level_style(node.behind, 1, 10)),) if node.behind else ()
+        if others := also.get(node.pid):
+            blocks = (*blocks, Span(f", also blocks {pids_text(others)}", "warn"))
+        return (Span(who, "key"), *held, *blocks, Span(f": {statement(node.query, 200)}", "dim"))
+    waits = Span(f"waits {human_duration(node.wait_s)} ", level_style(node.wait_s, _WAIT_WARN_S, _WAIT_CRIT_S))
+    wanted = f"for {name_of(node.mode)} on {name_of(node.relation, 40)}"
+    return (
+        Span(position.prefix, "dim"),
+        Span(who),
+        waits,
+        Span(wanted),
+        Span(f": {statement(node.query, 200)}", "dim"),
+    )
+
+
+def _held_lock(node: LockNode) -> Line:
+    return text_line(f"{name_of(node.state)}, holds {name_of(node.mode)} on {name_of(node.relation, 40)}")
+
+
+_COLUMNS = (
+    TableColumn("pid", "pid", 14, help="Root blocker first, who waits for it below it"),
+    TableColumn("user", "user", 12, help="Role", spare=5),
+    TableColumn("database", "database", 12, spare=6),
+    TableColumn("application", "application", 14),
+    TableColumn("state", "state", 12, help="idle in transaction at a root: it waits for its client"),
+    TableColumn("wait", "waits", 7, right=True, help="Time it has waited"),
+    TableColumn("xact", "xact", 7, right=True, help="Age of its transaction", spare=4),
+    TableColumn("behind", "behind", 6, right=True, help="Sessions below it, all levels", spare=3),
+    TableColumn("mode", "mode", 19, help="Mode it waits for; at a root: what it holds"),
+    TableColumn("relation", "relation", 18),
+    TableColumn("query", "query", 60, grow=True),
+)
+
+
+def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
+    panel = frame.locks
+    if panel.waiting is None and not panel.trees:
+        return Detail("Locks", tuple(phrases.note_lines(panel, width)))
+    head = [
+        join(
+            [
+                fact("waiting", integer(panel.waiting)),
+                fact("longest", _longest_text(panel.waiting, panel.longest_wait_s)),
+            ]
+        )
+    ]
+    blocks = blocked_elsewhere(panel.trees)
+    rows = tuple(_node_row(position, blocks) for position in walk_trees(panel.trees))
+    table = Table("locks", _COLUMNS, rows, None, "Who waits for whom", "nobody waits for a lock")
+    return Detail("Locks", phrases.head_lines(panel, head, width), (table,))
+
+
+def _longest_text(waiting: int | None, longest_s: float | None) -> str:
+    return "nobody" if waiting == 0 else human_duration(longest_s)
+
+
+def _node_row(position: TreePosition, blocks: dict[int, list[int]]) -> TableRow:
+    depth, node, parent = position.depth, position.node, position.parent
+    pid = position.prefix + (str(node.pid) if node.pid else "prepared")
+    blank = Cell("")
+    # A session blocked by two roots stands under each: its parent is part of what the row is.
+    key = f"{node.pid} {node.backend_start} {parent.pid if parent else ''}"
+    query = statement(node.query, 300)
+    if others := blocks.get(node.pid):
+        # Its waiters stand under another root: without this it looks as if it blocked nobody.
+        query = f"also blocks {pids_text(others)}: {query}"
+    return TableRow(
+        key,
+        (
+            Cell(pid, node.pid, "" if depth else "key"),
+            Cell(name_of(node.user) if node.user else ""),
+            Cell(name_of(node.database) if node.database else ""),
+            Cell(name_of(node.application) if node.application else ""),
+            Cell(short_state(node.state)),
+            number_cell(human_duration(node.wait_s), node.wait_s) if depth else blank,
+            number_cell(human_duration(node.xact_s), node.xact_s),
+            Cell(str(node.behind), node.behind),
+            Cell(name_of(node.mode)),
+            Cell(name_of(node.relation)),
+            Cell(query, query),
+        ),
+        LazyLines(lambda: _detail_lines(node, blocks)),
+    )
+
+
+def _detail_lines(node: LockNode, blocks: dict[int, list[int]]) -> list[Line]:
+    lines = [text_line(f"connected since {local_date_and_time(node.backend_start)}")]
+    lines.append(text_line(f"{name_of(node.mode)} on {name_of(node.relation, 120)}"))
+    if others := blocks.get(node.pid):
+        lines.append(text_line("also blocks " + pids_text(others), "warn"))
+    if node.also_blocked_by:
+        lines.append(text_line("also blocked by " + pids_text(node.also_blocked_by), "warn"))
+    return [*lines, *query_lines(node.query, node.query_bytes)]

@@ -1,0 +1,279 @@
+"""Facts as spans: a dim label, a value with its unit, joined into lines that fit.
+
+Every value keeps its unit, an unknown one is `?`, and a line that does not fit gives way to a shorter wording before
+anything is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dba_console.core.units import UNKNOWN, human_bytes, human_count, human_duration
+from dba_console.watch.frames.model import PanelFrame
+from dba_console.watch.panels.text_elements import Line, Span, Style, clean, cut, line_width, width
+from dba_console.watch.samples.postgres import MAX_QUERY_BYTES
+
+SEPARATOR = Span(" · ", "dim")
+
+
+def fact(label: str, value: str, style: Style = "") -> Line:
+    """`label value`, the label dim."""
+    return (Span(label + " ", "dim"), Span(value, "stale" if value == UNKNOWN else style))
+
+
+def text_line(text: str, style: Style = "") -> Line:
+    """Words of our own as a line."""
+    return (Span(text, style),) if text else ()
+
+
+def name_of(text: str | None, cells: int = 60) -> str:
+    """A name from the server, harmless and at most `cells` wide; `?` where it is not known."""
+    return UNKNOWN if text is None else cut(clean(text[:400]), cells)
+
+
+def statement(query: str | None, signs: int = 300) -> str:
+    """The beginning of a query on one line: runs of blanks and line ends as one blank, the rest made harmless.
+
+    >>> statement("select *\\n    from t\\x1b")
+    'select * from t␛'
+    """
+    if not query:
+        return ""
+    beginning = query[:signs]
+    if beginning.isascii() and beginning.isprintable():
+        return beginning
+    return clean(" ".join(beginning.split()))
+
+
+def query_lines(query: str | None, whole_bytes: int | None) -> list[Line]:
+    """A query as lines of 200 signs, and, where it was cut, how much of it this is."""
+    lines: list[Line] = [(Span(text),) for text in wrap_words(query or "", 200)]
+    if whole_bytes is not None:
+        lines.append(
+            text_line(
+                f"the first {human_bytes(MAX_QUERY_BYTES)} of {human_bytes(whole_bytes)}; the rest is not read", "dim"
+            )
+        )
+    return lines
+
+
+def join(facts: Iterable[Line], between: Span | str = SEPARATOR) -> Line:
+    """The facts that are not empty, as one line."""
+    separator = between if isinstance(between, Span) else Span(between)
+    spans: list[Span] = []
+    for one in facts:
+        if one:
+            if spans:
+                spans.append(separator)
+            spans.extend(one)
+    return tuple(spans)
+
+
+def first_fitting(cells: int, *wordings: Line) -> Line:
+    """The first wording that fits in `cells`, else the last, which the caller's box will cut."""
+    for wording in wordings:
+        if line_width(wording) <= cells:
+            return wording
+    return wordings[-1]
+
+
+def join_fitting(cells: int, facts: Sequence[Line], between: Span | str = SEPARATOR) -> Line:
+    """As many of the facts, most important first, as fit in `cells`; the first one always."""
+    kept: list[Line] = []
+    for one in facts:
+        if kept and line_width(join([*kept, one], between)) > cells:
+            break
+        kept.append(one)
+    return join(kept, between)
+
+
+def reflow(line: Line, cells: int) -> list[Line]:
+    """The line broken between its facts into lines of at most `cells` cells, as far as its facts allow."""
+    if line_width(line) <= cells:
+        return [line]
+    facts: list[list[Span]] = [[]]
+    for span in line:
+        if span == SEPARATOR:
+            facts.append([])
+        else:
+            facts[-1].append(span)
+    lines: list[Line] = []
+    for one in facts:
+        joined = join([lines[-1], tuple(one)]) if lines else tuple(one)
+        if lines and line_width(joined) <= cells:
+            lines[-1] = joined
+        else:
+            lines.append(tuple(one))
+    return lines
+
+
+def wrap_words(text: str, cells: int) -> list[str]:
+    """`text` made harmless and broken at blanks into lines of at most `cells` cells; longer words are split.
+
+    >>> wrap_words("not permitted: GRANT pg_monitor TO app", 16)
+    ['not permitted:', 'GRANT pg_monitor', 'TO app']
+    """
+    if cells < 1:
+        return []
+    lines: list[str] = []
+    current = ""
+    for word in clean(text).split():
+        while width(word) > cells:
+            if current:
+                lines.append(current)
+                current = ""
+            head = _fitting_start(word, cells)
+            lines.append(head)
+            word = word[len(head) :]
+        joined = f"{current} {word}" if current else word
+        if current and width(joined) > cells:
+            lines.append(current)
+            current = word
+        else:
+            current = joined
+    return [*lines, current] if current else lines
+
+
+def _fitting_start(word: str, cells: int) -> str:
+    """The longest beginning of `word` in at most `cells` cells, and at least one sign, so that wrapping ends."""
+    end = min(len(word), cells)
+    while end > 1 and width(word[:end]) > cells:
+        end -= 1
+    return word[:end]
+
+
+def bar(pct: float | None, cells: int) -> str:
+    """A share as `▇▇▇▁▁`: filled only when full, empty only at 0. Blank where the share is not known."""
+    if pct is None or cells < 1:
+        return " " * max(0, cells)
+    filled = round(pct / 100 * cells)
+    if 0 < pct < 100:
+        filled = min(max(filled, 1), cells - 1) if cells > 1 else filled
+    filled = min(max(filled, 0), cells)
+    return "▇" * filled + "▁" * (cells - filled)
+
+
+def level_style(value: float | None, warn: float, crit: float) -> Style:
+    """Emphasis only, never a verdict: warn and crit from these values on."""
+    if value is None:
+        return "stale"
+    return "crit" if value >= crit else "warn" if value >= warn else ""
+
+
+def rate_change(bytes_per_s: float | None) -> str:
+    """A change as `▲ 305 MB/s`, `▼ 310 MB/s`, `= 0 B/s`, `?`."""
+    if bytes_per_s is None:
+        return UNKNOWN
+    sign = "▲" if bytes_per_s > 0 else "▼" if bytes_per_s < 0 else "="
+    return f"{sign} {human_bytes(abs(bytes_per_s), per_s=True)}"
+
+
+def milliseconds(value: float | None) -> str:
+    """`0.8 ms`, `12 ms`, `1.2 s`, `?`."""
+    if value is None:
+        return UNKNOWN
+    if value >= 999.5:
+        return f"{value / 1000:.1f} s"
+    return f"{value:.1f} ms" if value < 9.95 else f"{value:.0f} ms"
+
+
+def integer(count: float | None) -> str:
+    """A whole number in full, `?` where unknown."""
+    return UNKNOWN if count is None else f"{count:.0f}"
+
+
+def xids_text(count: int | None) -> str:
+    """A number of transaction ids: `2107M`, because warning and stop lie closer than two digits tell apart."""
+    return f"{count / 1e6:.0f}M" if count is not None and count >= 10_000_000 else human_count(count)
+
+
+def time_ahead(seconds: float | None) -> str:
+    """A time to come, coarse where it is far: `3m50s`, `41d`, `3y`; a forecast has no more digits than that."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds >= 2 * 365 * 86400:
+        return f"{seconds / (365 * 86400):.0f}y" if seconds < 1000 * 365 * 86400 else ">1000y"
+    return f"{seconds / 86400:.0f}d" if seconds >= 3 * 86400 else human_duration(seconds)
+
+
+# How well a panel is known, in words: the suffix of its title, and the sentence that stands where numbers are missing.
+#
+# A panel is never just empty: it says whether nothing is there or nothing could be read, and what would help.
+
+_DEFAULT_NOTES = {
+    "ok": "not read yet",
+    "stale": "not read for a while",
+    "denied": "this role may not see it",
+    "unsupported": "not available on this server or host",
+    "timeout": "did not answer in time",
+    "error": "could not be read",
+}
+_STATUS_FIELDS = frozenset(PanelFrame.__struct_fields__) | {"source", "settings", "hidden", "horizon_unknown"}
+_STYLES: dict[str, Style] = {"ok": "", "stale": "stale", "denied": "warn", "unsupported": "stale"}
+
+
+def status_style(status: str) -> Style:
+    return _STYLES.get(status, "warn")
+
+
+def title_suffix(panel: PanelFrame) -> str:
+    """What to add to the title: nothing when all is well, else `12s old`, `denied`, `timeout, 12s old`.
+
+    A lone `!` says that the panel is known and has a note, which its full screen shows.
+    """
+    if panel.status == "ok":
+        return "!" if panel.note else ""
+    if panel.status == "stale" and panel.age_s is None:
+        return ""
+    # Even a status is cleaned: a recording may come from anywhere.
+    words = [] if panel.status == "stale" else [clean(panel.status[:40])]
+    if panel.status == "error" and panel.age_s is not None and has_readings(panel):
+        words = []  # what is shown was well when it was read; how long ago is what counts
+    elif panel.status in ("denied", "unsupported", "error") and has_readings(panel):
+        words = [f"partly {panel.status}"]
+    if panel.age_s is not None and panel.status not in ("denied", "unsupported"):
+        words.append(f"{human_duration(panel.age_s)} old")
+    return ", ".join(words)
+
+
+def title_spans(title: str, panel: PanelFrame | None) -> Line:
+    """The title and, where there is something to say, how well the panel is known."""
+    words = "" if panel is None else title_suffix(panel)
+    if panel is None or not words:
+        return (Span(title, "title"),)
+    return (Span(title, "title"), Span(f" {words}", status_style(panel.status)))
+
+
+def has_readings(panel: PanelFrame) -> bool:
+    """Whether anything of the panel is known besides how well it is known."""
+    return any(
+        getattr(panel, name) not in (None, [], {}) for name in panel.__struct_fields__ if name not in _STATUS_FIELDS
+    )
+
+
+def note_text(panel: PanelFrame) -> str:
+    """The panel's note, or a plain one for its status."""
+    return panel.note or _DEFAULT_NOTES.get(panel.status, panel.status)
+
+
+def note_lines(panel: PanelFrame, cells: int) -> list[Line]:
+    """The panel's sentence, wrapped."""
+    return [(Span(text, status_style(panel.status)),) for text in wrap_words(note_text(panel), cells)]
+
+
+def body(panel: PanelFrame, known: bool, lines: Sequence[Line], cells: int, rows: int) -> list[Line]:
+    """The lines where the panel is known, its sentence where it is not, and both where there is room for both."""
+    if rows <= 0:
+        return []
+    if not known:
+        return note_lines(panel, cells)[:rows]
+    kept = list(lines[:rows])
+    if panel.note and len(kept) < rows:
+        kept += note_lines(panel, cells)[: rows - len(kept)]
+    return kept
+
+
+def head_lines(panel: PanelFrame, lines: Sequence[Line], cells: int) -> tuple[Line, ...]:
+    """The lines of fact of a full panel, none wider than `cells` where it can be helped, its sentence first."""
+    notes = [] if panel.status == "ok" and not panel.note else note_lines(panel, cells)
+    return (*notes, *(part for one in lines for part in reflow(one, cells)))

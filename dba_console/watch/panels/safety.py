@@ -1,0 +1,278 @@
+"""Safety: checksums, the distance to transaction id wraparound, and what keeps the horizon back."""
+
+from __future__ import annotations
+
+from dba_console.core.units import UNKNOWN, human_bytes, human_count, human_duration, human_pct
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import Frame, HorizonRow, Safety
+from dba_console.watch.panels import phrases
+from dba_console.watch.panels.phrases import (
+    fact,
+    first_fitting,
+    integer,
+    join,
+    join_fitting,
+    level_style,
+    name_of,
+    text_line,
+    time_ahead,
+    xids_text,
+)
+from dba_console.watch.panels.table_layout import number_cell
+from dba_console.watch.panels.text_elements import Cell, Detail, Line, Span, Style, Table, TableColumn, TableRow
+from dba_console.watch.panels.time_formats import local_date_and_time
+
+# The tables of the safety panel: who holds the horizon, ages by database and table, checksum failures.
+
+XID_PCT = (40.0, 75.0)
+"""Emphasis: 40 % is far beyond a forced freeze at the default 200 M; about 75 % is vacuum_failsafe_age (1.6 G)."""
+HOLDER_XIDS = (50_000_000, 500_000_000)
+
+_HORIZON_COLUMNS = (
+    TableColumn("kind", "kind", 10, help="backend, prepared, slot or standby", sort_key="K"),
+    TableColumn("who", "who", 40, help="Session, prepared transaction, slot or standby", sort_key="W", grow=True),
+    TableColumn("pid", "pid", 8, right=True, help="Backend", sort_key="P", spare=2),
+    TableColumn("database", "database", 16, sort_key="D", spare=3),
+    TableColumn("state", "state", 20, sort_key="S", spare=4),
+    TableColumn(
+        "xid_age", "xids back", 10, right=True, help="How far it holds the horizon back", sort_key="X", descending=True
+    ),
+    TableColumn("since", "held for", 9, right=True, help="How long", sort_key="H", descending=True),
+)
+
+
+def horizon_table(panel: Safety) -> Table:
+    rows = tuple(_holder_row(row) for row in panel.horizon)
+    empty = "not read yet" if panel.horizon_unknown else "nobody holds it back"
+    return Table("horizon", _HORIZON_COLUMNS, rows, "xid_age", "Who holds the xid horizon", empty)
+
+
+def _holder_row(row: HorizonRow) -> TableRow:
+    who = name_of(row.who, 200)
+    return TableRow(
+        f"{row.kind} {row.who} {row.pid}",
+        (
+            Cell(name_of(row.kind), row.kind),
+            Cell(who, who),
+            Cell("" if row.pid is None else str(row.pid), row.pid),
+            Cell(name_of(row.database) if row.database else "", row.database),
+            Cell(name_of(row.state) if row.state else "", row.state),
+            Cell(xids_text(row.xid_age), row.xid_age, level_style(row.xid_age, *HOLDER_XIDS)),
+            number_cell(human_duration(row.since_age_s), row.since_age_s),
+        ),
+        (text_line(f"since {local_date_and_time(row.since)}"),),
+    )
+
+
+def database_table(panel: Safety) -> Table:
+    columns = (
+        TableColumn("database", "database", 30, sort_key="D", grow=True),
+        TableColumn("xid_age", "xid age", 9, right=True, help="age(datfrozenxid)", sort_key="X", descending=True),
+        TableColumn(
+            "xid_pct",
+            "of stop",
+            8,
+            right=True,
+            help="Share of the age at which the server stops",
+            sort_key="S",
+            descending=True,
+        ),
+        TableColumn(
+            "mxid_age", "mxid age", 9, right=True, help="mxid_age(datminmxid)", sort_key="M", descending=True, spare=2
+        ),
+        TableColumn("mxid_pct", "of stop", 8, right=True, sort_key="T", descending=True),
+    )
+    rows = tuple(
+        TableRow(
+            row.database,
+            (
+                Cell(name_of(row.database), row.database),
+                Cell(xids_text(row.xid_age), row.xid_age),
+                Cell(human_pct(row.xid_pct), row.xid_pct, level_style(row.xid_pct, *XID_PCT)),
+                Cell(xids_text(row.mxid_age), row.mxid_age),
+                Cell(human_pct(row.mxid_pct), row.mxid_pct, level_style(row.mxid_pct, *XID_PCT)),
+            ),
+        )
+        for row in panel.databases
+    )
+    return Table("databases", columns, rows, "xid_age", "Databases by age", "ages not read yet")
+
+
+def age_table(panel: Safety) -> Table:
+    columns = (
+        TableColumn("table", "table", 40, help="With its TOAST table", sort_key="T", grow=True),
+        TableColumn("xid_age", "xid age", 9, right=True, sort_key="X", descending=True),
+        TableColumn("mxid_age", "mxid age", 9, right=True, sort_key="M", descending=True),
+        TableColumn(
+            "bytes", "size", 9, right=True, help="What a freeze has to read at most", sort_key="B", descending=True
+        ),
+        TableColumn("vacuum", "last vacuum", 19, help="By hand", sort_key="V", spare=3),
+        TableColumn("autovacuum", "last autovacuum", 19, sort_key="A"),
+    )
+    rows = tuple(
+        TableRow(
+            row.table,
+            (
+                Cell(name_of(row.table, 120), row.table),
+                Cell(xids_text(row.xid_age), row.xid_age),
+                Cell(xids_text(row.mxid_age), row.mxid_age),
+                number_cell(human_bytes(row.bytes), row.bytes),
+                Cell(local_date_and_time(row.last_vacuum) if row.last_vacuum else "never", row.last_vacuum),
+                Cell(local_date_and_time(row.last_autovacuum) if row.last_autovacuum else "never", row.last_autovacuum),
+            ),
+        )
+        for row in panel.tables
+    )
+    return Table("tables", columns, rows, "xid_age", "Oldest tables of the connected database", "ages not read yet")
+
+
+def failure_table(panel: Safety) -> Table:
+    columns = (
+        TableColumn("database", "database", 30, sort_key="D", grow=True),
+        TableColumn("failures", "failures", 9, right=True, help="checksum_failures of pg_stat_database", sort_key="F",
+               descending=True),
+        TableColumn("last", "last failure", 19, sort_key="L"),
+    )  # fmt: skip
+    rows = tuple(
+        TableRow(
+            row.database or "",
+            (
+                Cell(name_of(row.database or "(shared objects)"), row.database or ""),
+                Cell(
+                    integer(row.failures),
+                    row.failures,
+                    "crit" if row.failures else "" if row.failures == 0 else "stale",
+                ),
+                Cell(local_date_and_time(row.last_failure) if row.last_failure else "never", row.last_failure),
+            ),
+        )
+        for row in panel.checksum_databases
+    )
+    return Table(
+        "checksums", columns, rows, "failures", "Checksum failures", "not counted: checksums are off, or not read yet"
+    )
+
+
+_MIN_AGE_SHOWN_S = 5.0
+"""Ids are counted every 30 s: from this age on it stands beside their rate."""
+
+
+def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
+    panel = frame.safety
+    first = _checksums(panel, width)
+    if height == 1:
+        first = join_fitting(width, [first, *_xid_facts(panel)])
+    lines = [first, _xids(panel, width), _horizon(panel, width), _freeze(panel, width), _xid_rate(panel)]
+    return phrases.body(panel, is_known(panel), lines, width, height)
+
+
+def is_known(panel: Safety) -> bool:
+    return panel.data_checksums is not None or panel.xid_age is not None or bool(panel.horizon)
+
+
+def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
+    panel = frame.safety
+    if not is_known(panel):
+        return Detail("Safety", tuple(phrases.note_lines(panel, width)))
+    head = [
+        _checksums(panel, width),
+        _xids(panel, width),
+        _thresholds(panel),
+        _freeze(panel, width),
+        _xid_rate(panel),
+        _mxids(panel),
+    ]
+    tables = (horizon_table(panel), database_table(panel), age_table(panel), failure_table(panel))
+    return Detail("Safety", phrases.head_lines(panel, head, width), tables)
+
+
+def _checksums(panel: Safety, width: int) -> Line:
+    failures = panel.checksum_failures
+    state = panel.data_checksums or UNKNOWN
+    style: Style = "stale" if state == UNKNOWN else "warn" if state == "off" else ""
+    # With checksums off the server counts nothing, so there is no number to show.
+    count = "not counted" if state == "off" else integer(failures)
+    facts = [
+        fact("checksums", name_of(state), style),
+        fact("failures", count, level_style(failures, 1, 1) if failures else ""),
+    ]
+    if panel.checksum_last_failure:
+        facts.append(fact("last", local_date_and_time(panel.checksum_last_failure), "crit"))
+    return join_fitting(width, facts)
+
+
+def _xids(panel: Safety, width: int) -> Line:
+    xid, date, mxid = _xid_facts(panel)
+    return first_fitting(width, join([xid, date, mxid]), join([xid, mxid]), join([xid, mxid], " "))
+
+
+def _xid_facts(panel: Safety) -> tuple[Line, Line, Line]:
+    """Share of xids used, when it gets dangerous, share of mxids used."""
+    xid = fact("xid", human_pct(panel.xid_pct), level_style(panel.xid_pct, *XID_PCT))
+    mxid = fact("mxid", human_pct(panel.mxid_pct), level_style(panel.mxid_pct, *XID_PCT))
+    if panel.warn_in_s == 0:
+        return xid, (Span("stop in ", "crit"), Span(time_ahead(panel.stop_in_s), "crit")), mxid
+    return xid, fact("warn in", time_ahead(panel.warn_in_s), time_left_style(panel.warn_in_s)), mxid
+
+
+def time_left_style(seconds: float | None) -> Style:
+    """Emphasis for a date: a week is near, a day is very near."""
+    if seconds is None:
+        return "stale"
+    return "crit" if seconds < 86400 else "warn" if seconds < 7 * 86400 else ""
+
+
+def _horizon(panel: Safety, width: int) -> Line:
+    if not panel.horizon:
+        return fact("horizon", UNKNOWN if panel.horizon_unknown else "held by nobody")
+    worst = panel.horizon[0]
+    age = f"{xids_text(worst.xid_age)} xids"
+    style = level_style(worst.xid_age, *HOLDER_XIDS)
+    room = max(4, width - len("horizon: , ") - len(age) - len(worst.kind) - 1)
+    return (
+        Span("horizon: ", "dim"),
+        Span(f"{name_of(worst.kind, 20)} {name_of(worst.who, room)}"),
+        Span(", ", "dim"),
+        Span(age, style),
+    )
+
+
+def _freeze(panel: Safety, width: int) -> Line:
+    if panel.autovacuum_freeze_in_s == 0:
+        return text_line("autovacuum is forced to freeze now", "warn")
+    return first_fitting(
+        width,
+        fact("autovacuum forced to freeze in", time_ahead(panel.autovacuum_freeze_in_s)),
+        fact("forced freeze in", time_ahead(panel.autovacuum_freeze_in_s)),
+    )
+
+
+def _xid_rate(panel: Safety) -> Line:
+    age = f"{xids_text(panel.xid_age)} of {xids_text(panel.xid_stop_age)}"
+    used = human_count(panel.xids_per_s, per_s=True)
+    if panel.xids_per_s is not None and panel.age_s is not None and panel.age_s >= _MIN_AGE_SHOWN_S:
+        used += f" ({human_duration(panel.age_s)} old)"
+    return join([fact("xids used", used), fact("oldest", age)])
+
+
+def _thresholds(panel: Safety) -> Line:
+    return join(
+        [
+            fact("oldest database", name_of(panel.xid_database)),
+            fact("age", xids_text(panel.xid_age)),
+            fact("freeze at", xids_text(panel.freeze_max_age)),
+            fact("failsafe at", xids_text(panel.failsafe_age)),
+            fact("warning at", xids_text(panel.xid_warn_age)),
+            fact("stop at", xids_text(panel.xid_stop_age)),
+            fact("stop in", time_ahead(panel.stop_in_s), time_left_style(panel.stop_in_s)),
+        ]
+    )
+
+
+def _mxids(panel: Safety) -> Line:
+    return join(
+        [
+            fact("mxid age", xids_text(panel.mxid_age)),
+            fact("mxids used", human_count(panel.mxids_per_s, per_s=True)),
+        ]
+    )

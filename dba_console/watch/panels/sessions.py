@@ -1,0 +1,286 @@
+"""Sessions: every backend, what it does, what it waits for, what it costs the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from dba_console.core.units import human_bytes, human_count, human_duration
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import Frame, SessionRow, Sessions
+from dba_console.watch.panels import phrases
+from dba_console.watch.panels.phrases import fact, join, name_of, query_lines, statement, text_line
+from dba_console.watch.panels.text_elements import (
+    Cell,
+    Detail,
+    LazyLines,
+    Line,
+    Span,
+    Style,
+    Table,
+    TableColumn,
+    TableRow,
+    clean,
+    fit,
+)
+from dba_console.watch.panels.time_formats import local_date_and_time
+
+# The table of sessions, made for a thousand rows every second.
+#
+# Most of what a thousand sessions show is the same few texts: their cells are made once and kept.
+
+MAX_QUERY_SHOWN = 400
+"""Signs of a query that a row carries; its detail has all that was read."""
+_UNKNOWN = Cell("?", None, "stale")
+_BLANK = Cell("")
+
+
+def activity_age(row: SessionRow) -> float | None:
+    """How long it has been at it: the query of an active one, the transaction of an idle one in it, else the state."""
+    if row.state == "active":
+        return row.query_age_s
+    if row.state is not None and row.state.startswith("idle in transaction"):
+        return row.xact_age_s
+    return row.state_age_s
+
+
+def short_state(state: str | None) -> str:
+    """A state in few words: `idle in txn`."""
+    return "" if state is None else _SHORT_STATES.get(state) or clean(state[:40])
+
+
+def is_client(row: SessionRow) -> bool:
+    """A client backend; where the role may not see the type, whoever has a user and a database."""
+    if row.backend_type is None:
+        return row.user is not None and row.leader_pid is None
+    return row.backend_type == "client backend"
+
+
+def age_style(row: SessionRow) -> Style:
+    # A walsender's or a launcher's age is that of its work: no query that is slow.
+    return _state_age_style(activity_age(row), row.state if is_client(row) else None)
+
+
+def _state_age_style(age: float | None, state: str | None) -> Style:
+    if age is None:
+        return "stale"
+    if state == "idle" or state is None:
+        return ""
+    return "crit" if age >= 600 else "warn" if age >= 60 else ""
+
+
+_COLUMNS = (
+    TableColumn("pid", "pid", 8, right=True, sort_key="P"),
+    TableColumn("database", "database", 12, sort_key="D", spare=4),
+    TableColumn("user", "user", 12, sort_key="U", spare=1),
+    TableColumn("application", "application", 14, sort_key="A"),
+    TableColumn("client", "client", 15, sort_key="N", spare=6),
+    TableColumn("state", "state", 12, help="idle in txn: a transaction is open and nobody works in it", sort_key="S"),
+    TableColumn("wait", "waits for", 18, help="wait_event_type:wait_event", sort_key="W"),
+    TableColumn(
+        "age",
+        "age",
+        7,
+        right=True,
+        help="Of the query, of the open transaction, or of the state",
+        sort_key="T",
+        descending=True,
+    ),
+    TableColumn("xact", "xact", 7, right=True, help="Age of its transaction", sort_key="X", descending=True, spare=5),
+    TableColumn("blocked_by", "blocked by", 12, help="pids it waits for", sort_key="B", spare=2),
+    TableColumn("cpu", "cpu %", 5, right=True, help="Share of one CPU", sort_key="C", descending=True, spare=3),
+    TableColumn(
+        "read",
+        "read",
+        9,
+        right=True,
+        help="Read from storage for it, per second",
+        sort_key="R",
+        descending=True,
+        spare=7,
+    ),
+    TableColumn(
+        "write", "written", 9, right=True, help="Written for it, per second", sort_key="I", descending=True, spare=8
+    ),
+    TableColumn(
+        "rss",
+        "rss",
+        8,
+        right=True,
+        help="Resident, shared buffers it touched included",
+        sort_key="M",
+        descending=True,
+        spare=9,
+    ),
+    TableColumn("query", "query", 60, help="Last query; of an idle session the one before", grow=True, sort_key="Q"),
+)
+
+
+def session_table(sessions: Sequence[SessionRow]) -> Table:
+    """The table in the order given."""
+    return Table("sessions", _COLUMNS, tuple([_session_row(row) for row in sessions]), None, "Sessions", "no sessions")
+
+
+def _session_row(row: SessionRow) -> TableRow:
+    """Made for each of a thousand rows every second: plain cells, nothing laid out that is not looked at."""
+    age = activity_age(row)
+    state = row.state
+    query = row.query
+    return TableRow(
+        f"{row.pid} {row.backend_start}",
+        (
+            Cell(str(row.pid), row.pid),
+            _text_cell(row.database),
+            _text_cell(row.user),
+            _text_cell(row.application),
+            _text_cell(row.client),
+            Cell(_SHORT_STATES.get(state) or clean(state), state)
+            if state is not None
+            else _text_cell(row.backend_type),
+            _text_cell(row.wait, "warn" if row.blocked_by else ""),
+            _BLANK if age is None else Cell(human_duration(age), age, age_style(row)),
+            _BLANK if row.xact_age_s is None else Cell(human_duration(row.xact_age_s), row.xact_age_s),
+            _BLANK if not row.blocked_by else Cell(",".join(map(str, row.blocked_by)), row.blocked_by[0], "warn"),
+            _UNKNOWN if row.cpu_pct is None else Cell(f"{row.cpu_pct:.0f}", row.cpu_pct),
+            _bytes_cell(row.read_bytes_per_s, per_s=True),
+            _bytes_cell(row.write_bytes_per_s, per_s=True),
+            _bytes_cell(row.rss_bytes),
+            _BLANK if not query else _query_cell(query),
+        ),
+        LazyLines(lambda: _detail_lines(row)),
+    )
+
+
+_SHORT_STATES = {
+    "idle in transaction": "idle in txn",
+    "idle in transaction (aborted)": "aborted txn",
+    "fastpath function call": "fastpath",
+}
+
+
+@lru_cache(4096)
+def _text_cell(value: str | None, style: Style = "") -> Cell:
+    if not value:
+        return _BLANK
+    return Cell(clean(value), value, style)
+
+
+@lru_cache(2048)
+def _query_cell(query: str) -> Cell:
+    return Cell(statement(query, MAX_QUERY_SHOWN), query[:80])
+
+
+def _bytes_cell(value: float | None, *, per_s: bool = False) -> Cell:
+    if value is None:
+        return _UNKNOWN
+    return Cell(human_bytes(value, per_s=per_s), value) if value else _ZERO_CELLS[per_s]
+
+
+_ZERO_CELLS = {False: Cell("0 B", 0.0), True: Cell("0 B/s", 0.0)}
+
+
+def _detail_lines(row: SessionRow) -> list[Line]:
+    stateful = is_client(row) or row.state is not None  # a checkpointer has neither state nor query
+    who = join(
+        [
+            fact("pid", str(row.pid)),
+            fact("type", name_of(row.backend_type)),
+            fact("connected", local_date_and_time(row.backend_start)),
+            fact("state", f"{name_of(row.state)} for {human_duration(row.state_age_s)}") if stateful else (),
+            fact("query began", f"{human_duration(row.query_age_s)} ago") if stateful else (),
+        ]
+    )
+    host = join(
+        [
+            fact("waits for", name_of(row.wait) if row.wait else "nothing"),
+            fact("holds the horizon back", f"{human_count(row.xmin_age_xids)} xids")
+            if row.xmin_age_xids is not None
+            else (),
+            fact("leader", str(row.leader_pid)) if row.leader_pid else (),
+            fact("process state", name_of(row.process_state)),
+        ]
+    )
+    return [who, host, *query_lines(row.query, row.query_bytes)]
+
+
+_BACKEND_NAMES = {"parallel worker": "parallel worker", "walsender": "walsender"}
+_OWN_APPLICATION = "dba-console"
+_RANKS = {
+    "active": 0, "idle in transaction": 1, "idle in transaction (aborted)": 1, "fastpath function call": 0,
+    "disabled": 2, "idle": 3,
+}  # fmt: skip
+
+
+def session_order(row: SessionRow) -> tuple[int, float, int]:
+    """Working sessions first, those waiting for a lock on top of them, then open transactions, then idle, then the
+    server's own processes; within each the oldest first."""
+    state = row.state
+    rank = 4 if state is None else _RANKS.get(state, 2)
+    if rank == 0 and row.wait is not None and row.wait.startswith("Lock:"):
+        rank = -1
+    age = row.query_age_s if rank <= 0 else row.xact_age_s if rank == 1 else row.state_age_s
+    return rank, -(age or 0.0), row.pid
+
+
+def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
+    """The sessions at work, one line each, with a head: pid, who, for how long, CPU, what it waits for, query.
+
+    The console's own session, which always asks at the moment it looks, stands in the full table only.
+    """
+    panel = frame.sessions
+    busy = [row for row in panel.rows if row.state not in (None, "idle") and row.application != _OWN_APPLICATION]
+    lines: list[Line] = []
+    if busy:
+        head = f"{'pid':>7} {'user/application':<20} {'age':>6} {'cpu':>5} {'waits for':<18} query"
+        lines = [(Span(head, "head"),), *(_line(row) for row in sorted(busy, key=session_order)[: max(0, height - 1)])]
+    elif panel.rows:
+        lines = [text_line("no session runs a query or has a transaction open", "dim")]
+    return phrases.body(panel, bool(lines), lines, width, height)
+
+
+def _line(row: SessionRow) -> Line:
+    who = f"{name_of(row.user, 20)}/{clean((row.application or '')[:40])}"
+    cpu = "?" if row.cpu_pct is None else f"{row.cpu_pct:.0f}%"
+    waits, style = _wait_text(row)
+    return (
+        Span(f"{row.pid:>7} "),
+        Span(fit(who, 20) + " "),
+        Span(fit(human_duration(activity_age(row)), 6, right=True) + " ", age_style(row)),
+        Span(f"{cpu:>5} ", "stale" if row.cpu_pct is None else ""),
+        Span(fit(waits, 18) + " ", style),
+        Span(statement(row.query, MAX_QUERY_SHOWN)),
+    )
+
+
+def _wait_text(row: SessionRow) -> tuple[str, Style]:
+    if row.blocked_by:
+        return "← " + ",".join(str(pid) if pid else "prepared" for pid in row.blocked_by[:4]), "warn"
+    if row.state is not None and row.state.startswith("idle in"):
+        return "client, in txn", "warn"
+    return (clean(row.wait[:40]), "") if row.wait else ("running", "dim")
+
+
+def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
+    panel = frame.sessions
+    if not panel.rows:
+        return Detail("Sessions", tuple(phrases.note_lines(panel, width)))
+    head = [_summary(panel)]
+    if panel.hidden:
+        head.append(
+            text_line(
+                f"{panel.hidden} sessions hide state and query from this role: GRANT pg_monitor would show them", "warn"
+            )
+        )
+    table = session_table(sorted(panel.rows, key=session_order))
+    return Detail("Sessions", phrases.head_lines(panel, head, width), (table,))
+
+
+def _summary(panel: Sessions) -> Line:
+    """Clients by their state, as the connections panel counts them; what else stands in the table by what it is."""
+    counts: dict[str, int] = {}
+    for row in panel.rows:
+        name = (
+            (row.state or "hidden") if is_client(row) else _BACKEND_NAMES.get(row.backend_type or "", "server process")
+        )
+        counts[name] = counts.get(name, 0) + 1
+    return join([fact(name_of(name), str(count)) for name, count in sorted(counts.items(), key=lambda one: -one[1])])

@@ -1,0 +1,311 @@
+"""The words of layout: spans, lines, tables. Text with a meaning instead of a colour.
+
+What came from a server or a kernel goes through `clean` before it becomes a span.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple, overload
+
+from dba_console.core.sanitize import clean
+
+# Text in the cells of a terminal: measured, padded, cut.
+#
+# It is measured after `clean` (sanitize.py) made one line of printable signs of it: a control has no width to count.
+
+_NARROW = re.compile(r"[ -~\u00a1-\u02ff\u2010-\u2027\u2190-\u21ff\u2400-\u2426\u2500-\u25fc]*")
+"""Signs known to take one cell: what the panels draw with, so that most lines are measured by their length."""
+
+
+def width(text: str) -> int:
+    """Terminal cells `text` takes: wide East Asian signs take two, combining ones none.
+
+    >>> width("abc"), width("表"), width("e\\u0301")
+    (3, 2, 1)
+    """
+    if text.isascii() or _NARROW.fullmatch(text):
+        return len(text)
+    return sum(map(_character_width, text))
+
+
+@lru_cache(maxsize=4096)
+def _character_width(sign: str) -> int:
+    if unicodedata.combining(sign) or unicodedata.category(sign) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(sign) in ("W", "F") else 1
+
+
+def fit(text: str, cells: int, *, right: bool = False) -> str:
+    """`text` in exactly `cells` cells: padded, or cut with `…`.
+
+    >>> fit("abc", 5), fit("abcdef", 4), fit("7", 3, right=True)
+    ('abc  ', 'abc…', '  7')
+    """
+    taken = width(text)
+    if taken > cells:
+        text = cut(text, cells)
+        taken = width(text)
+    padding = " " * (cells - taken)
+    return padding + text if right else text + padding
+
+
+def cut(text: str, cells: int) -> str:
+    """`text` in at most `cells` cells, its end replaced by `…` where it does not fit."""
+    if width(text) <= cells:
+        return text
+    if cells <= 0:
+        return ""
+    taken, kept = 0, []
+    for sign in text:
+        step = _character_width(sign)
+        if taken + step > cells - 1:
+            break
+        kept.append(sign)
+        taken += step
+    return "".join(kept) + "…"
+
+
+__all__ = [
+    "Cell",
+    "Detail",
+    "LazyLines",
+    "Line",
+    "Span",
+    "Style",
+    "Table",
+    "TableColumn",
+    "TableRow",
+    "clean",
+    "cut",
+    "fit",
+    "fit_line",
+    "line",
+    "line_text",
+    "line_width",
+    "width",
+]  # fmt: skip
+
+Style = Literal["", "dim", "title", "ok", "warn", "crit", "stale", "changed", "bar", "key", "head", "selected"]
+"""What a span means. The screen maps it to colours; text output to nothing; it never carries meaning alone."""
+
+
+class Span(NamedTuple):
+    text: str
+    style: Style = ""
+
+
+Line = tuple[Span, ...]
+
+
+def line(*parts: str | Span) -> Line:
+    """A line from strings and spans."""
+    return tuple(part if isinstance(part, Span) else Span(part) for part in parts if part)
+
+
+def line_width(spans: Line) -> int:
+    return sum(width(span.text) for span in spans)
+
+
+def fit_line(spans: Line, cells: int) -> Line:
+    """The line in exactly `cells` cells."""
+    taken, kept = 0, []
+    for span in spans:
+        room = cells - taken
+        if room <= 0:
+            break
+        text = span.text if width(span.text) <= room else cut(span.text, room)
+        kept.append(Span(text, span.style))
+        taken += width(text)
+    if taken < cells:
+        kept.append(Span(" " * (cells - taken)))
+    return tuple(kept)
+
+
+def line_text(spans: Line) -> str:
+    """The line as text, without trailing blanks."""
+    return "".join(span.text for span in spans).rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column of a table: declared once for screen, text, sorting and help."""
+
+    id: str
+    title: str
+    width: int
+    right: bool = False
+    """Right-justified: numbers."""
+    help: str = ""
+    sort_key: str | None = None
+    """The key that sorts by it on the screen."""
+    grow: bool = False
+    """Takes what width is left: at most one per table."""
+    descending: bool = False
+    """Sorts largest first."""
+    spare: int = 0
+    """Left out of text that is too narrow: the highest first; 0 stays."""
+    keep: bool = False
+    """What the row is known by: cut only after all other words."""
+
+
+class Cell(NamedTuple):
+    """Text shown, value sorted by, and what it means."""
+
+    text: str
+    value: Any = None
+    style: Style = ""
+
+
+class LazyLines(Sequence[Line]):
+    """Lines made when first looked at: a table of a thousand rows lays out the detail of the selected one only."""
+
+    __slots__ = ("_lines", "_make")
+
+    def __init__(self, make: Callable[[], Sequence[Line]]) -> None:
+        self._make = make
+        self._lines: Sequence[Line] | None = None
+
+    def _made_lines(self) -> Sequence[Line]:
+        if self._lines is None:
+            self._lines = self._make()
+        return self._lines
+
+    def __len__(self) -> int:
+        return len(self._made_lines())
+
+    def __iter__(self) -> Iterator[Line]:
+        return iter(self._made_lines())
+
+    @overload
+    def __getitem__(self, index: int) -> Line: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Line]: ...
+    def __getitem__(self, index: int | slice) -> Line | Sequence[Line]:
+        return self._made_lines()[index]
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """A row known by what it is (pid and start, name), not by where it stands."""
+
+    key: str
+    cells: tuple[Cell, ...]
+    detail: Sequence[Line] = field(default=(), compare=False)
+    """Shown under the table when the row is selected: full query, all columns. Not cut to any width."""
+    indent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    id: str
+    columns: tuple[TableColumn, ...]
+    rows: tuple[TableRow, ...]
+    sort: str | None = None
+    """Column id sorted by at first; None keeps the order given (trees)."""
+    title: str = ""
+    empty: str = "none"
+    """What stands where no row is: says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """A panel in full: lines of fact, then tables."""
+
+    title: str
+    head: tuple[Line, ...]
+    tables: tuple[Table, ...] = field(default=())
+
+
+# Lines broken to the width of the screen, between words, every piece with its meaning.
+
+
+def line_breaks(text: str, cells: int) -> list[tuple[int, int]]:
+    """Where `text` is broken into lines of at most `cells` cells: start and end of each, blanks at the ends left out.
+
+    Between words where there is a blank to break at, else at the edge; a single sign wider than the line stands alone.
+    """
+    pieces: list[tuple[int, int]] = []
+    start = 0
+    while start < len(text) and width(text[start:]) > cells:
+        end = start + max(1, _characters_that_fit(text, start, cells))
+        blank = text.rfind(" ", start, end + 1)
+        if blank > start:
+            end = blank
+        pieces.append((start, start + len(text[start:end].rstrip())))
+        while end < len(text) and text[end] == " ":
+            end += 1
+        start = end
+    return [*pieces, (start, len(text))] if start < len(text) or not pieces else pieces
+
+
+def _characters_that_fit(text: str, start: int, cells: int) -> int:
+    """How many signs from `start` on fit into `cells` cells."""
+    taken = 0
+    for count, sign in enumerate(text[start : start + cells + 1]):
+        taken += width(sign)
+        if taken > cells:
+            return count
+    return cells
+
+
+def wrap(text: str, cells: int) -> list[str]:
+    """`text` broken into lines of at most `cells` cells, between words where there is a blank to break at.
+
+    >>> wrap("select a, b from c", 9)
+    ['select a,', 'b from c']
+    """
+    return [text[start:end] for start, end in line_breaks(text, cells)]
+
+
+def wrap_line(spans: Line, cells: int) -> list[Line]:
+    """A line of spans broken to `cells` cells between words, every piece with its meaning."""
+    if line_width(spans) <= cells:
+        return [spans]
+    text = "".join(span.text for span in spans)
+    return [_slice(spans, start, end) for start, end in line_breaks(text, cells)]
+
+
+def wrap_lines(lines: Iterable[Line], cells: int) -> list[Line]:
+    """Every line broken to `cells` cells."""
+    return [piece for spans in lines for piece in wrap_line(spans, cells)]
+
+
+def _slice(spans: Line, start: int, end: int) -> Line:
+    kept: list[Span] = []
+    place = 0
+    for text, style in spans:
+        piece = text[max(0, start - place) : max(0, end - place)]
+        if piece:
+            kept.append(Span(piece, style))
+        place += len(text)
+    return tuple(kept)
+
+
+# ASCII in place of what a terminal or a pipe without UTF-8 cannot show, in the same number of cells.
+
+_UNICODE_SIGNS = "─╌│┼┬┴├┤┌┐└┘╵▁▂▃▄▅▆▇█·…←→▲▼⧗●×≈−–▶✓↓↑"
+_ASCII_SIGNS = "--|+++++++++'_..--=##.~<>^vw*x~-->+v^"
+_TRANSLATION = str.maketrans(_UNICODE_SIGNS, _ASCII_SIGNS)
+
+
+def ascii_text(text: str) -> str:
+    """`text` in ASCII: our signs by their likeness, any other sign as `?`, twice where it was wide.
+
+    >>> ascii_text("▇▇▁ 81% · 表")
+    '##_ 81% . ??'
+    """
+    if text.isascii():
+        return text
+    likeness = text.translate(_TRANSLATION)
+    if likeness.isascii():
+        return likeness
+    return "".join(sign if sign.isascii() else "?" * width(sign) for sign in likeness)
+
+
+def ascii_line(spans: Line) -> Line:
+    return tuple(Span(ascii_text(span.text), span.style) for span in spans)

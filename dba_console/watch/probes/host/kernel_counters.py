@@ -1,0 +1,307 @@
+"""/proc/vmstat: what the kernel did about memory, under names that changed from kernel to kernel.
+
+A counter is summed over its family: `pgsteal_kswapd` (from 4.8) is also `pgsteal_kswapd_dma`, `..._normal` and so on
+(3.5 to 4.7). A family this kernel does not have is None. Names from mm/vmstat.c of the kernels 2.6.32 to 6.18.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+
+from dba_console.watch.probes.host import file_systems
+from dba_console.watch.probes.host.file_systems import mount_of_path, parse_mountinfo
+from dba_console.watch.probes.host.kernel_files import read_file, read_int, read_word
+from dba_console.watch.samples.host import Cpu, Disk, Disks, HostSettings, MemInfo, NumaNode, PressureStall, VmStat
+
+_ZONES = (b"_dma", b"_dma32", b"_normal", b"_high", b"_movable", b"_device")
+
+_RENAMED: dict[str, tuple[bytes, ...]] = {
+    "pgpgin_kb": (b"pgpgin",),
+    "pgpgout_kb": (b"pgpgout",),
+    # Before 5.9 only file pages had a workingset, and the counter had no suffix.
+    "refault_file": (b"workingset_refault_file", b"workingset_refault"),
+    "refault_anon": (b"workingset_refault_anon",),
+}
+"""Fields whose kernel name is not their own: the first that exists counts."""
+
+
+class VmStatParser:
+    """Finds each counter once and then by its place: the kernel does not rearrange the file while it runs."""
+
+    def __init__(self, page_size: int) -> None:
+        self._page_size = page_size
+        self._tokens = -1
+        self._plan: list[tuple[tuple[int, ...], tuple[int, ...]] | None] = []
+
+    def parse(self, data: bytes) -> VmStat:
+        """The reading in /proc/vmstat. Raises ValueError where it is not `name number` lines."""
+        tokens = data.split()
+        if len(tokens) != self._tokens:
+            if len(tokens) % 2:
+                raise ValueError("/proc/vmstat is not made of names and numbers")
+            self._plan = _plan(tokens[::2])
+            self._tokens = len(tokens)
+        values = [None if places is None else _sum(tokens, *places) for places in self._plan]
+        return VmStat(self._page_size, *values)
+
+
+def _sum(tokens: Sequence[bytes], added: tuple[int, ...], taken: tuple[int, ...]) -> int:
+    if len(added) == 1 and not taken:
+        return int(tokens[added[0]])
+    return sum(int(tokens[place]) for place in added) - sum(int(tokens[place]) for place in taken)
+
+
+def _plan(names: Sequence[bytes]) -> list[tuple[tuple[int, ...], tuple[int, ...]] | None]:
+    """For each field of VmStat after the page size: places of the numbers to add and to take away, None for none."""
+    place = {name: 2 * index + 1 for index, name in enumerate(names)}
+    return [_counter_places(place, field) for field in VmStat.__struct_fields__[1:]]
+
+
+def _counter_places(place: dict[bytes, int], field: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    for name in _RENAMED.get(field, (field.encode(),)):
+        # Zones only: pgscan_direct_throttle is another counter, not a part of pgscan_direct.
+        members = tuple(place[member] for member in (name, *(name + zone for zone in _ZONES)) if member in place)
+        if members:
+            return members, ()
+    return _old_reclaim_places(place, field)
+
+
+def _old_reclaim_places(place: dict[bytes, int], field: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Kernels before 3.5 count what was reclaimed by zone for everybody, and kswapd's share as kswapd_steal."""
+    kswapd = place.get(b"kswapd_steal")
+    if kswapd is None:
+        return None
+    if field == "pgsteal_kswapd":
+        return (kswapd,), ()
+    if field == "pgsteal_direct":
+        everybody = tuple(place[b"pgsteal" + zone] for zone in _ZONES if b"pgsteal" + zone in place)
+        return (everybody, (kswapd,)) if everybody else None
+    return None
+
+
+# /proc/stat: CPU times, context switches, running and blocked tasks (Documentation/filesystems/proc.rst).
+
+_CPU_LINE = re.compile(rb"^cpu\d", re.M)
+
+
+def parse_cpu(data: bytes) -> Cpu:
+    """The reading in /proc/stat. Raises ValueError where the first line is not that of all CPUs.
+
+    Kernels before 2.6.11 have no steal column; guest time is already part of user time and is not added again.
+    """
+    first, _, rest = data.partition(b"\n")
+    words = first.split()
+    if len(words) < 8 or words[0] != b"cpu":
+        raise ValueError("/proc/stat does not begin with the line of all CPUs")
+    user, nice, system, idle, iowait, irq, softirq = map(int, words[1:8])
+    return Cpu(
+        user=user, nice=nice, system=system, idle=idle, iowait=iowait, irq=irq, softirq=softirq,
+        steal=int(words[8]) if len(words) > 8 else 0,
+        cpus=len(_CPU_LINE.findall(rest)),
+        procs_running=_after(rest, b"procs_running"),
+        procs_blocked=_after(rest, b"procs_blocked"),
+        context_switches=_after(rest, b"ctxt"),
+        boot_wall_s=_after(rest, b"btime"),
+    )  # fmt: skip
+
+
+def _after(data: bytes, word: bytes) -> int:
+    """The number that follows `word` at the beginning of a line."""
+    start = data.find(b"\n" + word + b" ")
+    if start < 0:
+        raise ValueError(f"/proc/stat has no line {word.decode()}")
+    start += len(word) + 2
+    end = data.find(b"\n", start)
+    return int(data[start : end if end >= 0 else None])
+
+
+# /proc/meminfo in bytes (Documentation/filesystems/proc.rst).
+#
+# Lines came with one kernel after another: what this one does not write is None.
+
+
+def parse_memory(data: bytes) -> MemInfo:
+    """The reading in /proc/meminfo. Raises KeyError where a line every kernel has is missing.
+
+    MemAvailable exists since 3.14 and is not guessed before; HugePages_* are counts, everything else becomes bytes.
+    """
+    values = meminfo_values(data)
+    may = values.get
+    return MemInfo(
+        total=values[b"MemTotal:"], free=values[b"MemFree:"], available=may(b"MemAvailable:"),
+        buffers=values[b"Buffers:"], cached=values[b"Cached:"], swap_cached=may(b"SwapCached:"),
+        active_file=may(b"Active(file):"), inactive_file=may(b"Inactive(file):"),
+        dirty=values[b"Dirty:"], writeback=values[b"Writeback:"], anon=may(b"AnonPages:"), shmem=may(b"Shmem:"),
+        slab=may(b"Slab:"), slab_reclaimable=may(b"SReclaimable:"),
+        swap_total=values[b"SwapTotal:"], swap_free=values[b"SwapFree:"],
+        commit_limit=may(b"CommitLimit:"), committed=may(b"Committed_AS:"), anon_huge=may(b"AnonHugePages:"),
+        huge_total=may(b"HugePages_Total:"), huge_free=may(b"HugePages_Free:"), huge_reserved=may(b"HugePages_Rsvd:"),
+        huge_page_size=may(b"Hugepagesize:"),
+    )  # fmt: skip
+
+
+def meminfo_values(data: bytes) -> dict[bytes, int]:
+    """Name (with its colon) -> bytes, or a plain count where the kernel writes no unit."""
+    values: dict[bytes, int] = {}
+    for line in data.splitlines():
+        words = line.split()
+        if len(words) == 3 and words[2] == b"kB":
+            values[words[0]] = int(words[1]) * 1024
+        elif len(words) == 2:
+            values[words[0]] = int(words[1])
+    return values
+
+
+# /proc/pressure: pressure stall information (Documentation/accounting/psi.rst, kernels from 4.20).
+
+
+def parse_stalls(data: bytes) -> tuple[PressureStall | None, PressureStall | None]:
+    """The `some` and `full` lines of one file; None for a line the kernel does not write (cpu has no full before 5.13).
+
+    >>> parse_stalls(b"some avg10=1.50 avg60=0.20 avg300=0.00 total=42\\n")
+    (PressureStall(avg10=1.5, avg60=0.2, avg300=0.0, total_us=42), None)
+    """
+    found: dict[bytes, PressureStall] = {}
+    for line in data.splitlines():
+        words = line.split()
+        if len(words) == 5:
+            avg10, avg60, avg300, total = (word.partition(b"=")[2] for word in words[1:])
+            found[words[0]] = PressureStall(float(avg10), float(avg60), float(avg300), int(total))
+    return found.get(b"some"), found.get(b"full")
+
+
+# /proc/diskstats: what each whole block device did since boot (Documentation/admin-guide/iostats.rst).
+
+_REFRESH_US = 30_000_000
+"""Devices are looked up in /sys again this often: a loop device may be bound to another file meanwhile."""
+
+
+class DiskStatsParser:
+    """Keeps which devices are whole and what they stand on: /sys is asked when a device appears and each 30 s."""
+
+    def __init__(self, proc: str, sys: str) -> None:
+        self._proc = proc
+        self._sys = sys
+        self._known: dict[bytes, list[str] | None] = {}
+        """`major minor name` -> what it stands on; None for a partition."""
+        self._until_us = 0
+
+    def parse(self, data: bytes, now_us: int) -> Disks:
+        """Whole devices with any I/O since boot. Raises ValueError where a line is not one of diskstats."""
+        if now_us >= self._until_us:
+            self._known.clear()
+            self._until_us = now_us + _REFRESH_US
+        found = []
+        for line in data.splitlines():
+            words = line.split()
+            if len(words) < 14:  # a partition's short line of kernels before 2.6.25
+                continue
+            if any(word != b"0" for word in words[3:14]) and (under := self._underlying(words)) is not None:
+                found.append(_disk(words, under))
+        return Disks(found)
+
+    def _underlying(self, words: Sequence[bytes]) -> list[str] | None:
+        key = b" ".join(words[:3])
+        if key not in self._known:
+            self._known[key] = self._look_up(words[2].decode("utf-8", "backslashreplace"))
+        return self._known[key]
+
+    def _look_up(self, name: str) -> list[str] | None:
+        if not file_systems.is_whole(self._sys, name):
+            return None
+        if (path := file_systems.backing_file(self._sys, name)) is not None:
+            return self._disk_of_file(path)
+        return file_systems.slaves(self._sys, name)
+
+    def _disk_of_file(self, path: str) -> list[str]:
+        """By the mount table alone: the file itself is not touched, its file system may hang."""
+        try:
+            with open(f"{self._proc}/self/mountinfo", "rb") as file:
+                mount = mount_of_path(parse_mountinfo(file.read()), path)
+        except OSError:
+            return []
+        disk = None if mount is None else file_systems.whole_disk(self._sys, mount.device)
+        return [] if disk is None else [disk]
+
+
+def _disk(words: Sequence[bytes], under: list[str]) -> Disk:
+    numbers = [int(word) for word in words[3:20]]
+    # Discards (count, merged, sectors, time) came with 4.18, flushes (count, time) with 5.5.
+    late: list[int | None] = [*numbers[11:], *[None] * 6]
+    return Disk(
+        words[2].decode("utf-8", "backslashreplace"), int(words[0]), int(words[1]),
+        numbers[0], numbers[2], numbers[3], numbers[4], numbers[6], numbers[7], numbers[8], numbers[9], numbers[10],
+        late[0], late[2], late[3], late[4], late[5], under,
+    )  # fmt: skip
+
+
+# Kernel settings that decide how a database behaves here, and memory by NUMA node.
+#
+# Meaning of each: Documentation/admin-guide/sysctl/vm.rst, .../mm/transhuge.rst, .../numastat.rst.
+
+_THP = ("kernel/mm/transparent_hugepage", "kernel/mm/redhat_transparent_hugepage")
+
+
+def read_settings(proc: str, sys: str) -> HostSettings:
+    """All settings now; None for each that this kernel does not have or does not let us read."""
+    vm = f"{proc}/sys/vm"
+    return HostSettings(
+        kernel=read_word(f"{proc}/sys/kernel/osrelease") or os.uname().release,
+        hostname=read_word(f"{proc}/sys/kernel/hostname") or os.uname().nodename,
+        zone_reclaim_mode=read_int(f"{vm}/zone_reclaim_mode"),
+        thp=_chosen(sys, "enabled"),
+        thp_defrag=_chosen(sys, "defrag"),
+        swappiness=read_int(f"{vm}/swappiness"),
+        dirty_ratio=read_int(f"{vm}/dirty_ratio"),
+        dirty_background_ratio=read_int(f"{vm}/dirty_background_ratio"),
+        watermark_scale_factor=read_int(f"{vm}/watermark_scale_factor"),
+        watermark_boost_factor=read_int(f"{vm}/watermark_boost_factor"),
+        min_free_kbytes=read_int(f"{vm}/min_free_kbytes"),
+        overcommit_memory=read_int(f"{vm}/overcommit_memory"),
+        task_delayacct=read_int(f"{proc}/sys/kernel/task_delayacct"),
+        numa=read_numa(sys),
+    )
+
+
+def _chosen(sys: str, name: str) -> str | None:
+    """The word in brackets of a transparent_hugepage file."""
+    for directory in _THP:
+        text = read_word(f"{sys}/{directory}/{name}")
+        if text is not None:
+            match = re.search(r"\[([^\]]+)\]", text)
+            return match[1] if match else None
+    return None
+
+
+def read_numa(sys: str) -> list[NumaNode]:
+    """Memory of each node in the order of their numbers; empty where the kernel shows none."""
+    base = f"{sys}/devices/system/node"
+    try:
+        names = os.listdir(base)
+    except OSError:
+        return []
+    numbers = sorted(int(name[4:]) for name in names if re.fullmatch(r"node\d+", name))
+    return [node for number in numbers if (node := _node(base, number)) is not None]
+
+
+def _node(base: str, number: int) -> NumaNode | None:
+    try:
+        meminfo = read_file(f"{base}/node{number}/meminfo")
+        values = meminfo_values(meminfo.replace(b"Node %d " % number, b""))
+        total, free = values[b"MemTotal:"], values[b"MemFree:"]
+    except (OSError, KeyError, ValueError):
+        return None
+    counters = _numastat(f"{base}/node{number}/numastat")
+    return NumaNode(
+        number, total, free, values.get(b"FilePages:"), counters.get(b"numa_miss"), counters.get(b"numa_foreign")
+    )
+
+
+def _numastat(path: str) -> dict[bytes, int]:
+    try:
+        words = read_file(path).split()
+        return {name: int(value) for name, value in zip(words[::2], words[1::2], strict=False)}
+    except (OSError, ValueError):
+        return {}

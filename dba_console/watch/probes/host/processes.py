@@ -1,0 +1,415 @@
+"""CPU time, state, memory and storage I/O of the postmaster and its children.
+
+Reading all of a thousand idle backends each second would cost more than the rest of the console. So each second those
+are read that the server says are active, that used CPU when last read, or that are new; the others in turn, all of
+them within `TURN_TICKS` ticks. A process not read in a tick has no row in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dba_console.core.clock import Clock
+from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout
+from dba_console.watch.probes.host.kernel_files import (
+    STAT_SIZE,
+    KernelFile,
+    ProcStat,
+    parse_io,
+    parse_stat,
+    read_once,
+    read_stat,
+)
+from dba_console.watch.probes.host.postmasters import PostmasterChildren
+from dba_console.watch.samples.host import Process, Processes, ProcessTitle, ProcessTitles
+
+TURN_TICKS = 20
+"""Ticks in which every idle process has been read once."""
+
+MAX_OPEN_PROCESSES = 64
+"""Processes whose files are kept open: two descriptors each, well below the usual limit of 1024."""
+
+IO_DENIED = (
+    "bytes read and written by backends are not known: reading /proc/PID/io needs root or the owner of the server"
+)
+
+
+@dataclass(slots=True)
+class _ProcessState:
+    """What is kept of a process between ticks."""
+
+    pid: int
+    ticks: int = -1
+    stat: KernelFile | None = None
+    io: KernelFile | None = None
+
+    def close(self) -> None:
+        for file in (self.stat, self.io):
+            if file is not None:
+                file.close()
+        self.stat = self.io = None
+
+
+class ProcessReader:
+    """The processes of one postmaster, tick by tick. Used by one thread."""
+
+    def __init__(self, proc: str, postmaster: int, page_size: int) -> None:
+        self.postmaster = postmaster
+        self.children = PostmasterChildren(proc, postmaster)
+        self._proc = proc
+        self._page_size = page_size
+        self._known: dict[int, _ProcessState] = {}
+        self._busy: set[int] = set()
+        self._open: set[int] = set()
+        self._last: set[int] = set()
+        self._read_twice: set[int] = set()
+        self._turn = 0
+        self._io_denied = False
+
+    def read(self, active: Collection[int], delayacct: int | None) -> tuple[Processes, str | None]:
+        """The reading, and a note on what it lacks. Raises ProcessLookupError when the postmaster has ended.
+
+        `delayacct` is kernel.task_delayacct: with 0 the kernel does not account waits for I/O and writes 0 instead.
+        """
+        children = self.children.read()
+        self._forget(children)
+        due = self._due(children, active)
+        rows = [row for pid in sorted(due) if (row := self._process(pid, delayacct)) is not None]
+        states = Counter(row.state for row in rows)
+        reading = Processes(self.postmaster, rows, dict(states), len(children))
+        return reading, IO_DENIED if self._io_denied else None
+
+    def _forget(self, children: frozenset[int]) -> None:
+        for pid in self._known.keys() - children - {self.postmaster}:
+            self._drop(pid)
+
+    def _due(self, children: frozenset[int], active: Collection[int]) -> set[int]:
+        """Who is read now. Files stay open for who is read twice running."""
+        self._turn = (self._turn + 1) % TURN_TICKS
+        new = children - self._known.keys()
+        in_turn = sorted(children)[self._turn :: TURN_TICKS]
+        due = {self.postmaster, *new, *self._busy, *in_turn, *children.intersection(active)}
+        for pid in self._open - due:
+            self._release(self._known[pid])
+        self._read_twice = due & self._last
+        self._last = due
+        return due
+
+    def _process(self, pid: int, delayacct: int | None) -> Process | None:
+        known = self._known.get(pid)
+        if known is None:
+            known = self._known[pid] = _ProcessState(pid)
+        try:
+            stat = parse_stat(self._stat(known))
+        except (OSError, ValueError, IndexError):
+            self._drop(pid)
+            return None
+        read_bytes, write_bytes = self._io(known)
+        self._update_busy(known, stat)
+        return Process(
+            pid, stat.state, stat.start_ticks, stat.user_ticks, stat.system_ticks, stat.rss_pages * self._page_size,
+            read_bytes, write_bytes, _blkio(stat, delayacct),
+        )  # fmt: skip
+
+    def _update_busy(self, known: _ProcessState, stat: ProcStat) -> None:
+        """Busy is who used CPU since its last reading, runs, or waits for a disk; the first reading cannot tell."""
+        ticks = stat.user_ticks + stat.system_ticks
+        if ticks != known.ticks or stat.state in "RD":
+            self._busy.add(known.pid)
+        else:
+            self._busy.discard(known.pid)
+        known.ticks = ticks
+
+    def _stat(self, known: _ProcessState) -> bytes:
+        if known.stat is None:
+            path = f"{self._proc}/{known.pid}/stat"
+            if known.pid not in self._read_twice or len(self._open) >= MAX_OPEN_PROCESSES:
+                return read_once(path, STAT_SIZE)
+            known.stat = KernelFile(path)
+            known.io = KernelFile(f"{self._proc}/{known.pid}/io")
+            self._open.add(known.pid)
+        return known.stat.read_once(STAT_SIZE)
+
+    def _io(self, known: _ProcessState) -> tuple[int | None, int | None]:
+        if self._io_denied:
+            return None, None
+        try:
+            if known.io is not None:
+                return parse_io(known.io.read_once(STAT_SIZE))
+            return parse_io(read_once(f"{self._proc}/{known.pid}/io", STAT_SIZE))
+        except PermissionError:
+            self._io_denied = True
+        except (OSError, ValueError):
+            pass  # ended meanwhile, or a kernel without the file
+        return None, None
+
+    def _drop(self, pid: int) -> None:
+        self._release(self._known.pop(pid))
+        self._busy.discard(pid)
+
+    def _release(self, known: _ProcessState) -> None:
+        self._open.discard(known.pid)
+        known.close()
+
+    def close(self) -> None:
+        """Let all descriptors go."""
+        for known in self._known.values():
+            self._release(known)
+        self._known.clear()
+        self._busy.clear()
+        self.children.close()
+
+
+def _blkio(stat: ProcStat, delayacct: int | None) -> int | None:
+    """Ticks waited for I/O. Without the sysctl (before 5.14) accounting may be off by boot: then 0 tells nothing."""
+    if delayacct == 0 or (delayacct is None and stat.blkio_ticks == 0):
+        return None
+    return stat.blkio_ticks
+
+
+# Process titles of PostgreSQL read as what they say: who is connected, from where, and what it does.
+#
+# A title is `postgres: CLUSTER: USER DATABASE CLIENT STATE` for a client, `postgres: CLUSTER: KIND ...` for the
+# server's own processes (src/backend/utils/misc/ps_status.c, backend_startup.c, postmaster's children of 13 to 18).
+# Names may hold blanks and colons: where a title can be read in two ways the field is None rather than guessed.
+
+CLIENT_BACKEND = "client backend"
+STARTING = "starting"
+"""Forked, but its title is still that of the postmaster: a connection that has not said yet who it is."""
+
+_PREFIX = "postgres: "
+_CLIENT = re.compile(r" (\[local\]|\S+\(\d+\))(?: (.*))?$", re.S)
+"""The client's address and what follows. Of several the last counts: a name may look like one, a state never does."""
+
+_KINDS = (
+    "archiver", "autovacuum launcher", "autovacuum worker", "background writer", "checkpointer", "io worker", "logger",
+    "logical replication apply worker", "logical replication launcher", "logical replication parallel apply worker",
+    "logical replication tablesync worker", "logical replication worker", "parallel worker", "slotsync worker",
+    "startup", "stats collector", "walreceiver", "walsummarizer", "walwriter",
+)  # fmt: skip
+_ALWAYS = (": checkpointer", ": background writer")
+"""Processes that every server has in normal running, and whose title has nothing after their name."""
+
+
+class ParsedTitle(NamedTuple):
+    kind: str
+    user: str | None = None
+    database: str | None = None
+    client: str | None = None
+    state: str | None = None
+
+
+def cluster_name(titles: Iterable[str]) -> str | None:
+    """The cluster_name that stands in these titles of one server, None where there is none.
+
+    Known from the checkpointer or background writer, whose title ends with their name, and believed only where every
+    other title begins with it too.
+
+    >>> cluster_name(["postgres: my: clu: checkpointer", "postgres: my: clu: app shop [local] idle"])
+    'my: clu'
+    """
+    titled = [title for title in titles if title.startswith(_PREFIX)]
+    for ending in _ALWAYS:
+        for title in titled:
+            if title.endswith(ending) and len(title) > len(_PREFIX) + len(ending) - 2:
+                name = title[len(_PREFIX) : -len(ending)]
+                if all(other.startswith(f"{_PREFIX}{name}: ") for other in titled):
+                    return name
+    return None
+
+
+def parse_title(title: str, cluster: str | None = None) -> ParsedTitle:
+    """What one title says.
+
+    >>> parse_title("postgres: app shop 10.0.0.7(52114) idle in transaction")
+    ParsedTitle(kind='client backend', user='app', database='shop', client='10.0.0.7', state='idle in transaction')
+    >>> parse_title("postgres: walsender rep [local] streaming 0/3000148").kind
+    'walsender'
+    """
+    if not title.startswith(_PREFIX):
+        return ParsedTitle(STARTING)
+    text = title[len(_PREFIX) :]
+    if cluster is not None:
+        text = text.removeprefix(f"{cluster}: ")
+    split = _split_client(text)
+    if split is None:
+        return _parse_server_process(text)
+    who, client, state = split
+    if who == "walsender" or who.startswith("walsender "):
+        return _parse_walsender(who, client, state)
+    user, database = _user_and_database(who)
+    return ParsedTitle(CLIENT_BACKEND, user, database, client, state)
+
+
+def _split_client(text: str) -> tuple[str, str, str | None] | None:
+    """What stands before the client's address, the address without its port, and the state behind it.
+
+    Of the server's own processes only a walsender has an address, so a role called `archiver` is still a client.
+    """
+    found = None
+    position = 0
+    while (match := _CLIENT.search(text, position)) is not None:
+        found = match
+        position = match.start() + 1
+    if found is None:
+        return None
+    client = re.sub(r"\(\d+\)$", "", found[1])
+    return text[: found.start()], client, (found[2] or "").strip() or None
+
+
+def _user_and_database(who: str) -> tuple[str | None, str | None]:
+    """Both names where one blank parts them. With more blanks nobody can say where one ends: neither is told."""
+    names = who.split(" ")
+    return (names[0], names[1]) if len(names) == 2 else (None, None)
+
+
+def _parse_walsender(who: str, client: str, state: str | None) -> ParsedTitle:
+    """`walsender USER` streams, `walsender USER DATABASE` decodes. A role of that very name cannot be told apart."""
+    names = who.split(" ")[1:]
+    user = names[0] if len(names) in (1, 2) else None
+    return ParsedTitle("walsender", user, names[1] if len(names) == 2 else None, client, state)
+
+
+def _parse_server_process(text: str) -> ParsedTitle:
+    """A process of the server itself, or of an extension: then its kind is what it calls itself."""
+    stripped = text.strip()
+    for kind in sorted(_KINDS, key=len, reverse=True):
+        if _is_kind(stripped, kind):
+            rest = stripped[len(kind) :].strip() or None
+            if kind == "autovacuum worker":
+                return ParsedTitle(kind, database=rest)
+            return ParsedTitle(kind, state=rest)
+    return ParsedTitle(stripped or STARTING)
+
+
+def _is_kind(text: str, kind: str) -> bool:
+    return text == kind or text.startswith(kind + " ")
+
+
+def titles_are_updated(parsed: Iterable[ParsedTitle]) -> bool:
+    """False where update_process_title is off: there are clients, and none of their titles has a state.
+
+    With it on every client's title has one from its first moment (`initializing`, `authentication`).
+    """
+    clients = [title for title in parsed if title.kind == CLIENT_BACKEND]
+    return not clients or any(title.state is not None for title in clients)
+
+
+# Reads the process titles of a postmaster's children without ever waiting for one of them.
+#
+# Reading /proc/PID/cmdline takes the process's mmap lock: a backend that faults on a stalled disk holds it, and who
+# reads waits with it. So titles are read in a lane; the process at which it stops is set aside and the rest goes on.
+
+DEADLINE_US = 200_000
+"""For all titles of one tick; a thousand take some 20 ms."""
+
+SKIP_US = 30_000_000
+"""A process whose title could not be read is tried again after this long."""
+
+TITLE_SIZE = 4096
+
+
+class TitleReader:
+    """The titles of one postmaster's children. Used by one thread, reads in a lane of its own."""
+
+    def __init__(
+        self, proc: str, clock: Clock, *, read: Callable[[str, int], bytes] = read_once, deadline_us: int = DEADLINE_US
+    ) -> None:
+        self._proc = proc
+        self._clock = clock
+        self._read = read
+        self._deadline_us = deadline_us
+        self._lane = Lane("process titles", clock)
+        self._skipped_until: dict[int, int] = {}
+        self._started: dict[int, int] = {}
+        self._known: dict[str, ParsedTitle] = {}
+        self._cluster: str | None = None
+
+    @property
+    def stuck(self) -> bool:
+        """True while a process holds up the lane."""
+        return self._lane.stuck > 0
+
+    def read(self, postmaster: int, children: Iterable[int]) -> ProcessTitles:
+        """Titles of all children whose title could be read before the deadline; the others are counted."""
+        pids = sorted(children)
+        found = self._titles(pids)
+        self._remember_starts(found)
+        cluster = cluster_name(found.values())
+        parsed = self._parse(found, cluster)
+        rows = [ProcessTitle(pid, *parsed[pid], self._started[pid]) for pid in sorted(parsed) if pid in self._started]
+        unreadable = sum(1 for pid in pids if pid not in found and read_stat(self._proc, pid) is not None)
+        return ProcessTitles(postmaster, rows, unreadable, titles_are_updated(parsed.values()))
+
+    def _parse(self, found: dict[int, str], cluster: str | None) -> dict[int, ParsedTitle]:
+        """What each title says; most are those of the tick before and are not parsed again."""
+        known = self._known if cluster == self._cluster else {}
+        self._cluster = cluster
+        self._known = {title: known.get(title) or parse_title(title, cluster) for title in found.values()}
+        return {pid: self._known[title] for pid, title in found.items()}
+
+    def _titles(self, pids: list[int]) -> dict[int, str]:
+        now_us = self._clock.mono_us()
+        self._skipped_until = {
+            pid: until for pid, until in self._skipped_until.items() if until > now_us and pid in pids
+        }
+        left = [pid for pid in pids if pid not in self._skipped_until]
+        until_us = now_us + self._deadline_us
+        found: dict[int, str] = {}
+        while left:
+            # A part of the time for each go, so that one that hangs leaves some for those after it.
+            go_us = min(until_us, self._clock.mono_us() + self._deadline_us // 3)
+            attempt = _TitlePass(self._proc, left, self._read)
+            try:
+                self._lane.start(attempt.run).result(go_us)
+            except LaneTimeout:
+                pass
+            found.update(attempt.titles())
+            if attempt.current_pid is None or self._clock.mono_us() >= until_us or self._lane.stuck == 0:
+                break
+            self._skipped_until[attempt.current_pid] = now_us + SKIP_US
+            left = [pid for pid in left if pid > attempt.current_pid]
+        return found
+
+    def _remember_starts(self, found: dict[int, str]) -> None:
+        """When each process started, read once per process: with the pid it is the identity."""
+        self._started = {pid: start for pid, start in self._started.items() if pid in found}
+        for pid in found:
+            if pid not in self._started and (stat := read_stat(self._proc, pid)) is not None:
+                self._started[pid] = stat.start_ticks
+
+    def close(self) -> None:
+        self._lane.close()
+
+
+class _TitlePass:
+    """One go through the titles. The lane's thread fills it, the reader's may look at it meanwhile."""
+
+    def __init__(self, proc: str, pids: list[int], read: Callable[[str, int], bytes]) -> None:
+        self._proc = proc
+        self._pids = pids
+        self._read = read
+        self._found: dict[int, str] = {}
+        self.current_pid: int | None = None
+        """The process being read now, None before the first and after the last."""
+
+    def run(self) -> None:
+        for pid in self._pids:
+            self.current_pid = pid
+            try:
+                raw = self._read(f"{self._proc}/{pid}/cmdline", TITLE_SIZE)
+            except OSError:
+                continue
+            # The title overwrites the arguments: what is left of them is zeroed, or follows a zero.
+            title = raw.rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "backslashreplace").rstrip()
+            if title:  # a zombie has none
+                self._found[pid] = title
+        self.current_pid = None
+
+    def titles(self) -> dict[int, str]:
+        """What was read so far."""
+        return dict(self._found)

@@ -1,0 +1,142 @@
+"""What can go wrong with a connection, told in one redacted sentence.
+
+libpq has no field for the SQLSTATE of a refused connection, so it is asked to write it into the message (verbosity
+VERBOSE: `FATAL:  53300: text` and `LOCATION:  function, file:line`). The code and the function's name decide, never the
+text: the server may speak any language. Codes: PostgreSQL documentation, appendix A.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from dba_console.core.errors import ConnectError
+from dba_console.core.redact import redact
+
+ConnectKind = Literal["no_slots", "starting", "refused", "auth", "timeout", "unknown_host", "ssl", "other"]
+
+_SQLSTATE = re.compile(r"^(.*?:\s+)(?=[A-Z]*\d)([0-9A-Z]{5}): (.*)$", re.M)
+_LOCATION = re.compile(r"^LOCATION:\s+(?:(\w+), )?.*$\n?", re.M)
+_LIMITS = {"InitializeSessionUserId": "role", "CheckMyDatabase": "database"}
+"""Functions of miscinit.c and postinit.c that refuse for a CONNECTION LIMIT; every other 53300 is the server's."""
+_POOLER_FULL = "no more connections allowed"
+"""What PgBouncer says beyond max_client_conn, with a code that says nothing (08P01)."""
+HINTS: dict[ConnectKind, str | None] = {
+    "no_slots": "superusers have a reserve, and from 16 on members of pg_use_reserved_connections",
+    "starting": "wait for it: a server in crash recovery accepts connections when its WAL is replayed",
+    "refused": "is the server running, and does it listen on that address and port?",
+    "auth": "check role, passfile (~/.pgpass) and pg_hba.conf",
+    "timeout": "is a firewall between, or does the host hang?",
+    "unknown_host": "check the name; hostaddr= goes without name resolution",
+    "ssl": "check sslmode= and the certificates",
+    "other": None,
+}
+"""What would help, by kind; the agent ends its sentence about a failed attempt with it."""
+
+
+_NO_DATABASE = "check the name of the database: dbname= in the connection string, else that of the role"
+_LIMITED = {
+    whose: f"that is the CONNECTION LIMIT of the {whose}: ALTER {whose.upper()} … CONNECTION LIMIT raises it"
+    for whose in ("role", "database")
+}
+CANCELED = "57014"
+"""query_canceled: by statement_timeout, or by somebody (errcodes-appendix)."""
+_TIMED_OUT = (
+    "a statement_timeout of the role, the database or the connection string is shorter than the first query takes"
+)
+KINDS: dict[str, ConnectKind] = {
+    **{hint: kind for kind, hint in HINTS.items() if hint is not None},
+    _NO_DATABASE: "auth",
+    _TIMED_OUT: "other",
+    **dict.fromkeys(_LIMITED.values(), "no_slots"),
+}
+"""Of each hint, the kind of failure it is about."""
+
+
+class ConnectFailed(ConnectError):
+    """No connection. `kind` says why; with no_slots `limit` says whose are gone: server, role, database
+    or pooler."""
+
+    def __init__(
+        self, kind: ConnectKind, message: str, *, sqlstate: str | None = None, limit: str | None = None
+    ) -> None:
+        super().__init__(redact(message), hint=_hint(kind, sqlstate, limit))
+        self.kind: ConnectKind = kind
+        self.sqlstate = sqlstate
+        self.limit = limit
+
+
+def _hint(kind: ConnectKind, sqlstate: str | None, limit: str | None) -> str | None:
+    if sqlstate == "3D000":
+        return _NO_DATABASE
+    if sqlstate == CANCELED:
+        return _TIMED_OUT
+    return _LIMITED[limit] if kind == "no_slots" and limit in _LIMITED else HINTS[kind]
+
+
+class ConnectionLost(ConnectError):
+    """The connection that was there is gone; the next thing to do is to connect again."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(redact(message))
+
+
+def connect_failed(raw: str) -> ConnectFailed:
+    """The failure libpq describes in `raw` (verbose, perhaps several hosts: the last one that answered decides).
+
+    >>> connect_failed('failed: FATAL:  53300: zu viele Verbindungen\\nLOCATION:  InitPostgres, x.c:1')
+    ConnectFailed('failed: FATAL: zu viele Verbindungen')
+    >>> connect_failed('FATAL:  53300: too many\\nLOCATION:  CheckMyDatabase, postinit.c:1').limit
+    'database'
+    """
+    codes = _SQLSTATE.findall(raw)
+    functions = [function for function in _LOCATION.findall(raw) if function]
+    sqlstate = codes[-1][1] if codes else None
+    kind = _kind_of(sqlstate, raw)
+    limit = _limit_of(functions, raw) if kind == "no_slots" else None
+    return ConnectFailed(kind, plain_message(raw), sqlstate=sqlstate, limit=limit)
+
+
+def _limit_of(functions: list[str], raw: str) -> str:
+    if _POOLER_FULL in raw:
+        return "pooler"
+    return _LIMITS.get(functions[-1], "server") if functions else "server"
+
+
+def plain_message(raw: str) -> str:
+    """A verbose message as people know it, on one line: without code and place, and without libpq's own advice.
+
+    >>> plain_message("a failed: refused\\n\\tIs the server running?\\nb failed: FATAL:  3D000: no database")
+    'a failed: refused; b failed: FATAL: no database'
+    """
+    text = _LOCATION.sub("", raw)
+    text = _SQLSTATE.sub(r"\1\3", text)
+    # libpq indents its advice by a tab (fe-connect.c); for each kind of failure there is a hint of our own.
+    said = [line for line in text.splitlines() if line.strip() and not line.startswith("\t")]
+    return "; ".join(" ".join(line.split()) for line in said)
+
+
+def _kind_of(sqlstate: str | None, raw: str) -> ConnectKind:
+    if sqlstate == "53300" or _POOLER_FULL in raw:
+        return "no_slots"
+    if sqlstate == "57P03":
+        return "starting"
+    if sqlstate is not None:
+        return "auth" if sqlstate[:2] == "28" or sqlstate in ("3D000", "42501") else "other"
+    return _kind_of_libpq(raw)
+
+
+def _kind_of_libpq(raw: str) -> ConnectKind:
+    """Failures that never reached a server; libpq's own words are English in this process (no locale is set)."""
+    text = raw.lower()
+    if "could not translate host name" in text:
+        return "unknown_host"
+    if "connection refused" in text or "no such file or directory" in text:
+        return "refused"
+    if "timed out" in text or "timeout expired" in text or "no route to host" in text or "unreachable" in text:
+        return "timeout"
+    if "password" in text or "authentication" in text or "scram" in text:
+        return "auth"
+    if "ssl" in text or "certificate" in text:
+        return "ssl"
+    return "other"

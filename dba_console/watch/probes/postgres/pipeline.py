@@ -1,0 +1,304 @@
+"""Queries over one connection in pipeline mode: all of a tick in one round trip, each with a sync of its own.
+
+A failing query aborts only its own segment. Nothing here blocks beyond the deadline given, whatever the server or the
+network does; an answer that is late stays due and is taken by the next `collect`. Protocol: libpq, "Pipeline Mode".
+"""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import struct
+import termios
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dba_console.core.clock import Clock
+from dba_console.watch.probes.postgres.binary_results import Loader, Row
+from dba_console.watch.probes.postgres.connect import message_of, wait_for
+from dba_console.watch.probes.postgres.connect_errors import ConnectionLost, plain_message
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGconn, PGresult
+
+# What goes over the wire and what comes back: commands between two syncs, and their answer.
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One statement. `name` is what it is prepared as."""
+
+    name: str
+    sql: bytes
+    params: tuple[bytes | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Commands between two syncs: one implicit transaction, one answer. `key` comes back with it."""
+
+    key: str
+    commands: tuple[Command, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerError:
+    """What the server said of a failed command."""
+
+    sqlstate: str
+    message: str
+
+
+@dataclass(slots=True)
+class SegmentAnswer:
+    """The rows of each command of a segment, or the error that ended it."""
+
+    key: str
+    rows: list[list[Row]] = field(default_factory=list)
+    error: ServerError | None = None
+    at_us: int = 0
+    took_us: int = 0
+    """From the answer before it, or from when it was sent: the server works one after the other."""
+
+
+def rows_of(answer: SegmentAnswer, index: int = 0) -> Sequence[Row]:
+    """The rows of the command at `index`, none where it gave none."""
+    return answer.rows[index] if index < len(answer.rows) else ()
+
+
+_STALE_PLAN = ("0A000", "26000")
+"""cached plan must not change result type; prepared statement does not exist (somebody ran DISCARD ALL for us)."""
+
+
+@dataclass(slots=True)
+class _SentSegment:
+    segment: Segment
+    sent_us: int
+    expected: deque[tuple[str, bytes] | None]
+    """For each result to come: the statement it prepares and under which name, None for rows."""
+    answer: SegmentAnswer
+
+
+class Pipeline:
+    """Drives a connection. `prepared` keeps statements on the server; `serial` sends a segment only when the one
+    before is answered, which a pooler between needs."""
+
+    def __init__(self, connection: PGconn, clock: Clock) -> None:
+        connection.nonblocking = 1
+        connection.enter_pipeline_mode()
+        self.queries = 0
+        self.query_us = 0
+        self.bytes_received = 0
+        self.prepared = True
+        self.serial = False
+        self._connection = connection
+        self._clock = clock
+        self._loader = Loader()
+        self._prepared: dict[str, bytes] = {}
+        self._plans = 0
+        self._sent: deque[_SentSegment] = deque()
+        self._unsent: deque[Segment] = deque()
+        self._last_us = 0
+        self._unread = 0
+        self._last_fatal_message: str | None = None
+
+    @property
+    def pending(self) -> list[str]:
+        """Keys of segments sent, or about to be, and not answered."""
+        return [due.segment.key for due in self._sent] + [segment.key for segment in self._unsent]
+
+    @property
+    def waiting_since_us(self) -> int | None:
+        """Monotonic time since which the server owes us the oldest answer; None when it owes none."""
+        return max(self._sent[0].sent_us, self._last_us) if self._sent else None
+
+    def send(self, segments: Iterable[Segment]) -> None:
+        """Put segments on the wire. Raises ConnectionLost."""
+        self._unsent.extend(segments)
+        self._send_waiting()
+
+    def collect(self, until_us: int) -> list[SegmentAnswer]:
+        """Answers that arrived until all are there, or until monotonic `until_us`. Raises ConnectionLost."""
+        started = self._clock.mono_us()
+        answers: list[SegmentAnswer] = []
+        while True:
+            self._take_results(answers)
+            self._send_waiting()
+            if not self._sent or not self._receive(until_us):
+                break
+        self.query_us += self._clock.mono_us() - started
+        return answers
+
+    def close(self) -> None:
+        """Close the connection; the server sees it even when nothing can be read any more."""
+        self._sent.clear()
+        self._unsent.clear()
+        self._connection.finish()
+
+    def _send_waiting(self) -> None:
+        while self._unsent and not (self.serial and self._sent):
+            segment = self._unsent.popleft()
+            try:
+                self._sent.append(self._send(segment))
+            except Exception as error:
+                raise self._connection_lost(error) from None
+
+    def _send(self, segment: Segment) -> _SentSegment:
+        from psycopg.pq import Format
+
+        preparing: deque[tuple[str, bytes] | None] = deque()
+        for command in segment.commands:
+            self.queries += 1
+            if not self.prepared:
+                self._connection.send_query_params(command.sql, command.params, result_format=Format.BINARY)
+            else:
+                if (plan := self._prepared.get(command.name)) is None:
+                    # A name of its own each time: one whose plan went stale is still taken on the server.
+                    self._plans += 1
+                    plan = b"%s_%d" % (command.name.encode(), self._plans)
+                    self._connection.send_prepare(plan, command.sql)
+                    preparing.append((command.name, plan))
+                self._connection.send_query_prepared(plan, command.params, result_format=Format.BINARY)
+            preparing.append(None)
+        self._connection.pipeline_sync()
+        return _SentSegment(segment, self._clock.mono_us(), preparing, SegmentAnswer(segment.key))
+
+    def _receive(self, until_us: int) -> bool:
+        """Wait for bytes and read them. False at the deadline."""
+        try:
+            unsent = self._connection.flush() != 0
+            if not wait_for(self._connection.socket, writing=unsent, until_us=until_us, clock=self._clock):
+                return False
+            self._count_arrived()
+            self._connection.consume_input()
+            self._unread = self._pending_bytes()
+        except Exception as error:
+            raise self._connection_lost(error) from None
+        return True
+
+    def _take_results(self, answers: list[SegmentAnswer]) -> None:
+        """Results that are complete, into the answers they belong to."""
+        from psycopg.pq import ConnStatus, ExecStatus
+
+        nothing = 0
+        while self._sent and not self._connection.is_busy():
+            result = self._connection.get_result()
+            if result is None:
+                # One None ends each query; more of them in a row mean that libpq expects nothing, and we do.
+                nothing += 1
+                if nothing > 2:
+                    raise ConnectionLost("lost: the connection is out of step with the server")
+                continue
+            nothing = 0
+            if result.status == ExecStatus.PIPELINE_SYNC:
+                answers.append(self._finish(self._sent.popleft()))
+                continue
+            self._handle_result(self._sent[0], result)
+            if self._connection.status == ConnStatus.BAD:
+                raise self._connection_lost(None)
+
+    def _handle_result(self, due: _SentSegment, result: PGresult) -> None:
+        from psycopg.pq import ExecStatus
+
+        prepared = due.expected.popleft() if due.expected else None
+        if result.status == ExecStatus.TUPLES_OK:
+            self._decode(due.answer, result)
+        elif result.status == ExecStatus.COMMAND_OK and prepared is not None:
+            self._prepared[prepared[0]] = prepared[1]
+        elif result.status == ExecStatus.FATAL_ERROR and due.answer.error is None:
+            due.answer.error = self._error_of(result)
+            if due.answer.error.sqlstate in _STALE_PLAN:
+                for command in due.segment.commands:
+                    self._prepared.pop(command.name, None)
+
+    def _decode(self, answer: SegmentAnswer, result: PGresult) -> None:
+        try:
+            answer.rows.append(self._loader.rows(result))
+        except Exception as error:
+            # A value psycopg cannot read costs its statement, not the connection.
+            answer.error = answer.error or ServerError("", f"its answer could not be decoded ({type(error).__name__})")
+
+    def _error_of(self, result: PGresult) -> ServerError:
+        from psycopg.pq import DiagnosticField
+
+        def text(code: DiagnosticField) -> str:
+            return (result.error_field(code) or b"").decode("utf-8", "backslashreplace")
+
+        message = text(DiagnosticField.MESSAGE_PRIMARY) or message_of(self._connection)
+        if text(DiagnosticField.SEVERITY_NONLOCALIZED) in ("FATAL", "PANIC"):
+            self._last_fatal_message = message
+        return ServerError(text(DiagnosticField.SQLSTATE), message)
+
+    def _finish(self, due: _SentSegment) -> SegmentAnswer:
+        now = self._clock.mono_us()
+        due.answer.at_us = now
+        due.answer.took_us = now - max(due.sent_us, self._last_us)
+        self._last_us = now
+        return due.answer
+
+    def _connection_lost(self, error: Exception | None) -> ConnectionLost:
+        words = self._last_fatal_message or message_of(self._connection) or str(error or "")
+        return ConnectionLost("lost: " + (plain_message(words) or "the server closed the connection"))
+
+    def _pending_bytes(self) -> int:
+        (count,) = struct.unpack("i", fcntl.ioctl(self._connection.socket, termios.FIONREAD, b"\0\0\0\0"))
+        return int(count)
+
+    def _count_arrived(self) -> None:
+        self.bytes_received += max(0, self._pending_bytes() - self._unread)
+
+
+# The SQL of this room: one statement to a file, one file to a floor.
+#
+# `name.sql` is for every version from 13 on, `name_140000.sql` for servers from that version number on; the highest
+# floor that the server reaches is used. Where no file fits, the server has no such thing.
+
+OLDEST = 130000
+"""Server version below which nothing here was tried."""
+
+_DIRECTORY = Path(__file__).with_name("sql")
+_FILE = re.compile(r"(?P<name>[a-z_]+?)(?:_(?P<floor>\d{6}))?\.sql")
+
+
+@cache
+def _floors() -> dict[str, dict[int, bytes]]:
+    # All at once, at the start: when the disk hangs it is too late to read them.
+    found: dict[str, dict[int, bytes]] = {}
+    for path in sorted(_DIRECTORY.iterdir()):
+        if match := _FILE.fullmatch(path.name):
+            found.setdefault(match["name"], {})[int(match["floor"] or 0)] = _bare(path.read_bytes())
+    return found
+
+
+def _bare(text: bytes) -> bytes:
+    r"""The statement without the comment above it, which would stand in pg_stat_activity before what is asked.
+
+    >>> _bare(b"-- Why.\n-- And how.\nSELECT 1 -- one")
+    b'SELECT 1 -- one'
+    """
+    lines = text.splitlines(keepends=True)
+    while lines and lines[0].startswith(b"--"):
+        del lines[0]
+    return b"".join(lines)
+
+
+def names() -> list[str]:
+    """Every statement there is."""
+    return sorted(_floors())
+
+
+def statement(name: str, version_num: int) -> bytes | None:
+    """The text of a statement for a server, None where this version has no such thing. Raises KeyError on a typo."""
+    floors = _floors()[name]
+    fitting = [floor for floor in floors if floor <= version_num]
+    return floors[max(fitting)] if fitting else None
+
+
+def needs_version(name: str) -> int:
+    """The major version from which the statement exists."""
+    lowest = min(_floors()[name])
+    return (lowest or OLDEST) // 10000

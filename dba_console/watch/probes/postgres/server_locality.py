@@ -1,0 +1,218 @@
+"""Whether the server runs on this host: proven, or not shown.
+
+This host's numbers beside another host's database would mislead in the worst moment, and a loopback address proves
+nothing: a tunnel, a pooler or a container's published port has one too. The proof is the backend that serves us: a
+process of that number is here, it and its postmaster started when the server says they did. Rule: `True` only then.
+
+Where /proc is mounted with hidepid there is no such process to see. Then the other end of our TCP connection is the
+proof: it is a socket of this host, the server sees our own port at its end, so nothing stands between, and the socket
+belongs to the owner of the data directory.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dba_console.watch.probes.host.file_systems import hidepid_option
+from dba_console.watch.probes.host.kernel_files import read_stat
+
+# The way our bytes go: a unix socket, this host's own address, or another host. The kernel knows.
+
+
+@dataclass(frozen=True, slots=True)
+class SocketRoute:
+    """`peer` is the address at the other end, None for a unix socket."""
+
+    peer: str | None
+    stays_here: bool
+    """The other end is a unix socket, loopback, or an address of this host. A tunnel or a container's published port
+    looks the same."""
+    own_port: int | None = None
+    peer_port: int | None = None
+
+
+def read_route(descriptor: int) -> SocketRoute:
+    """The route of a connected socket; the descriptor stays open."""
+    with socket.socket(fileno=os.dup(descriptor)) as connected:
+        if connected.family == socket.AF_UNIX:
+            return SocketRoute(None, True)
+        (peer, peer_port, *_), (own, own_port, *_) = connected.getpeername(), connected.getsockname()
+        # The kernel takes the destination as source only when the destination is an address of its own.
+        return SocketRoute(peer, peer == own or _loopback(peer), own_port, peer_port)
+
+
+def _loopback(address: str) -> bool:
+    return address.startswith("127.") or address in ("::1", "::ffff:127.0.0.1")
+
+
+_TOLERANCE_US = 2_500_000
+"""/proc/stat gives the boot time in whole seconds and process starts in hundredths; ours moves as the clock is set."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEvidence:
+    """What the server says of itself. Times in microseconds since 1970 by its clock."""
+
+    backend_pid: int
+    backend_start_us: int | None
+    postmaster_start_us: int | None
+    data_directory: str | None
+    client_port: int | None = None
+    """Our port of the connection as the server sees it; None or -1 for a unix socket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Locality:
+    """`local`: True proven here, False proven elsewhere, None not decided. `note` says how it is known or what would
+    help. `postmaster_pid` is given where it is proven."""
+
+    local: bool | None
+    note: str
+    postmaster_pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    pid: int
+    parent: int
+    start_us: int
+    namespaces: int
+    """Pid namespaces it is in below ours and with it: 1 for a process that is in no container."""
+
+
+def prove_local(
+    evidence: ServerEvidence,
+    route: SocketRoute,
+    *,
+    through: str | None = None,
+    configured: bool | None = None,
+    proc: str = "/proc",
+) -> Locality:
+    """Decide from what the server says, the route, and this host's processes. Never raises."""
+    if configured is False:
+        return Locality(False, "host_panels = false in the configuration: the host is not shown")
+    if not route.stays_here and configured is None:
+        if through is not None:
+            return Locality(None, f"{through} on {route.peer} is between, and where its server runs is not known")
+        return Locality(False, f"the server is at {route.peer}, not on this host: run the console there to see it")
+    found = _prove(evidence, route, proc)
+    if found.local or configured is None:
+        return found
+    return Locality(True, "host_panels = true in the configuration; " + found.note)
+
+
+def _prove(evidence: ServerEvidence, route: SocketRoute, proc: str) -> Locality:
+    backend = _process(evidence.backend_pid, proc)
+    hidden = hidepid_option(proc) if backend is None else None
+    if hidden is not None:
+        if _is_peer_socket_local(evidence, route, proc):
+            return Locality(True, f"the server's end of the connection is a socket of this host ({proc}: {hidden})")
+        return Locality(
+            None,
+            f"not proven to be this host: {proc} is mounted with {hidden}, so process {evidence.backend_pid} cannot be "
+            "seen; host_panels = true says it is this host, root and the server's user see all processes, and so does "
+            "a connection over 127.0.0.1 by a member of pg_monitor prove it",
+        )
+    if backend is None:
+        return Locality(
+            None,
+            f"not proven to be this host: no process {evidence.backend_pid} is visible here, so the port may lead into "
+            "a container or a tunnel; host_panels = true says it is this host, root sees all processes",
+        )
+    postmaster = _process(backend.parent, proc)
+    if postmaster is None or backend.namespaces > 1 or not _is_same_time(backend.start_us, evidence.backend_start_us):
+        return Locality(
+            None,
+            f"not proven to be this host: process {evidence.backend_pid} here is not the server's, so the port leads "
+            "into a container or a tunnel; host_panels = true says it is this host",
+        )
+    if _is_same_time(postmaster.start_us, evidence.postmaster_start_us) or _runs_in_data_directory(
+        postmaster.pid, evidence, proc
+    ):
+        return Locality(
+            True, f"its backend {backend.pid} is a child of postmaster {postmaster.pid} here", postmaster.pid
+        )
+    return Locality(
+        None,
+        f"not proven to be this host: the parent of process {backend.pid} started at another time than the server; "
+        "host_panels = true says it is this host",
+    )
+
+
+def _is_same_time(ours_us: int, theirs_us: int | None) -> bool:
+    return theirs_us is not None and abs(ours_us - theirs_us) <= _TOLERANCE_US
+
+
+def _is_peer_socket_local(evidence: ServerEvidence, route: SocketRoute, proc: str) -> bool:
+    """Whether the server holds the other end of our TCP connection in this host's network, and the data directory."""
+    if route.own_port is None or route.own_port != evidence.client_port or evidence.data_directory is None:
+        return False
+    ends = (f"{route.peer_port:04X}", f"{route.own_port:04X}")
+    try:
+        owner = _owner(evidence.data_directory)
+        return any(row.uid == owner and (row.port, row.peer_port) == ends for row in _established(proc))
+    except OSError:
+        return False
+
+
+def _owner(path: str) -> int:
+    """Owner of a directory, or of the nearest one above it that may be looked at. Raises OSError."""
+    try:
+        return os.stat(path).st_uid
+    except PermissionError:
+        if path in ("", "/"):
+            raise
+        return _owner(os.path.dirname(path.rstrip("/")))
+
+
+class _TcpRow(NamedTuple):
+    """An established connection: its own port and the peer's, in the kernel's hexadecimal, and whose socket it is."""
+
+    port: str
+    peer_port: str
+    uid: int
+
+
+def _established(proc: str) -> Iterator[_TcpRow]:
+    """Rows of /proc/net/tcp and tcp6 (proc_pid_net(5)): anybody may read them. Raises OSError."""
+    for name in ("tcp", "tcp6"):
+        with open(f"{proc}/net/{name}", encoding="ascii") as file:
+            for words in (line.split() for line in file):
+                if len(words) > 7 and words[3] == "01":
+                    yield _TcpRow(words[1].rpartition(":")[2], words[2].rpartition(":")[2], int(words[7]))
+
+
+def _runs_in_data_directory(pid: int, evidence: ServerEvidence, proc: str) -> bool:
+    """The postmaster works in the data directory: holds where the clock was set since it started."""
+    try:
+        return evidence.data_directory is not None and os.readlink(f"{proc}/{pid}/cwd") == os.path.realpath(
+            evidence.data_directory
+        )
+    except OSError:
+        return False
+
+
+def _process(pid: int, proc: str) -> _Process | None:
+    """A process of this host, None where it is not, or not visible."""
+    stat = read_stat(proc, pid)
+    if stat is None:
+        return None
+    try:
+        with open(f"{proc}/{pid}/status", "rb") as file:
+            names = next((line for line in file if line.startswith(b"NSpid:")), b"NSpid: 0")
+        start_us = _boot_us(proc) + stat.start_ticks * 1_000_000 // os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None
+    return _Process(pid, stat.parent, start_us, len(names.split()) - 1)
+
+
+def _boot_us(proc: str) -> int:
+    with open(f"{proc}/stat", "rb") as file:
+        for line in file:
+            if line.startswith(b"btime "):
+                return int(line.split()[1]) * 1_000_000
+    raise ValueError("no btime in /proc/stat")

@@ -1,0 +1,354 @@
+"""Statements on the wire, each under its guard, and what came of them.
+
+What is not asked now has a reason, and the reason is an outcome like any other: nobody above needs to know whether a
+query was refused a moment ago or is resting since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dba_console.core.clock import Clock
+from dba_console.core.redact import redact
+from dba_console.core.units import human_duration
+from dba_console.watch.probes.postgres.binary_results import Row, client_address, decode, wall_us
+from dba_console.watch.probes.postgres.connect import MonitorOptions
+from dba_console.watch.probes.postgres.connection import MonitorConnection
+from dba_console.watch.probes.postgres.oid_names import OidNames, decode_name
+from dba_console.watch.probes.postgres.pipeline import (
+    Command,
+    Segment,
+    SegmentAnswer,
+    ServerError,
+    needs_version,
+    statement,
+)
+from dba_console.watch.samples.postgres import Database, Role, Server, Setting
+from dba_console.watch.samples.sample import Status
+
+# Which statements make a part, and what is lost where one is refused.
+#
+# `main` must answer for the part to be there; each of `extra` may fail for itself, and the part says so. The order is
+# the order on the wire: what changes each second first, what may be dear last.
+
+
+@dataclass(frozen=True, slots=True)
+class PartStatements:
+    main: str
+    extra: tuple[str, ...] = ()
+
+
+PART_STATEMENTS: dict[str, PartStatements] = {
+    "pg.activity": PartStatements("activity"),
+    "pg.locks": PartStatements("locks"),
+    "pg.progress": PartStatements("progress"),
+    "pg.replication": PartStatements("positions", ("standbys", "slots")),
+    "pg.server": PartStatements("server", ("control", "settings", "databases", "roles", "tablespaces", "extensions")),
+    "pg.databases": PartStatements("database_stats"),
+    "pg.archiver": PartStatements("archiver", ("archive_ready",)),
+    "pg.wal": PartStatements("checkpoints", ("wal", "wal_files")),
+    "pg.io": PartStatements("io"),
+    "pg.horizon": PartStatements("horizon"),
+    "pg.xids": PartStatements("xids", ("xid_tables",)),
+    "pg.sizes": PartStatements("size_names"),
+    "pg.temp": PartStatements("temp", ("temp_closed",)),
+    "pg.catalog": PartStatements("collations", ("invalid_indexes", "sequences")),
+    "pg.subscriptions": PartStatements("subscriptions"),
+    "pg.dead_rows": PartStatements("dead_rows"),
+}
+"""Every part of this room."""
+
+FAST = ("activity", "locks", "progress")
+"""Statements asked each second."""
+
+NEEDS_ALL_STATS = ("pg.activity", "pg.replication", "pg.horizon")
+"""Parts that answer without pg_monitor, but with columns of other roles' sessions left out."""
+
+EXTRA_LABELS = {
+    "standbys": "standbys",
+    "slots": "slots",
+    "control": "identity",
+    "settings": "settings",
+    "databases": "databases",
+    "roles": "roles",
+    "tablespaces": "tablespaces",
+    "extensions": "extensions",
+    "archive_ready": "files waiting to be archived",
+    "wal": "WAL counters",
+    "wal_files": "size of pg_wal",
+    "xid_tables": "oldest tables",
+    "invalid_indexes": "invalid indexes",
+    "sequences": "sequences",
+    "temp_closed": "temporary files written before",
+}
+"""What people call the extras."""
+
+
+def grant_hint(user: str) -> str:
+    """The sentence that says how this role may be let.
+
+    >>> grant_hint('a"b')
+    'GRANT pg_monitor TO "a""b" would help'
+    """
+    quoted = user.replace('"', '""')
+    return f'GRANT pg_monitor TO "{quoted}" would help'
+
+
+# What was refused is not asked each tick; what was dear is asked more rarely.
+#
+# Each refusal is a line in the server's log, and a monitor that hurts is turned off. One guard to a statement.
+# SQLSTATEs: PostgreSQL documentation, appendix A.
+
+_UNSUPPORTED = ("42883", "42P01", "42703", "42704", "0A000")
+"""undefined function, table, column, object; feature not supported."""
+_TIMEOUT = ("57014", "55P03")
+"""query_canceled (statement_timeout), lock_not_available (lock_timeout)."""
+
+_FIRST_PAUSE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class BackoffPolicy:
+    """How long a statement may rest. What shows an incident each second must not be blind through it."""
+
+    duty: int = 10
+    """A dear query rests this many times as long as it took."""
+    max_pause_s: float = 300.0
+    """The longest rest, whatever for; a server that was frozen made every query dear that was under way."""
+
+
+EVERY_SECOND = BackoffPolicy(duty=2, max_pause_s=5.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a statement has no rows now."""
+
+    status: Status
+    note: str
+
+
+class QueryBackoff:
+    """Decides for one statement whether it may be sent now. Times are monotonic microseconds."""
+
+    def __init__(self, options: MonitorOptions, help_note: str, patience: BackoffPolicy | None = None) -> None:
+        self._options = options
+        self._policy = patience or BackoffPolicy()
+        self._help = help_note
+        self._failures = 0
+        self._until_us = 0
+        self._refusal: Refusal | None = None
+
+    def refusal(self, now_us: int) -> Refusal | None:
+        """Why it is not sent now; None: send it."""
+        return self._refusal if now_us < self._until_us else None
+
+    def succeeded(self, took_us: int, now_us: int) -> None:
+        """It answered; if it took long it rests."""
+        self._failures = 0
+        self._refusal = None
+        if took_us > self._options.expensive_s * 1e6:
+            rest_us = min(took_us * self._policy.duty, int(self._policy.max_pause_s * 1e6))
+            self._until_us = now_us + rest_us
+            took, rest = human_duration(took_us / 1e6), human_duration(rest_us / 1e6)
+            self._refusal = Refusal("stale", f"its query took {took}, so it rests for {rest}")
+
+    def failed(self, error: ServerError, now_us: int) -> Refusal:
+        """It failed; the sentence for the part, also given while it rests."""
+        self._failures += 1
+        refusal = self._explain(error)
+        if refusal.status in ("denied", "unsupported"):
+            pause_s = self._options.retry_refused_s
+        else:
+            pause_s = min(_FIRST_PAUSE_S * 2 ** (self._failures - 1), self._policy.max_pause_s)
+        self._until_us = now_us + int(pause_s * 1e6)
+        self._refusal = refusal
+        return refusal
+
+    def _explain(self, error: ServerError) -> Refusal:
+        message = redact(error.message)
+        if error.sqlstate == "42501":
+            return Refusal("denied", f"{message}; {self._help}")
+        if error.sqlstate in _UNSUPPORTED:
+            return Refusal("unsupported", f"this server cannot answer it: {message}")
+        if error.sqlstate == "55P03":
+            limit = human_duration(self._options.lock_timeout_s)
+            return Refusal("timeout", f"a lock on a system catalog was not free within {limit}")
+        if error.sqlstate in _TIMEOUT:
+            limit = human_duration(self._options.statement_timeout_s)
+            return Refusal("timeout", f"{message} (limit {limit}); it is asked more rarely now")
+        return Refusal("error", f"{message} (SQLSTATE {error.sqlstate or 'unknown'})")
+
+
+# pg.server: who the server is, how it is set, and what this connection is on it.
+
+SETTINGS = (
+    "archive_command", "archive_library", "archive_mode", "archive_timeout", "autovacuum",
+    "autovacuum_freeze_max_age", "autovacuum_max_workers", "autovacuum_multixact_freeze_max_age",
+    "block_size", "checkpoint_timeout",
+    "cluster_name", "config_file", "data_checksums", "data_directory", "hba_file", "hot_standby_feedback",
+    "huge_page_size", "huge_pages", "huge_pages_status", "idle_in_transaction_session_timeout",
+    "listen_addresses", "log_destination", "log_directory", "logging_collector", "max_connections",
+    "max_prepared_transactions", "max_replication_slots", "max_slot_wal_keep_size", "max_wal_senders",
+    "max_wal_size", "port", "recovery_min_apply_delay", "recovery_target", "recovery_target_lsn",
+    "recovery_target_name", "recovery_target_time", "recovery_target_xid", "reserved_connections",
+    "server_encoding", "shared_buffers",
+    "superuser_reserved_connections", "synchronous_standby_names", "temp_tablespaces",
+    "track_activity_query_size", "track_counts", "track_io_timing", "unix_socket_directories", "update_process_title",
+    "vacuum_failsafe_age", "vacuum_multixact_failsafe_age", "wal_keep_size", "wal_level", "wal_segment_size",
+)  # fmt: skip
+"""Settings kept in the sample. primary_conninfo and restore_command are not among them: they may hold a password."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionFacts:
+    """What is known of the connection itself since it was opened."""
+
+    version_num: int
+    user: str
+    superuser: bool
+    backend_pid: int
+    seat: str
+    through: str | None
+    local: bool | None
+    local_note: str | None
+
+
+def settings_param() -> bytes:
+    """The names of SETTINGS as an array literal."""
+    return ("{" + ",".join(SETTINGS) + "}").encode()
+
+
+def server_of(rows: Mapping[str, Sequence[Row]], own: ConnectionFacts, names: OidNames) -> Server:
+    """`rows` by statement; only `server` must be there, the others may have been refused."""
+    version, in_recovery, start, now, monitor, signal, reserved, address, port = rows["server"][0]
+    identifier, timeline = rows["control"][0] if rows.get("control") else (None, None)
+    settings = [_setting(row, names) for row in rows.get("settings", ())]
+    return Server(
+        version_num=own.version_num,
+        version=version.decode().split()[0],
+        # A signed 64-bit number in the view, unsigned in pg_controldata.
+        system_identifier=None if identifier is None else str(identifier & 0xFFFF_FFFF_FFFF_FFFF),
+        in_recovery=in_recovery,
+        timeline=timeline,
+        start_us=wall_us(start) or 0,
+        now_us=wall_us(now) or 0,
+        current_user=own.user,
+        database=names.own_name,
+        superuser=own.superuser,
+        pg_monitor=monitor,
+        signal_backend=signal,
+        reserved_member=reserved,
+        backend_pid=own.backend_pid,
+        server_address=client_address(address),
+        server_port=port,
+        data_directory=next((setting.value for setting in settings if setting.name == "data_directory"), None),
+        settings=settings,
+        databases=[_database(row, names.codec) for row in rows.get("databases", ())],
+        roles=[Role(decode_name(name, names.codec), *rest) for name, *rest in rows.get("roles", ())],
+        tablespaces={
+            decode_name(name, names.codec): decode(location) for name, location in rows.get("tablespaces", ())
+        },
+        extensions=[decode_name(name, names.codec) for (name,) in rows.get("extensions", ())],
+        seat=own.seat,
+        through=own.through,
+        local=own.local,
+        local_note=own.local_note,
+    )
+
+
+def _setting(row: Row, names: OidNames) -> Setting:
+    name, value, unit, source = row
+    shown = redact(decode(value or b"", names.codec))
+    return Setting(name.decode(), shown, None if unit is None else unit.decode(), source.decode())
+
+
+def _database(row: Row, codec: str) -> Database:
+    oid, name, encoding, limit, allows, template, space = row
+    tablespace = None if space is None else decode_name(space, codec)
+    return Database(oid, decode_name(name, codec), encoding.decode(), limit, allows, template, tablespace)
+
+
+@dataclass(frozen=True, slots=True)
+class StatementRows:
+    """Rows of each command of a statement's segment."""
+
+    rows: list[list[Row]]
+    at_us: int
+    took_us: int
+
+
+Outcome = StatementRows | Refusal
+
+
+class StatementRunner:
+    """Asks one server, over one connection. Guards live as long: a new connection may have new rights."""
+
+    def __init__(self, connection: MonitorConnection, options: MonitorOptions, clock: Clock) -> None:
+        self._connection = connection
+        self._options = options
+        self._clock = clock
+        self._help = grant_hint(connection.hello.user)
+        self._guards: dict[str, QueryBackoff] = {}
+        self._sql: dict[str, bytes | None] = {}
+        self.outcomes: dict[str, Outcome] = {}
+        """What came of each statement since `begin_tick`; one that is not here is under way or was not asked."""
+
+    def begin_tick(self) -> None:
+        """A new tick: forget the outcomes of the one before."""
+        self.outcomes = {}
+
+    def send(self, statements: Iterable[str]) -> None:
+        """Send what may be sent; the others have their outcome at once. Raises ConnectionLost."""
+        self._connection.pipeline.send([segment for name in statements if (segment := self._segment(name)) is not None])
+
+    def send_with_params(self, name: str, *params: bytes | None) -> bool:
+        """Send one statement with parameters. False: it may not be sent now."""
+        text = self._text(name)
+        if text is None or self._guard(name).refusal(self._clock.mono_us()) is not None:
+            return False
+        self._connection.pipeline.send([self._connection.segment(name, Command(name, text, params))])
+        return True
+
+    def record_answer(self, answer: SegmentAnswer) -> Outcome:
+        """What came of a statement, from its answer; its guard learns from it."""
+        guard = self._guard(answer.key)
+        if answer.error is not None:
+            return guard.failed(answer.error, answer.at_us)
+        guard.succeeded(answer.took_us, answer.at_us)
+        return StatementRows(self._connection.strip(answer.rows), answer.at_us, answer.took_us)
+
+    def _segment(self, name: str) -> Segment | None:
+        text = self._text(name)
+        if text is None:
+            self.outcomes[name] = self._missing(name)
+            return None
+        refusal = self._guard(name).refusal(self._clock.mono_us())
+        if refusal is not None:
+            self.outcomes[name] = refusal
+            return None
+        commands = [Command(name, text, (settings_param(),) if name == "settings" else ())]
+        if name == "activity":
+            # Ages are told by the server's clock, of the same moment.
+            commands.append(Command("clock", self._text("clock") or b""))
+        return self._connection.segment(name, *commands)
+
+    def _text(self, name: str) -> bytes | None:
+        if name == "progress":
+            return self._connection.progress_sql
+        if name not in self._sql:
+            self._sql[name] = statement(name, self._connection.hello.version_num)
+        return self._sql[name]
+
+    def _missing(self, name: str) -> Refusal:
+        if name == "progress":
+            return Refusal("error", "the catalog did not say which progress views there are; a reconnect asks again")
+        major = self._connection.hello.version_num // 10000
+        return Refusal("unsupported", f"needs PostgreSQL {needs_version(name)}, this server is {major}")
+
+    def _guard(self, name: str) -> QueryBackoff:
+        guard = self._guards.get(name)
+        if guard is None:
+            guard = self._guards[name] = QueryBackoff(self._options, self._help, EVERY_SECOND if name in FAST else None)
+        return guard

@@ -1,0 +1,443 @@
+"""A tick on one connection: one round trip for what is always asked, a second for what its answers made necessary.
+
+A read takes no longer than its deadline; an answer still due then is waited for by the next read, since closing the
+connection would give up the slot, and a server that hangs would lose one more to each new one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dba_console.core.clock import SYSTEM, Clock
+from dba_console.core.units import human_duration
+from dba_console.watch.probes.postgres.binary_results import Row
+from dba_console.watch.probes.postgres.connect import MonitorOptions
+from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, ConnectionLost
+from dba_console.watch.probes.postgres.connection import MonitorConnection, connect
+from dba_console.watch.probes.postgres.oid_names import decode_name
+from dba_console.watch.probes.postgres.pipeline import SegmentAnswer, statement
+from dba_console.watch.probes.postgres.progress_readings import operations_of
+from dba_console.watch.probes.postgres.readings import (
+    HIDDEN,
+    ActivityDecoder,
+    UnreadSlots,
+    archiver_of,
+    catalog_of,
+    database_stats_of,
+    horizon_of,
+    io_of,
+    locks_of,
+    replication_of,
+    subscriptions_of,
+    temp_of,
+    unvacuumed_of,
+    wal_of,
+    xids_of,
+)
+from dba_console.watch.probes.postgres.server_locality import Locality
+from dba_console.watch.probes.postgres.statements import (
+    EXTRA_LABELS,
+    NEEDS_ALL_STATS,
+    PART_STATEMENTS,
+    ConnectionFacts,
+    Outcome,
+    Refusal,
+    StatementRows,
+    StatementRunner,
+    grant_hint,
+    server_of,
+)
+from dba_console.watch.samples.postgres import DatabaseSize, Locks, Sizes
+from dba_console.watch.samples.sample import Part, make_part
+
+# Outcomes of statements as parts of a sample: one table from a part's name to the function that reads its rows.
+
+Rows = Mapping[str, list[Row]]
+
+
+class PartBuilder:
+    """Makes parts for one connection."""
+
+    def __init__(self, connection: MonitorConnection, query_texts: str) -> None:
+        self._connection = connection
+        names = connection.names
+        activity, unread = ActivityDecoder(names, query_texts), UnreadSlots()
+        self._clock_rows: list[Row] = []
+        self._read: dict[str, Callable[[Rows], Any]] = {
+            "pg.activity": lambda rows: activity.decode(rows["activity"], self._clock_rows[0][0]),
+            "pg.locks": lambda rows: locks_of(rows["locks"], names),
+            "pg.progress": lambda rows: operations_of(rows["progress"], names),
+            "pg.replication": lambda rows: replication_of(
+                rows["positions"], rows.get("standbys", []), rows.get("slots", []), names, unread
+            ),
+            "pg.server": lambda rows: server_of(rows, self._connection_facts(), names),
+            "pg.databases": lambda rows: database_stats_of(rows["database_stats"], names),
+            "pg.archiver": lambda rows: archiver_of(rows["archiver"], rows.get("archive_ready", [])),
+            "pg.wal": lambda rows: wal_of(rows.get("wal", []), rows["checkpoints"], rows.get("wal_files", [])),
+            "pg.io": lambda rows: io_of(rows["io"]),
+            "pg.horizon": lambda rows: horizon_of(rows["horizon"], names),
+            "pg.xids": lambda rows: xids_of(rows["xids"], rows.get("xid_tables", []), names),
+            "pg.temp": lambda rows: temp_of(rows["temp"], rows.get("temp_closed", []), names),
+            "pg.catalog": lambda rows: catalog_of(
+                rows["collations"], rows.get("invalid_indexes"), rows.get("sequences"), names
+            ),
+            "pg.subscriptions": lambda rows: subscriptions_of(rows["subscriptions"], names),
+            "pg.dead_rows": lambda rows: unvacuumed_of(rows["dead_rows"], names),
+        }
+
+    def part(self, name: str, outcomes: Mapping[str, Outcome], now_us: int) -> Part:
+        """The part, its reading or why there is none. Never raises: what cannot be read is its status."""
+        plan = PART_STATEMENTS[name]
+        main = outcomes[plan.main]
+        if isinstance(main, Refusal):
+            return make_part(name, None, at_us=now_us, status=main.status, note=main.note)
+        rows, took_us, notes = {plan.main: main.rows[0]}, main.took_us, self._privilege_notes(name)
+        if name == "pg.activity":
+            self._clock_rows = main.rows[1]
+        for extra in plan.extra:
+            outcome = outcomes[extra]
+            if isinstance(outcome, StatementRows):
+                rows[extra] = outcome.rows[0]
+                took_us += outcome.took_us
+            else:
+                notes.append(f"{EXTRA_LABELS[extra]} not known: {outcome.note}")
+        try:
+            reading = self._read[name](rows)
+        except Exception as error:
+            # A row that is not as this version was known to give it costs its part, never the tick.
+            note = f"the server's answer could not be read ({type(error).__name__}); please report this version"
+            return make_part(name, None, at_us=main.at_us, took_us=took_us, status="error", note=note)
+        return make_part(name, reading, at_us=main.at_us, took_us=took_us, note="; ".join(notes) or None)
+
+    def _privilege_notes(self, name: str) -> list[str]:
+        hello = self._connection.hello
+        if name in NEEDS_ALL_STATS and not hello.all_stats:
+            return [f"other roles' sessions are hidden in part: {grant_hint(hello.user)}"]
+        return []
+
+    def _connection_facts(self) -> ConnectionFacts:
+        hello, locality = self._connection.hello, self._connection.locality
+        return ConnectionFacts(
+            version_num=hello.version_num,
+            user=hello.user,
+            superuser=hello.superuser,
+            backend_pid=hello.backend_pid,
+            seat=hello.seat,
+            through=self._connection.through,
+            local=locality.local,
+            local_note=locality.note,
+        )
+
+
+# pg.sizes: database sizes, asked a few at a time.
+#
+# pg_database_size() makes the server look at every file of a database: a moment for most, minutes for some, and there
+# are servers with thousands. So a round asks as many at once as proved to be cheap, rests after each dear query, and
+# gives its reading when it is through. What cannot be had stays None.
+
+_CHEAP_US = 20_000
+_MOST = 64
+_REST = 10
+"""After a query the round rests this many times as long as it took, where that was more than cheap."""
+
+
+class SizeRound:
+    """One reading of all sizes, in the making. Times are monotonic microseconds."""
+
+    def __init__(self, rows: Sequence[Row], codec: str) -> None:
+        self._names = {oid: decode_name(name, codec) for oid, name, _ in rows}
+        self._sizes: dict[int, int] = {}
+        self._left = deque(oid for oid, _, allowed in rows if allowed)
+        self._denied = sum(not allowed for *_, allowed in rows)
+        self._batch = 4
+        self._rest_until_us = 0
+        self.timed_out: list[str] = []
+        """Databases whose size could not be had within the time limit."""
+
+    @property
+    def done(self) -> bool:
+        return not self._left
+
+    def next_batch(self, now_us: int) -> list[int]:
+        """Databases to ask now; none while it rests."""
+        if now_us < self._rest_until_us:
+            return []
+        return [self._left[index] for index in range(min(self._batch, len(self._left)))]
+
+    def answered(self, asked: Sequence[int], rows: Sequence[Row], took_us: int, now_us: int) -> None:
+        """Take the sizes; a database dropped meanwhile has no row, and none in the reading."""
+        self._drop(asked)
+        self._sizes.update(dict(rows))
+        for oid in set(asked) - self._sizes.keys():
+            self._names.pop(oid, None)
+        self._batch = min(self._batch * 2, _MOST) if took_us < _CHEAP_US else max(1, self._batch // 4)
+        if took_us >= _CHEAP_US:
+            self._rest_until_us = now_us + took_us * _REST
+
+    def failed(self, asked: Sequence[int], took_us: int, now_us: int) -> None:
+        """The query was ended or refused: next time one database at a time, and one alone that fails is left out."""
+        if len(asked) == 1:
+            self._drop(asked)
+            self.timed_out.append(self._names[asked[0]])
+        self._batch = 1
+        self._rest_until_us = now_us + max(took_us, _CHEAP_US) * _REST
+
+    def reading(self) -> Sizes:
+        return Sizes([DatabaseSize(name, self._sizes.get(oid)) for oid, name in self._names.items()])
+
+    @property
+    def note(self) -> str | None:
+        """What is missing, where something is."""
+        missing = []
+        if self._denied:
+            missing.append(f"{self._denied} without CONNECT or pg_read_all_stats (in pg_monitor)")
+        if self.timed_out:
+            missing.append(f"too dear to ask: {', '.join(self.timed_out[:3])}")
+        return "sizes unknown: " + "; ".join(missing) if missing else None
+
+    def _drop(self, asked: Sequence[int]) -> None:
+        gone = set(asked)
+        self._left = deque(oid for oid in self._left if oid not in gone)
+
+
+def sizes_param(oids: Sequence[int]) -> bytes:
+    return ("{" + ",".join(map(str, oids)) + "}").encode()
+
+
+_NAMED = ("pg.activity", "pg.locks", "pg.progress")
+"""Parts whose rows hold OIDs; made again when their names came."""
+_SIZES_BUDGET_US = 100_000
+"""Time one read gives to database sizes."""
+
+
+class TickReader:
+    """Reads parts over one connection, and remembers what is still open between two reads."""
+
+    def __init__(self, connection: MonitorConnection, options: MonitorOptions, clock: Clock) -> None:
+        self._connection = connection
+        self._wire = connection.pipeline
+        self._options = options
+        self._clock = clock
+        self._runner = StatementRunner(connection, options, clock)
+        self._builder = PartBuilder(connection, options.query_texts)
+        self._open: list[str] = []
+        self._built: dict[str, tuple[int, Part]] = {}
+        self._sizes: SizeRound | None = None
+        self._sizes_asked: list[int] = []
+
+    def read(self, names: Sequence[str], *, waiters: bool) -> list[Part]:
+        """The parts in `names`, and any that was late the last time. Raises ConnectionLost."""
+        until_us = self._clock.mono_us() + int(self._options.answer_timeout_s * 1e6)
+        parts: list[Part] = []
+        if self._wire.pending:
+            self._collect(until_us)
+            parts = self._finished()
+        done = {part.name for part in parts}
+        wanted = [name for name in PART_STATEMENTS if name in names and name not in done]
+        if self._wire.pending:
+            return parts + self._timed_out_parts(wanted)
+        self._begin([name for name in wanted if name != "pg.sizes" or self._sizes is None], waiters)
+        self._collect(until_us)
+        self._second_round(until_us)
+        return parts + self._finished() + self._timed_out_parts(self._open)
+
+    def _begin(self, wanted: list[str], waiters: bool) -> None:
+        """Send what is always asked. Locks are held back until the sessions say whether anybody waits."""
+        self._connection.names.forget_old(self._clock.mono_us())
+        self._runner.begin_tick()
+        self._built.clear()
+        self._open = wanted
+        held_back = {"pg.locks"} if "pg.activity" in wanted and not waiters else set()
+        plans = [PART_STATEMENTS[name] for name in wanted if name not in held_back]
+        self._runner.send(statement for plan in plans for statement in (plan.main, *plan.extra))
+
+    def _second_round(self, until_us: int) -> None:
+        """What the first answers made necessary: locks when somebody waits, names not known yet, some sizes."""
+        if self._wire.pending:
+            return
+        if "pg.locks" in self._open and "locks" not in self._runner.outcomes and self._may_anybody_wait():
+            self._runner.send(["locks"])
+            self._collect(until_us)
+        self._resolve_new_names(until_us)
+        self._continue_sizes(until_us)
+
+    def _may_anybody_wait(self) -> bool:
+        """Also where it cannot be known, because the waits of other roles are hidden."""
+        activity = self._runner.outcomes.get("activity")
+        if not isinstance(activity, StatementRows):
+            return True
+        return any(row[12] == b"Lock" or row[18] == HIDDEN for row in activity.rows[0])
+
+    def _resolve_new_names(self, until_us: int) -> None:
+        """Build what holds OIDs once, for the names it lacks."""
+        if self._wire.pending:
+            return
+        for name in set(_NAMED).intersection(self._open):
+            self._part(name)
+        if self._connection.names.has_unknown:
+            text = statement("names", self._connection.hello.version_num) or b""
+            if self._runner.send_with_params("names", *self._connection.names.command(text).params):
+                self._collect(until_us)
+            else:
+                self._connection.names.stop_asking()
+
+    def _continue_sizes(self, until_us: int) -> None:
+        started = self._clock.mono_us()
+        while self._sizes is not None and not self._wire.pending:
+            now = self._clock.mono_us()
+            batch = self._sizes.next_batch(now)
+            if not batch or now - started > _SIZES_BUDGET_US:
+                break
+            self._sizes_asked = batch
+            if not self._runner.send_with_params("sizes", sizes_param(batch)):
+                break
+            self._collect(until_us)
+
+    def _collect(self, until_us: int) -> None:
+        for answer in self._wire.collect(until_us):
+            self._store_answer(answer)
+
+    def _store_answer(self, answer: SegmentAnswer) -> None:
+        outcome = self._runner.record_answer(answer)
+        if answer.key == "names":
+            if isinstance(outcome, StatementRows):
+                self._connection.names.store(outcome.rows[0])
+            else:
+                self._connection.names.stop_asking()
+        elif answer.key == "sizes" and self._sizes is not None:
+            if isinstance(outcome, StatementRows):
+                self._sizes.answered(self._sizes_asked, outcome.rows[0], answer.took_us, answer.at_us)
+            else:
+                self._sizes.failed(self._sizes_asked, answer.took_us, answer.at_us)
+        elif answer.key == "size_names" and isinstance(outcome, StatementRows):
+            self._sizes = SizeRound(outcome.rows[0], self._connection.names.codec)
+            self._open = [name for name in self._open if name != "pg.sizes"]
+        else:
+            self._runner.outcomes[answer.key] = outcome
+
+    def _finished(self) -> list[Part]:
+        """Parts of which everything is known now; they are no longer open."""
+        parts = [part for name in self._open if (part := self._part(name)) is not None]
+        done = {part.name for part in parts}
+        self._open = [name for name in self._open if name not in done]
+        if self._sizes is not None and self._sizes.done:
+            now = self._clock.mono_us()
+            parts.append(make_part("pg.sizes", self._sizes.reading(), at_us=now, note=self._sizes.note))
+            self._sizes = None
+        return parts
+
+    def _part(self, name: str) -> Part | None:
+        """The part, None while something of it is due. Made again only when names came since."""
+        version = self._connection.names.version
+        if name in self._built and self._built[name][0] == version:
+            return self._built[name][1]
+        outcomes, plan, now = self._runner.outcomes, PART_STATEMENTS[name], self._clock.mono_us()
+        if all(statement in outcomes for statement in (plan.main, *plan.extra)):
+            part = self._builder.part(name, outcomes, now)
+        elif name == "pg.locks" and "activity" in outcomes and not self._may_anybody_wait():
+            part = make_part(name, Locks([], []), at_us=now)
+        else:
+            return None
+        self._built[name] = (version, part)
+        return part
+
+    def _timed_out_parts(self, names: Sequence[str]) -> list[Part]:
+        """Parts that have no answer yet. Raises ConnectionLost when the server has been silent for too long."""
+        if not self._wire.pending:
+            return []
+        now = self._clock.mono_us()
+        silent_s = (now - (self._wire.waiting_since_us or now)) / 1e6
+        if silent_s > self._options.max_silence_s:
+            raise ConnectionLost(
+                f"no answer from the server for {human_duration(silent_s)}: the connection is given up"
+            )
+        note = f"no answer from the server for {human_duration(silent_s)}; it is waited for, and the connection kept"
+        return [make_part(name, None, at_us=now, status="timeout", note=note) for name in names]
+
+
+# The PostgreSQL side of a sample, as the agent uses it: connect, read, close, and what it cost.
+#
+# Runs in a lane's thread. A connection that is lost is closed at once, and it is the caller who decides when to try
+# again; nothing here reconnects by itself.
+
+__all__ = ["ConnectFailed", "ConnectionLost", "PostgresProbe"]
+
+
+class PostgresProbe:
+    """Reads a server. Used by one thread; the counters may be read by any."""
+
+    def __init__(self, conninfo: str, options: MonitorOptions | None = None, clock: Clock = SYSTEM) -> None:
+        self._conninfo = conninfo
+        self._options = options or MonitorOptions()
+        self._clock = clock
+        self._connection: MonitorConnection | None = None
+        self._past = (0, 0, 0)
+
+    def __repr__(self) -> str:
+        return f"PostgresProbe(connected={self.connected})"
+
+    @property
+    def connected(self) -> bool:
+        return self._connection is not None
+
+    @property
+    def backend_pid(self) -> int | None:
+        """The server process behind the connection; None without one, or where a pooler lends another each time."""
+        connection = self._connection
+        return None if connection is None or connection.through is not None else connection.hello.backend_pid
+
+    @property
+    def locality(self) -> Locality | None:
+        """Whether the server runs on this host, with the postmaster's pid where it does; None while not connected."""
+        return None if self._connection is None else self._connection.locality
+
+    @property
+    def queries(self) -> int:
+        """Statements sent since the start, over all connections."""
+        return self._counters()[0]
+
+    @property
+    def query_us(self) -> int:
+        """Microseconds spent waiting for answers."""
+        return self._counters()[1]
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes the server sent, as the socket reported them."""
+        return self._counters()[2]
+
+    def connect(self) -> None:
+        """Open the connection, within connect_timeout_s. Raises ConnectFailed; does nothing when connected."""
+        if self._connection is None:
+            self._connection = connect(self._conninfo, self._options, self._clock)
+            self._ticks = TickReader(self._connection, self._options, self._clock)
+
+    def close(self) -> None:
+        """Give the slot back."""
+        if self._connection is not None:
+            self._past = self._counters()
+            self._connection.pipeline.close()
+            self._connection = None
+
+    def read(self, names: Sequence[str], *, waiters: bool) -> list[Part]:
+        """The parts in `names` of this room, and any that was late the last time; each with its own status.
+
+        `waiters` says that somebody waited for a lock at the last tick; without it the locks are read only when this
+        tick's sessions show one waiting. Raises ConnectionLost, and the connection is closed then.
+        """
+        if self._connection is None:
+            raise ConnectionLost("not connected")
+        try:
+            return self._ticks.read(names, waiters=waiters)
+        except ConnectionLost:
+            self.close()
+            raise
+
+    def _counters(self) -> tuple[int, int, int]:
+        wire = None if self._connection is None else self._connection.pipeline
+        if wire is None:
+            return self._past
+        queries, query_us, received = self._past
+        return queries + wire.queries, query_us + wire.query_us, received + wire.bytes_received

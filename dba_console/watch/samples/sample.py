@@ -1,0 +1,179 @@
+"""A sample: what was read in one tick, part by part.
+
+A part is read at its own cadence, so a sample carries only what was read anew; `Picture` (frames) keeps the last two
+readings of each. The first sample of every block of a recording is a key sample: it also repeats the last two readings
+of the slow parts, each with the time it was really read, so that reading can start there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw, Struct
+
+from dba_console.core.decoding import packed_decoder
+from dba_console.watch.samples import cluster, console, findings, host, jobs, postgres
+
+# Every part a sample can have: its name, the struct of its reading, how often it is read.
+#
+# One declaration, used by the collector, the codec, the recording and `doctor`.
+
+
+@dataclass(frozen=True, slots=True)
+class PartKind:
+    """A part: `reading` is the struct it decodes to, `every_s` its cadence in seconds."""
+
+    name: str
+    reading: type[Any]
+    every_s: int
+    meaning: str
+
+
+_PART_KINDS = (
+    PartKind("host.cpu", host.Cpu, 1, "CPU times, iowait, blocked processes"),
+    PartKind("host.memory", host.MemInfo, 1, "free, cached, dirty, swap, huge pages"),
+    PartKind("host.vmstat", host.VmStat, 1, "reclaim, stalls, compaction, refaults"),
+    PartKind("host.pressure", host.Pressure, 1, "pressure stall information"),
+    PartKind("host.disks", host.Disks, 1, "block devices"),
+    PartKind("host.mounts", host.Mounts, 5, "file systems and what they hold"),
+    PartKind("host.settings", host.HostSettings, 10, "kernel settings, NUMA nodes"),
+    PartKind("host.processes", host.Processes, 1, "CPU and I/O of the postmaster's processes"),
+    PartKind("host.titles", host.ProcessTitles, 1, "connections by process title, in blind mode"),
+    PartKind("host.control", host.ControlFile, 10, "pg_control and postmaster.pid"),
+    PartKind("pg.server", postgres.Server, 30, "identity, settings, roles, databases"),
+    PartKind("pg.activity", postgres.Sessions, 1, "pg_stat_activity"),
+    PartKind("pg.locks", postgres.Locks, 1, "who waits for whom"),
+    PartKind("pg.progress", postgres.Operations, 1, "pg_stat_progress_*"),
+    PartKind("pg.databases", postgres.DatabaseStats, 3, "pg_stat_database"),
+    PartKind("pg.replication", postgres.Replication, 2, "positions, standbys, slots"),
+    PartKind("pg.archiver", postgres.Archiver, 3, "archiving and its backlog"),
+    PartKind("pg.wal", postgres.Wal, 5, "WAL and checkpoints"),
+    PartKind("pg.io", postgres.IoStats, 10, "pg_stat_io"),
+    PartKind("pg.horizon", postgres.Horizon, 10, "what holds the xid horizon"),
+    PartKind("pg.xids", postgres.Xids, 30, "distance to wraparound"),
+    PartKind("pg.sizes", postgres.Sizes, 300, "database sizes"),
+    PartKind("self", console.AgentHealth, 1, "the console's own cost"),
+    PartKind("findings", findings.FindingsNow, 10, "what is wrong, as the rules see it"),
+    PartKind("jobs", jobs.Jobs, 30, "long jobs: which run, and what is known of the ones before"),
+    PartKind("pg.temp", postgres.TempFiles, 5, "temporary files on disk"),
+    PartKind(
+        "debts",
+        console.PendingRevertsNow,
+        30,
+        "settings that runs have changed for a time, until they are put back",
+    ),
+    PartKind("jobs.now", jobs.JobsNow, 2, "dumps, restores and other long programs under way, in detail"),
+    PartKind("pg.catalog", postgres.CatalogFaults, 300, "collations, invalid indexes and sequences, from the catalogs"),
+    PartKind("pg.subscriptions", postgres.Subscriptions, 30, "pg_subscription and its workers"),
+    PartKind("pg.dead_rows", postgres.DeadRowTables, 60, "tables with more dead rows than autovacuum leaves"),
+    PartKind("cluster", cluster.ClusterNow, 2, "nodes and poolers of the configured cluster"),
+    PartKind("cluster.details", cluster.ClusterDetails, 20, "settings and archive backlog of the cluster's nodes"),
+)
+
+PARTS: dict[str, PartKind] = {kind.name: kind for kind in _PART_KINDS}
+
+
+Status = Literal["ok", "stale", "denied", "unsupported", "timeout", "error"]
+
+FORMAT = 1
+"""Version of the sample encoding. Fields added at the end of a struct do not raise it."""
+
+
+class Part(Struct, array_like=True, frozen=True, dict=True):
+    """One probe's result.
+
+    `status` other than ok goes with a `note`: a sentence with what would help, redacted. `reading` is the encoded
+    struct named in the registry, None where nothing could be read.
+    """
+
+    name: str
+    status: Status
+    note: str | None
+    at_us: int
+    """Monotonic microseconds at which it was read."""
+    took_us: int
+    reading: Raw | None
+
+    def decode(self) -> Any:
+        """The reading as its struct, None where there is none. Raises msgspec.DecodeError on damaged data."""
+        if self.reading is None:
+            return None
+        if (made := self.__dict__.get(_STRUCT_KEY)) is not None:
+            return made
+        kind = PARTS.get(self.name)
+        return None if kind is None else _decoder(kind.reading).decode(self.reading)
+
+
+class Sample(Struct, array_like=True, frozen=True):
+    """Everything read in one tick. `seq` counts ticks of one agent run from 1; gaps in it are samples not recorded."""
+
+    seq: int
+    wall_us: int
+    mono_us: int
+    parts: list[Part]
+    boot: str = ""
+    """Random id of the agent run: monotonic times compare only within one."""
+
+
+_STRUCT_KEY = "made_from"
+
+_decoders: dict[type[Any], msgspec.msgpack.Decoder[Any]] = {}
+_encoder = msgspec.msgpack.Encoder()
+_NIL = b"\xc0"
+
+
+class _WirePart(Struct, array_like=True, frozen=True):
+    """A part as it is decoded: msgspec has no `Raw | None`, so a reading that is nil arrives as its one byte."""
+
+    name: str
+    status: Status
+    note: str | None
+    at_us: int
+    took_us: int
+    reading: Raw
+
+    def part(self) -> Part:
+        reading = None if bytes(self.reading) == _NIL else self.reading
+        return Part(self.name, self.status, self.note, self.at_us, self.took_us, reading)
+
+
+class _WireSample(Struct, array_like=True, frozen=True):
+    seq: int
+    wall_us: int
+    mono_us: int
+    parts: list[_WirePart]
+    boot: str = ""
+
+
+_sample_decoder = packed_decoder(_WireSample)
+
+
+def _decoder(kind: type[Any]) -> msgspec.msgpack.Decoder[Any]:
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = packed_decoder(kind)
+    return decoder
+
+
+def make_part(
+    name: str, reading: Any, *, at_us: int, took_us: int = 0, status: Status = "ok", note: str | None = None
+) -> Part:
+    """A part from a reading struct (or None). The reading is encoded now: what crosses a thread is immutable bytes."""
+    raw = None if reading is None else Raw(_encoder.encode(reading))
+    part = Part(name, status, note, at_us, took_us, raw)
+    # Whoever made it need not decode it again: the readings are frozen, and the bytes alone are what is kept and sent.
+    part.__dict__[_STRUCT_KEY] = reading
+    return part
+
+
+def encode_sample(sample: Sample) -> bytes:
+    """The sample as MessagePack: the same bytes go to the recording and to every console."""
+    return _encoder.encode(sample)
+
+
+def decode_sample(data: bytes | memoryview) -> Sample:
+    """The sample in `data`; readings stay encoded until asked for. Raises msgspec.DecodeError on damaged data."""
+    wire = _sample_decoder.decode(data)
+    return Sample(wire.seq, wire.wall_us, wire.mono_us, [part.part() for part in wire.parts], wire.boot)

@@ -1,0 +1,270 @@
+"""What became of each object, from messages, from sight, or both; with lines lost, torn, twice and of another kind."""
+
+from __future__ import annotations
+
+import pytest
+
+from dba_console.agent.runs.message_progress import summarize
+from dba_console.jobs.archives.dump_plan import DumpEntry, DumpPlan
+from dba_console.jobs.archives.object_progress import ObjectProgress
+from tests.unit.jobs.archives.making import MB, at, plan_of_sizes
+
+PLAN = plan_of_sizes([4 * MB, 2 * MB])
+ODD = DumpPlan(
+    entries=(
+        DumpEntry(dump_id=1, desc="TABLE DATA", phase="data", schema="public", tag='odd "one"\nof two lines', table=1),
+        DumpEntry(dump_id=2, desc="BLOBS", phase="data", tag="16454..16455"),
+        DumpEntry(dump_id=3, desc="SEQUENCE SET", phase="rest", schema="public", tag="s1"),
+    )
+)
+
+ONE = (
+    ('pg_restore: processing data for table "public.t1"', 'pg_restore: creating CONSTRAINT "public.t0 pk0"'),
+    'pg_restore: creating INDEX "public.ix0_0"',
+)
+MANY = (
+    ("pg_restore: launching item 1001 TABLE DATA t1", "pg_restore: launching item 20000 CONSTRAINT t0 pk0"),
+    "pg_restore: finished item 20000 CONSTRAINT t0 pk0",
+)
+"""Two objects begun and the end of the second, as one worker and as two tell it."""
+
+
+def heard(ledger: ObjectProgress, *lines: str, stream: str = "stderr") -> ObjectProgress:
+    """A line each second."""
+    for seconds, line in enumerate(lines):
+        ledger.add_line(at(seconds), line, stream)
+    return ledger
+
+
+def states(ledger: ObjectProgress) -> dict[int, str]:
+    return {dump_id: item.state for dump_id, item in ledger.objects().items() if item.state != "waiting"}
+
+
+def test_with_jobs_every_object_has_its_exact_time() -> None:
+    ledger = heard(
+        ObjectProgress(PLAN, "pg_restore", 2),
+        "pg_restore: entering main parallel loop",
+        "pg_restore: launching item 1000 TABLE DATA t0",
+        "pg_restore: launching item 1001 TABLE DATA t1",
+        'pg_restore: processing data for table "public.t1"',
+        "pg_restore: finished item 1001 TABLE DATA t1",
+    )
+    item = ledger.objects()[1001]
+    assert (item.state, item.exact, item.seconds) == ("done", True, 2.0)
+    assert ledger.counts() == (1, 1, 7, 0)
+    data = ledger.phases(at(5))[1]
+    assert (data.name, data.state, data.running, data.done, data.wall_s, data.busy_s) == (
+        "data",
+        "running",
+        1,
+        1,
+        4.0,
+        6.0,
+    )
+
+
+def test_one_worker_tells_no_end_so_the_next_beginning_is_it() -> None:
+    ledger = heard(
+        ObjectProgress(PLAN, "pg_restore", 1),
+        'pg_restore: processing data for table "public.t0"',
+        'pg_restore: processing data for table "public.t1"',
+        'pg_restore: creating CONSTRAINT "public.t0 pk0"',
+    )
+    assert states(ledger) == {1000: "done", 1001: "done", 20_000: "running"}
+    assert not ledger.objects()[1000].exact
+    ledger.program_ended(at(9), 0)
+    assert ledger.objects()[20_000].seconds == 7.0
+
+
+def test_a_dump_whose_jobs_are_not_known_is_parallel_once_it_says_finished() -> None:
+    ledger = heard(
+        ObjectProgress(PLAN, "pg_dump"),
+        "pg_dump: reading schemas",
+        'pg_dump: dumping contents of table "public.t0"',
+        'pg_dump: dumping contents of table "public.t1"',
+    )
+    assert states(ledger) == {1000: "done", 1001: "running"}
+    ledger.add_line(at(4), "pg_dump: finished item 1001 TABLE DATA t1")
+    assert states(ledger) == {1000: "running", 1001: "done"}
+    assert set(ledger.objects()) == {1000, 1001}
+    assert ledger.phases(at(5))[0].state == "done"
+
+
+def test_lines_read_twice_change_nothing() -> None:
+    lines = (
+        "pg_restore: launching item 1000 TABLE DATA t0",
+        "pg_restore: finished item 1000 TABLE DATA t0",
+        "pg_restore: launching item 20000 CONSTRAINT t0 pk0",
+    )
+    ledger = heard(ObjectProgress(PLAN, "pg_restore", 2), *lines)
+    before = (states(ledger), ledger.objects()[1000].seconds, ledger.phases(at(9)))
+    for line in lines:
+        ledger.add_line(at(5), line)
+    assert (states(ledger), ledger.objects()[1000].seconds, ledger.phases(at(9))) == before
+
+
+def test_a_job_met_in_its_middle_counts_what_is_still_told() -> None:
+    ledger = ObjectProgress(PLAN, "pg_restore", 2)
+    ledger.observe_finished(1000)
+    ledger.observe_finished(("CONSTRAINT", "public", "t0 pk0"))
+    ledger.observe_running(("public", "t1"), at(60), done=1 * MB, total=2 * MB, unit="bytes", pid=812, since_us=at(50))
+    heard(ledger, "pg_restore: finished item 40000 INDEX ix0_0", "pg_restore: finished item 99 INDEX nobody_planned")
+    assert states(ledger) == {1000: "done", 20_000: "done", 1001: "running", 40_000: "done", 99: "done"}
+    assert ledger.objects()[1000].seconds is None
+    item = ledger.objects()[1001]
+    assert (item.share, item.pid, item.started_us, item.exact) == (0.5, 812, at(50), False)
+
+
+def test_what_is_gone_at_a_look_ended_between_it_and_the_one_before() -> None:
+    ledger = ObjectProgress(PLAN, "pg_restore", 2)
+    ledger.observe_running(1000, at(10), since_us=at(9))
+    ledger.observe_finished(1000, at(12))
+    assert ledger.objects()[1000].seconds == 2.0
+
+
+def test_what_had_just_begun_when_it_was_seen_is_not_made_long() -> None:
+    ledger = ObjectProgress(PLAN, "pg_restore", 2)
+    ledger.observe_running(1000, at(10), since_us=at(10) - 200_000)
+    ledger.observe_finished(1000, at(13))
+    ledger.observe_running(1001, at(10))
+    ledger.observe_finished(1001, at(12))
+    assert ledger.objects()[1000].seconds == 0.4
+    assert ledger.objects()[1001].seconds == 1.0, "nobody knows when it began: half way"
+
+
+def test_messages_win_over_sight() -> None:
+    ledger = heard(
+        ObjectProgress(PLAN, "pg_restore", 2),
+        "pg_restore: launching item 1000 TABLE DATA t0",
+        "pg_restore: finished item 1000 TABLE DATA t0",
+    )
+    ledger.observe_running(1000, at(5), done=1.0, total=2.0)
+    ledger.observe_finished(1000, at(6))
+    assert ledger.objects()[1000].ended_us == at(1)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_error_is_that_of_the_object_named_before_it(jobs: int) -> None:
+    begins, ends = MANY if jobs > 1 else ONE
+    ledger = heard(
+        ObjectProgress(PLAN, "pg_restore", jobs),
+        *begins,
+        "pg_restore: while PROCESSING TOC:",
+        "pg_restore: from TOC entry 20000; 2606 16401 CONSTRAINT t0 pk0 postgres",
+        "pg_restore: error: could not execute query: ERROR:  could not create unique index",
+        "DETAIL:  Key (id)=(7) is duplicated.",
+        "Command was: ALTER TABLE ONLY public.t0",
+        ends,
+        "pg_restore: warning: errors ignored on restore: 1",
+    )
+    assert states(ledger)[20_000] == "failed"
+    error = ledger.errors[0]
+    assert (ledger.error_count, ledger.ignored, error.dump_id, error.schema, error.tag) == (
+        1,
+        1,
+        20_000,
+        "public",
+        "t0 pk0",
+    )
+    assert "Key (id)=(7) is duplicated." in error.text
+    ledger.program_ended(at(20), 1)
+    assert "failed" not in {item.state for item in ledger.objects().values() if item.entry.dump_id != 20_000}
+
+
+def test_names_of_several_lines_and_of_no_schema_find_their_objects() -> None:
+    ledger = heard(
+        ObjectProgress(ODD, "pg_restore", 1),
+        'pg_restore: processing data for table "public.odd "one"',
+        'of two lines"',
+        "pg_restore: processing BLOBS",
+        "pg_restore: executing SEQUENCE SET s1",
+    )
+    assert states(ledger) == {1: "done", 2: "done", 3: "running"}
+
+
+def test_what_is_not_wanted_is_not_counted() -> None:
+    ledger = heard(ObjectProgress(PLAN, "pg_restore", 2), "pg_restore: skipping item 60001 FK CONSTRAINT t1 fk1")
+    assert ledger.phases(at(1))[3].objects == 0
+    assert ledger.counts() == (0, 0, 8, 0)
+
+
+@pytest.mark.parametrize(("code", "state"), [(0, "done"), (1, "failed"), (-9, "failed"), (None, "unknown")])
+def test_what_ran_when_the_program_went_is_not_guessed(code: int | None, state: str) -> None:
+    ledger = heard(ObjectProgress(PLAN, "pg_restore", 2), "pg_restore: launching item 1000 TABLE DATA t0")
+    ledger.program_ended(at(5), code)
+    assert ledger.objects()[1000].state == state
+
+
+def test_without_a_plan_objects_are_those_that_are_named() -> None:
+    ledger = heard(
+        ObjectProgress(None, "pg_restore", 2),
+        "pg_restore: entering main parallel loop",
+        "pg_restore: launching item 7 INDEX i",
+        'pg_restore: creating INDEX "public.i"',
+        "pg_restore: finished item 7 INDEX i",
+    )
+    assert states(ledger) == {7: "done"}
+
+
+def test_psql_tells_each_statements_end_and_echoes_what_it_was() -> None:
+    ledger = heard(
+        ObjectProgress(None, "psql"),
+        "SET",
+        "COPY public.orders (id, note) FROM stdin;",
+        "COPY 1000",
+        "ALTER TABLE ONLY public.orders",
+        "    ADD CONSTRAINT orders_pkey PRIMARY KEY (id);",
+        "ALTER TABLE",
+        'psql:<stdin>:812: ERROR:  relation "x" already exists',
+        stream="stdout",
+    )
+    made = [(item.entry.desc, item.entry.tag, item.entry.phase, item.seconds) for item in ledger.objects().values()]
+    assert made == [
+        ("TABLE DATA", "orders", "data", 1.0),
+        ("CONSTRAINT", "orders orders_pkey", "indexes", 2.0),
+    ]
+    assert ledger.error_count == 1
+
+
+def test_a_tag_ends_the_only_object_of_its_kind_that_was_seen() -> None:
+    ledger = ObjectProgress(None, "psql")
+    ledger.observe_running(("TABLE DATA", "public", "orders"), at(10))
+    ledger.add_line(at(70), "COPY 1000")
+    assert [(item.entry.tag, item.seconds) for item in ledger.objects().values()] == [("orders", 60.0)]
+
+
+def test_changes_are_told_once() -> None:
+    ledger = heard(ObjectProgress(PLAN, "pg_restore", 2), "pg_restore: launching item 1000 TABLE DATA t0")
+    assert [item.entry.dump_id for item in ledger.take_changed()] == [1000]
+    assert ledger.take_changed() == ()
+
+
+def test_hostile_output_stays_within_bounds() -> None:
+    ledger = ObjectProgress(None, "pg_restore", 1)
+    for n in range(1500):
+        ledger.add_line(at(n), "pg_restore: error: " + "x" * 100_000)
+    assert ledger.error_count == 1500
+    assert len(ledger.errors) == 1000
+    assert max(len(one.text) for one in ledger.errors) <= 500
+
+
+def test_a_summary_has_phases_longest_objects_and_errors_as_text() -> None:
+    ledger = heard(
+        ObjectProgress(PLAN, "pg_restore", 2),
+        "pg_restore: launching item 1000 TABLE DATA t0",
+        "pg_restore: launching item 1001 TABLE DATA t1",
+        "pg_restore: finished item 1000 TABLE DATA t0",
+        "pg_restore: error: \x1b[31mbad",
+    )
+    ledger.program_ended(at(8), 1)
+    told = summarize(ledger)
+    assert told.table() == (
+        ("phase", "objects", "wall", "together", "size", "rate"),
+        ("data", "2, 1 failed", "8.0s", "9.0s", "6.0 MB", "768 kB/s"),
+        ("indexes", "6", "-", "0.0s", "", ""),
+        ("constraints", "1", "-", "0.0s", "", ""),
+        ("all", "9", "8.0s", "9.0s", "", ""),
+    )
+    assert told.longest_table()[1][2:] == ("TABLE DATA", "public.t1")
+    assert told.errors_table()[1] == ("TABLE DATA", "public.t1", "␛[31mbad")
+    assert (told.error_count, told.untouched, told.exit, told.wall_s) == (1, 7, 1, 8.0)

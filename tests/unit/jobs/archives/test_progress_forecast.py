@@ -1,0 +1,151 @@
+"""The end is foretold within 15 % over the second half, or not at all; the part done never goes back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dba_console.jobs.archives.critical_path import CostModel
+from dba_console.jobs.archives.dump_plan import DumpEntry, DumpPlan
+from dba_console.jobs.archives.object_progress import ObjectProgress
+from dba_console.jobs.archives.progress_forecast import ForecastState, PreviousPhase, PreviousRun, forecast
+from tests.unit.jobs.archives.making import MB, Restore, Run, Truth, at, plan_of_sizes
+
+EQUAL = [200 * MB] * 10
+UNEVEN = [1800 * MB, *[10 * MB] * 20]
+TINY = [1800 * MB, *[MB // 4 + 3000 * n for n in range(200)]]
+WITHIN = 0.15
+
+
+def held(run: Run) -> None:
+    """What is promised of every course of looks."""
+    parts = [told.pct for _, told in run.looks if told.pct is not None]
+    assert parts == sorted(parts)
+    assert all(0 <= part < 100 for part in parts)
+    for _, told in run.looks:
+        assert (told.eta_s is None) == (told.eta_grade == "unknown") == (told.reason is not None)
+        for phase in told.phases:
+            assert phase.pct is None or 0 <= phase.pct <= 100
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 4])
+@pytest.mark.parametrize("sizes", [EQUAL, UNEVEN, TINY], ids=["equal", "uneven", "tiny"])
+def test_a_restores_end_is_foretold_within_15_percent_over_its_second_half(sizes: list[int], jobs: int) -> None:
+    run = Restore(plan_of_sizes(sizes), jobs, truth=Truth(fk=40.0)).run()
+    held(run)
+    assert run.errors()
+    assert max(run.errors()) <= WITHIN
+
+
+@pytest.mark.parametrize("sizes", [EQUAL, UNEVEN, TINY], ids=["equal", "uneven", "tiny"])
+def test_a_dumps_end_is_foretold_in_every_look_of_its_second_half(sizes: list[int]) -> None:
+    run = Restore(plan_of_sizes(sizes), 2, dumps=True).run(every_s=1.0)
+    held(run)
+    assert len(run.errors()) == len(run.second_half())
+    assert max(run.errors()) <= WITHIN
+
+
+def test_without_any_sight_of_the_rows_the_messages_suffice() -> None:
+    run = Restore(plan_of_sizes(EQUAL), 2, truth=Truth(fk=40.0)).run(shares=False)
+    held(run)
+    assert run.errors()
+    assert max(run.errors()) <= WITHIN
+
+
+def test_the_run_before_tells_what_indexes_and_keys_will_take() -> None:
+    first = Restore(plan_of_sizes(UNEVEN), 2, seed=1).run()
+    told = [PreviousPhase(name=one.name, wall_s=one.wall_s or 0.0, busy_s=one.busy_s) for one in first.ledger.phases(0)]
+    again = Restore(plan_of_sizes(UNEVEN), 2, seed=2).run(before=PreviousRun(wall_s=first.seconds, phases=tuple(told)))
+    held(again)
+    assert len(again.errors()) == len(again.second_half())
+    assert max(again.errors()) <= WITHIN
+    assert any(one.eta_grade == "history" for _, one in again.looks)
+
+
+def test_nothing_is_foretold_while_what_is_left_is_of_kinds_nobody_measured() -> None:
+    run = Restore(plan_of_sizes(EQUAL), 2).run()
+    loading = [told for seconds, told in run.looks if seconds < 30]
+    assert loading
+    assert all(told.eta_s is None and told.reason for told in loading)
+
+
+def test_nothing_is_foretold_of_objects_whose_size_is_not_known() -> None:
+    plan = plan_of_sizes([MB])
+    bare = DumpPlan(
+        entries=tuple(type(one)(dump_id=one.dump_id, desc=one.desc, phase=one.phase) for one in plan.entries)
+    )
+    ledger = ObjectProgress(bare, "pg_restore", 2)
+    ledger.add_line(at(0), "pg_restore: launching item 1000 TABLE DATA t0")
+    told = forecast(ledger, at(60), state=ForecastState())
+    assert (told.pct, told.grade, told.eta_s, told.eta_grade) == (None, "unknown", None, "unknown")
+    assert told.reason == "how large its objects are is not known"
+
+
+def test_a_materialized_view_and_its_index_make_nothing_else_unknown() -> None:
+    plan = plan_of_sizes([100 * MB, 100 * MB], keys=False)
+    view = DumpEntry(dump_id=9, desc="MATERIALIZED VIEW DATA", phase="rest", tag="v", table=9)
+    index = DumpEntry(dump_id=10, desc="INDEX", phase="indexes", tag="v_idx", table=9, needs=(9,))
+    ledger = ObjectProgress(DumpPlan(entries=(*plan.entries, view, index), format="directory"), "pg_restore", 1)
+    said = "pg_restore: launching item {} TABLE DATA t{}", "pg_restore: finished item {} TABLE DATA t{}"
+    ledger.add_line(at(0), said[0].format(1000, 0))
+    ledger.add_line(at(10), said[1].format(1000, 0))
+    ledger.add_line(at(10), said[0].format(1001, 1))
+    ledger.observe_running(1001, at(15), 50.0, 100.0, "bytes", 1)
+    told = forecast(ledger, at(15), state=ForecastState())
+    data = next(one for one in told.phases if one.name == "data")
+    assert (data.pct, told.pct is not None) == (75.0, True)
+    assert data.eta_s == pytest.approx(5.0, rel=0.1)
+    assert told.reason is None or "how large" not in told.reason
+    assert any("materialized view" in note for note in told.notes)
+
+
+def test_a_job_without_objects_is_foretold_by_the_run_before_until_it_is_late() -> None:
+    ledger = ObjectProgress(None, "psql")
+    ledger.add_line(at(0), "SET")
+    memory, before = ForecastState(), PreviousRun(wall_s=100.0)
+    halfway = forecast(ledger, at(50), state=memory, previous=before)
+    assert (halfway.pct, halfway.eta_s, halfway.eta_grade) == (50.0, 50.0, "history")
+    late = forecast(ledger, at(130), state=memory, previous=before)
+    assert (late.pct, late.eta_s, late.eta_grade) == (50.0, None, "unknown")
+    assert late.reason == "it takes longer than the run before"
+
+
+def test_it_is_whole_only_when_it_ended_well() -> None:
+    for code, pct in ((0, 100.0), (1, None), (None, None)):
+        ledger = ObjectProgress(plan_of_sizes([MB]), "pg_restore", 2)
+        ledger.add_line(at(0), "pg_restore: launching item 1000 TABLE DATA t0")
+        ledger.program_ended(at(9), code)
+        assert forecast(ledger, at(10)).pct == pct
+
+
+def test_a_floor_from_before_an_agents_restart_is_kept() -> None:
+    restore = Restore(plan_of_sizes(EQUAL), 2, dumps=True).run()
+    ledger = ObjectProgress(restore.ledger.plan, "pg_dump", 2)
+    ledger.observe_running(1000, at(20), done=150 * MB, total=200 * MB, unit="bytes", since_us=at(0))
+    told = forecast(ledger, at(20), state=ForecastState(pct=61.0))
+    assert told.pct is not None
+    assert told.pct >= 61.0
+
+
+@given(
+    sizes=st.lists(st.integers(min_value=0, max_value=500 * MB), min_size=1, max_size=12),
+    jobs=st.integers(min_value=1, max_value=6),
+    noise=st.floats(min_value=0.0, max_value=0.9),
+    seed=st.integers(min_value=0, max_value=1000),
+)
+def test_whatever_the_sizes_the_part_done_never_goes_back_nor_reaches_100(
+    sizes: list[int], jobs: int, noise: float, seed: int
+) -> None:
+    held(Restore(plan_of_sizes(sizes), jobs, truth=Truth(noise=noise), seed=seed).run(every_s=5.0))
+
+
+@pytest.mark.parametrize(("measured", "seconds"), [(2, 60.0), (6, 2.0)])
+def test_one_slow_key_is_no_measure_of_the_rest_once_several_of_its_size_are(measured: int, seconds: float) -> None:
+    ledger = ObjectProgress(plan_of_sizes([10 * MB] * 10), "pg_restore", 2)
+    for nth in range(1, measured + 1):
+        ledger.observe_running(60_000 + nth, at(10 * nth))
+        ledger.observe_finished(60_000 + nth, at(10 * nth + 4))
+    ledger.observe_running(60_009, at(100))
+    cost = CostModel(ledger.classes, ledger.running_objects, at(160), None).cost("FK CONSTRAINT", 10.0 * MB)
+    assert cost is not None and cost.seconds == pytest.approx(seconds)

@@ -1,0 +1,80 @@
+"""Of many thousand objects those are told that matter, and no look passes over all of them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+
+from dba_console.jobs.archives.object_progress import ObjectProgress
+from dba_console.jobs.archives.objects import DumpObject
+from dba_console.jobs.archives.progress_forecast import ForecastState, forecast
+from dba_console.jobs.following.tracked_job import MAX_WAITING_ROWS, LargestWaiting, objects_now
+from dba_console.watch.samples.jobs import OBJECTS_LISTED
+from tests.build import NOW_US
+from tests.unit.jobs.following.plans import restore_plan
+
+SECOND = 1_000_000
+
+
+def test_running_ones_stand_before_failed_waiting_and_done_ones() -> None:
+    plan = restore_plan(50)
+    ledger = ObjectProgress(plan, "pg_restore", 4)
+    ledger.observe_finished(21, NOW_US)
+    ledger.observe_running(31, NOW_US - 9 * SECOND, 10.0, 100.0, "bytes", 77, since_us=NOW_US - 9 * SECOND)
+    ledger.observe_running(41, NOW_US, since_us=NOW_US)
+    ledger.observe_finished(41, NOW_US, failed="could not extend file")
+    told = objects_now(ledger, {}, LargestWaiting(plan), [21], NOW_US)
+    assert [one.state for one in told] == ["running", "failed", *["waiting"] * MAX_WAITING_ROWS, "done"]
+    first, failed, largest = told[:3]
+    assert (first.name, first.what, first.pid, first.pct, first.elapsed_s) == ("public.t3", "TABLE DATA", 77, 10.0, 9.0)
+    assert (failed.name, failed.note) == ("public.t4", "could not extend file")
+    assert largest.name == "public.t1", "the largest waits first"
+
+
+def test_no_more_objects_are_told_than_a_sample_bears() -> None:
+    plan = restore_plan(400)
+    ledger = ObjectProgress(plan, "pg_restore", 400)
+    for n in range(1, 301):
+        ledger.observe_running(10 * n + 1, NOW_US)
+    assert len(objects_now(ledger, {}, LargestWaiting(plan), [], NOW_US)) == OBJECTS_LISTED
+    assert ledger.counts()[0] == 300
+
+
+class Counted(Mapping[int, DumpObject]):
+    """A ledger's items, and how often one was asked for."""
+
+    def __init__(self, items: Mapping[int, DumpObject]) -> None:
+        self._items = items
+        self.asked = 0
+
+    def __getitem__(self, dump_id: int) -> DumpObject:
+        self.asked += 1
+        return self._items[dump_id]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[int]:
+        raise AssertionError("a pass over all objects")
+
+
+def test_no_look_passes_over_all_objects() -> None:
+    plan = restore_plan(10_000)
+    ledger = ObjectProgress(plan, "pg_restore", 2)
+    waiting, asked = LargestWaiting(plan), []
+    for n in range(1, 2001):
+        ledger.observe_finished(10 * n + 1, NOW_US)
+        if n % 10 == 0:
+            counted = Counted(ledger.objects())
+            assert len(waiting.largest(counted)) == MAX_WAITING_ROWS
+            asked.append(counted.asked)
+    assert sum(asked) <= 200 * MAX_WAITING_ROWS + 10_000, "each is passed over once in all"
+
+
+def test_what_is_done_last_is_bounded_and_a_share_is_never_whole() -> None:
+    plan = restore_plan(3)
+    ledger = ObjectProgress(plan, "pg_restore", 1)
+    ledger.observe_running(11, NOW_US, 100.0, 100.0, "bytes", since_us=NOW_US - SECOND)
+    (running, *_) = objects_now(ledger, {}, None, deque(), NOW_US)
+    assert (running.pct, running.grade) == (99.0, "estimated")
+    assert (forecast(ledger, NOW_US, state=ForecastState()).pct or 0) < 100

@@ -1,0 +1,18 @@
+"""An agent that watches no dump carries nothing of what looks at dumps: its memory is that of the host in trouble."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[4] / "dba_console" / "jobs"
+
+
+def test_what_follows_jobs_is_loaded_with_the_first_job() -> None:
+    script = "import dba_console.agent.agent_process, sys; print(*sys.modules, sep='\\n')"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    at_start = {"job_detection"}
+    following = {path.stem for path in (PACKAGE / "following").glob("[a-z]*.py")} - at_start
+    late = ("dba_console.jobs.archives", *(f"dba_console.jobs.following.{name}" for name in following))
+    assert [name for name in done.stdout.splitlines() if name.startswith(late)] == []

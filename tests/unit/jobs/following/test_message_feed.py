@@ -1,0 +1,33 @@
+"""What a program says is taken in, and what nobody here understands is not taken for silence."""
+
+from __future__ import annotations
+
+from dba_console.jobs.archives.object_progress import ObjectProgress
+from dba_console.jobs.following.dump_progress import MessageFeed
+from dba_console.jobs.following.stderr_reader import MessageLine, NewMessages
+
+GERMAN = (
+    "pg_restore: verbinde mit der Datenbank zur Wiederherstellung",
+    "pg_restore: erstelle INDEX »public.i«",
+    "pg_restore: Fehler: konnte Anfrage nicht ausführen: FEHLER:  Relation »i« existiert bereits",
+)
+
+
+def heard(*lines: str) -> MessageFeed:
+    hearing, ledger = MessageFeed(), ObjectProgress(None, "pg_restore", 2)
+    words = NewMessages(
+        tuple(MessageLine(at, line, "e", False) for at, line in enumerate(lines)), source="stderr in /x"
+    )
+    hearing.feed(words, ledger, wait=False)
+    return hearing
+
+
+def test_a_program_that_speaks_another_language_is_not_understood() -> None:
+    assert heard(*GERMAN).is_not_english
+    assert not heard(*GERMAN, 'pg_restore: creating INDEX "public.i"').is_not_english, "that much is understood"
+
+
+def test_silence_and_words_of_others_are_no_other_language() -> None:
+    assert not heard().is_not_english
+    assert not heard("Sicherung beginnt", "").is_not_english
+    assert not heard("pg_restore: error: a worker process died unexpectedly").is_not_english

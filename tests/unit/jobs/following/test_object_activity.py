@@ -1,0 +1,86 @@
+"""What a job works on is told by its sessions' statements and by the files its processes read, and by nothing else."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from dba_console.jobs.archives.dump_plan import DumpPlan
+from dba_console.jobs.following.object_activity import JobActivity, ObjectActivity, PlanIndex, find_active_objects
+from dba_console.jobs.following.pipeline import InputFile
+from dba_console.watch.samples.postgres import Activity, Operation
+from tests.build import NOW_US
+from tests.readings import activity
+from tests.unit.jobs.following.plans import MB, restore_plan
+
+INDEX = PlanIndex(restore_plan(3))
+COPY = "COPY public.t2 (id, a) FROM stdin;"
+
+
+def session(query: str, state: str = "active", **fields: object) -> Activity:
+    return activity(7, state, application="pg_restore", query=query, query_start=NOW_US, **fields)
+
+
+def reading(path: str = "/backup/d/21.dat.gz", pos: int = 30, size: int = 100) -> InputFile:
+    return InputFile(path, 812, "pg_restore", 5, pos, size, total=size)
+
+
+def operation(kind: str, done: int, total: int | None = None, **detail: int) -> Operation:
+    return Operation(kind, 7, "appdb", None, "building index: scanning table", done, total, "bytes", dict(detail))
+
+
+def seen(
+    *rows: Activity,
+    index: PlanIndex | None = INDEX,
+    operations: dict[int, Operation] | None = None,
+    readings: tuple[InputFile, ...] = (),
+) -> list[ObjectActivity]:
+    return find_active_objects(JobActivity(list(rows), operations or {}, {7: 812}, readings), index)
+
+
+def test_a_table_that_is_loaded_is_as_far_as_its_file_is_read() -> None:
+    (sight,) = seen(session(COPY), readings=(reading(),))
+    assert sight.entry is not None and sight.entry.dump_id == 21
+    assert (sight.done, sight.total, sight.unit, sight.measured) == (30.0, 100.0, "bytes", True)
+
+
+def test_a_table_in_a_custom_archive_is_as_far_as_the_place_behind_its_beginning() -> None:
+    plan = restore_plan(2)
+    data = structs.replace(plan.entries[3], file=None, offset=1000)
+    index = PlanIndex(DumpPlan(entries=(data,)))
+    (sight,) = seen(session(COPY), index=index, readings=(reading("/backup/c.dump", pos=1000 + MB // 2, size=9 * MB),))
+    assert (sight.entry, sight.done, sight.total, sight.measured) == (data, MB / 2, MB, True)
+
+
+def test_a_table_that_is_dumped_is_as_far_as_its_rows_were_estimated() -> None:
+    plan = restore_plan(2)
+    index = PlanIndex(DumpPlan(entries=(structs.replace(plan.entries[3], rows=1000.0),)))
+    copying = operation("copy", 5000, tuples_processed=250)
+    (sight,) = seen(session("COPY public.t2 (id) TO stdout;"), index=index, operations={7: copying})
+    assert (sight.done, sight.total, sight.unit, sight.measured) == (250.0, 1000.0, "rows", False)
+    beyond = operation("copy", 5000, tuples_processed=1250)
+    (sight,) = seen(session("COPY public.t2 (id) TO stdout;"), index=index, operations={7: beyond})
+    assert (sight.done, sight.total) == (1250.0, 1250.0)
+
+
+def test_a_worker_whose_statement_does_not_tell_is_known_by_its_file() -> None:
+    (sight,) = seen(session("COPY cut sho"), readings=(reading("/backup/d/31.dat"),))
+    assert sight.entry is not None and sight.entry.tag == "t3"
+
+
+def test_an_index_has_no_share_but_the_phase_its_build_is_in() -> None:
+    build = session("CREATE INDEX t1_i ON public.t1 USING btree (a);", wait_event_type="IO", wait_event="DataFileRead")
+    (sight,) = seen(build, operations={7: operation("create_index", 40, 100)}, readings=(reading(),))
+    assert sight.entry is not None and sight.entry.dump_id == 13
+    assert (sight.done, sight.total) == (None, None)
+    assert sight.note == "building index: scanning table 40%, waits for IO:DataFileRead"
+
+
+def test_without_a_plan_an_object_is_called_by_its_name() -> None:
+    (sight,) = seen(session(COPY), index=None)
+    assert sight.entry is None and (sight.named.desc, sight.named.schema, sight.named.tag) == (
+        "TABLE DATA", "public", "t2",
+    )  # fmt: skip
+
+
+def test_a_session_that_does_nothing_works_on_nothing() -> None:
+    assert seen(session(COPY, "idle"), session("select 1"), session("COMMIT")) == []

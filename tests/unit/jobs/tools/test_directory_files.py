@@ -1,0 +1,55 @@
+"""The lists of large objects as pg_dump 17 and later write them: one for a group, named by its first and last one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dba_console.jobs.archives.archive_file import open_archive
+from dba_console.jobs.archives.toc import ArchiveError
+from dba_console.jobs.tools.archive_listing import check_directory
+from tests.unit.jobs.archives.making import archive, entry
+
+
+def dump(place: Path) -> Path:
+    """With two groups of large objects, 10..12 and 20."""
+    groups = [
+        entry(7, "BLOBS", "10..12", section=3, file="blobs_7.toc", schema=None),
+        entry(8, "BLOBS", "20", section=3, file="blobs_8.toc", schema=None),
+    ]
+    (place / "toc.dat").write_bytes(archive(*groups).getvalue())
+    for file, oids in (("blobs_7.toc", (10, 11, 12)), ("blobs_8.toc", (20,))):
+        (place / file).write_text("".join(f"{oid} blob_{oid}.dat\n" for oid in oids))
+        for oid in oids:
+            (place / f"blob_{oid}.dat.zst").write_bytes(b"?")
+    return place
+
+
+def test_each_group_has_its_list(tmp_path: Path) -> None:
+    found = check_directory(tmp_path, open_archive(dump(tmp_path)))
+    assert found.problems == () and len(found.large_objects) == 4
+
+
+def test_a_group_without_its_list_is_named_and_its_large_objects_are_read_all_the_same(tmp_path: Path) -> None:
+    (dump(tmp_path) / "blobs_8.toc").unlink()
+    found = check_directory(tmp_path, open_archive(tmp_path))
+    assert found.problems == ("large objects: there is no blobs_8.toc in it",) and len(found.large_objects) == 4
+
+
+def test_a_list_of_another_dump_names_what_it_has_too_many_and_too_few(tmp_path: Path) -> None:
+    (dump(tmp_path) / "blobs_7.toc").write_text("10 blob_10.dat\n11 blob_11.dat\n13 blob_13.dat\n")
+    told = "\n".join(check_directory(tmp_path, open_archive(tmp_path)).problems)
+    assert "large object 12: blobs_7.toc does not list it" in told
+    assert "large object 13: blobs_7.toc lists it and toc.dat does not" in told
+    assert "blob_12.dat.zst: nothing in the dump names this file" in told
+
+
+def test_a_directory_that_cannot_be_read_any_more_is_named(tmp_path: Path) -> None:
+    plan = open_archive(dump(tmp_path))
+    (tmp_path / "turning").symlink_to("turning")
+    with pytest.raises(ArchiveError, match="turning cannot be read: Too many levels of symbolic links"):
+        check_directory(tmp_path, plan)
+    with pytest.raises(ArchiveError, match="cannot be read: No such file") as gone:
+        check_directory(tmp_path / "rotated", plan)
+    assert gone.value.hint == "is this dump being removed or replaced?"

@@ -1,0 +1,174 @@
+"""How many jobs are worth it, on hosts made up of figures: few trials, near the best, and the fewest that are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from dba_console.jobs.tools.jobs_curve import TOLERANCE, JobsCurve, TrialRun, interpolate_rates, predict_seconds
+from dba_console.jobs.tools.sweep import LargestTable, find_bottleneck, is_disturbed, measurement_notes
+from dba_console.jobs.tools.sweep_store import REFERENCE_SECONDS
+
+MB = 1 << 20
+EQUAL = [100.0 * MB] * 10
+
+
+def whole_run(
+    jobs: int, seconds: float, *, client_s: float, busy_pct: float, total: float, rate: float | None = None
+) -> TrialRun:
+    """A trial that came to its end; `rate` while all its jobs were at work."""
+    busy_s = seconds / 2
+    return TrialRun(
+        jobs=jobs, wall_s=seconds, startup_s=0.1, complete=True, done=total, busy_s=busy_s,
+        busy_done=busy_s * (rate or total / seconds), client_s=client_s, server_s=client_s / 6, host_busy_pct=busy_pct,
+    )  # fmt: skip
+
+
+def swept(curve: JobsCurve, run: Callable[[int], TrialRun]) -> list[int]:
+    """The trials a sweep makes, in their order."""
+    tried: list[int] = []
+    while (jobs := curve.next_jobs()) is not None:
+        assert jobs not in tried, f"-j {jobs} is tried twice"
+        tried.append(jobs)
+        curve.add(run(jobs))
+    return tried
+
+
+def host(
+    cpus: int, work_s: float, sizes: Sequence[float], *, noise: Callable[[int], float] = lambda _: 1.0
+) -> Callable[[int], TrialRun]:
+    """A quiet host: each job keeps one processor busy, as long as there are some left."""
+    total = sum(sizes)
+
+    def run(jobs: int) -> TrialRun:
+        rate = total / work_s
+
+        def of(active: int) -> float:
+            return min(active, cpus) * rate
+
+        seconds = predict_seconds(sizes, of, jobs) * noise(jobs) + 0.1
+        busy = min(100.0, 100 * work_s / (seconds * cpus))
+        return whole_run(
+            jobs, seconds, client_s=work_s * 6 / 7, busy_pct=busy, total=total, rate=of(jobs) / noise(jobs)
+        )
+
+    return run
+
+
+@pytest.mark.parametrize("cpus", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("shared_cores", [False, True])
+def test_it_ends_near_the_best_of_all_and_in_less_than_half_of_their_time(cpus: int, shared_cores: bool) -> None:
+    run = host(cpus, 100.0, EQUAL)
+    curve = JobsCurve(EQUAL, cpus, 8, all_tables=True, shared_cores=shared_cores)
+    tried = swept(curve, run)
+    every = {jobs: run(jobs).wall_s for jobs in range(1, 9)}
+    assert every[curve.knee()] <= min(every.values()) * 1.1
+    limit = every[tried[0]] * (1 + 2 * TOLERANCE)  # what takes longer than the best so far by more than that is cut
+    assert sum(min(every[jobs], limit) for jobs in tried if jobs > 1) < sum(every.values()) / 2
+
+
+@pytest.mark.parametrize("worse", [1, 2, 3, 4, 6, 8])
+def test_one_trial_that_is_slower_by_chance_leads_it_no_further_than_a_tenth(worse: int) -> None:
+    run = host(4, 100.0, EQUAL, noise=lambda jobs: 1.06 if jobs == worse else 1.0)
+    curve = JobsCurve(EQUAL, 4, 8, all_tables=True, shared_cores=False)
+    swept(curve, run)
+    quiet = host(4, 100.0, EQUAL)
+    assert quiet(curve.knee()).wall_s <= min(quiet(jobs).wall_s for jobs in range(1, 9)) * 1.1
+
+
+def test_on_the_host_of_story_s4_it_finds_five_or_six() -> None:
+    """Four cores with eight threads; its processor time as eight threads take it."""
+    times = {**REFERENCE_SECONDS, 7: 30.5, 8: 30.5}
+    sizes = [1000.0 * MB] * 10
+
+    def run(jobs: int) -> TrialRun:
+        alone = 70.3 * 6 / 7
+        busy = min(100.0, 100 * jobs / 8 * 1.15)
+        spent = alone * (1 + 0.75 * max(0, jobs - 4) / 4) if jobs > 4 else alone
+        return whole_run(jobs, times[jobs], client_s=spent, busy_pct=busy, total=sum(sizes))
+
+    curve = JobsCurve(sizes, 8, 8, all_tables=True, shared_cores=True)
+    tried = swept(curve, run)
+    assert curve.knee() in (5, 6)
+    assert (
+        sum(times[jobs] if jobs > 1 else 0.35 * 30.5 for jobs in tried) < sum(times[jobs] for jobs in range(1, 9)) / 2
+    )
+
+
+def test_one_big_table_is_named_as_the_limit_and_no_job_is_added_for_nothing() -> None:
+    sizes = [900.0 * MB] + [10.0 * MB] * 10
+    curve = JobsCurve(sizes, 8, 8, all_tables=True, shared_cores=False)
+    swept(curve, host(8, 100.0, sizes))
+    assert curve.knee() <= 2
+    limit = find_bottleneck(
+        curve, LargestTable("public.big", int(sizes[0])), "most: no more than 8 jobs were to be tried"
+    )
+    assert limit.kind == "table"
+    assert "public.big" in limit.sentence and "90%" in limit.sentence
+
+
+def test_a_busy_host_is_named_as_the_limit() -> None:
+    curve = JobsCurve(EQUAL, 2, 8, all_tables=True, shared_cores=False)
+    swept(curve, host(2, 100.0, EQUAL))
+    assert curve.knee() == 2
+    assert find_bottleneck(curve, LargestTable("t", 100 * MB), "most: …").kind == "cpu"
+
+
+def test_more_jobs_are_tried_as_long_as_they_help() -> None:
+    sizes = [100.0 * MB] * 64
+    curve = JobsCurve(sizes, 2, 32, all_tables=True, shared_cores=False)
+    disk = host(16, 100.0, sizes)
+
+    def run(jobs: int) -> TrialRun:
+        found = disk(jobs)
+        return whole_run(jobs, found.wall_s, client_s=5.0, busy_pct=20.0, total=sum(sizes))
+
+    tried = swept(curve, run)
+    assert tried[:4] == [2, 4, 8, 16]
+    assert 14 <= curve.knee() <= 16
+
+
+def test_from_runs_that_were_cut_the_whole_is_reckoned_with_the_biggest_table_first() -> None:
+    curve = JobsCurve([600.0 * MB, 100.0 * MB, 100.0 * MB], 4, 4, all_tables=True, shared_cores=False)
+    for jobs in (1, 2):
+        curve.add(
+            TrialRun(jobs=jobs, wall_s=10, startup_s=0, complete=False, done=100 * MB * jobs, busy_s=10,
+                busy_done=100 * MB * jobs, client_s=9.0 * jobs)
+        )  # fmt: skip
+    assert not curve.is_measured(2)
+    assert curve.seconds(1) == pytest.approx(80)
+    assert curve.seconds(2) == pytest.approx(60), "the big table takes as long whatever runs beside it"
+
+
+def test_a_rate_above_what_was_measured_is_not_invented() -> None:
+    runs = {jobs: whole_run(jobs, 10, client_s=5, busy_pct=50, total=total) for jobs, total in ((2, 20), (4, 30))}
+    rate = interpolate_rates(runs)
+    assert rate(8) == rate(4) == 3.0
+    assert rate(2) < rate(3) < rate(4)
+
+
+def test_runs_that_read_from_memory_are_told_where_the_database_is_larger() -> None:
+    runs = [
+        TrialRun(jobs=2, wall_s=10, startup_s=0, complete=True, done=100, busy_s=10, busy_done=100, client_s=9,
+            server_s=2, read_bytes=read, host_busy_pct=55)
+        for read in (100, 0, 0)
+    ]  # fmt: skip
+    (told,) = measurement_notes(runs, 10**12, 2, 10**9)
+    assert "--fresh" in told
+    (told,) = measurement_notes(runs, 10**6, 2, 10**9)
+    assert told == "all but one of these runs read from memory"
+
+
+def test_what_others_did_meanwhile_is_told() -> None:
+    run = TrialRun(jobs=2, wall_s=10, startup_s=0, complete=True, done=100, busy_s=10, busy_done=100, client_s=4,
+    server_s=1,
+              read_bytes=100, host_busy_pct=99)  # fmt: skip
+    assert "others kept up to 74% of the processors busy" in measurement_notes([run], 100, 2, None)[0]
+    assert is_disturbed([run], 2)
+    assert not is_disturbed([replace(run, host_busy_pct=30)], 2)
+
+
+def test_near_is_less_than_half_of_what_is_promised() -> None:
+    assert 2 * TOLERANCE <= 0.1

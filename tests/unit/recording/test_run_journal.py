@@ -1,0 +1,275 @@
+"""A run's journal: what was acknowledged is there, in order, unchanged; what is not there was not acknowledged."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import stat
+import urllib.parse
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dba_console.core.errors import SessionError
+from dba_console.recording.plan import JournalRecord
+from dba_console.recording.run_journal import RESERVE_BYTES, JournalFull, RunJournal
+from dba_console.recording.run_paths import is_open, run_directory
+from dba_console.recording.run_reader import read_run
+from dba_console.recording.run_records import REOPENED
+from dba_console.recording.run_verification import verify_run
+from tests.unit.recording.running import ENDED, INTENT, PATIENT_S, PLAN, RESULT, RUN, TEXT, begun, said
+
+
+def _ended(tmp_path: Path) -> Path:
+    journal = begun(tmp_path)
+    for record in (said(1), INTENT, RESULT, ENDED):
+        journal.append(record)
+    journal.close()
+    return journal.directory
+
+
+def _lines(directory: Path) -> list[bytes]:
+    return (directory / "journal.jsonl").read_bytes().splitlines(keepends=True)
+
+
+def _rewrite(directory: Path, lines: list[bytes]) -> None:
+    (directory / "journal.jsonl").write_bytes(b"".join(lines))
+
+
+def test_what_was_appended_is_read_again_in_order(tmp_path: Path) -> None:
+    papers = read_run(_ended(tmp_path))
+    assert [record.kind for record in papers.records] == [
+        "journal.began", "step.started", "block.intent", "block.result", "run.ended",
+    ]  # fmt: skip
+    assert (papers.damage, papers.torn, papers.live, papers.in_memory) == (None, 0, False, False)
+    assert (papers.text, papers.plan) == (TEXT, PLAN)
+    assert papers.ended is not None and papers.ended.state == "done"
+    assert papers.records[1].fields == {"number": 1}
+    assert all(record.wall_us and record.mono_us for record in papers.records)
+
+
+def test_a_row_keeps_its_columns_in_their_order(tmp_path: Path) -> None:
+    row = {"part": "holds", "pid": 4711, "application_name": "pg_dump"}
+    journal = begun(tmp_path)
+    journal.append(JournalRecord(kind="block.seen", text="1 row", fields={"rows": [row]}))
+    journal.close()
+    papers = read_run(journal.directory)
+    assert list(papers.records[-1].fields["rows"][0]) == list(row)
+    assert verify_run(journal.directory).ok
+
+
+def test_the_run_and_its_papers_are_its_owners_alone(tmp_path: Path) -> None:
+    journal = begun(tmp_path)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in journal.directory.iterdir()}
+    assert modes == {
+        "runbook.md": 0o600, "plan.json": 0o600, "journal.jsonl": 0o600, "lock": 0o600, "reserve": 0o600,
+        "steps": 0o700,
+    }  # fmt: skip
+    assert stat.S_IMODE(journal.directory.stat().st_mode) == 0o700
+    assert (journal.directory / "reserve").stat().st_blocks * 512 >= RESERVE_BYTES
+    journal.close()
+
+
+def test_a_finished_run_gives_its_reserve_back(tmp_path: Path) -> None:
+    assert not (_ended(tmp_path) / "reserve").exists()
+
+
+def test_one_agent_at_a_time_has_a_run_open(tmp_path: Path) -> None:
+    journal = begun(tmp_path)
+    assert is_open(journal.directory)
+    assert read_run(journal.directory).live
+    with pytest.raises(SessionError, match="another agent"):
+        RunJournal.reopen(read_run(journal.directory), deadline_s=PATIENT_S)
+    journal.close()
+    assert not is_open(journal.directory)
+
+
+def test_a_run_that_was_left_goes_on_in_the_same_chain(tmp_path: Path) -> None:
+    journal = begun(tmp_path)
+    journal.append(INTENT)
+    journal.close()
+    again = RunJournal.reopen(read_run(journal.directory), who="anna", deadline_s=PATIENT_S)
+    again.append(RESULT)
+    again.close()
+    papers = read_run(journal.directory)
+    assert [record.kind for record in papers.records][1:] == ["block.intent", REOPENED, "block.result"]
+    assert papers.records[2].who == "anna"
+    assert verify_run(journal.directory).ok
+
+
+@pytest.mark.parametrize("cut", [1, 2, 40])
+def test_a_line_cut_short_is_told_and_never_appended_to(tmp_path: Path, cut: int) -> None:
+    journal = begun(tmp_path)
+    journal.append(said(1))
+    journal.append(INTENT)
+    journal.close()
+    whole = (journal.directory / "journal.jsonl").read_bytes()
+    _rewrite(journal.directory, [whole[:-cut]])
+    papers = read_run(journal.directory)
+    # The last line may have lost nothing but its end: then it says all it had to say.
+    kept = ["journal.began", "step.started"] + (["block.intent"] if cut == 1 else [])
+    assert [record.kind for record in papers.records] == kept
+    assert papers.damage is None
+    assert bool(papers.torn) == (cut > 1)
+    again = RunJournal.reopen(papers, deadline_s=PATIENT_S)
+    again.append(said(2))
+    again.close()
+    after = read_run(journal.directory)
+    assert [record.kind for record in after.records] == [*kept, REOPENED, "step.started"]
+    assert after.damage is None and after.torn == 0
+    assert bool(after.notes) == (cut > 1)
+    assert verify_run(journal.directory).ok
+
+
+def test_any_cut_of_the_end_leaves_the_records_before_it(tmp_path: Path) -> None:
+    directory = _ended(tmp_path)
+    lines = _lines(directory)
+    whole = b"".join(lines)
+    for length in range(len(lines[0]), len(whole)):
+        _rewrite(directory, [whole[:length]])
+        papers = read_run(directory)
+        complete = whole[: length + 1].count(b"\n")
+        assert len(papers.records) == complete
+        assert papers.damage is None
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (lambda lines: [*lines[:2], lines[2].replace(b"drops", b"keeps"), *lines[3:]], "record 3: it was changed"),
+        (lambda lines: [*lines[:2], *lines[3:]], "record 3: missing"),
+        (lambda lines: [*lines[:3], lines[2], *lines[3:]], "record 4"),
+        (lambda lines: [*lines[:2], b"\x00\xff nonsense\n", *lines[2:]], "record 3"),
+        (lambda lines: [lines[1], lines[0], *lines[2:]], "record 1"),
+    ],
+    ids=["changed", "removed", "repeated", "put in", "swapped"],
+)
+def test_the_first_bad_record_is_named(
+    tmp_path: Path, damage: Callable[[list[bytes]], list[bytes]], named: str
+) -> None:
+    directory = _ended(tmp_path)
+    _rewrite(directory, damage(_lines(directory)))
+    found = verify_run(directory)
+    assert not found.ok
+    assert named in (found.first_bad or "")
+
+
+def test_another_document_or_plan_than_the_one_begun_with_is_damage(tmp_path: Path) -> None:
+    directory = _ended(tmp_path)
+    (directory / "plan.json").write_text("{}")
+    assert "plan.json is not the plan" in (verify_run(directory).first_bad or "")
+    (directory / "runbook.md").write_text(TEXT.replace("level = 1", "level = 3"))
+    assert "runbook.md is not the document" in (verify_run(directory).first_bad or "")
+
+
+def test_a_damaged_or_ended_run_does_not_go_on(tmp_path: Path) -> None:
+    directory = _ended(tmp_path)
+    with pytest.raises(SessionError, match="has ended: done"):
+        RunJournal.reopen(read_run(directory))
+    lines = _lines(directory)
+    _rewrite(directory, [*lines[:2], *lines[3:4]])
+    with pytest.raises(SessionError, match="cannot go on: record 3: missing"):
+        RunJournal.reopen(read_run(directory))
+
+
+def test_a_journal_cut_at_the_end_does_not_fit_what_the_session_knows(tmp_path: Path) -> None:
+    directory = _ended(tmp_path)
+    told = {seq: json.loads(raw)["hash"] for seq, raw in enumerate(_lines(directory), start=1)}
+    assert verify_run(directory, told).ok
+    _rewrite(directory, _lines(directory)[:3])
+    assert verify_run(directory).ok
+    assert verify_run(directory, told).first_bad == "record 4: missing; the session knows of 5"
+
+
+def test_a_journal_made_anew_does_not_fit_what_the_session_knows(tmp_path: Path) -> None:
+    directory = _ended(tmp_path / "one")
+    told = {seq: json.loads(raw)["hash"] for seq, raw in enumerate(_lines(directory), start=1)}
+    forged = begun(tmp_path / "other")
+    for record in (said(1), INTENT, RESULT, JournalRecord(kind="run.ended", text="failed", state="failed")):
+        forged.append(record)
+    forged.close()
+    assert verify_run(forged.directory).ok
+    assert "record 5: it is not the one" in (verify_run(forged.directory, told).first_bad or "")
+
+
+def test_no_form_of_a_secret_gets_into_the_journal(tmp_path: Path) -> None:
+    secret = "p'4ss/w0rd ä+"
+    forms = [secret, urllib.parse.quote(secret, safe=""), base64.b64encode(secret.encode()).decode(),
+             secret.replace("'", "''"), json.dumps(secret)[1:-1]]  # fmt: skip
+    journal = begun(tmp_path, secrets=(secret,))
+    fields = {"deep": [{"list": [f"<{form}>" for form in forms]}], secret: 1, "url": "postgresql://a:b@c/d"}
+    written = journal.append(JournalRecord(kind="block.seen", text=f"saw {secret}", who=secret, fields=fields))
+    journal.close()
+    assert secret not in str(written)
+    for path in journal.directory.iterdir():
+        if path.is_file():
+            text = path.read_text()
+            assert not any(form in text for form in [*forms, ":b@"])
+    assert read_run(journal.directory).records[1] == written
+
+
+def test_what_json_cannot_say_is_written_as_text(tmp_path: Path) -> None:
+    journal = begun(tmp_path)
+    written = journal.append(
+        JournalRecord(kind="block.seen", text="saw", fields={"a": {1, 2}, "path": Path("/x"), "3": None})
+    )
+    journal.close()
+    assert written.fields["path"] == "/x"
+    assert read_run(journal.directory).records[1] == written
+
+
+def test_a_record_becomes_an_event_bound_to_its_line(tmp_path: Path) -> None:
+    journal = begun(tmp_path)
+    journal.append(RESULT)
+    event = journal.event("CACHEDROP")
+    journal.close()
+    assert (event.kind, event.tag, event.text) == ("block.result", "CACHEDROP", "dropped")
+    assert event.details == {
+        "run": RUN, "seq": 2, "hash": journal.head, "block": "drop-it/action", "execution": 1, "state": "ok",
+    }  # fmt: skip
+
+
+def test_a_run_is_not_begun_where_another_is(tmp_path: Path) -> None:
+    journal = begun(tmp_path)
+    with pytest.raises(SessionError, match="already"):
+        begun(tmp_path)
+    journal.close()
+
+
+def test_nothing_but_a_run_is_read(tmp_path: Path) -> None:
+    with pytest.raises(SessionError, match="not named like a run"):
+        read_run(tmp_path)
+    with pytest.raises(SessionError, match="no run"):
+        read_run(run_directory(tmp_path, RUN))
+    (run_directory(tmp_path, RUN)).mkdir(parents=True)
+    with pytest.raises(SessionError, match="nothing can be read"):
+        read_run(run_directory(tmp_path, RUN))
+
+
+def test_a_link_in_place_of_a_journal_is_not_followed(tmp_path: Path) -> None:
+    directory = _ended(tmp_path)
+    os.rename(directory / "journal.jsonl", tmp_path / "elsewhere")
+    os.symlink(tmp_path / "elsewhere", directory / "journal.jsonl")
+    with pytest.raises(SessionError, match="nothing can be read"):
+        read_run(directory)
+
+
+def test_a_run_that_could_not_be_gone_on_with_is_held_by_nobody(tmp_path: Path) -> None:
+    journal = begun(tmp_path)
+    journal.append(INTENT)
+    journal.close()
+    papers = read_run(journal.directory)
+    file = journal.directory / "journal.jsonl"
+    file.rename(aside := file.with_name("aside"))
+    file.mkdir()
+    with pytest.raises(JournalFull):
+        RunJournal.reopen(papers, deadline_s=PATIENT_S)
+    assert not is_open(journal.directory)
+    file.rmdir()
+    aside.rename(file)
+    again = RunJournal.reopen(papers, deadline_s=PATIENT_S)
+    again.append(RESULT)
+    again.close()
+    assert verify_run(journal.directory).ok

@@ -1,0 +1,183 @@
+"""Tampering and damage are found, and the first bad record is named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from dba_console.cli.session import verify_lines
+from dba_console.recording.block_format import unpack
+from dba_console.recording.block_reader import BlockReader
+from dba_console.recording.block_writer import BlockWriter
+from dba_console.recording.journal import JournalRow, LogLine, chained, first_hash
+from dba_console.recording.recording import Recording
+from dba_console.recording.unsealed_samples import TailWriter
+from dba_console.recording.verify import ALWAYS_UNCHECKED, verify
+from dba_console.watch.samples.event import Event
+from dba_console.watch.samples.sample import encode_sample
+from tests.unit.recording.making import put, recorder, ticks
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Path:
+    made = recorder(tmp_path)
+    put(made, ticks(12) + ticks(13, first=15))
+    made.put_lines([LogLine(n, "STEP", f"line {n}") for n in range(4)])
+    for n in range(4):
+        made.put_event(Event(wall_us=n, kind="mark", text=f"mark {n}"))
+    made.close("done")
+    return made.directory
+
+
+def _change(directory: Path, statement: str, *values: object) -> None:
+    connection = sqlite3.connect(directory / "session.db")
+    connection.execute(statement, values)
+    connection.commit()
+    connection.close()
+
+
+def test_an_untouched_session_holds(session: Path) -> None:
+    found = verify(session)
+    assert (found.ok, found.first_bad, found.events, found.blocks) == (True, None, 7, 3)
+    assert found.checked == [
+        "7 events", "3 blocks with chart values", "1 gap", "4 lines of output", "what the session says of itself",
+    ]  # fmt: skip
+    assert found.unchecked == list(ALWAYS_UNCHECKED)
+
+
+def test_the_answer_says_what_it_is_about_and_what_not(session: Path) -> None:
+    lines = verify_lines("s", verify(session))
+    assert lines[:3] == [
+        "s: unchanged",
+        "checked: 7 events, 3 blocks with chart values, 1 gap, 4 lines of output, what the session says of itself",
+        "not checked: session.log, out/, output files and summaries of runs",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("statement", "named"),
+    [
+        ("UPDATE journal SET text = 'never happened' WHERE seq = 3", "event 3"),
+        ("UPDATE journal SET wall_us = wall_us + 1 WHERE seq = 2", "event 2"),
+        ("UPDATE journal SET details = '{\"a\":1}' WHERE seq = 4", "event 4"),
+        ("DELETE FROM journal WHERE seq = 4", "event 4"),
+        ("DELETE FROM journal WHERE seq > 5", "event 6"),
+        ("UPDATE block_data SET data = substr(data, 1, 900) WHERE first_seq = 11", "block 11"),
+        ("DELETE FROM block_data WHERE first_seq = 1", "block 1"),
+        ("DELETE FROM blocks WHERE first_seq = 11", "block 11"),
+        ("UPDATE meta SET value = 'elsewhere' WHERE key = 'target'", "what the session says of itself"),
+        ("UPDATE meta SET value = 'db9' WHERE key = 'host'", "what the session says of itself"),
+        ("INSERT OR REPLACE INTO meta VALUES ('continues', 'aabbccdd')", "what the session says of itself"),
+        ("UPDATE meta SET value = replace(value, 'done', 'killed') WHERE key = 'closed'", "the note on the end"),
+        ("DELETE FROM gaps", "gaps"),
+        ("UPDATE gaps SET reason = 'nothing'", "gaps"),
+        ("INSERT INTO gaps VALUES (1, 2, 3, 'invented')", "gaps"),
+        ("DELETE FROM block_points WHERE first_seq = 11", "block 11"),
+        ("UPDATE block_points SET data = (SELECT data FROM block_points WHERE first_seq = 1)", "block 11"),
+        ("UPDATE blocks SET first_us = first_us + 3600000000, last_us = last_us + 3600000000", "block 1"),
+        ("UPDATE blocks SET samples = 1 WHERE first_seq = 11", "block 11"),
+        ("UPDATE output SET text = 'never said' WHERE rowid = 2", "output"),
+        ("DELETE FROM output", "output"),
+        ("DELETE FROM output WHERE rowid = 4", "output"),
+        ("INSERT INTO output VALUES (9, 'STEP', 'put in', 'o', '', '', 0)", "output"),
+        ("INSERT INTO tail VALUES (99, 99, x'00')", "the recording is damaged"),
+    ],
+)
+def test_the_first_bad_record_is_named(session: Path, statement: str, named: str) -> None:
+    _change(session, statement)
+    found = verify(session)
+    assert not found.ok
+    assert found.first_bad is not None
+    assert found.first_bad.startswith((named + ":", named + " "))
+    assert not any("since the last heartbeat" in note for note in found.notes)
+
+
+def test_a_block_replaced_by_another_good_one_is_found(session: Path) -> None:
+    connection = sqlite3.connect(session / "session.db")
+    (data,) = connection.execute("SELECT data FROM block_data WHERE first_seq = 11").fetchone()
+    connection.close()
+    forged = BlockWriter()
+    for sample in BlockReader(data).samples()[:-1]:
+        forged.add(sample)
+    sealed = forged.seal()
+    unpack(sealed)
+    _change(session, "UPDATE block_data SET data = ? WHERE first_seq = 11", sealed)
+    found = verify(session)
+    assert found.first_bad is not None
+    assert found.first_bad.startswith("block 11: it is not the one")
+
+
+def test_a_heartbeat_vouches_for_blocks_before_the_session_is_closed(tmp_path: Path) -> None:
+    made = recorder(tmp_path / "a")
+    put(made, ticks(20) + ticks(5, first=700))
+    left = tmp_path / made.directory.name
+    shutil.copytree(made.directory, left)
+    made.close("done")
+    recording = Recording.open(left)
+    [beat] = [event for event in recording.events() if event.kind == "heartbeat"]
+    recording.close()
+    assert "1" in beat.details["blocks"]  # of block 11, sealed about then, this one or the next tells
+    assert verify(left).ok
+    assert any("not closed" in note for note in verify(left).notes)
+    _change(left, "DELETE FROM blocks WHERE first_seq = 1")
+    _change(left, "DELETE FROM block_data WHERE first_seq = 1")
+    assert verify(left).first_bad == "block 1: missing"
+
+
+def test_a_session_of_before_says_that_its_gaps_and_chart_values_are_not_checked(session: Path) -> None:
+    """Its heartbeats carried digests of blocks alone."""
+    connection = sqlite3.connect(session / "session.db")
+    rows = [JournalRow(*row) for row in connection.execute("SELECT * FROM journal ORDER BY seq")]
+    head, plain = first_hash(session.name.rpartition("-")[2]), []
+    for row in rows:
+        details = {key: value for key, value in json.loads(row.details).items() if key in ("blocks", "program")}
+        bare = row._replace(details=json.dumps(details, separators=(",", ":"), sort_keys=True))
+        head = chained(head, bare)
+        plain.append((bare.details, head, row.seq))
+    connection.executemany("UPDATE journal SET details = ?, hash = ? WHERE seq = ?", plain)
+    connection.execute("UPDATE meta SET value = json_set(value, '$.head', ?) WHERE key = 'closed'", (head,))
+    connection.commit()
+    connection.close()
+    found = verify(session)
+    assert found.ok and found.checked == ["7 events", "3 blocks"], found
+    assert found.unchecked[:4] == ["chart values", "gaps", "output", "what the session says of itself"]
+
+
+def test_the_end_vouches_for_all_that_was_written_however_much_there_was(tmp_path: Path) -> None:
+    """More lines than are written at once wait when it is closed."""
+    made = recorder(tmp_path)
+    put(made, ticks(3))
+    made.put_lines([LogLine(n, "STEP", f"line {n}") for n in range(4_500)])
+    assert made.close("done")
+    found = verify(made.directory)
+    assert found.ok and "4500 lines of output" in found.checked, found
+
+
+def test_samples_no_block_could_take_are_told_and_are_no_damage(session: Path) -> None:
+    (left,) = ticks(1, first=5)
+    _change(
+        session,
+        "INSERT INTO tail VALUES (?, ?, ?)",
+        left.seq,
+        left.wall_us,
+        TailWriter().pack(left.seq, left.wall_us, encode_sample(left)),
+    )
+    found = verify(session)
+    assert found.ok
+    assert "1 sample that no block took" in found.unchecked
+
+
+def test_samples_added_after_the_end_are_damage(session: Path) -> None:
+    (late,) = ticks(1, first=900)
+    _change(
+        session,
+        "INSERT INTO tail VALUES (?, ?, ?)",
+        late.seq,
+        late.wall_us,
+        TailWriter().pack(late.seq, late.wall_us, encode_sample(late)),
+    )
+    assert "1 sample after the last block" in (verify(session).first_bad or "")

@@ -1,0 +1,242 @@
+"""Expressions: fields, units, three values, and what an expression may not be."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dba_console.runbooks.expr import FUNCTIONS, ExpressionResult, Scope, evaluate, evaluate_measurement
+from dba_console.runbooks.expr_lint import read_expression
+from dba_console.runbooks.result_tables import replace_units
+from dba_console.watch.frames.model import (
+    Connections,
+    Disks,
+    Finding,
+    Frame,
+    Io,
+    Memory,
+    MountRow,
+    Replication,
+    SlotRow,
+    TargetFrame,
+)
+
+MB = 1 << 20
+SCOPE = Scope(
+    frame=Frame(
+        target=TargetFrame(name="db2", role="primary", server_version=160004),
+        memory=Memory(cached_change_bytes_per_s=-60.0 * MB, free_bytes=20 << 30, thp="always", age_s=0.4),
+        io=Io(read_bytes_per_s=None, iowait_pct=12.5, age_s=1.0),
+        connections=Connections(used=100, usable=247, status="stale", note="no answer", age_s=30.0),
+        disks=Disks(
+            mounts=[MountRow(path="/", used_pct=40.0), MountRow(path="/pg", used_pct=91.0, full_in_s=600.0)], age_s=2.0
+        ),
+        replication=Replication(slots=[SlotRow(name="old", kind="physical", retained_bytes=None)], age_s=1.0),
+        findings=[Finding(id="disk-filling:/pg", rule="disk-filling", severity="warning", subject="/pg", text="x")],
+        judged=True,
+    ),
+    inputs={"limit": 90, "mount": "/pg", "token": "hush"},
+    results={"before": {"free_bytes": 10 << 30}, "idle": {"rows": 3}},
+    secrets=frozenset({"token"}),
+)  # fmt: skip
+
+
+def verdict(text: str) -> ExpressionResult:
+    return evaluate(text, SCOPE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "memory.cached_change_bytes_per_s < -50MB",
+        "memory.free_bytes >= 20GB and not io.iowait_pct > 20%",
+        "10GB < memory.free_bytes <= 20GB",
+        "memory.thp == 'always' or io.read_bytes_per_s > 1MB",
+        "target.role in ('primary', 'standby')",
+        "target.role not in ['standby']",
+        "target.server_version / 10000 >= 16",
+        "max(disks.mounts.used_pct) > limit",
+        "disks.mounts['/pg'].full_in_s < 15m",
+        "disks.mounts[mount].used_pct > limit",
+        "count(disks.mounts) == 2",
+        "memory.free_bytes > 1.5 * before.free_bytes",
+        "idle.rows == 3",
+        "known(memory.free_bytes) and not known(io.read_bytes_per_s)",
+        "finding('disk-filling') and not finding('lock-queue')",
+        "abs(memory.cached_change_bytes_per_s) > 50MB",
+        "memory.free_bytes > 1GB\n  and memory.thp != 'never'",
+    ],
+)
+def test_an_expression_holds(text: str) -> None:
+    assert verdict(text).holds is True, verdict(text)
+    assert read_expression(text, [*SCOPE.inputs, *SCOPE.results]).wrong == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "io.read_bytes_per_s < 1MB",
+        "not io.read_bytes_per_s < 1MB",
+        "io.read_bytes_per_s == io.read_bytes_per_s",
+        "io.read_bytes_per_s < 1MB or io.iowait_pct > 50",
+        "io.read_bytes_per_s < 1MB and io.iowait_pct > 5",
+        "disks.mounts['/nowhere'].used_pct < 90",
+        "max(disks.mounts.full_in_s) > 5",
+        "sum(disks.mounts.full_in_s) > 5",
+        "replication.slots['old'].retained_bytes > 1GB",
+        "connections.used < 200",
+        "io.read_bytes_per_s + 1 > 0",
+        "-io.read_bytes_per_s < 0",
+        "io.read_bytes_per_s in (1, 2)",
+        "1 in (io.read_bytes_per_s, 2)",
+        "memory.free_bytes / 0 > 1",
+        "nowhere > 1",
+    ],
+)
+def test_what_is_not_known_decides_nothing(text: str) -> None:
+    assert verdict(text).holds is None
+    assert verdict(text).error is None
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("io.read_bytes_per_s < 1MB and io.iowait_pct > 50", False),
+        ("io.read_bytes_per_s < 1MB or io.iowait_pct > 5", True),
+        ("1 < io.read_bytes_per_s < 0 < 0", False),
+        ("1 in (io.read_bytes_per_s, 1)", True),
+    ],
+)
+def test_what_is_not_known_does_not_hide_what_decides_without_it(text: str, holds: bool) -> None:
+    assert verdict(text).holds is holds
+
+
+def test_a_verdict_tells_every_value_with_its_unit_and_age_even_after_the_answer_is_clear() -> None:
+    told = verdict("io.iowait_pct > 50 and memory.cached_change_bytes_per_s < -50MB and limit == 90").text
+    assert told == "io.iowait_pct 12% (1.0s old), memory.cached_change_bytes_per_s -60.0 MB/s (0.4s old), limit 90"
+
+
+def test_a_panel_that_is_behind_is_told_as_unknown_and_why() -> None:
+    assert verdict("connections.used < 200").text == "connections.used unknown (connections is stale)"
+
+
+def test_a_secret_is_compared_and_not_told() -> None:
+    found = verdict("token == 'hush'")
+    assert found.holds is True
+    assert "hush" not in f"{found.text} {found.values}"
+
+
+def test_nothing_holds_before_anything_was_read() -> None:
+    for text in ("memory.free_bytes > 0", "finding('lock-queue')", "not finding('lock-queue')"):
+        assert evaluate(text, Scope()).holds is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os').system('true')",
+        "memory.__class__",
+        "disks.mounts.__class__.__mro__ == 1",
+        "(lambda: true)()",
+        "[x for x in disks.mounts]",
+        "'{0}'.format(memory) == ''",
+        "f'{memory}' == ''",
+        "memory.free_bytes ** 9999999 > 1",
+        "'a' * 99999999 == 'b'",
+        "1 << 99999999 > 1",
+        "memory.free_bytes.real > 1",
+        "open('/etc/passwd') == 1",
+        "true if memory else false",
+        "memory.free_bytes := 3",
+        "memory",
+        "memory.thp > 3",
+        "memory.free_bytes",
+        "",
+        "(" * 500 + "1" + ")" * 500 + " > 0",
+    ],
+)
+def test_what_is_no_expression_is_an_error_and_never_true(text: str) -> None:
+    found = verdict(text)
+    assert found.holds is None
+    assert found.error
+
+
+@given(st.text(alphabet="abcimoxyz.()[]<>=+-*/'\" 0123456789%MBs,_\n", max_size=80))
+def test_no_text_makes_it_fall(text: str) -> None:
+    found = verdict(text)
+    assert found.holds in (True, False, None)
+    read_expression(text, ["a"])
+
+
+@given(st.recursive(
+    st.sampled_from([("io.iowait_pct > 5", True), ("io.iowait_pct > 50", False), ("io.read_bytes_per_s > 5", None)]),
+    lambda inner: st.tuples(st.sampled_from(["and", "or", "not"]), inner, inner),
+    max_leaves=12,
+))  # fmt: skip
+def test_and_or_not_carry_the_unknown_as_sql_does(tree: object) -> None:
+    text, holds = spelled(tree)
+    assert verdict(text).holds is holds
+
+
+def spelled(tree: object) -> tuple[str, bool | None]:
+    """The text of a tree, and what it comes to by Kleene's tables."""
+    assert isinstance(tree, tuple)
+    if len(tree) == 2:
+        text, holds = tree
+        return f"({text})", holds
+    word, left, right = tree
+    (first, a), (second, b) = spelled(left), spelled(right)
+    if word == "not":
+        return f"(not {first})", None if a is None else not a
+    values = {a, b}
+    decisive = word == "or"
+    holds = decisive if decisive in values else None if None in values else not decisive
+    return f"({first} {word} {second})", holds
+
+
+def test_a_measurement_keeps_values_by_name_and_tells_them() -> None:
+    values, told = evaluate_measurement(
+        "memory.free_bytes\nratio = memory.free_bytes / before.free_bytes\nio.read_bytes_per_s\n", SCOPE
+    )
+    assert values == {"free_bytes": 20 << 30, "ratio": 2.0, "read_bytes_per_s": None}
+    assert told.startswith("free_bytes 20.0 GB (0.4s old), ratio 2")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("memory.free_byts > 1", "did you mean free_bytes?"),
+        ("conections.used > 1", "did you mean connections.used?"),
+        ("limt > 1", "did you mean limit?"),
+        ("memory.free_bytes > 5mb", "5mb has no known unit"),
+        ("memory.free_bytes > 1GB && true", "write and for &&"),
+        ("memory.thp = 'always'", "== compares"),
+        ("memory.free_bytes + 1GB", "compares nothing"),
+        ("memory > 3", "is a whole panel"),
+        ("size(disks.mounts) > 1", "size is no function"),
+        ("count(disks.mounts, 3) > 1", "count takes one value"),
+        ("disks.mounts['/'].use_pct > 1", "did you mean used_pct?"),
+        ("memory.free_bytes['x'] > 1", "picks a row, and there are none"),
+        ("%(limit)s > 1", "bare name"),
+        ("memory.free_bytes ** 2 > 1", "not part of expressions"),
+    ],
+)
+def test_the_lint_says_what_was_probably_meant(text: str, said: str) -> None:
+    wrong = " ".join(f"{one} {hint}" for one, hint in read_expression(text, ["limit"]).wrong)
+    assert said in wrong
+
+
+def test_amounts_are_bytes_seconds_and_percent_outside_of_texts_only() -> None:
+    assert (
+        replace_units("a > 64kB and b < 250ms and c > 10% and d == '1GB'")
+        == "a > 65536 and b < 0.25 and c > 10 and d == '1GB'"
+    )
+
+
+def test_every_function_the_lint_knows_can_be_evaluated() -> None:
+    for name in FUNCTIONS:
+        argument = (
+            "'lock-queue'" if name == "finding" else "disks.mounts.used_pct" if name != "abs" else "io.iowait_pct"
+        )
+        assert verdict(f"known({name}({argument}))").error is None

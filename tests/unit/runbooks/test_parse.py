@@ -1,0 +1,137 @@
+"""A document as it stands: headings, fences and their lines; what would silently not run is told."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dba_console.runbooks.compile import check_text
+from dba_console.runbooks.parse import LONGEST, BracesError, parse, parse_braces, slug, split_braces
+from tests.unit.runbooks.writing import HEAD, book, fence, only_block, plan_of, steps, told
+
+CHECK = fence("expr {check}", "memory.free_bytes > 1GB")
+
+
+def swallowed(text: str) -> list[str]:
+    return [line for line in told(text) if "would not run" in line or "indented" in line or "never closed" in line]
+
+
+def test_a_step_is_a_heading_of_level_two_and_is_called_by_it() -> None:
+    plan = plan_of(HEAD + f"\n## Is this *really* a `stall`?\n\n{CHECK}\n\n### Not a step\n\n## Next one\n\n{CHECK}\n")
+    assert [(step.id, step.title) for step in plan.steps] == [
+        ("is-this-really-a-stall", "Is this really a stall?"), ("next-one", "Next one"),
+    ]  # fmt: skip
+
+
+def test_blocks_know_their_line_and_are_counted_by_kind_within_a_step() -> None:
+    plan = plan_of(book(CHECK, CHECK, fence("expr {check #third}", "memory.free_bytes > 1GB")))
+    assert [(block.id, block.line) for _, block in plan.blocks()] == [
+        ("a-step/check", 9), ("a-step/check-2", 13), ("a-step/third", 17),
+    ]  # fmt: skip
+
+
+def test_prose_keeps_fences_without_braces_and_examples_and_loses_the_blocks() -> None:
+    (step,) = plan_of(
+        book("Before.", CHECK, fence("text", "shown"), fence("sql {example}", "select 1"), "After.")
+    ).steps
+    assert "Before." in step.prose and "After." in step.prose
+    assert "shown" in step.prose and "select 1" in step.prose
+    assert "memory.free_bytes" not in step.prose
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        " " + CHECK,
+        "    " + CHECK.replace("\n", "\n    "),
+        "- an item\n  " + CHECK.replace("\n", "\n  "),
+        "> " + CHECK.replace("\n", "\n> "),
+        "1. " + CHECK.replace("\n", "\n   "),
+        "```text\nnever closed\n\n" + CHECK,
+        "<div>\n" + CHECK + "\n</div>",
+    ],
+    ids=["indented", "as-code", "in-a-list", "in-a-quotation", "in-a-numbered-list", "swallowed", "in-html"],
+)
+def test_what_looks_like_a_block_and_would_not_run_is_an_error(block: str) -> None:
+    assert swallowed(book(CHECK, block)) != []
+
+
+def test_a_block_that_is_never_closed_is_an_error_on_its_line() -> None:
+    (line, *_) = swallowed(book(CHECK).rstrip("\n`"))
+    assert line.startswith("9: this block is never closed")
+
+
+def test_a_fence_may_show_a_fence_within_longer_marks_and_a_comment_may_hold_one() -> None:
+    shown = "````markdown\n" + CHECK + "\n````"
+    assert swallowed(book(CHECK, shown, "<!--\n" + CHECK + "\n-->")) == []
+
+
+@pytest.mark.parametrize(
+    ("info", "said"),
+    [
+        ("sql {check", "never closed"),
+        ("sql check}", "never opened"),
+        ('sql {check title="x}', "never closed"),
+        ("sql {check} more", "something follows"),
+        ("sql {check {a}}", "within braces"),
+        ("sql {check on=a on=b}", "given twice"),
+        ("sql {check =a}", "no name before"),
+        ("sql {check #a #b}", "second name"),
+    ],
+)
+def test_braces_that_cannot_be_read_are_an_error_on_their_line(info: str, said: str) -> None:
+    assert any(line.startswith("9: the braces") and said in line for line in told(book(fence(info, "select true"))))
+
+
+def test_a_value_in_quotes_may_hold_anything_but_the_quote() -> None:
+    block = only_block(
+        book(fence('expr {check title="a = {b} # c" when=\'target.role == "x"\'}', "memory.free_bytes > 1"))
+    )
+    assert block.title == "a = {b} # c"
+    assert block.when is not None and block.when.text == 'target.role == "x"'
+
+
+@given(st.text(max_size=60))
+def test_any_braces_are_read_or_refused(text: str) -> None:
+    try:
+        _, within = split_braces(text)
+        parse_braces(within or "")
+    except BracesError as error:
+        assert str(error)
+
+
+@given(st.text(alphabet="#` \n-{}>~abc*", max_size=200))
+def test_any_text_is_a_document_or_a_list_of_problems(text: str) -> None:
+    checked = check_text(text, "x.md")
+    assert checked.plan is None and checked.problems
+    assert all(problem.line >= 1 for problem in parse(text).problems)
+
+
+@given(st.text(max_size=100))
+def test_a_slug_can_be_the_name_of_a_directory(title: str) -> None:
+    assert all(sign.islower() or sign.isdigit() or sign == "-" for sign in slug(title))
+    assert len(slug(title)) <= 60
+
+
+def test_two_steps_of_one_id_are_an_error() -> None:
+    assert any("second step has the id 'a'" in line for line in told(steps(A=CHECK, a=CHECK)))
+
+
+def test_a_document_needs_a_title_a_head_and_a_step() -> None:
+    said = " ".join(told("some text\n"))
+    assert "has one title" in said and "has no head" in said and "has no step" in said
+
+
+def test_a_block_before_the_first_step_is_an_error() -> None:
+    assert any("belongs to no step" in line for line in told(HEAD + f"\n{CHECK}\n\n## A\n\n{CHECK}\n"))
+
+
+def test_a_document_of_any_length_is_not_read() -> None:
+    (line,) = told("x" * (LONGEST + 1))
+    assert "more than" in line
+
+
+def test_line_ends_of_another_system_make_no_difference() -> None:
+    text = book(CHECK)
+    assert plan_of(text.replace("\n", "\r\n")).steps == plan_of(text).steps

@@ -1,0 +1,157 @@
+"""What may stand in a runbook: kinds, attributes, settings, inputs. What is unknown is refused, with what was meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from dba_console.recording.plan import Confirmation, plan_hash
+from dba_console.runbooks.outline import full_lines
+from dba_console.runbooks.walkthrough_layout import runbook_lines
+from dba_console.watch.panels.text_elements import line_text
+from tests.unit.runbooks.writing import book, fence, only_block, plan_of, steps, told
+
+CHECK = fence("expr {check}", "memory.free_bytes > 1GB")
+EVERY = '[inputs.every]\ntype = "duration"\ndefault = "30m"\n'
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        (fence("expr {chek}", "true"), "9: there is no kind of block 'chek' (did you mean check?)"),
+        (fence("sh {rollback}", "x"), "did you mean undo?"),
+        (fence("bash {check}", "x"), "9: a block check with language 'bash' cannot be read (write sh)"),
+        (fence("{check}", "x"), "9: a block check with no language cannot be read"),
+        (fence("sql {}", "x"), "9: the braces name no kind"),
+        (fence("expr {check timout=5s}", "true"), "9: a block check has no attribute 'timout' (did you mean timeout?)"),
+        (fence("expr {check timeout=5}", "true"), "9: timeout: '5' is not a duration (with its unit"),
+        (fence("expr {check timeout}", "true"), "9: timeout has no value"),
+        (fence("expr {check each}", "true"), "a block check has no attribute 'each' (it is for change)"),
+        (fence("expr {check role=admin}", "true"), "role cannot be 'admin'"),
+        (fence("sql {change confirm=maybe}", "delete from public.t"), "confirm: 'maybe' is not a confirmation"),
+        (fence("toml {action}", "level = 1"), "9: an action has no name"),
+        (fence("toml {wait}", "until = 5"), "10: until: 5 is not a test"),
+        (fence("toml {wait}", 'hold = "5s"'), "10: a block wait has no key 'hold'"),
+        (fence("toml {wait}", "hold_for = 5s"), "10: the settings are not TOML"),
+        (fence("toml {choose}", 'question = "?"'), "9: a block choose needs 'options'"),
+        (fence("toml {manual}", ""), "9: a block manual needs 'text'"),
+        (fence("toml {input}", 'type = "int"'), "9: an input needs a name (as in {input as=pid})"),
+        (fence("sql {preview as=a-b}", "select 1"), "9: as: 'a-b' is not a name (expressions name it"),
+        (fence("sql {change people=3 confirm=yes}", "delete from public.t"), "people=3 cannot be asked for"),
+        (fence("sql {check}", ""), "9: the block check is empty"),
+        (fence("sh {check}", "<<a\n" * 5000), "9: the block has more than 16000 characters"),
+    ],
+)  # fmt: skip
+def test_a_block_that_cannot_be_understood_is_told_with_what_was_meant(block: str, said: str) -> None:
+    assert any(said in line for line in told(book(block))), told(book(block))
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        ('anwsers = ["x"]\n', "5: the runbook has no key 'anwsers' (did you mean answers?)"),
+        ('[inputs.x]\ntype = "integer"\n', "type cannot be 'integer'"),
+        ('[inputs.x]\nhelp = "x"\n', "input x needs 'type'"),
+        ('[inputs.x]\ntype = "int"\ndefault = "many"\n', "x: 'many' is not a whole number"),
+        ('[inputs.x]\ntype = "int"\nminimum = 3\ndefault = 2\n', "x: not below 3"),
+        ('[inputs.x]\ntype = "choice"\n', "choices and type choice go together"),
+        ('[inputs.x]\ntype = "secret"\ndefault = "x"\n', "a secret has no default"),
+        ('[inputs.x]\ntype = "text"\npattern = "("\n', "the pattern is no regular expression"),
+        ('[inputs.X-Y]\ntype = "int"\n', "an input cannot be called 'X-Y'"),
+        ('needs = ["a b"]\n', "'a b' is neither a role nor a program"),
+        ("min_version = 17\nmax_version = 14\n", "no version of the server"),
+        ('strict = "perhaps"\n', "strict: 'perhaps' is not yes or no"),
+    ],
+)
+def test_a_head_that_cannot_be_understood_is_told_with_what_was_meant(head: str, said: str) -> None:
+    assert any(said in line for line in told(book(CHECK, head=head))), told(book(CHECK, head=head))
+
+
+@pytest.mark.parametrize(
+    ("heading", "said"),
+    [
+        ("A {point_of_no_retrun}", "did you mean point_of_no_return?"),
+        ("A {point_of_no_return=yes}", "write it alone"),
+        ("A {#name}", "a step is called by its heading"),
+        ("A {panels=memry}", "did you mean memory?"),
+        ("A {", "the braces of the heading"),
+        ("End", "a step cannot be called 'end'"),
+    ],
+)
+def test_a_heading_that_cannot_be_understood_is_told(heading: str, said: str) -> None:
+    assert any(said in line for line in told(book(CHECK, heading=heading))), told(book(CHECK, heading=heading))
+
+
+def test_durations_and_sizes_are_seconds_and_bytes_in_the_plan() -> None:
+    settings = 'until = "locks.waiting == 0"\nhold_for = "10s"\nevery = "500ms"\ntimeout = "2m"'
+    block = only_block(book(fence("toml {wait usual=90s}", settings)))
+    assert block.settings == {
+        "until": {"language": "expr", "text": "locks.waiting == 0"}, "hold_for_s": 10.0, "every_s": 0.5,
+        "timeout_s": 120.0,
+    }  # fmt: skip
+    assert (block.timeout_s, block.usual_s) == (120.0, 90.0)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("ack", Confirmation(level="ack")),
+        ("yes", Confirmation(level="yes")),
+        ("type:target", Confirmation(level="type", text="target")),
+        ('type:"drop the slot"', Confirmation(level="type", text="drop the slot")),
+        ("yes people=2", Confirmation(level="yes", people=2)),
+    ],
+)
+def test_a_confirmation_says_what_has_to_be_said(written: str, meant: Confirmation) -> None:
+    assert only_block(book(fence(f"sql {{change confirm={written}}}", "delete from public.t"))).confirm == meant
+
+
+def test_checks_before_the_first_act_are_asked_before_the_start() -> None:
+    act = fence("sql {change confirm=yes}", "delete from public.t")
+    plan = plan_of(steps(A=CHECK, B=f"{CHECK}\n\n{act}\n\n{CHECK}", C=CHECK))
+    assert [block.leading for _, block in plan.blocks()] == [True, True, False, False, False]
+
+
+def test_a_check_on_what_was_measured_before_is_not_asked_before_the_start() -> None:
+    measure = fence("expr {measure as=before}", "memory.free_bytes")
+    plan = plan_of(book(measure, fence("expr {check}", "before.free_bytes > 1GB"), CHECK))
+    assert [block.leading for _, block in plan.blocks()] == [False, False, True]
+
+
+def test_a_measurement_against_an_earlier_one_takes_the_same_fields() -> None:
+    plan = plan_of(book(fence("expr {measure as=before}", "memory.free_bytes"), fence("expr {measure against=before}")))
+    first, second = (block for _, block in plan.blocks())
+    assert second.body == first.body and second.settings == {"against": "before"}
+
+
+def test_a_block_knows_the_inputs_and_results_it_uses() -> None:
+    plan = plan_of(book(
+        fence("sql {preview as=idle}", "select pid from pg_stat_activity where extract(epoch from now()) > %(every)s"),
+        fence("toml {action signal-backend confirm=type:count}", 'rows = "%(idle)s"'),
+        fence("sh {run as=copy confirm=yes}", 'cp "$RB_every"'),
+        fence("expr {check}", "copy.exit == 0 and idle.rows < 3"),
+        head=EVERY,
+    ))  # fmt: skip
+    assert [block.uses for _, block in plan.blocks()] == [("every",), ("idle",), ("every",), ("copy", "idle")]
+
+
+def test_the_panels_of_a_step_are_those_its_expressions_name_unless_it_says_so() -> None:
+    assert plan_of(book(CHECK)).steps[0].panels == ("memory",)
+    assert plan_of(book(CHECK, heading="A {panels=io,disks}")).steps[0].panels == ("io", "disks")
+
+
+def test_a_last_section_of_sources_is_shown_and_is_no_step() -> None:
+    words = "Walked on PostgreSQL 15, 18.\n\n- it says so: the manual"
+    plan = plan_of(steps(A=CHECK, Sources=words))
+    assert ([step.id for step in plan.steps], plan.sources.strip()) == (["a"], words)
+    assert "the manual" in "\n".join(full_lines(plan))
+    assert "the manual" in "\n".join(map(line_text, runbook_lines(plan, {}, 80)))
+    assert [step.id for step in plan_of(steps(A=CHECK, Sources=CHECK)).steps] == ["a", "sources"]
+    assert "step sources has no block" in "".join(told(steps(A=CHECK, Sources=words, B=CHECK)))
+
+
+def test_a_plan_has_the_same_hash_wherever_its_document_lies_and_another_when_a_word_changes() -> None:
+    from dba_console.runbooks.compile import compile_text
+
+    text = book(CHECK)
+    assert plan_hash(compile_text(text, "/a.md")) == plan_hash(compile_text(text, "/b/c.md"))
+    assert plan_hash(compile_text(text, "/a.md")) != plan_hash(compile_text(text.replace("1GB", "2GB"), "/a.md"))

@@ -1,0 +1,312 @@
+"""The order in which a block is looked at, asked about, put on record and done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dba_console.recording.plan import Block, Confirmation, Input
+from dba_console.recording.plan import BlockCondition as Condition
+from dba_console.runbooks.requests import (
+    Answer,
+    AskRequest,
+    ExecuteRequest,
+    OperatorInterrupt,
+    Outcome,
+    ReadRequest,
+    ReadResult,
+    WriteRequest,
+)
+from dba_console.runbooks.walk import walk
+from tests.unit.runbooks.worlds import World, begin, block, kinds, plan_of, run, step
+
+YES = Condition(language="expr", text="x")
+TYPED = Confirmation(level="type", text="target")
+
+
+def one(kind: str, **given: Any) -> Block:
+    return block(f"a/{kind}", kind, **given)
+
+
+def test_an_act_is_done_only_after_its_tests_its_question_and_its_intent() -> None:
+    plan = plan_of(step("a", one("change", when=YES, done=YES, confirm=TYPED)))
+    world = World()
+    course = walk(plan, begin(plan, world), now=world.now)
+    seen: list[str] = []
+    request = next(course)
+    while not isinstance(request, ExecuteRequest):
+        if isinstance(request, WriteRequest):
+            seen.append(request.record.kind)
+        elif isinstance(request, ReadRequest):
+            seen.append(f"look {request.purpose}")
+        elif isinstance(request, AskRequest):
+            seen.append(f"ask {request.kind}")
+        request = course.send(world.reply(request))
+    assert seen == [
+        "block.asked", "ask start", "run.started", "step.started", "look when", "look done",
+        "block.asked", "ask type", "block.answered", "block.intent",
+    ]  # fmt: skip
+    assert request.intent.kind == "block.intent"
+
+
+@pytest.mark.parametrize(
+    ("test", "seen", "skipped"),
+    [
+        ("when", ReadResult(holds=False, text="load is 2"), "not applicable: load is 2"),
+        ("done", ReadResult(holds=True, text="gone"), "already so: gone"),
+    ],
+)
+def test_a_block_that_does_not_apply_or_is_done_is_skipped_and_says_why(
+    test: str, seen: ReadResult, skipped: str
+) -> None:
+    plan = plan_of(step("a", one("change", **{test: YES})))
+    ending, state, world = run(plan, World(looks={f"a/change:{test}": [seen]}))
+    assert (ending.state, world.done) == ("done", [])
+    assert state.blocks["a/change"].note == skipped
+    assert state.steps["a"].status == "skipped"
+
+
+@pytest.mark.parametrize("test", ["when", "done"])
+@pytest.mark.parametrize("seen", [ReadResult(holds=None), ReadResult(holds=True, error="no connection")])
+def test_a_test_that_cannot_tell_is_a_failure(test: str, seen: ReadResult) -> None:
+    plan = plan_of(step("a", one("change", **{test: YES})))
+    ending, state, world = run(plan, World(looks={f"a/change:{test}": [seen]}, answers={"failed": ["abort"]}))
+    assert (ending.state, world.done) == ("failed", [])
+    assert state.steps["a"].status == "failed"
+
+
+@pytest.mark.parametrize(
+    "seen", [ReadResult(holds=False), ReadResult(holds=None), ReadResult(holds=True, error="timeout")]
+)
+def test_a_check_passes_only_if_it_is_known_to_hold(seen: ReadResult) -> None:
+    plan = plan_of(step("a", one("check"), one("change")))
+    ending, _, world = run(plan, World(looks={"a/check": [seen]}, answers={"failed": ["abort"]}))
+    assert (ending.state, world.done) == ("failed", [])
+
+
+def test_a_failed_block_can_be_tried_again_left_out_or_end_the_run() -> None:
+    plan = plan_of(step("a", one("check"), one("change")))
+    looks = [ReadResult(holds=False), ReadResult(holds=False), ReadResult(holds=True)]
+    ending, state, world = run(plan, World(looks={"a/check": looks}, answers={"failed": ["retry", "retry"]}))
+    assert (ending.state, len(state.deviations), world.done) == ("done", 2, [("a/change", 1)])
+    world = World(looks={"a/check": [ReadResult(holds=False)]}, answers={"failed": ["skip", "skip we know why"]})
+    ending, state, world = run(plan, world)
+    assert ending.state == "done"
+    assert world.rejected == ["skip needs a reason: skip REASON"]
+    assert state.deviations[0].fields["reason"] == "we know why"
+    assert state.blocks["a/check"].status == "skipped"
+
+
+def test_a_strict_runbook_lets_nothing_be_left_out() -> None:
+    plan = plan_of(step("a", one("check")), strict=True)
+    wish = OperatorInterrupt(verb="skip", who="ann", reason="no time")
+    world = World(looks={"a/check": [ReadResult(holds=False)]}, answers={"failed": ["skip no time", wish, "abort"]})
+    ending, _, world = run(plan, world)
+    assert ending.state == "failed"
+    assert len(world.rejected) == 2
+    assert "skip" not in [option.key for option in world.asked[-1].options]
+
+
+def test_a_failed_act_that_is_tried_again_is_an_execution_of_its_own() -> None:
+    plan = plan_of(step("a", one("change", confirm=TYPED)))
+    outcomes = [Outcome(state="failed", text="lock timeout"), Outcome(state="ok", text="done")]
+    ending, state, world = run(plan, World(outcomes={"a/change": outcomes}, answers={"failed": ["retry"]}))
+    assert (ending.state, world.done) == ("done", [("a/change", 1), ("a/change", 2)])
+    assert [asked.kind for asked in world.asked] == ["start", "type", "failed", "type"]
+    assert [one.state for one in state.executions] == ["failed", "ok"]
+
+
+@pytest.mark.parametrize("state", ["stopped", "refused", "failed"])
+def test_an_act_that_did_not_come_to_its_end_waits_for_a_decision(state: Any) -> None:
+    plan = plan_of(step("a", one("change")))
+    world = World(outcomes={"a/change": [Outcome(state=state, text="why")]}, answers={"failed": ["abort"]})
+    ending, _, _ = run(plan, world)
+    assert ending.state == "failed"
+    assert "why" in ending.text
+
+
+def test_enter_and_wrong_words_confirm_nothing() -> None:
+    plan = plan_of(step("a", one("change", confirm=TYPED)))
+    ending, _, world = run(plan, World(answers={"start": ["", "y", "yes"], "type": ["", "db1", "yes", "db2"]}))
+    assert (ending.state, len(world.rejected), world.done) == ("done", 5, [("a/change", 1)])
+
+
+@pytest.mark.parametrize(("level", "word"), [("ack", "n"), ("yes", "no"), ("type", "no")])
+def test_no_declines_and_nothing_is_done(level: Any, word: str) -> None:
+    plan = plan_of(step("a", one("change", confirm=Confirmation(level=level, text="target"))))
+    ending, _, world = run(plan, World(answers={level: [word], "failed": ["abort"]}))
+    assert (ending.state, world.done) == ("failed", [])
+
+
+def test_what_would_have_to_be_typed_and_is_not_known_confirms_nothing() -> None:
+    plan = plan_of(step("a", one("change", confirm=Confirmation(level="type", text="count"))))
+    ending, _, world = run(plan, World(answers={"failed": ["abort"]}))
+    assert (ending.state, world.done) == ("failed", [])
+
+
+def test_two_people_are_two() -> None:
+    plan = plan_of(step("a", one("change", confirm=Confirmation(level="type", text="target", people=2))))
+    world = World()
+    state = begin(plan, world)
+    course = walk(plan, state, now=world.now)
+    request = next(course)
+    alone = True
+    while not isinstance(request, ExecuteRequest):
+        if isinstance(request, AskRequest) and request.people == 2 and alone:
+            alone = False
+            request = course.send(Answer(text="db2", who="ann"))
+            continue
+        request = course.send(world.reply(request))
+    assert world.rejected == ["a second person has to confirm it"]
+    assert [record.fields.get("second") for record in world.records if record.kind == "block.answered"] == ["ben"]
+
+
+def test_a_run_that_is_not_started_changes_nothing() -> None:
+    plan = plan_of(step("a", one("check", leading=True), one("change")))
+    ending, _, world = run(plan, World(answers={"start": ["no"]}))
+    assert (ending.state, world.done, world.looked) == ("aborted", [], [("a/check", "check")])
+
+
+def test_leading_checks_come_before_the_question_and_are_not_made_twice() -> None:
+    plan = plan_of(
+        step("a", one("measure")), step("b", block("b/check", "check", leading=True), block("b/change", "change"))
+    )
+    _, _, world = run(plan)
+    assert world.looked == [("b/check", "check"), ("a/measure", "measure")]
+
+
+def test_leading_checks_are_made_again_when_the_start_was_long_in_coming() -> None:
+    plan = plan_of(step("a", one("check", leading=True), one("change")))
+    _, _, world = run(plan, World(human_s=3600.0))
+    assert world.looked == [("a/check", "check")] * 2
+
+
+def test_only_the_rows_of_the_preview_are_acted_on() -> None:
+    rows = ({"pid": 1}, {"pid": 2})
+    plan = plan_of(step("a", one("preview"), one("change", confirm=Confirmation(level="type", text="count"))))
+    _, state, world = run(plan, World(looks={"a/preview": [ReadResult(rows=rows)]}))
+    assert world.asked[-1].expects == "2"
+    assert list(state.executions[0].intent.fields["rows"]) == list(rows)
+
+
+def test_no_rows_are_nothing_to_act_on() -> None:
+    plan = plan_of(step("a", one("preview"), one("change", confirm=TYPED)))
+    ending, state, world = run(plan, World(looks={"a/preview": [ReadResult(rows=())]}))
+    assert (ending.state, world.done) == ("done", [])
+    assert state.blocks["a/change"].note == "nothing to act on: the preview gave no rows"
+
+
+def test_a_change_for_each_row_is_confirmed_once_and_done_once_a_row() -> None:
+    rows = tuple({"pid": pid} for pid in range(3))
+    change = one("change", settings={"each": True}, confirm=Confirmation(level="type", text="count"))
+    outcomes = [Outcome(state="ok", text="1"), Outcome(state="failed", text="2"), Outcome(state="failed", text="2")]
+    world = World(
+        looks={"a/preview": [ReadResult(rows=rows)]},
+        outcomes={"a/change": outcomes},
+        answers={"failed": ["retry", "skip it is gone"]},
+    )
+    ending, state, world = run(plan_of(step("a", one("preview"), change)), world)
+    assert ending.state == "done"
+    assert [one.intent.fields["row"]["pid"] for one in state.executions] == [0, 1, 1, 2]
+    assert [asked.kind for asked in world.asked] == ["start", "type", "failed", "failed"]
+
+
+def test_a_retry_looks_again_at_what_it_acts_on() -> None:
+    plan = plan_of(step("a", one("preview"), one("change")))
+    looks = [ReadResult(rows=({"pid": 1},)), ReadResult(rows=({"pid": 1}, {"pid": 2}))]
+    world = World(looks={"a/preview": looks}, outcomes={"a/change": [Outcome(state="failed", text="no")]})
+    _, state, world = run(plan, world)
+    assert len(state.executions[-1].intent.fields["rows"]) == 2
+
+
+def test_an_action_is_seen_before_the_question_and_bound_to_what_was_seen() -> None:
+    sight = {"text": "frees 18 GB", "exact": "echo 1 > drop_caches", "count": 3, "refusal": None, "done": False}
+    action = one("action", action="drop-caches", confirm=Confirmation(level="type", text="count"))
+    _, state, world = run(plan_of(step("a", action)), World(looks={"a/action": [ReadResult(values={"sight": sight})]}))
+    assert world.asked[-1].expects == "3"
+    assert state.executions[0].intent.fields["sight"] == sight
+
+
+@pytest.mark.parametrize(("sight", "status"), [({"refusal": "in use"}, "failed"), ({"done": True}, "skipped")])
+def test_an_action_that_refuses_or_has_nothing_to_do_is_not_begun(sight: dict[str, Any], status: str) -> None:
+    world = World(looks={"a/action": [ReadResult(values={"sight": sight})]}, answers={"failed": ["abort"]})
+    _, state, world = run(plan_of(step("a", one("action", action="shrink-file"))), world)
+    assert (world.done, state.blocks["a/action"].status) == ([], status)
+
+
+def test_values_reach_the_intent_by_name_and_secrets_do_not() -> None:
+    inputs = (Input(name="age", type="number"), Input(name="key", type="secret", secret=True))
+    plan = plan_of(step("a", one("change", uses=("age", "key"))), inputs=inputs)
+    _, state, world = run(plan, inputs={"age": 5, "key": "hush"})
+    assert state.executions[0].intent.fields["params"] == {"age": 5}
+    assert "hush" not in repr(world.records)
+
+
+def test_human_time_and_machine_time_are_kept_apart() -> None:
+    plan = plan_of(step("a", one("check"), one("change", confirm=TYPED)))
+    _, state, _ = run(plan)
+    assert (state.steps["a"].machine_s, state.steps["a"].human_s, state.start_human_s) == (3.5, 2.0, 2.0)
+
+
+def test_what_is_told_of_a_run_is_in_order() -> None:
+    plan = plan_of(step("a", one("measure")))
+    _, _, world = run(plan)
+    assert kinds(world.records) == [
+        "run.planned", "block.asked", "run.started", "step.started a", "block.seen a/measure", "step.ended a",
+        "run.ended",
+    ]  # fmt: skip
+
+
+def test_a_walk_that_has_ended_does_nothing_more() -> None:
+    plan = plan_of(step("a", one("measure")))
+    _, state, world = run(plan)
+    before = len(world.records)
+    course = walk(plan, state, now=world.now)
+    with pytest.raises(StopIteration) as stop:
+        next(course)
+    assert stop.value.value.state == "done"
+    assert len(world.records) == before
+
+
+@pytest.mark.parametrize(("rows", "done"), [((), 0), (({"pid": 1},), 1)])
+def test_an_action_acts_on_the_rows_of_the_preview_it_names_or_not_at_all(rows: Any, done: int) -> None:
+    settings = {"verb": "cancel", "rows": "%(idlers)s"}
+    action = one("action", action="signal-backend", settings=settings, confirm=Confirmation(level="type", text="count"))
+    plan = plan_of(step("a", one("preview", name="idlers"), action))
+    ending, state, world = run(plan, World(looks={"a/preview": [ReadResult(rows=rows)]}))
+    assert (ending.state, len(world.done)) == ("done", done)
+    assert len(state.values["idlers"]["rows"]) == done
+
+
+def test_more_rows_than_may_be_acted_on_are_a_failure() -> None:
+    plan = plan_of(step("a", one("preview", settings={"at_most": 2}), one("change")))
+    looks = [ReadResult(rows=({"pid": 1}, {"pid": 2}, {"pid": 3}))]
+    ending, _, world = run(plan, World(looks={"a/preview": looks}, answers={"failed": ["abort"]}))
+    assert (ending.state, world.done) == ("failed", [])
+
+
+def test_what_is_measured_against_is_compared() -> None:
+    after = block("b/measure", "measure", settings={"against": "before"})
+    plan = plan_of(step("a", one("measure", name="before")), step("b", after))
+    looks = {"a/measure": [ReadResult(values={"cached": 3})], "b/measure": [ReadResult(values={"cached": 1})]}
+    _, state, _ = run(plan, World(looks=looks))
+    assert state.measures == {"before": [{"cached": 3}, {"cached": 1}]}
+
+
+def test_an_act_covered_by_a_confirmation_is_not_done_without_it() -> None:
+    covered = (one("confirm", confirm=Confirmation(level="type", text="count")), one("change"))
+    plan = plan_of(step("a", one("preview"), *covered))
+    looks = {"a/preview": [ReadResult(rows=({"pid": 1}, {"pid": 2}))]}
+    _, _, world = run(plan, World(looks=looks))
+    assert (world.done, world.asked[-1].expects) == ([("a/change", 1)], "2")
+    world = World(looks=looks, answers={"type": ["no"], "failed": ["skip it is late"]})
+    ending, state, world = run(plan, world)
+    assert (ending.state, world.done) == ("done", [])
+    assert state.blocks["a/change"].note == "a/confirm, which confirms it, was left out"
+
+
+def test_a_point_of_no_return_says_so_when_it_asks() -> None:
+    plan = plan_of(step("a", one("change", confirm=TYPED), point_of_no_return=True))
+    _, _, world = run(plan)
+    assert world.asked[-1].text.startswith("No way back after this. ")

@@ -1,0 +1,254 @@
+"""Rows of a preview that are left out before the confirmation: what is acted on are those that are chosen, whatever
+happens between the choice and the act.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dba_console.recording.plan import Block, Confirmation, Plan
+from dba_console.runbooks.apply_records import replay_records
+from dba_console.runbooks.requests import OperatorInterrupt, Outcome, ReadResult
+from dba_console.runbooks.view_builder import LiveStatus, run_view
+from tests.unit.runbooks.worlds import Killed, World, begin, block, drive, plan_of, resume, run, step
+
+COUNT = Confirmation(level="type", text="count")
+ROWS = tuple({"pid": pid, "usename": "app", "waits_s": 5 * pid} for pid in (7, 8, 9))
+BY_ROWS = "select pg_cancel_backend(pid) from jsonb_to_recordset(%(rows)s) as x(pid int)"
+ACTION = {"verb": "cancel", "rows": "%(idlers)s"}
+
+
+def choose(*places: int, look: int = 1, block_id: str = "a/preview") -> OperatorInterrupt:
+    return OperatorInterrupt(verb="choose", who="ann", block=block_id, look=look, rows=places)
+
+
+def plan(*acts: Block, **settings: Any) -> Plan:
+    return plan_of(step("a", block("a/preview", "preview", name="idlers", settings=settings), *acts))
+
+
+def change(**given: Any) -> Block:
+    return block("a/change", "change", **{"body": BY_ROWS, "confirm": COUNT, **given})
+
+
+def world(*said: str | OperatorInterrupt, rows: tuple[dict[str, Any], ...] = ROWS, **given: Any) -> World:
+    answers = {"a/change": list(said), "a/action": list(said), "a/confirm": list(said)}
+    return World(looks={"a/preview": [ReadResult(rows=rows)]}, answers=answers, **given)
+
+
+def pids(rows: Any) -> list[int]:
+    return [row["pid"] for row in rows]
+
+
+def test_a_row_that_is_left_out_is_not_acted_on_and_the_count_to_be_typed_follows() -> None:
+    ending, state, seen = run(plan(change()), world(choose(0, 2)))
+    assert ending.state == "done"
+    assert pids(state.executions[0].intent.fields["rows"]) == [7, 9]
+    assert [asked.expects for asked in seen.asked if asked.kind == "type"] == ["3", "2"]
+    assert "On db2, 2 of 3 rows: type `2`" in seen.asked[-1].text
+    assert pids(state.values["idlers"]["rows"]) == [7, 9]
+
+
+def test_the_journal_says_who_chose_which_rows_and_which_were_left_out() -> None:
+    _, _, seen = run(plan(change()), world(choose(0, 2)))
+    (chosen,) = (record for record in seen.records if record.kind == "rows.chosen")
+    assert (chosen.block, chosen.who) == ("a/preview", "ann")
+    assert (chosen.fields["chosen"], chosen.fields["left_out"]) == ([0, 2], [1])
+    assert chosen.text == "a/preview: 2 of 3 rows chosen by ann; left out: pid 8, usename app"
+    asked = [record.text for record in seen.records if record.kind == "block.asked" and record.block == "a/change"]
+    assert "type `3`" in asked[0] and "type `2`" in asked[1]
+
+
+def test_a_row_may_be_taken_in_again() -> None:
+    _, state, seen = run(plan(change()), world(choose(0), choose(0, 1, 2)))
+    assert pids(state.executions[0].intent.fields["rows"]) == [7, 8, 9]
+    told = [record.text for record in seen.records if record.kind == "rows.chosen"]
+    assert told[1] == "a/preview: 3 of 3 rows chosen by ann"
+
+
+def test_rows_the_author_did_not_name_are_shown_and_not_chosen() -> None:
+    rows = tuple({"pid": pid, "lost": lost} for pid, lost in ((7, True), (8, False), (9, None)))
+    book = plan(change(), chosen="lost")
+    _, state, seen = run(book, world(rows=rows))
+    assert pids(state.executions[0].intent.fields["rows"]) == [7]
+    assert seen.asked[-1].expects == "1"
+    assert state.blocks["a/preview"].note == "3 rows, 1 chosen; not chosen: pid 8, lost false; pid 9, lost -"
+    _, state, _ = run(book, world(choose(1, 2), rows=rows))
+    assert pids(state.executions[0].intent.fields["rows"]) == [8, 9]
+
+
+@pytest.mark.parametrize("rows", [({"pid": 7},), ({"pid": 7, "lost": "t"},)])
+def test_a_column_that_says_neither_true_nor_false_chooses_nothing(rows: tuple[dict[str, Any], ...]) -> None:
+    seen = world(rows=rows)
+    seen.answers["failed"] = ["abort"]
+    ending, state, seen = run(plan(change(), chosen="lost"), seen)
+    assert (ending.state, seen.done) == ("failed", [])
+    assert "no column lost that is true or false" in state.blocks["a/preview"].note
+
+
+def test_where_no_row_is_chosen_the_act_is_left_out_and_that_is_said() -> None:
+    ending, state, seen = run(plan(change()), world(choose()))
+    assert (ending.state, seen.done) == ("done", [])
+    assert "none of 3 rows is chosen, so nothing would be done" in seen.asked[-1].text
+    assert [option.key for option in seen.asked[-1].options] == ["none"]
+    assert state.blocks["a/change"].note == "nothing to act on: no row of a/preview is chosen"
+    assert state.steps["a"].status == "ok"
+
+
+def test_where_no_row_is_chosen_at_first_a_person_can_still_choose_one() -> None:
+    rows = ({"pid": 7, "lost": False}, {"pid": 8, "lost": False})
+    _, state, seen = run(plan(change(), chosen="lost"), world(choose(1), rows=rows))
+    assert pids(state.executions[0].intent.fields["rows"]) == [8]
+    assert [asked.kind for asked in seen.asked] == ["start", "choose", "type"]
+
+
+def test_an_action_is_given_the_chosen_rows_and_looks_at_them_again() -> None:
+    action = block("a/action", "action", action="signal-backend", settings=ACTION, confirm=COUNT)
+    sights = [ReadResult(values={"sight": {"text": f"Cancel {count}", "count": count}}) for count in (3, 1)]
+    seen = world(choose(1))
+    seen.looks["a/action"] = sights
+    _, state, seen = run(plan(action), seen)
+    assert state.executions[0].intent.fields["sight"]["count"] == 1
+    assert [asked.expects for asked in seen.asked if asked.kind == "type"] == ["3", "1"]
+    assert "Cancel 1. On db2, 1 of 3 rows: type `1`" in seen.asked[-1].text
+    assert pids(state.values["idlers"]["rows"]) == [8]
+
+
+def test_a_change_for_each_row_is_done_once_for_each_chosen_one() -> None:
+    book = plan(change(settings={"each": True}))
+    outcomes = [Outcome(state="failed", text="no"), Outcome(state="ok", text="1")]
+    seen = world(choose(1, 2), outcomes={"a/change": outcomes})
+    seen.answers["failed"] = ["retry"]
+    ending, state, seen = run(book, seen)
+    assert ending.state == "done"
+    assert [one.intent.fields["row"]["pid"] for one in state.executions] == [8, 8, 9]
+    assert state.executions[0].intent.fields["row_count"] == 2
+
+
+def test_a_confirmation_before_its_acts_chooses_the_rows_of_all_of_them() -> None:
+    asked = block("a/confirm", "confirm", confirm=COUNT)
+    _, state, seen = run(plan(asked, change(confirm=None)), world(choose(2)))
+    assert pids(state.executions[0].intent.fields["rows"]) == [9]
+    assert [one.expects for one in seen.asked if one.kind == "type"] == ["3", "1"]
+    ending, state, seen = run(plan(asked, change(confirm=None)), world(choose()))
+    assert (ending.state, seen.done) == ("done", [])
+    assert state.blocks["a/confirm"].note == "nothing to act on: no row of a/preview is chosen"
+    assert state.blocks["a/change"].status == "skipped"
+
+
+def test_rows_that_only_show_what_an_act_is_about_are_not_chosen_among() -> None:
+    book = plan(change(body="drop database shop"))
+    _, state, seen = run(book, world(choose(0)))
+    assert seen.asked[-1].rows == "" and "not asked about" in seen.rejected[0]
+    assert len(state.executions) == 1
+    assert state.table is None or state.table.chosen == ()
+
+
+@pytest.mark.parametrize(
+    "stale", [choose(0, look=2), choose(0, block_id="a/other"), choose(0, block_id="a/change")], ids=str
+)
+def test_a_choice_among_other_rows_than_those_asked_about_changes_nothing(stale: OperatorInterrupt) -> None:
+    _, state, seen = run(plan(change()), world(stale))
+    assert pids(state.executions[0].intent.fields["rows"]) == [7, 8, 9]
+    assert len(seen.rejected) == 1
+
+
+def test_a_choice_that_comes_when_the_act_is_over_changes_nothing() -> None:
+    book = plan(change(), block("a/manual", "manual"))
+    seen = world()
+    seen.answers["a/manual"] = [choose(0)]
+    ending, state, seen = run(book, seen)
+    assert ending.state == "done" and len(seen.rejected) == 1
+    assert pids(state.blocks["a/preview"].chosen) == [7, 8, 9]
+
+
+def test_a_choice_holds_where_the_agent_was_killed_before_the_act_and_a_row_that_is_new_is_not_chosen() -> None:
+    book = plan(change())
+    seen = world(choose(0, 2), "2")
+    later = tuple({"pid": pid, "usename": "app", "waits_s": 60} for pid in (7, 8, 9, 11))
+    seen.looks["a/preview"].append(ReadResult(rows=later))
+    seen.kill_after = 9
+    with pytest.raises(Killed):
+        drive(book, begin(book, seen), seen)
+    assert (seen.records[-1].kind, seen.done) == ("block.answered", [])
+    ending, state = resume(book, seen)
+    assert ending.state == "done"
+    assert pids(state.executions[-1].intent.fields["rows"]) == [7, 9]
+    assert [asked.expects for asked in seen.asked if asked.kind == "type"] == ["3", "2", "2"]
+    assert "2 of 4 rows" in seen.asked[-1].text
+
+
+def test_a_choice_holds_over_a_retry_and_not_into_another_round() -> None:
+    failed = Outcome(state="failed", text="more rows than were shown")
+    again = block("a/repeat", "repeat", settings={"from": "a", "times": 2, "every_s": 1})
+    seen = world(choose(0), "1", outcomes={"a/change": [failed]})
+    seen.answers["failed"] = ["retry"]
+    _, state, seen = run(plan(change(), again), seen)
+    assert [pids(one.intent.fields["rows"]) for one in state.executions] == [[7], [7], [7, 8, 9]]
+
+
+def test_a_session_that_has_gone_on_to_something_else_is_a_new_row() -> None:
+    book = plan(change())
+    rows = tuple({**row, "query": "select 1"} for row in ROWS)
+    seen = world(choose(0, 1), rows=rows, outcomes={"a/change": [Outcome(state="failed", text="no")]})
+    seen.looks["a/preview"].append(ReadResult(rows=({**rows[0], "query": "select 2"}, *rows[1:])))
+    seen.answers["failed"] = ["retry"]
+    _, state, _ = run(book, seen)
+    assert [pids(one.intent.fields["rows"]) for one in state.executions] == [[7, 8], [8]]
+
+
+def test_a_row_that_cannot_be_told_from_one_that_was_left_out_stays_out() -> None:
+    rows = ({"user": "app", "sessions": 3}, {"user": "app", "sessions": 5}, {"user": "web", "sessions": 1})
+    seen = world(choose(0, 2), rows=rows, outcomes={"a/change": [Outcome(state="failed", text="no")]})
+    seen.answers["failed"] = ["retry"]
+    _, state, _ = run(plan(change()), seen)
+    assert [row["user"] for row in state.executions[-1].intent.fields["rows"]] == ["web"]
+
+
+def test_a_row_for_which_an_act_is_refused_can_be_left_out_there() -> None:
+    action = block("a/action", "action", action="signal-backend", settings=ACTION, confirm=COUNT)
+    sights: list[dict[str, Any]] = [{"refusal": "process 8 is a walsender"}, {"text": "Cancel 2", "count": 2}]
+    seen = World(looks={"a/preview": [ReadResult(rows=ROWS)]}, answers={"a/action:failed": [choose(0, 2)]})
+    seen.looks["a/action"] = [ReadResult(values={"sight": sight}) for sight in sights]
+    ending, state, seen = run(plan(action), seen)
+    assert (ending.state, len(seen.done), state.deviations) == ("done", 1, [])
+    assert [(asked.kind, asked.rows) for asked in seen.asked[1:]] == [("failed", "a/preview"), ("type", "a/preview")]
+    assert pids(state.values["idlers"]["rows"]) == [7, 9]
+
+
+def test_a_choice_among_rows_that_were_acted_on_is_too_late() -> None:
+    seen = world(outcomes={"a/change": [Outcome(state="failed", text="no")]})
+    seen.answers["failed"] = [choose(0), "abort"]
+    _, _, seen = run(plan(change()), seen)
+    assert len(seen.rejected) == 1 and seen.asked[-1].rows == ""
+
+
+def test_what_chose_the_rows_is_shown_by_their_marks_and_by_no_column() -> None:
+    rows = ({"pid": 7, "lost": True}, {"pid": 8, "lost": False})
+    _, state, _ = run(plan(change(), chosen="lost"), world(rows=rows))
+    table = state.blocks["a/preview"].table
+    assert table is not None and (table.columns, table.chosen) == (("pid",), (True, False))
+
+
+def test_the_view_marks_the_rows_that_are_acted_on_and_names_the_look_that_gave_them() -> None:
+    book = plan(change())
+    seen = world(choose(0, 2))
+    run(book, seen)
+    at = next(place for place, one in enumerate(seen.records) if one.kind == "rows.chosen")
+    for upto, chosen in ((at, (True, True, True)), (at + 1, (True, False, True))):
+        state = replay_records(book, seen.records[:upto])
+        state.current = "a/change"
+        shown = run_view(book, state, LiveStatus(now_us=1))
+        assert shown.table is not None
+        assert (shown.table.block, shown.table.look, shown.table.chosen) == ("a/preview", 1, chosen)
+    assert "on 2 of 3 rows of a/preview" in shown.blocks[1].exact
+
+
+def test_a_rehearsal_says_how_many_rows_would_be_acted_on() -> None:
+    rows = ({"pid": 7, "lost": True}, {"pid": 8, "lost": False})
+    ending, _, seen = run(plan(change(), chosen="lost"), world(rows=rows), mode="rehearse")
+    assert ending.state == "done"
+    assert any("would run on 1 of 2 rows" in record.text for record in seen.records)
+    ending, _, _ = run(plan(change(), chosen="gone"), world(rows=rows), mode="rehearse")
+    assert ending.state == "failed"

@@ -1,0 +1,255 @@
+"""Taking back: only what a person chose, the last step first, never past a point of no return."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+from msgspec.structs import replace
+
+from dba_console.recording.plan import Block, Confirmation, Plan, Step
+from dba_console.runbooks.requests import OperatorInterrupt, Outcome, ReadResult
+from dba_console.runbooks.run_view import Option
+from tests.unit.runbooks.worlds import Killed, World, begin, block, drive, kinds, plan_of, resume, run, step
+
+LAST = step("z", block("z/check", "check"))
+TUNED = step("t", block("t/action", "action", action="set-parameters", settings={"temporary": True, "settings": {}}))
+BACK = step("p", block("p/action", "action", action="put-back", settings={"of": "run"}))
+GONE = Outcome(state="unknown", text="connection refused")
+
+
+def undoable(step_id: str, **given: Any) -> Step:
+    """A change with an undo its author wrote."""
+    undo = (block(f"{step_id}/undo", "undo", language="sql"),)
+    return step(step_id, block(f"{step_id}/change", "change"), undo=undo, **given)
+
+
+def failing(*undo: str, **given: Any) -> World:
+    """The last check fails, the run is ended there."""
+    return World(
+        looks={"z/check": [ReadResult(holds=False, text="no")]}, answers={"failed": ["abort"], "undo": [*undo]}, **given
+    )
+
+
+def test_steps_are_taken_back_in_reverse() -> None:
+    plan = plan_of(undoable("a"), undoable("b"), LAST)
+    ending, state, world = run(plan, failing("all"))
+    assert [one for one, _ in world.undone] == ["b/undo", "a/undo"]
+    assert {one: known.status for one, known in state.steps.items()} == {"a": "undone", "b": "undone", "z": "failed"}
+    assert ending.state == "failed"
+    assert ending.text == "run failed: z/check: does not hold: no; taken back: b, a"
+
+
+@pytest.mark.parametrize(("answer", "taken"), [("none", []), ("a", ["a/undo"]), ("a, b", ["b/undo", "a/undo"])])
+def test_a_person_says_which(answer: str, taken: list[str]) -> None:
+    plan = plan_of(undoable("a"), undoable("b"), LAST)
+    _, _, world = run(plan, failing("", "everything", "all none", answer))
+    assert len(world.rejected) == 3
+    assert [one for one, _ in world.undone] == taken
+
+
+def test_nothing_is_offered_past_a_point_of_no_return() -> None:
+    plan = plan_of(undoable("a"), undoable("b", point_of_no_return=True), undoable("c"), LAST)
+    _, _, world = run(plan, failing("all"))
+    assert [one for one, _ in world.undone] == ["c/undo"]
+
+
+def test_an_end_past_a_point_of_no_return_says_what_stays() -> None:
+    plan = plan_of(undoable("a"), undoable("b", point_of_no_return=True), undoable("c"), LAST)
+    ending, _, _ = run(plan, failing("all"))
+    assert ending.text.endswith("b was a point of no return: nothing before it is taken back; taken back: c")
+    plan = plan_of(undoable("a"), step("b", block("b/change", "change"), point_of_no_return=True), LAST)
+    ending, _, world = run(plan, failing())
+    assert ending.text.endswith("b was a point of no return: nothing before it is taken back")
+    assert "undo" not in [asked.kind for asked in world.asked]
+
+
+def test_an_undo_that_fails_can_be_left_out_and_the_others_go_on() -> None:
+    plan = plan_of(undoable("a"), undoable("b"), undoable("c"), LAST)
+    world = failing("all", outcomes={"b/undo": [Outcome(state="failed", text="lock timeout")]})
+    world.answers["b/undo:failed"] = ["skip later by hand"]
+    ending, state, world = run(plan, world)
+    assert [one for one, _ in world.undone] == ["c/undo", "b/undo", "a/undo"]
+    assert {one: state.steps[one].status for one in "abc"} == {"a": "undone", "b": "ok", "c": "undone"}
+    assert ending.text.endswith("taken back: c, a; left as it is: b (b/undo: lock timeout (later by hand))")
+
+
+def test_where_the_author_has_it_reverted_one_undo_that_fails_stops_no_other() -> None:
+    plan = replace(plan_of(undoable("a"), undoable("b"), undoable("c"), LAST), reverts=True)
+    world = failing(outcomes={"b/undo": [Outcome(state="failed", text="lock timeout")]})
+    ending, state, world = run(plan, world)
+    assert [one for one, _ in world.undone] == ["c/undo", "b/undo", "a/undo"]
+    assert [asked.kind for asked in world.asked] == ["start", "failed"]
+    assert ending.text.endswith("taken back: c, a; left as it is: b (b/undo: lock timeout)")
+    assert [record.fields["what"] for record in state.deviations] == ["skip"]
+
+
+@pytest.mark.parametrize("text", ["count", "name"])
+def test_what_was_counted_for_an_act_is_not_asked_for_its_undo(text: str) -> None:
+    plan = plan_of(step("a", action("a/action", confirm=Confirmation(level="type", text=text))), LAST)
+    world = failing("all", outcomes={"a/action": [Outcome(state="ok", text="set", undo={"was": 1})]})
+    world.looks["a/action"] = [
+        ReadResult(values={"sight": {"text": "one", "exact": "set it", "count": 1, "name": "x"}})
+    ]
+    _, state, world = run(plan, world)
+    assert state.steps["a"].status == "undone"
+    assert [asked.kind for asked in world.asked if asked.block == "a/action"] == ["type", "yes"]
+
+
+def test_a_point_of_no_return_passed_by_hand_is_one() -> None:
+    plan = plan_of(undoable("a"), step("b", block("b/manual", "manual"), point_of_no_return=True), LAST)
+    _, _, world = run(plan, failing("all"))
+    assert (world.undone, "undo" in [asked.kind for asked in world.asked]) == ([], False)
+
+
+def test_a_point_of_no_return_that_was_not_reached_cuts_nothing() -> None:
+    plan = plan_of(undoable("a"), LAST, undoable("y", point_of_no_return=True))
+    _, _, world = run(plan, failing("all"))
+    assert [one for one, _ in world.undone] == ["a/undo"]
+
+
+def test_what_never_acted_is_not_offered() -> None:
+    refused = [Outcome(state="refused", text="another server")]
+    plan = plan_of(undoable("a"), undoable("b"), LAST)
+    world = failing("all", outcomes={"b/change": refused})
+    world.answers["b/change"] = ["skip it is not ours"]
+    _, _, world = run(plan, world)
+    assert [one for one, _ in world.undone] == ["a/undo"]
+
+
+def action(block_id: str, **given: Any) -> Block:
+    return block(block_id, "action", action="set-parameter", **given)
+
+
+def test_an_action_takes_itself_back_with_what_each_execution_left_the_last_one_first() -> None:
+    again = block("a/repeat", "repeat", settings={"from": "a", "times": 2})
+    plan = plan_of(step("a", action("a/action"), again), LAST)
+    outcomes = [Outcome(state="ok", text="set", undo={"was": value}) for value in ("4MB", "8MB")]
+    _, state, world = run(plan, failing("all", outcomes={"a/action": outcomes}))
+    assert world.undone == [("a/action", {"was": "8MB"}), ("a/action", {"was": "4MB"})]
+    assert state.steps["a"].status == "undone"
+
+
+def test_an_action_whose_author_says_that_nothing_takes_it_back_is_not_offered() -> None:
+    plan = plan_of(step("a", action("a/action", undo="none")), LAST)
+    _, _, world = run(plan, failing("all"))
+    assert world.undone == []
+
+
+def test_taking_back_is_confirmed_and_can_be_declined() -> None:
+    plan = plan_of(undoable("a"), LAST)
+    world = failing("all")
+    world.answers["a/undo"] = ["no"]
+    world.answers["a/undo:failed"] = ["skip leave it"]
+    ending, state, world = run(plan, world)
+    assert (world.undone, state.steps["a"].status) == ([], "ok")
+    assert ending.text.endswith("left as it is: a (a/undo: declined by ann (leave it))")
+
+
+def test_an_undo_that_fails_waits_for_a_decision_and_giving_up_ends_the_run() -> None:
+    plan = plan_of(undoable("a"), undoable("b"), LAST)
+    world = failing("all", outcomes={"b/undo": [Outcome(state="failed", text="lock timeout")]})
+    world.answers["b/undo:failed"] = ["abort"]
+    ending, state, world = run(plan, world)
+    assert [one for one, _ in world.undone] == ["b/undo"]
+    assert ending.state == "failed"
+    assert "taking it back was given up" in ending.text
+    assert [state.steps[one].status for one in "ab"] == ["ok", "ok"]
+
+
+def test_an_undo_that_fails_can_be_tried_again() -> None:
+    plan = plan_of(undoable("a"), LAST)
+    world = failing("all", outcomes={"a/undo": [Outcome(state="failed", text="lock timeout")]})
+    world.answers["a/undo:failed"] = ["retry"]
+    _, state, world = run(plan, world)
+    assert (world.done[-2:], state.steps["a"].status) == ([("a/undo", 1), ("a/undo", 2)], "undone")
+
+
+def test_an_undo_of_unknown_end_is_settled_and_not_done_again() -> None:
+    plan = plan_of(undoable("a"), LAST)
+    unknown = Outcome(state="unknown", text="the connection broke")
+    _, state, world = run(plan, failing("all", outcomes={"a/undo": [unknown]}))
+    assert world.settled == [("a/undo", 1)]
+    assert [one for one, _ in world.undone] == ["a/undo"]
+    assert state.steps["a"].status == "undone"
+
+
+@pytest.mark.parametrize("verb", ["abort", "undo"])
+def test_a_run_that_is_aborted_by_a_person_offers_the_same(verb: Any) -> None:
+    plan = plan_of(undoable("a"), step("b", block("b/manual", "manual")))
+    wish = OperatorInterrupt(verb=verb, who="ann", reason="wrong window")
+    ending, _, world = run(plan, World(answers={"manual": [wish], "undo": ["all"]}))
+    assert (ending.state, [one for one, _ in world.undone]) == ("aborted", ["a/undo"])
+    assert ending.text == "run aborted: wrong window; taken back: a"
+
+
+def test_nothing_is_taken_back_by_itself() -> None:
+    plan = plan_of(undoable("a"), LAST)
+    wish = OperatorInterrupt(verb="abort", who="ann", reason="leave it")
+    world = failing()
+    world.answers["undo"] = [wish]
+    ending, _, world = run(plan, world)
+    assert (ending.state, world.undone) == ("failed", [])
+    assert kinds(world.records, "undo.offered", "undo.began") == ["undo.offered"]
+
+
+def test_a_step_that_failed_half_way_is_offered_too() -> None:
+    half = step("a", block("a/change", "change"), block("a/check", "check"), undo=(block("a/undo", "undo"),))
+    world = World(looks={"a/check": [ReadResult(holds=False)]}, answers={"failed": ["abort"], "undo": ["a"]})
+    _, state, world = run(plan_of(half), world)
+    assert [one for one, _ in world.undone] == ["a/undo"]
+    assert state.steps["a"].status == "undone"
+
+
+def test_settings_for_a_time_are_put_back_before_anything_is_asked_and_never_asked_about() -> None:
+    ending, _, world = run(plan_of(undoable("a"), TUNED, LAST), failing("none"))
+    assert world.put_back == ["t/action"] and world.undone == []
+    assert [one.options[2:] for one in world.asked if one.kind == "undo"] == [(Option(key="a", text="A"),)]
+    told = [one for one in kinds(world.records) if one.startswith(("undo.", "block.asked", "run.ended"))]
+    assert told[-4:] == ["undo.offered", "undo.settings t/action", "block.asked", "run.ended"]
+    assert ending.text == "run failed: z/check: does not hold: no; its settings are put back; left as it is: a"
+    _, _, world = run(plan_of(TUNED, LAST), failing())
+    assert "undo" not in [one.kind for one in world.asked] and world.put_back == ["t/action"]
+
+
+@pytest.mark.parametrize(
+    ("plan", "outcome"),
+    [(plan_of(TUNED, BACK, LAST), "ok"), (plan_of(LAST, TUNED), "ok"), (plan_of(TUNED, LAST), "refused")],
+)
+def test_what_was_put_back_or_never_set_is_not_put_back(plan: Plan, outcome: Literal["ok", "refused"]) -> None:
+    world = failing("none", outcomes={"t/action": [Outcome(state=outcome, text="so")]})
+    assert run(plan, world)[0].state == "failed" and world.put_back == []
+
+
+def test_settings_stay_a_finding_where_the_server_does_not_answer_within_a_minute() -> None:
+    world = failing(returns=[GONE] * 100)
+    begun_us = world.wall_us
+    ending, _, world = run(plan_of(TUNED, LAST), world)
+    assert ending.state == "failed" and 60 <= (world.wall_us - begun_us) / 1e6 < 75
+    assert "could not be put back: connection refused; runbook put-back does it" in ending.text
+    ending, _, world = run(plan_of(TUNED, LAST), failing(returns=[GONE] * 3))
+    assert len(world.put_back) == 4 and ending.text.endswith("; its settings are put back")
+
+
+def test_an_act_of_unknown_end_does_not_keep_settings_from_being_put_back() -> None:
+    """Once a person has given the run up, nobody is asked about it again."""
+    unknown = Outcome(state="unknown", text="the connection broke")
+    world = World(
+        outcomes={"a/change": [unknown]}, settles={"a/change": [unknown] * 9}, answers={"settle": ["abort"] * 2}
+    )
+    ending, state, world = run(plan_of(TUNED, step("a", block("a/change", "change"))), world)
+    assert world.put_back == ["t/action"] and [one.kind for one in world.asked].count("settle") == 1
+    assert (ending.state, state.steps["a"].status) == ("failed", "unknown")
+
+
+def test_a_kill_while_settings_are_put_back_is_made_up_for() -> None:
+    plan = plan_of(TUNED, LAST)
+    _, _, whole = run(plan, failing())
+    for place, record in enumerate(whole.records):
+        if record.kind not in ("undo.offered", "undo.settings"):
+            continue
+        world = failing(kill_after=place + 1)
+        with pytest.raises(Killed):
+            drive(plan, begin(plan, world), world)
+        ending, _ = resume(plan, world)
+        assert ending.text.endswith("; its settings are put back") and world.put_back == ["t/action"]

@@ -1,0 +1,136 @@
+"""Ticks of a server made by hand: its sessions and locks second by second, and what the rules of a family conclude."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dba_console.agent.server_service import failure_text
+from dba_console.core.thresholds import Limits
+from dba_console.watch.findings.connections import RULES
+from dba_console.watch.findings.finding_events import FindingChange
+from dba_console.watch.findings.rule import Rule
+from dba_console.watch.findings.rule_engine import RuleEngine
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.chart_points import point_of
+from dba_console.watch.frames.picture import Picture
+from dba_console.watch.probes.postgres.connect_errors import connect_failed
+from dba_console.watch.samples import postgres
+from dba_console.watch.samples.console import AgentHealth
+from dba_console.watch.samples.findings import FindingNow
+from dba_console.watch.samples.sample import Status
+from tests.build import NOW_US, part, sample
+from tests.readings import activity, of, server, sessions
+
+
+class Serving:
+    """A server of 250 connections, 247 of them usable, watched by the given rules."""
+
+    def __init__(self, rules: Sequence[Rule], limits: Limits | None = None, **server_fields: Any) -> None:
+        self.judge = RuleEngine(limits or Limits(), rules)
+        self.rows: list[postgres.Activity] = []
+        self.locks: list[postgres.LockWaiter] = []
+        self.held: list[postgres.HeldLock] = []
+        self.extra: dict[str, Any] = {"pg.server": server(**server_fields)}
+        """Further parts, read in the next tick."""
+        self.changes: list[FindingChange] = []
+        self.at_s = 0.0
+        self.clock_us = NOW_US
+        """What the server's clock shows at second 0."""
+        self._picture = Picture()
+        self._history = ChartHistory()
+
+    @property
+    def now_us(self) -> int:
+        """The server's clock in the next tick."""
+        return self.clock_us + int((self.at_s + 1) * 1e6)
+
+    def ago(self, seconds: float) -> int:
+        """A moment so many seconds before the next tick, by the server's clock."""
+        return self.now_us - int(seconds * 1e6)
+
+    def tick(self, after_s: float = 1.0) -> list[FindingNow]:
+        """Read everything once more; what is open then."""
+        self.at_s += after_s
+        now_us = self.clock_us + int(self.at_s * 1e6)
+        read = {
+            "pg.activity": sessions(*self.rows, now_us=now_us),
+            "pg.locks": postgres.Locks(self.locks, self.held),
+            **self.extra,
+        }
+        self.extra = {}
+        return self._judge(*(part(name, value, at_s=self.at_s) for name, value in read.items()))
+
+    def unread(self, after_s: float = 1.0, status: Status = "timeout") -> list[FindingNow]:
+        """A tick in which the server did not answer in time, or at all."""
+        self.at_s += after_s
+        return self._judge(
+            *(part(name, None, at_s=self.at_s, status=status, note="late") for name in ("pg.activity", "pg.locks"))
+        )
+
+    def only(self, **readings: Any) -> list[FindingNow]:
+        """A tick in which nothing but these parts was read."""
+        self.at_s += 1.0
+        return self._judge(*(part(name, value, at_s=self.at_s) for name, value in readings.items()))
+
+    def refused(self, raw: str, **readings: Any) -> list[FindingNow]:
+        """A tick in which the attempt at a connection failed with these words of libpq, and these parts were read."""
+        self.at_s += 1.0
+        error = connect_failed(raw)
+        own = of(AgentHealth, outage=error.kind, refused_by=error.limit)
+        read = [part(name, value, at_s=self.at_s) for name, value in {**readings, "self": own}.items()]
+        notes = {"pg.server": failure_text(error), "pg.activity": "no connection"}
+        lost = [part(name, None, at_s=self.at_s, status="error", note=note) for name, note in notes.items()]
+        return self._judge(*lost, *read)
+
+    def _judge(self, *parts: Any) -> list[FindingNow]:
+        self._picture = self._picture.with_sample(sample(*parts, at_s=self.at_s))
+        point = point_of(self._picture)
+        self._history.add(self._picture.wall_us, point)
+        self.changes += self.judge.evaluate(self._picture, self._history, point)
+        return self.open
+
+    def ticks(self, count: int) -> list[FindingNow]:
+        """So many seconds in which nothing changes; what is open after them."""
+        for _ in range(count):
+            self.tick()
+        return self.open
+
+    @property
+    def open(self) -> list[FindingNow]:
+        conclusions = self.judge.conclusions
+        assert conclusions.failed == [], "a rule raised an error"
+        return conclusions.rows
+
+    @property
+    def raised(self) -> list[str]:
+        """Ids of everything that was ever raised, in order."""
+        return [change.finding.id for change in self.changes if change.kind == "raised"]
+
+    def only_one(self, finding_id: str) -> FindingNow:
+        """The one finding that is open, which has to be this one."""
+        assert [row.id for row in self.open] == [finding_id]
+        return self.open[0]
+
+    def pool(
+        self, count: int, first_pid: int = 1000, state: str | None = "idle", **fields: Any
+    ) -> list[postgres.Activity]:
+        """So many sessions of one application, opened long ago unless said otherwise; not among the rows yet."""
+        made = {"backend_start": self.ago(3600), "state_change": self.ago(600), **fields}
+        return [activity(first_pid + number, state, **made) for number in range(count)]
+
+
+def serving(used: int, limits: Limits | None = None, **fields: Any) -> Serving:
+    """A server with so many idle sessions of one pool, watched for two quiet seconds by the rules about connections."""
+    made = Serving(RULES, limits, **fields)
+    made.rows = made.pool(used, application="shop-web-pool")
+    made.ticks(2)
+    return made
+
+
+def waiting(
+    pid: int, *blockers: int, mode: str = "RowExclusiveLock", locktype: str = "relation", since: int | None = None,
+    relation: str | None = "public.orders",
+) -> postgres.LockWaiter:  # fmt: skip
+    """A session that waits for these."""
+    return postgres.LockWaiter(pid, list(blockers), locktype, mode, relation, since)

@@ -1,0 +1,113 @@
+"""Autovacuum that does not come through, told with why; one that keeps up, or just works, says nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dba_console.watch.findings import safety
+from dba_console.watch.findings.rule import Rule
+from dba_console.watch.samples import postgres
+from dba_console.watch.samples.console import PendingRevertNow, PendingRevertsNow
+from dba_console.watch.samples.postgres import DeadRows, DeadRowTables
+from tests.readings import activity, of, sessions
+from tests.unit.watch.findings.watching import Watching, only, primary
+
+MINUTE = 60.0
+
+
+def rule(name: str) -> Rule:
+    return next(one for one in safety.RULES if one.name == name)
+
+
+def watching() -> Watching:
+    """A server whose autovacuum is on and has three workers."""
+    watching = Watching(rule("autovacuum-behind"), rule("autovacuum-busy"), rule("autovacuum-off"))
+    watching.sees({"pg.server": primary(set={"autovacuum": "on", "track_counts": "on", "autovacuum_max_workers": "3"})})
+    return watching
+
+
+def worn(**fields: Any) -> DeadRows:
+    made = {"name": "public.orders", "dead": 50_000, "live": 50_000, "trigger": 10_050, "enabled": True, "vacuums": 4}
+    return of(DeadRows, **{**made, **fields})
+
+
+def minutes(watching: Watching, count: int, *rows: DeadRows, **more: Any) -> Any:
+    for _ in range(count):
+        found = watching.sees({**more, "pg.dead_rows": DeadRowTables("shop", list(rows))}, after_s=MINUTE)
+    return found
+
+
+def test_a_table_nobody_vacuums_is_told_after_an_hour_and_not_before() -> None:
+    seen = watching()
+    assert minutes(seen, 60, worn()) == {}
+    found = only(minutes(seen, 2, worn(last_vacuum=seen.ago(86_400))))
+    assert found.text.startswith("Dead rows are not removed from public.orders of database shop: 50k, autovacuum comes")
+    assert "no vacuum came since, the last one 1d" in found.text
+    assert found.severity == "warning"
+
+
+def test_a_table_a_little_above_its_threshold_waits_for_its_turn() -> None:
+    assert minutes(watching(), 120, worn(dead=19_000)) == {}
+
+
+def test_a_table_that_is_cleaned_up_in_between_begins_anew() -> None:
+    seen = watching()
+    minutes(seen, 50, worn())
+    minutes(seen, 1)
+    assert minutes(seen, 50, worn(vacuums=5)) == {}
+
+
+def test_a_table_that_is_vacuumed_again_and_again_is_told_with_what_holds_its_rows() -> None:
+    seen = watching()
+    for number in range(62):
+        found = minutes(seen, 1, worn(vacuums=4 + number))
+    told = only(found)
+    assert "vacuumed 61 times since, without end: somebody may still see them" in told.text
+    assert "horizon" in (told.advice or "")
+
+
+def test_a_table_autovacuum_is_switched_off_for_says_so() -> None:
+    assert "autovacuum_enabled is off for it" in only(minutes(watching(), 62, worn(enabled=False))).text
+
+
+def test_workers_that_are_cancelled_each_time_are_told() -> None:
+    seen = watching()
+    for number in range(62):
+        work = of(postgres.Operation, kind="vacuum", pid=500 + number % 5, object="public.orders")
+        found = minutes(seen, 1, worn(), **{"pg.progress": postgres.Operations([work])})
+    assert "5 workers began since and none came to its end" in only(found).text
+
+
+def test_all_workers_busy_for_an_hour_are_told_with_the_oldest() -> None:
+    seen = watching()
+
+    def busy(count: int, ticks: int) -> Any:
+        for _ in range(ticks):
+            query = "autovacuum: VACUUM public.orders"
+            rows = [
+                activity(n, "active", backend_type="autovacuum worker", query=query, xact_start=seen.ago(7200))
+                for n in range(count)
+            ]
+            found = minutes(seen, 1, **{"pg.activity": sessions(*rows, now_us=0)})
+        return found
+
+    assert busy(3, 60) == {}
+    told = only(busy(3, 2))
+    assert told.text.startswith("All 3 autovacuum workers have been busy for 1h")
+    assert "VACUUM public.orders for 2h" in told.text
+    busy(2, 4)
+    assert busy(3, 59) == {}, "one was free in between"
+
+
+def test_autovacuum_that_is_off_is_a_warning_and_a_remark_while_a_run_has_it_off() -> None:
+    seen = Watching(rule("autovacuum-off"))
+    off = {"pg.server": primary(set={"autovacuum": "off", "track_counts": "on"})}
+    assert only(seen.sees(off)).severity == "warning"
+    lent = of(PendingRevertNow, parameter="autovacuum", run_is_active=True)
+    assert only(seen.sees({**off, "debts": PendingRevertsNow(0, (lent,))})).severity == "info"
+    assert Watching(rule("autovacuum-off")).sees({"pg.server": primary(set={"autovacuum": "on"})}) == {}
+
+
+def test_autovacuum_that_is_off_on_a_standby_is_its_primarys_matter() -> None:
+    off = primary(set={"autovacuum": "off"}, in_recovery=True)
+    assert Watching(rule("autovacuum-off")).sees({"pg.server": off}) == {}

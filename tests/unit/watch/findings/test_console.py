@@ -1,0 +1,113 @@
+"""The console itself: blind, late, stuck, not recording; and what is none of these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dba_console.agent.server_service import failure_text as told_by_the_agent
+from dba_console.watch.findings.console import RULES
+from dba_console.watch.probes.postgres.connect_errors import ConnectFailed
+from dba_console.watch.samples import host
+from dba_console.watch.samples.console import AgentHealth
+from dba_console.watch.samples.sample import Status
+from tests.readings import of, sessions
+from tests.unit.watch.findings.telling import Telling
+
+
+def own(**fields: Any) -> dict[str, Any]:
+    return {"self": of(AgentHealth, **{"recording": "ok", **fields})}
+
+
+def ticks(count: int, read: dict[str, Any], telling: Telling | None = None, **more: Any) -> Telling:
+    """So many seconds in which this is read."""
+    telling = telling or Telling(RULES)
+    for _ in range(count):
+        telling.tick(read, **more)
+    return telling
+
+
+NO_SLOT = told_by_the_agent(ConnectFailed("no_slots", "connection failed: FATAL: sorry, too many clients already"))
+BLIND: dict[str, tuple[Status, str | None]] = {
+    "pg.activity": ("error", "no connection"),
+    "pg.server": ("error", NO_SLOT),
+}
+
+
+def test_without_a_slot_it_says_what_it_still_sees() -> None:
+    titles = host.ProcessTitles(1, [of(host.ProcessTitle, pid=5, kind="client backend")], 0)
+    (row,) = ticks(3, {"host.titles": titles}, missing=BLIND).open
+    assert (row.id, row.severity) == ("console-blind", "warning")
+    assert row.text == (
+        "The console has no connection: FATAL: sorry, too many clients already; "
+        "sessions are counted by their process titles"
+    )
+    (row,) = ticks(3, {}, missing=BLIND).open
+    assert row.text.endswith("nothing is known of the sessions")
+
+
+def test_a_moment_without_a_slot_is_not_told() -> None:
+    assert ticks(2, {}, missing=BLIND).open == []
+
+
+def test_ticks_are_late_by_half_their_interval_and_in_a_row() -> None:
+    telling = ticks(2, own())
+    ticks(4, own(late_us=600_000), telling)
+    ticks(1, own(late_us=400_000), telling)
+    ticks(4, own(late_us=600_000), telling)
+    assert telling.changes == []
+    (row,) = ticks(1, own(late_us=600_000), telling).open
+    assert (row.rule, row.evidence["late_ticks"], row.evidence["interval_s"]) == ("console-late", 5, 1.0)
+
+
+def test_a_query_without_an_answer_is_told_after_two_of_its_turns_and_half_a_minute() -> None:
+    late: dict[str, tuple[Status, str | None]] = {"pg.sizes": ("timeout", "canceled after 2 s")}
+    telling = ticks(1, {"pg.activity": sessions(), **own()}, missing=late)
+    ticks(299, {"pg.activity": sessions(), **own()}, telling)
+    assert telling.changes == []
+    (row,) = ticks(1, {"pg.activity": sessions(), **own()}, telling, missing=late).open
+    assert row.id == "console-late:unanswered"
+    assert row.text == "No answer within the time limit for 5m: database sizes"
+    assert row.evidence["note"] == "canceled after 2 s"
+
+
+def test_a_silent_server_is_not_a_late_console() -> None:
+    silent: dict[str, tuple[Status, str | None]] = {"pg.activity": ("timeout", "late"), "pg.locks": ("timeout", "late")}
+    assert ticks(90, own(), missing=silent).changes == []
+
+
+def test_a_lane_is_stuck_after_three_seconds_and_named() -> None:
+    telling = ticks(3, own(lanes=["statvfs /mnt/\x1bnfs"], stuck_lanes=1))
+    assert telling.open == []
+    (row,) = ticks(1, own(lanes=["statvfs /mnt/\x1bnfs"], stuck_lanes=1), telling).open
+    assert row.id == "lane-stuck:statvfs /mnt/␛nfs"
+    assert row.advice is not None and row.advice.startswith("df would hang")
+    ticks(5, own(), telling)
+    assert telling.open == []
+
+
+def test_the_lane_of_the_server_is_told_as_the_servers_silence() -> None:
+    assert ticks(9, own(lanes=["postgres"], stuck_lanes=1)).changes == []
+
+
+def test_a_recording_that_failed_is_told_at_once_and_one_that_lags_after_ten_seconds() -> None:
+    failed = own(recording="failed", recording_note="not recording: no space left")
+    (row,) = ticks(1, failed).open
+    assert (row.id, row.text) == ("recording-lags", "Nothing is recorded: no space left")
+    lagging = own(recording="lagging", recorder_lag_us=17_000_000)
+    telling = ticks(10, lagging)
+    assert telling.open == []
+    (row,) = ticks(1, lagging, telling).open
+    assert row.text == "The recording is 17s behind"
+
+
+def test_samples_that_were_left_out_are_told_for_five_minutes() -> None:
+    telling = ticks(1, own(dropped=3))
+    assert telling.open == [], "what was lost before is no news"
+    (row,) = ticks(1, own(dropped=5), telling).open
+    assert row.text == "5 samples are missing in the recording: its disk was too slow"
+    ticks(320, own(dropped=5), telling)
+    assert telling.open == []
+
+
+def test_an_agent_that_does_not_record_on_purpose_is_not_told() -> None:
+    assert ticks(30, own(recording="off")).changes == []

@@ -1,0 +1,219 @@
+"""Disks: what is said of which share and which date, and of what nothing is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dba_console.core.thresholds import DiskLimits, Limits
+from dba_console.watch.findings.disks import RULES
+from dba_console.watch.samples import host, postgres
+from tests.build import GB, MB, NOW_US
+from tests.readings import activity, server, sessions
+from tests.unit.watch.findings.telling import Telling
+
+TB = 1024 * GB
+DATA = ["data", "wal"]
+
+
+def mounts(used: float, size: float = 100 * GB, holds: list[str] | None = None, **fields: Any) -> host.Mounts:
+    """One file system of `size` with so much used."""
+    made = {"path": "/data", "options": "rw", "device": "vda", "inodes": 1000, "inodes_free": 900, **fields}
+    row = host.Mount(
+        source="/dev/vda", fstype="ext4", holds=DATA if holds is None else holds, size=int(size), used=int(used),
+        available=int(size - used), **made,
+    )  # fmt: skip
+    return host.Mounts([row], {})
+
+
+def told(used: list[float], size: float = 100 * GB, limits: Limits | None = None, **fields: Any) -> Telling:
+    """What is concluded of these readings, five seconds apart."""
+    telling = Telling(RULES, limits)
+    for bytes_used in used:
+        telling.tick({"host.mounts": mounts(bytes_used, size, **fields)}, after_s=5.0)
+    return telling
+
+
+def growing(start: float, per_s: float, seconds: float) -> list[float]:
+    return [start + per_s * 5 * step for step in range(int(seconds / 5) + 1)]
+
+
+@pytest.mark.parametrize(
+    ("pct", "holds", "severity"),
+    [
+        (79, DATA, None),
+        (81, DATA, "warning"),
+        (91, DATA, "critical"),
+        (91, ["tablespace:fast"], "critical"),
+        (91, ["archive"], "warning"),
+        (96, ["archive", "log"], "critical"),
+        (99, ["session"], "warning"),
+        (99, [], None),
+    ],
+)
+def test_a_used_share_weighs_by_what_lies_there(pct: int, holds: list[str], severity: str | None) -> None:
+    assert told([pct * GB], holds=holds).severities.get("disk-filling:/data") == severity
+
+
+def test_eighty_percent_of_twenty_terabytes_without_growth_is_a_remark() -> None:
+    assert told([16.2 * TB], 20 * TB).severities == {"disk-filling:/data": "info"}
+    assert told([18.2 * TB], 20 * TB).severities == {"disk-filling:/data": "warning"}
+
+
+def test_a_share_is_told_until_it_is_clearly_below() -> None:
+    telling = told([81 * GB, *[79 * GB] * 20])
+    assert telling.severities == {"disk-filling:/data": "warning"}
+    for _ in range(14):
+        telling.tick({"host.mounts": mounts(77 * GB)}, after_s=5.0)
+    assert telling.open == []
+
+
+def test_what_is_told_as_a_warning_becomes_critical_at_its_own_share_and_not_before() -> None:
+    assert told([81 * GB, *[89 * GB] * 4]).severities == {"disk-filling:/data": "warning"}
+    assert told([81 * GB, 91 * GB, *[89 * GB] * 4]).severities == {"disk-filling:/data": "critical"}
+    assert told([81 * GB, 91 * GB, *[87 * GB] * 4]).severities == {"disk-filling:/data": "warning"}
+
+
+def test_a_steady_growth_tells_the_date() -> None:
+    (row,) = told(growing(75 * GB, 13 * MB, 300)).open
+    assert row.severity == "warning"
+    assert row.evidence["growth_bytes_per_s"] == pytest.approx(13 * MB, rel=0.01)
+    assert row.evidence["full_in_s"] == pytest.approx((25 * GB - 3900 * MB) / (13 * MB), rel=0.02)
+    assert row.text.startswith("/data (data, WAL) will be full in 27m")
+
+
+def test_a_date_is_told_no_further_ahead_than_six_times_what_was_watched() -> None:
+    assert told(growing(50 * GB, 5 * MB, 300)).open == []
+    (row,) = told(growing(50 * GB, 5 * MB, 1800)).open
+    assert 2 * 3600 < row.evidence["full_in_s"] < 6 * 1800
+
+
+def test_an_end_that_is_near_is_critical_when_a_sixth_of_the_room_has_gone_already() -> None:
+    assert told(growing(50 * GB, 40 * MB, 205)).severities == {"disk-filling:/data": "warning"}
+    assert told(growing(50 * GB, 40 * MB, 300)).severities == {"disk-filling:/data": "critical"}
+
+
+def test_a_minute_of_loading_on_a_large_disk_is_not_told() -> None:
+    assert told(growing(1 * TB, 100 * MB, 60), 4 * TB).open == []
+
+
+def test_one_step_and_noise_are_no_growth() -> None:
+    assert told([*[50 * GB] * 20, *[60 * GB] * 40]).changes == []
+    assert told([50 * GB + (step % 3) * 100 * MB for step in range(60)]).changes == []
+
+
+def test_a_disk_that_is_gone_in_two_minutes_is_critical_after_half_a_minute() -> None:
+    assert told(growing(90 * GB - 4 * GB, 80 * MB, 25)).severities == {"disk-filling:/data": "warning"}
+    assert told(growing(90 * GB - 4 * GB, 80 * MB, 35)).severities == {"disk-filling:/data": "critical"}
+
+
+def test_bulk_loads_with_rests_between_them_are_no_steady_growth() -> None:
+    levels = [70.0 * GB + load * 2 * GB for load in range(5) for _ in range(24)]
+    assert told(levels).changes == []
+
+
+def test_ten_seconds_of_growth_count_only_where_little_is_left() -> None:
+    assert told([50 * GB, 53 * GB, 56 * GB]).open != []
+    assert told([50 * GB, 51 * GB, 52 * GB]).open == [], "a file of 2 GB was copied"
+    assert told([50 * GB, 52 * GB, 52 * GB]).open == [], "it has stopped already"
+
+
+def test_a_gap_makes_no_growth() -> None:
+    telling = told([50 * GB, 51 * GB])
+    telling.tick({"host.mounts": mounts(70 * GB)}, after_s=600.0)
+    telling.tick({"host.mounts": mounts(70 * GB)}, after_s=5.0)
+    assert telling.changes == []
+
+
+def test_hours_of_slow_growth_tell_what_minutes_cannot() -> None:
+    roomy = Limits(disks=DiskLimits(roomy_bytes=0.0))
+    telling = told(growing(70 * GB, 0.5 * MB, 4 * 3600 - 600), 100 * GB, limits=roomy)
+    (row,) = telling.open
+    assert row.evidence["full_in_s"] == pytest.approx(47_000, rel=0.1)
+    assert row.evidence["watched_s"] > 3 * 3600
+
+
+def test_a_disk_of_another_host_is_not_judged() -> None:
+    telling = Telling(RULES)
+    telling.tick({"pg.server": server(local=False), "host.mounts": mounts(99 * GB)})
+    assert telling.open == []
+
+
+def test_a_file_system_that_does_not_answer_is_not_called_full() -> None:
+    row = host.Mount("/data", "/dev/vda", "ext4", "rw", "vda", DATA, status="timeout", note="stalled")
+    telling = Telling(RULES)
+    telling.tick({"host.mounts": host.Mounts([row], {})})
+    assert telling.open == []
+
+
+def test_names_of_others_cannot_break_the_sentence() -> None:
+    (row,) = told([95 * GB], path="/da\x1b[2Jta").open
+    assert "\x1b" not in row.text + row.id
+
+
+def test_few_inodes_are_told_though_there_is_room() -> None:
+    assert told([10 * GB], inodes_free=100).severities == {"inodes-filling:/data": "warning"}
+    assert told([10 * GB], inodes_free=10).severities == {"inodes-filling:/data": "critical"}
+    assert told([10 * GB], inodes_free=10, holds=["log"]).severities == {"inodes-filling:/data": "warning"}
+    assert told([10 * GB], inodes=None, inodes_free=None).open == []
+
+
+def test_discard_is_a_remark_and_an_asynchronous_one_is_not() -> None:
+    assert told([1 * GB], options="rw,discard").severities == {"discard-mount:/data": "info"}
+    assert told([1 * GB], options="rw,discard=async").open == []
+    assert told([1 * GB], options="rw,discard", holds=["session"]).open == []
+
+
+# -- temporary files
+
+
+def spilled(
+    sizes: list[float], *, free: float | None = 100 * GB, closed: list[float] | None = None, space: str = "pg_default"
+) -> Telling:
+    """What is concluded of temporary files of these sizes, five seconds apart, of pid 7."""
+    telling = Telling(RULES)
+    rows = sessions(activity(7, "active", application="report", user="bi", query="select 1"), now_us=NOW_US)
+    known = {} if free is None else {"host.mounts": mounts(0, free)}
+    telling.tick({"pg.activity": rows, **known})
+    for number, size in enumerate(sizes):
+        done = 0 if closed is None else int(closed[number])
+        files = [postgres.TempDirectory(space, 7, 2, int(size))] if size else []
+        telling.tick({"pg.temp": postgres.TempFiles(files, done)}, after_s=5.0)
+    return telling
+
+
+def test_a_fifth_of_what_was_free_is_told_with_the_session() -> None:
+    (row,) = spilled([30 * GB]).open
+    assert row.severity == "warning"
+    assert row.text.startswith("report (bi, pid 7) sorts on disk: 30.0 GB of temporary files on /data (data, WAL)")
+    assert row.advice is not None and "pg_cancel_backend(7)" in row.advice
+
+
+def test_a_sort_that_fills_the_disk_within_minutes_is_critical() -> None:
+    (row,) = spilled([10 * GB, 25 * GB]).open
+    assert row.severity == "critical"
+    assert row.evidence["temp_full_in_s"] == pytest.approx(100 / 3, rel=0.1)
+
+
+def test_many_small_sorts_count_by_what_they_write() -> None:
+    closed = [0.0, 2 * GB, 4 * GB]
+    assert spilled([100 * MB] * 3, closed=closed).severities == {"temp-spill": "warning"}
+    assert spilled([100 * MB] * 3, closed=closed, free=4 * TB).open == [], "a large disk takes that for hours"
+
+
+def test_a_large_sort_on_a_huge_disk_is_no_news() -> None:
+    assert spilled([20 * GB] * 3, free=4 * TB).changes == []
+
+
+def test_a_gigabyte_is_told_where_nothing_is_known_of_the_disk() -> None:
+    assert spilled([2 * GB], free=None).severities == {"temp-spill": "warning"}
+    assert spilled([0.5 * GB], free=None).open == []
+
+
+def test_a_tablespace_for_temporary_files_is_named() -> None:
+    assert spilled([2 * GB], space="fast").severities == {"temp-spill:fast": "warning"}
+
+
+def test_a_reset_of_the_statistics_is_no_burst() -> None:
+    assert spilled([100 * MB] * 3, closed=[900 * GB, 0, 0]).changes == []

@@ -1,0 +1,89 @@
+"""docs/findings.md says what the rules say; no rule is without words, and no figure without a place."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dba_console.core.thresholds import ORDERED_PAIRS, Limits
+from dba_console.watch.findings import rule as rule_module
+from dba_console.watch.findings.finding_groups import LINKS
+from dba_console.watch.findings.rule import Rule
+from dba_console.watch.findings.rule_engine import RULES
+from dba_console.watch.findings.rules_document import FAMILIES, Family, field_notes, render_markdown
+from dba_console.watch.samples.sample import PARTS
+
+DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "findings.md"
+
+
+def test_the_document_is_what_the_rules_print() -> None:
+    wrong = "print it anew: python -m dba_console.watch.findings > docs/findings.md"
+    assert DOCUMENT.read_text() == render_markdown(), wrong
+
+
+def test_every_rule_is_in_a_family_of_the_document() -> None:
+    assert {rule.name for family in FAMILIES for rule in family.rules} == {rule.name for rule in RULES}
+
+
+def test_no_two_rules_have_one_name() -> None:
+    names = [rule.name for rule in RULES]
+    assert sorted(set(names)) == sorted(names)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_rule_says_what_it_sees_and_is_asked_when_something_is_read(rule: Rule) -> None:
+    text = render_markdown().split(f"### `{rule.name}`")[1].split("\n###")[0]
+    said = [line for line in text.split("\n- ")[0].splitlines() if line]
+    assert said, "the look of a rule has a docstring"
+    assert rule.parts and set(rule.parts) <= PARTS.keys()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_title_is_a_clause_that_begins_with_a_capital_and_ends_without_a_stop(rule: Rule) -> None:
+    assert re.fullmatch(r"[A-Z].{10,108}[a-zA-Z]", rule.title), rule.title
+
+
+def test_every_figure_of_a_rule_exists_and_every_figure_belongs_to_a_family() -> None:
+    limits = Limits()
+    figures = {
+        f"{family}.{field.name}"
+        for family in (family.limits for family in FAMILIES)
+        for field in msgspec.structs.fields(getattr(limits, family))
+    }
+    assert {name for rule in RULES for name in rule.settings} <= figures
+    assert {field.name for field in msgspec.structs.fields(Limits)} - {"off"} == {family.limits for family in FAMILIES}
+
+
+def test_the_runbooks_of_rules_are_those_that_their_signals_name() -> None:
+    for module in {inspect.getmodule(rule.check) for rule in RULES} - {rule_module}:
+        source = inspect.getsource(module) if module is not None else ""
+        named = set(re.findall(r'runbook=(?:[A-Z]+|"([a-z-]+)")', source.split("\nRULES")[0])) - {""}
+        told = {rule.runbook for rule in RULES if inspect.getmodule(rule.check) is module} - {None}
+        assert named <= told, module
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.limits)
+def test_every_figure_says_what_it_means(family: Family) -> None:
+    kind = type(getattr(Limits(), family.limits))
+    assert {field.name for field in msgspec.structs.fields(kind)} == field_notes(kind).keys()
+
+
+def test_links_lead_from_rules_to_rules() -> None:
+    names = {rule.name for rule in RULES}
+    assert {name for link in LINKS for name in (link.effect, link.cause)} <= names
+
+
+@pytest.mark.parametrize("family", ORDERED_PAIRS)
+def test_defaults_are_in_the_order_that_is_asked_of_others(family: str) -> None:
+    figures = getattr(Limits(), family)
+    for lower, upper in ORDERED_PAIRS[family]:
+        assert getattr(figures, lower) <= getattr(figures, upper), (lower, upper)
+
+
+def test_numbers_in_the_tables_are_what_a_configuration_file_may_say() -> None:
+    for row in re.findall(r"^\| `findings\.[a-z_.]+` \| `([^`]*)` \|", DOCUMENT.read_text(), re.M):
+        assert msgspec.toml.decode(f"value = {row}".encode())["value"] is not None

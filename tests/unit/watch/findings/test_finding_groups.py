@@ -1,0 +1,163 @@
+"""Causes are joined into one finding, named after the root, told from what is felt."""
+
+from __future__ import annotations
+
+from dba_console.watch.findings.finding_groups import (
+    CausalLink,
+    FindingGroup,
+    SignalTracker,
+    TrackedSignal,
+    cause_paths,
+    conjunction_between,
+    find_causes,
+    group_text,
+    same_evidence,
+)
+from dba_console.watch.findings.finding_groups import group_by_cause as joined_by
+from dba_console.watch.findings.rule import Signal
+from tests.unit.watch.findings.seeing import Bench, Told, critical, kinds, warning
+
+LINKS = (
+    CausalLink("full", "stalled"),
+    CausalLink("stalled", "reclaim", ", while "),
+    CausalLink("queue", "idle", ": ", same_evidence("root_pid", "pid")),
+    CausalLink("reclaim", "full"),
+)
+
+
+def _tracks(**signals: Signal) -> list[TrackedSignal]:
+    tracks = SignalTracker()
+    for at, (name, signal) in enumerate(signals.items()):
+        tracks.update(Told(name).rule, [signal], 1_000_000 + at, 1_000_000 + at)
+    return tracks.raised
+
+
+def join(tracks: list[TrackedSignal], links: tuple[CausalLink, ...]) -> list[FindingGroup]:
+    return joined_by(tracks, find_causes(tracks, links), links)
+
+
+def test_parts_that_come_and_go_are_told_once() -> None:
+    full, stalled = Told("connections-filling", clear_after_s=2), Told("io-stalled")
+    bench = Bench(full, stalled)
+    stalled.sees = [warning("I/O is stalled")]
+    bench.tick()
+    told = []
+    for _ in range(4):
+        full.sees = [warning("Connections fill")]
+        told += bench.ticks(5)
+        full.sees = []
+        told += bench.ticks(5)
+    assert kinds(told) == [("changed", "io-stalled")]
+
+
+def test_what_was_joined_stays_joined_while_both_last() -> None:
+    mine, idle = warning("queue", evidence={"root_pid": 7}), warning("idle", evidence={"pid": 7})
+    before = find_causes(_tracks(queue=mine, idle=idle), LINKS)
+    later = _tracks(queue=warning("queue"), idle=idle)
+    assert find_causes(later, LINKS) == {}
+    held = cause_paths(before)
+    assert [cause.key for cause in find_causes(later, LINKS, held).values()] == [("idle", "")]
+
+
+def test_what_was_joined_stays_with_its_root_when_what_lay_between_is_over() -> None:
+    held = cause_paths(find_causes(_tracks(full=critical(), stalled=warning(), reclaim=warning()), LINKS[:2]))
+    causes = find_causes(_tracks(full=critical(), reclaim=warning()), LINKS[:2], held)
+    assert {effect: cause.key for effect, cause in causes.items()} == {("full", ""): ("reclaim", "")}
+
+
+def test_what_only_waits_to_be_cleared_is_not_raised_anew_when_its_cause_has_gone() -> None:
+    full = Told("connections-filling", clear_after_s=30)
+    stalled = Told("io-stalled", clear_after_s=3)
+    bench = Bench(full, stalled)
+    full.sees, stalled.sees = [critical("Connections fill")], [warning("I/O is stalled")]
+    bench.tick()
+    full.sees, stalled.sees = [], []
+    assert kinds(bench.ticks(20)) == [("cleared", "io-stalled")]
+    full.sees = [critical("Connections fill")]
+    assert kinds(bench.tick()) == [("raised", "connections-filling")]
+
+
+def test_an_effect_that_keeps_its_name_names_the_finding() -> None:
+    links = (CausalLink("wraparound", "horizon", keeps_name=True), CausalLink("horizon", "idle"))
+    [joined] = join(_tracks(wraparound=critical(), horizon=warning(), idle=warning()), links)
+    assert joined.named_after.rule.name == "wraparound"
+    assert joined.root.rule.name == "idle"
+
+
+def test_effect_and_cause_are_one_finding_named_after_the_root() -> None:
+    full = critical("full", effect="Connections fill (244 of 247)")
+    stalled = warning("stalled", cause="queries wait for I/O")
+    reclaim = warning("reclaim", cause="the page cache fell 4 GB")
+    [joined] = join(_tracks(full=full, stalled=stalled, reclaim=reclaim), LINKS)
+    assert joined.root.rule.name == "reclaim"
+    assert joined.severity == "critical"
+    words = {("full", "stalled"): " because ", ("stalled", "reclaim"): ", while "}
+    text = group_text(joined, lambda effect, cause: words[effect.rule.name, cause.rule.name])
+    assert text == "Connections fill (244 of 247) because queries wait for I/O, while the page cache fell 4 GB"
+
+
+def test_what_nothing_links_stands_alone() -> None:
+    joined = join(_tracks(full=warning("full"), other=warning("other")), LINKS)
+    assert sorted(one.root.rule.name for one in joined) == ["full", "other"]
+
+
+def test_links_that_lead_in_a_circle_are_followed_once() -> None:
+    joined = join(_tracks(full=warning(), stalled=warning(), reclaim=warning()), LINKS)
+    assert [one.root.rule.name for one in joined] == ["reclaim"]
+
+
+def test_a_link_with_a_condition_joins_only_what_it_fits() -> None:
+    mine = warning("queue", evidence={"root_pid": 7})
+    assert len(join(_tracks(queue=mine, idle=warning("idle", evidence={"pid": 7})), LINKS)) == 1
+    assert len(join(_tracks(queue=mine, idle=warning("idle", evidence={"pid": 8})), LINKS)) == 2
+    assert len(join(_tracks(queue=warning("queue"), idle=warning("idle")), LINKS)) == 2, "unknown is not equal"
+
+
+def test_a_second_effect_of_the_same_cause_stands_at_the_end_of_the_sentence() -> None:
+    links = (CausalLink("full", "stalled"), CausalLink("slow", "stalled"))
+    full, stalled, slow = critical("full"), warning("stalled"), warning("slow")
+    [joined] = join(_tracks(stalled=stalled, full=full, slow=slow), links)
+    assert group_text(joined, lambda a, b: conjunction_between(a, b, links)) == "full because stalled; slow"
+
+
+def test_every_signal_is_in_exactly_one_finding() -> None:
+    tracks = _tracks(full=warning(), stalled=warning(), slow=warning(), other=warning())
+    joined = join(tracks, (CausalLink("full", "stalled"), CausalLink("slow", "stalled")))
+    assert sorted(track.id for one in joined for track in one.tracks) == sorted(track.id for track in tracks)
+
+
+def test_a_finding_whose_cause_is_found_later_is_joined_to_it_and_not_cleared() -> None:
+    full, stalled = Told("connections-filling"), Told("io-stalled")
+    bench = Bench(full, stalled)
+    full.sees = [critical("Connections fill")]
+    assert kinds(bench.tick()) == [("raised", "connections-filling")]
+    stalled.sees = [warning("I/O is stalled")]
+    assert kinds(bench.tick()) == [("joined", "connections-filling"), ("raised", "io-stalled")]
+    row = bench.judge.conclusions.rows[0]
+    assert row.chain == ["connections-filling", "io-stalled"]
+    assert row.severity == "critical"
+    assert row.text == "Connections fill because I/O is stalled"
+
+
+def test_a_joined_finding_is_since_its_first_part() -> None:
+    full, stalled = Told("connections-filling"), Told("io-stalled")
+    bench = Bench(full, stalled)
+    full.sees = [critical()]
+    bench.tick()
+    began = bench.wall_us
+    bench.ticks(5)
+    stalled.sees = [warning()]
+    bench.tick()
+    assert bench.judge.conclusions.rows[0].since_us == began
+
+
+def test_the_evidence_of_every_part_is_in_the_joined_finding() -> None:
+    full, stalled = Told("connections-filling"), Told("io-stalled")
+    bench = Bench(full, stalled)
+    full.sees = [critical(evidence={"used": 244}, series=("connections.used",))]
+    stalled.sees = [warning(evidence={"psi_full_pct": 61.0}, series=("io.psi_full_pct",), runbook="cache-drop")]
+    bench.tick()
+    row = bench.judge.conclusions.rows[0]
+    assert row.evidence == {"used": 244, "psi_full_pct": 61.0}
+    assert row.series == ["connections.used", "io.psi_full_pct"]
+    assert row.runbook == "cache-drop"

@@ -1,0 +1,319 @@
+"""I/O: a stop that sessions feel is told by each sign there is; a disk that is merely busy is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from dba_console.core.thresholds import IoLimits, Limits
+from dba_console.watch.findings import io
+from tests.readings import activity
+from tests.unit.watch.findings.hosting import Hosting
+
+WORK = {"reads": 500, "read_ms": 400, "writes": 100, "write_ms": 100, "io_ms": 500, "weighted_ms": 500}
+"""A second of an ordinary device: half busy, under a millisecond each."""
+
+
+def calm(seconds: int = 30) -> Hosting:
+    hosting = Hosting(io.RULES)
+    hosting.seconds(seconds, vda=WORK, vdb=WORK)
+    assert hosting.open == []
+    return hosting
+
+
+def stalled(hosting: Hosting, seconds: int, *, sessions: int, pct: float = 100.0) -> None:
+    for _ in range(seconds):
+        hosting.sessions_wait(sessions)
+        hosting.seconds(1, stalled_pct=pct, vda={"io_ms": 1000, "weighted_ms": 9000})
+
+
+def test_a_share_of_the_last_ten_seconds_is_told_with_who_waits_and_where() -> None:
+    hosting = calm()
+    stalled(hosting, 5, sessions=3, pct=80)
+    found = hosting.one("io-stalled")
+    assert found.severity == "warning"
+    assert (
+        found.text == "I/O is stalled: 40 % of the last 10 s fully stalled, 3 sessions wait for it; on vda (data, WAL)"
+    )
+    assert found.evidence["waiting_sessions"] == 3
+
+
+def test_most_of_ten_seconds_lost_to_many_sessions_is_critical() -> None:
+    hosting = calm()
+    stalled(hosting, 10, sessions=30, pct=70)
+    assert hosting.one("io-stalled").severity == "critical"
+
+
+def test_a_share_about_the_critical_one_does_not_change_its_severity_to_and_fro() -> None:
+    hosting = calm()
+    for pct in (70, 50, 70, 50):
+        stalled(hosting, 10, sessions=30, pct=pct)
+    changes = [change.finding.severity for change in hosting.changes]
+    assert changes == ["warning", "critical"]
+
+
+def test_a_total_stall_is_raised_within_five_seconds() -> None:
+    hosting = calm()
+    begun = hosting.at_s
+    while "io-stalled" not in hosting.ids:
+        assert hosting.at_s - begun < 5
+        stalled(hosting, 1, sessions=10)
+
+
+def test_it_clears_when_io_moves_again() -> None:
+    hosting = calm()
+    stalled(hosting, 10, sessions=10)
+    hosting.rows = []
+    assert hosting.seconds(30, vda=WORK) == []
+
+
+def test_half_stalled_on_the_way_out_keeps_the_finding_and_does_not_flap() -> None:
+    hosting = calm()
+    stalled(hosting, 10, sessions=10)
+    stalled(hosting, 30, sessions=10, pct=25)
+    assert hosting.ids == ["io-stalled"]
+    assert hosting.raised == ["io-stalled"]
+
+
+def test_a_hiccup_of_the_disk_is_no_stall() -> None:
+    """For one second nothing comes back and everybody waits; before and after others keep the disk busy."""
+    hosting = calm()
+    hosting.seconds(6, stalled_pct=70, vda=WORK)
+    stalled(hosting, 1, sessions=11)
+    hosting.rows = []
+    hosting.seconds(10, stalled_pct=40, vda=WORK)
+    assert hosting.raised == []
+
+
+@pytest.mark.parametrize("sessions", [0, 1])
+def test_a_disk_that_nobody_of_the_server_waits_for_is_no_finding(sessions: int) -> None:
+    """A compile, or a dd on the disk beside: everybody who works waits, and none of the server's sessions does."""
+    hosting = calm()
+    hosting.seconds(60, stalled_pct=95, vdb={"writes": 100, "write_ms": 90_000, "io_ms": 1000, "weighted_ms": 90_000})
+    hosting.sessions_wait(sessions)
+    hosting.seconds(10, stalled_pct=95)
+    assert hosting.raised == []
+
+
+def test_short_statements_of_a_busy_server_are_no_stall() -> None:
+    """A disk that takes a thousand commits a second has everybody in WALSync all the time."""
+    hosting = calm()
+    for _ in range(30):
+        hosting.sessions_wait(20, for_s=0.02, event="WALSync")
+        hosting.seconds(1, stalled_pct=80, vda=WORK)
+    assert hosting.raised == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"application": "pg_dump"}, {"application": "pg_restore"}, {"query": "COPY public.orders TO stdout"},
+        {"query": "create index on orders (customer)"}, {"query": "VACUUM orders"},
+        {"backend_type": "parallel worker"}, {"backend_type": "autovacuum worker"},
+    ],
+)  # fmt: skip
+def test_work_that_is_limited_by_the_disk_is_no_stall(fields: dict[str, str]) -> None:
+    hosting = calm()
+    for _ in range(30):
+        hosting.sessions_wait(8, for_s=600, **fields)
+        hosting.seconds(1, stalled_pct=85, vda=WORK)
+    assert hosting.raised == []
+
+
+@pytest.mark.parametrize(
+    ("event", "kind"),
+    [("WALWrite", "LWLock"), ("WALWriteLock", "LWLock"), ("BufferIO", "IPC"), ("buffer_io", "LWLock")],
+)
+def test_who_waits_for_somebody_elses_io_waits_for_io(event: str, kind: str) -> None:
+    hosting = calm()
+    for _ in range(5):
+        hosting.sessions_wait(6, event=event, wait_event_type=kind)
+        hosting.seconds(1, stalled_pct=90)
+    assert hosting.ids == ["io-stalled"]
+
+
+def test_processes_that_hang_on_a_device_that_writes_nothing_are_a_stop() -> None:
+    """A frozen file system: no pressure, no device busy, state D."""
+    hosting = calm()
+    begun = hosting.at_s
+    hosting.hanging = [1000, 1001, 1002]
+    hosting.rows = [activity(pid, "active", wait_event_type="IO", wait_event="DataFileWrite") for pid in (1000, 1001)]
+    while "io-stalled" not in hosting.ids:
+        assert hosting.at_s - begun < 5
+        hosting.tick()
+    found = hosting.one("io-stalled")
+    assert found.severity == "critical"
+    assert found.text.startswith("I/O is stalled: 3 processes of the server hang in the kernel, for 3 s")
+    assert found.text.endswith("; on vda (data, WAL)")
+
+
+def test_processes_that_hang_in_short_turns_get_on() -> None:
+    hosting = calm()
+    hosting.working = {1000: 0, 1001: 0, 1002: 0}
+    hosting.seconds(20, vda=WORK)
+    assert hosting.raised == []
+
+
+def test_a_checkpoint_that_waits_for_the_disk_is_no_stop() -> None:
+    hosting = calm()
+    hosting.hanging = [500, 501]
+    hosting.rows = [
+        activity(500, None, backend_type="checkpointer"),
+        activity(501, "active", query="create index on orders (customer)"),
+    ]
+    hosting.seconds(20, vda=WORK)
+    assert hosting.raised == []
+
+
+def test_one_process_that_syncs_a_file_is_no_stop() -> None:
+    hosting = calm()
+    hosting.hanging = [501]
+    hosting.seconds(20, vda=WORK)
+    assert hosting.raised == []
+
+
+def test_a_device_with_requests_and_no_completions_is_a_stop() -> None:
+    hosting = calm()
+    begun = hosting.at_s
+    hosting.moves(in_flight=12)
+    hosting.hanging = [1000]
+    while "io-stalled" not in hosting.ids:
+        assert hosting.at_s - begun < 5
+        hosting.tick()
+    found = hosting.one("io-stalled")
+    assert found.severity == "critical"
+    assert "vda (data, WAL) has 12 requests in flight and completed none for " in found.text
+
+
+def test_a_device_that_holds_nothing_of_the_server_may_hang() -> None:
+    hosting = calm()
+    hosting.moves("vdb", in_flight=12)
+    hosting.ticks(20)
+    assert hosting.raised == []
+
+
+def test_an_idle_device_with_nothing_in_flight_is_no_stop() -> None:
+    hosting = calm()
+    hosting.ticks(30)
+    assert hosting.raised == []
+
+
+def test_blocked_tasks_and_iowait_tell_it_on_a_kernel_without_psi() -> None:
+    hosting = Hosting(io.RULES)
+    hosting.io_stalled_us = None
+    hosting.ticks(10)
+    hosting.blocked = 14
+    for _ in range(5):
+        hosting.waited_ticks += 60
+        hosting.idle_ticks += 40
+        hosting.sessions_wait(14)
+        hosting.tick()
+    found = hosting.one("io-stalled")
+    assert found.severity == "warning"
+    assert "14 tasks blocked for " in found.text
+
+
+def test_blocked_tasks_without_iowait_do_not() -> None:
+    hosting = Hosting(io.RULES)
+    hosting.io_stalled_us = None
+    hosting.blocked = 14
+    for _ in range(10):
+        hosting.idle_ticks += 100
+        hosting.sessions_wait(14)
+        hosting.tick()
+    assert hosting.raised == []
+
+
+def test_a_gap_and_a_first_tick_tell_nothing() -> None:
+    hosting = Hosting(io.RULES)
+    hosting.io_stalled_us = 10**12
+    hosting.hanging = [1, 2, 3]
+    hosting.moves(in_flight=9)
+    hosting.sessions_wait(20)
+    assert hosting.ticks(2) == []
+    hosting = calm()
+    hosting.io_stalled_us = (hosting.io_stalled_us or 0) + 59_000_000
+    hosting.sessions_wait(20)
+    assert hosting.tick(60) == []
+    assert hosting.tick() == []
+
+
+def test_figures_may_be_configured() -> None:
+    hosting = Hosting(io.RULES, Limits(io=IoLimits(waiting_sessions=50, critical_sessions=50)))
+    hosting.ticks(10)
+    stalled(hosting, 10, sessions=30)
+    assert hosting.raised == []
+
+
+# A device against its own usual
+
+FULL = {"reads": 500, "read_ms": 1500, "writes": 100, "write_ms": 300, "io_ms": 1000, "weighted_ms": 1800}
+"""All of a second busy, three milliseconds each, two requests at a time."""
+QUEUED = {"reads": 500, "read_ms": 9000, "writes": 100, "write_ms": 1800, "io_ms": 1000, "weighted_ms": 12_000}
+
+
+def test_a_device_that_is_busy_and_queues_more_than_usual_is_at_its_limit() -> None:
+    hosting = calm(300)
+    hosting.seconds(18, vda=QUEUED)
+    assert [name for name in hosting.ids if name.startswith("device-saturated")] == []
+    hosting.seconds(8, vda=QUEUED)
+    found = hosting.one("device-saturated:vda")
+    assert found.severity == "warning"
+    assert found.text.startswith("vda (data, WAL) is at its limit: 100 % busy for 2")
+    assert "12 requests queue, usually 0.5" in found.text
+
+
+def test_a_device_that_is_always_fully_busy_is_not_at_its_limit() -> None:
+    """Utilisation tells nothing of a device that serves many requests at once."""
+    hosting = Hosting(io.RULES)
+    assert hosting.seconds(400, vda=FULL) == []
+
+
+def test_what_is_usual_is_not_known_in_the_first_minutes() -> None:
+    hosting = calm(100)
+    assert hosting.seconds(60, vda=QUEUED) == []
+
+
+def test_the_other_disk_may_be_at_its_limit() -> None:
+    hosting = calm(300)
+    assert hosting.seconds(60, vda=WORK, vdb=QUEUED) == []
+
+
+def test_a_device_that_takes_many_times_as_long_as_usual_is_slow() -> None:
+    hosting = calm(300)
+    slow = {"reads": 200, "read_ms": 200 * 26, "io_ms": 800, "weighted_ms": 5000}
+    for _ in range(45):
+        hosting.sessions_wait(3, for_s=0.1)
+        hosting.seconds(1, vda=slow)
+    found = hosting.one("io-slow:vda")
+    assert found.severity == "warning"
+    assert found.text.startswith("vda (data, WAL) is slow: a read takes ")
+    assert "(0.8 ms)" in found.text
+
+
+def test_a_burst_of_slow_requests_is_no_finding() -> None:
+    hosting = calm(300)
+    for _ in range(20):
+        hosting.sessions_wait(3, for_s=0.1)
+        hosting.seconds(1, vda={"reads": 200, "read_ms": 200 * 26, "io_ms": 800, "weighted_ms": 5000})
+    hosting.seconds(30, vda=WORK)
+    assert hosting.raised == []
+
+
+def test_slow_requests_nobody_waits_for_are_a_write_back() -> None:
+    hosting = calm(300)
+    hosting.seconds(60, vda={"writes": 900, "write_ms": 900 * 80, "io_ms": 900, "weighted_ms": 72_000})
+    assert hosting.raised == []
+
+
+def test_trouble_of_the_last_minute_is_not_taken_for_usual() -> None:
+    hosting = calm(300)
+    for _ in range(70):
+        hosting.sessions_wait(3, for_s=0.1)
+        hosting.seconds(1, vda={"reads": 200, "read_ms": 200 * 26, "io_ms": 800, "weighted_ms": 5000})
+    assert "io-slow:vda" in hosting.ids
+
+
+def test_a_device_that_comes_back_with_new_counters_raises_nothing() -> None:
+    hosting = calm()
+    hosting.disks["vda"] = {}
+    assert hosting.seconds(5, vda=WORK) == []

@@ -1,0 +1,242 @@
+"""Dumps late, missing, and kept in the wrong place: told from the agent's history, and from nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from msgspec import structs
+
+from dba_console.core.thresholds import Limits
+from dba_console.watch.findings.finding_events import FindingChange
+from dba_console.watch.findings.jobs import RULES
+from dba_console.watch.findings.rule import Rule
+from dba_console.watch.findings.rule_engine import RULES as REGISTERED
+from dba_console.watch.findings.rule_engine import RuleEngine
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.picture import Picture
+from dba_console.watch.samples import host, postgres
+from dba_console.watch.samples.findings import FindingNow
+from dba_console.watch.samples.jobs import Jobs, JobStatistics, RunningJob
+from tests.build import NOW_US, part, sample
+from tests.readings import activity, mount, server, sessions
+
+HOUR_S = 3600.0
+NIGHT = JobStatistics(
+    kind="pg_dump",
+    database="appdb",
+    user="backup",
+    runs=12,
+    usual_s=3720.0,
+    interval_s=24 * HOUR_S,
+    intervals=11,
+    longest_interval_s=24.5 * HOUR_S,
+    last_ended_us=NOW_US - int(20 * HOUR_S * 1e6),
+    last_s=3700.0,
+    watched_since_us=NOW_US - int(1000 * HOUR_S * 1e6),
+)
+DUMP = activity(
+    8001, "active", application="pg_dump", user="backup", wait_event_type="Client", wait_event="ClientWrite"
+)
+
+
+def runs_for(seconds: float | None, **fields: object) -> RunningJob:
+    return structs.replace(RunningJob("pg_dump", "appdb", "backup", 8001, NOW_US, seconds), **fields)
+
+
+def ago(hours: float) -> int:
+    return NOW_US - int(hours * HOUR_S * 1e6)
+
+
+class Night:
+    """A judge over hand-made readings of jobs and sessions."""
+
+    def __init__(self, limits: Limits | None = None, rules: Sequence[Rule] = RULES) -> None:
+        self.judge = RuleEngine(limits or Limits(), rules)
+        self.picture = Picture()
+
+    def look(
+        self,
+        at_s: float,
+        past: list[JobStatistics] | None = None,
+        running: list[RunningJob] | None = None,
+        rows: list[postgres.Activity] | None = None,
+        waiters: list[postgres.LockWaiter] | None = None,
+        *,
+        connected: bool = True,
+    ) -> list[FindingNow]:
+        """What is open after a tick; without `past` the jobs were not read anew, without `connected` nothing was."""
+        parts = []
+        if connected:
+            seen = sessions(*(rows or []), now_us=NOW_US + int(at_s * 1e6))
+            parts = [
+                part("pg.activity", seen, at_s=at_s),
+                part("pg.locks", postgres.Locks(waiters or [], []), at_s=at_s),
+            ]
+        else:
+            parts = [part("pg.activity", None, at_s=at_s, status="error", note="no connection")]
+        if past is not None or running is not None:
+            reading = Jobs(NOW_US + int(at_s * 1e6), past or [], running or [])
+            parts.append(part("jobs", reading, at_s=at_s))
+        self.take(at_s, *parts)
+        return self.judge.conclusions.rows
+
+    def take(self, at_s: float, *parts: object) -> list[FindingChange]:
+        made = sample(*parts, at_s=at_s, wall_us=NOW_US + int(at_s * 1e6))  # type: ignore[arg-type]
+        self.picture = self.picture.with_sample(made)
+        return self.judge.evaluate(self.picture, ChartHistory(), {})
+
+
+def test_a_dump_beyond_its_usual_duration_is_late_and_says_who_waits_behind_it() -> None:
+    waiters = [
+        postgres.LockWaiter(pid, [8001], "relation", "AccessExclusiveLock", "public.orders", None) for pid in (1, 2, 3)
+    ]
+    rows = [DUMP, *(activity(pid, "active", wait_event_type="Lock", wait_event="relation") for pid in (1, 2, 3))]
+    (found,) = Night().look(1, [NIGHT], [runs_for(6120.0)], rows, waiters)
+    assert found.text == ("pg_dump of appdb runs late: 1h42, usual 1h02 (12 runs), 40m over; 3 sessions wait behind it")
+    assert (found.id, found.severity) == ("dump-late:pg_dump/appdb/backup", "warning")
+    assert found.evidence["elapsed_s"] == 6120.0
+    assert found.evidence["usual_s"] == 3720.0
+    assert found.evidence["blocks"] == 3
+    assert found.since_us == NOW_US + 1_000_000 - 540_000_000, "since one and a half times the usual was over"
+    assert found.advice is not None and "its own client (Client:ClientWrite)" in found.advice
+
+
+def test_a_late_dump_and_who_waits_for_it_are_one_finding() -> None:
+    night = Night(rules=REGISTERED)
+    waiter = activity(1, "active", wait_event_type="Lock", wait_event="relation", query="alter table orders add x int")
+    blocked = postgres.LockWaiter(1, [8001], "relation", "AccessExclusiveLock", "public.orders", NOW_US - 60_000_000)
+    for second in range(1, 20):
+        open_now = night.look(second, [NIGHT], [runs_for(6120.0 + second)], [DUMP, waiter], [blocked])
+    (found,) = open_now
+    assert found.id == "dump-late:pg_dump/appdb/backup"
+    assert found.chain == ["dump-blocks", "dump-late:pg_dump/appdb/backup"]
+    assert "; pg_dump of appdb runs late (1h42, usual 1h02)" in found.text
+    assert found.runbook == "lock-queue"
+
+
+def test_a_dump_becomes_late_between_two_readings_of_the_jobs() -> None:
+    night = Night()
+    assert night.look(1, [NIGHT], [runs_for(5575.0)], [DUMP]) == []
+    assert night.look(5, rows=[DUMP]) == []
+    assert [row.rule for row in night.look(7, rows=[DUMP])] == ["dump-late"]
+
+
+@pytest.mark.parametrize(
+    ("past", "running"),
+    [
+        pytest.param(NIGHT, runs_for(3700.0), id="as long as usual"),
+        pytest.param(NIGHT, runs_for(1.0), id="only just begun"),
+        pytest.param(NIGHT, runs_for(0.0), id="begun in the future, by a clock set back"),
+        pytest.param(NIGHT, runs_for(None), id="its start is not known"),
+        pytest.param(NIGHT, runs_for(9000.0, user="somebody"), id="another job"),
+        pytest.param(structs.replace(NIGHT, usual_s=None, runs=2), runs_for(90_000.0), id="too few runs"),
+        pytest.param(structs.replace(NIGHT, usual_s=5.0), runs_for(500.0), id="a short one, a few minutes over"),
+    ],
+)
+def test_a_dump_is_not_called_late(past: JobStatistics, running: RunningJob) -> None:
+    assert Night().look(1, [past], [running], [DUMP]) == []
+
+
+def test_of_a_server_that_is_lost_nobody_knows_whether_its_dump_still_runs() -> None:
+    night = Night()
+    assert night.look(1, [NIGHT], [runs_for(3700.0)], [DUMP]) == []
+    for second in range(2, 3000, 2):
+        assert night.look(second, connected=False) == []
+
+
+def test_a_dump_that_did_not_come_is_missed_with_when_the_last_one_finished() -> None:
+    (found,) = Night().look(1, [structs.replace(NIGHT, last_ended_us=ago(36.5))])
+    assert found.id == "dump-missing:pg_dump/appdb/backup"
+    assert found.text.startswith("No pg_dump of appdb has finished for 1d12h, usually every 1d; the last one did at 20")
+    assert found.evidence["last_ended_age_s"] == pytest.approx(36.5 * HOUR_S, abs=2)
+
+
+def test_of_one_that_may_have_come_unseen_only_the_time_watched_is_told() -> None:
+    past = structs.replace(NIGHT, last_ended_us=ago(60), watched_since_us=ago(37))
+    (found,) = Night().look(1, [past])
+    assert found.text.startswith(
+        "No pg_dump of appdb finished in the 1d13h watched, usually every 1d; the last seen did"
+    )
+
+
+def test_a_missing_dump_clears_when_one_runs_and_stays_so_when_it_finished() -> None:
+    night = Night()
+    late = structs.replace(NIGHT, last_ended_us=ago(40))
+    assert len(night.look(1, [late])) == 1
+    for second in range(2, 14):
+        open_now = night.look(second, [late], [runs_for(float(second))], [DUMP])
+    assert open_now == []
+    assert night.look(15, [structs.replace(NIGHT, last_ended_us=NOW_US)]) == []
+
+
+@pytest.mark.parametrize(
+    "past",
+    [
+        pytest.param(structs.replace(NIGHT, last_ended_us=ago(30)), id="half a day is not half a night late"),
+        pytest.param(
+            structs.replace(NIGHT, last_ended_us=ago(70), longest_interval_s=72 * HOUR_S), id="weekends without"
+        ),
+        pytest.param(structs.replace(NIGHT, last_ended_us=ago(40), watched_since_us=ago(20)), id="not watched so long"),
+        pytest.param(structs.replace(NIGHT, last_ended_us=ago(40), runs=3), id="too few runs"),
+        pytest.param(structs.replace(NIGHT, last_ended_us=ago(40), intervals=2), id="too few known intervals"),
+        pytest.param(structs.replace(NIGHT, last_ended_us=ago(40), interval_s=None), id="no known interval"),
+        pytest.param(
+            structs.replace(NIGHT, last_ended_us=ago(40), interval_s=600.0), id="taken by hand, one after another"
+        ),
+        pytest.param(structs.replace(NIGHT, last_ended_us=ago(40), usual_s=0.4), id="too short to be seen for certain"),
+        pytest.param(structs.replace(NIGHT, last_ended_us=ago(40), kind="pg_restore"), id="a restore"),
+        pytest.param(structs.replace(NIGHT, last_ended_us=ago(-5)), id="finished in the future, by a clock set back"),
+        pytest.param(structs.replace(NIGHT, last_ended_us=ago(300)), id="given up long ago"),
+    ],
+)
+def test_a_dump_is_not_missed(past: JobStatistics) -> None:
+    assert Night().look(1, [past]) == []
+
+
+def test_a_dump_that_another_user_takes_now_is_not_missed() -> None:
+    other = structs.replace(NIGHT, user="backup2", last_ended_us=ago(10), intervals=0, interval_s=None)
+    assert Night().look(1, [structs.replace(NIGHT, last_ended_us=ago(40)), other]) == []
+
+
+def holding(*held: str, path: str = "/srv", source: str = "/dev/vda1") -> host.Mount:
+    return mount(path, holds=list(held), source=source)
+
+
+def test_archived_wal_on_the_file_system_of_the_data_is_told_with_what_it_does() -> None:
+    night = Night()
+    night.take(1, part("host.mounts", host.Mounts([holding("archive", "data", "wal")], {}), at_s=1))
+    (found,) = night.judge.conclusions.rows
+    assert found.id == "wal-beside-backups:/srv"
+    assert found.text.startswith("Archived WAL and the server's data and WAL share /srv: removing a large file there")
+    assert found.advice is not None and "remove-backup" in found.advice
+    assert found.runbook is None
+
+
+def test_a_file_system_mounted_in_two_places_is_one() -> None:
+    night = Night()
+    bound = [holding("data", "wal"), holding("archive", path="/backup")]
+    night.take(1, part("host.mounts", host.Mounts(bound, {}), at_s=1))
+    (found,) = night.judge.conclusions.rows
+    assert "share one file system (/dev/vda1 on /srv, /backup)" in found.text
+
+
+def test_two_file_systems_in_memory_are_two_whatever_their_source_is_called() -> None:
+    night = Night()
+    apart = [holding("data", "wal", source="tmpfs"), holding("archive", path="/backup", source="tmpfs")]
+    night.take(1, part("host.mounts", host.Mounts(apart, {}), at_s=1))
+    assert night.judge.conclusions.rows == []
+
+
+def test_an_archive_on_a_file_system_of_its_own_is_well_placed() -> None:
+    night = Night()
+    apart = [holding("data", "wal"), holding("archive", "session", path="/backup", source="/dev/vdb1")]
+    night.take(1, part("host.mounts", host.Mounts(apart, {}), at_s=1))
+    assert night.judge.conclusions.rows == []
+
+
+def test_mounts_of_another_host_say_nothing_about_the_server() -> None:
+    night = Night()
+    mounts = part("host.mounts", host.Mounts([holding("archive", "data")], {}), at_s=1)
+    night.take(1, part("pg.server", server(local=False), at_s=1), mounts)
+    assert night.judge.conclusions.rows == []

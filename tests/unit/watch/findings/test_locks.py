@@ -1,0 +1,358 @@
+"""Locks: a queue behind a lock of DDL, a session or a dump that holds others up, a transaction left open that does."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from dba_console.watch.findings.connections import RULES as CONNECTIONS
+from dba_console.watch.findings.locks import RULES as LOCKS
+from dba_console.watch.samples import postgres
+from tests.readings import activity, of
+from tests.unit.watch.findings.serving import Serving, waiting
+
+RULES = (*LOCKS, *CONNECTIONS)
+DUMP, MIGRATION, HOLDER = 8001, 8123, 8200
+
+
+def serving() -> Serving:
+    server = Serving(RULES)
+    server.rows = server.pool(30)
+    server.ticks(2)
+    return server
+
+
+def session(server: Serving, pid: int, state: str = "active", open_s: float = 60, **fields: object) -> None:
+    """One more session, its transaction open for so long."""
+    made = {"xact_start": server.ago(open_s), "query_start": server.ago(open_s), "state_change": server.ago(open_s)}
+    server.rows = [*server.rows, activity(pid, state, **{**made, **fields})]
+
+
+def blocked(server: Serving, pid: int, *blockers: int, waited_s: float = 0.0, query: str = "", **lock: object) -> None:
+    """A session that waits for these, for so long already."""
+    since_us = server.ago(waited_s)
+    server.rows = [row for row in server.rows if row.pid != pid]
+    session(server, pid, open_s=waited_s, wait_event_type="Lock", wait_event="relation", query=query)
+    server.locks = [*server.locks, waiting(pid, *blockers, since=since_us, **lock)]  # type: ignore[arg-type]  # as it is
+
+
+def dump(server: Serving, open_s: float = 3720) -> None:
+    session(server, DUMP, application="pg_dump", user="backup", query="COPY public.orders TO stdout;", open_s=open_s)
+
+
+def migration(server: Serving, *blockers: int, waited_s: float = 0.0) -> None:
+    query = "alter table orders add note text"
+    blocked(server, MIGRATION, *blockers, waited_s=waited_s, query=query, mode="AccessExclusiveLock")
+
+
+def behind(server: Serving, count: int, *blockers: int, waited_s: float = 0.0, first_pid: int = 1000) -> None:
+    for number in range(count):
+        blocked(server, first_pid + number, *blockers, waited_s=waited_s, query="select * from orders")
+
+
+def nobody_waits(server: Serving) -> None:
+    server.locks = []
+    server.rows = server.pool(30)
+
+
+# -- queues
+
+
+def test_a_queue_behind_ddl_behind_a_dump_is_one_finding_that_names_all_three() -> None:
+    server = serving()
+    dump(server)
+    migration(server, DUMP)
+    behind(server, 20, MIGRATION)
+    server.ticks(3)
+    row = server.only_one("lock-queue")
+    assert row.severity == "critical"
+    assert row.text.startswith("20 sessions wait behind orders-api (pid 8123: alter table orders add note text)")
+    assert "for the dump pg_dump (backup, pid 8001), transaction open for 1h02" in row.text
+    assert row.runbook == "lock-queue"
+    assert row.evidence["root_pid"] == DUMP
+    assert row.evidence["waiter_pid"] == MIGRATION
+    assert row.evidence["behind"] == 20
+
+
+def test_a_queue_is_since_its_first_wait() -> None:
+    server = serving()
+    dump(server)
+    began = server.ago(40)
+    migration(server, DUMP, waited_s=40)
+    behind(server, 5, MIGRATION, waited_s=30)
+    server.ticks(2)
+    row = server.only_one("lock-queue")
+    assert abs(row.since_us - began) < 1_000_000
+    assert row.severity == "critical", "five behind it for longer than ten seconds"
+
+
+def test_a_short_queue_is_a_warning() -> None:
+    server = serving()
+    dump(server)
+    migration(server, DUMP)
+    behind(server, 4, MIGRATION)
+    server.ticks(20)
+    assert server.only_one("lock-queue").severity == "warning"
+
+
+def test_ddl_that_waits_a_moment_on_a_busy_server_is_no_finding() -> None:
+    server = serving()
+    session(server, HOLDER, query="select count(*) from orders", open_s=1)
+    for _ in range(5):
+        migration(server, HOLDER)
+        behind(server, 20, MIGRATION)
+        server.tick()
+        nobody_waits(server)
+        server.ticks(3)
+    assert server.raised == []
+
+
+def test_a_queue_clears_soon_after_it_moved_on() -> None:
+    server = serving()
+    dump(server)
+    migration(server, DUMP)
+    behind(server, 20, MIGRATION)
+    server.ticks(3)
+    nobody_waits(server)
+    assert server.ticks(7) == []
+
+
+def test_a_queue_that_is_told_stays_while_anybody_is_behind() -> None:
+    server = serving()
+    dump(server)
+    migration(server, DUMP)
+    behind(server, 4, MIGRATION)
+    server.ticks(3)
+    server.locks = server.locks[:2]
+    server.ticks(30)
+    assert server.only_one("lock-queue").evidence["behind"] == 1
+
+
+def test_an_index_that_waits_for_a_writer_holds_up_the_writers_behind_it() -> None:
+    server = serving()
+    session(server, HOLDER, query="update orders set paid = true")
+    blocked(server, MIGRATION, HOLDER, query="create index on orders (paid)", mode="ShareLock")
+    behind(server, 6, MIGRATION)
+    server.ticks(3)
+    assert server.only_one("lock-queue").evidence["waiter_mode"] == "ShareLock"
+
+
+def test_a_queue_stays_told_while_the_locks_cannot_be_read() -> None:
+    server = serving()
+    dump(server)
+    migration(server, DUMP)
+    behind(server, 20, MIGRATION)
+    server.ticks(3)
+    for _ in range(30):
+        server.unread()
+    server.only_one("lock-queue")
+
+
+def test_rows_waited_for_are_no_queue_of_ddl() -> None:
+    """The wait for a row takes ExclusiveLock on a tuple, which is no lock of DDL."""
+    server = serving()
+    session(server, HOLDER, query="update orders set paid = true")
+    blocked(server, 1000, HOLDER, waited_s=3, mode="ExclusiveLock", locktype="tuple")
+    for pid in range(1001, 1010):
+        blocked(server, pid, 1000, waited_s=3, mode="ExclusiveLock", locktype="tuple")
+    server.ticks(3)
+    server.only_one("lock-blocker")
+
+
+def test_a_queue_behind_a_transaction_left_open_is_told_by_what_has_to_be_ended() -> None:
+    server = serving()
+    session(server, HOLDER, "idle in transaction", application="monthly-report", open_s=200, backend_xid=5)
+    migration(server, HOLDER, waited_s=20)
+    behind(server, 12, MIGRATION, waited_s=15)
+    server.ticks(3)
+    row = server.only_one("idle-in-transaction")
+    assert row.chain == ["lock-queue", "idle-in-transaction"]
+    assert "because monthly-report (app, pid 8200) is idle in transaction" in row.text
+    assert row.severity == "critical"
+    assert row.runbook == "idle-in-transaction"
+
+
+def test_a_queue_behind_a_queue_is_told_by_the_one_in_front() -> None:
+    server = serving()
+    dump(server)
+    migration(server, DUMP)
+    blocked(server, 8124, MIGRATION, query="truncate orders", mode="AccessExclusiveLock")
+    behind(server, 6, 8124, MIGRATION)
+    server.ticks(3)
+    row = server.only_one("lock-queue")
+    assert (row.evidence["waiter_pid"], row.evidence["behind"]) == (MIGRATION, 7)
+
+
+def test_a_server_without_the_time_of_a_wait_tells_it_from_when_it_was_seen() -> None:
+    """13 has no pg_locks.waitstart."""
+    server = serving()
+    dump(server)
+    migration(server, DUMP)
+    behind(server, 6, MIGRATION)
+    server.locks = [structs.replace(lock, wait_start=None) for lock in server.locks]
+    server.ticks(5)
+    assert server.only_one("lock-queue").severity == "warning"
+    server.ticks(8)
+    assert server.only_one("lock-queue").severity == "critical", "ten seconds since it was first seen"
+
+
+# -- blockers
+
+
+def test_a_session_that_holds_up_one_other_is_told_after_ten_seconds() -> None:
+    server = serving()
+    session(server, HOLDER, application="batch", query="update orders set paid = true", open_s=5)
+    blocked(server, 1000, HOLDER, waited_s=5, query="update orders set paid = false", locktype="transactionid")
+    assert server.ticks(4) == []
+    server.ticks(4)
+    row = server.only_one("lock-blocker")
+    assert row.severity == "warning"
+    assert "1 session waits for batch (app, pid 8200)" in row.text
+    assert row.text.endswith("; the first, orders-api, waits 10s for public.orders: update orders set paid = false")
+
+
+def test_a_session_that_holds_up_many_for_long_is_critical() -> None:
+    server = serving()
+    session(server, HOLDER, query="update orders set paid = true", open_s=40)
+    behind(server, 22, HOLDER, waited_s=35)
+    server.ticks(2)
+    assert server.only_one("lock-blocker").severity == "critical"
+
+
+def test_hot_rows_that_pass_from_one_to_the_next_are_no_blocker() -> None:
+    """Every second another transaction holds the row; those in the queue wait for three seconds in all."""
+    server = serving()
+    for second in range(30):
+        nobody_waits(server)
+        session(server, 9000 + second, query="update branches set balance = 0", open_s=0.1)
+        behind(server, 20, 9000 + second, waited_s=3)
+        server.tick()
+    assert server.raised == []
+
+
+def test_a_prepared_transaction_that_holds_others_up_is_named() -> None:
+    server = serving()
+    holder = of(postgres.HorizonHolder, kind="prepared", who="order-4711", xid_age=10)
+    server.extra = {"pg.horizon": postgres.Horizon([holder])}
+    behind(server, 5, 0, waited_s=5)
+    server.ticks(2)
+    row = server.only_one("lock-blocker")
+    assert "for the prepared transaction order-4711" in row.text
+    assert row.evidence["root_pid"] == 0
+    assert "ROLLBACK PREPARED" in (row.advice or "")
+
+
+def test_a_dump_that_holds_up_ddl_alone_is_told_by_the_dump() -> None:
+    server = serving()
+    dump(server)
+    migration(server, DUMP, waited_s=8)
+    assert server.ticks(1) == []
+    server.ticks(3)
+    row = server.only_one("dump-blocks")
+    assert row.severity == "warning"
+    assert "1 session waits for the dump pg_dump (backup, pid 8001)" in row.text
+
+
+def test_a_queue_that_grows_behind_a_dump_takes_over_from_it() -> None:
+    server = serving()
+    dump(server)
+    migration(server, DUMP, waited_s=15)
+    server.ticks(3)
+    server.only_one("dump-blocks")
+    behind(server, 12, MIGRATION)
+    server.ticks(2)
+    server.only_one("lock-queue")
+    server.ticks(10)
+    assert server.only_one("lock-queue").chain == ["lock-queue"]
+
+
+def test_a_deadlock_is_left_to_the_server() -> None:
+    server = serving()
+    blocked(server, 1000, 1001, waited_s=15)
+    blocked(server, 1001, 1000, waited_s=15)
+    assert server.ticks(3) == []
+
+
+def test_nobody_waiting_is_no_finding() -> None:
+    server = serving()
+    server.ticks(60)
+    assert server.raised == []
+
+
+# -- transactions left open that hold others up
+
+
+def test_a_transaction_left_open_that_holds_others_up_is_told_in_its_third_second() -> None:
+    server = serving()
+    query = "update branches set filler = 'new'"
+    session(server, HOLDER, "idle in transaction", application="price-correction", open_s=0, query=query)
+    behind(server, 18, HOLDER)
+    server.ticks(3)
+    row = server.only_one("idle-in-transaction")
+    assert row.severity == "warning"
+    assert "and 18 sessions wait behind it" in row.text
+    assert row.text.endswith("last statement: update branches set filler = 'new'")
+    assert (row.evidence["behind"], row.evidence["pid"]) == (18, HOLDER)
+
+
+def test_a_transaction_left_open_that_holds_many_up_for_long_is_critical() -> None:
+    server = serving()
+    session(server, HOLDER, "idle in transaction", open_s=0)
+    behind(server, 6, HOLDER)
+    server.ticks(28)
+    assert server.only_one("idle-in-transaction").severity == "warning"
+    server.ticks(5)
+    assert server.only_one("idle-in-transaction").severity == "critical"
+
+
+def test_the_one_that_holds_others_up_is_told_before_one_that_is_older() -> None:
+    server = serving()
+    session(server, 8300, "idle in transaction", application="monthly-report", open_s=400, backend_xid=5)
+    session(server, HOLDER, "idle in transaction", application="price-correction", open_s=10)
+    behind(server, 2, HOLDER, waited_s=8)
+    server.tick()
+    assert server.only_one("idle-in-transaction").text.startswith("price-correction")
+
+
+def test_a_pause_between_two_statements_is_no_finding() -> None:
+    server = serving()
+    for _ in range(20):
+        nobody_waits(server)
+        session(server, HOLDER, "idle in transaction", open_s=0.2)
+        behind(server, 10, HOLDER, waited_s=0.2)
+        server.tick()
+    assert server.raised == []
+
+
+def test_the_leader_of_a_parallel_dump_was_not_left_open() -> None:
+    """It waits idle in its transaction while its workers copy, and holds ACCESS SHARE on every table."""
+    server = serving()
+    dump(server)
+    server.rows = [structs.replace(row, state="idle in transaction") for row in server.rows if row.pid == DUMP]
+    migration(server, DUMP, waited_s=15)
+    server.ticks(3)
+    server.only_one("dump-blocks")
+
+
+# -- causes
+
+
+def test_connections_that_fill_because_of_a_queue_are_one_finding() -> None:
+    server = serving()
+    server.rows = server.pool(30)
+    dump(server)
+    migration(server, DUMP)
+    behind(server, 210, MIGRATION, first_pid=2000)
+    server.ticks(3)
+    row = next(row for row in server.open if row.id == "lock-queue")
+    assert row.chain[-1] == "lock-queue"
+    assert "connections-filling" in row.chain
+    assert row.text.startswith("Connections fill (")
+    assert " because 210 sessions wait behind " in row.text
+
+
+def test_a_forgotten_transaction_is_not_why_connections_fill() -> None:
+    server = serving()
+    server.rows = server.pool(220)
+    session(server, HOLDER, "idle in transaction", application="monthly-report", open_s=400, backend_xid=5)
+    server.ticks(3)
+    assert sorted(row.id for row in server.open) == ["connections-filling", "idle-in-transaction"]

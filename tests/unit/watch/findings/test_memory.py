@@ -1,0 +1,393 @@
+"""Memory: page cache that goes is named with its cause; what only looks like it is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from dba_console.core.thresholds import Limits
+from dba_console.watch.findings import connections, io, memory
+from dba_console.watch.findings.finding_groups import (
+    SignalTracker,
+    conjunction_between,
+    find_causes,
+    group_by_cause,
+    group_text,
+)
+from dba_console.watch.findings.rule import Signal
+from dba_console.watch.samples.findings import FindingNow
+from tests.unit.watch.findings.hosting import GB, MB, Hosting
+
+BOTH = [*memory.RULES, *io.RULES]
+
+
+def calm(limits: Limits | None = None) -> Hosting:
+    """Half a minute of an ordinary host, 100 MB/s read."""
+    hosting = Hosting(BOTH, limits)
+    hosting.seconds(30, vda={"reads": 200, "read_sectors": 200 * 1024, "read_ms": 100, "io_ms": 300})
+    assert hosting.open == []
+    return hosting
+
+
+def reclaimed(hosting: Hosting, bytes_: int, actor: str = "pgsteal_kswapd") -> list[FindingNow]:
+    """A second in which so much is reclaimed by one actor, and the six after it."""
+    hosting.falls(bytes_, pgsteal_file=bytes_, **{actor: bytes_})
+    return hosting.ticks(7)
+
+
+def test_cache_that_goes_without_a_shortage_is_named_with_who_took_it() -> None:
+    hosting = calm()
+    reclaimed(hosting, 5 * GB)
+    found = hosting.one("memory-reclaim")
+    assert found.severity == "info"
+    assert found.text == ("Page cache fell 5.0 GB and free memory rose 5.0 GB: memory reclaim (kswapd, no shortage)")
+    assert found.evidence["reclaim_kswapd_bytes"] == 5 * GB
+    assert found.advice and "watermark_boost_factor" in found.advice
+
+
+def test_a_tenth_of_memory_within_half_a_minute_is_a_warning() -> None:
+    hosting = calm()
+    for _ in range(10):
+        hosting.falls(2 * GB, pgsteal_file=2 * GB, pgsteal_kswapd=2 * GB)
+        hosting.tick()
+    assert hosting.one("memory-reclaim").severity == "warning"
+    fell = hosting.one("memory-reclaim").evidence["cached_fell_bytes"]
+    assert isinstance(fell, int) and 12 * GB < fell <= 20 * GB, "the sentence is renewed every five seconds"
+
+
+def test_a_pool_of_huge_pages_that_grows_is_told_as_one() -> None:
+    """Its pages are neither cached nor free, and no program has them."""
+    hosting = Hosting(BOTH)
+    hosting.memory |= {"huge_total": 4096, "huge_page_size": 2 * MB}
+    hosting.ticks(10)
+    hosting.memory["huge_total"] += 10 * 1024
+    hosting.falls(20 * GB, free=0, pgsteal_file=20 * GB, pgsteal_direct=20 * GB)
+    hosting.ticks(7)
+    assert hosting.one("memory-reclaim").text.endswith("memory reclaim (the pool of huge pages grew)")
+
+
+def test_it_clears_when_the_cache_stays_where_it_is() -> None:
+    hosting = calm()
+    reclaimed(hosting, 5 * GB)
+    assert hosting.ticks(60) == []
+
+
+def test_reclaim_with_stalled_io_is_one_critical_finding_with_its_runbook() -> None:
+    hosting = calm()
+    hosting.falls(4 * GB, pgsteal_file=4 * GB, pgsteal_kswapd=4 * GB)
+    for _ in range(6):
+        hosting.sessions_wait(30)
+        hosting.seconds(1, stalled_pct=90)
+    [found] = hosting.open
+    assert (found.id, found.severity, found.runbook) == ("reclaim-stall", "critical", "cache-drop")
+    assert found.chain[0] == "io-stalled"
+    assert found.text.startswith("I/O is stalled: ")
+    assert found.text.endswith(
+        ", while page cache fell 4.0 GB and free memory rose 4.0 GB: memory reclaim (kswapd, no shortage)"
+    )
+
+
+def test_reclaim_and_stall_are_told_within_five_seconds() -> None:
+    hosting = calm()
+    begun = hosting.at_s
+    hosting.falls(4 * GB, pgsteal_file=4 * GB, pgsteal_kswapd=4 * GB)
+    while "reclaim-stall" not in hosting.ids:
+        assert hosting.at_s - begun < 5
+        hosting.sessions_wait(30, for_s=hosting.at_s - begun + 1)
+        hosting.seconds(1, stalled_pct=100)
+
+
+def test_the_bouts_of_a_stall_that_comes_again_are_one_finding() -> None:
+    hosting = calm()
+    for _ in range(3):
+        hosting.falls(4 * GB, pgsteal_file=4 * GB, pgsteal_kswapd=4 * GB)
+        for _ in range(9):
+            hosting.sessions_wait(30)
+            hosting.seconds(1, stalled_pct=95)
+        hosting.rows = []
+        hosting.falls(-4 * GB)
+        hosting.seconds(11)
+    assert hosting.raised.count("reclaim-stall") == 1
+    assert "reclaim-stall" in hosting.ids
+
+
+def test_the_sentence_of_the_whole_chain_reads_as_one() -> None:
+    """Connections, I/O and memory, as four days of story S1 found out."""
+    signals = {
+        "connections-filling": Signal(severity="critical", text="", effect="Connections fill (244 of 247, +38/min)"),
+        "io-stalled": Signal(
+            severity="critical", text="", cause="queries wait for I/O: 61 % of the last 10 s fully stalled"
+        ),
+        "reclaim-stall": Signal(
+            severity="critical", text="", runbook="cache-drop",
+            cause="page cache fell 4.1 GB and free memory rose 4.0 GB: memory reclaim (kswapd, no shortage)",
+        ),
+        "cache-dropped": Signal(severity="info", text="Page cache dropped", effect="the page cache was dropped"),
+    }  # fmt: skip
+    rules = {rule.name: rule for rule in [*BOTH, *connections.RULES]}
+    tracks = SignalTracker()
+    for name in ("connections-filling", "io-stalled", "reclaim-stall"):
+        tracks.update(rules[name], [signals[name]], 1, 1)
+        tracks.update(rules[name], [signals[name]], 10**8, 10**8)
+    [joined] = group_by_cause(tracks.raised, find_causes(tracks.raised))
+    assert group_text(joined, conjunction_between) == (
+        "Connections fill (244 of 247, +38/min) because queries wait for I/O: 61 % of the last 10 s fully stalled, "
+        "while page cache fell 4.1 GB and free memory rose 4.0 GB: memory reclaim (kswapd, no shortage)"
+    )
+    tracks.update(rules["cache-dropped"], [signals["cache-dropped"]], 10**8, 10**8)
+    [joined] = group_by_cause(tracks.raised, find_causes(tracks.raised))
+    assert joined.root.rule.name == "reclaim-stall"
+    assert group_text(joined, conjunction_between).endswith("(kswapd, no shortage); the page cache was dropped")
+
+
+def test_a_stall_is_told_by_the_signs_of_a_kernel_without_psi() -> None:
+    """2.6.32 as in story S1: blocked tasks and bytes read and written is all there is."""
+    hosting = Hosting(BOTH)
+    hosting.io_stalled_us = None
+    hosting.vmstat["pgsteal_file"] = None
+    hosting.seconds(60, vda={"reads": 200, "read_sectors": 200 * 1024, "read_ms": 100, "io_ms": 300})
+    hosting.blocked = 12
+    hosting.falls(5 * GB, pgsteal_kswapd=5 * GB)
+    hosting.seconds(4)
+    assert hosting.one("reclaim-stall").severity == "critical"
+    assert "next to nothing read or written" in hosting.one("reclaim-stall").text
+
+
+def test_a_file_freed_while_io_stalls_is_not_made_its_cause() -> None:
+    hosting = calm()
+    hosting.falls(5 * GB)
+    for _ in range(8):
+        hosting.sessions_wait(3)
+        hosting.seconds(1, stalled_pct=60)
+    assert [(row.id, row.severity) for row in hosting.open] == [("io-stalled", "warning")]
+
+
+def test_cache_that_falls_while_io_has_been_stalled_for_long_is_not_made_its_cause() -> None:
+    hosting = calm()
+    for second in range(20):
+        if second == 12:
+            hosting.falls(5 * GB, pgsteal_file=5 * GB)
+        hosting.sessions_wait(30)
+        hosting.seconds(1, stalled_pct=90)
+    assert "io-stalled" in hosting.ids
+    assert "reclaim-stall" not in hosting.raised
+
+
+def test_cache_that_falls_when_the_stall_is_over_is_not_made_its_cause() -> None:
+    hosting = calm()
+    for _ in range(8):
+        hosting.sessions_wait(30)
+        hosting.seconds(1, stalled_pct=90)
+    hosting.rows = []
+    hosting.seconds(6, stalled_pct=30)
+    hosting.falls(5 * GB, pgsteal_file=5 * GB)
+    hosting.seconds(8, stalled_pct=30)
+    assert "reclaim-stall" not in hosting.raised
+
+
+def test_everybody_waiting_for_memory_is_a_stall_too() -> None:
+    hosting = calm()
+    hosting.falls(5 * GB, pgsteal_file=5 * GB, pgsteal_direct=5 * GB, allocstall=4000)
+    for _ in range(5):
+        hosting.memory_stalled_us += 600_000
+        hosting.tick()
+    assert "direct reclaim" in hosting.one("reclaim-stall").text
+
+
+def test_dropped_caches_are_told_with_what_it_costs_to_read_them_again() -> None:
+    hosting = calm()
+    hosting.falls(4 * GB, drop_pagecache=1)
+    hosting.ticks(3)
+    [found] = hosting.open
+    assert (found.id, found.severity) == ("cache-dropped", "info")
+    assert found.text == (
+        "Page cache dropped: somebody wrote drop_caches (drop_pagecache +1), 4.0 GB of cache went; "
+        "to read it again takes 41s at the 100 MB/s seen here"
+    )
+
+
+def test_dropping_a_tenth_of_memory_is_a_warning() -> None:
+    hosting = calm()
+    hosting.falls(20 * GB, drop_pagecache=1)
+    hosting.ticks(3)
+    assert [(row.id, row.severity) for row in hosting.open] == [("cache-dropped", "warning")]
+
+
+def test_a_drop_counted_one_reading_after_the_fall_is_not_taken_for_a_freed_file() -> None:
+    hosting = calm()
+    hosting.falls(20 * GB)
+    hosting.tick()
+    hosting.falls(-64 * MB, drop_pagecache=1)
+    hosting.ticks(5)
+    assert hosting.raised == ["cache-dropped"]
+
+
+def test_cache_dropped_while_io_stalls_is_part_of_the_stall() -> None:
+    hosting = calm()
+    hosting.falls(20 * GB, drop_pagecache=1)
+    for _ in range(6):
+        hosting.sessions_wait(30)
+        hosting.seconds(1, stalled_pct=90)
+    [found] = hosting.open
+    assert found.id == "reclaim-stall"
+    assert "cache-dropped" in found.chain
+    assert "memory reclaim (somebody wrote drop_caches)" in found.text
+
+
+def test_what_is_read_again_afterwards_is_counted() -> None:
+    hosting = calm()
+    reclaimed(hosting, 20 * GB)
+    for _ in range(12):
+        hosting.count("refault_file", 100 * MB // 4096)
+        hosting.seconds(1, vda={"reads": 900, "read_sectors": 120 * MB // 512, "read_ms": 900, "io_ms": 900})
+    found = hosting.one("memory-reclaim")
+    assert "cache-reread" in found.chain
+    assert "of page cache read again so far, at " in found.text
+    assert " after page cache fell 20.0 GB" in found.text
+    assert found.evidence["reread_bytes"] == pytest.approx(900 * MB, rel=0.35)
+
+
+def test_what_is_read_again_without_effort_is_not_told() -> None:
+    """100 MB/s, which keep this device busy for a tenth of its time."""
+    hosting = calm()
+    reclaimed(hosting, 20 * GB)
+    for _ in range(12):
+        hosting.count("refault_file", 100 * MB // 4096)
+        hosting.seconds(1, vda={"reads": 900, "read_sectors": 120 * MB // 512, "read_ms": 900, "io_ms": 120})
+    assert "cache-reread" not in [name for row in hosting.open for name in row.chain]
+
+
+def test_after_dropped_caches_what_is_read_beyond_the_usual_counts() -> None:
+    hosting = calm()
+    hosting.falls(20 * GB, drop_pagecache=1)
+    hosting.seconds(12, vda={"reads": 900, "read_sectors": 400 * MB // 512, "read_ms": 900, "io_ms": 900})
+    assert hosting.one("cache-dropped").evidence["reread_bytes_per_s"] == pytest.approx(300 * MB, rel=0.01)
+
+
+def test_pages_of_a_sparse_file_that_come_from_no_disk_cost_nothing() -> None:
+    hosting = Hosting(BOTH)
+    hosting.ticks(10)
+    reclaimed(hosting, 20 * GB)
+    hosting.seconds(15, counted={"refault_file": 100 * MB // 4096})
+    assert "cache-reread" not in [name for row in hosting.open for name in row.chain]
+
+
+def test_refaults_without_a_fall_before_are_ordinary_reading() -> None:
+    hosting = calm()
+    hosting.seconds(30, counted={"refault_file": 200 * MB // 4096}, vda={"reads": 900, "read_sectors": 400 * MB // 512})
+    assert hosting.raised == []
+
+
+# What must stay quiet
+
+
+def test_a_compile_that_churns_the_cache_is_no_reclaim() -> None:
+    hosting = calm()
+    for tick in range(60):
+        hosting.falls(600 * MB if tick % 2 else -600 * MB, pgsteal_file=300 * MB, pgsteal_kswapd=300 * MB)
+        hosting.tick()
+    assert hosting.raised == []
+
+
+def test_a_big_file_copied_through_a_full_cache_is_no_reclaim() -> None:
+    hosting = calm()
+    for _ in range(60):
+        hosting.falls(0, pgsteal_file=500 * MB, pgsteal_kswapd=500 * MB)
+        hosting.tick()
+    assert hosting.raised == []
+
+
+def test_a_process_of_4_gb_that_starts_and_ends_is_no_reclaim() -> None:
+    hosting = calm()
+    for _ in range(8):
+        hosting.memory["anon"] += 4 * GB // 8
+        hosting.falls(4 * GB // 8, free=0, pgsteal_file=4 * GB // 8, pgsteal_kswapd=4 * GB // 8)
+        hosting.tick()
+    hosting.memory["anon"] -= 4 * GB
+    hosting.memory["free"] += 4 * GB
+    hosting.ticks(5)
+    assert [name for name in hosting.raised if name != "memory-reclaim"] == []
+    assert all(row.severity != "critical" for row in hosting.open)
+
+
+def test_a_restart_of_the_server_gives_shared_memory_back_and_is_no_fall() -> None:
+    hosting = calm()
+    hosting.memory["shmem"] = 0
+    hosting.falls(8 * GB)
+    hosting.ticks(5)
+    assert hosting.raised == []
+
+
+def test_a_dropped_table_is_no_finding_before_it_is_a_tenth_of_memory() -> None:
+    hosting = calm()
+    hosting.falls(5 * GB)
+    hosting.ticks(5)
+    assert hosting.raised == []
+    hosting.falls(20 * GB)
+    hosting.ticks(7)
+    assert [(row.id, row.severity) for row in hosting.open] == [("memory-reclaim", "info")]
+    assert hosting.open[0].text.endswith(": a file was freed")
+
+
+def test_the_first_ticks_raise_nothing() -> None:
+    hosting = Hosting(BOTH)
+    hosting.vmstat["drop_pagecache"] = 17
+    hosting.io_stalled_us = 900_000_000_000
+    assert hosting.ticks(3) == []
+
+
+def test_what_fell_in_a_gap_raises_nothing() -> None:
+    hosting = calm()
+    hosting.falls(40 * GB, pgsteal_file=40 * GB, pgsteal_kswapd=40 * GB, drop_pagecache=1)
+    hosting.tick(60)
+    assert hosting.ticks(5) == []
+
+
+def test_another_run_of_the_agent_begins_anew() -> None:
+    hosting = calm()
+    hosting.boot = "b2"
+    hosting.falls(40 * GB, drop_pagecache=3)
+    assert hosting.ticks(5) == []
+
+
+def test_counters_that_begin_anew_raise_nothing() -> None:
+    hosting = calm()
+    hosting.vmstat["drop_pagecache"] = 5
+    hosting.ticks(70)
+    hosting.changes.clear()
+    for name in hosting.vmstat:
+        hosting.vmstat[name] = 0
+    hosting.io_stalled_us = 0
+    assert hosting.ticks(5) == []
+    assert hosting.raised == []
+
+
+def test_an_unknown_counter_is_not_taken_for_zero() -> None:
+    hosting = calm()
+    for name in hosting.vmstat:
+        hosting.vmstat[name] = None
+    hosting.memory["cached"] -= 20 * GB
+    hosting.memory["free"] += 20 * GB
+    hosting.ticks(7)
+    assert hosting.one("memory-reclaim").text.endswith("memory reclaim (cause not known)")
+
+
+def test_numbers_of_another_host_raise_nothing() -> None:
+    from tests.readings import server  # the same reading, elsewhere
+
+    hosting = calm()
+    read = hosting._read
+    hosting._read = lambda: {**read(), "pg.server": server(local=False)}  # type: ignore[method-assign]
+    hosting.falls(20 * GB, drop_pagecache=1)
+    assert hosting.ticks(5) == []
+
+
+def test_processes_killed_for_lack_of_memory_are_told_for_a_quarter_of_an_hour() -> None:
+    hosting = Hosting([rule for rule in memory.RULES if rule.name == "oom-kill"])
+    hosting.vmstat["oom_kill"] = 4
+    assert hosting.ticks(3) == [], "that was before the console began"
+    hosting.vmstat["oom_kill"] = 5
+    assert hosting.tick()[0].text.startswith("The kernel killed a process for lack of memory, at ")
+    hosting.vmstat["oom_kill"] = 7
+    hosting.ticks(6)
+    assert hosting.one("oom-kill").evidence["oom_kills"] == 3
+    assert hosting.ticks(900) == []

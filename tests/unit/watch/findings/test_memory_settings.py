@@ -1,0 +1,64 @@
+"""Swap that costs time and swap that does not; settings that cost a database its cache."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from dba_console.core.thresholds import Limits, MemoryLimits
+from dba_console.watch.findings import memory
+from tests.unit.watch.findings.hosting import GB, Hosting
+
+
+def swapping(pages_in: int, pages_out: int) -> Hosting:
+    hosting = Hosting(memory.RULES)
+    hosting.memory |= {"swap_total": 8 * GB, "swap_free": 7 * GB}
+    hosting.seconds(15, counted={"pswpin": pages_in, "pswpout": pages_out})
+    return hosting
+
+
+def test_pages_that_go_out_and_come_in_for_ten_seconds_are_a_warning() -> None:
+    hosting = swapping(400, 700)
+    found = hosting.one("swap-in-use")
+    assert found.severity == "warning"
+    assert found.text == (
+        "The host swaps: 400 pages/s come in while 700 pages/s go out, 1.0 GB of 8.0 GB swap used (12%)"
+    )
+
+
+@pytest.mark.parametrize(("pages_in", "pages_out"), [(400, 0), (0, 700), (0, 0)])
+def test_traffic_in_one_direction_or_none_is_no_finding(pages_in: int, pages_out: int) -> None:
+    assert swapping(pages_in, pages_out).open == []
+
+
+def test_much_swap_used_without_traffic_is_a_line_and_no_fault() -> None:
+    hosting = Hosting(memory.RULES)
+    hosting.memory |= {"swap_total": 8 * GB, "swap_free": 3 * GB}
+    assert [(row.id, row.severity) for row in hosting.ticks(3)] == [("swap-in-use", "info")]
+
+
+def test_a_host_without_swap_says_nothing_of_it() -> None:
+    hosting = Hosting(memory.RULES)
+    hosting.memory |= {"swap_total": 0, "swap_free": 0}
+    assert hosting.seconds(15, counted={"pswpin": 0, "pswpout": 0}) == []
+
+
+def test_zone_reclaim_is_warned_of_with_what_to_set() -> None:
+    hosting = Hosting(memory.RULES)
+    hosting.settings = structs.replace(hosting.settings, zone_reclaim_mode=1)
+    [found] = hosting.tick()
+    assert (found.id, found.severity) == ("memory-settings:zone_reclaim_mode", "warning")
+    assert found.advice and "vm.zone_reclaim_mode=0" in found.advice
+
+
+def test_huge_pages_on_demand_are_a_line_where_shared_buffers_are_big() -> None:
+    always = {"thp": "always", "thp_defrag": "always"}
+    hosting = Hosting(memory.RULES)
+    hosting.settings = structs.replace(hosting.settings, **always)
+    assert [(row.id, row.severity) for row in hosting.tick()] == [("memory-settings:transparent_hugepage", "info")]
+    small = Hosting(memory.RULES, Limits(memory=MemoryLimits(thp_shared_buffers_bytes=64 * GB)))
+    small.settings = hosting.settings
+    assert small.tick() == []
+    madvise = Hosting(memory.RULES)
+    madvise.settings = structs.replace(hosting.settings, thp_defrag="madvise")
+    assert madvise.tick() == []

@@ -1,0 +1,87 @@
+"""Settings a run left changed: told until they are back, gravest where the server does not care for its data."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from dba_console.core.thresholds import Limits
+from dba_console.watch.findings.rule_engine import RuleEngine
+from dba_console.watch.findings.server import RULES
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.picture import Picture
+from dba_console.watch.samples.console import PendingRevertNow, PendingRevertsNow
+from dba_console.watch.samples.findings import FindingNow
+from tests.build import NOW_US, part, sample
+
+MEMORY = PendingRevertNow(
+    "1", "work_mem", "in postgresql.auto.conf", None, "9MB", "r-1", "restore", "ann", NOW_US - 60_000_000,
+    run_is_active=False, state="changed", found="9MB", risky=False,
+)  # fmt: skip
+SYNC = structs.replace(MEMORY, id="2", parameter="fsync", new="off", found="off", risky=True, trust="sound")
+
+
+def judged(*debts: PendingRevertNow, note: str | None = None) -> list[FindingNow]:
+    """What is concluded of one reading."""
+    judge = RuleEngine(Limits(), [rule for rule in RULES if rule.name == "settings-left"])
+    made = structs.replace(part("debts", PendingRevertsNow(NOW_US, debts)), note=note)
+    judge.evaluate(Picture().with_sample(sample(made)), ChartHistory(), {})
+    assert judge.conclusions.failed == []
+    return judge.conclusions.rows
+
+
+def test_nothing_is_told_where_nothing_is_owed() -> None:
+    assert judged() == []
+
+
+def test_a_run_that_goes_on_puts_it_back_itself() -> None:
+    assert judged(structs.replace(MEMORY, run_is_active=True)) == []
+
+
+def test_what_is_left_is_named_with_what_was_before_and_since_when() -> None:
+    [row] = judged(MEMORY, structs.replace(MEMORY, id="3", parameter="max_wal_size", old="2GB", state="altered"))
+    assert row.severity == "warning" and row.runbook == "put-back" and row.since_us == MEMORY.at_us
+    assert row.text == "work_mem (9MB), max_wal_size (9MB) are not as before run r-1, which is over"
+    assert row.evidence["settings"] == [
+        "work_mem = 9MB in postgresql.auto.conf, was not set",
+        "max_wal_size = 9MB in postgresql.auto.conf, was 2GB; somebody has set something else since",
+    ]
+    assert row.evidence["who"] == ["ann"] and row.evidence["runs"] == ["r-1"]
+
+
+def test_without_fsync_it_is_critical_and_told_while_the_run_goes_on_too() -> None:
+    assert judged(MEMORY, SYNC)[0].severity == "critical"
+    [row] = judged(structs.replace(SYNC, run_is_active=True), structs.replace(MEMORY, run_is_active=True))
+    assert row.severity == "info" and "costs the whole cluster" in row.text and "work_mem" not in row.text
+
+
+@pytest.mark.parametrize(
+    ("state", "trust", "severity", "said"),
+    [
+        ("back", "sound", "warning", "fsync is as before run r-1, which is over; what was written meanwhile"),
+        ("pending", "sound", "warning", "only from its next restart"),
+        ("unread", "sound", "critical", "only when it reads its files"),
+        ("back", "untrusted", "critical", "cannot be trusted, restore it anew"),
+        ("changed", "untrusted", "critical", "cannot be trusted, restore it anew"),
+        ("unknown", "unknown", "critical", "cannot be told"),
+    ],
+)
+def test_a_crash_meanwhile_is_told_where_it_can_be(state: str, trust: str, severity: str, said: str) -> None:
+    [row] = judged(structs.replace(SYNC, state=state, trust=trust))
+    assert row.severity == severity and said in row.text
+    assert ("trusted" in row.text) == (trust == "untrusted")
+
+
+def test_where_the_server_has_not_answered_nothing_is_said_of_what_is_set() -> None:
+    [row] = judged(structs.replace(MEMORY, state="unknown", found=None))
+    assert row.text.startswith("Whether work_mem (9MB) is still set by run r-1, which is over, is not known")
+
+
+def test_a_value_that_looks_like_a_secret_is_not_shown() -> None:
+    [row] = judged(structs.replace(MEMORY, new="host=db1 password=s3cret", found="host=db1 password=s3cret"))
+    assert "s3cret" not in row.text + str(row.evidence)
+
+
+def test_what_cannot_be_read_is_a_finding_of_its_own() -> None:
+    rows = judged(MEMORY, note="/var/lib/dba-console/debts/1.json cannot be read: Input/output error")
+    assert {row.id for row in rows} == {"settings-left", "settings-left:unreadable"}

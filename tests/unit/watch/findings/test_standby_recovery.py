@@ -1,0 +1,214 @@
+"""What a standby itself lacks: a WAL receiver, or replay that goes on; and what a delay that is meant allows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dba_console.watch.findings import wal
+from dba_console.watch.findings.rule import Rule
+from dba_console.watch.findings.standbys import MAX_DELAY_POINTS
+from dba_console.watch.samples import postgres
+from tests.build import NOW_US
+from tests.readings import of
+from tests.unit.watch.findings.standing import GB, MB
+from tests.unit.watch.findings.watching import Watching, only, primary
+
+HOUR = 3600.0
+NO_RECEIVER: dict[str, Any] = {"receive_lsn": 10 * GB, "primary_conninfo_set": True, "restore_command_set": False}
+STREAM: dict[str, Any] = {
+    "receiver_pid": 7,
+    "receiver_status": "streaming",
+    "receive_lsn": 10 * GB,
+    "primary_conninfo_set": True,
+}
+
+
+def rule(name: str) -> Rule:
+    return next(one for one in wal.RULES if one.name == name)
+
+
+class Standby:
+    """A standby read every two seconds."""
+
+    def __init__(self, *names: str, up_s: float = HOUR, **settings: str) -> None:
+        self.watching = Watching(*(rule(name) for name in names or ("wal-receiver-down",)))
+        start_us = NOW_US - int(up_s * 1e6)
+        self.server = primary(in_recovery=True, start_us=start_us, set=settings)
+
+    def reads(self, ticks: int = 1, *, after_s: float = 2.0, commit_s: float | None = None, **fields: Any) -> Any:
+        for _ in range(ticks):
+            made: dict[str, Any] = {"lsn": 10 * GB, "timeline": 1, "in_recovery": True, **fields}
+            if commit_s is not None:
+                made["replay_at"] = self.watching.ago(commit_s)
+            seen = {"pg.server": self.server, "pg.replication": of(postgres.Replication, **made)}
+            findings = self.watching.sees(seen, after_s=after_s)
+        return findings
+
+
+# -- no WAL receiver -------------------------------------------------------------------------------------------------
+
+
+def test_a_standby_that_received_nothing_since_it_started_is_told_as_soon_as_replay_is_seen_to_stand() -> None:
+    standby = Standby(up_s=18 * 60)
+    assert standby.reads(**{**NO_RECEIVER, "receive_lsn": None}) == {}
+    found = only(standby.reads(**{**NO_RECEIVER, "receive_lsn": None}))
+    assert (found.id, found.severity) == ("wal-receiver-down", "warning")
+    assert found.text == (
+        "This standby receives no WAL: no WAL receiver is streaming, none since the server started 18m04s ago"
+    )
+    assert "log" in (found.advice or "")
+
+
+def test_a_receiver_that_asked_from_the_beginning_of_a_segment_has_received_nothing_yet() -> None:
+    found = only(Standby().reads(2, **{**NO_RECEIVER, "lsn": 10 * GB + MB}))
+    assert "none since the server started" in found.text
+
+
+def test_what_came_from_an_archive_does_not_say_that_nothing_was_received() -> None:
+    fields: dict[str, Any] = {**NO_RECEIVER, "lsn": 10 * GB + MB, "restore_command_set": True}
+    assert Standby().reads(12, **fields) == {}
+
+
+def test_one_that_has_just_started_is_given_half_a_minute() -> None:
+    standby = Standby(up_s=5)
+    assert standby.reads(12, **{**NO_RECEIVER, "receive_lsn": None}) == {}
+    assert standby.reads(3, **{**NO_RECEIVER, "receive_lsn": None}) != {}
+
+
+def test_a_console_that_starts_after_the_break_tells_it_within_eight_seconds() -> None:
+    standby = Standby()
+    assert standby.reads(4, commit_s=14 * 60, **NO_RECEIVER) == {}
+    found = only(standby.reads(commit_s=14 * 60, **NO_RECEIVER))
+    assert "the last transaction replayed was committed 14m" in found.text
+
+
+def test_a_receiver_that_was_seen_is_given_the_time_of_a_restart_of_the_primary() -> None:
+    standby = Standby()
+    standby.reads(commit_s=HOUR, **STREAM)
+    assert standby.reads(15, commit_s=HOUR, **NO_RECEIVER) == {}
+    assert standby.reads(3, commit_s=HOUR, **STREAM) == {}
+    assert standby.reads(15, commit_s=HOUR, **NO_RECEIVER) == {}
+    assert set(standby.reads(3, commit_s=HOUR, **NO_RECEIVER)) == {"wal-receiver-down"}
+
+
+def test_a_receiver_that_is_there_and_waits_receives_nothing() -> None:
+    standby = Standby()
+    assert standby.reads(20, **{**STREAM, "receiver_status": "waiting"}) != {}
+
+
+def test_it_clears_once_it_streams_again() -> None:
+    standby = Standby()
+    assert standby.reads(6, commit_s=HOUR, **NO_RECEIVER) != {}
+    assert standby.reads(6, **STREAM) == {}
+
+
+def test_a_standby_that_lives_of_its_archive_alone_is_meant_to_have_no_receiver() -> None:
+    standby = Standby()
+    archive: dict[str, Any] = {"primary_conninfo_set": False, "restore_command_set": True}
+    assert standby.reads(30, commit_s=HOUR, **archive) == {}
+
+
+def test_a_standby_that_catches_up_from_its_archive_is_not_told_of() -> None:
+    standby = Standby()
+    for tick in range(30):
+        behind = (30 - tick) * 16 * MB
+        fields: dict[str, Any] = {
+            **NO_RECEIVER,
+            "receive_lsn": None,
+            "restore_command_set": True,
+            "lsn": 10 * GB - behind,
+        }
+        assert standby.reads(commit_s=HOUR, **fields) == {}
+
+
+def test_a_role_that_may_not_see_the_receiver_or_primary_conninfo_is_told_nothing() -> None:
+    assert Standby().reads(30, receiver_pid=7, receive_lsn=10 * GB, primary_conninfo_set=True) == {}
+    assert Standby().reads(30, receive_lsn=10 * GB) == {}
+
+
+def test_where_primary_conninfo_is_hidden_a_standby_without_an_archive_is_still_known_to_receive_nothing() -> None:
+    hidden = {**NO_RECEIVER, "primary_conninfo_set": None}
+    assert set(Standby().reads(6, commit_s=HOUR, **hidden)) == {"wal-receiver-down"}
+    assert Standby().reads(30, commit_s=HOUR, **{**hidden, "restore_command_set": True}) == {}
+
+
+def test_a_primary_has_no_receiver_to_miss() -> None:
+    assert Standby().reads(30, **{**NO_RECEIVER, "in_recovery": False}) == {}
+
+
+def test_a_delayed_standby_starts_its_receiver_late_which_is_a_remark_until_the_delay_is_over() -> None:
+    fields: dict[str, Any] = {**NO_RECEIVER, "receive_lsn": None}
+    found = only(Standby(up_s=120, recovery_min_apply_delay="3600000").reads(2, **fields))
+    assert found.severity == "info"
+    assert "recovery_min_apply_delay (1h00)" in found.text
+    assert only(Standby(up_s=2 * HOUR, recovery_min_apply_delay="3600000").reads(2, **fields)).severity == "warning"
+
+
+def test_what_it_shows_is_old_because_it_receives_nothing_and_that_is_one_finding() -> None:
+    standby = Standby("wal-receiver-down", "replication-lag")
+    found = only(standby.reads(6, commit_s=HOUR, **NO_RECEIVER))
+    assert found.text == (
+        "This standby shows what was committed 1h00 ago because it receives no WAL: no WAL receiver is streaming"
+    )
+
+
+# -- replay paused ---------------------------------------------------------------------------------------------------
+
+
+def test_a_paused_replay_is_told_from_the_first_reading_also_where_no_commit_was_replayed() -> None:
+    found = only(Standby("replay-paused").reads(lsn=10 * GB - 144 * MB, replay_paused=True, **STREAM))
+    assert (found.id, found.severity) == ("replay-paused", "warning")
+    assert found.text == "Replay on this standby is paused: 144 MB of WAL received and not replayed"
+    assert "pg_wal_replay_resume" in (found.advice or "")
+
+
+def test_a_replay_that_goes_on_again_is_no_finding_any_more() -> None:
+    standby = Standby("replay-paused")
+    assert standby.reads(replay_paused=True, **STREAM) != {}
+    assert standby.reads(replay_paused=False, **STREAM) == {}
+
+
+def test_recovery_that_stopped_at_its_target_is_a_remark_and_says_what_resuming_would_do() -> None:
+    found = only(Standby("replay-paused", recovery_target_time="2026-11-20 14:53:07").reads(replay_paused=True))
+    assert (found.severity, found.text) == ("info", "Replay on this standby is paused, with recovery_target_time set")
+    assert "becomes a primary" in (found.advice or "")
+
+
+# -- a delay that is meant -------------------------------------------------------------------------------------------
+
+
+def delayed() -> Standby:
+    return Standby("replication-lag", recovery_min_apply_delay="600000")
+
+
+def test_a_delayed_standby_may_be_behind_by_its_delay_however_old_the_last_commit_is() -> None:
+    standby = delayed()
+    for _ in range(300):
+        assert standby.reads(commit_s=HOUR, **{**STREAM, "receive_lsn": 12 * GB}) == {}
+
+
+def test_a_delayed_standby_that_replays_too_late_is_told_by_how_much() -> None:
+    standby, waiting = delayed(), {**STREAM, "receive_lsn": 10 * GB + 50 * MB}
+    standby.reads(300, commit_s=HOUR, **waiting)
+    found = only(standby.reads(40, commit_s=HOUR, **waiting))
+    assert found.text == (
+        "This standby is behind by 1m18s more than its recovery_min_apply_delay of 10m, "
+        "50.0 MB received and not replayed"
+    )
+
+
+def test_a_delayed_standby_that_replays_in_its_time_is_never_late() -> None:
+    standby, step = delayed(), 1 * MB
+    for tick in range(800):
+        replayed = 10 * GB + max(0, tick - 300) * step
+        fields: dict[str, Any] = {**STREAM, "receive_lsn": 10 * GB + tick * step, "lsn": replayed}
+        assert standby.reads(commit_s=601, **fields) == {}
+
+
+def test_what_is_remembered_of_a_replay_that_is_stuck_for_hours_has_a_bound() -> None:
+    standby, step = Standby("replication-lag", recovery_min_apply_delay="10000"), 1 * MB
+    for tick in range(1000):
+        fields: dict[str, Any] = {**STREAM, "receive_lsn": 11 * GB + tick * step}
+        found = standby.reads(commit_s=601, **fields)
+    assert "behind by 33m06s more" in only(found).text
+    assert len(standby.watching.memo("replication-lag")["received"]) <= 2 * MAX_DELAY_POINTS

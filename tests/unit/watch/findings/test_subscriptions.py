@@ -1,0 +1,56 @@
+"""Subscriptions: what is counted anew, what has no worker, what is disabled; what was before says nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dba_console.watch.findings import wal
+from dba_console.watch.samples.postgres import Subscription, Subscriptions
+from tests.readings import of
+from tests.unit.watch.findings.watching import Watching, only, primary
+
+TURN_S = 30.0
+"""The cadence of pg.subscriptions."""
+
+
+class Seen:
+    def __init__(self) -> None:
+        self.watching = Watching(next(one for one in wal.RULES if one.name == "subscription-failing"))
+        self.watching.sees({"pg.server": primary()})
+
+    def reads(self, ticks: int = 1, **fields: Any) -> Any:
+        made = {"name": "feed", "database": "shop", "enabled": True, "has_slot": True, "worker_pid": 7}
+        row = of(Subscription, **{"apply_errors": 3, "sync_errors": 0, **made, **fields})
+        for _ in range(ticks):
+            found = self.watching.sees({"pg.subscriptions": Subscriptions([row])}, after_s=TURN_S)
+        return found
+
+
+def test_errors_are_told_when_they_are_counted_and_not_those_of_before() -> None:
+    seen = Seen()
+    assert seen.reads(3) == {}
+    found = only(seen.reads(apply_errors=9))
+    assert (found.id, found.severity) == ("subscription-failing:shop.feed", "warning")
+    assert found.text == "Subscription feed in database shop fails: 6 errors counted lately"
+    assert seen.reads(6, apply_errors=9) == {}, "it goes on"
+
+
+def test_one_whose_worker_is_away_for_a_moment_is_no_finding_and_after_a_minute_it_is() -> None:
+    seen = Seen()
+    assert seen.reads(2, worker_pid=None) == {}
+    assert "has no apply worker for 1m" in only(seen.reads(worker_pid=None)).text
+
+
+def test_one_that_an_error_disabled_is_a_warning_and_one_somebody_disabled_a_remark() -> None:
+    error = only(Seen().reads(enabled=False, worker_pid=None, disable_on_error=True))
+    assert error.severity == "warning" and "was disabled by an error, and its slot keeps WAL" in error.text
+    meant = only(Seen().reads(enabled=False, worker_pid=None, disable_on_error=True, apply_errors=0))
+    assert (meant.severity, meant.text) == (
+        "info", "Subscription feed in database shop is disabled, and its slot keeps WAL on the publisher",
+    )  # fmt: skip
+
+
+def test_a_counter_that_was_reset_is_no_error() -> None:
+    seen = Seen()
+    seen.reads(2)
+    assert seen.reads(2, apply_errors=0) == {}

@@ -1,0 +1,213 @@
+"""Ids that run out: told with what is left, in the words of the server's version, and no earlier; vacuums at work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dba_console.watch.findings import safety
+from dba_console.watch.findings.rule import Rule
+from dba_console.watch.samples import postgres
+from dba_console.watch.samples.findings import FindingNow
+from tests.readings import activity, of, sessions
+from tests.unit.watch.findings.watching import Watching, only, primary
+
+MILLION = 1_000_000
+STOP = 2_144_483_647
+
+
+def rule(name: str) -> Rule:
+    return next(one for one in safety.RULES if one.name == name)
+
+
+def xids(age: int, *, next_xid: int | None = None, mxid_age: int = 0, name: str = "appdb") -> postgres.Xids:
+    rows = [postgres.DatabaseXid("postgres", 1000, 0), postgres.DatabaseXid(name, age, mxid_age)]
+    return of(postgres.Xids, next_xid=next_xid, databases=rows)
+
+
+def aged(age: int, major: int = 16, **fields: Any) -> dict[str, FindingNow]:
+    """The findings of a first look at a cluster of that age."""
+    watching = Watching(rule("xid-wraparound"))
+    return watching.sees({"pg.server": primary(major, **fields), "pg.xids": xids(age)})
+
+
+@pytest.mark.parametrize("age", [0, 200 * MILLION, 800 * MILLION])
+def test_a_cluster_whose_vacuum_keeps_up_has_no_finding(age: int) -> None:
+    assert aged(age) == {}
+
+
+def test_an_age_at_two_fifths_of_the_stop_is_a_warning_with_what_is_left() -> None:
+    found = only(aged(900 * MILLION))
+    assert found.severity == "warning"
+    assert found.text == (
+        "1,244 M transaction ids are left before PostgreSQL 16 gives out no more: database appdb is 900 M ids old"
+    )
+
+
+def test_past_the_failsafe_it_is_critical_at_first_sight() -> None:
+    found = only(aged(1_700 * MILLION))
+    assert found.severity == "critical"
+    assert "failsafe" in found.text
+    assert found.runbook == "xid-wraparound"
+
+
+def test_a_late_autovacuum_is_waited_for_but_not_for_ever() -> None:
+    late = {"autovacuum_freeze_max_age": "2000000000"}
+    assert aged(1_200 * MILLION, set=late) == {}
+    assert only(aged(1_350 * MILLION, set=late)).severity == "warning"
+
+
+@pytest.mark.parametrize(("major", "warn", "stop"), [(13, 11, 1), (16, 40, 3), (19, 100, 3)])
+def test_each_version_has_its_own_thresholds(major: int, warn: int, stop: int) -> None:
+    evidence = only(aged(1_700 * MILLION, major)).evidence
+    assert evidence["xid_warn_age"] == 2_147_483_647 - warn * MILLION
+    assert evidence["xid_stop_age"] == 2_147_483_647 - stop * MILLION
+
+
+@pytest.mark.parametrize(("major", "words"), [(13, "single-user mode"), (16, "No single-user mode"), (17, "not FULL")])
+def test_the_advice_is_that_of_the_version(major: int, words: str) -> None:
+    advice = only(aged(1_700 * MILLION, major)).advice
+    assert advice is not None and words in advice
+    assert (major < 17) == ("single-user" in advice)
+
+
+@pytest.mark.parametrize(
+    ("major", "age", "says"),
+    [
+        (16, 2_000 * MILLION, None),
+        (16, 2_120 * MILLION, 'database "appdb" must be vacuumed within 27483647 transactions'),
+        (16, STOP + 1, 'database is not accepting commands to avoid wraparound data loss in database "appdb"'),
+        (
+            17,
+            STOP + 1,
+            "database is not accepting commands that assign new transaction IDs "
+            'to avoid wraparound data loss in database "appdb"',
+        ),
+        (19, 2_060 * MILLION, 'database "appdb" must be vacuumed within 87483647 transactions'),
+    ],
+)
+def test_what_the_server_says_is_told_in_the_words_of_its_version(major: int, age: int, says: str | None) -> None:
+    assert only(aged(age, major)).evidence["server_says"] == says
+
+
+def test_while_the_server_is_away_what_was_seen_stays_for_ten_minutes() -> None:
+    watching = Watching(rule("xid-wraparound"))
+    watching.sees({"pg.server": primary(), "pg.xids": xids(900 * MILLION)})
+    for _ in range(9):
+        assert set(watching.loses("pg.xids", after_s=60.0)) == {"xid-wraparound"}
+    watching.loses("pg.xids", after_s=120.0)
+    assert watching.loses("pg.xids", after_s=20.0) == {}
+
+
+def test_where_the_server_has_stopped_that_is_what_is_said() -> None:
+    assert only(aged(STOP + 10)).text.startswith("PostgreSQL 16 gives out no transaction ids any more")
+
+
+def test_template0_counts_and_is_said_to_be_closed() -> None:
+    watching = Watching(rule("xid-wraparound"))
+    readings = {"pg.server": primary(closed=("template0",)), "pg.xids": xids(900 * MILLION, name="template0")}
+    found = only(watching.sees(readings))
+    assert "database template0, which allows no connections," in found.text
+    assert "ALLOW_CONNECTIONS" in (found.advice or "")
+
+
+def test_the_burn_rate_gives_the_dates() -> None:
+    watching = Watching(rule("xid-wraparound"))
+    watching.sees({"pg.server": primary(), "pg.xids": xids(900 * MILLION, next_xid=10**10)})
+    for step in range(1, 3):
+        used = step * 30_000
+        readings = {"pg.xids": xids(900 * MILLION + used, next_xid=10**10 + used)}
+        found = only(watching.sees(readings, after_s=30.0))
+    assert found.evidence["xids_per_s"] == pytest.approx(1000)
+    assert found.evidence["stop_in_s"] == pytest.approx((STOP - 900 * MILLION) / 1000, rel=0.001)
+    assert "in 14d" in found.text and "at 1,000 a second; it warns in 13d" in found.text
+
+
+def test_what_is_used_up_within_a_day_is_critical() -> None:
+    watching = Watching(rule("xid-wraparound"))
+    watching.sees({"pg.server": primary(), "pg.xids": xids(900 * MILLION, next_xid=10**10)})
+    later = {"pg.xids": xids(901 * MILLION, next_xid=10**10 + MILLION)}
+    assert only(watching.sees(later, after_s=30.0)).severity == "critical"
+
+
+def test_a_burst_on_a_young_cluster_is_no_finding_however_fast() -> None:
+    watching = Watching(rule("xid-wraparound"))
+    watching.sees({"pg.server": primary(), "pg.xids": xids(100 * MILLION, next_xid=10**10)})
+    later = {"pg.xids": xids(103 * MILLION, next_xid=10**10 + 3 * MILLION)}
+    assert watching.sees(later, after_s=30.0) == {}
+
+
+def test_an_idle_server_reaches_nothing_within_a_year() -> None:
+    watching = Watching(rule("xid-wraparound"))
+    for _ in range(3):
+        readings = {"pg.server": primary(), "pg.xids": xids(900 * MILLION, next_xid=10**10)}
+        found = only(watching.sees(readings, after_s=30.0))
+    assert "(at the present rate not within a year)" in found.text
+
+
+def test_a_server_of_unknown_version_is_not_judged() -> None:
+    assert Watching(rule("xid-wraparound")).sees({"pg.xids": xids(2_000 * MILLION)}) == {}
+
+
+def test_on_a_standby_the_advice_is_for_its_primary() -> None:
+    assert (only(aged(900 * MILLION, in_recovery=True)).advice or "").startswith("On its primary")
+
+
+def test_multixacts_have_a_finding_of_their_own() -> None:
+    watching = Watching(rule("xid-wraparound"), rule("mxid-wraparound"))
+    found = only(watching.sees({"pg.server": primary(), "pg.xids": xids(10 * MILLION, mxid_age=1_000 * MILLION)}))
+    assert found.id == "mxid-wraparound"
+    assert "1,144 M multixact ids are left" in found.text
+
+
+# -- vacuums against wraparound --------------------------------------------------------------------------------------
+
+QUERY = "autovacuum: VACUUM public.orders (to prevent wraparound)"
+
+
+def vacuuming(watching: Watching, query: str = QUERY, *, waits_s: float | None = None) -> dict[str, FindingNow]:
+    """A vacuum that is at work for five seconds, with a session that has waited for its lock for so long."""
+    for _ in range(5):
+        worker = activity(
+            900, "active", backend_type="autovacuum worker", query=query, xact_start=watching.ago(60), user=None
+        )
+        waiter = activity(901, "active", wait_event_type="Lock" if waits_s is not None else None)
+        waiting = postgres.LockWaiter(
+            901, [900], "relation", "AccessExclusiveLock", "public.orders", watching.ago(waits_s or 0)
+        )
+        findings = watching.sees(
+            {
+                "pg.activity": sessions(worker, waiter, now_us=0),
+                "pg.locks": postgres.Locks([waiting] if waits_s is not None else [], []),
+                "pg.progress": postgres.Operations(
+                    [
+                        postgres.Operation(
+                            "vacuum", 900, "appdb", "public.orders", "scanning heap", 41, 100, "blocks", {}
+                        )
+                    ]
+                ),
+            }
+        )
+    return findings
+
+
+def test_a_vacuum_against_wraparound_is_told_with_how_far_it_is() -> None:
+    found = only(vacuuming(Watching(rule("wraparound-vacuum"))))
+    assert found.severity == "info"
+    assert found.text == "Autovacuum prevents wraparound of public.orders (scanning heap 41%)"
+
+
+def test_one_that_others_wait_behind_is_a_warning() -> None:
+    found = only(vacuuming(Watching(rule("wraparound-vacuum")), waits_s=30.0))
+    assert found.severity == "warning"
+    assert "1 session waits behind it" in found.text
+
+
+def test_one_that_others_have_only_begun_to_wait_behind_is_not() -> None:
+    assert only(vacuuming(Watching(rule("wraparound-vacuum")), waits_s=2.0)).severity == "info"
+
+
+@pytest.mark.parametrize("query", ["autovacuum: VACUUM public.orders", "<insufficient privilege>"])
+def test_any_other_vacuum_is_not_told(query: str) -> None:
+    assert vacuuming(Watching(rule("wraparound-vacuum")), query) == {}

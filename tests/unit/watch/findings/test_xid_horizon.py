@@ -1,0 +1,136 @@
+"""What holds the xid horizon: named, ranked, with what to do about each kind; joined with what it leads to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dba_console.watch.findings import connections, safety
+from dba_console.watch.findings.rule import Rule
+from dba_console.watch.samples import postgres
+from dba_console.watch.samples.findings import FindingNow
+from tests.readings import activity, sessions
+from tests.unit.watch.findings.test_wraparound import xids
+from tests.unit.watch.findings.watching import Watching, only, primary
+
+HOUR = 3600.0
+DAY = 86_400.0
+MILLION = 1_000_000
+
+
+def rule(name: str) -> Rule:
+    return next(one for one in safety.RULES if one.name == name)
+
+
+def held(*rows: postgres.HorizonHolder) -> postgres.Horizon:
+    return postgres.Horizon(list(rows))
+
+
+def horizon(watching: Watching, *rows: postgres.HorizonHolder, **fields: Any) -> dict[str, FindingNow]:
+    activities = sessions(now_us=0)
+    return watching.sees({"pg.server": primary(**fields), "pg.activity": activities, "pg.horizon": held(*rows)})
+
+
+def watching_horizon() -> Watching:
+    return Watching(rule("horizon-held"), rule("xid-wraparound"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "named", "advice"),
+    [
+        ("backend", "idle in transaction", "session 77 (x, idle in transaction)", "pg_terminate_backend(77)"),
+        ("prepared", None, "prepared transaction 'x'", "ROLLBACK PREPARED"),
+        ("slot", "inactive", "inactive replication slot x", "Drop the slot"),
+        ("slot", "active", "active replication slot x", "reader of this slot"),
+        ("standby", "streaming", "standby x (hot_standby_feedback)", "hot_standby_feedback"),
+    ],
+)
+def test_each_kind_of_holder_is_named_with_what_to_do(kind: str, state: str | None, named: str, advice: str) -> None:
+    watching = watching_horizon()
+    row = postgres.HorizonHolder(kind, "x", 77, 81 * MILLION, watching.ago(HOUR), "appdb", state)
+    found = only(horizon(watching, row))
+    assert named in found.text
+    assert advice in (found.advice or "")
+    assert "81 M ids" in found.text
+
+
+def test_the_one_that_holds_most_is_named_first() -> None:
+    watching = watching_horizon()
+    small = postgres.HorizonHolder("backend", "app", 5, 60 * MILLION, watching.ago(DAY), "appdb", "active")
+    large = postgres.HorizonHolder("slot", "old_sub", None, 90 * MILLION, None, "appdb", "inactive")
+    found = only(horizon(watching, small, large))
+    assert found.evidence["holder"] == "old_sub"
+    assert "and 1 more with it" in found.text
+
+
+def test_a_long_transaction_is_told_only_where_many_ids_were_used_meanwhile() -> None:
+    watching = watching_horizon()
+    idle = postgres.HorizonHolder("backend", "app", 5, 3_000, watching.ago(2 * HOUR), "appdb", "active")
+    assert horizon(watching, idle) == {}
+    busy = postgres.HorizonHolder("backend", "app", 5, 3 * MILLION, watching.ago(2 * HOUR), "appdb", "active")
+    assert only(horizon(watching, busy)).severity == "warning"
+
+
+def test_a_prepared_transaction_that_was_forgotten_is_told_whatever_its_age_in_ids() -> None:
+    watching = watching_horizon()
+    row = postgres.HorizonHolder("prepared", "tx-17", None, 3, watching.ago(2 * HOUR), "appdb", "app")
+    found = only(horizon(watching, row))
+    assert found.since_us == watching.server_us - int(2 * HOUR * 1e6)
+
+
+def test_a_dump_in_its_usual_time_is_told_and_not_warned_of() -> None:
+    watching = watching_horizon()
+    row = postgres.HorizonHolder("backend", "pg_dump", 5, 3 * MILLION, watching.ago(2 * HOUR), "appdb", "active")
+    assert only(horizon(watching, row)).severity == "info"
+
+
+def test_ages_this_role_may_not_see_say_nothing() -> None:
+    watching = watching_horizon()
+    assert horizon(watching, postgres.HorizonHolder("backend", "app", 5, None, None, None, None)) == {}
+
+
+def test_what_a_standby_holds_is_its_primarys_to_tell() -> None:
+    watching = watching_horizon()
+    row = postgres.HorizonHolder("backend", "app", 5, 81 * MILLION, watching.ago(HOUR), "appdb", "active")
+    assert horizon(watching, row, in_recovery=True) == {}
+
+
+def test_ids_that_run_out_because_something_holds_the_horizon_are_one_finding() -> None:
+    watching = watching_horizon()
+    row = postgres.HorizonHolder("slot", "old_sub", None, 1_690 * MILLION, None, "appdb", "inactive")
+    readings = {"pg.server": primary(), "pg.horizon": held(row), "pg.xids": xids(1_700 * MILLION)}
+    found = only(watching.sees(readings))
+    assert (found.id, found.chain) == ("xid-wraparound", ["xid-wraparound", "horizon-held"])
+    assert found.severity == "critical"
+    assert found.text.endswith("because inactive replication slot old_sub holds the xid horizon back by 1,690 M ids")
+    assert len(found.text) <= 200
+    assert found.runbook == "xid-wraparound"
+    watching.sees(readings)
+    assert (found.advice or "").startswith("First inactive replication slot old_sub. Drop the slot")
+    assert "Then VACUUM as superuser in appdb" in (found.advice or "")
+
+
+def test_a_session_that_holds_it_idle_in_transaction_is_one_finding_and_not_two() -> None:
+    idle = next(one for one in connections.RULES if one.name == "idle-in-transaction")
+    watching = Watching(rule("horizon-held"), idle)
+    row = postgres.HorizonHolder(
+        "backend", "app", 77, 3 * MILLION, watching.ago(2 * HOUR), "appdb", "idle in transaction"
+    )
+    left = activity(
+        77, "idle in transaction", xact_start=watching.ago(2 * HOUR), state_change=watching.ago(HOUR), backend_xmin=5
+    )
+    readings = {"pg.server": primary(), "pg.activity": sessions(left, now_us=0), "pg.horizon": held(row)}
+    for _ in range(3):
+        findings = watching.sees(readings)
+    found = only(findings)
+    assert found.chain[0] == "horizon-held" and found.chain[1].startswith("idle-in-transaction")
+    said = "held back by 3.0 M ids because orders-api (app, pid 77) is idle in transaction for 1h00 in appdb"
+    assert found.text.endswith(said), "what it does is said already"
+
+
+def test_a_holder_that_is_young_beside_the_age_is_not_its_cause() -> None:
+    watching = watching_horizon()
+    row = postgres.HorizonHolder("slot", "old_sub", None, 81 * MILLION, None, "appdb", "inactive")
+    readings = {"pg.server": primary(), "pg.horizon": held(row), "pg.xids": xids(1_700 * MILLION)}
+    assert set(watching.sees(readings)) == {"horizon-held", "xid-wraparound"}
