@@ -31,7 +31,7 @@ ANSWERS = {
     "start": "yes",
     "what-to-stop": "ddl",
     "cancel-the-statement-in-the-middle": "1",
-    "so-that-it-stays-away": "ann told, she tries again with a lock_timeout",
+    "prevent-a-recurrence": "ann told, she tries again with a lock_timeout",
 }
 
 

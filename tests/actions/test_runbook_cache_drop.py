@@ -107,8 +107,8 @@ def test_a_counted_cause_is_cured_before_anything_is_dropped_and_the_undo_puts_b
         BOOST.write_text("14999")
         operator = Operator.of(running)
         operator.begin(TEXT)
-        said = Choosing(what_does_the_kernel_count="cure", which_cure="boost", did_it_end="ended")
-        until_it_waits(operator, said, "does-it-stay-away")
+        said = Choosing(what_does_the_kernel_count="fix", which_fix="boost", did_it_end="ended")
+        until_it_waits(operator, said, "does-it-recur")
         assert BOOST.read_text() == "0\n"
         assert [asked.expects for asked in operator.asked if asked.kind == "type"] == [viewed(operator).target]
         assert not acted(operator, "drop-it")
@@ -122,7 +122,7 @@ def test_a_counted_cause_is_cured_before_anything_is_dropped_and_the_undo_puts_b
 def test_what_is_over_is_watched_and_nothing_is_dropped_or_set(running: RunningAgent) -> None:
     operator = Operator.of(running)
     operator.begin(TEXT)
-    until_it_waits(operator, Choosing(what_does_the_kernel_count="over"), "does-it-stay-away")
+    until_it_waits(operator, Choosing(what_does_the_kernel_count="over"), "does-it-recur")
     assert not acted(operator, "drop-it") and not any(asked.kind == "type" for asked in operator.asked)
     operator.control("abort", reason="it was a rehearsal")
     operator.walk({"undo": "none", "*": "abort"})
@@ -130,7 +130,7 @@ def test_what_is_over_is_watched_and_nothing_is_dropped_or_set(running: RunningA
 
 def test_a_cure_is_watched_for_longer_than_it_takes_to_come_back() -> None:
     plan = compile_text(TEXT, "cache-drop.md")
-    waits = bind_inputs(plan, typed(plan, {"every": "40m"})).step("does-it-stay-away").blocks
+    waits = bind_inputs(plan, typed(plan, {"every": "40m"})).step("does-it-recur").blocks
     held = [one.settings["hold_for_s"] for one in waits if one.kind == "wait"]
     assert sum(held) >= 1.5 * 40 * 60
 

@@ -32,7 +32,7 @@ def giving_up(asked: Question) -> str | None:
 
 
 def declining_the_cut(asked: Question) -> str | None:
-    declines = asked.block.startswith("cut-it/") and asked.kind == "type"
+    declines = asked.block.startswith("truncate-it/") and asked.kind == "type"
     return "no" if declines else giving_up(asked)
 
 
@@ -111,7 +111,7 @@ def test_a_run_killed_in_the_middle_of_the_cut_goes_on_with_it(cluster: Cluster,
 
 def killed_when_less(asked: Question, running: RunningAgent, rest: Path) -> str | None:
     """Confirms, and has the agent killed once something is cut."""
-    if asked.block.startswith("cut-it/"):
+    if asked.block.startswith("truncate-it/"):
         whole = rest.stat().st_size
 
         def kill() -> None:

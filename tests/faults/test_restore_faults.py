@@ -128,7 +128,7 @@ def test_a_full_disk_is_told_with_the_objects_it_was_too_small_for(here: Ground,
     assert walk.code == 7, walk.text
     told = [row[1] for row in table_of(walk, RESTORE) if row[0] == "error"]
     assert any("No space left on device" in one and "public.items_" in one for one in told), walk.text
-    assert "it-is-no-good" in walk.text and settings(here) == before
+    assert "stop-after-errors" in walk.text and settings(here) == before
 
 
 def test_before_its_disk_is_full_it_is_said_that_it_will_not_suffice(watched: Watched) -> None:

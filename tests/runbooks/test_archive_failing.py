@@ -20,11 +20,11 @@ from tests.runbooks.walking import WAIT_S, Scene, Walk, assert_named, incident
 BOOK = "archive-failing"
 DOCUMENT = Path(__file__).parents[2] / "runbooks" / f"{BOOK}.md"
 SMALL = LoadPlan(clients=1, rate_per_s=5, idle=2, forgotten=False, scale=1)
-SAID = "what-does-the-command-say/manual=cp: no such directory"
-CAN = "what-does-the-command-say/choose"
-PLACE, OWN = "archive-into-a-directory", "archive-by-your-own-command"
-WHOLE = "is-the-archive-whole"
-TOLD = "so-that-it-is-noticed-earlier=ticket 4711"
+SAID = "why-does-archiving-fail/manual=cp: no such directory"
+CAN = "why-does-archiving-fail/choose"
+PLACE, OWN = "archive-into-a-directory", "archive-with-your-own-command"
+WHOLE = "is-the-archive-complete"
+TOLD = "detect-it-earlier-next-time=ticket 4711"
 COMMAND = "select setting from pg_settings where name = 'archive_command'"
 
 
@@ -64,7 +64,7 @@ def without_gap(names: list[str]) -> bool:
 
 
 def test_an_archive_that_works_is_left_alone(scene: Scene) -> None:
-    walk = scene.headless(BOOK, SAID, f"{CAN}=mend", TOLD)
+    walk = scene.headless(BOOK, SAID, f"{CAN}=fix", TOLD)
     assert walk.code == 7, walk.text
     assert walk.red() == ["what-waits-and-since-when/check"] and walk.done() == []
 
@@ -82,16 +82,16 @@ def test_it_is_named_and_once_the_place_is_mended_every_file_arrives(undone: Sce
     walk = undone.person(
         BOOK,
         {
-            "start": "yes", "what-does-the-command-say/manual": "no such directory",
-            "what-does-the-command-say/choose": "mend", "mend-the-place": mended,
-            f"{WHOLE}/input": str(archive_directory(undone.cluster)), f"{WHOLE}/choose": "whole",
-            "so-that-it-is-noticed-earlier": "ticket 4711",
+            "start": "yes", "why-does-archiving-fail/manual": "no such directory",
+            "why-does-archiving-fail/choose": "fix", "fix-the-archive-location": mended,
+            f"{WHOLE}/input": str(archive_directory(undone.cluster)), f"{WHOLE}/choose": "complete",
+            "detect-it-earlier-next-time": "ticket 4711",
         },
     )  # fmt: skip
     assert walk.code == 0, walk.text
     assert walk.done() == []
     [[looked, first, last]] = gaps(walk)
-    assert looked.endswith(" files looked at") and first < last
+    assert looked.endswith(" files checked") and first < last
     assert undone.cluster.psql(COMMAND) == command
     undone.cleared(BOOK)
     archived = segments(archive_directory(undone.cluster))
@@ -112,7 +112,7 @@ def test_it_is_archived_into_a_directory_for_a_time_and_put_back(failing: Scene,
     cluster.account.chown(other)
     walk = failing.headless(
         BOOK, *begun, f"{PLACE}/input={other}", f"{PLACE}/action={failing.target}", f"{WHOLE}/input={other}",
-        f"{WHOLE}/choose=whole", TOLD,
+        f"{WHOLE}/choose=complete", TOLD,
     )  # fmt: skip
     assert walk.code == 0, walk.text
     assert walk.done() == [PLACE] and walk.red() == []
@@ -141,10 +141,10 @@ def test_a_command_of_ones_own_is_looked_after_and_a_gap_asks_for_a_new_base_bac
     walk = failing.person(
         BOOK,
         {
-            "start": "yes", "what-does-the-command-say/manual": "gone", CAN: "command", "type": "=",
+            "start": "yes", "why-does-archiving-fail/manual": "gone", CAN: "command", "type": "=",
             f"{OWN}/input": f"test ! -f {other}/%f && cp %p {other}/%f", f"{OWN}/manual": "looked, 16 MB",
             f"{WHOLE}/input": lost, f"{WHOLE}/choose": "gap", "close-the-gap": "taken, and told them",
-            "so-that-it-is-noticed-earlier": "ticket 4711",
+            "detect-it-earlier-next-time": "ticket 4711",
         },
     )  # fmt: skip
     assert walk.code == 0, walk.text
@@ -166,7 +166,7 @@ def test_a_command_is_not_offered_where_a_library_archives(failing: Scene) -> No
         asked = {"start": "yes", "manual": "looked", "choose": "/abort not tonight", "undo": "none"}
         walk = failing.person(BOOK, asked)
         [question] = [one for one in walk.questions if one["kind"] == "choose"]
-        assert [option["key"] for option in question["options"]] == ["mend", "library"]
+        assert [option["key"] for option in question["options"]] == ["fix", "library"]
         assert walk.done() == []
         assert cluster.psql(COMMAND) == command
     finally:

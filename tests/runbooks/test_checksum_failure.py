@@ -39,7 +39,7 @@ create table "an ""odd"" schema"."a Table" (i int) with (autovacuum_enabled = of
 alter table "an ""odd"" schema"."a Table" owner to "the owner";
 create index "the Index" on "an ""odd"" schema"."a Table" (i) tablespace beside
 """
-COPY, REBUILD, LEFT = "copy-the-file-first", "rebuild-the-index", "what-a-rebuild-has-left"
+COPY, REBUILD, LEFT = "copy-the-file-first", "rebuild-the-index", "drop-leftovers-of-a-rebuild"
 LOCKED = "rebuild-it-under-a-lock"
 READ = f"set enable_seqscan = off; set enable_bitmapscan = off; select count(*) from {SECOND} where i > 0 /* by it */"
 
@@ -234,7 +234,7 @@ def test_a_map_is_written_again_and_a_view_refreshed(scene: Scene) -> None:
         scene, "fourth", choose="map", type=ASKED, **{"which-relation/input": f"{path_of(scene, 'fourth')}_vm"}
     )
     for step, said in (
-        ("write-the-map-again", vm),
+        ("rebuild-the-map", vm),
         ("refresh-the-view", answers(scene, "fifth", choose="view", type=ASKED)),
     ):
         walk = scene.person(BOOK, {**said, "failed": "skip"}, quiet="1s")

@@ -178,7 +178,7 @@ def test_a_rebuild_cut_short_by_lock_timeout_leaves_an_invalid_index_beside_a_va
             other.execute("reindex index concurrently public.rows_i")
     assert query(cluster, INVALID) == "rows_i_ccnew"
     assert query(cluster, "select indisvalid from pg_index where indexrelid = 'public.rows_i'::regclass") == "t"
-    [left] = seen(cluster, "what-a-rebuild-has-left/preview", what={"heap": heap})
+    [left] = seen(cluster, "drop-leftovers-of-a-rebuild/preview", what={"heap": heap})
     assert left["leftover"] == "public.rows_i_ccnew"
     # What another rebuild is at work on is none.
     with writing(cluster) as holds, session(cluster) as other:
@@ -186,7 +186,7 @@ def test_a_rebuild_cut_short_by_lock_timeout_leaves_an_invalid_index_beside_a_va
         thread.start()
         waits = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like 'reindex%'"
         wait_until(lambda: query(cluster, waits))
-        found = [row["leftover"] for row in seen(cluster, "what-a-rebuild-has-left/preview", what={"heap": heap})]
+        found = [row["leftover"] for row in seen(cluster, "drop-leftovers-of-a-rebuild/preview", what={"heap": heap})]
         holds.rollback()
         thread.join()
     assert found == ["public.rows_i_ccnew"] and query(cluster, INVALID) == "rows_i_ccnew"

@@ -17,7 +17,7 @@ BOOK = "connection-storm"
 SMALL = LoadPlan(clients=4, rate_per_s=20, idle=12, forgotten=False, scale=1)
 SOURCE, END = "stop-it-at-its-source", "end-its-idle-sessions"
 WHOSE, LIMIT = "limit-its-role", "set-the-limit"
-TOLD = "so-that-it-stays-away=20, ticket 4711"
+TOLD = "prevent-a-recurrence=20, ticket 4711"
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def test_a_session_that_would_take_something_with_it_is_told_apart(storm: Scene)
         assert rows[leader.info.backend_pid]["advisory_locks"] == 1
         temporary = rows[maker.info.backend_pid]["temp_tables"]
         assert temporary == (1 if storm.cluster.major >= 16 else None)
-        keeping = {pid for pid, row in rows.items() if not row["keeps_nothing"]}
+        keeping = {pid for pid, row in rows.items() if not row["no_session_state"]}
         spared = storm.headless(
             BOOK, f"{SOURCE}=sessions", f"{END}={len(rows)}", application=APPLICATION, idle_for="0s"
         )

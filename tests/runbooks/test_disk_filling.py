@@ -39,9 +39,9 @@ def test_a_disk_that_fills_up_is_named_and_the_copies_go_and_the_data_stays() ->
         walk = scene.person(
             BOOK,
             {
-                "start": "yes", "what-grows": "files", "stop-what-writes-them/manual": "the nightly job",
-                "stop-what-writes-them/choose": "small", "stop-what-writes-them/manual-2": removed,
-                "so-that-it-stays-away": "ticket 4711",
+                "start": "yes", "what-grows": "files", "stop-the-writer/manual": "the nightly job",
+                "stop-the-writer/choose": "small", "stop-the-writer/manual-2": removed,
+                "prevent-a-recurrence": "ticket 4711",
             },
             mount=str(place),
         )  # fmt: skip

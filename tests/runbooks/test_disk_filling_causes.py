@@ -19,7 +19,7 @@ from tests.requirements import lacking, require_root
 from tests.runbooks.walking import WAIT_S, Says, Scene, watched
 
 BOOK = "disk-filling"
-TOLD = "so-that-it-stays-away=ticket 4711"
+TOLD = "prevent-a-recurrence=ticket 4711"
 SIZE_BYTES = 512 * MIB
 SPILLS = """
 select pg_sleep(case when number = 1 then 3600 else 0 end)
@@ -93,12 +93,12 @@ def test_a_big_file_or_a_slot_ends_the_run_for_the_runbook_that_is_for_it(
     fill(disk, copy, 86)
     scene.frame(lambda frame: (used(frame, disk) or 0) > 80, "80 %")
     big = scene.headless(
-        BOOK, "what-grows=files", "stop-what-writes-them=stopped", "stop-what-writes-them=big", mount=str(disk.path)
+        BOOK, "what-grows=files", "stop-the-writer=stopped", "stop-the-writer=big", mount=str(disk.path)
     )
-    slot = scene.headless(BOOK, "what-grows=wal", "what-keeps-wal=slot", mount=str(disk.path))
+    slot = scene.headless(BOOK, "what-grows=wal", "what-retains-wal=slot", mount=str(disk.path))
     for walk in (big, slot):
         assert walk.code == 0, walk.text
-        assert walk.done() == [] and walk.states()["is-there-room-again"] == "skipped"
+        assert walk.done() == [] and walk.states()["is-there-enough-free-space"] == "skipped"
     assert copy.exists()
 
 
@@ -108,14 +108,14 @@ def test_what_grows_is_told_first_and_by_how_much(scene: Scene, cluster: Cluster
     scene.frame(lambda frame: (used(frame, disk) or 0) > 80, "80 %")
     with closing(session(cluster, name="writer")) as writer:
         writer.pgconn.send_query(WRITES.encode())
-        walk = scene.headless(BOOK, "what-grows=wal", "what-keeps-wal=slot", mount=str(disk.path))
+        walk = scene.headless(BOOK, "what-grows=wal", "what-retains-wal=slot", mount=str(disk.path))
         writer.cancel_safe()
     cluster.psql("select pg_drop_replication_slot('left')")
     assert walk.code == 0, walk.text
     first = walk.rows("what-grows/preview-4")[0]
-    assert first["what"] == "WAL kept for slot left" and "MB" in first["grown_in_5s"], first
-    kept = {row["kept_for"]: row for row in walk.rows("what-keeps-wal/preview-3")}
-    assert kept["slot left"]["read_by_somebody"] is False and kept["slot left"]["wal_status"] is not None
+    assert first["what"] == "WAL retained by slot left" and "MB" in first["grown_in_5s"], first
+    kept = {row["retained_for"]: row for row in walk.rows("what-retains-wal/preview-3")}
+    assert kept["slot left"]["consumer_active"] is False and kept["slot left"]["wal_status"] is not None
     assert {"wal_keep_size", "max_wal_size", "min_wal_size"} <= set(kept)
 
 
@@ -146,14 +146,14 @@ def test_the_biggest_relations_are_named_while_somebody_rewrites_them(
         answers: dict[str, Says] = {
             "start": "yes",
             "what-grows": "data",
-            "more-room-for-data": grown,
+            "more-space-for-data": grown,
             "manual": "ticket 4711",
         }
         walk = scene.person(BOOK, answers, mount=str(disk.path))
     assert walk.code == 0, walk.text
-    first = walk.rows("more-room-for-data/preview")[0]
+    first = walk.rows("more-space-for-data/preview")[0]
     assert first["relation"] == '"Old"."big one p"' and first["tablespace"] == "Slow's", first
-    listed = {row["what"]: row["lies_in"] for row in walk.rows("what-grows/preview-4")}
+    listed = {row["what"]: row["location"] for row in walk.rows("what-grows/preview-4")}
     assert listed["tablespace Slow's"] == str(other)
     cluster.psql('drop schema "Old" cascade')
     cluster.psql('drop tablespace "Slow\'s"')
@@ -173,9 +173,9 @@ def test_what_spills_is_cancelled_and_gives_its_room_back(
         fill(disk, copy, 90)
         scene.frame(lambda frame: (used(frame, disk) or 0) > 80, "80 %")
         scene.raised(BOOK)
-        walk = scene.headless(BOOK, "what-grows=temp", "cancel-what-spills=1", TOLD, mount=str(disk.path))
+        walk = scene.headless(BOOK, "what-grows=temp", "cancel-queries-that-spill=1", TOLD, mount=str(disk.path))
         assert walk.code == 0, walk.text
-        assert walk.done() == ["cancel-what-spills"]
+        assert walk.done() == ["cancel-queries-that-spill"]
         assert cluster.psql(SPILLING) == "0"
         assert bystander.execute("select 1").fetchone() == (1,)
 
@@ -199,11 +199,11 @@ def test_wal_goes_once_less_is_to_be_kept(scene: Scene, cluster: Cluster, disk: 
     walk = scene.person(
         BOOK,
         {
-            "start": "yes", "what-grows": "wal", "what-keeps-wal": "settings", "keep-less-wal/manual": lowered,
+            "start": "yes", "what-grows": "wal", "what-retains-wal": "settings", "retain-less-wal/manual": lowered,
             "ack": "y", "manual": "ticket 4711",
         },
         mount=str(disk.path),
     )  # fmt: skip
     assert walk.code == 0, walk.text
-    assert walk.done() == ["keep-less-wal"]
+    assert walk.done() == ["retain-less-wal"]
     assert int(cluster.psql("select sum(size) from pg_ls_waldir()")) < 64 * MIB

@@ -15,7 +15,7 @@ from tests.runbooks.dumping import DATABASE, TABLES, Ground, ground, hushed, tab
 from tests.runbooks.walking import Says
 
 BOOK = "dump"
-MOMENT = "is-it-the-moment"
+MOMENT = "preconditions"
 DUMP = "dump-it/run"
 
 
@@ -96,7 +96,7 @@ def test_what_a_failure_leaves_is_named_and_goes_only_when_a_person_says_so(here
         assert walk.code == 7, walk.text
         assert not partial.exists() and not to.exists(), "it was to be removed, and is there still"
         [aside] = here.place.glob("cut short.partial*")
-        assert f"is called {aside} now" in walk.output, "what the first one had left"
+        assert f"was renamed to {aside}:" in walk.output, "what the first one had left"
 
 
 def test_the_next_dump_of_the_name_begins_beside_what_a_failure_left_and_never_beside_what_is_not_its_own(
@@ -115,7 +115,7 @@ def test_the_next_dump_of_the_name_begins_beside_what_a_failure_left_and_never_b
     walk = here.headless(BOOK, **inputs)
     assert walk.code == 0, walk.text
     [aside] = here.place.glob("nightly.partial*")
-    assert aside.stat().st_ino == left and f"is called {aside} now" in walk.output
+    assert aside.stat().st_ino == left and f"was renamed to {aside}:" in walk.output
     assert to.is_file() and not lock.exists()
     to.unlink()
     aside.rename(partial)

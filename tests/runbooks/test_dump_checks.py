@@ -22,7 +22,7 @@ from tests.requirements import lacking, require_root
 from tests.servers import MAJORS
 from tests.standbys import copied_standby
 
-MOMENT = "is-it-the-moment"
+MOMENT = "preconditions"
 DUMPER = "dump 'er'"
 """No superuser, and short of patience by its own settings, which pg_dump sets aside for itself."""
 SHOP = "the 'shop'"
@@ -254,7 +254,7 @@ def test_what_a_dump_will_not_hold_is_listed(shop: Cluster) -> None:
         assert "rows of 1 tables of extension plpgsql" in listed
         assert "roles, passwords, tablespaces" in listed and "pg_restore --create" in listed
         assert "subscriptions" not in looked(shop, "dump-it/left-out", user="postgres").stdout
-        assert "of the database itself nothing" in looked(shop, "dump-it/left-out", RB_format="plain").stdout
+        assert "properties of the database: encoding" in looked(shop, "dump-it/left-out", RB_format="plain").stdout
     finally:
         changed(shop, "alter subscription elsewhere set (slot_name = none); drop subscription elsewhere")
 

@@ -13,7 +13,7 @@ from tests.runbooks.dumping import DATABASE, Ground, ground, hushed
 from tests.runbooks.walking import WAIT_S
 
 BOOK = "dump-jobs"
-MOMENT, TRY, CAME = "is-it-the-moment", "try-it", "what-came-of-it"
+MOMENT, TRY, CAME = "preconditions", "try-it", "result"
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from tests.runbooks.dumping import Ground, programs, values_of
 from tests.runbooks.walking import Says, Walk, watched
 from tests.standbys import copied_standby
 
-BOOK, MOMENT, DUMP = "dump", "is-it-the-moment", "dump-it/run"
+BOOK, MOMENT, DUMP = "dump", "preconditions", "dump-it/run"
 SHOP = "the 'shop'"
 DUMPER = "dump er"
 _SHOP = f"""
@@ -78,7 +78,7 @@ def test_a_name_that_is_taken_meanwhile_is_not_overwritten_and_what_lies_beside_
         return "y"
 
     answers: dict[str, Says] = {
-        "start": "yes", "roles-and-tablespaces/run": "y", DUMP: "y", "is-it-whole/run-2": taken,
+        "start": "yes", "roles-and-tablespaces/run": "y", DUMP: "y", "verify-the-dump/run-2": taken,
         "failed": "abort", "undo": "all", "yes": "yes",
     }  # fmt: skip
     walk = here.person(BOOK, answers, database=SHOP, to=str(to), format="custom", same_disk="yes", globals="yes")

@@ -16,7 +16,7 @@ from tests.runbooks.walking import ASKED, SMALL, WAIT_S, Scene, assert_named, in
 BOOK = "idle-in-transaction"
 ASK, END = "ask-its-owner", "end-them"
 NOBODY = (f"{ASK}=rang twice, nobody answers", f"{ASK}=end")
-TOLD = "so-that-it-stays-away=five minutes, ticket 4711"
+TOLD = "prevent-a-recurrence=five minutes, ticket 4711"
 
 
 @pytest.fixture(scope="module")

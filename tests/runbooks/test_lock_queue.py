@@ -15,7 +15,7 @@ from tests.runbooks.walking import SMALL, WAIT_S, Scene, Walk, assert_named, inc
 
 Walking = Future[Walk]
 BOOK = "lock-queue"
-TOLD = "so-that-it-stays-away=told the owner, ticket 4711"
+TOLD = "prevent-a-recurrence=told the owner, ticket 4711"
 CANCEL, ROOT = "cancel-the-statement-in-the-middle", "end-the-session-at-the-root"
 PREPARED = "roll-back-the-prepared-transaction"
 WEB = "select count(*) from pg_stat_activity where application_name = 'shop-web'"
@@ -58,7 +58,7 @@ def waiting(scene: Scene, application: str) -> bool:
 def waits(scene: Scene) -> int:
     """How often the step that waits for the end of a queue has begun."""
     logs = scene.console.sessions.glob("*/session.log")
-    return sum(log.read_text().count("step does-it-flow-again: Does") for log in logs)
+    return sum(log.read_text().count("step is-the-queue-gone: Is") for log in logs)
 
 
 def test_the_queue_is_named_and_flows_again_once_the_statement_in_the_middle_gives_way(undone: Scene) -> None:
@@ -92,7 +92,7 @@ def test_the_root_is_ended_by_somebody_at_a_terminal_who_was_shown_it(queue: Sce
             ("type `1` >", "/x 1"),
             (r"(?m)^none >", "/x 1"),
             (r"(?m)^none >[\s\S]*type `1` >", "1"),
-            (r"whom you told, or the ticket", "ticket 4711"),
+            (r"who was informed, or the ticket", "ticket 4711"),
         ):
             screen = terminal.wait_for(asked, WAIT_S)
             terminal.type(typed)

@@ -21,7 +21,7 @@ from tests.standbys import copied_standby
 
 PLAN = next(row.plan for row in listed() if row.plan is not None and row.plan.id == "lock-queue")
 SQL = {block.id.partition("/")[0]: block.body for _, block in PLAN.blocks() if block.kind == "preview"}
-QUEUE, MIDDLE = SQL["who-waits-and-behind-whom"], SQL["cancel-the-statement-in-the-middle"]
+QUEUE, MIDDLE = SQL["who-waits-for-whom"], SQL["cancel-the-statement-in-the-middle"]
 ROOT, PREPARED = SQL["end-the-session-at-the-root"], SQL["roll-back-the-prepared-transaction"]
 ORDERS = '"Sh op"."Or ders"'
 SCHEMA = f"""
@@ -95,9 +95,9 @@ def test_the_rows_name_the_lock_what_was_written_and_what_is_lost_and_the_findin
         "batch": ("holds", ORDERS, "AccessShare, RowExclusive", "yes"),
         "first": ("holds", "public.hot", "RowExclusive", "yes"),
         "forgotten": ("holds", "public.aside", "AccessExclusive", "?"),
-        "migration": ("wants", ORDERS, "AccessExclusive", "no"),
-        "release": ("wants", ORDERS, "Share", "yes"),
-        "second": ("wants", "public.hot", "Share", "yes"),
+        "migration": ("waits", ORDERS, "AccessExclusive", "no"),
+        "release": ("waits", ORDERS, "Share", "yes"),
+        "second": ("waits", "public.hot", "Share", "yes"),
     }
     # An ALTER TABLE that waits has a transaction id, so that the lock can be logged (lock.c), and wrote nothing.
     assert (
@@ -107,7 +107,7 @@ def test_the_rows_name_the_lock_what_was_written_and_what_is_lost_and_the_findin
 
     middle = seen(queues, MIDDLE)
     assert told(middle, "relation", "mode", "wrote", "lost", "named") == {
-        "migration": (ORDERS, "AccessExclusive", "no", "nothing: it is tried again", True),
+        "migration": (ORDERS, "AccessExclusive", "no", "nothing: it can be retried", True),
         "release": (ORDERS, "Share", "yes", "what its transaction wrote", False),
     }
     assert middle["migration"]["behind"] == 3, "release, web and shop"
@@ -172,7 +172,7 @@ def test_a_prepared_transaction_at_the_root_is_named_with_its_lock(fresh_cluster
             with psycopg.connect(cluster.dsn(application_name="looks"), row_factory=dict_row) as connection:
                 (row,) = connection.execute(PREPARED.encode()).fetchall()
             shown = (row["gid"], row["relation"], row["mode"], row["lost"], row["behind"])
-            assert shown == ("gone", '"Or ders"', "RowExclusive", "all it did", 1), "and not the other one"
+            assert shown == ("gone", '"Or ders"', "RowExclusive", "all its changes", 1), "and not the other one"
 
 
 def test_on_a_standby_the_root_may_be_the_process_that_replays(fresh_cluster: FreshCluster) -> None:

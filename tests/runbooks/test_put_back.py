@@ -76,7 +76,7 @@ def test_what_needs_a_restart_is_asked_about(scene: Scene, cluster: Cluster, tmp
     cluster.restart()
     assert cluster.psql("show max_prepared_transactions") == "7"
     scene.raised("settings-left")
-    asked = "does-the-server-have-to-be-started-anew"
+    asked = "is-a-restart-needed"
     walk = scene.headless(BOOK, f"{asked}=tonight, by ann")
     assert walk.code == 0, walk.text
     assert len(owed(scene)) == 1 and "owed until a restart" in walk.text
@@ -92,7 +92,7 @@ def test_a_role_that_may_not_read_the_files_is_told_what_may_wait(cluster: Clust
     wait_until(
         lambda: cluster.psql("select 1 from pg_settings where pending_restart"), WAIT_S, what="a pending restart"
     )
-    asked = "does-the-server-have-to-be-started-anew"
+    asked = "is-a-restart-needed"
     with watched(cluster.dsn(user="Night's")) as modest:
         walk = modest.headless(BOOK, f"{asked}=tonight, by ann")
         assert walk.code == 0, walk.text

@@ -18,11 +18,11 @@ from tests.requirements import require_root
 from tests.runbooks.walking import Scene, Walk, besieged
 
 BOOK = "remove-backup"
-ASIDE, CUT = "set-it-aside", "cut-it"
+ASIDE, CUT = "rename-it", "truncate-it"
 TOLD = (
     "is-there-a-newer-backup-that-works/manual=newest.dump, restored on Monday",
     "is-there-a-newer-backup-that-works/manual-2=no increments, nothing is restored to before",
-    "so-that-it-is-not-needed-again=a disk of their own, ticket 4711",
+    "prevent-a-recurrence=a disk of their own, ticket 4711",
 )
 
 
@@ -74,12 +74,12 @@ def test_what_is_not_a_plain_file_with_one_name_is_not_begun_with(ground: Ground
     os.link(one, two)
     link.symlink_to(one)
     told = {two: "it is a hard link", link: f"name the file itself, {one}", ground.backups: "is a directory",
-            ground.backups / "nothing.dump": "there is no file"}  # fmt: skip
+            ground.backups / "nothing.dump": "does not exist"}  # fmt: skip
     for path, why in told.items():
         walk = ground.walk(path)
         assert walk.code == 7, walk.text
         assert walk.records("run.started") == [] and walk.done() == []
-        assert why in walk.ending and "it is a plain file with one name" in walk.ending
+        assert why in walk.ending and "it is a regular file with one name" in walk.ending
     assert one.stat().st_size == two.stat().st_size == MIB
 
 
@@ -102,8 +102,8 @@ def test_one_file_of_a_backup_or_of_a_tools_repository_is_refused_and_stays(grou
     (base / "backup_manifest").write_text('{"Files": [{ "Path": "16384/17\\"1", "Size": 1 }, { "Path": "16384/171" }]}')
     (tool / "backup.info").touch()
     told = {
-        big_file(base / "16384", 1, "171"): "is named in",
-        big_file(tool / "20261101-010000F", 1, "base.tar.zst"): "lies in a repository",
+        big_file(base / "16384", 1, "171"): "is listed in",
+        big_file(tool / "20261101-010000F", 1, "base.tar.zst"): "lies in a backup repository",
         big_file(objects, 1, "base.tar.lz4"): "remove it with wal-g delete",
     }
     for path, why in told.items():

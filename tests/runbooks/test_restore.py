@@ -68,7 +68,7 @@ def test_all_of_it_is_there_and_its_phases_are_told_and_the_settings_are_back(he
     assert here.cluster.psql("select count(*) from items_1, held", dbname="a 'copy'") == "5000"
     assert here.cluster.psql("select count(*) from pg_stats where tablename = 'items_1'", dbname="a 'copy'") == "3"
     assert settings(here) == before
-    assert any("autovacuum" in one.text for one in walk.records("block.result", "be-quicker-for-a-while"))
+    assert any("autovacuum" in one.text for one in walk.records("block.result", "settings-for-the-restore"))
     found = values_of(walk, RESTORE)
     assert found["errors"] == 0 and found["data_s"] is not None and found["indexes_s"] is not None
     rows = table_of(walk, RESTORE)
@@ -96,7 +96,7 @@ def test_errors_that_were_ignored_are_told_and_a_person_decides(here: Ground, br
     assert "put-back" in walk.text and settings(here) == before
     undecided = here.headless(BOOK, database="undecided", **inputs)
     assert undecided.code == 8, "nobody said what is to become of the errors"
-    assert "what-came-of-it" not in undecided.states()
+    assert "result" not in undecided.states()
     assert settings(here) == before
 
 
@@ -236,7 +236,7 @@ def test_it_is_not_begun_in_an_empty_database_where_somebody_works(here: Ground,
 
 def test_minimal_wal_is_refused_where_it_would_change_nothing(here: Ground, broken: Path) -> None:
     walk = here.headless(BOOK, database="never", archive=str(broken), jobs="1", speed="none", minimal_wal="yes")
-    assert walk.code == 7 and walk.red() == [f"{THERE}/lean"] and "make-it" not in walk.done(), walk.text
+    assert walk.code == 7 and walk.red() == [f"{THERE}/lean"] and "create-the-database" not in walk.done(), walk.text
 
 
 def release_when_seen(here: Ground, kind: str, holder: Session) -> None:

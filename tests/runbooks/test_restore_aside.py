@@ -102,7 +102,7 @@ def refused(here: Ground) -> str:
 
 def touched(walk: Walk) -> bool:
     """Whether it did more than read."""
-    return not {"set-it-aside", "make-it", "restore-it"}.isdisjoint(walk.done())
+    return not {"rename-the-old-database", "create-the-database", "restore-it"}.isdisjoint(walk.done())
 
 
 ANSWERS: dict[str, Says] = {
@@ -117,7 +117,9 @@ def test_it_is_renamed_and_made_again_like_it_was_and_dropped_last_by_its_name(h
         with closing(session(here.cluster, dbname=OLD, name="somebody")):
             kept = here.person(BOOK, ANSWERS, **inputs(archive))
         assert kept.code == 0, kept.text
-        assert kept.done().index("set-it-aside") < kept.done().index("make-it"), "nothing was dropped before"
+        assert kept.done().index("rename-the-old-database") < kept.done().index("create-the-database"), (
+            "nothing was dropped before"
+        )
         assert looks(here.cluster, OLD) == was
         [name] = aside(here)
         assert here.cluster.psql("select datallowconn from pg_database where datname ~ '_before_'") == "f"
@@ -160,10 +162,10 @@ def test_what_keeps_it_from_being_renamed_is_named_before_anybody_is_thrown_out(
         publisher = here.cluster.dsn(dbname="postgres")
         made = f"create subscription sub connection '{publisher}' publication p with (connect = false)"
         here.cluster.psql(made, dbname=OLD)
-        walk = here.headless(BOOK, f"{THERE}=aside", "set-it-aside=yes", **inputs(archive))
-        assert walk.code == 7 and walk.red() == ["set-it-aside/free"] and not touched(walk), walk.text
+        walk = here.headless(BOOK, f"{THERE}=aside", "rename-the-old-database=yes", **inputs(archive))
+        assert walk.code == 7 and walk.red() == ["rename-the-old-database/free"] and not touched(walk), walk.text
         mine = here.headless(BOOK, f"{THERE}=aside", **inputs(archive, database="postgres"))
-        assert mine.red() == ["set-it-aside/free"] and "this_console_is_in_it true" in mine.text, mine.text
+        assert mine.red() == ["rename-the-old-database/free"] and "this_console_is_in_it true" in mine.text, mine.text
         here.cluster.psql("alter subscription sub set (slot_name = none)", dbname=OLD)
         here.cluster.psql("drop subscription sub", dbname=OLD)
 
@@ -230,7 +232,11 @@ def test_where_there_is_no_room_for_both_the_old_one_goes_first_by_its_name_and_
                           dbname="large")  # fmt: skip
         leave(place, needed - 1_000_000)
         was = looks(here.cluster, "large")
-        answers: dict[str, Says] = {**ANSWERS, "make-it/room": "drop", "drop-it-before/input": lambda: aside(here)[0]}
+        answers: dict[str, Says] = {
+            **ANSWERS,
+            "create-the-database/room": "drop",
+            "drop-the-old-one-first/input": lambda: aside(here)[0],
+        }
         given = {"database": "large", "archive": str(large), "jobs": "2", "speed": "none"}
         walk = here.person(BOOK, answers, **given)
         assert walk.code == 0, walk.text

@@ -19,8 +19,8 @@ from tests.runbooks.walking import WAIT_S, Scene, assert_named, incident, watche
 
 BOOK = "slot-retention"
 SMALL = LoadPlan(clients=1, rate_per_s=5, idle=2, forgotten=False, scale=1)
-ASKED = "ask-for-the-reader=the team of the reports, by telephone"
-TOLD = "so-that-it-stays-away=told them, ticket 4711"
+ASKED = "ask-about-the-reader=the team of the reports, by telephone"
+TOLD = "prevent-a-recurrence=told them, ticket 4711"
 MIB = 1 << 20
 SLOTS = """
 select string_agg(slot_name || ' ' || coalesce(wal_status, '-'), ', ' order by slot_name) from pg_replication_slots
@@ -94,12 +94,12 @@ def test_the_slot_of_a_replica_that_is_gone_is_named_and_dropped_and_its_wal_goe
         )
         assert [row.name for row in frame.replication.slots] == [SLOT]
         scene.cluster.psql("select pg_create_physical_replication_slot('unused')")
-        gone = (BOOK, ASKED, "ask-for-the-reader=gone", TOLD)
+        gone = (BOOK, ASKED, "ask-about-the-reader=gone", TOLD)
         counted = scene.headless(*gone, "drop-the-slots=1", unread_for="0s")
         assert counted.code == 8 and counted.done() == [], "one slot is confirmed by its name"
         walk = scene.headless(*gone, f"drop-the-slots={SLOT}", unread_for="0s")
         assert walk.code == 0, walk.text
-        assert walk.done() == ["drop-the-slots", "is-there-room-again"]
+        assert walk.done() == ["drop-the-slots", "is-there-enough-free-space"]
         assert scene.cluster.psql(SLOTS) == "unused -"
         reserve(scene.cluster, SLOT)
         scene.end()
@@ -114,8 +114,8 @@ def test_a_slot_that_is_read_is_not_dropped(scene: Scene, cluster: Cluster) -> N
         seen_unread(scene, "left")
         walk = scene.person(
             BOOK,
-            {"start": "yes", "ask-for-the-reader/choose": "gone", "manual": "told", "drop-the-slots": "left",
-             "is-there-room-again/change": "no", "failed": "abort", "undo": "none"},
+            {"start": "yes", "ask-about-the-reader/choose": "gone", "manual": "told", "drop-the-slots": "left",
+             "is-there-enough-free-space/change": "no", "failed": "abort", "undo": "none"},
             unread_for="0s",
         )  # fmt: skip
         assert walk.code == 7, walk.text
@@ -136,7 +136,7 @@ def test_a_reader_that_comes_back_is_waited_for(scene: Scene, cluster: Cluster) 
         {"start": "yes", "choose": "back", "let-it-catch-up": comes_back, "manual": "told", "ack": "y"},
     )
     assert walk.code == 0, walk.text
-    assert walk.done() == ["is-there-room-again"]
+    assert walk.done() == ["is-there-enough-free-space"]
     assert cluster.psql(SLOTS) == "late reserved"
 
 
@@ -146,7 +146,7 @@ def test_a_slot_is_cut_off_by_a_limit_and_then_dropped_as_lost(scene: Scene, clu
     walk = scene.headless(
         BOOK,
         ASKED,
-        "ask-for-the-reader=cap",
+        "ask-about-the-reader=cap",
         "limit-what-slots-keep=48MB",
         f"limit-what-slots-keep={scene.target}",
         TOLD,
@@ -158,7 +158,7 @@ def test_a_slot_is_cut_off_by_a_limit_and_then_dropped_as_lost(scene: Scene, clu
     back = scene.headless("put-back")
     assert back.code == 0 and cluster.psql("show max_slot_wal_keep_size") == "-1", back.text
     reserve(cluster, "fresh")
-    again = scene.headless(BOOK, ASKED, "ask-for-the-reader=gone", "drop-the-slots=perhaps", TOLD)
+    again = scene.headless(BOOK, ASKED, "ask-about-the-reader=gone", "drop-the-slots=perhaps", TOLD)
     assert again.code == 0, again.text
     assert cluster.psql(SLOTS) == "fresh reserved"
 
@@ -168,12 +168,12 @@ def test_no_limit_is_set_that_would_cut_off_a_slot_that_is_read(scene: Scene, cl
     with frozen_reader(cluster, "read"):
         write(cluster, 100)
         walk = scene.headless(
-            BOOK, ASKED, "ask-for-the-reader=cap", "limit-what-slots-keep=48MB",
+            BOOK, ASKED, "ask-about-the-reader=cap", "limit-what-slots-keep=48MB",
             f"limit-what-slots-keep={scene.target}", TOLD,
         )  # fmt: skip
     assert walk.code == 7, walk.text
     assert walk.red() == ["limit-what-slots-keep/check"] and walk.done() == []
-    assert "read keeps 1" in walk.text
+    assert "read retains 1" in walk.text
     assert cluster.psql("show max_slot_wal_keep_size") == "-1"
 
 
@@ -184,9 +184,9 @@ def test_a_slot_that_another_program_keeps_or_that_was_read_lately_is_shown_and_
         reserve(cluster, slot)
     write(cluster, 100)
     seen_unread(scene, "gone")
-    unsure = scene.headless(BOOK, ASKED, "ask-for-the-reader=gone", TOLD)
-    assert (unsure.code, unsure.done()) == (0, ["is-there-room-again"]), unsure.ending
-    walk = scene.headless(BOOK, ASKED, "ask-for-the-reader=gone", "drop-the-slots=gone", TOLD, unread_for="0s")
+    unsure = scene.headless(BOOK, ASKED, "ask-about-the-reader=gone", TOLD)
+    assert (unsure.code, unsure.done()) == (0, ["is-there-enough-free-space"]), unsure.ending
+    walk = scene.headless(BOOK, ASKED, "ask-about-the-reader=gone", "drop-the-slots=gone", TOLD, unread_for="0s")
     assert walk.code == 0, walk.text
     assert "gone" not in cluster.psql(SLOTS) and "_cnpg_shop_2" in cluster.psql(SLOTS)
     rows = {row["slot_name"]: row for row in walk.rows("drop-the-slots/preview")}
@@ -211,7 +211,9 @@ def test_a_role_that_only_monitors_can_wait_for_a_reader_and_neither_drops_nor_m
 
     with watched(cluster.dsn(user="Night's")) as modest:
         seen_unread(modest, "left")
-        refused = modest.headless(BOOK, ASKED, "ask-for-the-reader=gone", "drop-the-slots=left", TOLD, unread_for="0s")
+        refused = modest.headless(
+            BOOK, ASKED, "ask-about-the-reader=gone", "drop-the-slots=left", TOLD, unread_for="0s"
+        )
         assert refused.code == 7 and "the server refused" in refused.text, refused.text
         assert cluster.psql("select string_agg(slot_name, ',') from pg_replication_slots") == "left"
         walk = modest.person(
@@ -222,7 +224,7 @@ def test_a_role_that_only_monitors_can_wait_for_a_reader_and_neither_drops_nor_m
 
 def test_where_no_slot_keeps_much_there_is_nothing_to_do(scene: Scene, cluster: Cluster) -> None:
     reserve(cluster, "fresh")
-    walk = scene.headless(BOOK, ASKED, "ask-for-the-reader=gone", "drop-the-slots=fresh", TOLD)
+    walk = scene.headless(BOOK, ASKED, "ask-about-the-reader=gone", "drop-the-slots=fresh", TOLD)
     assert walk.code == 7, walk.text
     assert walk.red() == ["which-slots/check"] and walk.done() == []
     assert cluster.psql(SLOTS) == "fresh reserved"

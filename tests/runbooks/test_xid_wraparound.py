@@ -112,7 +112,7 @@ def test_it_is_named_and_what_holds_the_horizon_goes_before_the_vacuum_and_what_
         everything = cluster.psql(HOLDERS)
         declined = scene.person(
             BOOK,
-            {"start": "yes", "type": "no", "slots-nobody-reads": "none",
+            {"start": "yes", "type": "no", "inactive-slots": "none",
              "failed": iter(["skip it may be wanted", "abort"]).__next__, "undo": "none"},
             old=OLD,
         )  # fmt: skip
@@ -130,14 +130,14 @@ def test_it_is_named_and_what_holds_the_horizon_goes_before_the_vacuum_and_what_
         walk = scene.person(
             BOOK,
             # Before 17 no server says for how long a slot was not read: who walks this has to choose it.
-            {"start": "yes", "type": ASKED, "slots-nobody-reads": iter(["/x 1", ASKED]).__next__,
+            {"start": "yes", "type": ASKED, "inactive-slots": iter(["/x 1", ASKED]).__next__,
              f"{VACUUM}/action": let_go, f"{VACUUM}/repeat": "again",
              "manual": "the subscriber was switched off in May, ticket 4711"},
             old=OLD, forgotten="0s",
         )  # fmt: skip
         assert walk.code == 0, walk.text
         assert list(dict.fromkeys(walk.done())) == [
-            "prepared-transactions", "transactions-left-open", "snapshots-left-open", "slots-nobody-reads",
+            "prepared-transactions", "transactions-left-open", "snapshots-left-open", "inactive-slots",
             "temporary-tables-of-other-sessions", VACUUM,
         ]  # fmt: skip
         vacuumed = walk.records("block.intent", VACUUM)[0].fields["sight"]["exact"]

@@ -75,7 +75,7 @@ def test_who_maintains_the_server_vacuums_the_oldest_tables_and_ends_what_only_i
         young.execute("create temporary table cart (n int)")
         assert int(query(old, OLDEST)) > 125_000
         walk = scene.headless(
-            XIDS, f"{TEMPORARY}=1", f"{VACUUM}/action=yes", f"{VACUUM}/repeat=on", "so-that-it-stays-away=a ticket"
+            XIDS, f"{TEMPORARY}=1", f"{VACUUM}/action=yes", f"{VACUUM}/repeat=on", "prevent-a-recurrence=a ticket"
         )
         assert walk.code == 0, walk.text
         assert walk.done() == [TEMPORARY, VACUUM]
