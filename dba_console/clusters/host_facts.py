@@ -51,8 +51,10 @@ exit 0
 Any account may name a process like a manager: only those of root and of the server's owner count, for their command
 lines say which program and file a cutover uses. The ps of busybox does not know uid.
 """
-_TRY_REPLICATION = """LC_ALL=C; HOME=$(getent passwd "$(id -u)" | cut -d: -f6); PATH="$1:$PATH"; export LC_ALL HOME
-PATH; cd / exec psql -XAtqw -d "$2" -c IDENTIFY_SYSTEM
+_SPACE = f'LC_ALL=C; export LC_ALL; echo "{CONTENT}"; df -Pk "$1/." "$1/pg_wal/." | tail -n +2'
+_TRY_REPLICATION = """LC_ALL=C; HOME=$(getent passwd "$(id -u)" | cut -d: -f6); PATH="$1:$PATH"; export LC_ALL HOME PATH
+cd /
+exec psql -XAtqw -d "$2" -c IDENTIFY_SYSTEM
 """
 """As the server's own user, so with its passfile; never a question for a password."""
 _FIND_PROGRAM = 'command -v "$1"'
@@ -115,6 +117,17 @@ def read_host(node: NodeState, config: NodeConfig, target: NodeState | None, clo
         message = error.message if isinstance(error, ConsoleError) else str(error)
         hint = error.hint if isinstance(error, ConsoleError) else None
         return HostState(error=clean(redact(message)), hint=clean(hint or ""), name=name)
+
+
+def read_free_space(control: ServerControl) -> list[MountSpace]:
+    """The file systems of a data directory and of its WAL, each once. Raises ConsoleError where they cannot be read."""
+    argv = ["sh", "-c", _SPACE, "sh", control.data_directory]
+    ended = control.host.run(argv, user=control.owner(), timeout_s=ANSWER_S, repeatable=True)
+    try:
+        mounts = [_mount(line) for line in ended.output.rpartition(f"{CONTENT}\n")[2].splitlines()]
+    except (ValueError, IndexError) as error:
+        raise ConsoleError(f"free space of {control.name} cannot be read: {last_line(ended)}") from error
+    return list({mount.path: mount for mount in mounts}.values())
 
 
 def check_stop(control: ServerControl) -> None:

@@ -32,7 +32,7 @@ LIMIT = 1 << 17
 """Bytes of a request; the default buffer of a socket is larger."""
 PIPE = 1 << 16
 """Bytes a pipe holds while nothing is read from it."""
-PRELOADED = ("agent", "cli", "dumping", "findings", "frames", "probes", "runbook", "session")
+PRELOADED = ("agent", "cli", "jobs", "recording", "runbooks", "watch")
 """Packages of dba_console that are loaded beforehand, with everything below them. The screen is not among them."""
 
 

@@ -11,7 +11,7 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +20,7 @@ import pytest
 
 from dba_console.demo.practice_cluster import Node, PracticeCluster
 from tests.background import wait_until
-from tests.cli.console import Done, own_console
+from tests.cli.console import Console, Done, own_console
 from tests.cluster.test_host import processes
 from tests.disks import fill, mounted
 from tests.faults.cutover_kills import HOLD, PROMOTE, RUNBOOK
@@ -41,8 +41,16 @@ class Bed:
         self.runs = place
 
     def cut_over(self, before: str, fault: Fault, *, runs: str = "", **timeouts: str) -> Done:
+        """As `begun`, without a console that stays."""
+        with self.begun(before, fault, runs=runs, **timeouts) as (_, done):
+            return done
+
+    @contextmanager
+    def begun(
+        self, before: str, fault: Fault, *, to: str = "db2", runs: str = "", **timeouts: str
+    ) -> Iterator[tuple[Console, Done]]:
         """Until it has ended by itself; the act `before` does not begin until `fault` has returned. `runs` is the size
-        of a file system for the directories of runs, which is `self.runs`.
+        of a file system for the directories of runs, which is `self.runs`. The console is there to resume it.
         """
         text, marker = RUNBOOK.read_text(), self.place / "now"
         for act, timeout in timeouts.items():
@@ -56,22 +64,23 @@ class Bed:
         causing = threading.Thread(target=self._cause, args=(marker, fault, over))
         causing.start()
         ground = self.ground
-        given = ["--yes", "--confirm", f"{HOLD}=yes", "--confirm", f"{PROMOTE}=db2", "--plain"]
-        inputs = ["--input", "cluster=demo", "--input", "to=db2"]
-        try:
-            with ExitStack() as opened:
-                console = opened.enter_context(own_console())
-                opened.enter_context(console.watching(ground.dsn, **ground.environment))
-                if runs:
-                    [session] = wait_until(partial(_directories, console.sessions), what="the session")
-                    self.runs = opened.enter_context(mounted("tmpfs", session / "runs", "-o", f"size={runs},mode=700"))
-                return console.run(
+        given = ["--yes", "--confirm", f"{HOLD}=yes", "--confirm", f"{PROMOTE}={to}", "--plain"]
+        inputs = ["--input", "cluster=demo", "--input", f"to={to}"]
+        with ExitStack() as opened:
+            console = opened.enter_context(own_console())
+            opened.enter_context(console.watching(ground.dsn, **ground.environment))
+            if runs:
+                [session] = wait_until(partial(_directories, console.sessions), what="the session")
+                self.runs = opened.enter_context(mounted("tmpfs", session / "runs", "-o", f"size={runs},mode=700"))
+            try:
+                done = console.run(
                     "runbook", "run", str(document), "--dsn", ground.dsn, *inputs, *given, timeout=120,
                     **ground.environment,
                 )  # fmt: skip
-        finally:
-            over.set()
-            causing.join()
+            finally:
+                over.set()
+                causing.join()
+            yield console, done
 
     def _cause(self, marker: Path, fault: Fault, over: threading.Event) -> None:
         while not over.wait(0.01):

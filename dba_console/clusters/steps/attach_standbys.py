@@ -56,7 +56,7 @@ class RejoinOldPrimary(CutoverStep):
         at = load_cutover(settings, context)
         server = at.control(at.plan.old)
         refusal = None if at.plan.new_timeline else f"{at.plan.to} is not promoted"
-        done = server.running() and _streaming_problem(at, at.plan.old) is None
+        done = server.running() and streaming_problem(at, at.plan.old) is None and not _stale_slots(at)
         text, exact = f"{at.plan.old} comes back as a standby of {at.plan.to}", ""
         if at.plan.manager is not None:
             text += f": {at.plan.manager.kind} does this, and it is waited for"
@@ -69,13 +69,9 @@ class RejoinOldPrimary(CutoverStep):
 
     def do(self, settings: StandbySettings, context: ActionContext, control: Control) -> ActionResult:
         at = load_cutover(settings, context)
-        server, manager = at.control(at.plan.old), at.plan.manager
-        if manager is None and not server.running():
-            make_standby(at)
-            ended = server.start(settings.timeout_s)
-            if ended.code != 0 and not server.running():
-                text = ": ".join([f"{at.plan.old} does not start", *printed_line(ended)])
-                return ActionResult(state="failed", text=text, values={"streams": False})
+        manager = at.plan.manager
+        if manager is None and (failed := start_standby(at, settings.timeout_s)) is not None:
+            return ActionResult(state="failed", text=failed, values={"streams": False})
         printed = "" if manager is None else wait_for_command(at, settings.timeout_s)
         why = _wait_for_stream(at, at.plan.old, settings.timeout_s, control)
         if why is not None and manager is not None:
@@ -257,6 +253,18 @@ def make_standby(at: Cutover) -> None:
     at.control(at.plan.old).make_standby(primary_conninfo(at, at.plan.old), at.plan.nodes[at.plan.old].slot or None)
 
 
+def start_standby(at: Cutover, timeout_s: float) -> str | None:
+    """Start the old primary as a standby of the new one, where it does not run. Returns why it does not start."""
+    server = at.control(at.plan.old)
+    if server.running():
+        return None
+    make_standby(at)
+    ended = server.start(timeout_s)
+    if ended.code != 0 and not server.running():
+        return ": ".join([f"{at.plan.old} does not start", *printed_line(ended)])
+    return None
+
+
 def follow_new_primary(at: Cutover, name: str) -> None:
     """Make a running standby follow the new primary. Raises ConsoleError."""
     wanted_conninfo = primary_conninfo(at, name)
@@ -282,13 +290,13 @@ def _set_without_logging(connection: ActingConnection, wanted_conninfo: str) -> 
 def _wait_for_stream(at: Cutover, name: str, timeout_s: float, control: Control) -> str | None:
     why: str | None = "it was not asked"
     for _left in remaining_seconds(at.context, timeout_s):
-        why = _streaming_problem(at, name)
+        why = streaming_problem(at, name)
         if why is None or control.wait(WAIT_S):
             break
     return why
 
 
-def _streaming_problem(at: Cutover, name: str) -> str | None:
+def streaming_problem(at: Cutover, name: str) -> str | None:
     """Why a node does not stream on the new timeline; None where it does."""
     try:
         with at.connect(name) as (connection, now):
@@ -304,18 +312,20 @@ def _streaming_problem(at: Cutover, name: str) -> str | None:
     return None
 
 
-def _drop_stale_slots(at: Cutover) -> list[str]:
+def _stale_slots(at: Cutover) -> list[str]:
     """Slots that nodes used while it was primary: on a standby they would keep WAL for ever."""
-    cutover_slots = {node.slot for name, node in at.plan.nodes.items() if name != at.plan.old and node.slot} | {
-        LOCK_SLOT
-    }
+    known = {node.slot for name, node in at.plan.nodes.items() if name != at.plan.old and node.slot} | {LOCK_SLOT}
+    with at.connect(at.plan.old) as (connection, _):
+        return [row["name"] for row in connection.rows(_STALE) if row["name"] in known]
+
+
+def _drop_stale_slots(at: Cutover) -> list[str]:
     dropped = []
     with at.connect(at.plan.old) as (connection, _):
-        for row in connection.rows(_STALE):
-            if row["name"] in cutover_slots:
-                try:
-                    connection.execute_change(_DROP, {"name": row["name"]}, transaction=False)
-                    dropped.append(row["name"])
-                except StatementFailed:
-                    pass  # something uses it again: then it is not stale
+        for name in _stale_slots(at):
+            try:
+                connection.execute_change(_DROP, {"name": name}, transaction=False)
+                dropped.append(name)
+            except StatementFailed:
+                pass  # something uses it again: then it is not stale
     return dropped

@@ -19,6 +19,7 @@ from dba_console.clusters.steps.step import (
     CutoverStep,
     NothingChanged,
     TimedSettings,
+    does_not_answer,
     load_cutover,
     remaining_seconds,
 )
@@ -57,16 +58,19 @@ class Promote(CutoverStep):
         at = load_cutover(settings, context)
         plan = at.plan
         refusal = _promotion_refusal(at)
-        with at.connect(plan.to) as (connection, now):
-            if now.role == "primary" and now.timeline is not None and now.timeline > plan.timeline:
-                return ActionPreview(
-                    text=f"{plan.to} is primary on timeline {now.timeline}.", exact="", done=plan.new_timeline > 0
-                )
-            # Once its primary is gone a standby names the timeline of its last restartpoint: that may be an older one.
-            if now.role != "standby" or (now.timeline or 0) > plan.timeline:
-                refusal = refusal or f"{plan.to} is a {now.role} on timeline {now.timeline}"
-            else:
-                refusal = refusal or _replay_refusal(connection, plan)
+        try:
+            with at.connect(plan.to) as (connection, now):
+                if now.role == "primary" and now.timeline is not None and now.timeline > plan.timeline:
+                    return ActionPreview(
+                        text=f"{plan.to} is primary on timeline {now.timeline}.", exact="", done=plan.new_timeline > 0
+                    )
+                # Once its primary is gone a standby names the timeline of its last restartpoint: maybe an older one.
+                if now.role != "standby" or (now.timeline or 0) > plan.timeline:
+                    refusal = refusal or f"{plan.to} is a {now.role} on timeline {now.timeline}"
+                else:
+                    refusal = refusal or _replay_refusal(connection, plan)
+        except ConnectError as error:
+            refusal = refusal or does_not_answer(at, plan.to, error)
         text = f"{plan.to} becomes the primary of {plan.cluster}. There is no way back but another cutover."
         name = plan.to
         if plan.kind == "failover":
@@ -76,7 +80,7 @@ class Promote(CutoverStep):
             )
             text = f"{plan.to} becomes the primary of {plan.cluster}: {lost}."
         exact = f"on {plan.to}: SELECT pg_promote()"
-        hint = f"abort: {plan.old} is started again and clients go on there"
+        hint = f"abort, where no promotion was tried yet: {plan.old} is started again and clients go on there"
         if plan.manager is not None:
             text = f"{plan.manager.kind} stops {plan.old} and promotes {plan.to}; the way back is another cutover."
             exact, hint = switchover_text(plan.manager), f"abort: clients go on on {plan.old}"
@@ -106,8 +110,7 @@ class Promote(CutoverStep):
                 return _record_switchover(at, switch_over(at, at.plan.manager, timeout_s, control))
             return _promote(at, settings, control)
         except ConnectError as error:
-            text = f"{at.plan.to} does not answer: {error.message}; its server log says why. When it runs, retry"
-            return ActionResult(state="failed", text=clean(redact(text)))
+            return ActionResult(state="failed", text=does_not_answer(at, at.plan.to, error, control))
 
     def settle(self, settings: PromoteSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
         at = load_cutover(settings, context)
@@ -117,7 +120,10 @@ class Promote(CutoverStep):
         with at.connect(at.plan.to) as (connection, now):
             if now.role == "primary":
                 return _record_timeline(at, connection, now.timeline)
-        return self.retry_result(f"{at.plan.to} is still in recovery: it was not promoted, or not yet")
+        return self.retry_result(
+            f"{at.plan.to} is still in recovery: it was not promoted, or not yet, and its server log says why; retry "
+            "asks it again and waits"
+        )
 
 
 def _promote(at: Cutover, settings: PromoteSettings, control: Control) -> ActionResult:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.clusters.current_conditions import parse_synchronous_names
 from dba_console.clusters.cutover_plan import node_address
 from dba_console.clusters.node_host import failure_text, run_command
 from dba_console.clusters.pooler_file import change_file
-from dba_console.clusters.steps.attach_standbys import follow_new_primary
+from dba_console.clusters.steps.attach_standbys import WAIT_S, follow_new_primary, start_standby, streaming_problem
 from dba_console.clusters.steps.hold_clients import restore_connection_limits
 from dba_console.clusters.steps.step import (
     POLL_S,
@@ -19,15 +20,21 @@ from dba_console.clusters.steps.step import (
     CutoverStep,
     StepSettings,
     TimedSettings,
+    does_not_answer,
     load_cutover,
     remaining_seconds,
 )
+from dba_console.core.errors import ConnectError, ConsoleError
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
 
+KNOWN_S = 1.0
+"""A standby that streams is known to the new primary as a synchronous one after this at the latest."""
 _SYNCHRONOUS = """
 SELECT current_setting('synchronous_standby_names') AS names,
-       (SELECT count(*)::int4 FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')) AS there
+       current_setting('synchronous_commit') IN ('off', 'local') AS relaxed,
+       count(*) FILTER (WHERE sync_state IN ('sync', 'quorum'))::int4 AS there
+  FROM pg_stat_replication
 """
 
 
@@ -84,7 +91,8 @@ class ReleaseClients(CutoverStep):
     name: ClassVar[str] = "cutover-release"
     summary: ClassVar[str] = (
         "Lets clients in on the new primary: connection limits as before, RESUME on every pooler. Where "
-        "synchronous_standby_names would hang the first commit, the other nodes follow first."
+        "synchronous_standby_names would hang the first commit, the other nodes follow first, then the old primary; "
+        "where that is not enough it fails, and nobody is let in."
     )
     Settings: ClassVar[type[Struct]] = TimedSettings
 
@@ -100,12 +108,16 @@ class ReleaseClients(CutoverStep):
 
     def do(self, settings: TimedSettings, context: ActionContext, control: Control) -> ActionResult:
         at = load_cutover(settings, context)
-        with at.connect(at.plan.to) as (connection, now):
-            if now.role != "primary":
-                return ActionResult(state="failed", text=f"{at.plan.to} is in recovery")
-            limits = restore_connection_limits(connection, at.plan.limits)
-            if (hang_reason := _commit_hang_reason(at, connection, settings.timeout_s, control)) is not None:
-                return ActionResult(state="failed", text=hang_reason)
+        try:
+            with at.connect(at.plan.to) as (connection, now):
+                if now.role != "primary":
+                    return ActionResult(state="failed", text=f"{at.plan.to} is in recovery")
+                # Before anybody is let in: a commit that hang_reason says nothing to its client.
+                if (hang_reason := _commit_hang_reason(at, connection, settings.timeout_s, control)) is not None:
+                    return ActionResult(state="failed", text=hang_reason)
+                limits = restore_connection_limits(connection, at.plan.limits)
+        except ConnectError as error:
+            return ActionResult(state="failed", text=does_not_answer(at, at.plan.to, error, control))
         for _, admin, databases in at.poolers():
             admin.resume(databases)
         return ActionResult(state="ok", text=f"{limits}; clients write on {at.plan.to}")
@@ -115,19 +127,64 @@ class ReleaseClients(CutoverStep):
 
 
 def _commit_hang_reason(at: Cutover, connection: ActingConnection, timeout_s: float, control: Control) -> str | None:
-    """Why every commit would wait for ever; None where a synchronous standby follows, or none is needed."""
-    [row] = connection.rows(_SYNCHRONOUS)
-    if not row["names"]:
+    """Why every commit would wait for ever; None where enough synchronous standbys follow, or none is needed.
+
+    Those that follow it later anyway do so now: the other nodes, then the old primary.
+    """
+    row = _synchronous(connection)
+    if row["there"] >= row["needed"]:
         return None
-    for name in at.plan.others if at.plan.manager is None else ():  # a manager leads them itself
-        follow_new_primary(at, name)
-    for _left in remaining_seconds(at.context, timeout_s):
-        [row] = connection.rows(_SYNCHRONOUS)
-        if row["there"] or not row["names"]:
+    plan = at.plan
+    led, lacking = [], []
+    for name in plan.others if plan.manager is None else ():  # a manager leads them itself
+        control.report_progress(f"{name} follows {plan.to}: commits wait for it")
+        try:
+            follow_new_primary(at, name)
+            led.append(name)
+        except ConsoleError as error:
+            lacking.append(f"{name}: {error.message}")
+    returns = plan.manager is None and plan.kind == "cutover"
+    if (led or not returns) and _enough_follow(at, connection, led, timeout_s, control):
+        return None
+    if returns:
+        control.report_progress(f"{plan.old} comes back as a standby: commits wait for it")
+        try:
+            why = start_standby(at, timeout_s)
+        except ConsoleError as error:
+            why = f"{plan.old}: {error.message}"
+        if why is not None:
+            lacking.append(why)
+        elif _enough_follow(at, connection, [*led, plan.old], timeout_s, control):
             return None
-        if control.wait(POLL_S):
-            break
+    row = _synchronous(connection)
+    more = f" ({'; '.join(lacking)})" if lacking else ""
     return clean(
-        f"synchronous_standby_names of {at.plan.to} is {row['names']!r} and none of them follows: every commit would "
-        "hang; set it to '' there and reload, then try again"
+        redact(
+            f"every commit would hang, so clients are still held: synchronous_standby_names of {plan.to} is "
+            f"{row['names']!r}, needs {row['needed']} such standbys and has {row['there']}{more}. On {plan.to}: ALTER "
+            "SYSTEM SET synchronous_standby_names = ''; SELECT pg_reload_conf(); then retry"
+        )
     )
+
+
+def _enough_follow(
+    at: Cutover, connection: ActingConnection, led: list[str], timeout_s: float, control: Control
+) -> bool:
+    """Wait until enough synchronous standbys follow, or all nodes that were led there do and it is not enough."""
+    for left in remaining_seconds(at.context, timeout_s):
+        row = _synchronous(connection)
+        if row["there"] >= row["needed"]:
+            return True
+        fresh = timeout_s - left < KNOWN_S
+        if not fresh and at.plan.manager is None and all(streaming_problem(at, name) is None for name in led):
+            break
+        if control.wait(POLL_S if fresh else WAIT_S):
+            break
+    return False
+
+
+def _synchronous(connection: ActingConnection) -> dict[str, Any]:
+    """The setting, how many standbys a commit waits for, and how many are there."""
+    [row] = connection.rows(_SYNCHRONOUS)
+    waits = row["names"] and not row["relaxed"]
+    return {**row, "needed": parse_synchronous_names(row["names"])[0] if waits else 0}

@@ -5,6 +5,7 @@ A step opens what it needs and closes it: between two steps an agent may die and
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any, ClassVar, NamedTuple
@@ -15,6 +16,7 @@ from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
 from dba_console.actions.identity import ServerIdentity
 from dba_console.clusters.cutover_plan import CutoverPlan, cluster_config, conninfo, load_plan
+from dba_console.clusters.host_facts import read_free_space
 from dba_console.clusters.node_host import HostConnectionLost
 from dba_console.clusters.pooler_admin import PoolerAdmin
 from dba_console.clusters.server_control import ServerControl
@@ -24,13 +26,19 @@ from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
 from dba_console.core.short_command import CommandResult
 from dba_console.core.target import parse_conninfo
-from dba_console.core.units import parse_duration
+from dba_console.core.units import human_bytes, parse_duration
 from dba_console.watch.probes.postgres.connect import refuse_host_override
 
 APPLICATION = "dba-console:cutover"
 CONNECT_S = 3.0
 POLL_S = 0.01
 """Between two readings of what a step waits for: the outage lasts as long as it waits too long."""
+
+
+ENDS_S, WAIT_S = 3.0, 0.05
+"""How long a server that does not answer is given to end, and how often it is asked."""
+FULL_BYTES = 16 << 20
+"""Free space with which a server cannot write: it takes a segment of WAL at a time."""
 
 
 class StepSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -150,6 +158,24 @@ def load_cutover(settings: StepSettings, context: ActionContext) -> Cutover:
     return Cutover(
         load_plan(context, settings.cluster, settings.to), cluster_config(context, settings.cluster), context
     )
+
+
+def does_not_answer(at: Cutover, name: str, error: ConsoleError, control: Control | None = None) -> str:
+    """A sentence for a node that ceased to answer: whether it runs, whether its disk is full, how it is started."""
+    text, start = f"{name} does not answer: {error.message}", ""
+    try:
+        server = at.control(name)
+        for _left in remaining_seconds(at.context, ENDS_S if control is not None else 0.0):
+            if not server.running() or (control is not None and control.wait(WAIT_S)):
+                break  # a server that ends on an error of its own needs a moment for it
+        down = not server.running()
+        text += "; it is not running" if down else ""
+        full = [mount for mount in read_free_space(server) if mount.free < FULL_BYTES]
+        text += "".join(f"; {mount.path} is full: {human_bytes(mount.free)} free" for mount in full)
+        start = f"; start it with `{shlex.join(server.start_command())}`" if down else ""
+    except ConsoleError:
+        pass  # its host does not answer either, or may not be used to start it: what is known is enough
+    return clean(redact(f"{text}; its server log says why{start}. When it answers, retry"))
 
 
 def printed_line(ended: CommandResult) -> list[str]:
