@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -175,7 +175,8 @@ def limited(cluster: Cluster, most: int) -> Iterator[tuple[Path, str]]:
         yield group / name, refused
     finally:
         for one in (group / "cgroup.procs").read_text().split():
-            Path(f"{top}{before}", "cgroup.procs").write_text(one)
+            with suppress(ProcessLookupError):  # it ended since it was listed
+                Path(f"{top}{before}", "cgroup.procs").write_text(one)
         group.rmdir()
 
 

@@ -31,7 +31,7 @@ from tests.sql import query
 
 DATABASE = "shop"
 OWNER = "owner"
-SHIPPED = Path(dba_console.__file__).parent / "runbooks"
+SHIPPED = Path(dba_console.__file__).parent / "runbooks" / "documents"
 LIMIT_S = 120.0
 PANELS = ("connections", "io", "memory", "safety", "progress", "locks", "replication", "disks", "sessions")
 
@@ -180,4 +180,4 @@ def test_there_is_one_way_to_open_a_connection() -> None:
     opening = re.compile(r"psycopg\.connect|Connection\.connect\(|connect_start|PGconn\.connect\(")
     found = {str(path.relative_to(package)) for path in package.rglob("*.py") if opening.search(path.read_text())}
     # The ledger is an application on the practice cluster, and no connection of the console.
-    assert found - {"demo/ledger.py"} == {"probes/postgres/async_connect.py"}
+    assert found - {"demo/ledger.py"} == {"watch/probes/postgres/connect.py"}
