@@ -1,6 +1,6 @@
-"""dba-console: watch, conclude, act and remember on a PostgreSQL host that is in trouble.
+"""dba-console: monitoring, findings, guided actions and recording for a PostgreSQL host in trouble.
 
-Importing this package loads nothing else: a command pays only for what it uses.
+Importing this package loads nothing else, so a command loads only what it uses.
 """
 
 __version__ = "0.1.0"

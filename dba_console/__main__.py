@@ -1,6 +1,6 @@
-"""The entry point: the console itself on the shortest way, every other command through cli/.
+"""The entry point: opens the console directly, and passes every other command to cli/.
 
-What is imported here is paid by every start, so each branch imports what it needs and nothing else.
+Every start pays for the imports here, so each branch imports only what it needs.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ COMMANDS = frozenset(
         "replay", "runbook", "session", "show", "stamp", "version", "--help", "-h",
     )
 )  # fmt: skip
-"""First words that are commands; anything else names a server to open the console on."""
+"""First words that are commands; any other word names a server."""
 
 
 def main() -> int:
-    """Run what the command line asks for and exit with its code."""
+    """Run the command line and return its exit code."""
     arguments = sys.argv[1:]
-    # Lines that `stamp` cannot pass on are an error; of any other command nobody wants the output then.
+    # `stamp` must report lines it cannot write; any other command discards the output.
     fill_closed_streams(readable_only=arguments[:1] == ["stamp"])
     if arguments and arguments[0] in ("--version", "-V"):
         from dba_console import __version__
@@ -58,9 +58,9 @@ def main() -> int:
 
 
 def fill_closed_streams(*, readable_only: bool = False) -> None:
-    """Put /dev/null where a standard stream came closed (`>&-`); with `readable_only`, writing to it fails.
+    """Replace closed standard streams (`>&-`) with /dev/null; with `readable_only`, writing to them fails.
 
-    Python has None there, and the next file opened would take the descriptor and what is meant for the stream.
+    Python sets a closed stream to None, and the next opened file would get its descriptor and its output.
     """
     for name, descriptor, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         if getattr(sys, name) is None:
@@ -87,14 +87,14 @@ def open_console_from_arguments(arguments: list[str]) -> int:
 
 
 def open_console(target: Target, config: Config, *, mouse: bool | None = None) -> int:
-    """The console on a target: attaches to its agent, starts one where none runs. Returns an exit code."""
+    """Open the console on a target: attach to its agent or start one. Returns an exit code."""
     from dba_console.tui.terminal import require_terminal
 
     require_terminal()
     from dba_console.agent.launch import start_agent
 
     launch = start_agent(target, config, replace=True)
-    # The agent connects and reads while the screen is being loaded: both take about as long.
+    # The agent connects and reads while the screen module loads; both take about as long.
     import dba_console.tui.app as screen
 
     options = screen_options(config, mouse)
@@ -102,7 +102,7 @@ def open_console(target: Target, config: Config, *, mouse: bool | None = None) -
 
 
 def screen_options(config: Config, mouse: bool | None = None) -> ScreenOptions:
-    """What the configuration and the command line say about the screen."""
+    """Return the screen options of the configuration and the command line."""
     from dba_console.tui.terminal import ScreenOptions
 
     return ScreenOptions(

@@ -42,9 +42,9 @@ create index items_article_idx on items (article);
 MOVES = (
     Move("in indexes", ("5",)),
     Move("pg_restore -j2", ("enter",)),
-    Move("decides when it ends", picture="job"),
-    Move("decides when it ends", ("w",)),
-    Move("at work: INDEX", picture="restoring"),
+    Move("critical path", picture="job"),
+    Move("critical path", ("w",)),
+    Move("running: INDEX", picture="restoring"),
 )
 
 

@@ -25,7 +25,7 @@ from screenshots.watching import NAME
 PATIENCE_S = 60.0
 BOOK = "lock-queue"
 SIZE = (120, 36)
-FIRST, LAST = "▶ the act", "run done"
+FIRST, LAST = "▶ action", "run done"
 """Of a run in lines: from where on the picture shows it, and what ends it."""
 ANSWERS = {
     "start": "yes",
@@ -52,8 +52,8 @@ MOVES = (
     Move("Start “Sessions queue", ("enter", *"yes", "enter")),
     Move("Which one gives way?", picture="walkthrough"),
     Move("Which one gives way?", ("enter", *"ddl", "enter")),
-    Move("(how many", picture="confirmation"),
-    Move("(how many", ("enter", *"no", "enter")),
+    Move("(the number", picture="confirmation"),
+    Move("(the number", ("enter", *"no", "enter")),
     Move("abort", ("enter", *"abort", "enter")),
     Move("run failed"),
 )

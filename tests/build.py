@@ -194,7 +194,7 @@ def _cluster() -> ClusterPanel:
             ),
         ],
         differences=["db3 runs PostgreSQL 15.17, db2 15.18",
-                     "max_connections is 200 on db3, 250 on db2: db3 is the weaker one"],
+                     "max_connections is 200 on db3, 250 on db2: db3 has the lower value"],
     )  # fmt: skip
 
 

@@ -1,1 +1,1 @@
-"""What changes the world: one module per action, and the gate all of them pass."""
+"""Actions: changes to servers and hosts, one module per action, and the permission gate all of them pass."""

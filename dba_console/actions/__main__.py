@@ -1,4 +1,4 @@
-"""Prints docs/actions.md: `python -m dba_console.actions > docs/actions.md`."""
+"""Print docs/actions.md: `python -m dba_console.actions > docs/actions.md`."""
 
 from __future__ import annotations
 

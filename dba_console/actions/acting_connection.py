@@ -1,8 +1,8 @@
-"""The second connection: opened on demand, identified before each act, bounded in everything it does.
+"""The acting connection: a second connection for changes, opened on demand, with a timeout on every call.
 
-Each statement that changes has a transaction of its own, begun with the question who answers, so that what was
-identified and what is changed are the same backend, also behind a pooler. Its transaction id is written down before
-COMMIT is sent: the end of a COMMIT that nobody saw can be asked for afterwards (`pg_xact_status`).
+Each statement that changes runs in its own transaction, which first identifies the server, so that the identified and
+the changed backend are the same, also behind a pooler. The transaction id is recorded before COMMIT is sent: if the
+answer to COMMIT is lost, `pg_xact_status` gives the outcome.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed
 
-# The statements by which the acting connection finds out where it is.
+# Statements that identify the server.
 
 IDENTITY = b"""
 SELECT pg_catalog.current_setting('server_version_num')::int4 AS version_num,
@@ -62,7 +62,7 @@ SELECT s.system_identifier,
        END AS timeline
   FROM pg_catalog.pg_control_system() s, pg_catalog.pg_control_checkpoint() c
 """
-"""As the watching connection asks it: pg_control lags behind a promotion until the next checkpoint."""
+"""As the monitoring connection asks it: pg_control lags behind a promotion until the next checkpoint."""
 MAY_READ_CONTROL = b"""
 SELECT pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')
    AND pg_catalog.has_function_privilege('pg_catalog.pg_control_checkpoint()', 'EXECUTE') AS may
@@ -80,9 +80,9 @@ SELECT pg_catalog.set_config('statement_timeout', %(statement)s, %(local)s),
 
 
 def make_identity(row: Mapping[str, Any], control: Mapping[str, Any] | None) -> ServerIdentity:
-    """The identity that WHO and CONTROL describe."""
+    """Return the identity from the rows of IDENTITY and CONTROL_DATA."""
     return ServerIdentity(
-        # A signed 64-bit number in the view, unsigned in pg_controldata.
+        # Signed 64-bit in the view, unsigned in pg_controldata.
         system_identifier=None if control is None else str(control["system_identifier"] & 0xFFFF_FFFF_FFFF_FFFF),
         role=STANDBY if row["in_recovery"] else PRIMARY,
         timeline=None if control is None else control["timeline"],
@@ -97,19 +97,17 @@ def make_identity(row: Mapping[str, Any], control: Mapping[str, Any] | None) -> 
 
 
 def to_wall_us(when: datetime) -> int:
-    """Microseconds since 1970, without the rounding of a float."""
+    """Return microseconds since 1970, without float rounding."""
     since = when - datetime.fromisoformat("1970-01-01T00:00:00+00:00")
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
-# One open connection that acts: deadlines, what its errors mean, and who is at its other end.
-#
-# The driver's errors end here. Whoever speaks over it hears `StatementFailed` when the server said no, and
-# `StatementLost` when the connection broke or the server was silent beyond the deadline.
+# One open connection with the identity of its server. It turns the driver's errors into `StatementFailed` (the server
+# reported an error) and `StatementLost` (the connection broke, or the deadline passed without an answer).
 
 IDLE_TRANSACTION_S = 60.0
-"""A transaction of ours that says nothing for so long is rolled back by the server: the journal's disk hangs, or we are
-gone, and nobody else shall wait for our locks."""
+"""idle_in_transaction_session_timeout of our transactions: if the journal's disk hangs or this process is gone, the
+server rolls back, so that no session waits for our locks."""
 SHORT_TIMEOUT_S = 10.0
 """For the statements about the connection itself."""
 _CANCELLED = "57014"
@@ -118,14 +116,14 @@ _MAX_WARNINGS = 10
 
 
 class IdentifiedConnection:
-    """Opened by `open_identified`. Used by one thread."""
+    """An open connection that knows which server answered. Opened by `open_identified`; not thread-safe."""
 
     def __init__(self, connection: DeadlineConnection, clock: Clock) -> None:
         self.connection, self._clock = connection, clock
         self.identity = ServerIdentity()
-        """As it was when the connection was opened."""
+        """Identity when the connection was opened."""
         self.mark = StatementMark()
-        """Of this connection, without a transaction id."""
+        """Mark of this connection, without a transaction id."""
         self.backend = 0
         self.warnings: list[str] = []
         self._reads_control = False
@@ -140,7 +138,7 @@ class IdentifiedConnection:
 
     @contextmanager
     def safe_search_path(self) -> Iterator[None]:
-        """Names mean what PostgreSQL means by them, also where a pooler forgets between two transactions."""
+        """Resolve names in pg_catalog first, also behind a pooler that resets settings between transactions."""
         if self.connection.direct or self.in_transaction():
             yield
             return
@@ -149,7 +147,7 @@ class IdentifiedConnection:
         self.connection.execute("ROLLBACK")
 
     def read_identity(self) -> ServerIdentity:
-        """Who answers now."""
+        """Return the identity of the server that answers now."""
         with self.deadline(SHORT_TIMEOUT_S), self.safe_search_path():
             [row] = self.connection.execute(IDENTITY).fetchall()
             control = self.connection.execute(CONTROL_DATA).fetchone() if self._reads_control else None
@@ -157,14 +155,14 @@ class IdentifiedConnection:
         return make_identity(row, control)
 
     def identify(self, application: str, session_parameters: Mapping[str, str]) -> None:
-        """Find out who answers, and set what is kept for the run."""
+        """Identify the server, and set the session parameters of the run."""
         with self.deadline(SHORT_TIMEOUT_S), self.safe_search_path():
             [may] = self.connection.execute(MAY_READ_CONTROL).fetchall()
             self._reads_control = bool(may["may"])
             self.identity = self.read_identity()
             started = next(iter(self.connection.execute(BACKEND_START).fetchall()), {"backend_start": None})
         self.mark = self._make_mark(application, started["backend_start"])
-        # From 17 on a role may have one; a VACUUM or an index build is one transaction, and takes what it takes.
+        # From 17 on a role may have a transaction_timeout; a VACUUM or an index build is one long transaction.
         if self.identity.version_num >= 170000 and self.connection.direct:
             self.set_parameter("transaction_timeout", "0")
         for name, value in session_parameters.items():
@@ -175,7 +173,7 @@ class IdentifiedConnection:
         self.mark = replace(self.mark, application=application)
 
     def set_parameter(self, name: str, value: str) -> None:
-        """For the rest of this connection."""
+        """Set a parameter for the rest of this connection."""
         with self.deadline(SHORT_TIMEOUT_S):
             self.connection.execute("SELECT pg_catalog.set_config(%s, %s, false)", (name, value))
 
@@ -185,13 +183,13 @@ class IdentifiedConnection:
             self.connection.execute(statement)
 
     def refuse_pooled(self, why: str) -> None:
-        """Raises Refused where what comes next may go to another backend."""
+        """Raise Refused behind a pooler, where the next statement may run on another backend."""
         if not self.connection.direct:
-            hint = "begin the run with a connection string that leads to the server itself"
-            raise Refused(f"a pooler stands between: {why}", hint=hint)
+            hint = "start the run with a connection string of the server itself, not of the pooler"
+            raise Refused(f"the connection goes through a pooler: {why}", hint=hint)
 
     def set_timeouts(self, timeout_s: float | None, lock_s: float, *, local: bool) -> None:
-        """The server's own limits, for this transaction or for the rest of the connection."""
+        """Set the server's timeouts, for this transaction (`local`) or for the rest of the connection."""
         limits = {"statement": _ms(timeout_s), "lock": _ms(lock_s), "idle": _ms(IDLE_TRANSACTION_S), "local": local}
         with self.deadline(SHORT_TIMEOUT_S):
             self.connection.execute(SET_TIMEOUTS, limits)
@@ -210,7 +208,7 @@ class IdentifiedConnection:
 
     @contextmanager
     def deadline(self, timeout_s: float | None, mark: StatementMark | None = None) -> Iterator[None]:
-        """A deadline; a connection that breaks or is late is Lost, with the mark of what may have taken effect."""
+        """Set a deadline; if it passes or the connection breaks, raise StatementLost with `mark`."""
         connection = self.connection
         before = connection.deadline_us
         connection.deadline_us = None if timeout_s is None else self._clock.mono_us() + int(timeout_s * 1e6)
@@ -220,8 +218,8 @@ class IdentifiedConnection:
             connection.close()
             raise StatementLost(f"the server did not answer within {timeout_s:g} s", mark=mark) from None
         except psycopg.Error as error:
-            # A FATAL ends the connection, though it may not have been seen closing yet. After COMMIT was sent it tells
-            # nothing: who waits for a synchronous standby has committed already.
+            # FATAL ends the connection, although the close may not have arrived yet. After COMMIT was sent it is no
+            # proof of a rollback: a session that waits for a synchronous standby has committed already.
             if not (self.is_closed or error.diag.severity_nonlocalized in ("FATAL", "PANIC")):
                 raise
             connection.close()
@@ -231,7 +229,7 @@ class IdentifiedConnection:
 
     @contextmanager
     def rollback_on_error(self) -> Iterator[None]:
-        """Whatever goes wrong, no transaction is left open; the driver's errors become those of the link."""
+        """On any error, roll back; turn the driver's errors into StatementFailed or StatementStopped."""
         try:
             yield
         except psycopg.Error as error:
@@ -278,7 +276,7 @@ def open_identified(
     timeout_s: float,
     clock: Clock,
 ) -> IdentifiedConnection:
-    """Connect, and find out who answers. Raises ConnectError; nothing is left open then."""
+    """Connect, and identify the server. Raises ConnectError, with nothing left open."""
     connection = connect(conninfo, application=application, database=database, timeout_s=timeout_s, clock=clock)
     try:
         conversation = IdentifiedConnection(connection, clock)
@@ -293,31 +291,31 @@ def open_identified(
 
 
 def server_message(error: psycopg.Error) -> str:
-    """The server's words on one line, without secrets."""
+    """Return the server's message on one line, without secrets."""
     primary, detail = error.diag.message_primary, error.diag.message_detail
     text = str(error) if primary is None else primary if detail is None else f"{primary}: {detail}"
     return redact(clean(" ".join(text.split())))[:1000]
 
 
 def _ms(seconds: float | None) -> str:
-    """0 is no limit."""
+    """Return milliseconds as text; 0 means no limit."""
     return str(max(1, int(seconds * 1000))) if seconds else "0"
 
 
 T = TypeVar("T")
 
 LOCK_TIMEOUT_S = 2.0
-"""Where nothing else is said: who waits for a lock on a relation has everybody else wait behind it."""
+"""Default lock_timeout: a session that waits for a lock on a relation blocks all later ones behind it."""
 COMMIT_TIMEOUT_S = 30.0
-"""COMMIT may wait for a synchronous standby. Beyond this its end is unknown, which is a state of its own."""
+"""COMMIT may wait for a synchronous standby. After this time its outcome is unknown."""
 
 
 class ServerRestarted(Refused):
-    """It is the same server, but it was started anew since: whoever asks may be told and say that it is meant."""
+    """The same server, but restarted since the run was planned; the operator may confirm that this was intentional."""
 
 
 class ActingConnection:
-    """Implements `ServerConnection`. Used by one thread; `close` it."""
+    """Implements `ServerConnection`. Not thread-safe; the caller closes it."""
 
     def __init__(
         self,
@@ -333,11 +331,11 @@ class ActingConnection:
     ) -> None:
         self._conninfo, self._clock = conninfo, clock
         self.planned = planned
-        """Whom to act on; None until known. What it is not is refused."""
+        """The server to act on; None until known. Any other server is refused."""
         self.application = application
-        """Set anew for each block; the server is told with the next statement."""
+        """application_name, set for each block; sent with the next statement."""
         self.on_mark = on_mark
-        """Writes the mark down, durably. What it raises stops the act before it takes effect."""
+        """Records the mark durably. An exception here stops the change before it takes effect."""
         self.commit_timeout_s: float | None = COMMIT_TIMEOUT_S
         self._database, self._connect_timeout_s, self._lock_timeout_s = database, connect_timeout_s, lock_timeout_s
         self._session_parameters: dict[str, str] = {}
@@ -345,9 +343,9 @@ class ActingConnection:
         self._open: IdentifiedConnection | None = None
 
     def __repr__(self) -> str:
-        return f"Operator({self.application!r})"  # the connection string may hold a password
+        return f"ActingConnection({self.application!r})"  # the connection string may hold a password
 
-    # -- what actions use ----------------------------------------------------------------------------------------
+    # -- ServerConnection ----------------------------------------------------------------------------------------
 
     def rows(self, sql: str, params: Params = None, *, timeout_s: float = SHORT_TIMEOUT_S) -> list[dict[str, Any]]:
         return list(self.query(sql, params, timeout_s=timeout_s).rows)
@@ -388,7 +386,7 @@ class ActingConnection:
             open_.set_timeouts(timeout_s, lock_s, local=transaction)
             if not transaction:
                 self.on_mark(open_.mark)
-            # What breaks off within its transaction cannot be committed; what has none may have happened.
+            # A statement that breaks off inside its transaction cannot commit; outside one it may have taken effect.
             with open_.watched(watch), open_.deadline(deadline_s, None if transaction else open_.mark):
                 cursor = open_.connection.execute(sql.encode(), params)
             rows = cursor.fetchall() if cursor.description is not None else []
@@ -413,16 +411,16 @@ class ActingConnection:
         return self._clone(self._database)
 
     def read_identity(self) -> ServerIdentity:
-        """Who answers now. Raises ConnectError where nobody does."""
+        """Return the identity of the server that answers now. Raises ConnectError."""
         return self._retry_once(lambda open_: open_.read_identity())
 
     def direct(self) -> bool:
-        """Whether no pooler stands between. Raises ConnectError where nobody answers."""
+        """Whether the connection goes through no pooler. Raises ConnectError."""
         return self._retry_once(lambda open_: open_.connection.direct)
 
     def set_parameter(self, name: str, value: str) -> None:
         def once(open_: IdentifiedConnection) -> None:
-            open_.refuse_pooled("what is set for this run would be handed to others")
+            open_.refuse_pooled("a session parameter of this run would also affect other clients")
             with open_.rollback_on_error():
                 open_.set_parameter(name, value)
 
@@ -439,7 +437,7 @@ class ActingConnection:
 
     @property
     def mark(self) -> StatementMark:
-        """Of the open connection, without a transaction id; empty where none is open."""
+        """The mark of the open connection, without a transaction id; empty if none is open."""
         return StatementMark() if self._open is None else self._open.mark
 
     def close(self) -> None:
@@ -450,10 +448,10 @@ class ActingConnection:
             self._open.close()
             self._open = None
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- internals -----------------------------------------------------------------------------------------------
 
     def _retry_once(self, once: Callable[[IdentifiedConnection], T]) -> T:
-        """Do what may be done twice; over a new connection where the one that was open turns out to be gone."""
+        """Run an idempotent call; retry it over a new connection if the open one turns out to be broken."""
         was_open = self._open is not None
         try:
             return once(self._ensure_open())
@@ -463,7 +461,7 @@ class ActingConnection:
         return once(self._ensure_open())
 
     def _ensure_open(self) -> IdentifiedConnection:
-        """The open connection, or a new one. Raises ConnectError."""
+        """Return the open connection, or a new one. Raises ConnectError."""
         if self._open is not None and self._open.is_closed:
             self._open.close()
             self._open = None
@@ -494,7 +492,7 @@ class ActingConnection:
         )
 
     def _begin_change(self, open_: IdentifiedConnection, transaction: bool) -> IdentifiedConnection:
-        """The connection, identified, in a transaction where one is wanted. Raises Refused."""
+        """Identify the server, and begin a transaction if requested. Raises Refused."""
         with open_.rollback_on_error(), open_.deadline(SHORT_TIMEOUT_S):
             if transaction:
                 open_.connection.begin("BEGIN" if open_.identity.role == STANDBY else "BEGIN READ WRITE")
@@ -502,15 +500,15 @@ class ActingConnection:
             if self.planned is not None:
                 refuse_other_server(self.planned, now)
             if not transaction:
-                open_.refuse_pooled("what runs in no transaction may end on another connection than it began on")
+                open_.refuse_pooled("a statement outside a transaction may run on another backend than the checked one")
         return open_
 
     def _commit(self, open_: IdentifiedConnection) -> None:
-        """Write the transaction id down, then COMMIT."""
+        """Record the transaction id, then COMMIT."""
         if not open_.in_transaction():
             raise StatementFailed(
-                "the statement ended its transaction itself; what it did before that stays",
-                hint="a change may hold no COMMIT or ROLLBACK of its own; transaction=no is for what cannot be in one",
+                "the statement ended its transaction itself; its changes before that remain",
+                hint="remove COMMIT and ROLLBACK from the change; use transaction=no if it cannot run in a transaction",
             )
         with open_.deadline(SHORT_TIMEOUT_S):
             [row] = open_.connection.execute(XID).fetchall()
@@ -523,12 +521,12 @@ class ActingConnection:
         except StatementLost:
             if mark is not None:
                 raise
-            # Nothing was to be committed: what the statement did had its effect when it was executed.
+            # No transaction id, so nothing to commit: any effect happened during execution.
 
 
 def refuse_other_server(planned: ServerIdentity, now: ServerIdentity) -> None:
-    """Raises Refused where it is another server, Restarted where it is the same one started anew."""
+    """Raise Refused if it is another server, ServerRestarted if it is the same server after a restart."""
     if message := server_mismatch(planned, now):
-        raise Refused(message, hint="nothing was done; begin a run anew on the server that is meant")
+        raise Refused(message, hint="nothing was changed; start a new run against the intended server")
     if message := restart_since(planned, now):
-        raise ServerRestarted(message, hint="go on only if that restart was meant")
+        raise ServerRestarted(message, hint="continue only if that restart was intentional")

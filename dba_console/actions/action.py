@@ -1,6 +1,4 @@
-"""What an action is: it looks first and says what it would do, acts once it may, and can say what became of an act
-whose end nobody saw.
-"""
+"""The interface of an action: preview, act, settle an unknown outcome, undo; and the context an action runs in."""
 
 from __future__ import annotations
 
@@ -18,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class QueryConnection(Protocol):
-    """The acting connection: opened on demand, identified before each act. Every call is bounded in time.
+    """The acting connection: opened on demand, the server identified before each change. Every call has a timeout.
 
     Its methods raise `ConnectError` when there is no connection, `Refused` when the server is not the one the run was
-    begun on, `StatementFailed` when the server said no, `StatementLost` when the connection broke and the end is
-    unknown.
+    started on, `StatementFailed` when the server reported an error, `StatementLost` when the connection broke and the
+    outcome is unknown.
     """
 
     def rows(
         self, sql: str, params: Mapping[str, Any] | Sequence[Any] = (), *, timeout_s: float = 10.0
     ) -> list[dict[str, Any]]:
-        """Rows of a statement that only reads (a read-only transaction)."""
+        """Return the rows of a query (in a read-only transaction)."""
 
     def execute(
         self,
@@ -38,137 +36,137 @@ class QueryConnection(Protocol):
         timeout_s: float | None = None,
         transaction: bool = True,
     ) -> int:
-        """Execute one statement that changes; returns the rows it touched."""
+        """Execute one statement that changes; return the number of rows affected."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActionContext:
-    """Where an action acts. Tests hand it directories of their own in place of /proc and /sys."""
+    """What an action runs with. Tests pass their own directories instead of /proc and /sys."""
 
     connection: QueryConnection | None = None
-    """None: no server is needed or none can be reached."""
+    """None: no server is needed, or none can be reached."""
     server_is_local: bool = True
     """The server is proven to run on this host."""
     frame: Frame | None = None
-    """Newest frame of the agent, for figures that were measured anyway."""
+    """Newest frame of the agent, for values that are already measured."""
     clock: Clock = SYSTEM
     proc: str = "/proc"
     sys: str = "/sys"
     directory: str | None = None
-    """Of this execution in the session: an action may keep a note there by which it finds itself again."""
+    """Directory of this execution in the session; an action may keep its state there."""
     run: str = ""
-    """Id of the run it belongs to; what it owes is written under this name."""
+    """Id of the run; its pending reverts are saved under this id."""
     runbook: str = ""
     run_directory: str = ""
     confirmed_by: str = ""
-    """Who confirmed it."""
+    """Operator who confirmed it."""
     target: str = ""
     target_key: str = ""
     reverts_directory: str | None = None
-    """Where debts lie; None: in the state directory."""
+    """Directory of pending reverts; None: in the state directory."""
     config: Config | None = None
-    """The configuration of the agent: its clusters."""
+    """Configuration of the agent, for its clusters."""
 
 
 class Control(Protocol):
-    """How the person speaks to an action under way, and it to them."""
+    """Requests of the operator to a running action, and its progress reports."""
 
     def stop_requested(self) -> bool:
-        """The operator wants it to stop at the next safe point."""
+        """Whether the operator asked it to stop at the next safe point."""
 
     def pause_requested(self) -> bool:
-        """The operator wants it to hold still until this is False again."""
+        """Whether the operator asked it to pause; it waits until this is False again."""
 
     def report_progress(self, text: str, done: float | None = None, total: float | None = None, unit: str = "") -> None:
-        """What it is doing now, and why it waits; shown, not recorded each time."""
+        """Report what it is doing and why it waits; shown, not recorded each time."""
 
     def wait(self, seconds: float) -> bool:
-        """Let time pass; True as soon as it is asked to stop."""
+        """Wait; return True as soon as a stop is requested."""
 
 
 class ActionPreview(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an action saw before it acts: shown before the question, recorded with the intent."""
+    """What an action would do: shown before the confirmation, recorded with the intent."""
 
     text: str
-    """One sentence: what is there, and what it would cost."""
+    """One sentence: the current state, and the cost of the change."""
     exact: str
     """What will be done, verbatim: the command, the statement, the path and bytes."""
     values: dict[str, Any] = {}
     """Measured before; compared with those after."""
     refusal: str | None = None
-    """Why it will not be done, in a sentence; None where it may be."""
+    """Reason for a refusal, one sentence; None: not refused."""
     hint: str | None = None
     count: int | None = None
-    """How many things it acts on; what `confirm=type:count` asks for."""
+    """Number of objects it acts on; what `confirm=type:count` asks for."""
     name: str = ""
-    """Where it is one thing that has a name; what `confirm=type:name` asks for in place of the count."""
+    """Name of a single object; what `confirm=type:name` asks for instead of the count."""
     rows: tuple[dict[str, Any], ...] = ()
-    """The exact set it acts on; the act is bound to it."""
+    """The exact set it acts on; `act` touches nothing else."""
     done: bool = False
-    """Already as wanted: nothing to do."""
+    """Nothing to do: the state is already as requested."""
     by: str = ""
-    """With `done`: not as wanted yet, and left to this program, which does it."""
+    """With `done`: not as requested yet; this program will do it."""
     destructive: bool = False
-    """It can cost everything: the gate wants words to be typed, not a letter and not `yes`."""
+    """It can destroy the cluster: the permission gate requires typed text, not a letter and not `yes`."""
 
 
 def with_refusal(preview: ActionPreview, refusal: str, hint: str) -> ActionPreview:
-    """What was seen, and why nothing will be done about it."""
+    """Return the preview as a refusal."""
     return ActionPreview(text=preview.text, exact=preview.exact, values=preview.values, refusal=refusal, hint=hint)
 
 
 class ActionResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an act came to."""
+    """The result of an action."""
 
     state: str
-    """ok, failed, stopped, unknown; refused: by whom it was asked for, and nothing has changed."""
+    """ok, failed, stopped, unknown, or refused: the program that was asked refused, and nothing was changed."""
     text: str
     values: dict[str, Any] = {}
-    """Measured after, same names as in Sight where they mean the same."""
+    """Measured after, with the names of the preview where they mean the same."""
     undo: dict[str, Any] | None = None
-    """What is needed to take it back; None where that is not possible (any more)."""
+    """What the undo needs; None: it cannot be undone (any more)."""
     again: bool = False
-    """Of an act that was settled: it was not begun, or a part of it was done, and doing it again goes on from there."""
+    """After `settle`: nothing or only a part was done, and repeating the action continues from there."""
 
 
 class Action(Protocol):
-    """One action. Stateless: everything is in its arguments."""
+    """One action. Stateless: all state is in its arguments."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    """A sentence for the reference page."""
+    """One sentence for the reference page."""
     Settings: ClassVar[type[Struct]]
-    """Strict (forbid_unknown_fields); its fields' docstrings are the reference. Durations and sizes are text, as the
-    author writes them."""
+    """Strict (forbid_unknown_fields); the docstrings of its fields are the reference. Durations and sizes are text, as
+    written in the runbook."""
     needs_server: ClassVar[bool]
     needs_root: ClassVar[bool]
     undoable: ClassVar[bool]
     acts_on_cluster: ClassVar[bool]
-    """It acts on nodes of a cluster by connections of its own (left out: it does not). It runs on the host the run was
-    begun on, whichever servers run there, and is given no server. `undo` has to be safe to repeat: where nobody saw its
-    end, it is done again."""
+    """It acts on nodes of a cluster over its own connections (default: no). It runs on the host the run was started
+    on, whichever servers run there, and gets no server. `undo` must be safe to repeat: if its outcome is unknown, it
+    runs again."""
 
     def preview(self, settings: Any, context: ActionContext) -> ActionPreview:
-        """Reads only; bounded in time."""
+        """Return what the action would do. Reads only, with a timeout."""
 
     def act(self, settings: Any, preview: ActionPreview, context: ActionContext, control: Control) -> ActionResult:
-        """Does what `sight.exact` says, on what `sight.rows` names; looks again for what may have changed meanwhile."""
+        """Do what `preview.exact` shows, on `preview.rows`; check first what may have changed since the preview."""
 
     def settle(self, settings: Any, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        """The end of an act nobody saw, by evidence; state unknown where nothing tells."""
+        """Return the outcome of an interrupted action, from evidence; state unknown without evidence."""
 
     def undo(self, settings: Any, data: Mapping[str, Any], context: ActionContext, control: Control) -> ActionResult:
-        """Takes it back, where `undoable`."""
+        """Revert the action, if `undoable`."""
 
 
 def acts_on_cluster(action: Action) -> bool:
-    """Whether it acts on nodes of a cluster, by connections of its own."""
+    """Whether it acts on nodes of a cluster, over its own connections."""
     return getattr(action, "acts_on_cluster", False)
 
 
 @dataclass(slots=True)
 class PlainControl:
-    """A control for a caller without a console: never pauses; stops when `stop` says so."""
+    """A control for a caller without a console: never pauses; stops when `stop` returns True."""
 
     stop: Callable[[], bool] = field(default=lambda: False)
     on_progress: Callable[[str], None] = field(default=lambda text: None)

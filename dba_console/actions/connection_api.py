@@ -1,7 +1,7 @@
-"""What actions see of the connection that acts, and how a statement on it may end.
+"""The interface of the acting connection, its results and its errors.
 
-Between sending COMMIT and its answer lies the one moment in which nobody on this side knows what happened. The
-`StatementMark` is what is written down before that moment: by it the server can be asked afterwards.
+If the answer to COMMIT is lost, the outcome is unknown here. The `StatementMark`, recorded before COMMIT is sent,
+identifies the transaction on the server, which can be asked afterwards.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from dba_console.actions.identity import ServerIdentity
 
 Params = Mapping[str, Any] | Sequence[Any] | None
-"""None: the text is sent as it stands. Else `%(name)s` and `%s` are bound, and a percent sign is written twice."""
+"""None: the text is sent unchanged. Otherwise `%(name)s` and `%s` are bound, and a percent sign is written twice."""
 StatementWatch = Callable[[int], bool]
-"""Called several times a second while a statement runs, with the process id of its backend; True has it cancelled."""
+"""Called several times a second while a statement runs, with the pid of its backend; True cancels the statement."""
 
 
 class StatementMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """By what a statement is found again on the server: kept in the journal before it can take effect."""
+    """Identifies a statement on the server: recorded in the journal before the statement can take effect."""
 
     system_identifier: str | None = None
     timeline: int | None = None
@@ -35,30 +35,30 @@ class StatementMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
     database: str = ""
     pid: int = 0
     backend_start_us: int = 0
-    """With the process id it names one session, of now or of the past."""
+    """Together with the pid it identifies one session, current or past."""
     application: str = ""
     xid: int | None = None
-    """64-bit transaction id (xid8); None for a statement that runs in no transaction of ours."""
+    """64-bit transaction id (xid8); None for a statement outside our own transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatementResult:
-    """What a statement gave."""
+    """Result of a statement."""
 
     rows: tuple[dict[str, Any], ...] = ()
     count: int = 0
-    """Rows it touched or gave."""
+    """Rows affected or returned."""
     columns: tuple[str, ...] = ()
     cut: bool = False
-    """There are more rows than these."""
+    """The server has more rows than these."""
     tag: str = ""
-    """The server's word for what was done, as `ALTER ROLE` or `UPDATE 5`."""
+    """Command tag, for example `ALTER ROLE` or `UPDATE 5`."""
     warnings: tuple[str, ...] = ()
-    """What the server said beside it, at most ten; VACUUM says that it may not only here."""
+    """Warnings of the server, at most ten; VACUUM reports missing privileges only here."""
 
 
 class StatementFailed(ConsoleError):
-    """The server said no, and nothing of the statement remains."""
+    """The server reported an error, and the statement has no effect."""
 
     code = ExitCode.RUNBOOK_FAILED
 
@@ -68,24 +68,24 @@ class StatementFailed(ConsoleError):
 
 
 class StatementStopped(StatementFailed):
-    """Cancelled because the operator asked for it."""
+    """Cancelled by the operator."""
 
 
 class StatementLost(ConnectError):
-    """The connection broke. `mark` None: before anything could take effect; else its end is unknown."""
+    """The connection broke. `mark` None: before anything could take effect; otherwise the outcome is unknown."""
 
     def __init__(self, message: str, *, mark: StatementMark | None = None) -> None:
-        super().__init__(redact(message), hint="ask the server what became of it before it is done again")
+        super().__init__(redact(message), hint="check its outcome on the server before repeating it")
         self.mark = mark
 
 
 class ServerConnection(QueryConnection, Protocol):
-    """The acting connection whole. Used by one thread."""
+    """The complete interface of the acting connection. Not thread-safe."""
 
     def query(
         self, sql: str, params: Params = None, *, timeout_s: float = 10.0, limit: int = 10_000
     ) -> StatementResult:
-        """What a statement gives that only reads: one statement, in a read-only transaction it cannot leave."""
+        """Return the result of a query: one statement, in a read-only transaction it cannot leave."""
 
     def execute_change(
         self,
@@ -97,35 +97,35 @@ class ServerConnection(QueryConnection, Protocol):
         transaction: bool = True,
         watch: StatementWatch | None = None,
     ) -> StatementResult:
-        """Execute one statement that changes, on the server the run was begun on and on no other.
+        """Execute one statement that changes, only on the server the run was started on.
 
-        `timeout_s` None: as long as it takes. Raises what `Link` says.
+        `timeout_s` None: no limit. Raises the errors named in `QueryConnection`.
         """
 
     def for_database(self, database: str) -> ServerConnection:
-        """The acting connection to another database of the same server; kept, closed with this one."""
+        """Return the acting connection to another database of the same server; cached, closed with this one."""
 
     def open_another(self) -> ServerConnection:
-        """A connection more, for looking on while this one is busy; whoever asks for it closes it."""
+        """Return a new connection, to observe while this one is busy; the caller closes it."""
 
     def close(self) -> None:
-        """End the connection. The next statement opens another."""
+        """Close the connection. The next statement opens a new one."""
 
     def read_identity(self) -> ServerIdentity:
-        """Who answers now, asked anew."""
+        """Ask the server for its identity."""
 
     def set_parameter(self, name: str, value: str) -> None:
-        """Set a parameter for every later statement of this connection, also after it was opened anew."""
+        """Set a parameter for every later statement of this connection, also after a reconnect."""
 
     def reset_parameter(self, name: str) -> None:
-        """Set a parameter no more."""
+        """Reset a parameter, also for later reconnects."""
 
 
 def require_connection(context: ActionContext) -> ServerConnection:
-    """The acting connection of a world. Raises Unsupported where there is none."""
+    """Return the acting connection of the context. Raises Unsupported if it has none."""
     if context.connection is None:
         raise Unsupported(
-            "this acts on a server, and no server belongs to this run",
+            "this acts on a server, and the run has no server",
             hint="name one: dba-console runbook run NAME --dsn DSN",
         )
     return cast("ServerConnection", context.connection)

@@ -1,8 +1,8 @@
-"""Make an empty database as another one is: not only its name, but what a dump of its contents does not hold.
+"""The action create-database: create an empty database like another one, with what a dump of its contents omits.
 
-A database that is made anew under the name of an old one has the server's locale, no settings, no grants and another
-owner, and nobody notices until something sorts otherwise. What was looked at is what is executed, statement by
-statement; killed in the middle, it goes on from what the server says is there.
+A database created again under an old name has the server's locale, no settings, no grants and another owner, which is
+noticed only when something sorts differently. The statements shown are the statements executed; after a kill it
+continues from the server's current state.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from dba_console.actions.connection_api import ServerConnection, StatementFailed
 from dba_console.actions.parameter_sql import ParameterLocation, set_statement
 from dba_console.core.redact import redact
 
-# What belongs to a database itself, and not to what is in it: how it is read, and the statements that make it so.
+# Properties of the database itself, not of its contents: how they are read, and the statements that set them.
 #
-# Neither a dump nor a restore without --create has it: encoding, locale, owner, tablespace, grants on the database,
-# settings of the database and of roles in it, comment (PostgreSQL documentation, pg_dump, option -C).
+# A dump or restore without --create omits encoding, locale, owner, tablespace, grants on the database, settings of the
+# database and of roles in it, and comment (PostgreSQL documentation, pg_dump, option -C).
 
 _DEFINITION = """
 SELECT d.oid::int8 AS oid, d.datname::text AS name, pg_catalog.pg_encoding_to_char(d.encoding)::text AS encoding,
@@ -55,25 +55,25 @@ _OPTIONS = {
 }  # fmt: skip
 
 PRIVILEGES = ("CONNECT", "CREATE", "TEMPORARY")
-"""All there are on a database."""
+"""All privileges on a database."""
 Grants = Mapping[tuple[str | None, str], bool]
-"""Role, None for PUBLIC, and privilege -> whether it may be granted on. Who granted it is not kept."""
+"""Role (None: PUBLIC) and privilege -> with grant option. The grantor is not kept."""
 Parameters = Mapping[tuple[str | None, str], str]
-"""Role, None for all of them, and name -> value as the catalog has it."""
+"""Role (None: all roles) and name -> value as stored in the catalog."""
 
 
 class DatabaseDefinition(Struct, frozen=True, kw_only=True):
-    """A database, or one that is to be: what is None or empty there is left to the server."""
+    """An existing or requested database; for a requested one, None or empty means the server's default."""
 
     oid: int | None = None
-    """Of one that is there."""
+    """OID of an existing database."""
     encoding: str | None = None
     provider: str | None = None
     """libc, icu, builtin; None before version 15."""
     lc_collate: str | None = None
     lc_ctype: str | None = None
     locale: str | None = None
-    """Of icu and builtin."""
+    """Locale of icu and builtin."""
     icu_rules: str | None = None
     template: bool = False
     owner: str | None = None
@@ -85,11 +85,11 @@ class DatabaseDefinition(Struct, frozen=True, kw_only=True):
 
 
 FIXED_AT_CREATION = ("encoding", "provider", "lc_collate", "lc_ctype", "locale", "icu_rules", "tablespace")
-"""Cannot be changed any more, or not without a copy of all of it."""
+"""Cannot be changed after creation, or only by copying the whole database."""
 
 
 def read_definition(connection: ServerConnection, name: str) -> DatabaseDefinition | None:
-    """The database of this name, None where the server has none."""
+    """Return the database of this name; None if it does not exist."""
     rows = connection.rows(_DEFINITION, {"name": name})
     if not rows:
         return None
@@ -105,7 +105,7 @@ def read_definition(connection: ServerConnection, name: str) -> DatabaseDefiniti
 
 
 def parse_dump_options(options: str) -> DatabaseDefinition:
-    """Encoding and locale as the CREATE DATABASE of a dump has them; what it does not say is None.
+    """Return encoding and locale from the CREATE DATABASE of a dump; options not given are None.
 
     >>> made = parse_dump_options(" ENCODING = 'UTF8' LOCALE_PROVIDER = icu LOCALE = 'de_DE.UTF-8' ICU_LOCALE = 'de'")
     >>> made.encoding, made.provider, made.lc_collate, made.lc_ctype, made.locale
@@ -122,7 +122,7 @@ def parse_dump_options(options: str) -> DatabaseDefinition:
 
 
 def create_statement(name: str, wanted: DatabaseDefinition) -> str:
-    """The statement that makes it, empty."""
+    """Return the CREATE DATABASE statement."""
     options = [("OWNER", wanted.owner and sql.Identifier(wanted.owner)),
                ("ENCODING", wanted.encoding and sql.Literal(wanted.encoding)),
                ("LOCALE_PROVIDER", wanted.provider and sql.Literal(wanted.provider)),
@@ -139,7 +139,7 @@ def create_statement(name: str, wanted: DatabaseDefinition) -> str:
 
 
 def alter_statements(name: str, now: DatabaseDefinition, wanted: DatabaseDefinition) -> Iterator[str]:
-    """The statements that give a database what it can still be given; none where it is as wanted."""
+    """Return the statements for everything that can still be changed; none if all is as requested."""
     this = sql.Identifier(name)
     if wanted.owner and wanted.owner != now.owner:
         yield _text("ALTER DATABASE {} OWNER TO {}", this, sql.Identifier(wanted.owner))
@@ -161,7 +161,7 @@ def alter_statements(name: str, now: DatabaseDefinition, wanted: DatabaseDefinit
 
 
 def _grant_statements(this: sql.Identifier, now: Grants, wanted: Grants) -> Iterator[str]:
-    """What nobody shall have first: else PUBLIC would have it for a moment."""
+    """Return the grant statements. REVOKE comes first: otherwise PUBLIC would have the privilege for a moment."""
     for key in sorted(now.keys() - wanted.keys(), key=str):
         yield _text("REVOKE {} ON DATABASE {} FROM {}", sql.SQL(key[1]), this, _role(key[0]))
     for key in sorted(wanted, key=str):
@@ -183,7 +183,7 @@ def _text(words: str, *parts: sql.Composable) -> str:
 
 
 CREATE_TIMEOUT_S = 900.0
-"""A checkpoint is part of it (dbcommands.c), which takes minutes on a busy server; the files of template0 are small."""
+"""It includes a checkpoint (dbcommands.c), which takes minutes on a busy server; the files of template0 are small."""
 STATEMENT_TIMEOUT_S = 30.0
 _CREATE = "CREATE DATABASE "
 _PRIVILEGES = """
@@ -194,13 +194,13 @@ SELECT pg_catalog.pg_is_in_recovery() AS standby, r.rolsuper AS superuser, r.rol
 
 class DatabaseSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     database: str
-    """Name of the database that is made."""
+    """Name of the new database."""
     like: str | None = None
-    """Name of the one it is to be like; without it the server's defaults count, and what `dumped` says."""
+    """Name of the database to copy the properties from; without it the server's defaults and `dumped` apply."""
     dumped: str = ""
-    """Options of CREATE DATABASE as `pg_restore --create` writes them: encoding and locale where nothing is `like`."""
+    """Options of CREATE DATABASE as `pg_restore --create` writes them: encoding and locale if `like` is not set."""
     closed: bool = False
-    """Leave it at connection limit 0, by which superusers alone get in, where this role is one."""
+    """Leave the connection limit at 0, so that only superusers can connect; ignored if this role is not a superuser."""
 
 
 class CreateDatabase:
@@ -208,9 +208,9 @@ class CreateDatabase:
 
     name: ClassVar[str] = "create-database"
     summary: ClassVar[str] = (
-        "Makes an empty database like another one: encoding, locale and its provider, tablespace, owner, grants, "
-        "connection limit, comment, settings of the database and of roles in it. Where it is there, what differs is "
-        "made alike; encoding, locale and tablespace are refused then. Its undo drops what it has made."
+        "Creates an empty database like another one: encoding, locale and its provider, tablespace, owner, grants, "
+        "connection limit, comment, settings of the database and of roles in it. If it exists, differences are "
+        "corrected, except encoding, locale and tablespace, which are refused. Its undo drops the database it created."
     )
     Settings: ClassVar[type[Struct]] = DatabaseSettings
     needs_server: ClassVar[bool] = True
@@ -226,9 +226,7 @@ class CreateDatabase:
         )
         refusal, hint = _refusal(settings, now, wanted, me)
         if refusal is not None or wanted is None:
-            return ActionPreview(
-                text=f"Database {settings.database} is to be made.", exact="", refusal=refusal, hint=hint
-            )
+            return ActionPreview(text=f"Create database {settings.database}.", exact="", refusal=refusal, hint=hint)
         texts = [redact(text) for text in _statements(settings, connection, now, wanted)]
         return ActionPreview(
             text=_preview_text(settings, now, wanted, len(texts)),
@@ -251,7 +249,7 @@ class CreateDatabase:
         )
         shown = [row["statement"] for row in preview.rows]
         if [redact(text) for text in texts] != shown:
-            return ActionResult(state="failed", text="it would do something else than was shown: look again")
+            return ActionResult(state="failed", text="the statements differ from those shown: preview again")
         for count, text in enumerate(texts):
             if count and control.stop_requested():
                 return _result(
@@ -271,9 +269,7 @@ class CreateDatabase:
             made = made or new
         left = self.preview(settings, context)
         if not left.done:
-            return _result(
-                settings, connection, made, "failed", f"it is not as it was to be: {left.refusal or left.exact}"
-            )
+            return _result(settings, connection, made, "failed", f"it still differs: {left.refusal or left.exact}")
         return _result(settings, connection, made, "ok", _done_text(settings))
 
     def settle(self, settings: DatabaseSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
@@ -290,23 +286,23 @@ class CreateDatabase:
         connection = require_connection(context)
         now = read_definition(connection, settings.database)
         if now is None:
-            return ActionResult(state="ok", text=f"there is no database {settings.database}")
+            return ActionResult(state="ok", text=f"database {settings.database} does not exist")
         if now.oid != data["oid"]:
             return ActionResult(
-                state="failed", text=f"{settings.database} is not the one that was made: it is left alone"
+                state="failed", text=f"{settings.database} is not the database that was created: not dropped"
             )
         drop = sql.SQL("DROP DATABASE {}").format(sql.Identifier(settings.database)).as_string(None)
         try:
             connection.execute_change(drop, transaction=False, timeout_s=CREATE_TIMEOUT_S)
         except StatementFailed as error:
             return ActionResult(state="failed", text=f"{drop}: {error.message}")
-        return ActionResult(state="ok", text=f"dropped {settings.database}, with what was in it")
+        return ActionResult(state="ok", text=f"dropped {settings.database} and its contents")
 
 
 def _wanted_definition(
     settings: DatabaseSettings, connection: ServerConnection, *, superuser: bool
 ) -> DatabaseDefinition | None:
-    """None where the one it is to be like is not there."""
+    """Return the requested database; None if the one to copy from does not exist."""
     wanted = (
         parse_dump_options(settings.dumped) if settings.like is None else read_definition(connection, settings.like)
     )
@@ -316,9 +312,9 @@ def _wanted_definition(
 def _statements(
     settings: DatabaseSettings, connection: ServerConnection, now: DatabaseDefinition | None, wanted: DatabaseDefinition
 ) -> list[str]:
-    """What is to be executed, in this order. Where nothing is `like`, one that is there is as it should be.
+    """Return the statements to execute, in order. Without `like`, an existing database needs no statement.
 
-    The tablespace a database gets anyway is not named: that would take a right to it (dbcommands.c).
+    The default tablespace is not named: naming it would need a privilege on it (dbcommands.c).
     """
     texts = []
     if now is None:
@@ -334,22 +330,22 @@ def _refusal(
     settings: DatabaseSettings, now: DatabaseDefinition | None, wanted: DatabaseDefinition | None, me: Mapping[str, Any]
 ) -> tuple[str | None, str | None]:
     if me["standby"]:
-        return "this is a standby: databases are made on its primary", None
+        return "this is a standby: databases are created on its primary", None
     if not me["may"]:
-        return "this role may not make databases", "ALTER ROLE … CREATEDB, or act as another role"
+        return "this role may not create databases", "ALTER ROLE … CREATEDB, or use another role"
     if wanted is None:
-        return f"there is no database {settings.like} to make it like", None
+        return f"database {settings.like}, to copy the properties from, does not exist", None
     born = [name for name in FIXED_AT_CREATION if now and getattr(wanted, name) not in (None, getattr(now, name))]
     if born:
         return (
-            f"{settings.database} is there, and its {', '.join(born)} cannot be changed any more",
-            "drop it or call it otherwise; then it is made",
+            f"database {settings.database} exists, and its {', '.join(born)} cannot be changed",
+            "drop or rename it first; then it is created",
         )
     return None, None
 
 
 def _new_definition(wanted: DatabaseDefinition) -> DatabaseDefinition:
-    """What CREATE DATABASE gives: rights as the server gives to everybody and to the owner."""
+    """Return what CREATE DATABASE makes, with the default privileges of PUBLIC and the owner."""
     granted = [(None, "CONNECT"), (None, "TEMPORARY"), *((wanted.owner, one) for one in PRIVILEGES)]
     return DatabaseDefinition(
         owner=wanted.owner, connection_limit=wanted.connection_limit, grants=dict.fromkeys(granted, False)
@@ -359,19 +355,20 @@ def _new_definition(wanted: DatabaseDefinition) -> DatabaseDefinition:
 def _preview_text(
     settings: DatabaseSettings, now: DatabaseDefinition | None, wanted: DatabaseDefinition, count: int
 ) -> str:
-    after = "like " + settings.like if settings.like is not None else "as the server makes them"
+    after = "like " + settings.like if settings.like is not None else "with the server's defaults"
     if now is not None:
-        return f"Database {settings.database} is there: {count or 'no'} statements make it {after}."
+        return f"Database {settings.database} exists: {count or 'no'} statements make it {after}."
     known = (wanted.encoding, wanted.provider, wanted.lc_collate, wanted.locale, wanted.owner, wanted.tablespace)
     named = ", ".join(one for one in known if one)
     message = f"An empty database {settings.database}, {after}" + (f": {named}." if named else ".")
-    return message + (" Until it is opened superusers alone get in." if wanted.connection_limit == 0 else "")
+    closed = " Until its connection limit is raised, only superusers can connect."
+    return message + (closed if wanted.connection_limit == 0 else "")
 
 
 def _done_text(settings: DatabaseSettings) -> str:
     if settings.like is None:
-        return f"{settings.database} is there"
-    return f"{settings.database} is like {settings.like}: compared once more after the last statement"
+        return f"{settings.database} exists"
+    return f"{settings.database} is like {settings.like}: compared again after the last statement"
 
 
 def _result(

@@ -1,7 +1,7 @@
-"""A connection of the driver whose every wait has an end: the driver's own would wait as long as the server likes.
+"""A psycopg connection with a deadline on every wait; psycopg alone would wait without limit.
 
-The watching connection goes without the driver's classes; this one carries what a runbook's author wrote, so it needs
-the driver's knowledge of types. Only the waiting is replaced.
+The monitoring connection does without psycopg's classes; this one runs the SQL of runbooks and needs psycopg's types.
+Only the waiting is replaced.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from dba_console.watch.probes.postgres.connect import monitor_conninfo, open_con
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, plain_message
 
 POLL_S = 0.2
-"""How often whoever watches a statement is asked while it runs."""
+"""Interval at which the watch function is called while a statement runs."""
 CANCEL_TIMEOUT_S = 5.0
-"""For a cancel request to get through, and for the server to obey."""
+"""Time for a cancel request to arrive, and again for the server to cancel."""
 OVERDUE = 100
-"""How often what has arrived is read after the deadline: an answer that waited for us, and not one without end."""
+"""Maximum reads after the deadline: enough for an answer that has arrived already, but not an endless one."""
 _BACKEND_PID = b"SELECT pg_catalog.pg_backend_pid() AS pid"
 _OURS = b"""SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', %b),
        pg_catalog.set_config('datestyle', 'ISO, YMD', %b), pg_catalog.set_config('intervalstyle', 'postgres', %b)"""
 _SET_SEARCH_PATH, _SET_LOCAL_SEARCH_PATH = (_OURS.replace(b"%b", local) for local in (b"false", b"true"))
-"""Until this is set, the owner of the database decides by its search_path which functions, operators, casts and views
-are meant. So no cast and no operator may be in these three. The driver reads times in the style of ISO only."""
+"""Until this is set, the search_path chosen by the database's owner decides which functions, operators, casts and views
+are used. So these three must contain no cast and no operator. psycopg reads times in ISO style only."""
 _TEXT_TYPE_OIDS = (0, 18, 19, 25, 705, 1042, 1043)
-"""Types the driver does not know, char, name, text, unknown, bpchar, varchar (pg_type.dat)."""
+"""Unknown to psycopg, char, name, text, unknown, bpchar, varchar (pg_type.dat)."""
 
 T = TypeVar("T")
 
@@ -46,25 +46,25 @@ class DeadlineExceeded(Exception):
 
 
 class DeadlineConnection(psycopg.Connection[DictRow]):
-    """In autocommit, rows as dictionaries. `deadline_us` is the deadline of everything it does."""
+    """A connection in autocommit, with rows as dictionaries; `deadline_us` limits every call."""
 
     clock: Clock
     deadline_us: int | None = None
-    """None: as long as it takes."""
+    """None: no limit."""
     watch: Callable[[], bool] | None = None
-    """Asked while a statement runs; True has it cancelled, once."""
+    """Called while a statement runs; True cancels it, once."""
     cancelling: bool = False
     direct: bool = False
-    """No pooler stands between: what is set for the session stays with us."""
+    """The connection goes through no pooler: session parameters affect only us."""
 
     def begin(self, how: LiteralString = "BEGIN") -> None:
-        """Begin a transaction in which names mean what PostgreSQL itself means by them."""
+        """Begin a transaction in which names resolve in pg_catalog first."""
         self.execute(how)
         if not self.direct:
             self.execute(_SET_LOCAL_SEARCH_PATH)
 
     def wait(self, gen: PQGen[T], interval: float = POLL_S, timeout: float | None = None) -> T:
-        """Drive the driver's generator to its end. Raises Late at the deadline, and the driver's own errors."""
+        """Run psycopg's generator to its end. Raises DeadlineExceeded, and psycopg's errors."""
         try:
             wanted = next(gen)
             overdue = 0
@@ -101,18 +101,18 @@ class DeadlineConnection(psycopg.Connection[DictRow]):
             self._cancel()
 
     def _cancel(self) -> None:
-        """Ask the server to cancel what runs. It may not get through: then the deadline decides."""
+        """Ask the server to cancel the statement. If the request is lost, the deadline ends the wait."""
         self.deadline_us = self.clock.mono_us() + int(2 * CANCEL_TIMEOUT_S * 1e6)
         try:
             self.cancel_safe(timeout=CANCEL_TIMEOUT_S)
         except psycopg.Error:
-            pass  # nothing more can be done from here; what runs ends, or is late
+            pass  # the statement ends, or the deadline passes
 
 
 def connect(
     conninfo: str, *, application: str, database: str | None, timeout_s: float, clock: Clock
 ) -> DeadlineConnection:
-    """A connection that acts. Raises ConnectFailed; nothing is left open then."""
+    """Open the connection. Raises ConnectFailed, with nothing left open."""
     overrides = {"application_name": application, "client_encoding": "UTF8"}
     if database is not None:
         overrides["dbname"] = database
@@ -122,7 +122,7 @@ def connect(
         connection = DeadlineConnection(opened, row_factory=dict_row)
         connection.clock = clock
         connection.autocommit = True
-        # Nothing stays prepared: behind a pooler the next transaction may be on another backend.
+        # No prepared statements: behind a pooler the next transaction may run on another backend.
         connection.prepare_threshold = None
         for oid in _TEXT_TYPE_OIDS:
             connection.adapters.register_loader(oid, _TextLoader)
@@ -144,14 +144,14 @@ def connect(
 
 
 class _TextLoader(Loader):
-    """Text of any database: another session's statement comes in the encoding of its own database."""
+    """Loads text of any encoding: another session's statement is in the encoding of its own database."""
 
     def load(self, data: Any) -> str:
         return bytes(data).decode("utf-8", "replace")
 
 
 def _parse_conninfo(conninfo: str) -> dict[str, str]:
-    """What the operator wrote, as libpq reads it. Raises ConnectFailed without repeating it."""
+    """Parse the connection string as libpq does. Raises ConnectFailed, which does not quote it."""
     try:
         options = psycopg.pq.Conninfo.parse(os.fsencode(conninfo))
     except psycopg.Error:
@@ -159,22 +159,21 @@ def _parse_conninfo(conninfo: str) -> dict[str, str]:
     return {option.keyword.decode(): os.fsdecode(option.val) for option in options if option.val is not None}
 
 
-# Rows of a statement that only reads: one statement, and no more rows than are wanted.
+# Rows of a query: one statement, with a limit on rows and bytes.
 #
-# The text comes from a runbook. By the simple protocol it could be several statements, and one of them could end the
-# read-only transaction it runs in. The driver declares cursors and streams rows by the extended protocol, which has
-# one.
+# The SQL comes from a runbook. In the simple protocol it could be several statements, and one of them could end the
+# read-only transaction. psycopg declares cursors and streams rows in the extended protocol, which takes one statement.
 
 MAX_ROWS = 10_000
 MAX_BYTES = 8 << 20
-"""Of text in the rows that are kept: what nobody reads need not fill the memory of whoever watches the server."""
+"""Limit of text in the rows that are kept, to bound the memory of the agent."""
 _MAX_BATCH_ROWS = 512
 _CURSOR = re.compile(r"(?:\s|--[^\n]*\n|/\*(?:(?!\*/).)*\*/|\()*(?:select|with|values|table)\b", re.I | re.S)
-"""What a cursor can be declared for; SHOW and EXPLAIN give few rows and go without one."""
+"""Statements a cursor can be declared for; SHOW and EXPLAIN return few rows and need none."""
 
 
 def read_rows(connection: DeadlineConnection, sql: str, params: Params, limit: int = MAX_ROWS) -> StatementResult:
-    """The first rows, within a transaction. Raises the driver's errors."""
+    """Return the first rows, within a transaction. Raises psycopg's errors."""
     if not _CURSOR.match(sql):
         with connection.cursor() as cursor:
             rows, cut = _take_rows(([row] for row in cursor.stream(sql.encode(), params)), limit)
@@ -187,7 +186,7 @@ def read_rows(connection: DeadlineConnection, sql: str, params: Params, limit: i
 
 
 def _fetch_batches(cursor: psycopg.ServerCursor[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:
-    """A row, then twice as many each time: how wide they are is known before many of them are here."""
+    """Yield one row, then twice as many each time, so that the row width is known before many are in memory."""
     size = 1
     while batch := cursor.fetchmany(size):
         yield batch
@@ -195,7 +194,7 @@ def _fetch_batches(cursor: psycopg.ServerCursor[dict[str, Any]]) -> Iterable[lis
 
 
 def _take_rows(batches: Iterable[list[dict[str, Any]]], limit: int) -> tuple[tuple[dict[str, Any], ...], bool]:
-    """The rows that are kept, and whether there are more."""
+    """Return the rows within the limits, and whether the server has more."""
     rows: list[dict[str, Any]] = []
     size = 0
     for batch in batches:

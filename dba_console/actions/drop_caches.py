@@ -1,6 +1,7 @@
-"""drop-caches: clean page cache, directory entries and inodes given back (Documentation/admin-guide/sysctl/vm.rst).
+"""The action drop-caches: drop clean page cache, directory entries and inodes.
 
-Not a cure: it ends a reclaim stall until the cache has filled again. What it costs comes afterwards, as reads.
+Source: Documentation/admin-guide/sysctl/vm.rst. Not a cure: it ends a reclaim stall until the cache has filled again.
+The cost comes afterwards, as reads.
 """
 
 from __future__ import annotations
@@ -22,67 +23,67 @@ from dba_console.watch.probes.host.kernel_counters import meminfo_values
 from dba_console.watch.probes.host.kernel_files import read_file
 from dba_console.watch.probes.host.postmasters import find_postmasters
 
-# How fast the disk under the server's data reads now: a little of its biggest file, past the page cache.
+# Current read rate of the disk under the server's data, measured on a part of its biggest file.
 #
-# Only reads, with O_DIRECT, so that neither what is cached flatters the figure nor the look itself fills the cache.
+# Reads with O_DIRECT, so that cached data does not falsify the rate and the measurement does not fill the cache.
 # May hang with the disk: called in a lane.
 
 MEASURE_TIME_S = 0.3
 CHUNK_BYTES = 1 << 20
-"""As readahead of a sequential scan asks for at most; a page of 8 kB at a time would be slower on any disk."""
+"""The maximum readahead of a sequential scan; reading 8 kB pages would be slower on any disk."""
 MIN_FILE_BYTES = 16 << 20
 MAX_FILES = 5000
-"""Looked at to find a big one."""
+"""Maximum number of files checked for the biggest one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRate:
-    """What was measured."""
+    """A measured read rate."""
 
     bytes_per_s: float | None
     read_bytes: int
     source: str
     note: str = ""
-    """Why there is no figure."""
+    """Why the rate is unknown."""
 
 
 def read_rate(proc: str = "/proc", *, directory: str | None = None) -> ReadRate:
-    """Of the only server's data, or of the biggest file below `directory`."""
+    """Measure on the biggest file below `directory`, or below the data directory of the only server on this host."""
     if directory is None:
         directories = [one.data_directory for one in find_postmasters(proc) if one.data_directory]
         if len(directories) != 1:
-            return ReadRate(None, 0, "", f"{len(directories) or 'no'} servers of this host show their data directory")
+            return ReadRate(None, 0, "", f"{len(directories) or 'no'} servers on this host show their data directory")
         directory = f"{directories[0]}/base"
     path, size = _find_biggest_file(directory)
     if path is None or size < MIN_FILE_BYTES:
-        return ReadRate(None, 0, "", "the server has no table big enough to measure by")
+        return ReadRate(None, 0, "", "the server has no file big enough to measure with")
     try:
         return _measure(path, size)
     except OSError as error:
-        return ReadRate(None, 0, "", f"{path} cannot be read past the cache: {error.strerror}")
+        return ReadRate(None, 0, "", f"{path} cannot be read with O_DIRECT: {error.strerror}")
 
 
 def _find_biggest_file(directory: str) -> tuple[str | None, int]:
     best: tuple[str | None, int] = (None, 0)
-    looked = 0
+    checked = 0
     for place, _, names in os.walk(directory, onerror=None):
         for name in names:
-            looked += 1
+            checked += 1
             try:
                 size = os.stat(f"{place}/{name}", follow_symlinks=False).st_size
             except OSError:
                 continue
             if size > best[1]:
                 best = (f"{place}/{name}", size)
-        if looked > MAX_FILES:
+        if checked > MAX_FILES:
             break
     return best
 
 
 def _measure(path: str, size: int) -> ReadRate:
-    """Raises OSError, EINVAL where the file system has no O_DIRECT."""
+    """Read from a random position. Raises OSError; EINVAL if the file system has no O_DIRECT."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
-    buffer = mmap.mmap(-1, CHUNK_BYTES)  # aligned, as O_DIRECT wants it
+    buffer = mmap.mmap(-1, CHUNK_BYTES)  # aligned, as O_DIRECT requires
     try:
         chunks = size // CHUNK_BYTES
         first = random.randrange(chunks)
@@ -99,7 +100,7 @@ def _measure(path: str, size: int) -> ReadRate:
 
 
 WRITE_TIMEOUT_S = 300.0
-"""The kernel walks all of the cache before the write returns: seconds for hundreds of GB, more in a stall."""
+"""The kernel walks the whole cache before the write returns: seconds for hundreds of GB, more in a stall."""
 RATE_TIMEOUT_S = 5.0
 LEVEL_NAMES = {1: "page cache", 2: "directory entries and inodes", 3: "page cache, directory entries and inodes"}
 
@@ -114,8 +115,8 @@ class DropCachesSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
 class DropCaches:
     name: ClassVar[str] = "drop-caches"
     summary: ClassVar[str] = (
-        "Has the kernel drop clean page cache (level 1), directory entries and inodes (2), or both (3). Says before "
-        "what it will cost to read again, and after what became free. Cannot be taken back."
+        "Makes the kernel drop clean page cache (level 1), directory entries and inodes (2), or both (3). Estimates "
+        "before how long reading it again takes, and reports after how much memory became free. No undo."
     )
     Settings: ClassVar[type[Struct]] = DropCachesSettings
     needs_server: ClassVar[bool] = False
@@ -123,7 +124,7 @@ class DropCaches:
     undoable: ClassVar[bool] = False
 
     def preview(self, settings: DropCachesSettings, context: ActionContext) -> ActionPreview:
-        """The read rate is measured on the server's own files, for a third of a second; not where I/O stands still."""
+        """Measures the read rate on the server's own files for 0.3 s; unknown while I/O is stalled."""
         path = _path(context)
         exact = f"echo {settings.level} > {path}"
         try:
@@ -139,23 +140,21 @@ class DropCaches:
                 preview, "the server is not proven to run on this host", "run the console on the server's host"
             )
         if not os.access(path, os.W_OK):
-            return with_refusal(
-                preview, f"{path} cannot be written", "run it as root, and on the host: not in a container"
-            )
+            return with_refusal(preview, f"{path} cannot be written", "run it as root, on the host, not in a container")
         return preview
 
     def act(
         self, settings: DropCachesSettings, preview: ActionPreview, context: ActionContext, control: Control
     ) -> ActionResult:
         path, before = _path(context), _read_values(context)
-        control.report_progress(f"the kernel drops {LEVEL_NAMES[settings.level]}")
+        control.report_progress(f"dropping {LEVEL_NAMES[settings.level]}")
         started = time.monotonic()
         lane = Lane("drop-caches", context.clock)
         try:
             lane.call(lambda: _write(path, settings.level), WRITE_TIMEOUT_S)
         except LaneTimeout:
             text = (
-                f"the kernel has not come back from dropping {LEVEL_NAMES[settings.level]} in "
+                f"the kernel did not finish dropping {LEVEL_NAMES[settings.level]} within "
                 f"{human_duration(WRITE_TIMEOUT_S)}"
             )
             return ActionResult(state="unknown", text=text)
@@ -172,8 +171,8 @@ class DropCaches:
         return ActionResult(state="ok", text=text, values=after | {"dropped_bytes": dropped, "took_s": round(took, 3)})
 
     def settle(self, settings: DropCachesSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        """By the kernel's own count of drops (drop_pagecache, drop_slab in /proc/vmstat): once is as good as twice, so
-        another's drop will do as well.
+        """Uses the kernel's counters (drop_pagecache, drop_slab in /proc/vmstat); a drop by another program counts too,
+        as the effect is the same.
         """
         name = "drop_slab_count" if settings.level == 2 else "drop_pagecache_count"
         try:
@@ -183,19 +182,17 @@ class DropCaches:
         before, count = preview.values.get(name), now.get(name)
         if not isinstance(before, int) or not isinstance(count, int) or count < before:
             return ActionResult(
-                state="unknown", text="this kernel does not count drops, or was started anew", values=now
+                state="unknown", text="this kernel does not count drops, or the host was rebooted", values=now
             )
         if count == before:
-            return ActionResult(
-                state="failed", text="the kernel has counted no drop since: nothing was done", values=now
-            )
+            return ActionResult(state="failed", text="the kernel counted no drop since: nothing was done", values=now)
         drops = "one drop" if count - before == 1 else f"{count - before} drops"
-        return ActionResult(state="ok", text=f"the kernel has counted {drops} since, by whomever", values=now)
+        return ActionResult(state="ok", text=f"the kernel counted {drops} since, by any program", values=now)
 
     def undo(
         self, settings: DropCachesSettings, data: Mapping[str, Any], context: ActionContext, control: Control
     ) -> ActionResult:
-        return ActionResult(state="failed", text="what was dropped can only be read again")
+        return ActionResult(state="failed", text="dropped cache cannot be restored, only read again")
 
 
 def _path(context: ActionContext) -> str:
@@ -211,7 +208,7 @@ def _write(path: str, level: int) -> None:
 
 
 def _read_values(context: ActionContext) -> dict[str, Any]:
-    """Bytes and counts now. Raises OSError, KeyError, ValueError where the kernel's files are not as they should be."""
+    """Return bytes and counters now. Raises OSError, KeyError, ValueError for unexpected kernel files."""
     memory = meminfo_values(read_file(f"{context.proc}/meminfo"))
     counts = _parse_drop_counts(read_file(f"{context.proc}/vmstat"))
     return {
@@ -232,7 +229,7 @@ def _parse_drop_counts(data: bytes) -> dict[bytes, int]:
 
 
 def droppable_bytes(values: Mapping[str, Any]) -> int:
-    """What of the cache can go at most: not shared memory, which PostgreSQL's buffers are, nor what is not written yet.
+    """Return the upper limit of droppable cache: without shared memory (shared_buffers) and dirty pages.
 
     >>> droppable_bytes({"cached_bytes": 100, "shmem_bytes": 30, "dirty_bytes": 20})
     50
@@ -241,21 +238,21 @@ def droppable_bytes(values: Mapping[str, Any]) -> int:
 
 
 def _estimate_cost(level: int, values: Mapping[str, Any], rate: ReadRate | None) -> tuple[str, dict[str, Any]]:
-    """What it would cost, in a sentence and as values."""
+    """Return the cost as one sentence and as values."""
     if level == 2:
         size = int(values["slab_reclaimable_bytes"])
-        return f"up to {human_bytes(size)} of directory entries and inodes would go, and be looked up again", {}
+        return f"up to {human_bytes(size)} of directory entries and inodes would be dropped, and looked up again", {}
     size = droppable_bytes(values)
     message: dict[str, Any] = {"droppable_bytes": size}
-    text = f"up to {human_bytes(size)} of {human_bytes(values['cached_bytes'])} page cache would go"
+    text = f"up to {human_bytes(size)} of {human_bytes(values['cached_bytes'])} page cache would be dropped"
     if rate is None or rate.bytes_per_s is None:
         why = "not measured" if rate is None else rate.note
-        return f"{text}; how long it takes to read again is unknown ({why})", message
+        return f"{text}; the time to read it again is unknown ({why})", message
     seconds = size / rate.bytes_per_s
     message |= {"read_bytes_per_s": round(rate.bytes_per_s), "reread_s": round(seconds, 1)}
     speed = human_bytes(rate.bytes_per_s, per_s=True)
     return (
-        f"{text}; to read all of it again takes {human_duration(seconds)} (estimated: {speed}, measured by "
+        f"{text}; reading all of it again takes {human_duration(seconds)} (estimated: {speed}, measured on "
         f"{human_bytes(rate.read_bytes)} of {rate.source})"
     ), message
 
@@ -265,6 +262,6 @@ def _measure_read_rate(context: ActionContext) -> ReadRate | None:
     try:
         return lane.call(lambda: read_rate(context.proc), RATE_TIMEOUT_S)
     except LaneTimeout:
-        return ReadRate(None, 0, "", "a read did not come back in time: I/O stands still")
+        return ReadRate(None, 0, "", f"a read did not return within {RATE_TIMEOUT_S:g} s: I/O is stalled")
     finally:
         lane.close()

@@ -1,7 +1,7 @@
-"""Drop a replication slot that keeps WAL or dead rows for a standby or subscriber that does not come for them.
+"""The action drop-slot: drop a replication slot that retains WAL or dead rows for an absent standby or subscriber.
 
-What used the slot has to be made anew afterwards, so the slot is named, shown with what it costs, and dropped only as
-it was shown. One that is in use is left alone unless that is asked for.
+The standby or subscriber of the slot must be rebuilt afterwards, so the slot is named, shown with its cost, and dropped
+only if it is still as shown. A slot in use is not dropped unless requested.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _IN_USE = "55006"
 """object_in_use."""
 _DROP_ATTEMPTS = 50
 _PAUSE_S = 0.1
-"""Five seconds for a walsender to go. Its standby comes back at once, so the end and the drop are tried together."""
+"""Five seconds for a walsender to end. Its standby reconnects at once, so terminate and drop are retried together."""
 
 _SLOTS = """
 SELECT s.slot_name::text AS slot_name, s.slot_type, s.plugin::text AS plugin, s.database::text AS database,
@@ -46,7 +46,7 @@ _KEY_COLUMNS = ("slot_name", "slot_type", "plugin", "database")
 
 
 class SlotToDrop(Struct, frozen=True):
-    """A row that names a slot; it may say more of it."""
+    """A row that names a slot; other columns are ignored."""
 
     slot_name: str
 
@@ -57,7 +57,7 @@ class SlotSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     rows: list[SlotToDrop] = []
     """Instead: rows of a preview with `slot_name`, as in `rows = "%(stale)s"`."""
     active: bool = False
-    """Drop it although something is connected to it; that connection is ended."""
+    """Drop it even if it is in use; the connection that uses it is terminated."""
 
     @property
     def names(self) -> list[str]:
@@ -70,16 +70,16 @@ class DropSlot:
 
     name: ClassVar[str] = "drop-slot"
     summary: ClassVar[str] = (
-        "Drops replication slots, after showing the WAL and the transaction ids they hold back. Refuses one that is in "
-        "use unless asked, and the copies a standby keeps of its primary's slots. It cannot be taken back: a standby "
-        "or subscriber that used the slot has to be made anew."
+        "Drops replication slots, after showing the WAL and the transaction ids they retain. Refuses a slot in use "
+        "unless requested, and the synchronized copies of the primary's slots on a standby. It cannot be undone: a "
+        "standby or subscriber that used the slot must be rebuilt."
     )
     Settings: ClassVar[type[Struct]] = SlotSettings
     needs_server: ClassVar[bool] = True
     needs_root: ClassVar[bool] = False
     undoable: ClassVar[bool] = False
     may_shrink: ClassVar[bool] = True
-    """What has been dropped meanwhile need not be dropped."""
+    """A slot that was dropped meanwhile needs no drop."""
 
     def preview(self, settings: SlotSettings, context: ActionContext) -> ActionPreview:
         there = {row["slot_name"]: row for row in require_connection(context).rows(_SLOTS)}
@@ -137,11 +137,11 @@ class DropSlot:
     def undo(
         self, settings: SlotSettings, data: Mapping[str, Any], context: ActionContext, control: Control
     ) -> ActionResult:
-        return ActionResult(state="failed", text="a dropped slot cannot be brought back: what it held is gone")
+        return ActionResult(state="failed", text="a dropped slot cannot be restored: the WAL it retained may be gone")
 
 
 def _drop(connection: ServerConnection, key: Mapping[str, Any], control: Control, *, terminate: bool) -> str | None:
-    """Why it was not dropped; None where it was. Raises Lost."""
+    """Return why it was not dropped; None: dropped. Raises StatementLost."""
     for _ in range(_DROP_ATTEMPTS):
         try:
             if terminate:
@@ -149,26 +149,26 @@ def _drop(connection: ServerConnection, key: Mapping[str, Any], control: Control
             if connection.execute_change(_DROP, key).count:
                 return None
         except StatementFailed as error:
-            if error.sqlstate != _IN_USE:  # else somebody connected between the two
+            if error.sqlstate != _IN_USE:  # else a client connected between the two statements
                 return f"the server refused: {error.message}"
         if not terminate or control.wait(_PAUSE_S):
             break
-        control.report_progress(f"the connection to {key['slot_name']} is ended, and comes back")
-    return "it is in use, or is no longer the one that was shown"
+        control.report_progress(f"the connection to {key['slot_name']} was terminated and reconnects")
+    return "it is in use, or is no longer the slot that was shown"
 
 
 def _refusal(settings: SlotSettings, row: Mapping[str, Any]) -> tuple[str | None, str | None]:
     if row["copied"]:
         return (
-            f"{row['slot_name']} is the copy of a slot of the primary, which this standby keeps in step",
-            "drop the slot on the primary, and its copies go",
+            f"{row['slot_name']} is a synchronized copy of a slot of the primary",
+            "drop the slot on the primary; its copies are dropped with it",
         )
     if row["temporary"]:
-        return f"{row['slot_name']} is temporary and belongs to a session", "it goes when that session ends"
+        return f"{row['slot_name']} is temporary and belongs to a session", "it is dropped when that session ends"
     if row["active"] and not settings.active:
         return (
-            f"process {row['active_pid']} is connected to {row['slot_name']}: something uses it",
-            "stop its standby or subscriber first; active = true drops it all the same",
+            f"{row['slot_name']} is in use by process {row['active_pid']}",
+            "stop its standby or subscriber first; active = true drops it anyway",
         )
     return None, None
 
@@ -177,12 +177,12 @@ def _slot_text(row: Mapping[str, Any]) -> str:
     kind = row["slot_type"] if row["plugin"] is None else f"{row['slot_type']} ({row['plugin']}, {row['database']})"
     use = f"in use by process {row['active_pid']}" if row["active"] else "not in use"
     held = _max_xid_age([row])
-    xids = "" if held is None else f" and rows that have been dead for up to {human_count(held)} transactions"
+    xids = "" if held is None else f" and rows dead for up to {human_count(held)} transactions"
     maker = "A standby" if row["slot_type"] == "physical" else "A subscriber"
-    copies = " Its copies on standbys go with it." if row["failover"] else ""
+    copies = " Its copies on standbys are dropped with it." if row["failover"] else ""
     return (
-        f"{row['slot_name']}, {kind}, {use}, holds back {human_bytes(row['retained_bytes'])} of WAL{xids}. "
-        f"{maker} that used it has to be made anew.{copies}"
+        f"{row['slot_name']}, {kind}, {use}, retains {human_bytes(row['retained_bytes'])} of WAL{xids}. "
+        f"{maker} that used it must be rebuilt.{copies}"
     )
 
 
@@ -192,7 +192,7 @@ def _max_xid_age(rows: Sequence[Mapping[str, Any]]) -> int | None:
 
 
 def _max_retained_bytes(rows: Sequence[Mapping[str, Any]]) -> int | None:
-    """What goes when all are gone: they hold back the same WAL, one more of it than the other."""
+    """Return the WAL freed if all are dropped: the maximum, as the slots retain overlapping WAL."""
     return max((row["retained_bytes"] for row in rows if row["retained_bytes"] is not None), default=None)
 
 
@@ -203,13 +203,13 @@ def _more_text(count: int) -> list[str]:
 def _absent_text(gone: Sequence[str], there: Mapping[str, Any]) -> list[str]:
     if not gone:
         return []
-    known = f"there are {', '.join(sorted(there))}" if there else "the server has none"
-    return [f"There is no slot {', '.join(gone[:5])}: {known}."]
+    known = f"existing slots: {', '.join(sorted(there))}" if there else "the server has no slots"
+    return [f"Slot not found: {', '.join(gone[:5])}; {known}."]
 
 
 def _dropped_text(preview: ActionPreview) -> str:
     names = ", ".join(row["slot_name"] for row in preview.rows[:5])
-    return f"dropped {len(preview.rows)} ({names}); the WAL they alone held may be removed at the next checkpoint"
+    return f"dropped {len(preview.rows)} ({names}); WAL that only they retained can be removed at the next checkpoint"
 
 
 def _result(connection: ServerConnection, state: str, text: str) -> ActionResult:

@@ -1,8 +1,8 @@
-"""Which server a connection has reached, and whether it is still the one that was meant.
+"""The identity of a server and of a host, and the check that it is still the planned one.
 
-A name, an address or a port proves nothing: a clone answers to all of them, a virtual address moves, a standby is
+A name, an address or a port proves nothing: a clone can have all of them, a virtual address moves, a standby is
 promoted. A copy of the files even has the system identifier of its original; then the data directory, the port and the
-start of the server tell the two apart.
+start time of the server distinguish them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PRIMARY, STANDBY = "primary", "standby"
 
 
 class ServerIdentity(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who a server is. None is what this role may not read."""
+    """Identity of a server. None: this role may not read the value."""
 
     system_identifier: str | None = None
     role: str = PRIMARY
@@ -25,14 +25,14 @@ class ServerIdentity(Struct, frozen=True, kw_only=True, omit_defaults=True):
     version_num: int = 0
     data_directory: str | None = None
     port: int | None = None
-    """As configured, not the one connected to."""
+    """The configured port, not the one connected to."""
     address: str | None = None
-    """At which the server was reached; None by a unix socket."""
+    """Address at which the server was reached; None: a Unix socket."""
     database: str = ""
     user: str = ""
 
     def describe(self) -> str:
-        """As it is shown beside the name of the target.
+        """Return the identity as shown beside the target's name.
 
         >>> ServerIdentity(system_identifier="7412", timeline=1, version_num=150018).describe()
         'system identifier 7412, primary, timeline 1, PG 15.18'
@@ -43,14 +43,14 @@ class ServerIdentity(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class HostIdentity(Struct, frozen=True, kw_only=True):
-    """Which host, and which of its lives."""
+    """Identity of a host, and of its current boot."""
 
     name: str
     boot_id: str
 
 
 def host_identity(proc: str = "/proc") -> HostIdentity:
-    """This host, now."""
+    """Return the identity of this host."""
     try:
         with open(f"{proc}/sys/kernel/random/boot_id") as file:
             boot_id = file.read().strip()
@@ -60,29 +60,26 @@ def host_identity(proc: str = "/proc") -> HostIdentity:
 
 
 def server_mismatch(planned: ServerIdentity, now: ServerIdentity) -> str | None:
-    """Why `now` is not the server the run was begun on, in a sentence; None where nothing speaks against it.
+    """Return why `now` is not the server the run was started on, one sentence; None: no difference found.
 
-    A restart alone is not told here: see `restart_since`.
+    Ignores a restart: see `restart_since`.
     """
     for was, is_now, template in (
         (planned.system_identifier, now.system_identifier, "another cluster answers: system identifier {1}, not {0}"),
-        (planned.role, now.role, "the server is a {1} now; the run was begun on a {0}"),
-        (planned.timeline, now.timeline, "the server is on timeline {1} now; the run was begun on timeline {0}"),
+        (planned.role, now.role, "the server is a {1} now; the run was started on a {0}"),
+        (planned.timeline, now.timeline, "the server is on timeline {1} now; the run was started on timeline {0}"),
         (planned.data_directory, now.data_directory, "a server with data directory {1} answers, not the one with {0}"),
         (planned.port, now.port, "the server that answers is configured for port {1}, not for {0}"),
     ):
         if was is not None and is_now is None:
-            return (
-                f"it cannot be told any more whether this is the same server: {_unreadable_field(template)} "
-                f"cannot be read"
-            )
+            return f"cannot verify that this is the same server: {_unreadable_field(template)} cannot be read"
         if was is not None and was != is_now:
             return template.format(was, is_now)
     return None
 
 
 def restart_since(planned: ServerIdentity, now: ServerIdentity) -> str | None:
-    """When the server was started anew since, in a sentence; None where it was not."""
+    """Return when the server was restarted since, one sentence; None: not restarted."""
     if planned.server_start_us == now.server_start_us:
         return None
     start = datetime.fromtimestamp(now.server_start_us / 1e6, UTC)
@@ -90,15 +87,15 @@ def restart_since(planned: ServerIdentity, now: ServerIdentity) -> str | None:
 
 
 def host_mismatch(planned: HostIdentity, now: HostIdentity) -> str | None:
-    """Why this is not the host the run was begun on; None where it is.
+    """Return why this is not the host the run was started on; None if it is.
 
     >>> host_mismatch(HostIdentity(name="db1", boot_id="a"), HostIdentity(name="db2", boot_id="b"))
-    'this host is db2; the run was begun on db1'
+    'this host is db2; the run was started on db1'
     """
     if planned.name != now.name:
-        return f"this host is {now.name}; the run was begun on {planned.name}"
+        return f"this host is {now.name}; the run was started on {planned.name}"
     if planned.boot_id != now.boot_id:
-        return "this host was booted since the run was begun"
+        return "this host was rebooted since the run was started"
     return None
 
 

@@ -1,8 +1,8 @@
-"""What became of a statement whose end nobody saw, by the mark it left.
+"""Find the outcome of a statement whose answer was lost, from its recorded mark.
 
-`pg_xact_status` answers for a transaction as long as the server keeps its commit log: months on most, and never less
-than since the oldest transaction that is still of use to anybody. What ran in no transaction of ours is told by its
-backend alone: while it is there the end is open, and when it is gone only the world itself can tell.
+`pg_xact_status` knows a transaction as long as the server keeps its commit log: months on most servers, and never less
+than back to the oldest transaction still needed. For a statement outside our own transaction only its backend is
+evidence: while the backend runs the outcome is open; after that it must be read from the changed objects.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dba_console.actions.identity import server_mismatch
 from dba_console.core.clock import SYSTEM, Clock
 
 WAIT_S = 20.0
-"""How long a transaction may still be under way before its end is called unknown: longer than a server takes to notice
-that we are gone, and to roll back."""
+"""How long a transaction may stay in progress before its outcome is called unknown: longer than a server takes to
+notice the lost connection and to roll back."""
 POLL_S = 0.25
 _NEVER = threading.Event()
 
@@ -35,8 +35,8 @@ SELECT (extract(epoch FROM max(a.backend_start)) * 1000000)::int8 AS start_us
 """
 _STATES = {"committed": "ok", "aborted": "failed"}
 _TEXTS = {
-    "committed": "transaction {xid} was committed: the server's commit log says so",
-    "aborted": "transaction {xid} was rolled back: the server's commit log says so, and nothing of it remains",
+    "committed": "transaction {xid} was committed, according to the server's commit log",
+    "aborted": "transaction {xid} was rolled back, according to the server's commit log; it has no effect",
 }
 
 
@@ -48,7 +48,7 @@ def settle_mark(
     clock: Clock = SYSTEM,
     pause: Callable[[float], object] = _NEVER.wait,
 ) -> ActionResult:
-    """ok, failed or unknown. Raises ConnectError where the server cannot be asked."""
+    """Return the outcome: ok, failed or unknown. Raises ConnectError if the server cannot be asked."""
     if message := _server_refusal(connection, mark):
         return ActionResult(state="unknown", text=message)
     if mark.xid is None:
@@ -57,26 +57,26 @@ def settle_mark(
     while (status := xact_status(connection, mark.xid)) == "in progress" and clock.mono_us() < deadline_us:
         pause(POLL_S)
     if status == "committed" and _restarted_since(connection, mark):
-        # What was not on disk when a server crashed is forgotten, the ids it gave out too: they are given out again.
-        text = f"transaction {mark.xid} is committed, and the server was started since: it may be another one's by now"
+        # A crash loses transaction ids that were not yet on disk: the server assigns them again.
+        text = f"transaction {mark.xid} is committed, but the server restarted since: the id may have been reassigned"
         return ActionResult(state="unknown", text=text)
     if status in _STATES:
         return ActionResult(state=_STATES[status], text=_TEXTS[status].format(xid=mark.xid))
     if status == "in progress":
         return ActionResult(
-            state="unknown", text=f"transaction {mark.xid} is still under way{_backend_text(connection, mark)}"
+            state="unknown", text=f"transaction {mark.xid} is still in progress{_backend_text(connection, mark)}"
         )
     return ActionResult(state="unknown", text=f"the server does not know transaction {mark.xid}: {status}")
 
 
 def backend_activity(connection: ServerConnection, mark: StatementMark) -> str | None:
-    """The state of the backend that ran it; None where it has ended."""
+    """Return the state of the backend that ran it; None: ended."""
     rows = connection.rows(_BACKEND, {"pid": mark.pid, "start": mark.backend_start_us})
     return f"{rows[0]['state'] or 'hidden'}: {rows[0]['query'] or ''}" if rows else None
 
 
 def _server_refusal(connection: ServerConnection, mark: StatementMark) -> str | None:
-    """A transaction id means something on its own timeline only: after a failover it may have been given out again."""
+    """Check the timeline: after a failover a transaction id may have been assigned again."""
     now = connection.read_identity()
     was = type(now)(system_identifier=mark.system_identifier, timeline=mark.timeline, role=now.role)
     message = server_mismatch(was, now)
@@ -84,7 +84,7 @@ def _server_refusal(connection: ServerConnection, mark: StatementMark) -> str | 
 
 
 def _restarted_since(connection: ServerConnection, mark: StatementMark) -> bool:
-    """Whether the server may have crashed since; when a backend crashes the postmaster stays, and the rest is new."""
+    """Whether the server may have crashed since; after a backend crash only the postmaster is the same process."""
     if connection.read_identity().server_start_us != mark.server_start_us:
         return True
     [row] = connection.rows(_CHECKPOINTER)
@@ -94,20 +94,20 @@ def _restarted_since(connection: ServerConnection, mark: StatementMark) -> bool:
 def _settle_by_backend(connection: ServerConnection, mark: StatementMark) -> ActionResult:
     state = backend_activity(connection, mark)
     if state is not None:
-        return ActionResult(state="unknown", text=f"it is still under way in process {mark.pid} ({state})")
+        return ActionResult(state="unknown", text=f"it is still running in process {mark.pid} ({state})")
     return ActionResult(
         state="unknown",
-        text=f"it ran outside a transaction, and its process {mark.pid} has ended: only what it was for can tell",
+        text=f"it ran outside a transaction, and its process {mark.pid} has ended: check whether it took effect",
     )
 
 
 def xact_status(connection: ServerConnection, xid: int, statement: str = _STATUS) -> str:
-    """committed, aborted, in progress, or why the server cannot tell. `statement` gives the `status` of `xid`."""
+    """Return committed, aborted, in progress, or why it is unknown. `statement` returns the `status` of `xid`."""
     try:
         [row] = connection.rows(statement, {"xid": xid})
     except StatementFailed as error:
-        return error.message  # an id of the future: this server never gave it out
-    return row["status"] or "it is older than the commit log that is kept"
+        return error.message  # an id in the future: this server never assigned it
+    return row["status"] or "it is older than the oldest kept commit log"
 
 
 def _backend_text(connection: ServerConnection, mark: StatementMark) -> str:

@@ -1,4 +1,4 @@
-"""Why a parameter will not be set: what the server would refuse or ignore, and what could not be taken back."""
+"""Check, set and verify configuration parameters: refusals, durability risks, changes with one reload, outcomes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dba_console.core.errors import ConsoleError
 from dba_console.core.redact import MASK, names_secret, redact
 
 Refusal = tuple[str | None, str | None]
-"""A sentence and a hint; (None, None) where it may be set."""
+"""Message and hint; (None, None): not refused."""
 
 
 def find_refusal(
@@ -36,7 +36,7 @@ def find_refusal(
     *,
     restart: bool,
 ) -> Refusal:
-    """The first thing that speaks against it."""
+    """Return the first reason against setting the parameter."""
     for message in (
         _check_scope(location),
         _check_context(location, now, restart=restart),
@@ -45,22 +45,22 @@ def find_refusal(
         if message[0] is not None:
             return message
     if wanted is not None and location.parameter.lower() in LIST_QUOTED and not split_list(wanted):
-        return f"the server cannot be told an empty {location.parameter}", "reset = true takes it out"
+        return f"{location.parameter} cannot be set to an empty list", "reset = true removes the setting"
     old = read_stored_value(connection, location)
     if names_secret(location.parameter) or any(
         masked_value(location.parameter, value) != value for value in (wanted, old)
     ):
         return (
-            f"{location.parameter} holds a secret, which is written down nowhere here: it could not be put back",
-            "set it by hand, in a file that only the server reads",
+            f"{location.parameter} contains a secret, which is never stored, so it could not be reverted",
+            "set it manually, in a file that only the server reads",
         )
     if location.scope == "system" and (line := find_broken_file(connection)):
-        return f"the configuration cannot be read, so a reload would apply nothing: {line}", "mend that file first"
+        return f"the configuration has an error, so a reload would apply nothing: {line}", "fix that file first"
     return None, None
 
 
 def masked_value(parameter: str, value: str | None) -> str | None:
-    """The value of a parameter as it may leave this process."""
+    """Return the value of a parameter with secrets masked."""
     if value is None or names_secret(parameter):
         return None if value is None else MASK
     return redact(value)
@@ -79,33 +79,33 @@ def _check_scope(location: ParameterLocation) -> Refusal:
 
 
 def _check_context(location: ParameterLocation, now: Mapping[str, Any], *, restart: bool) -> Refusal:
-    """By when a parameter can change (pg_settings.context)."""
+    """Check when the parameter can change (pg_settings.context)."""
     name, context = location.parameter, now["context"]
     if context == "internal":
-        return f"{name} is fixed when the server or its cluster is built", None
+        return f"{name} is fixed when the server is compiled or the cluster is created", None
     if location.scope == "system":
         if context == "postmaster" and not restart:
-            return f"{name} counts only after a restart of the server", "restart = true sets it all the same"
+            return f"{name} takes effect only after a restart of the server", "restart = true sets it anyway"
         if now["source"] == "command line":
-            return f"{name} is given on the server's command line, which wins over every file", None
+            return f"{name} is set on the server's command line, which overrides every file", None
         return None, None
     if context in ("postmaster", "sighup"):
-        return f"{name} can be set for the whole server only", 'scope = "system"'
+        return f"{name} can only be set for the whole server", 'scope = "system"'
     if location.scope == "session" and context in ("backend", "superuser-backend"):
-        return f"{name} is fixed when a session begins", 'scope = "role" or "database"'
+        return f"{name} is fixed when a session starts", 'scope = "role" or "database"'
     return None, None
 
 
 def _check_privileges(location: ParameterLocation, now: Mapping[str, Any]) -> Refusal:
     if location.scope in ("database", "role") and now["standby"]:
-        return f"this is a standby: what is set for a {location.scope} is set on its primary", None
+        return f"this is a standby: settings of a {location.scope} are changed on its primary", None
     if location.scope != "system":
-        return None, None  # the server says it in the statement itself, and nothing is left over
+        return None, None  # the statement itself fails without the privilege, and has no effect then
     if now["closed"]:
         return (
-            "the server takes no ALTER SYSTEM from anybody: allow_alter_system is off",
-            f"set {location.parameter} where its configuration is kept (Patroni, an operator, configuration "
-            f"management)",
+            "the server refuses ALTER SYSTEM: allow_alter_system is off",
+            f"set {location.parameter} where its configuration is managed (Patroni, a Kubernetes operator, "
+            f"configuration management)",
         )
     if not now["may_alter"]:
         return (
@@ -116,19 +116,19 @@ def _check_privileges(location: ParameterLocation, now: Mapping[str, Any]) -> Re
         return "this role may not reload the configuration", "GRANT EXECUTE ON FUNCTION pg_reload_conf() TO it"
     if not now["may_read_files"]:
         return (
-            "this role may not read what is set in the files, so it could not be put back",
+            "this role may not read the settings in the files, so they could not be reverted",
             "GRANT SELECT ON pg_file_settings, EXECUTE ON FUNCTION pg_show_all_file_settings() TO it",
         )
     return None, None
 
 
-# Parameters that can cost a cluster: when they may be set at all, and what has to be said of them.
+# Parameters that can destroy a cluster: when they may be set, and the warnings shown before.
 
 DURABILITY_PARAMETERS = ("fsync", "full_page_writes")
-"""Off, a crash of the host or a loss of power may leave the whole cluster unusable (PostgreSQL documentation, "Write
+"""When off, a crash of the host or a power loss may leave the whole cluster unusable (PostgreSQL documentation, "Write
 Ahead Log")."""
 MAX_NAMED_DATABASES = 5
-"""Databases told by name."""
+"""Maximum number of databases listed by name."""
 
 _DATABASES = """
 SELECT d.datname AS name, d.datallowconn AS open,
@@ -147,34 +147,34 @@ SELECT count(*) AS objects
                     WHERE p.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND p.objid = c.oid
                       AND p.deptype = 'e')
 """
-"""What initdb and extensions made is nobody's data (FirstNormalObjectId in access/transam.h)."""
+"""Objects of initdb and of extensions are not counted (FirstNormalObjectId in access/transam.h)."""
 _REPLICATION = """
 SELECT (SELECT count(*) FROM pg_catalog.pg_stat_replication) AS standbys,
        (SELECT count(*) FROM pg_catalog.pg_replication_slots WHERE NOT temporary) AS slots
 """
 _MINIMAL_REQUIRES = (("max_wal_senders", "0"), ("archive_mode", "off"), ("summarize_wal", "off"))
-"""What wal_level = minimal needs, else the server does not start (postmaster.c; summarize_wal from 17 on)."""
+"""What wal_level = minimal requires, else the server does not start (postmaster.c; summarize_wal from 17 on)."""
 
 
 def disables_durability(name: str, value: str | None) -> bool:
-    """Whether this takes the cluster's durability away."""
+    """Whether this setting disables durability of the cluster."""
     return name.lower() in DURABILITY_PARAMETERS and value is not None and parse_value(value, "bool", None) is False
 
 
 def find_risk(
     connection: ServerConnection, wanted: Mapping[str, str | None], *, temporary: bool, for_database: str | None
 ) -> Refusal:
-    """The first thing that speaks against setting these for the whole server. `wanted` are set together."""
+    """Return the first reason against setting these for the whole server. `wanted` are set together."""
     off = [name for name, value in wanted.items() if disables_durability(name, value)]
     if off:
-        message = f"{' and '.join(off)} off: a crash of the host costs the whole cluster"
+        message = f"with {' and '.join(off)} off, a crash of the host can destroy the whole cluster"
         if not temporary:
-            return f"{message}, so it is done for a time only", "temporary = true, and put-back at the end"
+            return f"{message}, so it can only be set temporarily", "temporary = true, and put-back at the end"
         if others := list(other_databases_in_use(connection, for_database)):
             more = f" and {len(others) - MAX_NAMED_DATABASES} more" if len(others) > MAX_NAMED_DATABASES else ""
             return (
-                f"{message}, and others live in it: {'; '.join(others[:MAX_NAMED_DATABASES])}{more}",
-                "only on a cluster that holds nothing but what is being loaded",
+                f"{message}, and it has other databases in use: {'; '.join(others[:MAX_NAMED_DATABASES])}{more}",
+                "use it only on a cluster that contains nothing but the database being loaded",
             )
     level = wanted.get("wal_level")
     if level is not None and level.strip().lower() == "minimal":
@@ -183,23 +183,23 @@ def find_risk(
 
 
 def remarks(connection: ServerConnection, wanted: Mapping[str, str | None]) -> Iterator[str]:
-    """What is worth a sentence before these are set."""
+    """Return the warnings to show before these are set."""
     off = [name for name, value in wanted.items() if disables_durability(name, value)]
     if off:
-        yield f"while {' and '.join(off)} is off, a crash of the host or a loss of power costs the whole cluster"
+        yield f"while {' and '.join(off)} is off, a crash of the host or a power loss can destroy the whole cluster"
     if "autovacuum" in wanted and parse_value(wanted["autovacuum"] or "on", "bool", None) is False:
         rows = connection.rows(
             "SELECT count(*) AS n FROM pg_catalog.pg_database d WHERE d.datallowconn AND NOT d.datistemplate"
         )
-        yield f"autovacuum is off for all {rows[0]['n']} databases of the server, but for what prevents wraparound"
+        yield f"autovacuum is off for all {rows[0]['n']} databases of the server, except to prevent wraparound"
     if (wanted.get("wal_level") or "").strip().lower() == "minimal":
-        yield "with wal_level minimal no base backup from before it can be rolled forward past it: take one afterwards"
+        yield "base backups from before wal_level minimal cannot be recovered past it: take a new one afterwards"
 
 
 def other_databases_in_use(connection: ServerConnection, mine: str | None) -> Iterator[str]:
-    """Who else uses this cluster, in words: databases beside that one with sessions or objects in them.
+    """Return the other databases with sessions or objects, as text.
 
-    postgres is everybody's for logging in: there objects alone count.
+    For the database postgres only objects count: any user may log in there.
     """
     own = mine or connection.read_identity().database
     for row in connection.rows(_DATABASES, {"mine": own}):
@@ -207,7 +207,7 @@ def other_databases_in_use(connection: ServerConnection, mine: str | None) -> It
         objects = _count_objects(connection, row["name"]) if row["open"] else None
         parts = [f"{sessions} sessions"] if sessions else []
         if objects is None:
-            parts.append("what is in it cannot be looked at")
+            parts.append("contents cannot be read")
         elif objects:
             parts.append(f"{objects} objects")
         if parts:
@@ -229,15 +229,15 @@ def _check_wal_minimal(connection: ServerConnection, wanted: Mapping[str, str | 
         will = _value_after_restart(connection, name, wanted, now)
         if parse_value(will, now["vartype"], now["unit"]) != parse_value(needed, now["vartype"], now["unit"]):
             return (
-                f"with wal_level = minimal the server starts only where {name} is {needed}, and it will be {will}",
-                f"set {name} = {needed} with it, where nobody needs it",
+                f"with wal_level = minimal the server starts only if {name} is {needed}, and it will be {will}",
+                f"also set {name} = {needed}, if the feature is not needed",
             )
     [row] = connection.rows(_REPLICATION)
     if row["standbys"] or row["slots"]:
         return (
-            f"wal_level = minimal ends replication, and there are {row['standbys']} standbys or other readers of WAL "
-            f"and {row['slots']} replication slots",
-            "nobody may depend on this server's WAL",
+            f"wal_level = minimal ends replication, and the server has {row['standbys']} standbys or other WAL "
+            f"receivers and {row['slots']} replication slots",
+            "remove everything that depends on this server's WAL first",
         )
     return None, None
 
@@ -245,7 +245,7 @@ def _check_wal_minimal(connection: ServerConnection, wanted: Mapping[str, str | 
 def _value_after_restart(
     connection: ServerConnection, name: str, wanted: Mapping[str, str | None], now: Mapping[str, Any]
 ) -> str:
-    """What it will be at the next start: as it is about to be set, else as it is written, else as it is."""
+    """Return the value at the next start: the new one, else the one in postgresql.auto.conf, else the current one."""
     given = wanted.get(name)
     if given is not None:
         return given
@@ -253,34 +253,32 @@ def _value_after_restart(
     return str(entry["setting"] if entry is not None else now["setting"])
 
 
-# Write parameters in their places, have the server read them, and look whether they count: one of them or several.
-#
-# Everything that sets a parameter, for good or for a time, and everything that puts one back goes through here.
+# Write parameters, reload the server, and verify that they took effect. Every change and every revert does it here.
 
 RELOAD_TIMEOUT_S = 15.0
-"""For the postmaster to read the files and for our backend to hear of it; it takes milliseconds on a sound server."""
+"""Time for the postmaster and our backend to read the files; normally milliseconds."""
 _POLL_S = 0.1
 STATEMENT_TIMEOUT_S = 30.0
 
 
 class ParameterChange(NamedTuple):
-    """A parameter in a place, and what is to stand there; None: nothing."""
+    """A parameter location and its new value; None: reset."""
 
     location: ParameterLocation
     value: str | None
 
 
 class ChangeOutcome(NamedTuple):
-    """What became of one change."""
+    """The outcome of one change."""
 
     change: ParameterChange
     state: str
-    """ok, failed, unknown, or left: not begun, because one before it failed."""
+    """ok, failed, unknown, or left: not started, because an earlier one failed."""
     text: str
     effective: str | None = None
-    """What the server goes by, as it says it."""
+    """The value in effect, as the server shows it."""
     written: bool = False
-    """It stands in its place, whether or not it counts."""
+    """It is written, whether or not it has taken effect."""
 
 
 def apply_changes(
@@ -288,8 +286,8 @@ def apply_changes(
 ) -> list[ChangeOutcome]:
     """Make the changes, in an order in which the server could start after each of them, with one reload for all.
 
-    Stops at the first that is refused or whose end is unknown; those before it are read and count. An unknown end is
-    told by the first of the list that has it. Raises ConnectError, Refused.
+    Stops at the first change that fails or whose outcome is unknown; the earlier ones are loaded and take effect.
+    Raises ConnectError, Refused.
     """
     written: list[ParameterChange] = []
     failure: ChangeOutcome | None = None
@@ -322,40 +320,40 @@ def apply_changes(
     return [
         *made,
         failure,
-        *(ChangeOutcome(change, "left", f"{change.location.parameter} was left as it is") for change in rest),
+        *(ChangeOutcome(change, "left", f"{change.location.parameter} was not changed") for change in rest),
     ]
 
 
 def reload(connection: ServerConnection, context: ActionContext, control: Control) -> bool:
-    """Have the server read its files. True as soon as our own backend has read them, which it does after the
-    postmaster. Raises StatementFailed, Lost."""
+    """Reload the configuration. Return True as soon as our own backend has loaded it, which happens after the
+    postmaster. Raises StatementFailed, StatementLost."""
     before = connection.rows(CONF_LOAD_TIME)[0]["at"]
     connection.execute_change(RELOAD)
     deadline_us = context.clock.mono_us() + int(RELOAD_TIMEOUT_S * 1e6)
     while connection.rows(CONF_LOAD_TIME)[0]["at"] <= before and context.clock.mono_us() < deadline_us:
-        control.report_progress("waiting for the server to read its configuration")
+        control.report_progress("waiting for the server to reload its configuration")
         if control.wait(_POLL_S):
             break
     return bool(connection.rows(CONF_LOAD_TIME)[0]["at"] > before)
 
 
 def start_safe_order(changes: Sequence[ParameterChange]) -> list[ParameterChange]:
-    """So that the server could start after each one, should the host go down right then.
+    """Sort the changes so that the server could start after each one, if the host goes down in between.
 
-    With wal_level = minimal it starts only where max_wal_senders is 0 and archive_mode off: so it comes to that last,
-    and away from it first (PostgreSQL documentation, "Write Ahead Log", wal_level).
+    With wal_level = minimal it starts only if max_wal_senders is 0 and archive_mode off: so minimal is set last, and
+    reverted first (PostgreSQL documentation, "Write Ahead Log", wal_level).
     """
 
-    def place(change: ParameterChange) -> int:
+    def rank(change: ParameterChange) -> int:
         if change.location.parameter != "wal_level":
             return 1
         return 2 if (change.value or "").strip().lower() == "minimal" else 0
 
-    return sorted(changes, key=place)
+    return sorted(changes, key=rank)
 
 
 def has_effect(connection: ServerConnection, change: ParameterChange, now: Mapping[str, Any]) -> bool:
-    """It has the effect it can have now."""
+    """Whether the change has taken effect, as far as it can without a restart."""
     location, value = change
     kind = (now.get("vartype", "string"), now.get("unit"))
     if location.scope != "system":
@@ -365,14 +363,14 @@ def has_effect(connection: ServerConnection, change: ParameterChange, now: Mappi
         return entry is None
     if entry is None or not same_value(location.parameter, entry["setting"], value, *kind):
         return False
-    # What our own role or database sets hides the server's value from us; the server says whether the entry is applied.
+    # A setting of our own role or database hides the server's value; pg_file_settings shows if the entry is applied.
     return bool(entry["applied"] or now.get("pending_restart"))
 
 
 def needs_reload(location: ParameterLocation, old: str | None, now: Mapping[str, Any]) -> bool:
-    """The server goes by something else than what is written: it was not told to read the files.
+    """Whether the value in effect differs from the file because the server was not reloaded.
 
-    Told where nothing but the files can be what it goes by.
+    Only decided for values whose source is a configuration file.
     """
     if location.scope != "system" or now["source"] != "configuration file" or now["context"] == "postmaster":
         return False
@@ -382,7 +380,7 @@ def needs_reload(location: ParameterLocation, old: str | None, now: Mapping[str,
 
 
 def describe_setting(location: ParameterLocation, value: str | None) -> str:
-    """What stands in a place.
+    """Return the setting as text.
 
     >>> describe_setting(ParameterLocation(parameter="fsync"), None)
     'fsync is not set in postgresql.auto.conf'
@@ -407,14 +405,14 @@ def _check_outcome(connection: ServerConnection, change: ParameterChange, read: 
     now = read_setting(connection, location.parameter) or {"shown": None}
     if read and has_effect(connection, change, now):
         return ChangeOutcome(change, "ok", _effect_text(location, value, now), now["shown"], True)
-    text = f"{describe_setting(location, value)}, but the server goes by {now['shown']} still"
+    text = f"{describe_setting(location, value)}, but the value in effect is still {now['shown']}"
     return ChangeOutcome(change, "failed", text, now["shown"], True)
 
 
 def _effect_text(location: ParameterLocation, value: str | None, now: Mapping[str, Any]) -> str:
     text = describe_setting(location, value)
     if location.scope in ("database", "role"):
-        return f"{text}; sessions that begin from now on have it"
+        return f"{text}; it applies to new sessions"
     if now.get("pending_restart"):
-        return f"{text}; it counts from the next restart, until then it is {now['shown']}"
+        return f"{text}; it takes effect at the next restart, until then it is {now['shown']}"
     return f"{text}; it is {now['shown']} now"

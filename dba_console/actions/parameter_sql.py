@@ -1,4 +1,4 @@
-"""How a parameter is read and written in each of its places: postgresql.auto.conf, a database, a role, the session."""
+"""SQL to read and set a parameter in each location: postgresql.auto.conf, a database, a role, the session."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from psycopg import sql
 
 from dba_console.actions.connection_api import ServerConnection
 
-# Values of configuration parameters: when two texts mean the same, and how one is written so that it comes back.
+# Values of configuration parameters: parsing, comparison, quoting.
 #
 # Units and their base: PostgreSQL documentation, "Parameter Names and Values". Pure.
 
@@ -19,8 +19,8 @@ LIST_QUOTED = frozenset(
     ("local_preload_libraries", "search_path", "session_preload_libraries", "shared_preload_libraries",
      "temp_tablespaces", "unix_socket_directories")
 )  # fmt: skip
-"""Lists whose elements the server quotes one by one: written as a single literal, `a, b` would be one element of that
-name (variable_is_guc_list_quote in src/fe_utils/string_utils.c)."""
+"""Lists whose elements must be quoted one by one: written as a single literal, `a, b` would be one element of that name
+(variable_is_guc_list_quote in src/fe_utils/string_utils.c)."""
 
 _SIZES = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 _TIMES_US = {"us": 1, "ms": 1e3, "s": 1e6, "min": 6e7, "h": 3.6e9, "d": 8.64e10}
@@ -31,7 +31,7 @@ _ELEMENT = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^",]*?))\s*(?:,|$)')
 
 
 def setting_text(value: str | int | float | bool) -> str:
-    """A setting of a runbook as the server reads it.
+    """Return a value from a runbook as the server reads it.
 
     >>> setting_text(True), setting_text(64), setting_text("64MB")
     ('on', '64', '64MB')
@@ -42,7 +42,7 @@ def setting_text(value: str | int | float | bool) -> str:
 
 
 def parse_value(text: str, vartype: str, unit: str | None) -> object:
-    """What a text means for a parameter of this type, so that two can be compared.
+    """Return the value of a text for a parameter of this type, for comparison.
 
     >>> parse_value("64MB", "integer", "8kB") == parse_value("8192", "integer", "8kB")
     True
@@ -60,7 +60,7 @@ def parse_value(text: str, vartype: str, unit: str | None) -> object:
 
 
 def split_list(text: str) -> list[str]:
-    """The elements of a list of names, without their quotes.
+    """Return the elements of a list of names, without quotes.
 
     >>> split_list('"$user", public'), split_list(''), split_list('a,"b, c"')
     (['$user', 'public'], [], ['a', 'b, c'])
@@ -70,14 +70,14 @@ def split_list(text: str) -> list[str]:
     while position < len(text):
         match = _ELEMENT.match(text, position)
         if match is None or match.end() == position:
-            return [text]  # no list: the server is asked as it stands, and refuses it
+            return [text]  # not a list: sent unchanged, and refused by the server
         found.append(match[1].replace('""', '"') if match[1] is not None else match[2])
         position = match.end()
     return [] if found == [""] else found
 
 
 def same_value(name: str, one: str | None, other: str | None, vartype: str, unit: str | None) -> bool:
-    """Two values mean the same; None is `not set`."""
+    """Whether two values mean the same; None is `not set`."""
     if one is None or other is None:
         return one is other
     if name.lower() in LIST_QUOTED:
@@ -86,7 +86,7 @@ def same_value(name: str, one: str | None, other: str | None, vartype: str, unit
 
 
 def _parse_number(text: str, unit: str | None) -> float | None:
-    """In the base unit of the parameter; None for what is no number with a unit that fits."""
+    """Return the number in the base unit of the parameter; None: not a number, or a unit that does not fit."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         return None
@@ -135,7 +135,7 @@ SELECT f.sourcefile, f.sourceline, f.error FROM pg_catalog.pg_file_settings f
  WHERE NOT (SELECT pg_catalog.bool_or(g.applied) FROM pg_catalog.pg_file_settings g) AND f.error IS NOT NULL
  ORDER BY f.seqno LIMIT 1
 """
-"""A file that cannot be parsed: the server applies nothing of any file then."""
+"""A file that cannot be parsed: the server then applies no file at all."""
 _STORED = """
 SELECT pg_catalog.substr(c.entry, pg_catalog.strpos(c.entry, '=') + 1) AS setting
   FROM pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) AS c (entry)
@@ -173,7 +173,7 @@ class ParameterLocation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def read_setting(connection: ServerConnection, name: str) -> dict[str, Any] | None:
-    """What the server says of a parameter, None where it has none of that name."""
+    """Return the row of pg_settings and our privileges; None: unknown parameter."""
     rows = connection.rows(_SETTING, {"name": name})
     if not rows:
         return None
@@ -189,7 +189,7 @@ def parameter_names(connection: ServerConnection) -> list[str]:
 
 
 def find_missing_object(connection: ServerConnection, location: ParameterLocation) -> str | None:
-    """What of the spot the server does not have."""
+    """Return the role or database of the location that does not exist."""
     [row] = connection.rows(_EXISTS, _params(location))
     return (
         f"role {location.role}" if not row["role"] else f"database {location.database}" if not row["database"] else None
@@ -197,21 +197,21 @@ def find_missing_object(connection: ServerConnection, location: ParameterLocatio
 
 
 def find_broken_file(connection: ServerConnection) -> str | None:
-    """Why a reload would apply nothing at all."""
+    """Return the error because of which a reload would apply nothing."""
     rows = connection.rows(_BROKEN_FILE)
     return f"{rows[0]['sourcefile']} line {rows[0]['sourceline']}: {rows[0]['error']}" if rows else None
 
 
 def read_auto_conf_entry(connection: ServerConnection, name: str) -> dict[str, Any] | None:
-    """The entry of postgresql.auto.conf that counts."""
+    """Return the entry of postgresql.auto.conf in effect: the last one."""
     rows = connection.rows(_AUTO_CONF_ENTRY, {"name": name})
     return rows[0] if rows else None
 
 
 def restart_pending(connection: ServerConnection, now: Mapping[str, Any]) -> bool:
-    """Whether the server goes by something else than it would after a restart.
+    """Whether the value in effect differs from the value after a restart.
 
-    `pending_restart` alone does not tell: it stays when an entry that never counted is taken out again (guc-file.c).
+    `pending_restart` alone is not enough: it stays set when an entry that never took effect is removed (guc-file.c).
     """
     if not now["pending_restart"] or now["context"] != "postmaster":
         return False
@@ -221,7 +221,7 @@ def restart_pending(connection: ServerConnection, now: Mapping[str, Any]) -> boo
 
 
 def read_stored_value(connection: ServerConnection, location: ParameterLocation) -> str | None:
-    """The value as it is set there, None where it is not set there."""
+    """Return the value set in this location; None: not set there."""
     if location.scope == "system":
         entry = read_auto_conf_entry(connection, location.parameter)
         return None if entry is None else entry["setting"]
@@ -233,7 +233,7 @@ def read_stored_value(connection: ServerConnection, location: ParameterLocation)
 
 
 def set_statement(location: ParameterLocation, value: str | None) -> str:
-    """The statement that sets it there, or takes it out there. Quoted by the driver; nothing is pasted."""
+    """Return the statement that sets or resets it there, with everything quoted by psycopg."""
     parts = [_STATEMENT_PREFIXES[location.scope, location.scope == "role" and location.database is not None]]
     parts.append("RESET {name}" if value is None else "SET {name} = {value}")
     return (

@@ -1,7 +1,6 @@
-"""The gate all changes pass: may it be done here, is this the server, is the world as it was shown, was it confirmed?
+"""The permission gate all changes pass: policy, identity of server and host, comparison with the preview, confirmation.
 
-Whoever acts asks `authorize` first and acts on what the permit holds, on nothing else. A refusal changes nothing and
-says what would have to be otherwise.
+The caller acts only on what the permit contains. A refusal changes nothing and names what would have to change.
 """
 
 from __future__ import annotations
@@ -24,38 +23,38 @@ from dba_console.recording.plan import Confirmation
 
 
 class ActRequest(Struct, frozen=True, kw_only=True):
-    """What somebody is about to do."""
+    """A change that is about to be made."""
 
     kind: Literal["action", "change", "run"]
     target: str
-    """Name of the target, as it has to be typed."""
+    """Name of the target, as it must be typed."""
     action: str = ""
     confirm: Confirmation | None = None
     answer: str | None = None
-    """What the operator typed; None where nobody was asked."""
+    """What the operator typed; None if nothing was asked."""
     confirmed_by: tuple[str, ...] = ()
-    """Who confirmed."""
+    """Operators who confirmed."""
     count: int | None = None
-    """Things it acts on, as they were shown; what `type:count` asks for."""
+    """Number of objects it acts on, as shown; what `type:count` asks for."""
     object_name: str = ""
-    """The one thing it acts on, as it was shown; what `type:name` asks for."""
+    """The single object it acts on, as shown; what `type:name` asks for."""
     undo: bool = False
-    """It takes something back: the question about the undo was its confirmation."""
+    """It is an undo: the question about the undo was its confirmation."""
     server: bool = True
-    """It acts on the server, or by way of it."""
+    """It acts on the server, or through it."""
     host: bool = False
     """It acts on this host."""
     cluster: bool = False
-    """It acts on nodes of a cluster, each by a connection of its own, from the host the run was begun on."""
+    """It acts on nodes of a cluster, over one connection each, from the host the run was started on."""
 
     @property
     def name(self) -> str:
-        """As the policy calls it."""
+        """The name that the policy uses."""
         return self.action or self.kind
 
 
 class PlannedTarget(Struct, frozen=True, kw_only=True):
-    """What the run was begun on, as its journal has it."""
+    """The server and host the run was started on, from its journal."""
 
     server: ServerIdentity | None = None
     """None: a run without a server."""
@@ -63,23 +62,23 @@ class PlannedTarget(Struct, frozen=True, kw_only=True):
 
 
 class CurrentTarget(Struct, frozen=True, kw_only=True):
-    """Where it would be done now."""
+    """The server and host it would act on now."""
 
     connection: ServerConnection | None = None
     server_is_local: bool = True
     """The server of the run is proven to run on this host, or the run has none."""
     config: ActionsConfig = field(default_factory=ActionsConfig)
     read_only: str = ""
-    """Name of the target it would act on that the configuration calls read-only."""
+    """Name of the read-only target it would act on."""
 
 
 class Permit(Struct, frozen=True, kw_only=True):
-    """It may be done, to this."""
+    """Permission for one change, with the server and host it is for."""
 
     server: ServerIdentity | None = None
     host: HostIdentity | None = None
     preview: ActionPreview | None = None
-    """The fresh look, which is what has to be acted on."""
+    """The new preview; the action acts on this one."""
 
 
 def authorize(
@@ -91,11 +90,10 @@ def authorize(
     shown: ActionPreview | None = None,
     proc: str = "/proc",
 ) -> Permit:
-    """The permit, or Refused. `look` and `shown` belong to an action: what it sees now, and what was shown to whoever
-    confirmed it.
+    """Return the permit, or raise Refused. For an action, `look` makes a new preview; `shown` is the confirmed one.
 
-    Restarted is a refusal that may be lifted: whoever hears from the operator that the restart was meant takes the
-    identity of now for the planned one, and asks again. Raises ConnectError where the server cannot be asked.
+    ServerRestarted can be overruled: if the operator confirms that the restart was intentional, the caller takes the
+    current identity as the planned one and asks again. Raises ConnectError if the server cannot be asked.
     """
     if message := policy_refusal(current.config, request.name, list(ACTIONS), read_only=current.read_only):
         raise Refused(message)
@@ -107,7 +105,7 @@ def authorize(
         may_shrink, key = getattr(acting, "may_shrink", False), getattr(acting, "row_key", ())
         refuse_changed(preview, shown, may_shrink=may_shrink, key=key, undo=request.undo)
     if message := confirmation_refusal(request, destructive=preview is not None and preview.destructive):
-        raise Refused(message, hint="the default is No: nothing was done")
+        raise Refused(message, hint="the default is No: nothing was changed")
     return Permit(server=server, host=host, preview=preview)
 
 
@@ -116,7 +114,7 @@ def _check_server(request: ActRequest, planned: PlannedTarget, current: CurrentT
         return None
     if current.connection is None or planned.server is None:
         raise Refused(
-            "it would act on a server, and this run was begun without one", hint="begin it anew with --dsn DSN"
+            "it would act on a server, and this run was started without one", hint="start a new run with --dsn DSN"
         )
     now = current.connection.read_identity()
     refuse_other_server(planned.server, now)
@@ -129,17 +127,17 @@ def _check_host(request: ActRequest, planned: PlannedTarget, current: CurrentTar
     now = host_identity(proc)
     if planned.host is None:
         raise Refused(
-            "it is not known on which host the run was begun: its first records are missing",
-            hint="nothing was done; begin a run anew",
+            "the host the run was started on is unknown: the first records of the run are missing",
+            hint="nothing was changed; start a new run",
         )
-    # A cluster's nodes are what they were before this host was booted, and the run's journal is on its disk.
+    # A boot of this host does not change the nodes of a cluster, and the run's journal is on its disk.
     known = planned.host if request.host else msgspec.structs.replace(planned.host, boot_id=now.boot_id)
     if message := host_mismatch(known, now):
-        raise Refused(message, hint="nothing was done; begin a run anew on the host that is meant")
+        raise Refused(message, hint="nothing was changed; start a new run on the intended host")
     if request.host and not current.server_is_local:
         raise Refused(
             f"it would act on this host, {now.name}, and {request.target} is not proven to run here",
-            hint="run it on the server's own host; host_panels = true says that this is it",
+            hint="run it on the server's own host; if this is that host, set host_panels = true",
         )
     return now
 
@@ -152,54 +150,54 @@ def refuse_changed(
     key: Sequence[str] = (),
     undo: bool = False,
 ) -> None:
-    """Raises Refused where an action would not do what was shown, and nothing but that.
+    """Raise Refused if an action would not do exactly what was shown.
 
-    A set that has only lost members passes where the action says that the rest is still meant. `key` are the columns
-    that name a member, where others only tell of it.
+    With `may_shrink`, a set that has only lost members passes. `key` are the columns that identify a member; the other
+    columns only describe it.
     """
     if now.refusal is not None:
         raise Refused(now.refusal, hint=now.hint)
     if now.done or undo:
         return
     if shown is None:
-        raise Refused("nobody was shown what would be done")
+        raise Refused("no preview was shown to the operator")
     before, after = _encode_rows(shown.rows, key), _encode_rows(now.rows, key)
     if grown := after - before:
         raise Refused(
-            f"{len(grown)} of {len(after)} it would act on were not there when it was confirmed",
-            hint="look again, and confirm what is there now",
+            f"{len(grown)} of {len(after)} objects it would act on were not in the confirmed preview",
+            hint="preview again, and confirm the current objects",
         )
     shrunk = len(before - after)
     if shrunk and not may_shrink:
         raise Refused(
-            f"{shrunk} of {len(before)} it was confirmed for are there no more, or have changed",
-            hint="look again, and confirm what is there now",
+            f"{shrunk} of {len(before)} confirmed objects no longer exist, or have changed",
+            hint="preview again, and confirm the current objects",
         )
     if not shrunk and now.exact != shown.exact:
-        raise Refused(f"it would do something else than was shown: {now.exact}", hint=f"shown was: {shown.exact}")
+        raise Refused(f"the action differs from what was shown: {now.exact}", hint=f"shown was: {shown.exact}")
 
 
 def confirmation_refusal(request: ActRequest, *, destructive: bool = False) -> str | None:
-    """Why what was typed is no confirmation of this; None where it is one. What is grave takes words that are typed."""
+    """Return why the answer does not confirm the request; None if it does. Destructive requests need typed text."""
     confirm, answer = request.confirm, request.answer
     if request.undo:
         return None
     if confirm is None:
-        return None if request.kind == "run" else f"{request.name} has no confirmation, and nothing acts without one"
+        return None if request.kind == "run" else f"{request.name} has no confirmation, and every change needs one"
     if destructive and confirm.level != "type":
-        return f"{request.name} would do what can cost everything, and nobody was asked to type words for it"
+        return f"{request.name} can destroy the cluster: its block must use confirm=type:..."
     if answer is None:
-        return "nobody has confirmed it"
+        return "it was not confirmed"
     if len(set(request.confirmed_by)) < confirm.people:
-        return f"it takes {confirm.people} people to confirm it, and {len(set(request.confirmed_by))} did"
+        return f"it needs the confirmation of {confirm.people} operators, and has {len(set(request.confirmed_by))}"
     accepted = _accepted_answers(request, confirm)
     if accepted is None:
-        return "how many things it acts on is not known, so their number cannot have been confirmed"
-    return None if answer.strip() in accepted else "what was typed does not confirm it"
+        return "the number of objects is unknown, so it cannot have been confirmed"
+    return None if answer.strip() in accepted else "the typed text does not confirm it"
 
 
 def _accepted_answers(request: ActRequest, confirm: Confirmation) -> tuple[str, ...] | None:
-    """What may be typed. An empty phrase can never be."""
+    """Return the accepted answers; None: the count is unknown. An empty phrase is never accepted."""
     match confirm.level, confirm.text:
         case "ack", _:
             return ("y", "yes")
@@ -219,5 +217,5 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def _encode_rows(rows: tuple[dict[str, Any], ...], key: Sequence[str]) -> set[bytes]:
-    """Rows as they compare, whether or not they have been written down and read back."""
+    """Return the rows in a form that compares equal before and after storing."""
     return {_encode({name: row[name] for name in row if not key or name in key}) for row in rows}

@@ -1,7 +1,7 @@
-"""Put back what runs have changed for a time: each setting exactly as it was, looked at before it counts as done.
+"""The action put-back: revert temporary settings of runs exactly, and verify each before it counts as reverted.
 
-Killed anywhere it is begun again from what is still owed: what is back already is struck out, and nothing is set twice.
-What somebody else has changed since is left for a person to decide.
+After a kill it continues with the reverts still pending; nothing is set twice. A setting changed by others since is
+left for the operator to decide.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from dba_console.actions.temporary_settings import (
 )
 from dba_console.core.errors import ConsoleError
 
-# What was written while fsync was off, brought to the disk: the server forgets such files, the kernel does not.
+# After fsync was off: write dirty pages to disk. The server does not sync files it wrote meanwhile; the kernel does.
 
 FLUSH_TIMEOUT_S = 1800.0
-"""For the kernel to write what it holds: a host full of dirty pages and a slow disk."""
+"""Time for the kernel to write its dirty pages: a host full of them and a slow disk."""
 _POLL_S = 0.5
-SYNC_HINT = "run `sync` on its host: only then what was written meanwhile is on the disk for certain"
+SYNC_HINT = "run `sync` on its host: only then the data written meanwhile is safely on disk"
 
 
 def checkpoint_and_sync(connection: ServerConnection, context: ActionContext, control: Control) -> str:
-    """A checkpoint, and then everything the kernel holds (PostgreSQL documentation, fsync); what came of it.
+    """Run a checkpoint, then sync the host (PostgreSQL documentation, fsync); return the outcome as text.
 
-    Never fails: what could not be done is said with what a person does instead.
+    Never raises: a failure is reported together with what the operator must do instead.
     """
     now = read_setting(connection, "fsync")
     if now is None or now["shown"] != "on":
@@ -58,9 +58,9 @@ def checkpoint_and_sync(connection: ServerConnection, context: ActionContext, co
     try:
         connection.execute_change("CHECKPOINT", transaction=False, timeout_s=FLUSH_TIMEOUT_S)
     except (StatementFailed, StatementLost) as error:
-        return f"no checkpoint could be made ({error.message}); make one, and then {SYNC_HINT}"
+        return f"the checkpoint failed ({error.message}); run CHECKPOINT, and then {SYNC_HINT}"
     if not context.server_is_local:
-        return f"a checkpoint was made; {SYNC_HINT}"
+        return f"checkpoint done; {SYNC_HINT}"
     done = threading.Event()
 
     def flush() -> None:
@@ -70,35 +70,35 @@ def checkpoint_and_sync(connection: ServerConnection, context: ActionContext, co
     threading.Thread(target=flush, name="flush", daemon=True).start()
     deadline_us = context.clock.mono_us() + int(FLUSH_TIMEOUT_S * 1e6)
     while not done.wait(_POLL_S) and context.clock.mono_us() < deadline_us:
-        control.report_progress("the kernel writes what it holds to the disks (sync)")
+        control.report_progress("the kernel writes dirty pages to disk (sync)")
         if control.stop_requested():
-            return f"stopped while the kernel wrote; {SYNC_HINT}"
-    return "what was written meanwhile is on the disk (checkpoint, sync)" if done.is_set() else SYNC_HINT
+            return f"stopped during sync; {SYNC_HINT}"
+    return "data written meanwhile is on disk (checkpoint, sync)" if done.is_set() else SYNC_HINT
 
 
 WhichRuns = Literal["over", "run"]
 _RETURNING_STATES = ("changed", "unread", "back")
-"""As it was again after this, or already."""
+"""States in which the old value is in effect afterwards, or already."""
 UNTRUSTED_TEXT = (
-    "the server was started anew while {names} was off, and it had not been shut down in order before: what is in this "
-    "cluster cannot be trusted, restore it anew"
+    "the server was restarted while {names} was off, without a clean shutdown before: the data in this cluster cannot "
+    "be trusted, restore it from a backup"
 )
 UNKNOWN_TEXT = (
-    "the server was started anew while {names} was off, and whether it had been shut down in order cannot be told: its "
-    "log says it; if it had not, what is in this cluster cannot be trusted"
+    "the server was restarted while {names} was off, and it is unknown whether it was shut down cleanly before: check "
+    "its log; if it was not, the data in this cluster cannot be trusted"
 )
 
 
 class PutBackSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     of: WhichRuns = "over"
-    """`over`: what runs that are over have left changed on this server; `run`: what this run has changed."""
+    """`over`: settings that ended runs left changed on this server; `run`: settings that this run changed."""
     altered: Literal["leave", "keep"] = "leave"
-    """What somebody has set otherwise since: `leave` it, and go on telling of it; `keep` it for good, and forget what
-    was there before."""
+    """Settings changed by others since: `leave` keeps the pending revert and the finding; `keep` keeps the new value
+    and removes the pending revert."""
 
 
 class CheckedRevert(NamedTuple):
-    """A debt, and how it stands."""
+    """A pending revert with its state."""
 
     revert: PendingRevert
     state: RevertState
@@ -109,10 +109,10 @@ class PutBack:
 
     name: ClassVar[str] = "put-back"
     summary: ClassVar[str] = (
-        "Puts back what runs have set for a time (`temporary`) and left so: after a failure, an abort, a kill, a "
-        "reboot. Shows each parameter with what was there before, restores exactly that, also that nothing was set, "
-        "and strikes it out once the server says so. Leaves alone what somebody has changed since, "
-        "and what a run under way has set and still needs. Says where the "
+        "Reverts temporary settings (`temporary`) that runs left behind: after a failure, an abort, a kill, a "
+        "reboot. Shows each parameter with its old value, restores exactly that, also `not set`, "
+        "and removes the pending revert once the server shows the old value. Does not touch settings changed by others "
+        "since, nor those of an active run. Reports if the "
         "server went down while fsync or full_page_writes was off."
     )
     Settings: ClassVar[type[Struct]] = PutBackSettings
@@ -128,11 +128,11 @@ class PutBack:
             pending, damaged = _read_pending(settings, context, connection)
             in_use = _read_in_use(settings, context, connection)
         except OSError as error:
-            why = f"what is to be put back cannot be read: {error}"
+            why = f"the pending reverts cannot be read: {error}"
             return ActionPreview(text=f"{why}.", exact="", refusal=why)
         if in_use and not pending:
             why, runs = _in_use_text(in_use), sorted({revert.run for revert in in_use})
-            hint = f"to have them back now, end it: dba-console runbook resume {runs[0]}, then /abort"
+            hint = f"to revert them now, end the run: dba-console runbook resume {runs[0]}, then /abort"
             return ActionPreview(text=f"{why}.", exact="", refusal=why, hint=hint)
         if damaged and not pending:
             return ActionPreview(text="; ".join(damaged), exact="", refusal="; ".join(damaged), hint="read those files")
@@ -146,7 +146,7 @@ class PutBack:
                     *([f"{_in_use_text(in_use)}."] if in_use else []),
                 ]
             ),
-            exact="; ".join([*texts, *(["SELECT pg_reload_conf()"] if reload else [])]) or "nothing is set",
+            exact="; ".join([*texts, *(["SELECT pg_reload_conf()"] if reload else [])]) or "no change",
             values={"owed": len(pending), "to_set": len(changes)},
             count=len(pending),
             rows=tuple(revert_row(*one) for one in pending),
@@ -170,7 +170,7 @@ class PutBack:
             try:
                 reload(connection, context, control)
             except (StatementFailed, StatementLost) as error:
-                return ActionResult(state="failed", text=f"the server was not told to read its files: {error.message}")
+                return ActionResult(state="failed", text=f"the server did not reload its files: {error.message}")
         if any(
             disables_durability(one.revert.parameter, one.revert.new) and one.state.state in _RETURNING_STATES
             for one in pending
@@ -181,7 +181,7 @@ class PutBack:
         return ActionResult(state=state, text="; ".join([*texts, *left, *warnings]), values={"owed": len(left)})
 
     def settle(self, settings: PutBackSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        """By what is still owed: whatever was done is done, and the rest can be done again."""
+        """Uses the reverts still pending: the action can be repeated for them."""
         connection = require_connection(context)
         shown = {row["id"] for row in preview.rows}
         reverts = [one.revert for one in _read_pending(settings, context, connection)[0] if one.revert.id in shown]
@@ -193,25 +193,23 @@ class PutBack:
             [one for one in reverts if not disables_durability(one.parameter, one.new)],
             texts,
         )
-        # What was written while fsync was off is flushed by a whole act only.
+        # Only a complete `act` flushes what was written while fsync was off.
         left += [
-            f"{one.parameter} is to be looked at once more"
-            for one in reverts
-            if disables_durability(one.parameter, one.new)
+            f"{one.parameter} must be checked again" for one in reverts if disables_durability(one.parameter, one.new)
         ]
-        text = "; ".join([*texts, *left]) or "everything is put back"
+        text = "; ".join([*texts, *left]) or "everything is reverted"
         return ActionResult(state="failed" if left else "ok", text=text, values={"owed": len(left)}, again=bool(left))
 
     def undo(
         self, settings: PutBackSettings, data: Mapping[str, Any], context: ActionContext, control: Control
     ) -> ActionResult:
         return ActionResult(
-            state="failed", text="what was put back is not taken out again: set it anew where it is meant"
+            state="failed", text="reverted settings are not set again: set them with a new action if needed"
         )
 
 
 def worst_data_trust(reverts: Sequence[PendingRevert], connection: ServerConnection) -> str:
-    """sound, untrusted or unknown: of what was loaded while durability was off, as far as the server can tell."""
+    """Return sound, untrusted or unknown: whether the data loaded while durability was off can be trusted."""
     risks = [revert for revert in reverts if disables_durability(revert.parameter, revert.new)]
     if not risks:
         return "sound"
@@ -231,20 +229,20 @@ def _data_trust_warnings(pending: Sequence[CheckedRevert], connection: ServerCon
 def _read_pending(
     settings: PutBackSettings, context: ActionContext, connection: ServerConnection
 ) -> tuple[list[CheckedRevert], tuple[str, ...]]:
-    """What is to be put back, the last first; and what cannot be read of it."""
+    """Return the pending reverts, newest first, and messages about unreadable ones."""
     found = read_all(reverts_directory(context))
     reverts = filter_by_server(found.reverts, connection.read_identity(), context.target_key)
     if settings.of == "run":
         mine = [revert for revert in reverts if revert.run == context.run]
     else:
-        mine = [debt for debt in reverts if debt.run == context.run or not run_is_active(debt)]
-    return [CheckedRevert(debt, read_revert_state(connection, debt)) for debt in reversed(mine)], found.damaged
+        mine = [revert for revert in reverts if revert.run == context.run or not run_is_active(revert)]
+    return [CheckedRevert(revert, read_revert_state(connection, revert)) for revert in reversed(mine)], found.damaged
 
 
 def _read_in_use(
     settings: PutBackSettings, context: ActionContext, connection: ServerConnection
 ) -> list[PendingRevert]:
-    """What other runs that are under way have set on this server: it is left to them. Raises OSError."""
+    """Return the settings of other active runs on this server, which revert them. Raises OSError."""
     if settings.of == "run":
         return []
     reverts = filter_by_server(
@@ -254,8 +252,8 @@ def _read_in_use(
 
 
 def _in_use_text(in_use: Sequence[PendingRevert]) -> str:
-    names, runs = ", ".join(revert.parameter for revert in in_use), ", ".join(sorted({debt.run for debt in in_use}))
-    return f"{names} set by run {runs}, which is under way and puts it back itself when it ends"
+    names, runs = ", ".join(revert.parameter for revert in in_use), ", ".join(sorted({one.run for one in in_use}))
+    return f"{names} set by run {runs}, which is active and reverts it when it ends"
 
 
 def _changes_to_make(pending: Sequence[CheckedRevert]) -> list[ParameterChange]:
@@ -263,7 +261,7 @@ def _changes_to_make(pending: Sequence[CheckedRevert]) -> list[ParameterChange]:
 
 
 def _is_left_alone(one: CheckedRevert, settings: PutBackSettings) -> bool:
-    """Nothing is done about it."""
+    """Whether nothing is done about it."""
     return one.state.state == "pending" or (one.state.state == "altered" and settings.altered == "leave")
 
 
@@ -274,28 +272,26 @@ def _remove_reverted(
     reverts: Sequence[PendingRevert],
     texts: list[str],
 ) -> list[str]:
-    """Strike out what is as it was; what is still owed, in sentences. `texts` takes what is to be said of the rest."""
+    """Remove the reverts that are done; return the remaining ones as text. Adds notes on the others to `texts`."""
     left = []
     for revert in reverts:
         try:
             now = read_revert_state(connection, revert)
         except ConsoleError as error:
-            left.append(f"{revert.parameter} could not be looked at: {error.message}")
+            left.append(f"{revert.parameter} could not be checked: {error.message}")
             continue
         if now.state == "pending":
-            texts.append(f"{revert.parameter} is put back in its file, and owed until a restart of the server")
+            texts.append(f"{revert.parameter} is reverted in its file, and pending until a restart of the server")
             continue
         if now.state == "altered" and settings.altered == "keep":
-            texts.append(f"{revert.parameter} stays {now.found!r}, as somebody has set it since")
+            texts.append(f"{revert.parameter} stays {now.found!r}, as set by others since")
         elif now.state == "altered":
-            left.append(f"{revert.parameter} is {now.found!r}, which no run has set: a person decides")
+            left.append(f"{revert.parameter} is {now.found!r}, which no run has set: the operator must decide")
             continue
         elif now.state == "gone":
-            texts.append(
-                f"{revert.parameter} has nothing left to be put back in: {location_of(revert).describe()} is gone"
-            )
+            texts.append(f"{revert.parameter} {location_of(revert).describe()}: no longer exists, nothing to revert")
         elif now.state != "back":
-            left.append(f"{describe_revert(revert)}: still so")
+            left.append(f"{describe_revert(revert)}: not reverted yet")
             continue
         if (trouble := remove(reverts_directory(context), revert)) is not None:
             left.append(trouble)
@@ -306,20 +302,20 @@ def _preview_sentences(
     pending: Sequence[CheckedRevert], connection: ServerConnection, settings: PutBackSettings, damaged: Sequence[str]
 ) -> list[str]:
     if not pending:
-        return ["Nothing is to be put back on this server."]
+        return ["This server has no pending reverts."]
     runs = sorted({one.revert.run or "?" for one in pending})
     sentences = [
         f"{len(pending)} settings of {', '.join(runs)}: {'; '.join(describe_revert(one.revert) for one in pending)}."
     ]
     for state, words in (
-        ("altered", "somebody has set otherwise since: {0}, which stays so until a person decides"),
-        ("pending", "{0} is put back already and counts from the next restart"),
-        ("back", "{0} is as it was already"),
-        ("gone", "{0} has nothing left to be put back in"),
+        ("altered", "changed by others since: {0}, not touched until the operator decides"),
+        ("pending", "{0} is reverted already and takes effect at the next restart"),
+        ("back", "{0} already has its old value"),
+        ("gone", "{0} cannot be reverted: its database, role or parameter no longer exists"),
     ):
         if named := [one.revert.parameter for one in pending if one.state.state == state]:
             sentences.append(f"{words.format(', '.join(named))}.")
     if settings.altered == "keep" and any(one.state.state == "altered" for one in pending):
-        sentences.append("what somebody has set since is kept.")
+        sentences.append("values set by others since are kept.")
     sentences += [f"{one}." for one in (*_data_trust_warnings(pending, connection), *damaged)]
     return [f"{one[0].upper()}{one[1:]}" for one in sentences]

@@ -1,4 +1,4 @@
-"""docs/actions.md, made from the actions: what they say of themselves, and the notes under their settings."""
+"""Generate docs/actions.md from the actions: their summaries, and the docstrings of their settings."""
 
 from __future__ import annotations
 
@@ -16,68 +16,67 @@ from dba_console.watch.findings.rules_document import field_notes
 WIDTH = 120
 PAGE_HEAD = """# Actions
 
-Printed by `python -m dba_console.actions`; a test holds it to the code.
+Printed by `python -m dba_console.actions`; a test compares it with the code.
 
-An action is what an `{action NAME}` block of a runbook does: the console's own ways of changing something. Each looks
-first and says what it would do, measures before and after, and can say what became of it when nobody saw the end.
+An `{action NAME}` block of a runbook runs an action: a change that the console implements itself. Each action first
+shows a preview of what it would do, measures before and after, and can find out its outcome after an interruption.
 
-## The gate
+## The permission gate
 
-Nothing changes a server or a host but through the gate: an action, a runbook's own SQL (`change`) and, as far as it
-concerns them, its commands (`run`). In this order it asks, and refuses (exit code 8) with the first thing that is
-wrong:
+Every change to a server or a host passes the permission gate: actions, a runbook's own SQL (`change`) and, as far as
+the checks apply, its commands (`run`). It checks in this order, and refuses (exit code 8) at the first failure:
 
-1. **May it be done here?** `actions.allow`, `actions.deny`, and `read_only` of the target in the
-   [configuration](configuration.md). A name in `deny` that no action has forbids everything.
-2. **Is it the server?** The connection that acts is asked who it is, in the transaction that changes: system
-   identifier, role, timeline, data directory, port, start of the server have to be those the run was planned on. A
-   copy, a promoted standby, another host behind the same name are refused; after a restart somebody has to say that
-   it was meant. What acts on the host asks for its name and boot, and whether the server is proven to run on it. What
-   acts on the nodes of a cluster asks for the name of the host the run was begun on: it is given no server, identifies
-   each node itself, and runs also while the target's server is down. `read_only` of any node refuses it.
-3. **Is it as it was shown?** The action looks again. Where it would act on anything that was not shown and confirmed,
-   or would do something else, it does nothing.
-4. **Was it confirmed?** By what the block asks for: a letter, the word `yes`, the name of the target, the number of
-   things, a phrase; by two people where it says so. Nothing acts without a confirmation, and silence is none.
+1. **Is it allowed here?** `actions.allow`, `actions.deny`, and `read_only` of the target in the
+   [configuration](configuration.md). An unknown name in `deny` forbids everything.
+2. **Is it the right server?** The acting connection identifies the server in the transaction that changes: system
+   identifier, role, timeline, data directory, port and start time must be those the run was planned on. A copy, a
+   promoted standby, another host behind the same name are refused; after a restart the operator must confirm that it
+   was intentional. Actions on the host check its name and boot, and that the server is proven to run on it. Actions on
+   the nodes of a cluster check the name of the host the run was started on: they get no server, identify each node
+   themselves, and also run while the target's server is down. `read_only` of any node refuses them.
+3. **Is it as shown?** The action makes its preview again. If it would act on anything that was not shown and
+   confirmed, or would do something else, it does nothing.
+4. **Was it confirmed?** With what the block asks for: a letter, the word `yes`, the name of the target, the number of
+   objects, a phrase; by two operators if it says so. Every change needs a confirmation, and no answer is never one.
 
-The statement that changes runs on a second connection (`application_name` `dba-console:RUN:STEP`), with a lock
-time-out of 2 s where nothing else is said. Its transaction id is written to the run's journal before COMMIT: when the
-answer to COMMIT is lost, the server's commit log is asked (`pg_xact_status`), and where that cannot tell either, the
-end is called unknown and a person decides.
+The statement that changes runs on a second connection (`application_name` `dba-console:RUN:STEP`), with a lock timeout
+of 2 s by default. Its transaction id is written to the run's journal before COMMIT: if the answer to COMMIT is lost,
+the server's commit log is asked (`pg_xact_status`). If that has no answer either, the outcome is `unknown` and the
+operator decides.
 
-What can cost everything (fsync or full_page_writes off) is not confirmed by a letter or by `yes`: its block has to ask
-for words to be typed (`confirm=type:"…"`).
+A change that can destroy the cluster (fsync or full_page_writes off) cannot be confirmed with a letter or `yes`: its
+block must ask for typed text (`confirm=type:"…"`).
 
-## What is set for a time
+## Temporary settings
 
-A parameter that a run sets with `temporary = true` is owed from before it is set until the server has been seen to be
-as it was. Each debt is a file of its own in `debts/` of the state directory, written and synced first: parameter,
-place, what was set there exactly (or that nothing was), what is set instead, run, person, time, server. Where that file
-cannot be written nothing is set. It is removed only after the old state was read back from the server.
+A parameter that a run sets with `temporary = true` has a pending revert from before it is set until the old value was
+read back from the server. Each pending revert is a file in `debts/` of the state directory, written and synced first:
+parameter, location, exact old value (or `not set`), new value, run, operator, time, server. If that file cannot be
+written, nothing is set. It is removed only after the old value was read back from the server.
 
-A run that fails or is aborted puts it back without a question. Whatever else ends the run (`kill -9` of the agent, a
-reboot, a server that is gone), the next agent on that server finds what is owed without a run that goes on, and says so
-until it is put back: finding `settings-left`, runbook and action `put-back`. A console that is started then offers it
-first. What somebody else has set in the meantime is not touched; a person decides.
+A run that fails or is aborted reverts the settings without a question. If the run ends in any other way (`kill -9` of
+the agent, a reboot, a lost server), the next agent on that server finds the pending reverts that belong to no active
+run, and reports them until they are reverted: finding `settings-left`, runbook and action `put-back`. A console started
+then offers it first. Settings changed by others in the meantime are not touched; the operator decides.
 
-- **Parameters that need a restart** (`restart = true`) are pending until then. Put back, they are owed until the server
-  goes by the old value again. `wal_level = minimal` is set only where the server could start with it: max_wal_senders
-  0, archive_mode off, no standby and no slot; it is set last and put back first, so that the server would start after
-  any of the steps.
-- **fsync and full_page_writes off** are refused unless they are temporary and nobody else uses the cluster: no other
-  database but `for_database` with sessions or objects in it (postgres: objects). Put back, a checkpoint is made and the
-  host's kernel told to write what it holds, which the server does not do by itself. If the server went down meanwhile
-  without being shut down in order, finding and action say that the cluster cannot be trusted: its statistics begin anew
-  after a crash and after nothing else. Where that cannot be told it is called unknown.
-- **autovacuum off** is set for the whole server or not at all. There is no such setting for a database. For each table
-  there is a storage parameter, but a restore would have to set it between making a table and filling it, there would be
-  as many debts as tables, each to be put back under a lock, and until then it would go into every dump of them. The
-  other databases of the server go without meanwhile, which is said; what prevents wraparound runs all the same.
+- **Parameters that need a restart** (`restart = true`) are pending until then. After the revert they stay pending until
+  the old value is in effect again. `wal_level = minimal` is set only if the server could start with it: max_wal_senders
+  0, archive_mode off, no standby and no slot; it is set last and reverted first, so that the server would start after
+  each of the steps.
+- **fsync and full_page_writes off** are refused unless they are temporary and the cluster is not in use otherwise: no
+  database except `for_database` has sessions or objects (postgres: objects). After the revert, put-back runs a
+  checkpoint and syncs the host (`sync`), which the server does not do itself. If the server went down meanwhile without
+  a clean shutdown, finding and action report that the cluster cannot be trusted: only a crash resets all its
+  statistics at once. If the statistics do not answer it, the state is `unknown`.
+- **autovacuum off** is set for the whole server or not at all. PostgreSQL has no such setting per database. It has a
+  storage parameter per table, but a restore would have to set it between creating and filling a table, every table
+  would need a pending revert, each reverted under a lock, and until then it would be part of every dump of them. The
+  other databases of the server have no autovacuum meanwhile, which the preview says; wraparound prevention still runs.
 """
 
 
 def markdown() -> str:
-    """The whole page."""
+    """Return the whole page."""
     return "\n".join([PAGE_HEAD, *(line for name in ACTIONS for line in _action_lines(name))]).rstrip() + "\n"
 
 
@@ -105,7 +104,7 @@ def _setting_row(field: msgspec.structs.FieldInfo, note: str) -> str:
 
 
 def _type_text(kind: Any) -> str:
-    """As one would say it in a runbook.
+    """Return the type in the terms of a runbook.
 
     >>> _type_text(str | None), _type_text(list[int])
     ('text', 'list of number')

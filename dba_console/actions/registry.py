@@ -1,6 +1,6 @@
-"""Every action there is, by the name a runbook calls it. A module is loaded when its action is asked for.
+"""Registry of all actions by name. A module is loaded when its action is first used.
 
-A new action is a line here; its reference page is printed from it by `python -m dba_console.actions`.
+A new action is one line here; `python -m dba_console.actions` prints the reference page from it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _CLASS_PATHS = {
 
 
 class _ActionRegistry(Mapping[str, Action]):
-    """Made when first asked for; actions keep nothing, so one of each is enough."""
+    """Creates an action when first used; actions are stateless, so one instance of each is enough."""
 
     def __init__(self) -> None:
         self._made: dict[str, Action] = {}
@@ -58,9 +58,9 @@ class _ActionRegistry(Mapping[str, Action]):
     def __getitem__(self, name: str) -> Action:
         if name not in self._made:
             module, _, kind = _CLASS_PATHS[name].partition(":")
-            # What acts on a cluster stands in a package above this one.
-            place = module if "." in module else f"dba_console.actions.{module}"
-            made = getattr(importlib.import_module(place), kind)()
+            # Actions on a cluster are in a package above this one.
+            path = module if "." in module else f"dba_console.actions.{module}"
+            made = getattr(importlib.import_module(path), kind)()
             self._made[name] = cast("Action", made)
         return self._made[name]
 
@@ -78,23 +78,23 @@ ACTIONS: Mapping[str, Action] = _ActionRegistry()
 
 
 def find_action(name: str) -> Action:
-    """The action of this name. Raises UsageError saying what was probably meant."""
+    """Return the action of this name. Raises UsageError with the closest name."""
     if name in ACTIONS:
         return ACTIONS[name]
     near = difflib.get_close_matches(name, ACTIONS, 1)
-    there = f"did you mean {near[0]}?" if near else f"there are {', '.join(ACTIONS)}"
-    raise UsageError(f"there is no action {name!r}", hint=there)
+    hint = f"did you mean {near[0]}?" if near else f"actions: {', '.join(ACTIONS)}"
+    raise UsageError(f"unknown action {name!r}", hint=hint)
 
 
 def parse_settings(name: str, values: Mapping[str, Any]) -> Any:
-    """The settings of an action from what a runbook says. Raises UsageError naming the setting that cannot be meant."""
+    """Return the settings of an action from the values of a runbook. Raises UsageError that names the invalid one."""
     kind = find_action(name).Settings
     known = [field.name for field in msgspec.structs.fields(kind)]
     for given in values:
         if given not in known:
             near = difflib.get_close_matches(given, known, 1)
-            there = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-            raise UsageError(f"{name} has no setting {given!r}", hint=there)
+            hint = f"did you mean {near[0]}?" if near else f"settings: {', '.join(known)}"
+            raise UsageError(f"{name} has no setting {given!r}", hint=hint)
     try:
         return convert(dict(values), kind, strict=True)
     except msgspec.ValidationError as error:

@@ -1,7 +1,7 @@
-"""Roll back a prepared transaction that nobody comes back for: it holds its locks and the horizon for ever.
+"""The action rollback-prepared: roll back an orphaned prepared transaction, which holds locks and the xmin horizon.
 
-Whoever prepared it may still mean to commit it, so it is shown with age, owner and database, and a young one is left to
-its transaction manager. It ends only in the database it was prepared in.
+Its transaction manager may still commit it, so it is shown with age, owner and database, and a young one is refused.
+It can only be ended in the database it was prepared in.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ SELECT p.gid, p.transaction::text AS transaction, p.owner::text AS owner, p.data
   FROM pg_catalog.pg_prepared_xacts p
   JOIN pg_catalog.pg_roles me ON me.rolname = current_user
 """
-"""Until the server is started anew a prepared transaction holds its locks by the number of the session it was prepared
-in. Membership in the owner's role is not enough for the server (LockGXact in twophase.c)."""
+"""Until a restart the locks of a prepared transaction have the virtualtransaction of the session that prepared it.
+Membership in the owner's role is not enough to end it (LockGXact in twophase.c)."""
 _STANDBY = "SELECT pg_catalog.pg_is_in_recovery() AS standby"
 _STATUS = """
 WITH next AS (SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::int8 AS xid),
@@ -39,24 +39,24 @@ WITH next AS (SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot(
                    ELSE (xid / 4294967296) * 4294967296 + %(xid)s::int8 END AS xid FROM next)
 SELECT pg_catalog.pg_xact_status(xid::text::pg_catalog.xid8) AS status FROM full_xid
 """
-"""The view gives 32 bits of the id; the epoch is that of the newest id not greater than the next one."""
-_WARNING = "What they did will be gone: ask the transaction managers they belong to whether they still mean to commit."
+"""The view has the lower 32 bits of the id; the epoch is that of the newest id not greater than the next one."""
+_WARNING = "Their changes will be lost: check first that their transaction managers will not commit them."
 _KEY_COLUMNS = ("gid", "transaction", "owner", "database", "prepared_us")
 
 
 class PreparedToRollBack(Struct, frozen=True):
-    """A row that names a prepared transaction; it may say more of it."""
+    """A row that names a prepared transaction; other columns are ignored."""
 
     gid: str
 
 
 class PreparedSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gid: str | None = None
-    """Identifier it was prepared with."""
+    """Global transaction identifier (gid)."""
     rows: list[PreparedToRollBack] = []
     """Instead: rows of a preview with `gid`, as in `rows = "%(prepared)s"`."""
     min_age: str = "10m"
-    """A younger one is refused: its transaction manager may be about to commit it."""
+    """Younger transactions are refused: the transaction manager may be about to commit them."""
 
     @property
     def gids(self) -> list[str]:
@@ -70,20 +70,20 @@ class RollbackPrepared:
     name: ClassVar[str] = "rollback-prepared"
     summary: ClassVar[str] = (
         "Rolls back prepared transactions, each in its own database, after showing age, owner and locks. Refuses one "
-        "younger than `min_age`. It cannot be taken back: what the transaction did is gone."
+        "younger than `min_age`. It cannot be undone: the changes of the transaction are lost."
     )
     Settings: ClassVar[type[Struct]] = PreparedSettings
     needs_server: ClassVar[bool] = True
     needs_root: ClassVar[bool] = False
     undoable: ClassVar[bool] = False
     may_shrink: ClassVar[bool] = True
-    """What has ended meanwhile need not be ended."""
+    """A transaction that ended meanwhile needs no rollback."""
 
     def preview(self, settings: PreparedSettings, context: ActionContext) -> ActionPreview:
         connection = require_connection(context)
         if connection.rows(_STANDBY)[0]["standby"]:
-            message = "this is a standby: it shows no prepared transactions, and they end on its primary"
-            return ActionPreview(text=f"Nothing is rolled back here: {message}.", exact="", refusal=message)
+            message = "this is a standby: prepared transactions can only be rolled back on its primary"
+            return ActionPreview(text=f"Nothing will be rolled back: {message}.", exact="", refusal=message)
         there = {row["gid"]: row for row in connection.rows(_PREPARED)}
         found = [there[gid] for gid in settings.gids if gid in there]
         gone = [gid for gid in settings.gids if gid not in there]
@@ -93,7 +93,7 @@ class RollbackPrepared:
         )
         if not found:
             return ActionPreview(text=text or "No prepared transaction is named.", exact=exact, done=True, count=0)
-        refusal, hint = next((told for told in (_refusal(settings, row) for row in found) if told[0]), (None, None))
+        refusal, hint = next((one for one in (_refusal(settings, row) for row in found) if one[0]), (None, None))
         return ActionPreview(
             text=f"{text} {_WARNING}",
             exact=exact,
@@ -119,7 +119,7 @@ class RollbackPrepared:
             if message is not None:
                 before = f"{done} of {len(preview.rows)} rolled back, then " if done else ""
                 return _result(connection, "failed", f"{before}{key['gid']}: {message}")
-        return _result(connection, "ok", f"rolled back {len(preview.rows)}; their locks are free")
+        return _result(connection, "ok", f"rolled back {len(preview.rows)}; their locks are released")
 
     def settle(self, settings: PreparedSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
         connection = require_connection(context)
@@ -130,21 +130,21 @@ class RollbackPrepared:
         ends = {key["gid"]: xact_status(connection, int(key["transaction"]), _STATUS) for key in preview.rows}
         other = {gid: status for gid, status in ends.items() if status != "aborted"}
         if not other:
-            return _result(connection, "ok", "rolled back: the server's commit log says so")
+            return _result(connection, "ok", "rolled back, according to the server's commit log")
         message = "; ".join(f"{gid}: {status}" for gid, status in other.items())
         state = "failed" if "committed" in other.values() else "unknown"
-        return _result(connection, state, f"prepared no more, but not known as rolled back: {message}")
+        return _result(connection, state, f"no longer prepared, but not known to be rolled back: {message}")
 
     def undo(
         self, settings: PreparedSettings, data: Mapping[str, Any], context: ActionContext, control: Control
     ) -> ActionResult:
-        return ActionResult(state="failed", text="what was rolled back cannot be brought back")
+        return ActionResult(state="failed", text="a rolled back transaction cannot be restored")
 
 
 def _roll_back(connection: ServerConnection, key: Mapping[str, Any]) -> str | None:
-    """Why it was not rolled back; None where it was. Raises Lost."""
+    """Return why it was not rolled back; None: rolled back. Raises StatementLost."""
     if not any(all(row[name] == key[name] for name in _KEY_COLUMNS) for row in connection.rows(_PREPARED)):
-        return "it is not the one any more that was shown"
+        return "it is no longer the transaction that was shown"
     try:
         connection.for_database(key["database"]).execute_change(
             _statement(key["gid"]), transaction=False, timeout_s=60.0
@@ -159,17 +159,17 @@ def _refusal(settings: PreparedSettings, row: Mapping[str, Any]) -> tuple[str | 
     if row["age_s"] < least_s:
         return (
             f"it was prepared {human_duration(row['age_s'])} ago: its transaction manager may be about to commit it",
-            f"wait, or ask whoever runs it; min_age is {settings.min_age}",
+            f"wait, or ask its owner; min_age is {settings.min_age}",
         )
     if not row["may"]:
-        return f"it is {row['owner']}'s: only that role or a superuser may end it", f"act as {row['owner']}"
+        return f"its owner is {row['owner']}: only that role or a superuser may end it", f"connect as {row['owner']}"
     return None, None
 
 
 def _transaction_text(row: Mapping[str, Any]) -> str:
     return (
         f"{row['gid']} of {row['owner']} in database {row['database']} was prepared {human_duration(row['age_s'])} "
-        f"ago, holds {row['locks']} locks on relations, and the horizon {human_count(row['xids'])} transactions back."
+        f"ago, holds {row['locks']} relation locks, and the xmin horizon {human_count(row['xids'])} transactions back."
     )
 
 
@@ -180,8 +180,8 @@ def _more_text(count: int) -> list[str]:
 def _absent_text(gone: Sequence[str], there: Mapping[str, Any]) -> list[str]:
     if not gone:
         return []
-    known = f"there are {', '.join(sorted(there)[:5])}" if there else "there is none"
-    return [f"Nothing is prepared as {', '.join(gone[:5])}: {known}."]
+    known = f"existing: {', '.join(sorted(there)[:5])}" if there else "the server has none"
+    return [f"Prepared transaction not found: {', '.join(gone[:5])}; {known}."]
 
 
 def _figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

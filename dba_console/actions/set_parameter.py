@@ -1,7 +1,7 @@
-"""Set a configuration parameter, keep what was there exactly, and put it back: also where nothing was set before.
+"""The action set-parameter: set a configuration parameter, keep its exact old value (or `not set`), and revert it.
 
-It is set in one place (the whole server, a database, a role, or the statements of this run), and afterwards the server
-is asked whether it has taken effect: a reload is answered before anybody has read the file.
+It is set in one location (the whole server, a database, a role, or the statements of this run); afterwards it is
+verified that it took effect, because pg_reload_conf() returns before any process has read the file.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ from dba_console.actions.temporary_settings import refuse_changed_by_other_run, 
 
 class ParameterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     parameter: str
-    """Its name."""
+    """Name of the parameter."""
     value: str | int | float | bool | None = None
-    """As in postgresql.conf, units included."""
+    """As in postgresql.conf, with units."""
     reset: bool = False
-    """Take it out of its place instead, so that what stands elsewhere counts."""
+    """Reset it in its location instead, so that the value set elsewhere applies."""
     scope: Scope = "system"
-    """`system`: ALTER SYSTEM and a reload; `database`, `role`: for sessions that begin later; `session`: for the later
-    statements of this run, until its connection is lost with the console's agent."""
+    """`system`: ALTER SYSTEM and a reload; `database`, `role`: for new sessions; `session`: for the later statements of
+    this run, until the agent of the console ends."""
     database: str | None = None
-    """With `database`; with `role` it narrows it."""
+    """Database for scope `database`; with scope `role`, only in this database."""
     role: str | None = None
-    """With `role`."""
+    """Role for scope `role`."""
     restart: bool = False
-    """Set a parameter that only a restart makes count."""
+    """Set a parameter that takes effect only after a restart."""
     temporary: bool = False
-    """For a time: what was there is on the disk before it is set, and stays a finding until it is put back."""
+    """Temporary: the old value is saved to disk before it is set, and a finding reports it until it is reverted."""
     for_database: str | None = None
-    """With fsync or full_page_writes off: the one database whose loss is accepted; without it the run's own."""
+    """With fsync or full_page_writes off: the only database whose loss is accepted; default: the run's database."""
 
     @property
     def location(self) -> ParameterLocation:
@@ -67,7 +67,7 @@ class ParameterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def wanted(self) -> str | None:
-        """None: not set."""
+        """The new value as text; None: reset."""
         return None if self.reset or self.value is None else setting_text(self.value)
 
 
@@ -77,9 +77,9 @@ class SetParameter:
     name: ClassVar[str] = "set-parameter"
     summary: ClassVar[str] = (
         "Sets a configuration parameter for the server (ALTER SYSTEM and reload), a database, a role, or the "
-        "statements of this run; waits until it counts. Its undo restores exactly what was there, also that nothing "
-        "was. Refuses parameters that need a restart unless asked, and values that hold a secret. What is set for a "
-        "time (`temporary`) is owed: see `put-back`."
+        "statements of this run; waits until it takes effect. Its undo restores the exact old value, also `not set`. "
+        "Refuses parameters that need a restart unless requested, and values that contain a secret. A temporary "
+        "setting (`temporary`) has a pending revert: see `put-back`."
     )
     Settings: ClassVar[type[Struct]] = ParameterSettings
     needs_server: ClassVar[bool] = True
@@ -91,7 +91,7 @@ class SetParameter:
         now = read_setting(connection, settings.parameter)
         if now is None:
             near = difflib.get_close_matches(settings.parameter, parameter_names(connection), 1)
-            near_hint = f"did you mean {near[0]}?" if near else "an extension's own are there once it is loaded"
+            near_hint = f"did you mean {near[0]}?" if near else "parameters of an extension exist once it is loaded"
             message = f"the server has no parameter {settings.parameter}"
             return ActionPreview(text=f"{message}.", exact="", refusal=message, hint=near_hint)
         location, wanted = with_server_spelling(settings.location, now), settings.wanted
@@ -123,16 +123,16 @@ class SetParameter:
         location, old = _location_of(preview)
         now = read_setting(connection, location.parameter)
         if now is None:
-            return ActionResult(state="unknown", text=f"the server has no parameter {location.parameter} any more")
+            return ActionResult(state="unknown", text=f"the server no longer has the parameter {location.parameter}")
         found, kind = read_stored_value(connection, location), (now["vartype"], now["unit"])
         values = {"value": now["shown"], "set": found}
         if same_value(location.parameter, found, settings.wanted, *kind):
             back = _undo_data(location, old, settings.wanted)
             if has_effect(connection, ParameterChange(location, settings.wanted), now):
                 return ActionResult(
-                    state="ok", text=f"{describe_setting(location, found)}, and it counts", values=values, undo=back
+                    state="ok", text=f"{describe_setting(location, found)}, and is in effect", values=values, undo=back
                 )
-            text = f"{describe_setting(location, found)}, but the server has not read it: it was not reloaded"
+            text = f"{describe_setting(location, found)}, but the server was not reloaded"
             return ActionResult(state="failed", text=text, values=values, undo=back)
         if same_value(location.parameter, found, old, *kind):
             if settings.temporary:
@@ -142,7 +142,7 @@ class SetParameter:
             )
         return ActionResult(
             state="unknown",
-            text=f"{describe_setting(location, found)}: neither as before nor as it was to be",
+            text=f"{describe_setting(location, found)}: neither the old nor the new value",
             values=values,
         )
 
@@ -156,7 +156,7 @@ class SetParameter:
         if now is None or not same_value(location.parameter, found, data["new"], now["vartype"], now["unit"]):
             return ActionResult(
                 state="failed",
-                text=f"{describe_setting(location, found)}: somebody has changed it since, so it is left alone",
+                text=f"{describe_setting(location, found)}: changed by others since, so it is not reverted",
             )
         done = _set(connection, ParameterChange(location, data["old"]), found, context, control, temporary=False)
         if settings.temporary:
@@ -172,13 +172,13 @@ def _refusal(
     context: ActionContext,
 ) -> tuple[str | None, str | None]:
     if settings.reset == (settings.value is not None):
-        return "it has to be said what to set: a value, or reset = true, and not both", None
+        return "set either value or reset = true", None
     refusal, hint = find_refusal(location, settings.wanted, now, connection, restart=settings.restart)
     if refusal is None and (gone := find_missing_object(connection, location)):
         return f"the server has no {gone}", None
     if refusal is None and settings.temporary:
         if location.scope == "session":
-            return "what is set for the statements of a run ends with it: temporary has no meaning there", None
+            return 'temporary has no meaning with scope = "session": these settings end with the run', None
         refusal, hint = refuse_changed_by_other_run(context, connection, [location])
     if refusal is None and location.scope == "system":
         wanted = {location.parameter: settings.wanted}
@@ -187,7 +187,7 @@ def _refusal(
 
 
 def with_server_spelling(location: ParameterLocation, now: Mapping[str, Any]) -> ParameterLocation:
-    """The spot with the parameter's name as the server spells it."""
+    """Return the location with the parameter's name as the server spells it."""
     return ParameterLocation(
         parameter=now["name"], scope=location.scope, database=location.database, role=location.role
     )
@@ -207,7 +207,7 @@ def _set(
     *,
     temporary: bool,
 ) -> ActionResult:
-    """Write it, have it read, and look whether it counts."""
+    """Write it, reload the server, and verify that it took effect."""
     location, value = change
     back = _undo_data(location, old, value)
     if temporary:
@@ -235,6 +235,6 @@ def _exact_text(location: ParameterLocation, wanted: str | None) -> str:
 
 def _preview_text(location: ParameterLocation, now: Mapping[str, Any], old: str | None, wanted: str | None) -> str:
     was = "is not set" if old is None else f"is {old!r}"
-    to = "taken out" if wanted is None else f"set to {wanted!r}"
-    later = "; it counts after a restart only" if now["context"] == "postmaster" else ""
+    to = "reset" if wanted is None else f"set to {wanted!r}"
+    later = "; it takes effect only after a restart" if now["context"] == "postmaster" else ""
     return f"{now['name']} is {now['shown']} ({now['source']}); {location.describe()} it {was} and will be {to}{later}."

@@ -1,4 +1,4 @@
-"""Set several configuration parameters at once: each old value kept, one reload, each looked at whether it counts."""
+"""The action set-parameters: set several configuration parameters with one reload; keep and verify each value."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from dba_console.actions.temporary_settings import refuse_changed_by_other_run, 
 
 class ParametersSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     settings: dict[str, str | int | float | bool | None]
-    """Name and value of each, as in postgresql.conf. A text that is empty, or none, leaves that one as it is."""
+    """Name and value of each, as in postgresql.conf. An empty or missing value leaves that parameter unchanged."""
     scope: Scope = "system"
     """As in `set-parameter`, for all of them."""
     database: str | None = None
@@ -50,15 +50,15 @@ class ParametersSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     role: str | None = None
     """As in `set-parameter`."""
     restart: bool = False
-    """Set those that only a restart makes count too; they are pending until then, which is said."""
+    """Also set parameters that take effect only after a restart; they are shown as pending until then."""
     temporary: bool = False
-    """For a time: what was there is on the disk before any is set, and stays a finding until it is put back."""
+    """Temporary: the old values are saved to disk before any is set, and a finding reports them until reverted."""
     for_database: str | None = None
-    """With fsync or full_page_writes off: the one database whose loss is accepted; without it the run's own."""
+    """With fsync or full_page_writes off: the only database whose loss is accepted; default: the run's database."""
 
     @property
     def wanted(self) -> dict[str, str]:
-        """Those that are to be set."""
+        """The parameters to set, with their values."""
         given = {name: value for name, value in self.settings.items() if value is not None and value != ""}
         return {name: setting_text(value) for name, value in given.items()}
 
@@ -72,8 +72,8 @@ class SetParameters:
     name: ClassVar[str] = "set-parameters"
     summary: ClassVar[str] = (
         "Sets several configuration parameters as `set-parameter` sets one, with one reload for all of them, in an "
-        "order in which the server could start after each. If one is refused none is set; its undo restores each "
-        "exactly as it was. What is set for a time (`temporary`) is owed: see `put-back`."
+        "order in which the server could start after each. If one is refused, none is set; its undo restores each "
+        "exactly. A temporary setting (`temporary`) has a pending revert: see `put-back`."
     )
     Settings: ClassVar[type[Struct]] = ParametersSettings
     needs_server: ClassVar[bool] = True
@@ -86,10 +86,10 @@ class SetParameters:
         found = {name: read_setting(connection, name) for name in settings.wanted}
         refusal, hint = _refusal(settings, found, connection, context)
         if refusal is not None:
-            return ActionPreview(text=f"{len(found)} parameters were to be set.", exact="", refusal=refusal, hint=hint)
+            return ActionPreview(text=f"Set {len(found)} parameters.", exact="", refusal=refusal, hint=hint)
         rows, left = [], []
         for name, now in found.items():
-            assert now is not None  # a name the server does not have was refused
+            assert now is not None  # unknown names were refused
             location, wanted = with_server_spelling(settings.location(name), now), settings.wanted[name]
             old = read_stored_value(connection, location)
             if same_value(location.parameter, old, wanted, now["vartype"], now["unit"]) and not now["pending_restart"]:
@@ -143,9 +143,7 @@ class SetParameters:
                 stale = stale or (now is not None and needs_reload(location, row["old"], now))
                 continue
             if now is None or not same_value(location.parameter, found, row["new"], *kind):
-                altered.append(
-                    f"{describe_setting(location, found)}: somebody has changed it since, so it is left alone"
-                )
+                altered.append(f"{describe_setting(location, found)}: changed by others since, so it is not reverted")
             else:
                 back.append(ParameterChange(location, row["old"]))
         outcomes = apply_changes(connection, back, context, control) if back else []
@@ -156,7 +154,7 @@ class SetParameters:
         states = {one.state for one in outcomes} | ({"failed"} if altered else set())
         state = next((state for state in ("unknown", "failed") if state in states), "ok")
         return ActionResult(
-            state=state, text="; ".join([*(one.text for one in outcomes), *altered]) or "all are as they were"
+            state=state, text="; ".join([*(one.text for one in outcomes), *altered]) or "all have their old values"
         )
 
 
@@ -164,7 +162,7 @@ def _refusal(
     settings: ParametersSettings, found: Mapping[str, Any], connection: ServerConnection, context: ActionContext
 ) -> Refusal:
     if settings.temporary and settings.scope == "session":
-        return "what is set for the statements of a run ends with it: temporary has no meaning there", None
+        return 'temporary has no meaning with scope = "session": these settings end with the run', None
     for name, now in found.items():
         if now is None:
             near = difflib.get_close_matches(name, parameter_names(connection), 1)
@@ -183,7 +181,7 @@ def _refusal(
 
 
 def _changes_with_old(preview: ActionPreview) -> list[tuple[ParameterChange, str | None]]:
-    """Each change with what was there."""
+    """Return each change with its old value."""
     return [
         (
             ParameterChange(
@@ -196,19 +194,19 @@ def _changes_with_old(preview: ActionPreview) -> list[tuple[ParameterChange, str
 
 
 def _find_outcome(connection: ServerConnection, change: ParameterChange, old: str | None) -> ChangeOutcome:
-    """What is to be found of a change of which nobody saw the end."""
+    """Return the outcome of an interrupted change."""
     now = read_setting(connection, change.location.parameter)
     if now is None:
-        return ChangeOutcome(change, "unknown", f"the server has no parameter {change.location.parameter} any more")
+        return ChangeOutcome(change, "unknown", f"the server no longer has the parameter {change.location.parameter}")
     found, kind = read_stored_value(connection, change.location), (now["vartype"], now["unit"])
     message = describe_setting(change.location, found)
     if same_value(change.location.parameter, found, change.value, *kind):
         if has_effect(connection, change, now):
-            return ChangeOutcome(change, "ok", f"{message}, and it counts", now["shown"], True)
-        return ChangeOutcome(change, "failed", f"{message}, but the server has not read it", now["shown"], True)
+            return ChangeOutcome(change, "ok", f"{message}, and is in effect", now["shown"], True)
+        return ChangeOutcome(change, "failed", f"{message}, but the server was not reloaded", now["shown"], True)
     if same_value(change.location.parameter, found, old, *kind):
         return ChangeOutcome(change, "failed", f"{message}, as before", now["shown"])
-    return ChangeOutcome(change, "unknown", f"{message}: neither as before nor as it was to be", now["shown"], True)
+    return ChangeOutcome(change, "unknown", f"{message}: neither the old nor the new value", now["shown"], True)
 
 
 def _result(outcomes: Sequence[ChangeOutcome], pairs: Sequence[tuple[ParameterChange, str | None]]) -> ActionResult:
@@ -234,11 +232,11 @@ def _preview_text(
 ) -> str:
     words = [f"{row['parameter']} from {row['is']} to {row['to']}" for row in rows]
     where = settings.location("").describe()
-    sentences = [f"{where}: {', '.join(words)}" if words else f"nothing is to be set {where}"]
+    sentences = [f"{where}: {', '.join(words)}" if words else f"nothing to set {where}"]
     if later := [row["parameter"] for row in rows if row["when"] != "at once"]:
-        sentences.append(f"{', '.join(later)} counts after a restart only")
+        sentences.append(f"takes effect only after a restart: {', '.join(later)}")
     if left:
-        sentences.append(f"already as wanted: {', '.join(left)}")
+        sentences.append(f"already set: {', '.join(left)}")
     if rows and settings.scope == "system":
         sentences += more
     return " ".join(f"{one[0].upper()}{one[1:]}." for one in sentences)

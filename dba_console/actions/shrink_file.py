@@ -1,4 +1,4 @@
-"""shrink-file: a big file removed while the database on its disk does not notice."""
+"""The action shrink-file: remove a big file in small steps, without slowing down a database on the same disk."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from dba_console.core.units import human_bytes, human_duration, parse_duration, 
 from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout
 from dba_console.watch.probes.host.kernel_files import printable
 
-# Whether blocks of a file are shared with another one (reflink, snapshot), as FIEMAP tells (Documentation/filesystems/
+# Whether blocks of a file are shared with another file (reflink, snapshot), from FIEMAP (Documentation/filesystems/
 # fiemap.rst).
 
 FS_IOC_FIEMAP = 0xC020660B
-"""_IOWR('f', 11, struct fiemap): 32 bytes without extents, on every architecture PostgreSQL is run on by many."""
+"""_IOWR('f', 11, struct fiemap): 32 bytes without extents, on all common architectures for PostgreSQL."""
 MAX_EXTENTS = 256
-"""Looked at, from the beginning: a copy shares all or nearly all of them, and the rest would have to be read."""
+"""Extents checked, from the beginning of the file: a copy shares all or nearly all of them."""
 SHARED_FLAG = 0x2000
 _HEADER = struct.Struct("=QQLLLL")
 _EXTENT = struct.Struct("=QQQQQLLLL")
 
 
 def shares_blocks(path: str) -> bool | None:
-    """True where any of the first extents is shared; None where the file system does not say."""
+    """Return whether any of the first extents is shared; None: the file system does not report it."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -58,24 +58,24 @@ def shares_blocks(path: str) -> bool | None:
 
 
 def extent_flags(answer: bytes) -> list[int]:
-    """The flags of each extent in the kernel's answer."""
+    """Return the flags of each extent in the kernel's answer."""
     mapped = min(_HEADER.unpack_from(answer)[3], MAX_EXTENTS)
     return [_EXTENT.unpack_from(answer, _HEADER.size + number * _EXTENT.size)[5] for number in range(mapped)]
 
 
-# What is said of a file that is to go, of its disk, and of how it went.
+# Texts about the file, its disk, and the result.
 
 DAY_S = 86400
 
 
 def preview_text(candidate: ShrinkCandidate, context: ActionContext) -> str:
-    """What it is, where it lies, and who else is there."""
+    """Describe the file, its mount, and what the server keeps on the same mount."""
     age = human_duration((context.clock.wall_us() - candidate.changed_ns // 1000) / 1e6)
     text = f"{printable(candidate.current_path)}: {human_bytes(candidate.size)}, last changed {age} ago"
     if candidate.allocated < candidate.size * 0.95:
-        text += f", of which {human_bytes(candidate.allocated)} are on the disk (it has holes)"
+        text += f", of which {human_bytes(candidate.allocated)} are allocated (sparse file)"
     if candidate.renamed:
-        text += "; an earlier deletion was begun and is gone on with"
+        text += "; continues an earlier deletion"
     mount = candidate.mount
     if mount is None:
         return text
@@ -83,12 +83,12 @@ def preview_text(candidate: ShrinkCandidate, context: ActionContext) -> str:
         f"; on {printable(mount.path)} ({mount.fstype}{', discard' if 'discard' in mount.options.split(',') else ''})"
     )
     if shared := _server_uses(candidate, context):
-        text += f", which also holds {', '.join(shared)}"
+        text += f", which also contains {', '.join(shared)}"
     return text
 
 
 def _server_uses(candidate: ShrinkCandidate, context: ActionContext) -> list[str]:
-    """What the server keeps on the same mount, as the newest frame has it."""
+    """Return what the server keeps on the same mount, from the newest frame."""
     if context.frame is None or candidate.mount is None:
         return []
     rows = context.frame.disks.mounts
@@ -96,70 +96,70 @@ def _server_uses(candidate: ShrinkCandidate, context: ActionContext) -> list[str
 
 
 def advice(candidate: ShrinkCandidate) -> str | None:
-    """What one should know before saying yes; None where there is nothing special."""
+    """Return a note to read before the confirmation; None: nothing special."""
     mount = candidate.mount
     if mount is not None and mount.fstype in ("xfs", "btrfs", "bcachefs") and shares_blocks(candidate.current_path):
         return (
-            "blocks of it are shared with a copy (reflink) or a snapshot: these stay whole, and less space is freed "
-            "than its size says"
+            "it shares blocks with a copy (reflink) or a snapshot: the copy stays complete, and less space is freed "
+            "than the size of the file"
         )
     return None
 
 
 def remaining_text(candidate: ShrinkCandidate) -> str:
-    """How much of it is still there, and what to do with that."""
+    """Return how much of the file remains, and what to do next."""
     try:
         left = os.stat(candidate.trash_path, follow_symlinks=False).st_size
     except OSError:
-        return f"whether {printable(candidate.trash_path)} is still there cannot be told"
+        return f"whether {printable(candidate.trash_path)} still exists is unknown"
     if left == candidate.size and not candidate.renamed:
-        return f"{printable(candidate.trash_path)} is whole: it can have its name back"
-    return f"{human_bytes(left)} of {printable(candidate.trash_path)} are left: begin again to go on"
+        return f"{printable(candidate.trash_path)} is complete: it can be renamed back"
+    return f"{human_bytes(left)} of {printable(candidate.trash_path)} are left: start the action again to continue"
 
 
 def result_text(candidate: ShrinkCandidate, progress: TruncationProgress) -> str:
-    """How it went."""
+    """Describe the result."""
     text = (
-        f"{printable(candidate.path)} is gone: {human_bytes(progress.freed)} freed in "
+        f"{printable(candidate.path)} was removed: {human_bytes(progress.freed)} freed in "
         f"{human_duration(progress.duration_s)} by {progress.cuts} cuts"
     )
     if progress.quiet_s is not None:
         text += (
-            f"; a commit took {progress.worst_s * 1000:.1f} ms at worst beside one, "
+            f"; a commit took at most {progress.worst_s * 1000:.1f} ms during a cut, "
             f"{progress.quiet_s * 1000:.1f} ms without"
         )
     return text
 
 
-# A file set aside under a name that says what becomes of it, and put back while nothing of it is cut.
+# Renaming the file: the suffix marks an unfinished deletion; it is renamed back as long as it is not truncated.
 
 
 def rename_to_trash(candidate: ShrinkCandidate, fd: int) -> None:
-    """Give it the suffix, for good on disk. Raises Refused where another file turns out to bear its name, OSError."""
+    """Add the suffix, and sync the directory. Raises Refused if another file has its name now, OSError."""
     directory, name = os.path.split(candidate.path)
     _rename(directory, name, name + SUFFIX, os.fstat(fd))
 
 
 def rename_back(path: str, identity: tuple[int, int], size: int) -> str | None:
-    """Take the suffix away again. Returns why that may not be, None when it is done. Raises OSError."""
+    """Remove the suffix. Return why that is refused; None: done. Raises OSError."""
     trash = path + SUFFIX
     try:
         status = os.lstat(trash)
     except FileNotFoundError:
-        return f"{printable(trash)} is not there any more"
+        return f"{printable(trash)} no longer exists"
     if (status.st_dev, status.st_ino) != identity:
         return f"{printable(trash)} is another file now"
     if status.st_size != size:
-        return f"{printable(trash)} has been cut: {status.st_size} of its {size} bytes are left"
+        return f"{printable(trash)} has been truncated: {status.st_size} of its {size} bytes are left"
     if os.path.lexists(path):
-        return f"there is a new {printable(path)}"
+        return f"a new {printable(path)} exists"
     directory, name = os.path.split(path)
     _rename(directory, name + SUFFIX, name, status)
     return None
 
 
 def unlink_trash(candidate: ShrinkCandidate, fd: int) -> None:
-    """Remove what is left, which is empty. Raises Refused where another file bears its name now, OSError."""
+    """Remove the file, which is empty now. Raises Refused if another file has its name now, OSError."""
     directory, name = os.path.split(candidate.trash_path)
     opened = _open_directory(directory)
     try:
@@ -175,7 +175,7 @@ def _rename(directory: str, old: str, new: str, expected: os.stat_result) -> Non
     try:
         _require_same_file(opened, old, expected)
         if _exists(opened, new):
-            raise Refused(f"{printable(f'{directory}/{new}')} is there already")
+            raise Refused(f"{printable(f'{directory}/{new}')} already exists")
         os.rename(old, new, src_dir_fd=opened, dst_dir_fd=opened)
         os.fsync(opened)
     finally:
@@ -189,7 +189,7 @@ def _open_directory(directory: str) -> int:
 def _require_same_file(directory: int, name: str, expected: os.stat_result) -> None:
     status = os.stat(name, dir_fd=directory, follow_symlinks=False)
     if (status.st_dev, status.st_ino) != (expected.st_dev, expected.st_ino):
-        raise Refused(f"another file bears the name {printable(name)} now: nothing is done to it")
+        raise Refused(f"another file has the name {printable(name)} now: it is not touched")
 
 
 def _exists(directory: int, name: str) -> bool:
@@ -201,29 +201,29 @@ def _exists(directory: int, name: str) -> bool:
 
 
 PREVIEW_TIMEOUT_S = 30.0
-"""For the file system to answer, and all of /proc to be read."""
+"""Time for the file system to answer, and to read all of /proc."""
 
 
 class ShrinkFileSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of `shrink-file`."""
 
     path: str
-    """The file, from / on; or what is left of it where a deletion was begun before."""
+    """Absolute path of the file, also if an earlier deletion of it was interrupted."""
     stage: Literal["all", "aside"] = "all"
-    """aside: only rename it, which can be taken back; all: rename it if that was not done yet, cut it, remove it."""
+    """aside: only rename it, which can be undone; all: rename it if not done yet, truncate it, remove it."""
     largest_step: str = "32MB"
-    """Never cut off more than this at a time; on ext3 and other block maps never more than 16 MB."""
+    """Maximum size of one cut; on ext3 and other file systems with block maps at most 16 MB."""
     commit_limit: str = "100ms"
-    """No commit beside a cut may take longer, however slow the disk is by itself."""
+    """Maximum time of a commit during a cut, also on a slow disk."""
     stopped_cluster: bool = False
-    """The file may lie in the directory of a server that does not run: it is gone for good."""
+    """The file may be in the data directory of a stopped server that was removed from service."""
 
 
 class ShrinkFile:
     name: ClassVar[str] = "shrink-file"
     summary: ClassVar[str] = (
-        "Removes a big file while the database does not notice: renames it, cuts it from its end in steps adapted to "
-        "what commits on that disk take, removes what is left. Goes on where it was when begun again."
+        "Removes a big file without slowing down the database: renames it, truncates it from its end in steps adapted "
+        "to the commit times on that disk, then removes it. If it was interrupted, it continues where it stopped."
     )
     Settings: ClassVar[type[Struct]] = ShrinkFileSettings
     needs_server: ClassVar[bool] = False
@@ -231,21 +231,21 @@ class ShrinkFile:
     undoable: ClassVar[bool] = True
 
     def preview(self, settings: ShrinkFileSettings, context: ActionContext) -> ActionPreview:
-        """Refuses, as Sight.refusal, whatever candidate.examine refuses."""
+        """Returns what candidate.examine refuses as ActionPreview.refusal."""
         _pace_limits(settings)
         lane = Lane("shrink-file", context.clock)
         try:
             return lane.call(lambda: _preview(settings, context), PREVIEW_TIMEOUT_S)
         except LaneTimeout:
             text = f"the file system of {printable(settings.path)} does not answer"
-            return ActionPreview(text=text, exact="", refusal=text, hint="look at the disks panel for what is stalled")
+            return ActionPreview(text=text, exact="", refusal=text, hint="the disks panel shows what is stalled")
         finally:
             lane.close()
 
     def act(
         self, settings: ShrinkFileSettings, preview: ActionPreview, context: ActionContext, control: Control
     ) -> ActionResult:
-        """Raises Refused where the file is not the one that was seen; a file system's errors end as `failed`."""
+        """Raises Refused if it is not the file of the preview; errors of the file system give `failed`."""
         candidate = _require_unchanged(settings, preview, context)
         try:
             fd = open_file(candidate)
@@ -271,26 +271,24 @@ class ShrinkFile:
             os.close(fd)
 
     def settle(self, settings: ShrinkFileSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        """By what lies in the directory now."""
+        """Uses the files in the directory now."""
         row = preview.rows[0] if preview.rows else {}
         path = str(row.get("path", settings.path))
         identity, size = (row.get("device"), row.get("inode")), row.get("size_bytes")
         try:
             found = {name: status for name in (path, path + SUFFIX) if (status := _stat(name)) is not None}
         except OSError as error:
-            return ActionResult(state="unknown", text=f"{printable(path)} cannot be looked at: {error.strerror}")
+            return ActionResult(state="unknown", text=f"{printable(path)} cannot be read: {error.strerror}")
         ours = {name: status for name, status in found.items() if (status.st_dev, status.st_ino) == identity}
         if not ours:
-            return ActionResult(state="ok", text=f"{printable(path)} is gone")
+            return ActionResult(state="ok", text=f"{printable(path)} was removed")
         name, status = next(iter(ours.items()))
         if name == path:
-            return ActionResult(
-                state="failed", text=f"{printable(path)} is there as it was: nothing was done", again=True
-            )
+            return ActionResult(state="failed", text=f"{printable(path)} is unchanged: nothing was done", again=True)
         if status.st_size == size and settings.stage == "aside":
             return ActionResult(state="ok", text=f"renamed to {printable(name)}", undo=dict(row))
         if status.st_size == size:
-            text = f"renamed to {printable(name)}, nothing was cut yet"
+            text = f"renamed to {printable(name)}, not truncated yet"
             return ActionResult(state="stopped", text=text, undo=dict(row), again=True)
         text = f"{status.st_size} of {size} bytes of {printable(name)} are left"
         return ActionResult(state="stopped", text=text, values={"left_bytes": status.st_size}, again=True)
@@ -298,7 +296,7 @@ class ShrinkFile:
     def undo(
         self, settings: ShrinkFileSettings, data: Mapping[str, Any], context: ActionContext, control: Control
     ) -> ActionResult:
-        """Gives the file its name back, while nothing of it is cut."""
+        """Renames the file back, as long as it is not truncated."""
         path = str(data["path"])
         try:
             why = rename_back(path, (int(data["device"]), int(data["inode"])), int(data["size_bytes"]))
@@ -306,7 +304,7 @@ class ShrinkFile:
             why = f"{printable(path + SUFFIX)} cannot be renamed: {error.strerror}"
         if why is not None:
             return ActionResult(state="failed", text=why)
-        return ActionResult(state="ok", text=f"{printable(path)} has its name back")
+        return ActionResult(state="ok", text=f"renamed back to {printable(path)}")
 
 
 def _preview(settings: ShrinkFileSettings, context: ActionContext) -> ActionPreview:
@@ -315,7 +313,7 @@ def _preview(settings: ShrinkFileSettings, context: ActionContext) -> ActionPrev
     except Refused as refused:
         return ActionPreview(text=refused.message, exact="", refusal=refused.message, hint=refused.hint)
     renaming = "" if candidate.renamed else f"rename {printable(candidate.path)} to {printable(candidate.trash_path)}"
-    cutting = f"cut {printable(candidate.trash_path)} to nothing from its end, step by step, and unlink it"
+    cutting = f"truncate {printable(candidate.trash_path)} from its end to 0, step by step, and unlink it"
     done = settings.stage == "aside" and candidate.renamed
     exact = renaming if settings.stage == "aside" else "; ".join(part for part in (renaming, cutting) if part)
     return ActionPreview(
@@ -330,7 +328,7 @@ def _preview(settings: ShrinkFileSettings, context: ActionContext) -> ActionPrev
 
 
 def _file_identity(candidate: ShrinkCandidate) -> dict[str, Any]:
-    """What names the file whatever it is called: shown, kept with the intent, and what an undo goes by."""
+    """Return what identifies the file under any name: shown, recorded with the intent, and used by the undo."""
     return {
         "path": candidate.path,
         "device": candidate.device,
@@ -341,18 +339,18 @@ def _file_identity(candidate: ShrinkCandidate) -> dict[str, Any]:
 
 
 def _require_unchanged(settings: ShrinkFileSettings, preview: ActionPreview, context: ActionContext) -> ShrinkCandidate:
-    """The file of `preview`, examined again. Raises Refused where it has become another."""
+    """Examine the file of `preview` again. Raises Refused if it is another one or has changed."""
     candidate = examine(settings.path, stopped_cluster=settings.stopped_cluster, proc=context.proc)
     if not preview.rows or dict(preview.rows[0]) != _file_identity(candidate):
         raise Refused(
-            f"{printable(candidate.current_path)} has changed since it was looked at",
-            hint="look again: another file may have taken its name, or somebody still writes it",
+            f"{printable(candidate.current_path)} has changed since the preview",
+            hint="preview again: another file may have its name, or a process still writes to it",
         )
     return candidate
 
 
 def _pace_limits(settings: ShrinkFileSettings) -> PaceLimits:
-    """Raises UsageError where a setting is not a size or a duration."""
+    """Return the limits. Raises UsageError if a setting is not a size or a duration."""
     return PaceLimits(
         largest_step=max(1 << 20, parse_size(settings.largest_step)),
         commit_limit_s=parse_duration(settings.commit_limit),
@@ -385,14 +383,14 @@ def _truncate(
 
 
 def _check_openers(fd: int) -> str:
-    """Before the point of no return: does anybody want to open the file? From then on nobody is kept waiting."""
+    """Check before the first cut whether a process is opening the file; then drop the lease, so that none waits."""
     wanted = lease_break_requested(fd)
     drop_lease(fd)
-    return "somebody is opening the file" if wanted else ""
+    return "a process is opening the file" if wanted else ""
 
 
 def _find_flag_file(trash: str) -> str:
-    """`stop PATH` or `pause PATH` where such a file was put beside what is cut."""
+    """Return `stop PATH` or `pause PATH` if such a flag file exists beside the file being truncated."""
     for word in ("stop", "pause"):
         if os.path.lexists(f"{trash}.{word}"):
             return f"{word} {printable(trash)}.{word}"

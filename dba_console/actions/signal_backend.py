@@ -1,7 +1,7 @@
-"""Cancel what sessions run, or end them: by process id and start, so that a number given out again hits nobody else.
+"""The action signal-backend: cancel queries or terminate sessions, by pid and start time, so that a reused pid is safe.
 
-Never a walsender, never an autovacuum that prevents wraparound, never the console itself. Which of the sessions may be
-signalled is decided in the very statement that signals them.
+Never a walsender, an autovacuum to prevent wraparound, or the console itself. Which sessions may be signalled is
+decided in the statement that signals them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
 from dba_console.core.units import human_duration, parse_duration
 
-# The statements of signal-backend: who the sessions are, the signal itself, and who is left.
+# The statements: the sessions, the signal, the sessions that remain.
 #
-# SEEN and SIGNAL share the same judgement, word for word: what the operator was shown is what the server decides by in
-# the statement that signals.
+# SESSIONS and SIGNAL contain the same verdict expression: the server decides by what the operator was shown.
 
 
 def _to_us_sql(time: str) -> str:
-    """A time as microseconds since 1970, as it is written down."""
+    """Return SQL for a time in microseconds since 1970."""
     return f"(EXTRACT(epoch FROM {time}) * 1000000)::int8"
 
 
@@ -37,7 +36,7 @@ _SELECTED = """
                     pg_catalog.unnest(%(queries)s::int8[]), pg_catalog.unnest(%(transactions)s::int8[]),
                     pg_catalog.unnest(%(states)s::int8[])) AS w (pid, start_us, query_us, xact_us, state_us)
 """
-# The start of a session this role may not see is NULL: it is called hidden, not gone.
+# backend_start is NULL for a session this role may not see: its verdict is hidden, not gone.
 _JUDGED = f"""
   SELECT a.pid, w.start_us, a.usename, a.datname, a.application_name, a.state, a.query_start, a.xact_start, a.query,
          CASE
@@ -81,7 +80,7 @@ SELECT a.pid, a.state, {_to_us_sql("a.query_start")} AS query_us
 
 
 def _signal_statement(function: str) -> str:
-    # Materialized: judged for all of them first, and the signal goes to none that the judgement did not name.
+    # Materialized: all verdicts are made before the first signal is sent.
     return f"""
 WITH judged AS MATERIALIZED ({_JUDGED})
 SELECT j.pid, pg_catalog.{function}(j.pid) AS sent FROM judged j WHERE j.verdict = 'may'
@@ -94,55 +93,55 @@ SIGNAL = {"cancel": _signal_statement("pg_cancel_backend"), "terminate": _signal
 _POLL_S = 0.2
 _KEY_COLUMNS = ("pid", "backend_start", "query_start", "xact_start", "state_change")
 _VERDICT_TEXTS = {
-    "own": "this console's own",
+    "own": "a session of this console",
     "walsender": "a walsender: its standby or backup would break",
     "wraparound": "an autovacuum to prevent wraparound: it would only start again",
-    "hidden": "hidden from this role: GRANT pg_read_all_stats would show what it is",
-    "background": "no session of a client",
-    "superuser": "a superuser's: superusers = true if it is meant",
-    "role": "another role's: GRANT pg_signal_backend would let this role do it",
-    "idle": "runs no query that could be cancelled: end the session instead",
+    "hidden": "hidden from this role: GRANT pg_read_all_stats shows it",
+    "background": "not a client session",
+    "superuser": "a session of a superuser: set superusers = true to include it",
+    "role": "a session of another role: GRANT pg_signal_backend allows it",
+    "idle": "not running a query: terminate the session instead",
 }
-"""By what SEEN calls it."""
+"""By verdict of SESSIONS."""
 
 
 Time = int | str
-"""As pg_stat_activity has it, with its zone; or microseconds since 1970."""
+"""As in pg_stat_activity, with time zone; or microseconds since 1970."""
 
 
 class SignalledSession(Struct, frozen=True):
-    """A session, named so that it cannot be taken for a later one. A row may say more of it."""
+    """A session, identified so that a later session with the same pid is not meant; other columns are ignored."""
 
     pid: int
     backend_start: Time
     query_start: Time | None = None
-    """Where the row says it: only while it is still at that query."""
+    """If given: only while it still runs that query."""
     xact_start: Time | None = None
-    """Only while it is still in that transaction."""
+    """If given: only while it is still in that transaction."""
     state_change: Time | None = None
-    """Only while it has done nothing since."""
+    """If given: only while its state has not changed since."""
 
 
 def _to_us(time: Time | None) -> int | None:
-    """Raises UsageError for what is no time."""
+    """Return microseconds since 1970. Raises UsageError if it is not a time."""
     if time is None or isinstance(time, int):
         return time
     try:
         return acting_connection.to_wall_us(datetime.fromisoformat(time))
     except (ValueError, TypeError):
-        raise UsageError(f"not a time of pg_stat_activity: {time!r}", hint="a date and a time with its zone") from None
+        raise UsageError(f"not a time of pg_stat_activity: {time!r}", hint="use date, time and time zone") from None
 
 
 class SignalSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     verb: Literal["cancel", "terminate"]
-    """`cancel` ends what the session runs, `terminate` the session."""
+    """`cancel` ends the query of the session, `terminate` the session."""
     rows: list[SignalledSession]
-    """Which sessions: rows of a preview with `pid` and `backend_start`, as in `rows = "%(blockers)s"`. Where they have
-    `query_start`, `xact_start` or `state_change` too, a session that has gone on since is left alone."""
+    """Sessions: rows of a preview with `pid` and `backend_start`, as in `rows = "%(blockers)s"`. If they also have
+    `query_start`, `xact_start` or `state_change`, a session where that has changed since is not signalled."""
     superusers: bool = False
-    """Sessions of other superusers too."""
+    """Include sessions of other superusers."""
     wait: str = "10s"
-    """How long to look whether they have obeyed."""
+    """How long to wait until the queries or sessions have ended."""
 
 
 class SignalBackend:
@@ -150,7 +149,7 @@ class SignalBackend:
 
     name: ClassVar[str] = "signal-backend"
     summary: ClassVar[str] = (
-        "Cancels what sessions run, or ends sessions, by process id and start; then looks whether they obeyed. Refuses "
+        "Cancels queries, or terminates sessions, by pid and start time; then checks that they ended. Refuses "
         "walsenders, autovacuum to prevent wraparound, background processes, and the console itself."
     )
     Settings: ClassVar[type[Struct]] = SignalSettings
@@ -158,9 +157,9 @@ class SignalBackend:
     needs_root: ClassVar[bool] = False
     undoable: ClassVar[bool] = False
     may_shrink: ClassVar[bool] = True
-    """Who has gone meanwhile need not be asked to."""
+    """A session that ended meanwhile needs no signal."""
     row_key: ClassVar[tuple[str, ...]] = _KEY_COLUMNS
-    """What names a session; the rest of a row is for whoever decides."""
+    """Columns that identify a session; the others only inform the operator."""
 
     def preview(self, settings: SignalSettings, context: ActionContext) -> ActionPreview:
         found = {
@@ -175,14 +174,14 @@ class SignalBackend:
         gone = len(verdicts) - len(meant) - len(refused)
         rows = tuple(_session_row(settings, one, row) for one, row in meant)
         values = {"sessions": len(meant), "active": sum(row["state"] == "active" for _, row in meant)}
-        # None may be left out silently: the operator named the set.
+        # The operator named the set, so a session that is not signalled is never left out silently.
         refusal = "; ".join(f"process {pid} is {_VERDICT_TEXTS[why]}" for pid, why in refused[:5]) or None
         return ActionPreview(
             text=_preview_text(settings, [row for _, row in meant], gone),
             exact=_exact_text(settings, rows),
             values=values,
             refusal=refusal,
-            hint="take what may not be signalled out of the selection" if refusal else None,
+            hint="remove these sessions from the selection" if refusal else None,
             count=len(rows),
             rows=rows,
             done=not meant and not refused,
@@ -195,7 +194,7 @@ class SignalBackend:
         try:
             signalled = connection.execute_change(SIGNAL[settings.verb], params, timeout_s=10.0).rows
         except StatementLost as error:
-            return ActionResult(state="unknown", text=f"it is not known whether they were signalled: {error.message}")
+            return ActionResult(state="unknown", text=f"unknown whether they were signalled: {error.message}")
         except StatementFailed as error:
             return ActionResult(state="failed", text=f"the server refused: {error.message}")
         sent = {row["pid"] for row in signalled if row["sent"]}
@@ -204,21 +203,22 @@ class SignalBackend:
     def settle(self, settings: SignalSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
         left = _still_running(settings, preview, require_connection(context))
         if not left:
-            gone = "all of them are gone" if settings.verb == "terminate" else "none of them is at that query any more"
+            gone = "all of them have ended" if settings.verb == "terminate" else "all of these queries have ended"
             return ActionResult(state="ok", text=gone)
         return ActionResult(
-            state="failed", text=f"still {'there' if settings.verb == 'terminate' else 'at it'}: {_pids_text(left)}"
+            state="failed",
+            text=f"still {'connected' if settings.verb == 'terminate' else 'running'}: {_pids_text(left)}",
         )
 
     def undo(
         self, settings: SignalSettings, data: Mapping[str, Any], context: ActionContext, control: Control
     ) -> ActionResult:
-        return ActionResult(state="failed", text="a session that was ended cannot be brought back")
+        return ActionResult(state="failed", text="an ended session or query cannot be restored")
 
     def _wait_until_gone(
         self, settings: SignalSettings, preview: ActionPreview, sent: set[int], context: ActionContext, control: Control
     ) -> list[int]:
-        """Who was signalled and has not obeyed by the time that is waited for."""
+        """Wait for the signalled sessions; return the pids that did not end in time."""
         connection = require_connection(context)
         deadline_us = context.clock.mono_us() + int(parse_duration(settings.wait) * 1e6)
         while True:
@@ -231,7 +231,7 @@ class SignalBackend:
 
 
 def _still_running(settings: SignalSettings, preview: ActionPreview, connection: ServerConnection) -> list[int]:
-    """Those of the sight that are still there, or still at the query that was to be cancelled."""
+    """Return the pids of the preview that are still connected, or still run the query to cancel."""
     at = {row["pid"]: row["query_start"] for row in preview.rows if "query_start" in row}
     rows = connection.rows(REMAINING, _params(_sessions(preview), settings))
     if settings.verb == "terminate":
@@ -240,7 +240,7 @@ def _still_running(settings: SignalSettings, preview: ActionPreview, connection:
 
 
 def _session_row(settings: SignalSettings, one: SignalledSession, row: Mapping[str, Any]) -> dict[str, Any]:
-    """What names a session from here on: what the row said, and for a cancel the query that was seen."""
+    """Return the row that identifies a session from here on; for a cancel with the start of its current query."""
     stamps = {"query_start": _to_us(one.query_start), "xact_start": _to_us(one.xact_start)}
     stamps["state_change"] = _to_us(one.state_change)
     if settings.verb == "cancel":
@@ -252,15 +252,15 @@ def _session_row(settings: SignalSettings, one: SignalledSession, row: Mapping[s
 
 
 def _result(settings: SignalSettings, preview: ActionPreview, sent: set[int], left: list[int]) -> ActionResult:
-    verb = "cancelled" if settings.verb == "cancel" else "ended"
+    verb = "cancelled" if settings.verb == "cancel" else "terminated"
     unsent = len(preview.rows) - len(sent)
     values = {"sessions": len(left) if settings.verb == "terminate" else len(preview.rows), "signalled": len(sent)}
     if left:
-        text = f"{_pids_text(left)} did not obey within {settings.wait}"
-        return ActionResult(state="failed", text=f"{text}: it may hang in the kernel, or in a rollback", values=values)
+        text = f"{_pids_text(left)} did not end within {settings.wait}"
+        return ActionResult(state="failed", text=f"{text}: it may hang in the kernel, or roll back", values=values)
     text = f"{len(sent)} of {len(preview.rows)} {verb}"
     if unsent:
-        text += f"; {unsent} had gone, or had become something that is not signalled"
+        text += f"; {unsent} had ended, or may no longer be signalled"
     return ActionResult(state="ok", text=text, values=values)
 
 
@@ -285,10 +285,10 @@ def _params(rows: Sequence[SignalledSession], settings: SignalSettings) -> dict[
 
 
 def _preview_text(settings: SignalSettings, meant: Sequence[Mapping[str, Any]], gone: int) -> str:
-    verb = "Cancel the query of" if settings.verb == "cancel" else "End"
+    verb = "Cancel the query of" if settings.verb == "cancel" else "Terminate"
     who = "; ".join(_session_text(row) for row in meant[:5]) or "no session"
     more = f"; and {len(meant) - 5} more" if len(meant) > 5 else ""
-    ended = f". {gone} of those named have ended, or gone on to something else" if gone else ""
+    ended = f". {gone} of the named sessions have ended, or their state has changed" if gone else ""
     return f"{verb} {len(meant)} session{'' if len(meant) == 1 else 's'}: {who}{more}{ended}"
 
 
@@ -301,7 +301,7 @@ def _session_text(row: Mapping[str, Any]) -> str:
 def _exact_text(settings: SignalSettings, rows: Sequence[Mapping[str, Any]]) -> str:
     function = "pg_cancel_backend" if settings.verb == "cancel" else "pg_terminate_backend"
     which = ", ".join(str(row["pid"]) for row in rows)
-    return f"SELECT {function}(pid) for the processes {which}, each only if it still has the start shown"
+    return f"SELECT {function}(pid) for the processes {which}, each only if its start time is unchanged"
 
 
 def _pids_text(pids: Sequence[int]) -> str:

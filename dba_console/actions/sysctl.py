@@ -1,6 +1,6 @@
-"""sysctl: a kernel setting that decides how memory is reclaimed, changed until the next boot, with its old value kept.
+"""The action sysctl: change a kernel setting of memory management until the next boot, and keep its old value.
 
-Only settings of memory management, NUMA and files: this is no back door to everything root can do.
+Only settings of memory management, NUMA and files: not every change that root could make.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]*(\.[A-Za-z0-9_-]+)+")
 _VALUE = re.compile(r"[A-Za-z0-9_+.-]+( [A-Za-z0-9_+.-]+)*")
 _ALLOWED = re.compile(r"vm\..+|kernel\.numa.+|fs\..+|transparent_hugepage\.(enabled|defrag)")
 _DENIED = {
-    "vm.drop_caches": "it is the action drop-caches",
-    "vm.compact_memory": "it compacts all memory at once, and holds up who needs some meanwhile",
-    "vm.panic_on_oom": "it lets the host panic",
-    "vm.mmap_min_addr": "it guards the kernel",
-    "vm.unprivileged_userfaultfd": "it guards the kernel",
-    "vm.memfd_noexec": "it guards the kernel",
-    "vm.mmap_rnd_bits": "it guards processes",
-    "vm.mmap_rnd_compat_bits": "it guards processes",
-    "fs.suid_dumpable": "it guards processes",
+    "vm.drop_caches": "use the action drop-caches",
+    "vm.compact_memory": "it compacts all memory at once, and allocations stall meanwhile",
+    "vm.panic_on_oom": "it can make the host panic",
+    "vm.mmap_min_addr": "it protects the kernel",
+    "vm.unprivileged_userfaultfd": "it protects the kernel",
+    "vm.memfd_noexec": "it protects the kernel",
+    "vm.mmap_rnd_bits": "it protects processes",
+    "vm.mmap_rnd_compat_bits": "it protects processes",
+    "fs.suid_dumpable": "it protects processes",
 }
 _DENIED_PREFIXES = ("fs.binfmt_misc.", "fs.protected_", "fs.verity.", "fs.xfs.")
 _ALIASES = {
@@ -40,7 +40,7 @@ _ALIASES = {
     "vm.overcommit_kbytes": "vm.overcommit_ratio",
     "vm.overcommit_ratio": "vm.overcommit_kbytes",
 }
-"""Two names of one setting: writing one makes the other 0, and a 0 cannot be written back to undo that."""
+"""Two names of one setting: writing one sets the other to 0, and writing the 0 back does not undo that."""
 _THP_PREFIX = "transparent_hugepage."
 
 
@@ -50,7 +50,7 @@ class SysctlSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     key: str
     """Name with dots, as `vm.zone_reclaim_mode`; or transparent_hugepage.enabled, transparent_hugepage.defrag."""
     value: str | int
-    """What it is to be."""
+    """New value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Sysctl:
     name: ClassVar[str] = "sysctl"
     summary: ClassVar[str] = (
         "Changes a kernel setting of memory management (vm.*, kernel.numa*, fs.*, transparent_hugepage.*) until the "
-        "next boot; reads it back, keeps the old value for the undo, and says the line that keeps it over a boot."
+        "next boot; reads it back, keeps the old value for the undo, and shows the line that makes it permanent."
     )
     Settings: ClassVar[type[Struct]] = SysctlSettings
     needs_server: ClassVar[bool] = False
@@ -77,7 +77,7 @@ class Sysctl:
     undoable: ClassVar[bool] = True
 
     def preview(self, settings: SysctlSettings, context: ActionContext) -> ActionPreview:
-        """Refuses names outside of the list, names this kernel does not have, and what cannot be written."""
+        """Refuses names outside of the list, names this kernel does not have, and unwritable files."""
         try:
             key, wanted = find_setting(settings.key, context), _parse_value(settings.value)
             now = _read(key)
@@ -86,7 +86,7 @@ class Sysctl:
         twin = _read_alias(key, context)
         values = {"key": key.name, "value": now, "wanted": wanted} | ({"twin": twin} if twin else {})
         text = (
-            f"{key.name} is {now} and would be {wanted} until the next boot; to keep it: "
+            f"{key.name} is {now} and would be {wanted} until the next boot; permanent: "
             f"{persistent_line(key.name, wanted)}"
         )
         preview = ActionPreview(text=text, exact=f"echo {wanted} > {key.path}", values=values, done=now == wanted)
@@ -96,20 +96,20 @@ class Sysctl:
             )
         if not os.access(key.path, os.W_OK):
             return with_refusal(
-                preview, f"{key.path} cannot be written", "run it as root, and on the host: not in a container"
+                preview, f"{key.path} cannot be written", "run it as root, on the host, not in a container"
             )
         return preview
 
     def act(
         self, settings: SysctlSettings, preview: ActionPreview, context: ActionContext, control: Control
     ) -> ActionResult:
-        """Raises Refused where the setting is no longer what it was when it was looked at."""
+        """Raises Refused if the value has changed since the preview."""
         key, wanted = find_setting(settings.key, context), _parse_value(settings.value)
         old = _read(key)
         if old != preview.values.get("value"):
             raise Refused(
-                f"{key.name} is {old} now; it was {preview.values.get('value')} when it was looked at",
-                hint="look again",
+                f"{key.name} is {old} now; it was {preview.values.get('value')} in the preview",
+                hint="preview again",
             )
         undo = {"key": key.name, "old": old, "new": wanted, "twin": _read_alias(key, context)}
         if (why := _write(key, wanted)) is not None:
@@ -117,13 +117,13 @@ class Sysctl:
         now = _read(key)
         values = {"key": key.name, "value": now, "persistent": persistent_line(key.name, wanted)}
         if now != wanted:
-            text = f"the kernel made {now} of {key.name} = {wanted}; it was {old}"
+            text = f"the kernel changed {key.name} = {wanted} to {now}; it was {old}"
             return ActionResult(state="failed", text=text, values=values, undo=undo | {"new": now})
-        text = f"{key.name} is {now}, it was {old}; to keep it over a boot: {values['persistent']}"
+        text = f"{key.name} is {now}, it was {old}; to make it permanent: {values['persistent']}"
         return ActionResult(state="ok", text=text, values=values, undo=undo)
 
     def settle(self, settings: SysctlSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        """By its value now."""
+        """Uses the current value."""
         try:
             key, wanted = find_setting(settings.key, context), _parse_value(settings.value)
             now = _read(key)
@@ -135,17 +135,17 @@ class Sysctl:
             return ActionResult(state="ok", text=f"{key.name} is {now}", values={"value": now}, undo=undo)
         if now == old:
             return ActionResult(state="failed", text=f"{key.name} is {now} as before", values={"value": now})
-        return ActionResult(state="unknown", text=f"{key.name} is {now}: neither what it was nor what it was to be")
+        return ActionResult(state="unknown", text=f"{key.name} is {now}: neither the old nor the new value")
 
     def undo(
         self, settings: SysctlSettings, data: Mapping[str, Any], context: ActionContext, control: Control
     ) -> ActionResult:
-        """Puts the old value back, where nobody else has changed it since."""
+        """Restores the old value, unless it was changed by others since."""
         try:
             key = find_setting(str(data["key"]), context)
             now = _read(key)
             if now != data["new"]:
-                text = f"{key.name} is {now}, not {data['new']}: somebody changed it since, so it is left alone"
+                text = f"{key.name} is {now}, not {data['new']}: changed by others since, so it is not reverted"
                 return ActionResult(state="failed", text=text, values={"value": now})
             twin = data.get("twin")
             target, value = key, str(data["old"])
@@ -162,7 +162,7 @@ class Sysctl:
 
 
 def find_setting(name: str, context: ActionContext) -> KernelSetting:
-    """The setting of this name, with dots or slashes. Raises Refused where it may not be changed or is not there."""
+    """Return the setting of this name, with dots or slashes. Raises Refused if it may not be changed or is missing."""
     dotted = name.strip().replace("/", ".")
     if _NAME.fullmatch(dotted) is None:
         raise Refused(f"{printable(name)!r} is not the name of a kernel setting", hint="as in vm.zone_reclaim_mode")
@@ -171,7 +171,7 @@ def find_setting(name: str, context: ActionContext) -> KernelSetting:
     if _ALLOWED.fullmatch(dotted) is None or dotted.startswith(_DENIED_PREFIXES):
         raise Refused(
             f"{dotted} is not changed here",
-            hint="vm.*, kernel.numa*, fs.* and transparent_hugepage.* are, without those that guard the kernel",
+            hint="allowed: vm.*, kernel.numa*, fs.*, transparent_hugepage.*, except those that protect the kernel",
         )
     if dotted.startswith(_THP_PREFIX):
         path = f"{context.sys}/kernel/mm/transparent_hugepage/{dotted.removeprefix(_THP_PREFIX)}"
@@ -183,7 +183,7 @@ def find_setting(name: str, context: ActionContext) -> KernelSetting:
 
 
 def persistent_line(name: str, value: str) -> str:
-    """The line that keeps a setting over a boot, and where it goes."""
+    """Return the line that makes a setting permanent, with its file."""
     if name.startswith(_THP_PREFIX):
         what = name.removeprefix(_THP_PREFIX)
         line = f"w /sys/kernel/mm/transparent_hugepage/{what} - - - - {value}"
@@ -195,13 +195,13 @@ def _parse_value(value: str | int) -> str:
     text = " ".join(str(value).split())
     if _VALUE.fullmatch(text) is None:
         raise Refused(
-            f"{printable(str(value))!r} is not a value of a kernel setting", hint="a number, numbers or a word"
+            f"{printable(str(value))!r} is not a value of a kernel setting", hint="use a number, numbers or a word"
         )
     return text
 
 
 def _read(key: KernelSetting) -> str:
-    """The value now, one blank between words; of a choice the chosen word. Raises Refused where it cannot be read."""
+    """Return the current value, single-spaced; of a choice, the chosen word. Raises Refused if it cannot be read."""
     try:
         text = " ".join(printable(read_file(key.path)).split())
     except OSError as error:
@@ -211,7 +211,7 @@ def _read(key: KernelSetting) -> str:
 
 
 def _write(key: KernelSetting, value: str) -> str | None:
-    """None, or why the kernel did not take it."""
+    """Return why the kernel rejected the value; None: written."""
     try:
         fd = os.open(key.path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
         try:
@@ -219,7 +219,7 @@ def _write(key: KernelSetting, value: str) -> str | None:
         finally:
             os.close(fd)
     except OSError as error:
-        return f"the kernel does not take {key.name} = {value}: {error.strerror}"
+        return f"the kernel rejected {key.name} = {value}: {error.strerror}"
     return None
 
 

@@ -1,5 +1,6 @@
-"""From a change for a time to its debt and back: what is owed is written before anything is set, and struck out after
-the old state was seen.
+"""Pending reverts of temporary settings: saved before a setting is changed, removed after the old value was read back.
+
+Also the check whether the server crashed while durability was off.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ from dba_console.core.errors import ConsoleError, ExitCode
 from dba_console.recording.run_paths import is_open
 from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout
 
-# Debts: what a run changes for a time and has to put back, on the disk before it is changed.
+# Pending reverts on disk, written before the setting is changed.
 #
-# One file for each, in the state directory, so that nothing that is killed or rebooted can lose more than one, and
-# that agents of other sessions and other spellings of the target find it too. A debt is struck out (its file removed)
-# only after the old state was seen on the server; whoever does it twice does no harm.
+# One file each, in the state directory, so that a kill or a reboot can damage at most one, and agents of other sessions
+# and other spellings of the target find it too. The file is removed only after the old value was read back from the
+# server; removing it twice is harmless.
 
 WRITE_TIMEOUT_S = 15.0
-"""For a small file to be written and synced. A disk that takes longer is stalled, and nothing is set then."""
+"""Time to write and sync a small file. A disk that takes longer is stalled, and nothing is set."""
 SIZE_LIMIT = 1 << 20
-"""Bytes of one file: a value is shorter by far."""
+"""Maximum bytes of one file; values are far shorter."""
 
 
 class PendingRevert(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One setting that has to be put back."""
+    """One setting that must be reverted."""
 
     id: str
     parameter: str
@@ -54,13 +55,13 @@ class PendingRevert(Struct, frozen=True, kw_only=True, omit_defaults=True):
     database: str | None = None
     role: str | None = None
     old: str | None = None
-    """Exactly as it was set in that place; None: it was not set there."""
+    """The exact old value in that location; None: it was not set there."""
     new_values: tuple[str | None, ...] = ()
-    """What the run has given it, the newest last; None: taken out."""
+    """Values set by the run, newest last; None: reset."""
     run: str = ""
     runbook: str = ""
     directory: str = ""
-    """Of the run."""
+    """Directory of the run."""
     who: str = ""
     at_us: int = 0
     """Host wall time before it was first set."""
@@ -68,9 +69,9 @@ class PendingRevert(Struct, frozen=True, kw_only=True, omit_defaults=True):
     target_key: str = ""
     server: ServerIdentity
     boot_id: str = ""
-    """Of the host the run was on; empty where the server was not proven to run there."""
+    """Boot of the run's host; empty if the server was not proven to run there."""
     stats_reset_us: int | None = None
-    """Since when the server counted then (see `crashes`): it begins anew after a crash, and over no orderly end."""
+    """Reset time of the server's statistics then (see `data_trust`): a crash resets them, a clean shutdown does not."""
     server_us: int = 0
     """The server's clock at `at_us`."""
     version: int = 1
@@ -81,36 +82,36 @@ class PendingRevert(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RevertNotSaved(ConsoleError):
-    """A debt could not be written, so nothing was set."""
+    """A pending revert could not be saved, so nothing was set."""
 
     code = ExitCode.SESSION
 
 
 class StoredReverts(NamedTuple):
-    """What lies in the directory, oldest first, and what of it cannot be read."""
+    """The pending reverts of the directory, oldest first, and messages about unreadable files."""
 
     reverts: tuple[PendingRevert, ...]
     damaged: tuple[str, ...]
 
 
 def reverts_directory(context: ActionContext) -> Path:
-    """Where the debts of this world lie."""
+    """Return the directory of pending reverts for this context."""
     return default_directory() if context.reverts_directory is None else Path(context.reverts_directory)
 
 
 def default_directory() -> Path:
-    """Where debts lie: what survives a reboot, and belongs to no session that may be pruned."""
+    """Return the default directory: it survives a reboot, and belongs to no session that may be pruned."""
     return paths.state_dir() / "debts"
 
 
 def revert_id(run: str, server: ServerIdentity, place: tuple[str, str, str | None, str | None]) -> str:
-    """The same for the same setting in the same place by the same run, so that it is owed once."""
+    """Return an id that is equal for the same setting, location and run, so that it is saved once."""
     message = msgspec.json.encode((run, server.system_identifier, server.data_directory, place))
     return hashlib.sha256(message).hexdigest()[:20]
 
 
 def read_all(directory: Path) -> StoredReverts:
-    """Every debt there is. Raises OSError where the directory is there and cannot be read."""
+    """Return all pending reverts. Raises OSError if the directory exists but cannot be read."""
     try:
         names = sorted(name for name in os.listdir(directory) if name.endswith(".json") and not name.startswith("."))
     except FileNotFoundError:
@@ -120,52 +121,51 @@ def read_all(directory: Path) -> StoredReverts:
         try:
             reverts.append(_read(directory / name))
         except FileNotFoundError:
-            continue  # struck out meanwhile
+            continue  # removed meanwhile
         except (OSError, msgspec.MsgspecError, ValueError) as error:
             damaged.append(f"{directory / name} cannot be read: {error}")
-    return StoredReverts(tuple(sorted(reverts, key=lambda debt: (debt.at_us, debt.id))), tuple(damaged))
+    return StoredReverts(tuple(sorted(reverts, key=lambda revert: (revert.at_us, revert.id))), tuple(damaged))
 
 
 def filter_by_server(
     reverts: Iterable[PendingRevert], now: ServerIdentity | None, target_key: str
 ) -> list[PendingRevert]:
-    """Those of this server; where nobody knows who it is, those of that target.
+    """Return those of this server; if its identity is unknown, those of the target.
 
-    A copy of the files has the system identifier of its original; then the data directory tells the two apart.
+    A copy of the files has the system identifier of its original; then the data directory distinguishes the two.
     """
     return [revert for revert in reverts if _same_server(revert, now, target_key)]
 
 
 def run_is_active(revert: PendingRevert) -> bool:
-    """Whether the run goes on: an agent has its journal open."""
+    """Whether the run is active: an agent has its journal open."""
     return bool(revert.directory) and is_open(Path(revert.directory))
 
 
 def save(directory: Path, reverts: Iterable[PendingRevert], context: ActionContext) -> None:
-    """Have them on the disk, synced, each whole or not at all. Raises Unwritten: then nothing may be set."""
+    """Write and sync them, each atomically. Raises RevertNotSaved: then nothing may be set."""
     wanted = list(reverts)
     lane = Lane("debts", context.clock)
     try:
         lane.call(lambda: _save(directory, wanted), WRITE_TIMEOUT_S)
     except LaneTimeout:
         raise RevertNotSaved(
-            f"what has to be put back could not be written to {directory} within {WRITE_TIMEOUT_S:g} s: nothing "
-            f"was set",
-            hint="the disk is stalled; nothing is set for a time that nobody would know of afterwards",
+            f"the pending reverts could not be saved to {directory} within {WRITE_TIMEOUT_S:g} s: nothing was set",
+            hint="the disk is stalled; temporary settings need a saved revert",
         ) from None
     except (OSError, ConsoleError) as error:
         raise RevertNotSaved(
-            f"what has to be put back cannot be written to {directory}: {error}; nothing was set",
-            hint="make room there, or name another place with $XDG_STATE_HOME",
+            f"the pending reverts cannot be saved to {directory}: {error}; nothing was set",
+            hint="free space there, or set $XDG_STATE_HOME to another directory",
         ) from None
     finally:
         lane.close()
 
 
 def remove(directory: Path, revert: PendingRevert) -> str | None:
-    """It is put back: nothing is owed any more. None, or why its file is still there, in a sentence.
+    """Remove a reverted one. Return None, or why its file is still there.
 
-    A file that stays costs a second look: whoever finds it sees that nothing is left to do.
+    A remaining file is harmless: the next check finds nothing left to revert.
     """
     try:
         os.unlink(directory / f"{revert.id}.json")
@@ -178,12 +178,12 @@ def remove(directory: Path, revert: PendingRevert) -> str | None:
 
 
 def add_new_value(revert: PendingRevert, value: str | None) -> PendingRevert:
-    """The same debt after another value by the same run."""
+    """Return the pending revert after another change by the same run."""
     return revert if value in revert.new_values else replace(revert, new_values=(*revert.new_values, value))
 
 
 def server_boot_id(context: ActionContext) -> str:
-    """Of the server's host; empty where it is another one than this."""
+    """Return the boot id of the server's host; empty if the server is not local."""
     return host_identity(context.proc).boot_id if context.server_is_local else ""
 
 
@@ -209,16 +209,15 @@ def _same_server(revert: PendingRevert, now: ServerIdentity | None, target_key: 
         return False
     both = was.timeline is not None and was.timeline == now.timeline and was.role != now.role
     if both and revert.target_key != target_key:
-        return False  # its standby, or its primary: they share even the data directory's name
-    places = (was.data_directory, now.data_directory)
-    return None in places or places[0] == places[1]
+        return False  # its standby or primary, which may have the same data directory path
+    directories = (was.data_directory, now.data_directory)
+    return None in directories or directories[0] == directories[1]
 
 
-# Whether a server was shut down in order since some moment, or crashed: asked of the server itself, afterwards.
+# Crash detection: whether the server was shut down cleanly since some time, or crashed.
 #
-# A server that comes up after a crash throws its cumulative statistics away and counts anew, everything from the same
-# microsecond (pgstat_reset_after_failure in pgstat.c from 15 on; the statistics collector's lost file before).
-# Statistics that somebody resets have times of their own, one by one.
+# After a crash the server resets all cumulative statistics at the same microsecond (pgstat_reset_after_failure in
+# pgstat.c from 15 on; the statistics collector's lost file before). Statistics reset by a user have different times.
 
 _STATISTICS_RESET = """
 SELECT (extract(epoch FROM b.stats_reset) * 1000000)::int8 AS one_us,
@@ -229,14 +228,14 @@ SELECT (extract(epoch FROM b.stats_reset) * 1000000)::int8 AS one_us,
 
 
 class StatisticsReset(NamedTuple):
-    """Since when the server counts, by its own clock, and that clock now; None: not since one moment."""
+    """Reset time of all statistics (None: not one common time) and current time, both by the server's clock."""
 
     since_us: int | None
     now_us: int
 
 
 def read_statistics_reset(connection: ServerConnection) -> StatisticsReset:
-    """Asked now."""
+    """Read the statistics reset time from the server."""
     [row] = connection.rows(_STATISTICS_RESET)
     since_us = row["one_us"] if row["one_us"] == row["other_us"] else None
     return StatisticsReset(since_us, row["now_us"])
@@ -245,9 +244,9 @@ def read_statistics_reset(connection: ServerConnection) -> StatisticsReset:
 def data_trust(
     was_us: int | None, at_us: int, began: ServerIdentity, now: ServerIdentity, reset: StatisticsReset
 ) -> str:
-    """sound, untrusted or unknown: whether what was written without care for durability since then can be relied on.
+    """Return sound, untrusted or unknown: whether the data written without durability since then can be trusted.
 
-    `was_us` and `at_us`: since when it counted, and its clock, at the beginning; `began` and `now`: who it was, and is.
+    `was_us`, `at_us`, `began`: statistics reset time, server clock and identity then; `now`: the identity now.
 
     >>> a, b = ServerIdentity(server_start_us=1), ServerIdentity(server_start_us=50)
     >>> [data_trust(5, 10, a, who, StatisticsReset(since, 90)) for who, since in ((a, 5), (b, 5), (b, 51), (b, None))]
@@ -261,50 +260,50 @@ def data_trust(
 
 
 class RevertState(NamedTuple):
-    """What is to be found of a debt on the server."""
+    """State of a pending revert on the server, and the value found there."""
 
     state: str
-    """As `DebtNow.state`."""
+    """changed, altered (by others), back, unread (needs a reload), pending (needs a restart), gone."""
     found: str | None
 
 
 def location_of(revert: PendingRevert) -> ParameterLocation:
-    """Where it is set."""
+    """Return the parameter location."""
     return ParameterLocation(parameter=revert.parameter, scope=revert.scope, database=revert.database, role=revert.role)  # type: ignore[arg-type]  # as it was written
 
 
 def reverts_of_server(context: ActionContext, now: ServerIdentity) -> list[PendingRevert]:
-    """Every debt of this server, oldest first. Raises OSError."""
+    """Return the pending reverts of this server, oldest first. Raises OSError."""
     return filter_by_server(read_all(reverts_directory(context)).reverts, now, context.target_key)
 
 
 def refuse_changed_by_other_run(
     context: ActionContext, connection: ServerConnection, locations: Sequence[ParameterLocation]
 ) -> Refusal:
-    """What another run has changed for a time is put back first: else nobody could tell what was there before both."""
+    """Refuse settings temporarily changed by another run: the original value would no longer be known."""
     try:
         reverts = reverts_of_server(context, connection.read_identity())
     except OSError as error:
-        return f"what is still to be put back cannot be read: {error}", "nothing is set for a time without it"
+        return f"the pending reverts cannot be read: {error}", "temporary settings need them"
     for location in locations:
         revert = _find_by_location(reverts, location)
         if revert is not None and revert.run != context.run:
-            return f"{revert.parameter} is still changed by run {revert.run}", "runbook put-back puts that back first"
+            return f"{revert.parameter} is still changed by run {revert.run}", "revert it first with runbook put-back"
     return None, None
 
 
 def save_reverts(
     context: ActionContext, connection: ServerConnection, changes: Sequence[tuple[ParameterChange, str | None]]
 ) -> None:
-    """Write down what has to be put back: each change with what is set there now. Raises Unwritten.
+    """Save the pending reverts: each change with its old value. Raises RevertNotSaved.
 
-    What this run has changed before keeps what was there before the first time.
+    If this run has changed the setting before, the value before its first change is kept.
     """
     server = connection.read_identity()
     try:
         known = reverts_of_server(context, server)
     except OSError:
-        known = []  # the write that follows says why
+        known = []  # saving below reports the reason
     counts = read_statistics_reset(connection)
     reverts = []
     for change, old in changes:
@@ -321,7 +320,7 @@ def save_reverts(
 
 
 def read_revert_state(connection: ServerConnection, revert: PendingRevert) -> RevertState:
-    """How it stands on the server. Raises ConnectError, StatementFailed."""
+    """Read the state from the server. Raises ConnectError, StatementFailed."""
     location = location_of(revert)
     now = read_setting(connection, location.parameter)
     if now is None or find_missing_object(connection, location):
@@ -339,24 +338,24 @@ def read_revert_state(connection: ServerConnection, revert: PendingRevert) -> Re
 def remove_reverted(
     context: ActionContext, connection: ServerConnection, locations: Sequence[ParameterLocation]
 ) -> None:
-    """Strike out what this run owes and is as it was again: after an undo, or where nothing came of the change."""
+    """Remove this run's pending reverts that already have the old value: after an undo, or if the change failed."""
     try:
-        reverts = [debt for debt in reverts_of_server(context, connection.read_identity()) if debt.run == context.run]
+        reverts = [one for one in reverts_of_server(context, connection.read_identity()) if one.run == context.run]
     except OSError:
-        return  # it is looked at again with the next reading
+        return  # checked again at the next reading
     for revert in reverts:
         if location_of(revert) in locations and read_revert_state(connection, revert).state in ("back", "gone"):
             remove(reverts_directory(context), revert)
 
 
 def describe_revert(revert: PendingRevert) -> str:
-    """A debt in words."""
-    was = "nothing was set" if revert.old is None else f"it was {revert.old!r}"
+    """Return the pending revert as text."""
+    was = "it was not set" if revert.old is None else f"it was {revert.old!r}"
     return f"{describe_setting(location_of(revert), revert.new)}; {was}"
 
 
 def revert_row(revert: PendingRevert, state: RevertState) -> dict[str, Any]:
-    """A debt as the operator is shown it."""
+    """Return the pending revert as a row for the operator."""
     return {
         "parameter": revert.parameter, "where": location_of(revert).describe(), "found": state.found,
         "before": revert.old,

@@ -1,8 +1,8 @@
-"""Vacuum a table or a whole database, with progress, and stopped at any time by the operator.
+"""The action vacuum: vacuum a table or a whole database, with progress; the operator can stop it at any time.
 
-In the emergency of a wraparound it is the plain VACUUM that helps: FULL needs transaction ids itself, FREEZE does more
-than is needed (PostgreSQL documentation, "Preventing Transaction ID Wraparound Failures"); so the one is not offered,
-and the other has to be asked for.
+In a wraparound emergency plain VACUUM helps: FULL needs transaction ids itself, FREEZE does more than is needed
+(PostgreSQL documentation, "Preventing Transaction ID Wraparound Failures"). So FULL is not offered, and FREEZE must be
+requested.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from dba_console.core.errors import ConnectError
 from dba_console.core.units import human_bytes, human_count, human_duration, parse_duration
 from dba_console.watch.probes.postgres.progress_readings import measure
 
-# The statements of vacuum: what is to be vacuumed, how far it is, and what it left.
+# The statements: what to vacuum, its progress, its result.
 
-# No function that takes a lock on the table: whoever looks must not wait behind who holds it.
+# No function that locks the table: the preview must not wait for a lock.
 TABLE = """
 SELECT c.oid::int8 AS oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind,
        CASE WHEN c.relkind <> 'p'
@@ -57,7 +57,7 @@ SELECT d.datname::text AS name, pg_catalog.age(d.datfrozenxid) AS xid_age,
   FROM pg_catalog.pg_database d WHERE d.datname = coalesce(%(database)s, pg_catalog.current_database())
 """
 BYTES = "SELECT pg_catalog.pg_database_size(%(database)s::name) AS bytes"
-"""Looks at every file of it: asked only where all of it is meant."""
+"""Stats every file of the database: run only if the whole database is vacuumed."""
 SERVER = """
 SELECT pg_catalog.pg_is_in_recovery() AS in_recovery,
        pg_catalog.current_setting('server_version_num')::int4 AS version_num,
@@ -78,7 +78,7 @@ SELECT pg_catalog.count(*) AS tables,
   JOIN pg_catalog.pg_class c ON c.oid = s.relid
  WHERE c.relkind IN ('r', 'm') AND c.relpersistence <> 't' AND (%(oid)s::int8 IS NULL OR s.relid = %(oid)s::int8)
 """
-"""Of a partitioned table only its partitions count, and they are not asked here: it has no statistics of its own."""
+"""Partitioned tables are left out: they have no vacuum statistics; their partitions are not queried here."""
 UNDER_WAY = """
 SELECT a.pid, a.query_start, a.wait_event_type, pg_catalog.pg_blocking_pids(a.pid) AS blockers, p.phase,
        pg_catalog.to_jsonb(p) AS progress,
@@ -97,7 +97,7 @@ SELECT a.pid FROM pg_catalog.pg_stat_activity a
 
 
 def statement(options: Mapping[str, str | int | bool | None], table: tuple[str, str] | None) -> str:
-    """VACUUM with the options that are not None.
+    """Return VACUUM with the options that are not None.
 
     >>> statement({"FREEZE": True, "PARALLEL": 2, "TRUNCATE": None, "INDEX_CLEANUP": "off"}, ("public", "a b"))
     'VACUUM (FREEZE, PARALLEL 2, INDEX_CLEANUP off) "public"."a b"'
@@ -108,34 +108,34 @@ def statement(options: Mapping[str, str | int | bool | None], table: tuple[str, 
 
 
 def _value(value: str | int | bool | None) -> str:
-    """Words and numbers of this module's own making only."""
+    """Return the option value; only words and numbers from this module."""
     if value is True:
         return ""
     return f" {'off' if value is False else value}"
 
 
 def phase_text(row: Mapping[str, Any] | None) -> str:
-    """What a VACUUM under way does, in a few words."""
+    """Return what a running VACUUM does, in a few words."""
     if row is None:
         return "waiting for its backend"
     if row["wait_event_type"] == "Lock" and row["blockers"]:
-        return f"waiting for a lock that process {', '.join(str(pid) for pid in row['blockers'])} holds"
+        return f"waiting for a lock held by process {', '.join(str(pid) for pid in row['blockers'])}"
     where = f" of {row['relation']}" if row["relation"] else ""
     return f"{row['phase']}{where}" if row["phase"] else "between tables"
 
 
-# How far a VACUUM is, seen from another connection, told while it runs.
+# Progress of a running VACUUM, read over another connection.
 
 _INTERVAL_S = 1.0
 _MIN_SHARE = 0.02
-"""A share of a phase below this says nothing about its end."""
+"""Below this share of a phase its end is not estimated."""
 
 
 class VacuumWatcher:
-    """Asked while the statement runs; True stops it. A look that fails costs the progress and nothing else."""
+    """Called while the statement runs; True stops it. A failed query loses only the progress."""
 
     def __init__(self, connection: ServerConnection, clock: Clock, control: Control, where: str = "") -> None:
-        """Looks over a connection of its own, beside `connection`; `where` stands before what is told. To be closed."""
+        """Opens its own connection beside `connection`; `where` is the prefix of the texts. The caller closes it."""
         self._link, self._clock, self.control, self._prefix = connection.open_another(), clock, control, where
         self._next_us = 0
         self._phase: tuple[Any, Any] = (None, None)
@@ -151,7 +151,7 @@ class VacuumWatcher:
         try:
             row = next(iter(self._link.rows(UNDER_WAY, {"pid": pid}, timeout_s=2.0)), None)
         except (StatementFailed, ConnectError) as error:
-            self.control.report_progress(f"{self._prefix}vacuuming; how far cannot be seen: {error.message}")
+            self.control.report_progress(f"{self._prefix}vacuuming; progress unknown: {error.message}")
             return False
         done, total, unit = measure("vacuum", row["progress"]) if row and row["progress"] else (None, None, "")
         self.control.report_progress(
@@ -163,7 +163,7 @@ class VacuumWatcher:
         self._link.close()
 
     def _remaining_text(self, row: Mapping[str, Any] | None, done: int | None, total: int | None, now_us: int) -> str:
-        """What is left of the phase at the pace it has had so far; the later phases are not known."""
+        """Return the remaining time of the phase at its rate so far; later phases are unknown."""
         phase = (row and row["relation"], row and row["phase"])
         if phase != self._phase:
             self._phase, self._began_us, self._began_at = phase, now_us, done or 0
@@ -176,53 +176,52 @@ class VacuumWatcher:
 _KINDS = {"r", "m", "p", "t"}
 """Tables, materialized views, partitioned tables, TOAST tables."""
 _MAX_LISTED = 3
-"""Places that are told one by one."""
+"""Maximum number of tables or databases described one by one."""
 _STATISTICS_CHECKS, _STATISTICS_POLL_S = 15, 0.2
-"""Before 15 the server's statistics come half a second late."""
+"""Before 15 the server's statistics are up to half a second late."""
 
 
 class VacuumTarget(Struct, frozen=True):
-    """A row that names a database, or a table in it; it may say more of it."""
+    """A row that names a database, or a table in it; other columns are ignored."""
 
     datname: str
     table: str | None = None
     index_cleanup: bool | None = None
-    """Of this one; None: as the settings say."""
+    """For this one; None: as in the settings."""
 
 
 class VacuumSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     table: str | None = None
-    """As one writes it in SQL, with its schema; without it the whole database."""
+    """Table as in SQL, with its schema; default: the whole database."""
     database: str | None = None
-    """Where; without it the run's own."""
+    """Database; default: the database of the run."""
     rows: list[VacuumTarget] = []
-    """Instead: rows of a preview with `datname`, `table` where tables are meant, and `index_cleanup` where it differs,
-    as in `rows = "%(oldest)s"`. Taken in this order; what was dropped is left out, and one that fails does not end
-    the rest."""
+    """Instead: rows of a preview with `datname`, optionally `table`, and `index_cleanup` if it differs, as in
+    `rows = "%(oldest)s"`. Processed in this order; dropped tables are skipped, and a failure does not stop the rest."""
     freeze: bool = False
-    """Freeze every row: more than a wraparound emergency needs."""
+    """Freeze all rows: more than a wraparound emergency needs."""
     analyze: bool = False
-    """Gather the planner's statistics too. Not in a wraparound emergency: that needs a transaction id."""
+    """Also collect planner statistics. Not in a wraparound emergency: that needs a transaction id."""
     index_cleanup: bool | None = None
-    """False passes the indexes over, which is quicker and leaves dead entries in them."""
+    """False skips the indexes, which is faster and leaves dead entries in them."""
     truncate: bool | None = None
-    """False keeps the empty end of the table, and never takes the exclusive lock that cutting it off needs."""
+    """False keeps the empty pages at the end of the table, and so avoids the exclusive lock to truncate them."""
     skip_locked: bool = False
-    """Pass over what is locked, and say nothing of it."""
+    """Skip locked tables without a message."""
     parallel: int | None = None
     """Workers for the indexes of a table."""
     lock_timeout: str | None = None
-    """How long to wait for a table's lock; without it as long as it takes, told who holds it."""
+    """How long to wait for the lock of a table; default: no limit, with the holder shown."""
     timeout: str | None = None
-    """How long at most for each; what was vacuumed by then stays so."""
+    """Time limit for each; tables vacuumed by then stay vacuumed."""
 
     @property
     def targets(self) -> list[tuple[str | None, str | None, bool | None]]:
-        """Database (None: the run's own), table (None: all of it) and what becomes of its indexes, in order."""
+        """Database (None: the run's own), table (None: the whole database) and index_cleanup, in order."""
         if not self.rows:
             return [(self.database, self.table, self.index_cleanup)]
-        asked = {(row.datname, row.table): row.index_cleanup for row in self.rows}
-        return [(*place, self.index_cleanup if own is None else own) for place, own in asked.items()]
+        requested = {(row.datname, row.table): row.index_cleanup for row in self.rows}
+        return [(*names, self.index_cleanup if own is None else own) for names, own in requested.items()]
 
 
 class Vacuum:
@@ -230,20 +229,20 @@ class Vacuum:
 
     name: ClassVar[str] = "vacuum"
     summary: ClassVar[str] = (
-        "Vacuums a table or a database, showing phase, progress, and whom it waits for; stopped, it leaves what is "
-        "done as it is. Of several, one that fails does not end the rest. Never FULL. There is nothing to take back."
+        "Vacuums a table or a database, showing phase, progress, and which process it waits for; after a stop, what "
+        "was vacuumed stays vacuumed. Of several, a failure does not stop the rest. Never FULL. Nothing to undo."
     )
     Settings: ClassVar[type[Struct]] = VacuumSettings
     needs_server: ClassVar[bool] = True
     needs_root: ClassVar[bool] = False
     undoable: ClassVar[bool] = False
     may_shrink: ClassVar[bool] = True
-    """A table that was dropped meanwhile need not be vacuumed."""
+    """A table that was dropped meanwhile needs no vacuum."""
 
     def preview(self, settings: VacuumSettings, context: ActionContext) -> ActionPreview:
         if settings.rows and (settings.database or settings.table):
-            message = "it has to be said what to vacuum once: by rows, or by database and table"
-            return ActionPreview(text=f"It will not be vacuumed: {message}.", exact="", refusal=message)
+            message = "set either rows, or database and table"
+            return ActionPreview(text=f"Nothing will be vacuumed: {message}.", exact="", refusal=message)
         connection, databases, previews, gone = (
             require_connection(context),
             dict[str | None, _Database](),
@@ -260,17 +259,17 @@ class Vacuum:
                 gone.append(str(table))
             else:
                 previews.append(preview)
-        _close_connections(connection, [home.row["name"] for home in databases.values()])
-        texts = [sight.text for sight in previews] if len(previews) <= _MAX_LISTED else [_many_text(previews)]
-        texts += [f"No more there: {', '.join(gone[:5])}{' …' if gone[5:] else ''}."] if gone else []
+        _close_connections(connection, [database.row["name"] for database in databases.values()])
+        texts = [one.text for one in previews] if len(previews) <= _MAX_LISTED else [_many_text(previews)]
+        texts += [f"No longer existing: {', '.join(gone[:5])}{' …' if gone[5:] else ''}."] if gone else []
         if not previews:
             return ActionPreview(text=" ".join(texts), exact="", done=True, count=0)
         return ActionPreview(
             text=" ".join(texts),
-            exact=";\n".join(sight.exact for sight in previews),
-            values={**_sum_figures([sight.values for sight in previews]), "looked_us": previews[0].values["looked_us"]},
+            exact=";\n".join(one.exact for one in previews),
+            values={**_sum_figures([one.values for one in previews]), "looked_us": previews[0].values["looked_us"]},
             count=len(previews),
-            rows=tuple(row for sight in previews for row in sight.rows),
+            rows=tuple(row for one in previews for row in one.rows),
         )
 
     def act(
@@ -310,7 +309,7 @@ class Vacuum:
             if rows := database_connection.rows(OWN_VACUUMS, {"database": key["database"]}):
                 pids = ", ".join(str(row["pid"]) for row in rows)
                 return ActionResult(
-                    state="unknown", text=f"a VACUUM of this console is still under way in process {pids}"
+                    state="unknown", text=f"a VACUUM of this console is still running in process {pids}"
                 )
             if key["oid"] is not None and _read_table(key["table"], database_connection) is None:
                 continue
@@ -319,21 +318,21 @@ class Vacuum:
                 undone.append(f"{_target_name(key)}: {row['vacuumed']} of {row['tables']} tables")
             known = known and bool(row["tables"]) and not row["restarted"]
         if not known:
-            text = "its backend has ended, and the server's statistics do not tell how; vacuuming again does no harm"
+            text = "its backend has ended, and the server's statistics do not show how; vacuuming again is safe"
             return _result(connection, preview, "unknown", text)
         if undone:
-            text = f"not all was vacuumed ({'; '.join(undone[:3])}); vacuuming again does no harm"
+            text = f"not everything was vacuumed ({'; '.join(undone[:3])}); vacuuming again is safe"
             return _result(connection, preview, "failed", text)
-        return _result(connection, preview, "ok", "every table of it was vacuumed since")
+        return _result(connection, preview, "ok", "every table was vacuumed since")
 
     def undo(
         self, settings: VacuumSettings, data: Mapping[str, Any], context: ActionContext, control: Control
     ) -> ActionResult:
-        return ActionResult(state="failed", text="there is nothing to take back")
+        return ActionResult(state="failed", text="nothing to undo")
 
 
 class _Database(NamedTuple):
-    """A database that is looked into; `refusal` is why nobody can."""
+    """A database with its connection; `refusal` is why it cannot be read."""
 
     link: ServerConnection
     row: Mapping[str, Any]
@@ -354,15 +353,15 @@ def _open_database(name: str | None, connection: ServerConnection) -> _Database:
 def _preview_one(
     settings: VacuumSettings, database: _Database, table_name: str | None, index_cleanup: bool | None
 ) -> ActionPreview:
-    """What is there in one place; `done` where there is no such table."""
+    """Return the preview of one database or table; `done` if the table does not exist."""
     if database.refusal is not None:
         return ActionPreview(text=f"The {database.refusal}.", exact="", refusal=database.refusal)
     table = None if table_name is None else _read_table(table_name, database.link)
     if table_name is not None and table is None and settings.rows:
-        return ActionPreview(text=f"There is no table {table_name}.", exact="", done=True)
+        return ActionPreview(text=f"Table {table_name} does not exist.", exact="", done=True)
     refusal = _refusal(table_name, database.now, table, database.link)
     if refusal is not None:
-        return ActionPreview(text=f"It will not be vacuumed: {refusal}.", exact="", refusal=refusal)
+        return ActionPreview(text=f"Nothing will be vacuumed: {refusal}.", exact="", refusal=refusal)
     name = database.row["name"]
     shown = table or {**database.row, **database.link.rows(BYTES, {"database": name})[0]}
     key = {"database": name, "table": table_name, "oid": None if table is None else table["oid"]}
@@ -377,13 +376,13 @@ def _preview_one(
 def _vacuum(
     settings: VacuumSettings, key: Mapping[str, Any], connection: ServerConnection, watch: VacuumWatcher
 ) -> tuple[str, str]:
-    """State and what to say of it. Raises Lost."""
+    """Vacuum; return state and text. Raises StatementLost."""
     [now] = connection.rows(SERVER, {"database": key["database"]})
     table = None if key["oid"] is None else _read_table(key["table"], connection)
     if key["oid"] is not None and table is None:
         return "ok", "dropped meanwhile"
     if key["oid"] is not None and table is not None and table["oid"] != key["oid"]:
-        return "failed", f"nothing was done: {key['table']} is not the table any more that was shown"
+        return "failed", f"nothing was done: {key['table']} is no longer the table that was shown"
     with closing(watch):
         try:
             result = connection.execute_change(
@@ -394,14 +393,14 @@ def _vacuum(
                 watch=watch,
             )
         except StatementStopped:
-            return "stopped", "stopped; what was vacuumed by then stays so"
+            return "stopped", "stopped; tables vacuumed by then stay vacuumed"
         except StatementFailed as error:
-            return "failed", f"the server gave up: {error.message}"
+            return "failed", f"VACUUM failed: {error.message}"
     return _check_vacuumed(connection, key, now["now_us"], result.warnings, watch.control)
 
 
 def _close_connections(connection: ServerConnection, databases: Iterable[str]) -> None:
-    """Close the connections to other databases: a server has many of those, and few connections to spare."""
+    """Close the connections to other databases, to save connections on a server with many databases."""
     for name in dict.fromkeys(databases):
         if (database_connection := connection.for_database(name)) is not connection:
             database_connection.close()
@@ -428,13 +427,13 @@ def _refusal(
     name: str | None, now: Mapping[str, Any], table: Mapping[str, Any] | None, connection: ServerConnection
 ) -> str | None:
     if now["in_recovery"]:
-        return "this is a standby: VACUUM runs on its primary, and comes here with the WAL"
+        return "this is a standby: VACUUM runs on its primary, and its effect is replicated"
     if name is None:
-        return None if now["whole"] else "this role does not own the database, so most tables would be passed over"
+        return None if now["whole"] else "this role does not own the database, so most tables would be skipped"
     if table is None:
-        return f"there is no table {name}"
+        return f"table {name} does not exist"
     if table["kind"] not in _KINDS:
-        return f"{name} is no table"
+        return f"{name} is not a table"
     maintains = now["version_num"] >= 170000 and connection.rows(MAINTAIN, {"oid": table["oid"]})[0]["may"]
     return None if table["owned"] or maintains else f"this role may not vacuum {name}: it is not its owner"
 
@@ -443,26 +442,26 @@ def _preview_text(name: str | None, database: str, shown: Mapping[str, Any]) -> 
     what = f"table {name} in database {database}" if name else f"every table of database {database}"
     dead = shown.get("dead_rows")
     rows = "" if dead is None else f", about {human_count(dead)} dead rows"
-    age = "" if shown["xid_age"] is None else f", oldest transaction id {human_count(shown['xid_age'])} back"
+    age = "" if shown["xid_age"] is None else f", XID age {human_count(shown['xid_age'])}"
     multi = shown.get("mxid_age") or 0
-    ages = f"{age}, multixact {human_count(multi)} back" if multi > (shown["xid_age"] or 0) else age
+    ages = f"{age}, multixact age {human_count(multi)}" if multi > (shown["xid_age"] or 0) else age
     return f"Vacuum {what}: {human_bytes(shown['bytes'])}{rows}{ages}."
 
 
 def _many_text(previews: Sequence[ActionPreview]) -> str:
-    """What more than a few come to, in one sentence."""
-    figures, keys = _sum_figures([sight.values for sight in previews]), [preview.rows[0] for preview in previews]
+    """Summarize many previews in one sentence."""
+    figures, keys = _sum_figures([one.values for one in previews]), [preview.rows[0] for preview in previews]
     databases = list(dict.fromkeys(key["database"] for key in keys))
     where = ", ".join(databases[:5]) + (f" and {len(databases) - 5} more" if databases[5:] else "")
     what = f"{len(previews)} tables, one after the other, in" if keys[0]["table"] else "every table of"
     noun = "database" if len(databases) == 1 else "databases"
     size = "" if figures["bytes"] is None else f": {human_bytes(figures['bytes'])}"
-    age = "" if figures["xid_age"] is None else f", oldest transaction id {human_count(figures['xid_age'])} back"
+    age = "" if figures["xid_age"] is None else f", maximum XID age {human_count(figures['xid_age'])}"
     return f"Vacuum {what} {noun} {where}{size}{age}. The first is {_target_name(keys[0])}."
 
 
 def _summary(done: Sequence[str], failed: Sequence[str], last: str = "") -> str:
-    """What came of all of them: failures first, each with its reason."""
+    """Summarize the results: failures first, each with its reason."""
     if len(done) + len(failed) + bool(last) <= 3:
         return "; ".join([*failed, *done, *([last] if last else [])])
     parts = [f"{len(failed)} failed: {'; '.join(failed[:5])}{' …' if failed[5:] else ''}"] if failed else []
@@ -475,7 +474,7 @@ def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sum_figures(figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The oldest id; bytes and dead rows of all."""
+    """Return the maximum XID age, and the sums of bytes and dead rows."""
 
     def known(name: str) -> list[Any]:
         return [row[name] for row in figures if row.get(name) is not None]
@@ -492,7 +491,7 @@ def _target_name(key: Mapping[str, Any]) -> str:
 
 
 def _result(connection: ServerConnection, preview: ActionPreview, state: str, text: str) -> ActionResult:
-    """With the figures of the sight measured anew; without them where the server does not answer now."""
+    """Return the result with the values of the preview measured again; without them if the server does not answer."""
     figures = []
     try:
         for key in preview.rows:
@@ -514,14 +513,14 @@ def _result(connection: ServerConnection, preview: ActionPreview, state: str, te
 def _check_vacuumed(
     connection: ServerConnection, key: Mapping[str, Any], since_us: int, warnings: Sequence[str], control: Control
 ) -> tuple[str, str]:
-    """VACUUM ends well also where it passed a table over, and says so in a warning only."""
+    """Check the statistics: VACUUM also succeeds if it skipped a table, which it reports only as a warning."""
     for _ in range(_STATISTICS_CHECKS):
         [row] = connection.rows(DONE_SINCE, {"since": since_us, "oid": key["oid"]})
         if row["vacuumed"] == row["tables"] or control.wait(_STATISTICS_POLL_S):
             break
     beside = f": {'; '.join(warnings[:3])}" if warnings else ""
     if row["tables"] and not row["vacuumed"] and warnings:
-        return "failed", f"{'every table' if key['oid'] is None else 'the table'} was passed over{beside}"
+        return "failed", f"{'every table' if key['oid'] is None else 'the table'} was skipped{beside}"
     if key["oid"] is None:
         return "ok", f"{row['vacuumed']} of {row['tables']} tables vacuumed{beside}"
     return "ok", f"vacuumed{beside}"

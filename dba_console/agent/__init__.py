@@ -1,1 +1,1 @@
-"""The process that watches: lanes, collector, socket, lifecycle. No terminal, no Textual."""
+"""The agent: the process that monitors a target. Lanes, collector, socket, lifecycle. No terminal, no Textual."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# ruff: noqa: E402  # what follows must not have loaded what is kept out
+# ruff: noqa: E402  # the fast start must run before the other imports
 from dba_console.core.fast_start import begin_fast_start
 
 begin_fast_start()
@@ -21,7 +21,7 @@ from dba_console.core.target import Target
 
 
 def main() -> int:
-    os.chdir("/")  # no file is taken from the directory of the caller, and no mount is kept busy
+    os.chdir("/")  # never load files from the caller's directory, and keep no mount busy
     request = from_json(sys.stdin.buffer.read(), LaunchRequest)
     try:
         return _run(request)
@@ -51,7 +51,7 @@ def _run(request: LaunchRequest) -> int:
 
 
 def _report_start_failure(request: LaunchRequest, error: ConsoleError) -> int:
-    """Say why there is no agent, to whom started it."""
+    """Report why no agent started, to the process that started it."""
     if request.foreground:
         print(f"error: {redact(str(error))}", file=sys.stderr)
     else:
@@ -60,26 +60,26 @@ def _report_start_failure(request: LaunchRequest, error: ConsoleError) -> int:
 
 
 def _resource_limit_error(error: Exception) -> ConsoleError | None:
-    """Which limit of this process kept the agent from starting; None where none did."""
+    """Return an error that names the resource limit which kept the agent from starting, or None."""
     import errno
     import resource
 
     if isinstance(error, OSError) and error.errno == errno.EMFILE:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return ConsoleError(f"the agent may open too few files: the limit is {soft}", hint="`ulimit -n 1024` raises it")
+        return ConsoleError(f"too few open files for the agent: the limit is {soft}", hint="`ulimit -n 1024` raises it")
     no_memory = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
     if no_memory or "can't start new thread" in str(error):
         memory, _ = resource.getrlimit(resource.RLIMIT_AS)
         threads, _ = resource.getrlimit(resource.RLIMIT_NPROC)
         limits = ", ".join(f"{what} {'none' if soft < 0 else soft}" for what, soft in (
             ("address space in bytes (ulimit -v)", memory), ("processes (ulimit -u)", threads)))  # fmt: skip
-        return ConsoleError(f"the agent has too little memory or too few threads: its limits are {limits}")
+        return ConsoleError(f"too little memory or too few threads for the agent: its limits are {limits}")
     return None
 
 
 def _write_traceback(error: Exception) -> None:
-    """What went wrong, for who mends it; without local variables, which may hold a connection string."""
-    import traceback  # and all it loads, only where it is needed
+    """Append the traceback to the log, without local variables, which may hold a connection string."""
+    import traceback  # loaded only when needed
 
     text = redact("".join(traceback.format_exception(error)))
     descriptor = os.open(log_path(), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -88,7 +88,7 @@ def _write_traceback(error: Exception) -> None:
 
 
 def _ready() -> None:
-    """Tell the console that started us, then keep nothing of its terminal or process."""
+    """Answer the console that started us, then release its terminal and standard streams."""
     _answer(LaunchAnswer(ok=True))
     _close_stdin()
     os.dup2(0, 1)
@@ -99,7 +99,7 @@ def _answer(answer: LaunchAnswer) -> None:
     try:
         os.write(1, msgspec.json.encode(answer) + b"\n")
     except BrokenPipeError:
-        pass  # the console that started us is gone already
+        pass  # the console that started us has ended
 
 
 def _close_stdin() -> None:

@@ -1,4 +1,4 @@
-"""An agent's life: lock, recording, socket, ticks, end. Puts the pieces together and owns none of their work."""
+"""The agent process: lock, recording, socket, ticks, end. Connects the services; the work is theirs."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ from dba_console.watch.samples.sample import Sample, encode_sample
 if TYPE_CHECKING:
     from dba_console.watch.frames.model import Frame
 
-# What changed between two readings of the server, told as events' sentences. Pure.
+# Server changes between two readings, as event texts. Pure.
 
 _IGNORED_SETTINGS = frozenset({"transaction_read_only", "in_hot_standby", "application_name"})
-"""Settings that change with the connection or are told otherwise."""
+"""Settings that change with the connection, or are reported elsewhere."""
 
 
 def server_changes(before: Server, after: Server) -> Iterator[str]:
-    """One sentence per change worth remembering: identity, role, version, restart, settings."""
+    """Yield one sentence per relevant change: identity, role, version, restart, settings."""
     if before.system_identifier and after.system_identifier and before.system_identifier != after.system_identifier:
         identifiers = f"{before.system_identifier} became {after.system_identifier}"
         yield f"another cluster answers now: system identifier {identifiers}"
@@ -87,26 +87,26 @@ def _setting_changes(before: Server, after: Server) -> Iterator[str]:
 
 
 def connection_slot_text(server: Server) -> str:
-    """What the console's own connection is, in the words of the connect event."""
+    """Return the text of the connect event: server, role and the slot that the console uses."""
     how = {
-        "regular": "an ordinary slot",
-        "reserved_role": "a slot of reserved_connections, for the ordinary ones are all taken",
-        "superuser": "a slot of superuser_reserved_connections, for the ordinary ones are all taken",
+        "regular": "a regular slot",
+        "reserved_role": "a slot of reserved_connections, because all regular ones are in use",
+        "superuser": "a slot of superuser_reserved_connections, because all regular ones are in use",
     }.get(server.seat, server.seat)
     role = "standby" if server.in_recovery else "primary"
     through = f" through {server.through}" if server.through else ""
-    return f"connected to PostgreSQL {server.version}, {role}, as {server.current_user}{through}: holds {how}"
+    return f"connected to PostgreSQL {server.version}, {role}, as {server.current_user}{through}: uses {how}"
 
 
-# Events worth telling that only show between ticks: outages, changes of the server, clock jumps, stuck lanes.
+# Events that only show between ticks: outages, changes of the server, clock jumps, stuck lanes.
 
 CLOCK_JUMP_US = 2_000_000
-"""The wall clock moved this much against the monotonic one between two ticks: it was set, not slewed (NTP slews by
-500 ppm)."""
+"""Jump of the wall clock against the monotonic clock between two ticks that means it was set, not slewed (NTP slews by
+at most 500 ppm)."""
 
 
 class TickEvents:
-    """Compares what a tick left behind with the tick before it."""
+    """Compares each tick with the one before and yields the events."""
 
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
@@ -116,7 +116,7 @@ class TickEvents:
         self._lanes: frozenset[str] = frozenset()
 
     def events(self, sample: Sample) -> Iterator[Event]:
-        """Events of this tick, in the order they make sense to read."""
+        """Yield the events of this tick, in reading order."""
         if self._last is not None:
             yield from self._clock_events(self._last, sample)
         self._last = sample
@@ -152,42 +152,42 @@ class TickEvents:
     def _lane_events(self) -> Iterator[tuple[str, str, str]]:
         lanes = frozenset(self._collector.host.stuck)
         for name in sorted(lanes - self._lanes):
-            yield ("lane.stuck", "warning", f"{name} does not answer; its panel shows its last state with its age")
+            yield ("lane.stuck", "warning", f"{name} does not answer; its panel shows its last state and its age")
         for name in sorted(self._lanes - lanes):
             yield ("lane.recovered", "info", f"{name} answers again")
         self._lanes = lanes
 
 
-# How long an agent lives, and what tells it to end. Signals reach the loop through a pipe, never through a lock.
+# Lifetime of an agent and its end. Signals reach the loop through a pipe, never through a lock.
 
 
 class StopRequest:
-    """The wish to end, with its reason. `wait` sleeps until it comes or the time is up."""
+    """A request to stop, with its reason. `wait` sleeps until it comes or the time is up."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def request(self, reason: str) -> None:
-        """Ask the loop to end; the first reason stays. Safe in signal handlers and from any thread."""
+        """Ask the loop to stop; the first reason is kept. Safe in signal handlers and from any thread."""
         if self.reason is None:
             self.reason = reason
         try:
             os.write(self._write, b"\0")
         except BlockingIOError:
-            pass  # asked often enough
+            pass  # the pipe is full of requests
 
     def wait(self, seconds: float) -> bool:
-        """True when asked to end."""
+        """Return True when asked to stop."""
         if self.reason is None and seconds > 0:
             select.select([self._read], [], [], seconds)
         return self.reason is not None
 
     def install_signal_handlers(self, *, ignore_hangup: bool) -> None:
-        """SIGTERM and SIGINT end the agent in order; a hangup does too unless it has no terminal to lose."""
+        """SIGTERM and SIGINT stop the agent in order; SIGHUP too, unless it has no terminal to lose."""
 
         def asked(number: int, _frame: FrameType | None) -> None:
-            self.request(f"asked to end by {signal.Signals(number).name}")
+            self.request(f"stopped by {signal.Signals(number).name}")
 
         signal.signal(signal.SIGTERM, asked)
         signal.signal(signal.SIGINT, asked)
@@ -195,14 +195,14 @@ class StopRequest:
 
 
 class GracePeriod:
-    """Ends an agent that nobody watches: `seconds` after the last console left, never where that is None."""
+    """Ends an agent without consoles `seconds` after the last console left; None: never."""
 
     def __init__(self, seconds: float | None, now_us: int) -> None:
         self.seconds = seconds
         self._alone_since: int | None = now_us
 
     def is_over(self, consoles: int, now_us: int) -> bool:
-        """True when the last console left longer ago than the grace time."""
+        """Return True if the last console left longer ago than the grace time."""
         if consoles:
             self._alone_since = None
             return False
@@ -211,11 +211,11 @@ class GracePeriod:
         return self.seconds is not None and now_us - self._alone_since >= self.seconds * 1e6
 
 
-# The newest readings, kept so that a console that attaches sees everything at once and not part by part.
+# The latest readings, so that a new console gets all parts at once.
 
 
 class LatestSample:
-    """The picture after the last tick, written by the tick, read by the listener's thread."""
+    """The picture after the last tick; written by the tick, read by the listener's thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -223,35 +223,35 @@ class LatestSample:
         self._last: Sample | None = None
 
     def absorb(self, sample: Sample) -> Picture:
-        """Take the sample in; the picture after it."""
+        """Add the sample; return the new picture."""
         with self._lock:
             self._picture = self._picture.with_sample(sample)
             self._last = sample
             return self._picture
 
     def picture(self) -> Picture:
-        """The newest; never changed, only replaced."""
+        """Return the latest picture; it is never modified, only replaced."""
         with self._lock:
             return self._picture
 
     def key_sample(self) -> Sample | None:
-        """The last sample with the last two readings of every part; None before the first tick."""
+        """Return the last sample with the last two readings of every part; None before the first tick."""
         with self._lock:
             return None if self._last is None else key_sample(self._last, self._picture)
 
 
 RULES_LOAD_DELAY_S = 0.5
-"""After the first picture the rules are loaded so much later."""
+"""The rules are loaded this long after the first picture."""
 FRAME_MIN_WAIT_US = 5_000_000
-"""A run waits so long at least for a frame that was read after its last act, and takes none that is older."""
+"""Minimum wait of a run for a frame read after its last action; older frames are not used."""
 FRAME_WAIT_TICKS = 3
-"""Or so many ticks, where they are far apart: the one under way has begun too early, the next may be missed."""
+"""Minimum wait in ticks, for long intervals: the current tick has started too early, the next may be missed."""
 EVENTS_KEPT = 200
-"""Newest events a console is given when it attaches; older ones are in the session."""
+"""Latest events sent to a new console; older ones are in the session."""
 
 
 class Agent:
-    """Runs the ticks and carries what they give to the recording and to the consoles."""
+    """Runs the ticks and sends their results to the recording and to the consoles."""
 
     def __init__(
         self, target: Target, config: Config, recording: RecordingService, clock: Clock, grace_s: float | None,
@@ -288,11 +288,11 @@ class Agent:
         self._listener.start()
 
     def run(self, for_s: float | None) -> None:
-        """Tick until asked to end, `for_s` seconds are over, or nobody has watched for the grace time."""
+        """Tick until asked to stop, until `for_s` seconds are over, or until the grace time has passed."""
         interval_us = int(self._collector.interval_s * 1e6)
         begun = due = self._clock.mono_us()
         self._tick(0)
-        # The console that started this one is being loaded now: the rules are not needed before the second tick.
+        # The console that started this agent is loading now; the rules are not needed before the second tick.
         if self.stop.wait(min(RULES_LOAD_DELAY_S, self._collector.interval_s / 2)):
             return
         self._finding_service.load_rules()
@@ -300,10 +300,10 @@ class Agent:
         self._runs.search_interrupted_runs()
         while True:
             now = self._clock.mono_us()
-            # Ticks that were missed are not made up for: they would all read the same moment.
+            # Missed ticks are skipped: they would all read the same moment.
             due += interval_us * max(1, -(-(now - due) // interval_us))
             if for_s is not None and due - begun > for_s * 1e6:
-                self.stop.request("the time asked for is over")
+                self.stop.request("the requested time is over")
             if self._grace.is_over(self._listener.consoles + self._runs.busy, now):
                 self.stop.request("no console was attached for the grace time")
             if self.stop.wait((due - now) / 1e6):
@@ -311,7 +311,7 @@ class Agent:
             self._tick(self._clock.mono_us() - due)
 
     def close(self) -> None:
-        """End in order: consoles are told, the slot is given back, the recording is complete."""
+        """End in order: consoles are informed, the connection slot is released, the recording is completed."""
         reason = self.stop.reason or "ended"
         self._runs.close()
         self._collector.close()
@@ -340,11 +340,11 @@ class Agent:
             self._emit(event)
 
     def _frame(self, after_us: int) -> Frame | None:
-        """The frame of a tick that began after that monotonic time; None where none comes, or the newest is old."""
+        """Return the frame of a tick that started after that monotonic time; None if there is none in time."""
         interval_us, now = int(self._collector.interval_s * 1e6), self._clock.mono_us()
-        patience_us = _frame_timeout_us(interval_us)
-        until_us = now + patience_us
-        after_us = max(after_us + interval_us if after_us else 0, now - patience_us)
+        timeout_us = _frame_timeout_us(interval_us)
+        until_us = now + timeout_us
+        after_us = max(after_us + interval_us if after_us else 0, now - timeout_us)
         with self._ticked:
             while (picture := self._latest.picture()).mono_us <= after_us:
                 if (left_us := until_us - self._clock.mono_us()) <= 0:
@@ -425,15 +425,15 @@ class Agent:
             if (why_not := self._why_not_replaced()) is not None:
                 peer.push(pack(Notice(kind="refused", text=why_not)), sample=False)
             else:
-                self.stop.request("PostgreSQL refused its login, and an agent with other credentials takes its place")
+                self.stop.request("PostgreSQL refused its login; an agent with other credentials replaces it")
 
     def _why_not_replaced(self) -> str | None:
-        """Why this agent stays, though a caller with other credentials asks it to end; None where it goes."""
+        """Return why this agent stays although a caller with other credentials asks it to end; None if it ends."""
         if not self._collector.server.login_refusal:
-            return "it is connected, or was"
+            return "it is, or was, connected"
         if self._foreground:
-            return "it was started on purpose by `dba-console record`"
-        return "a run is under way" if self._runs.busy else None
+            return "it was started by `dba-console record`"
+        return "a run is active" if self._runs.busy else None
 
     def _console_left(self, peer: ConsoleConnection) -> None:
         self._runs.console_left(peer)
@@ -453,15 +453,15 @@ def run_agent(
 ) -> int:
     """Watch `target` until it is time to end; returns an exit code.
 
-    `foreground` is `dba-console record`: it records on purpose, without grace time, and a hangup of its terminal ends
-    it. `ready` is called once consoles can attach. Raises ConsoleError when it cannot start; that another agent runs
-    already is no error unless in the foreground.
+    `foreground` is `dba-console record`: it must record, has no grace time, and SIGHUP ends it. `ready` is called once
+    consoles can attach. Raises ConsoleError if it cannot start; another running agent is an error only in the
+    foreground.
     """
     lock = TargetLock(target.key)
     if not lock.acquire():
         if foreground:
             raise ConsoleError(
-                f"an agent for {target.name} runs already (pid {lock.holder()})",
+                f"an agent for {target.name} is already running (pid {lock.holder()})",
                 hint="attach to it with `dba-console attach`, or end it with SIGTERM first",
             )
         if ready is not None:
@@ -500,7 +500,7 @@ def _run_locked(
 
 
 def _frame_timeout_us(interval_us: int) -> int:
-    """How long a frame is waited for, by an agent that ticks so often.
+    """Return how long to wait for a frame of an agent with this tick interval.
 
     >>> _frame_timeout_us(250_000), _frame_timeout_us(10_000_000)
     (5000000, 30000000)

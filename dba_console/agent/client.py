@@ -1,4 +1,4 @@
-"""The console's end of the socket. Used from a thread of its own: reading blocks, nothing else does."""
+"""The console's side of the agent's socket. Used from its own thread: receive() blocks, nothing else does."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ NoticeMessage = Notice
 
 
 class AgentConnectionLost(Exception):
-    """The agent went away or closed the connection; the text says why where it is known."""
+    """The agent has ended or closed the connection; the text says why if known."""
 
 
 class AgentClient:
-    """A connection to a running agent. `connect` returns one that has been greeted; `hello` is the agent's answer."""
+    """A connection to a running agent. `connect` returns it after the greeting; `hello` is the agent's answer."""
 
     def __init__(self, connection: socket.socket, hello: Hello, deframer: Deframer, waiting: list[Message]) -> None:
         self._socket = connection
@@ -47,7 +47,7 @@ class AgentClient:
     def connect(cls, path: Path | str, *, role: str = "console", timeout_s: float = 3.0) -> AgentClient:
         """Attach to the agent listening at `path`.
 
-        Raises ConnectError when nobody listens there, it does not answer in time, it refuses, or it is another user's.
+        Raises ConnectError if nobody listens, on timeout, if the agent refuses, or if it belongs to another user.
         """
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(timeout_s)
@@ -62,11 +62,11 @@ class AgentClient:
             return cls._await_hello(connection)
         except (FileNotFoundError, ConnectionRefusedError) as error:
             connection.close()
-            raise ConnectError("no agent answers any more; `dba-console DSN` starts one") from error
+            raise ConnectError("the agent no longer runs; `dba-console DSN` starts one") from error
         except BlockingIOError as error:
             connection.close()
             raise ConnectError(
-                f"the agent at {path} takes no more connections: too many wait for it already", hint="try again"
+                f"the agent at {path} accepts no more connections: its queue is full", hint="try again"
             ) from error
         except (OSError, ProtocolError) as error:
             connection.close()
@@ -84,14 +84,14 @@ class AgentClient:
                 continue
             first = messages[0]
             if isinstance(first, Bye):
-                raise ConnectError(f"the agent refused: {first.reason}")
+                raise ConnectError(f"the agent refused the connection: {first.reason}")
             if not isinstance(first, Hello):
                 raise ProtocolError("the first message is not a hello")
             return cls(connection, first, deframer, messages[1:])
-        raise ProtocolError("closed before it answered")
+        raise ProtocolError("connection closed before an answer")
 
     def receive(self, timeout_s: float | None) -> SampleMessage | EventMessage | NoticeMessage | RunReply | None:
-        """The next message, None when none came in `timeout_s` seconds. Raises ConnectionLost at its end."""
+        """Return the next message, None after `timeout_s` seconds. Raises AgentConnectionLost at its end."""
         while True:
             while self._undelivered:
                 message = self._undelivered.pop(0)
@@ -104,17 +104,17 @@ class AgentClient:
             try:
                 data = self._socket.recv(1 << 18)
                 if not data:
-                    raise AgentConnectionLost("the agent is gone")
+                    raise AgentConnectionLost("the agent has ended")
                 self._undelivered.extend(self._deframer.feed(data))
             except (OSError, ProtocolError) as error:
                 raise AgentConnectionLost(f"the connection to the agent broke: {error}") from error
 
     def send(self, message: Request) -> None:
-        """Send a request. Raises ConnectionLost when it cannot be sent within the socket's time limit."""
+        """Send a request. Raises AgentConnectionLost if it cannot be sent within the socket's timeout."""
         try:
             self._socket.sendall(pack(message))
         except OSError as error:
-            raise AgentConnectionLost(f"the agent did not take it: {error}") from error
+            raise AgentConnectionLost(f"cannot send to the agent: {error}") from error
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -124,7 +124,7 @@ class AgentClient:
 
 
 def is_trusted_listener(listener: int, caller: int) -> bool:
-    """Whether the user id `caller` believes an agent of `listener`: a socket in a shared directory can be anybody's.
+    """Return whether user id `caller` trusts an agent of user id `listener`: anybody may create a socket in /tmp.
 
     >>> (is_trusted_listener(1000, 1000), is_trusted_listener(0, 1000), is_trusted_listener(26, 0),
     ...  is_trusted_listener(1001, 1000))
@@ -134,7 +134,7 @@ def is_trusted_listener(listener: int, caller: int) -> bool:
 
 
 def _require_trusted_listener(connection: socket.socket, path: Path | str) -> None:
-    """Raises ConnectError where the listener is not to be trusted; the kernel says who called listen() (unix(7))."""
+    """Raise ConnectError for an untrusted listener; the kernel reports who called listen() (unix(7))."""
     size = struct.calcsize("3i")
     _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
     if not is_trusted_listener(uid, os.geteuid()):
@@ -145,7 +145,7 @@ def _require_trusted_listener(connection: socket.socket, path: Path | str) -> No
 
 
 def operator_login() -> str:
-    """Who sits at this terminal: the login behind sudo where there is one, and where the SSH session comes from."""
+    """Return the operator's login: the user behind sudo, if any, and the address of the SSH session."""
     user = os.environ.get("SUDO_USER")
     if not user:
         try:

@@ -1,8 +1,8 @@
-"""The cluster's side of the agent: the nodes and poolers of the configured cluster that the watched server belongs to.
+"""The cluster service: polls the nodes and poolers of the configured cluster that the watched server belongs to.
 
-Each is asked in a lane of its own, so that one that hangs delays neither the others nor the tick. The server belongs to
-the cluster of which a node has its address; where no node has, to the one of which a node has its system identifier.
-Loaded only where a cluster is configured.
+Each is polled in its own lane, so one that hangs delays neither the others nor the tick. The server belongs to the
+cluster with a node of the same address, else to the cluster with a node of the same system identifier. Loaded only if
+a cluster is configured.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ CLUSTER, DETAILS = "cluster", "cluster.details"
 INTERVAL_US = PARTS[CLUSTER].every_s * 1_000_000
 DETAILS_INTERVAL_US = PARTS[DETAILS].every_s * 1_000_000
 ANSWER_WAIT_US = 20_000
-"""The tick waits so long for what it has just asked, all nodes together: most answer in time for the same sample."""
+"""How long the tick waits for its polls, all nodes together: most answer in time for the same sample."""
 NO_ANSWER_US = 3_000_000
-"""A question that is older counts as not answered; the connection is kept, and the answer still waited for."""
+"""Age after which a poll counts as unanswered; the connection is kept, and the answer still awaited."""
 ABANDONED_US = int(SILENCE_S * 1e6) + 10_000_000
-"""A question this old hangs where nothing bounds it, in the resolver: its lane is abandoned."""
+"""Age after which a poll hangs where no timeout applies, in the resolver: its lane is abandoned."""
 RECONNECT_DELAYS_S = (1.0, 2.0)
-"""Pauses between attempts to connect: short, so that an old primary that is started again is seen within 5 s."""
+"""Pauses between connection attempts: short, so that a restarted old primary is detected within 5 s."""
 NO_SLOT_DELAYS_S = (10.0,)
-"""Where no slot is free for this."""
+"""Pauses if no connection slot is free."""
 CANDIDATE_INTERVAL_US = 10_000_000
-"""Between two questions to a cluster of which it is not known yet whether the server belongs to it."""
+"""Interval of polls of a cluster while it is unknown whether the server belongs to it."""
 
 State = TypeVar("State", NodeNow, PoolerNow)
 
 
 class _PolledMember(Generic[State]):
-    """A node or a pooler, what it answered last, and the lane in which it is asked."""
+    """A node or a pooler, its last answer, and the lane in which it is polled."""
 
     def __init__(self, make: Callable[[], NodePoll | PoolerPoll], clock: Clock) -> None:
         self._make, self._clock = make, clock
@@ -59,26 +59,26 @@ class _PolledMember(Generic[State]):
         self.now: State = self._poll.state()
         self.details: NodeDetails | None = None
         self.has_result = False
-        """It has answered, or there is a reason why not."""
+        """It has answered, or its error is known."""
 
     def is_idle(self, until_us: int) -> bool:
-        """Whether no question is under way any more, at monotonic `until_us` at the latest."""
+        """Return whether no poll is pending, at monotonic `until_us` at the latest."""
         return self._pending is None or self._pending.ready(until_us)
 
     def begin(self, now_us: int, every_us: int) -> None:
-        """Ask, where it is time to and the last question is over."""
+        """Start a poll if it is due and the last one is over."""
         if self._pending is not None or now_us < self._next_us:
             return
         poll, details = self._poll, now_us >= self._details_next_us
         try:
             self._pending = self.lane.start(lambda: poll.ask(details))
         except LaneTimeout:
-            self._fail("several attempts to reach it hang; waiting for one to end", now_us)
+            self._fail("several connection attempts hang; waiting for one to end", now_us)
             return
         self._started_us, self._next_us = now_us, now_us + every_us
 
     def collect(self, now_us: int) -> bool:
-        """Whether there is something new of it."""
+        """Return whether there is a new result."""
         if self._pending is None:
             return False
         if not self._pending.ready(self._started_us + ANSWER_WAIT_US):
@@ -97,7 +97,7 @@ class _PolledMember(Generic[State]):
             self._fail(error.message, now_us, schedule)
         except ConsoleError as error:
             self._fail(error.message, now_us)
-        except Exception as error:  # a defect of ours costs this node, and not the tick
+        except Exception as error:  # an internal error affects this node, not the tick
             self._fail(redact(f"{type(error).__name__}: {error}"), now_us)
         else:
             self._attempts, self.has_result = 0, True
@@ -106,12 +106,12 @@ class _PolledMember(Generic[State]):
         return True
 
     def poll_now(self, now_us: int) -> None:
-        """Ask again at once."""
+        """Poll again at once."""
         self._next_us = now_us
         self.begin(now_us, INTERVAL_US)
 
     def close(self) -> None:
-        """Give the connection back; one that hangs ends with the process."""
+        """Close the connection; one that hangs ends with the process."""
         if self._pending is None:
             try:
                 self.lane.call(self._poll.close, 1.0)
@@ -127,12 +127,12 @@ class _PolledMember(Generic[State]):
             self.lane.abandon()
             self._pending, self._poll = None, self._make()
             self._next_us = now_us
-        self._mark_unreachable(f"it has not answered for {waited_us // 1_000_000} s", self._started_us)
+        self._mark_unreachable(f"no answer for {waited_us // 1_000_000} s", self._started_us)
         return True
 
     def _fail(self, why: str, now_us: int, schedule: tuple[float, ...] = RECONNECT_DELAYS_S) -> None:
         self._mark_unreachable(why, now_us)
-        # Half a second less, so that the attempt falls on a tick and not on the one after it.
+        # Half a second less, so that the attempt falls on a tick and not after it.
         self._next_us = now_us + int((delay_s(schedule, self._attempts) - 0.5) * 1e6)
         self._attempts += 1
 
@@ -143,7 +143,7 @@ class _PolledMember(Generic[State]):
 
 
 class _MonitoredCluster:
-    """One configured cluster that is asked."""
+    """One configured cluster that is polled."""
 
     def __init__(self, name: str, config: ClusterConfig, clock: Clock) -> None:
         self.name = name
@@ -172,7 +172,7 @@ class _MonitoredCluster:
 
 
 class ClusterService:
-    """Used by the tick alone."""
+    """Polls the cluster of the target. Used by the tick only."""
 
     def __init__(self, target: Target, config: Config, server: ServerService, clock: Clock) -> None:
         self._server, self._clock = server, clock
@@ -185,11 +185,11 @@ class ClusterService:
 
     @property
     def stuck(self) -> list[str]:
-        """Lanes that hang, by name."""
+        """Names of the lanes that hang."""
         return [one.lane.name for each in self._polled_clusters for one in each.members if one.lane.stuck]
 
     def all_idle(self, until_us: int) -> bool:
-        """Whether every node and pooler has answered or failed, at monotonic `until_us` at the latest."""
+        """Return whether every node and pooler has answered or failed, at monotonic `until_us` at the latest."""
         return all(one.is_idle(until_us) for each in self._polled_clusters for one in each.members)
 
     @property
@@ -198,26 +198,26 @@ class ClusterService:
 
     @property
     def settled(self) -> bool:
-        """Each has answered or failed once; where it is not known yet which cluster it is, this is not waited for."""
+        """Whether each member has answered or failed once; True while the cluster is not identified."""
         return self._watched is None or all(one.has_result for one in self._watched.members)
 
     def begin(self) -> None:
-        """Ask what is due."""
+        """Start the polls that are due."""
         now_us = self._clock.mono_us()
         if self._watched is None:
             self._identify_cluster(now_us)
         if self._watched is not None:
             for one in self._watched.members:
-                one.begin(now_us, INTERVAL_US - 500_000)  # on the tick, not on the one after it
+                one.begin(now_us, INTERVAL_US - 500_000)  # on the tick, not after it
 
     def finish(self) -> list[Part]:
-        """What came since the last tick, and of what this tick asked what comes at once."""
+        """Return the parts of results since the last tick, and of polls of this tick that answer at once."""
         watched, now_us = self._watched, self._clock.mono_us()
         if watched is None:
             return []
         new = [one for one in watched.members if one.collect(now_us)]
         if watched.has_several_primaries():
-            # Both must be seen as primaries at the same moment before it is split brain: asked once more, at once.
+            # Split brain only if both are primaries at the same moment: poll once more, at once.
             for one in watched.nodes:
                 one.poll_now(now_us)
         if not new and now_us - self._sent_us < INTERVAL_US:
@@ -239,7 +239,7 @@ class ClusterService:
             one.close()
 
     def _identify_cluster(self, now_us: int) -> None:
-        """Find the cluster by the system identifier, once that is known."""
+        """Find the cluster by the system identifier, once it is known."""
         server = self._server.server
         if server is None or server.system_identifier is None:
             return
@@ -265,7 +265,7 @@ class ClusterService:
 
 
 def _contains_target(cluster: ClusterConfig, target: Target) -> bool:
-    """Whether a node of the cluster has the address of the target."""
+    """Return whether a node of the cluster has the address of the target."""
     own = _server_address(target.conninfo)
     return own is not None and any(_server_address(node.dsn) == own for node in cluster.nodes.values())
 
@@ -274,4 +274,4 @@ def _server_address(dsn: str) -> str | None:
     try:
         return address_of(dsn).server
     except UsageError:
-        return None  # what cannot be read is reported where the node is asked
+        return None  # an invalid dsn is reported when the node is polled

@@ -1,7 +1,7 @@
-"""One tick: ask every lane, take what came in time, make a sample of it.
+"""The collector: one tick reads every lane, takes the results that arrive in time, and makes a sample.
 
-The collector knows nothing of what is displayed and depends on no disk; it cannot be held up by a server or a file
-system, because every lane is waited for until the tick's budget is used and no longer.
+It does not depend on the display or on a disk, and neither a server nor a file system can block it, because lanes are
+awaited only within the tick's budget.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from dba_console.watch.samples.sample import Part, Sample, make_part
 if TYPE_CHECKING:
     from dba_console.agent.cluster_service import ClusterService
 
-# What the console costs the host it watches, read from /proc like everybody else's cost.
+# The cost of the console on its host, read from /proc.
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class OwnCost:
-    """Reads the agent's own CPU and memory, and the CPU of the server process behind its connection."""
+    """Reads the agent's own CPU and memory, and the CPU of the backend of its connection."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -44,7 +44,7 @@ class OwnCost:
     def read(
         self, counters: tuple[int, int, int], backend_pid: int | None, lanes: list[str], late_us: int
     ) -> AgentHealth:
-        """A reading with everything but the recording and the consoles, which the agent adds."""
+        """Return a reading without recording and consoles, which the agent adds."""
         queries, query_us, received = counters
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return AgentHealth(
@@ -71,16 +71,16 @@ def _resident() -> int:
 
 
 def _backend_cpu(pid: int) -> int | None:
-    """Microseconds of CPU of a server process on this host, None where there is no such process to read."""
+    """Return the CPU time in microseconds of a server process on this host; None if there is no such process."""
     stat = read_stat("/proc", pid)
     return None if stat is None else (stat.user_ticks + stat.system_ticks) * 1_000_000 // _TICKS
 
 
-# The monitor connection's limits, from the configuration.
+# Limits of the monitor connection, from the configuration.
 
 
 def monitor_options(config: AgentConfig, host_panels: bool | None) -> MonitorOptions:
-    """Limits in seconds. Raises UsageError naming a duration that cannot be read."""
+    """Return the limits in seconds. Raises UsageError for an invalid duration."""
     return MonitorOptions(
         statement_timeout_s=parse_duration(config.statement_timeout),
         lock_timeout_s=parse_duration(config.lock_timeout),
@@ -96,7 +96,7 @@ TICK_BUDGET_SHARE = 0.7
 FIRST_CONNECT_WAIT_US = 1_500_000
 """The first tick waits this long for the server: a picture without it would look like an outage."""
 CONNECT_WAIT_US = 200_000
-"""Later ones wait this long for an attempt to connect before they count connections by their processes."""
+"""Later ticks wait this long for a connection attempt before connections are counted by processes."""
 
 
 class Collector:
@@ -105,7 +105,7 @@ class Collector:
     def __init__(
         self, target: Target, config: Config, *, clock: Clock = SYSTEM, options: MonitorOptions | None = None
     ) -> None:
-        """`options` None: those of the configuration."""
+        """`options` None: from the configuration."""
         self._clock = clock
         self.interval_s = max(0.25, parse_duration(config.agent.interval))
         self.boot = secrets.token_hex(4)
@@ -118,12 +118,12 @@ class Collector:
         self._seq = 0
         self._tick = 0
         self.extend_self_part: Callable[[AgentHealth], AgentHealth] = lambda own: own
-        """Lets the agent add what it knows of its recording and consoles to the part `self`."""
+        """Lets the agent add the state of its recording and consoles to the part `self`."""
         self.make_extra_parts: Callable[[], list[Part]] = list
-        """Lets the agent add parts made of what was read, in the tick in which it was."""
+        """Lets the agent add parts derived in the same tick."""
 
     def tick(self, late_us: int = 0) -> Sample:
-        """Read everything that is due. Takes at most BUDGET of the interval, whatever hangs."""
+        """Read everything that is due. Takes at most TICK_BUDGET_SHARE of the interval, whatever hangs."""
         started = self._clock.mono_us()
         until = started + int(self.interval_s * TICK_BUDGET_SHARE * 1e6)
         names = [
@@ -135,8 +135,8 @@ class Collector:
         self.server.begin()
         parts: list[Part] = []
         if not self.server.connected:
-            # Whether the host may be shown is known only after the server has said who it is; and an attempt of ours
-            # that is being refused should be over before connections are counted by their processes.
+            # Whether the host may be shown is known only after the server has identified itself; and a refused attempt
+            # of ours should be over before connections are counted by processes.
             parts += self.server.finish(started + (FIRST_CONNECT_WAIT_US if self._tick == 0 else CONNECT_WAIT_US))
             self.host.begin(names, self.server)
             until = max(until, self._clock.mono_us() + 300_000)
@@ -153,7 +153,7 @@ class Collector:
         return self._sample(parts)
 
     def close(self) -> None:
-        """Give back the connection and end idle lanes."""
+        """Close the connection and end idle lanes."""
         self.server.close()
         self.host.close()
         self.pending_reverts.close()
@@ -168,7 +168,7 @@ class Collector:
             lanes.append("debts")
         if self.cluster is not None:
             lanes += self.cluster.stuck
-        # Elsewhere the pid is another process of this host, or none.
+        # On a remote server the pid belongs to another process of this host, or to none.
         backend = self.server.backend_pid if self.host.is_here else None
         own = self._own.read(self.server.counters(), backend, lanes, late_us)
         if (outage := self.server.outage) is not None:
@@ -181,7 +181,7 @@ class Collector:
 
 
 def _make_cluster_service(target: Target, config: Config, server: ServerService, clock: Clock) -> ClusterService | None:
-    """None, and nothing loaded, where no cluster is configured."""
+    """Return the cluster service; None, without loading it, if no cluster is configured."""
     if not config.clusters:
         return None
     from dba_console.agent.cluster_service import ClusterService

@@ -1,4 +1,4 @@
-"""One console at the other end of the socket: what waits for it, bounded, and what it lost by reading too slowly."""
+"""One console connected to the agent: its bounded send queue, and what was dropped because it reads too slowly."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from dba_console.agent.protocol import GREETING_LIMIT, Deframer, Greeting, Notic
 QUEUE_LIMIT = 4 << 20
 """Bytes queued for one console before its oldest samples are dropped: over a minute at 220 sessions."""
 UNSENT_ANSWERS_LIMIT = 256 << 10
-"""Bytes of answers that wait for one console; it is not asked for more until it has taken some."""
+"""Bytes of unsent answers for one console; its requests are not read until it has taken some."""
 SAMPLE, LINES = "sample", "lines"
 DROPPABLE = frozenset({SAMPLE, LINES})
-"""What is recorded anyway, and may be missed by who reads too slowly."""
+"""Kinds that are recorded anyway, so a slow console may miss them."""
 
 
 @dataclass(eq=False)
 class ConsoleConnection:
-    """A connection and what is on its way to it."""
+    """A connection and its send queue."""
 
     connection: socket.socket
     pid: int
@@ -28,21 +28,21 @@ class ConsoleConnection:
     deframer: Deframer = field(default_factory=lambda: Deframer(GREETING_LIMIT))
     sending: memoryview = field(default_factory=lambda: memoryview(b""))
     queue: deque[tuple[str, bytes]] = field(default_factory=deque)
-    """(what it is, packed message)."""
+    """(kind, packed message)."""
     queued: int = 0
     unsent_answer_bytes: int = 0
-    """Bytes of `queue` that may not be dropped: answers."""
+    """Bytes of `queue` that must not be dropped: answers."""
     dropped: int = 0
-    """Samples."""
+    """Samples dropped."""
     lines_dropped: bool = False
     last_sent_us: int = 0
-    """When it last took something."""
+    """When it last accepted data."""
     closing: bool = False
 
     def push(self, packed: bytes, *, sample: bool = False, replaces_key: str = "") -> None:
-        """Queue a message; a full queue loses its oldest samples and lines.
+        """Queue a message; a full queue drops its oldest samples and lines.
 
-        `replaces_key` names a thing of which only the newest word counts: an older one that still waits is taken out.
+        `replaces_key` names a subject whose latest message replaces a queued one.
         """
         kind = SAMPLE if sample else replaces_key
         if replaces_key and replaces_key not in DROPPABLE:
@@ -70,12 +70,12 @@ class ConsoleConnection:
             del self.queue[index]
 
     def clear(self) -> None:
-        """Forget what waits for it."""
+        """Drop the queue."""
         self.queue.clear()
         self.queued = self.unsent_answer_bytes = 0
 
     def next_bytes(self) -> memoryview:
-        """What to send now, empty when nothing waits."""
+        """Return the bytes to send now; empty if there are none."""
         if not self.sending:
             if self.dropped:
                 text = f"{self.dropped} samples were not sent: this console reads too slowly"

@@ -1,6 +1,6 @@
-"""The agent's conclusions: the judge with its ten minutes, the part it gives each sample, the operators' words on it.
+"""The finding service: runs the rule engine in each tick, makes the findings part, applies acknowledgements.
 
-Judging may fail in ways nobody foresaw; then it is said once, and the agent goes on watching.
+If the rule engine fails, this is reported once, and the agent keeps watching.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ if TYPE_CHECKING:
     from dba_console.watch.frames.model import Frame
     from dba_console.watch.samples.findings import FindingsNow
 
-# What operators said of findings, kept beside the agent's socket so that the next agent knows it too.
+# Acknowledgements and silences, stored beside the agent's socket for the next agent.
 #
-# That directory is memory-backed on most hosts and may be on a stalled disk on others ($DBA_CONSOLE_RUNTIME, /tmp): so
-# it is read and written in a lane, and neither the tick nor whoever spoke waits for it. It is gone with a reboot,
-# which is news enough.
+# That directory is memory-backed on most hosts and may be on a stalled disk on others ($DBA_CONSOLE_RUNTIME, /tmp), so
+# it is read and written in a lane that neither the tick nor the operator waits for. It is lost at a reboot, which
+# operators notice anyway.
 
 OperatorEntries = dict[str, dict[str, FindingMark]]
 
 _DECODER = json_decoder(OperatorEntries)
 SIZE_LIMIT = 1 << 20
 READ_S = 1.0
-"""The start waits so long for what was said before; then it goes on without."""
+"""Maximum wait at start for the stored entries; then the agent starts without them."""
 WRITE_TIMEOUT_US = 30_000_000
-"""A write that takes longer is given up, and begun anew in another thread."""
+"""A longer write is abandoned and started again in another thread."""
 CLOSE_S = 1.0
-"""The end waits so long for the last write."""
+"""Maximum wait at the end for the last write."""
 
 
 class AcknowledgementsFile:
-    """The file of one target. `set_entries` may be called by any thread, the rest by the tick's alone."""
+    """The file of one target. `set_entries` may be called by any thread, the rest only by the tick."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path, self._clock = path, clock
@@ -61,19 +61,19 @@ class AcknowledgementsFile:
         self._latest = self._writing = self._written
 
     def load(self) -> OperatorEntries:
-        """What was said before; nothing where there is no such file, or it cannot be read in time."""
+        """Return the stored entries; empty if the file does not exist or cannot be read in time."""
         try:
             return self._lane.call(lambda: load_entries(self._path), READ_S)
         except LaneTimeout:
             return {}
 
     def set_entries(self, words: OperatorEntries) -> None:
-        """To be written in the next tick, where it is not what was kept last."""
+        """Set the entries to write in the next tick, if they changed."""
         if words != self._latest:
             self._latest = words
 
     def write_if_due(self) -> None:
-        """See to the file, without waiting for it."""
+        """Start or finish a write, without waiting."""
         if self._job is not None:
             if self._job.ready(0):
                 self._job, self._written = None, self._writing
@@ -89,7 +89,7 @@ class AcknowledgementsFile:
             self._writing, self._begun_us = words, self._clock.mono_us()
 
     def close(self) -> None:
-        """Write what was said last; a disk that does not answer is waited for a second."""
+        """Write the last entries; waits at most CLOSE_S for the disk."""
         until_us = self._clock.mono_us() + int(CLOSE_S * 1e6)
         if self._job is None or self._job.ready(until_us):
             self.write_if_due()
@@ -99,7 +99,7 @@ class AcknowledgementsFile:
 
 
 def load_entries(path: Path) -> OperatorEntries:
-    """What the file holds; nothing where there is none or it cannot be read."""
+    """Return the content of the file; empty if it does not exist or cannot be read."""
     try:
         data = path.read_bytes()
         return _DECODER.decode(data) if len(data) <= SIZE_LIMIT else {}
@@ -108,7 +108,7 @@ def load_entries(path: Path) -> OperatorEntries:
 
 
 def save_entries(path: Path, words: OperatorEntries) -> None:
-    """Write what was said, readable by its owner alone. A failure costs only that the next agent does not know it."""
+    """Write the entries, readable only by the owner. After a failure only the next agent misses them."""
     if not any(words.values()) and not path.exists():
         return
     new = path.with_suffix(".new")
@@ -123,15 +123,15 @@ def save_entries(path: Path, words: OperatorEntries) -> None:
 
 PART = "findings"
 REPEAT_US = 10_000_000
-"""Conclusions that did not change are repeated so often: a finding's age is then never in doubt."""
+"""Unchanged findings are repeated at this interval, so that their age is always known."""
 LONGEST_SILENCE_S = 30 * 86_400.0
 
 
 class FindingService:
-    """Used by the tick; what operators say comes from the listener's thread."""
+    """Used by the tick; requests of operators come from the listener's thread."""
 
     def __init__(self, limits: Limits, words: Path, clock: Clock, *, keep: bool = True) -> None:
-        """`words` holds what operators said; without `keep` it is only read: who looks leaves nothing behind."""
+        """`words` is the file of operators' entries; without `keep` it is only read, and nothing is left behind."""
         self._limits, self._clock, self._keep = limits, clock, keep
         self._operator_entries = AcknowledgementsFile(words, clock)
         self._lock = threading.Lock()
@@ -142,15 +142,15 @@ class FindingService:
         self._failure: str | None = None
         self._cpu_ns = 0
         self.point: dict[str, float] | None = None
-        """Chart values of the newest tick, None where they were not made."""
+        """Chart values of the latest tick; None if there are none."""
 
     @property
     def cpu_us(self) -> int:
-        """CPU time of judging so far."""
+        """CPU time of rule evaluation so far."""
         return self._cpu_ns // 1000
 
     def load_rules(self) -> None:
-        """Load the rules, once the first picture is on its way: nobody waits for a screen because of them."""
+        """Load the rules after the first picture was sent, so that the screen does not wait for them."""
         from dba_console.watch.findings.rule_engine import RuleEngine
 
         judge = RuleEngine(self._limits)
@@ -159,7 +159,7 @@ class FindingService:
         self._save(judge)
 
     def tick(self, picture: Picture) -> tuple[Part | None, list[Event]]:
-        """The part for this sample, None where nothing changed, and the events of what did."""
+        """Return the part for this sample, None if nothing changed, and the events of changes."""
         self.point = None
         if self._judge is None:
             return None, []
@@ -172,9 +172,9 @@ class FindingService:
             return None, self._failure_event(error, picture)
 
     def apply_request(self, request: Acknowledge | Silence, who: str) -> Event | str:
-        """Do what an operator asks of a finding: the event that tells it, or the sentence why not."""
+        """Apply an operator's request: return the event, or the sentence why it was refused."""
         if self._judge is None:
-            return "nothing has been judged yet: ask again in a second"
+            return "no findings have been evaluated yet; try again in a second"
         wall_us = self._clock.wall_us()
         note = redact(request.note)
         with self._lock:
@@ -194,14 +194,14 @@ class FindingService:
         return change_event(change, wall_us, self._clock.mono_us())
 
     def frame(self, picture: Picture) -> Frame:
-        """What the picture means, with the minutes before it. May be asked by any thread."""
+        """Return the frame of the picture, with the minutes before it. Thread-safe."""
         with self._lock:
-            from dba_console.watch.frames.derive import derive  # by a run's first look, and by nobody else
+            from dba_console.watch.frames.derive import derive  # needed only by the checks of a run
 
             return derive(picture, self._history)
 
     def close(self) -> None:
-        """Keep what was said last; waits for it no longer than a second."""
+        """Save the last entries; waits at most a second."""
         self._operator_entries.close()
 
     def _evaluate(self, judge: RuleEngine, picture: Picture) -> list[Event]:
@@ -225,11 +225,11 @@ class FindingService:
         if now == self._last_sent and mono_us - self._last_sent_us < REPEAT_US:
             return None
         self._last_sent, self._last_sent_us = now, mono_us
-        note = f"{len(now.failed)} rules failed: what they would say is unknown" if now.failed else None
+        note = f"{len(now.failed)} rules failed: their findings are unknown" if now.failed else None
         return make_part(PART, now, at_us=mono_us, note=note)
 
     def _failure_event(self, error: Exception, picture: Picture) -> list[Event]:
-        text = f"findings are not judged: {type(error).__name__}: {error}"
+        text = f"findings are not evaluated: {type(error).__name__}: {error}"
         if text == self._failure:
             return []
         self._failure = text
@@ -244,4 +244,4 @@ class FindingService:
 def _refusal(request: Acknowledge | Silence) -> str:
     if isinstance(request, Silence) and request.seconds <= 0:
         return f"{request.finding!r} is neither silenced nor acknowledged"
-    return f"no finding {request.finding!r} is open now"
+    return f"no open finding {request.finding!r}"

@@ -1,7 +1,7 @@
-"""The host's side of the collector: probes of /proc and statvfs, and the question whether this is the server's host.
+"""The host service: probes /proc and file systems, and decides whether this is the server's host.
 
-This host's numbers are never put beside another host's database: without proof that the server runs here the host
-parts are empty and say what would help.
+Data of this host is never shown for a server elsewhere: without proof that the server runs here the host parts are
+empty, with a note that names the fix.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from dba_console.watch.probes.host.probe import HostProbe
 from dba_console.watch.samples.postgres import Server
 from dba_console.watch.samples.sample import PARTS, Part
 
-# Where PostgreSQL keeps things, as far as the server and the recording say. Pure.
+# Locations of PostgreSQL's files, as far as the server and the recording report them. Pure.
 
 
 def find_data_locations(server: Server | None, data_directory: str | None, session: str | None) -> dict[str, str]:
-    """What -> path: data, wal, temp, log, archive, session, `tablespace:NAME`. Only what is known.
+    """Return the known paths by kind: data, wal, temp, log, archive, session, `tablespace:NAME`.
 
-    pg_wal may be a symbolic link: it is followed by who asks for its file system. Temporary files lie in the data
-    directory unless temp_tablespaces says otherwise.
+    pg_wal may be a symbolic link, which the reader of its file system follows. Temporary files are in the data
+    directory unless temp_tablespaces names another place.
     """
     known: dict[str, str] = {}
     if session is not None:
@@ -53,7 +53,7 @@ def find_data_locations(server: Server | None, data_directory: str | None, sessi
 
 
 def archive_directory(command: str) -> str | None:
-    """The directory an archive_command copies to, where it is plain to see (`cp %p /backup/wal/%f`), else None.
+    """Return the directory an archive_command copies to if it is obvious (`cp %p /backup/wal/%f`), else None.
 
     >>> archive_directory("test ! -f /b/wal/%f && cp %p /b/wal/%f"), archive_directory("wal-g wal-push %p")
     ('/b/wal', None)
@@ -64,9 +64,9 @@ def archive_directory(command: str) -> str | None:
     return None
 
 
-# Which postmaster of this host a target means, when nobody has answered yet: by socket directory and port. Pure.
+# The local postmaster of a target before anybody has answered: by socket directory and port. Pure.
 #
-# Only what leaves no doubt counts: a server found this way is shown with this host's numbers beside it.
+# Only an unambiguous match counts, because this host's data is shown for the server.
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _DEFAULT_DIRECTORIES = ("/var/run/postgresql", "/run/postgresql", "/tmp")
@@ -75,7 +75,7 @@ _DEFAULT_DIRECTORIES = ("/var/run/postgresql", "/run/postgresql", "/tmp")
 def find_target_postmaster(
     found: Sequence[Postmaster], conninfo: str, environ: Mapping[str, str] = os.environ
 ) -> Postmaster | None:
-    """The postmaster that libpq would reach through `conninfo`, None where that is not certain.
+    """Return the postmaster that libpq would reach through `conninfo`, None if that is not certain.
 
     >>> here = Postmaster(1, 1, "/data", 5432, "/tmp")
     >>> [find_target_postmaster([here], conninfo, {}) is here
@@ -89,8 +89,8 @@ def find_target_postmaster(
     port = values.get("port") or environ.get("PGPORT") or "5432"
     if "," in host or not port.isdigit():
         return None
-    fitting = [one for one in found if one.port == int(port) and _is_reached_by(one, host)]
-    return fitting[0] if len(fitting) == 1 else None
+    matching = [one for one in found if one.port == int(port) and _is_reached_by(one, host)]
+    return matching[0] if len(matching) == 1 else None
 
 
 def _is_reached_by(postmaster: Postmaster, host: str) -> bool:
@@ -106,16 +106,16 @@ T = TypeVar("T")
 HOST_PARTS = tuple(name for name in PARTS if name.startswith("host.") and name != "host.mounts")
 UNCONNECTED_PARTS = frozenset({"host.titles"})
 SEARCH_EVERY = 10
-"""Ticks between two searches for the postmaster while it is not known: each reads all of /proc once."""
+"""Ticks between two searches for an unknown postmaster: each search reads all of /proc once."""
 
 
 class HostService:
-    """Reads the host in lanes of its own and decides what may be shown."""
+    """Reads the host in its own lanes and decides what may be shown."""
 
     def __init__(self, target: Target, clock: Clock) -> None:
         self._target, self._clock = target, clock
         self.session: str | None = None
-        """Directory of the recording, whose file system is shown too."""
+        """Directory of the recording; its file system is shown too."""
         self._probe = HostProbe(clock)
         self._mounts = MountProbe(clock)
         self._lane = Lane("host", clock)
@@ -128,17 +128,17 @@ class HostService:
 
     @property
     def stuck(self) -> list[str]:
-        """Names of what hangs now."""
+        """Names of the probes that hang."""
         own = [lane.name for lane in (self._lane, self._mount_lane) if lane.stuck]
         return own + list(self._probe.stuck) + list(self._mounts.stuck)
 
     @property
     def is_here(self) -> bool:
-        """True where the server's processes are known to be on this host."""
+        """Whether the server's processes are known to be on this host."""
         return self._postmaster is not None
 
     def begin(self, names: Sequence[str], server: ServerService) -> None:
-        """Start reading `names`; what is still being read from the last tick is left to end."""
+        """Start reading `names`; a read of the last tick that is still pending is kept."""
         context = self.context(server)
         wanted = [
             name for name in names if name in HOST_PARTS and (name not in UNCONNECTED_PARTS or not server.connected)
@@ -149,7 +149,7 @@ class HostService:
             self._pending_mounts = _start_in_lane(self._mount_lane, lambda: self._mounts.read(context))
 
     def finish(self, until_us: int) -> list[Part]:
-        """What was read by `until_us`."""
+        """Return the parts read by `until_us`."""
         parts: list[Part] = []
         if self._pending is not None and self._pending.ready(until_us):
             pending, self._pending = self._pending, None
@@ -166,7 +166,7 @@ class HostService:
         self._probe.close()
 
     def context(self, server: ServerService) -> HostContext:
-        """What the probes may know: postmaster, directories, and whether this host may be shown at all."""
+        """Return the context of the probes: postmaster, directories, and whether this host may be shown."""
         watched, note = self._may_show_host(server)
         if watched:
             self._find_postmaster(server)
@@ -185,19 +185,19 @@ class HostService:
         )
 
     def _may_show_host(self, server: ServerService) -> tuple[bool, str | None]:
-        place = server.locality
-        if place is not None:
-            return place.local is True, place.note
+        locality = server.locality
+        if locality is not None:
+            return locality.local is True, locality.note
         if server.server is not None and server.server.local is not True:
             return False, server.server.local_note
         if server.server is not None:
-            # It was proven while it answered; that the server is down is when its host matters most.
+            # It was proven while the server answered, and an outage is when its host matters most.
             return True, None
         if self._target.host_panels is not False:
             self._find_postmaster(server)
         if self.is_here:
             return True, None
-        return False, "not connected yet, so it is not known whether the server runs on this host"
+        return False, "not connected yet, so it is unknown whether the server runs on this host"
 
     def _find_postmaster(self, server: ServerService) -> None:
         lost = self._postmaster is not None
@@ -207,7 +207,7 @@ class HostService:
         if self._postmaster is not None:
             return
         self._search_in -= 1
-        # One that has just gone is followed by the next soon: a restart.
+        # After a postmaster has just gone, search at once: it may restart.
         if not lost and self._search_in > 0 and server.connected == self._was_connected:
             return
         self._was_connected = server.connected
@@ -216,11 +216,11 @@ class HostService:
 
     @staticmethod
     def _connected_postmaster(server: ServerService) -> Postmaster | None:
-        """The postmaster behind the connection, where it is proven to be here."""
-        place = server.locality
-        if place is None or place.local is not True or place.postmaster_pid is None:
+        """Return the postmaster of the connection if it is proven to be on this host."""
+        locality = server.locality
+        if locality is None or locality.local is not True or locality.postmaster_pid is None:
             return None
-        found = Postmaster(place.postmaster_pid, 0, server.server.data_directory if server.server else None)
+        found = Postmaster(locality.postmaster_pid, 0, server.server.data_directory if server.server else None)
         return found if _is_running(found) else None
 
 
@@ -229,7 +229,7 @@ def _is_running(postmaster: Postmaster) -> bool:
 
 
 def _start_in_lane(lane: Lane, call: Callable[[], T]) -> PendingCall[T] | None:
-    """The job under way, None where the lane is full of jobs that hang."""
+    """Return the pending call, None if the lane is full of calls that hang."""
     try:
         return lane.start(call)
     except LaneTimeout:

@@ -1,7 +1,7 @@
-"""Finding the agent of a target, starting one where none runs. No driver and no screen is loaded here.
+"""Find the agent of a target, or start one. Loads neither the driver nor the screen.
 
-The agent is a process of its own session with no terminal, so a dropped SSH session does not reach it. What it needs
-to know goes through its standard input: a connection string may hold a password, and arguments are seen by everyone.
+The agent is a process in its own session without a terminal, so a dropped SSH session does not reach it. Its request
+goes through standard input: a connection string may hold a password, and every user can read arguments.
 """
 
 from __future__ import annotations
@@ -28,25 +28,24 @@ from dba_console.core.errors import ConnectError, ConsoleError, ExitCode
 from dba_console.core.safe_environment import python_command
 from dba_console.core.target import Target, holds_secret
 
-# An agent that PostgreSQL has never let in makes way for one with the credentials of a later caller.
+# Replacing an agent that PostgreSQL has never let in by one with the credentials of a later caller.
 #
-# An agent keeps the environment of the console that started it. Where that had no password, or a wrong one, whoever
-# comes later with the right one must not be held up by it. Credentials are compared here, in the caller; none of them
-# goes over the socket.
+# An agent keeps the environment of the console that started it. If its password was missing or wrong, it must not block
+# a later caller with the right one. Credentials are compared here, in the caller; none is sent over the socket.
 
 END_S = 15.0
-"""An agent that is asked to end writes its recording first, which takes a while on a busy disk."""
+"""An agent that is asked to end first completes its recording, which takes time on a busy disk."""
 POLL_S = 0.05
 _CREDENTIAL_PREFIXES = ("PG", "KRB5", "SSL_CERT")
-"""Beginnings of the variables by which libpq and the libraries under it find credentials (libpq-envars)."""
+"""Prefixes of the variables by which libpq and its libraries find credentials (libpq-envars)."""
 _HOME = "HOME"
-"""In it lie .pgpass, .pg_service.conf and .postgresql."""
+"""Directory of .pgpass, .pg_service.conf and .postgresql."""
 
 
 def end_if_refused(path: Path, key: str, conninfo: str) -> bool:
-    """Have the agent that listens at `path` end where it was never let in and this caller has other credentials.
+    """Ask the agent at `path` to end if it was never let in and this caller has other credentials.
 
-    True once it has ended. False where it stays, and where it does not answer.
+    Returns True once it has ended; False if it stays or does not answer.
     """
     try:
         client = AgentClient.connect(path, role="show")
@@ -64,7 +63,7 @@ def end_if_refused(path: Path, key: str, conninfo: str) -> bool:
 
 
 def should_replace(hello: Hello, conninfo: str) -> bool:
-    """Whether PostgreSQL never let that agent in, and might let in this caller."""
+    """Return whether PostgreSQL never let that agent in, and might let in this caller."""
     return bool(hello.refused) and (
         holds_secret(conninfo) or _credential_environment(hello.pid) != _credential_variables(os.environb)
     )
@@ -79,14 +78,14 @@ def _has_ended(client: AgentClient, lock: TargetLock) -> bool:
             if isinstance(message, Notice) and message.kind == "refused":
                 return False
     except AgentConnectionLost:
-        # It has said goodbye; its process ends after that.
+        # It has sent its last message; the process ends after that.
         while lock.holder() == client.hello.pid and time.monotonic() < until:
             pause.wait(POLL_S)
     return lock.holder() != client.hello.pid
 
 
 def _credential_environment(pid: int) -> dict[bytes, bytes] | None:
-    """Those variables of the environment a process was started with; None where it cannot be read (proc(5))."""
+    """Return the credential variables of a process at its start; None if they cannot be read (proc(5))."""
     try:
         entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -101,11 +100,11 @@ def _credential_variables(environment: Mapping[bytes, bytes]) -> dict[bytes, byt
 
 _COMMAND = python_command("dba_console.agent")
 START_S = 15.0
-"""Seconds a new agent may take until it listens: on a host with stalled disks Python itself loads slowly."""
+"""Maximum start time of an agent in seconds: on a host with stalled disks Python itself loads slowly."""
 
 
 class LaunchRequest(msgspec.Struct, kw_only=True):
-    """What a new agent reads from its standard input."""
+    """The request that a new agent reads from its standard input."""
 
     name: str
     key: str
@@ -113,7 +112,7 @@ class LaunchRequest(msgspec.Struct, kw_only=True):
     host_panels: bool | None
     config: Config
     foreground: bool = False
-    """`dba-console record`: no grace time, errors go to stderr, a hangup ends it."""
+    """`dba-console record`: no grace time, errors go to stderr, SIGHUP ends it."""
     for_s: float | None = None
     sessions: str | None = None
 
@@ -123,7 +122,7 @@ class LaunchRequest(msgspec.Struct, kw_only=True):
 
 
 class LaunchAnswer(msgspec.Struct, kw_only=True):
-    """What it writes to its standard output: that it listens, or why it does not."""
+    """The answer of a new agent on its standard output: it listens, or why not."""
 
     ok: bool
     message: str = ""
@@ -133,7 +132,7 @@ class LaunchAnswer(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class RunningAgent:
-    """An agent that answers."""
+    """A running agent that answers."""
 
     key: str
     path: Path
@@ -147,13 +146,13 @@ class RunningAgent:
 
 
 class Launch:
-    """An agent being started; `wait` until it listens. The console loads its screen meanwhile."""
+    """An agent being started; `wait` returns once it listens. The console loads its screen meanwhile."""
 
     def __init__(
         self, key: str, answer: int | None = None, other: Callable[[Path], Launch | None] = lambda path: None
     ) -> None:
-        """`answer` is the pipe a new agent answers on, None where one was there already. `other` starts another in
-        place of the one that listens, or returns None where that one serves.
+        """`answer` is the pipe of a new agent's answer, None if an agent was already running. `other` starts a
+        replacement of the listening agent, or returns None if that one is used.
         """
         self._key = key
         self._answer = answer
@@ -161,7 +160,7 @@ class Launch:
         self.path = socket_path(key)
 
     def wait(self) -> Path:
-        """The socket, once the agent listens. Raises the agent's own error, or ConnectError when it says nothing."""
+        """Return the socket once the agent listens. Raises the agent's own error, or ConnectError without an answer."""
         if self._answer is not None:
             answer, self._answer = self._answer, None
             _read_launch_answer(answer)
@@ -170,7 +169,7 @@ class Launch:
         return self.path if other is None else other.wait()
 
     def _wait_until_listening(self) -> None:
-        """Another console may have started the agent a moment ago: it holds the lock before it has its socket."""
+        """Wait for the socket: another console may have just started the agent, which takes the lock first."""
         lock = TargetLock(self._key)
         pause = threading.Event()
         for _ in range(int(START_S / POLL_S)):
@@ -179,11 +178,11 @@ class Launch:
             if lock.holder() is None:
                 break
             pause.wait(POLL_S)
-        raise ConnectError("the agent does not listen", hint=f"its log is {log_path()}")
+        raise ConnectError("the agent does not listen on its socket", hint=f"see its log {log_path()}")
 
 
 def _read_launch_answer(pipe: int) -> None:
-    """What the new agent says of its start. Raises its error, or ConnectError when it says nothing."""
+    """Read the new agent's answer. Raises its error, or ConnectError without an answer."""
     try:
         ready = select.select([pipe], [], [], START_S)[0]
         text = os.read(pipe, 65536) if ready else b""
@@ -191,12 +190,12 @@ def _read_launch_answer(pipe: int) -> None:
         os.close(pipe)
     if not text:
         message = "the agent ended at once" if ready else f"the agent did not start within {START_S:.0f} s"
-        raise ConnectError(message, hint=f"its log is {log_path()}")
+        raise ConnectError(message, hint=f"see its log {log_path()}")
     try:
         answer = from_json(text, LaunchAnswer)
     except msgspec.DecodeError:
         raise ConnectError(
-            "the agent did not start: its answer cannot be read", hint=f"its log is {log_path()}"
+            "the agent did not start: its answer is not valid", hint=f"see its log {log_path()}"
         ) from None
     if not answer.ok:
         error = ConsoleError(answer.message, hint=answer.hint)
@@ -215,20 +214,20 @@ def _is_listening(path: Path) -> bool:
 
 
 def log_path() -> Path:
-    """Where agents without a terminal write what they cannot show."""
+    """Return the log file of agents without a terminal."""
     return paths.runtime_dir() / "agent.log"
 
 
 def find_agent(target: Target) -> Path | None:
-    """The socket of the running agent of this target, None where none runs."""
+    """Return the socket of the running agent of this target, None if none runs."""
     return socket_path(target.key) if TargetLock(target.key).holder() is not None else None
 
 
 def start_agent(target: Target, config: Config, *, replace: bool = False) -> Launch:
     """Start an agent for the target unless one runs; returns at once.
 
-    `replace`: one that PostgreSQL has never let in is replaced where this process has other credentials. For consoles
-    that come, not for those that come back: two that are refused would take turns for ever.
+    `replace`: replace an agent that PostgreSQL has never let in if this process has other credentials. For new
+    consoles, not for reconnecting ones: two refused consoles would replace each other's agent forever.
     """
     if find_agent(target) is not None:
         if not replace:
@@ -241,7 +240,7 @@ def start_agent(target: Target, config: Config, *, replace: bool = False) -> Lau
     log = os.open(log_path(), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     request, answer = _memory_file(msgspec.json.encode(_request(target, config))), os.pipe()
     try:
-        # Nobody waits for it: it outlives this process, in a process session of its own.
+        # The agent is not waited for: it outlives this process, in its own process session.
         os.posix_spawn(
             _COMMAND[0],
             _COMMAND,
@@ -256,7 +255,7 @@ def start_agent(target: Target, config: Config, *, replace: bool = False) -> Lau
 
 
 def _memory_file(content: bytes) -> int:
-    """A file that only this process and its children ever see, at its beginning."""
+    """Return a memory file at its beginning, visible only to this process and its children."""
     descriptor = os.memfd_create("request")
     os.write(descriptor, content)
     os.lseek(descriptor, 0, os.SEEK_SET)
@@ -264,9 +263,9 @@ def _memory_file(content: bytes) -> int:
 
 
 def exec_agent(target: Target, config: Config, *, for_s: float | None = None, sessions: Path | None = None) -> NoReturn:
-    """Turn this process into the agent of the target, in the foreground; its pid, terminal and signals stay.
+    """Replace this process by the agent of the target, in the foreground; pid, terminal and signals stay.
 
-    What the command line needed to be read (a parser, help texts) is not carried along for weeks of recording.
+    exec frees the modules of the command line (parser, help texts), not needed during weeks of recording.
     """
     request = _request(target, config)
     request.foreground, request.for_s, request.sessions = (
@@ -285,23 +284,23 @@ def _request(target: Target, config: Config) -> LaunchRequest:
 
 
 def _environment() -> dict[str, str]:
-    # One arena: by default each lane's thread gets a heap of its own, megabytes that are touched once. Fixed thresholds
-    # (mallopt(3)): else glibc learns to keep what a block's compression needed for a moment each minute.
+    # One arena: by default each lane's thread gets its own heap, megabytes that are touched once. Fixed thresholds
+    # (mallopt(3)): otherwise glibc adapts and keeps what a block's compression needs for a moment each minute.
     ours = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"}
     return {**os.environ, **ours}
 
 
 def list_agents() -> list[RunningAgent]:
-    """Every agent of this user that answers, newest first.
+    """Return every agent of this user that answers, newest first.
 
-    Raises PermissionDenied where others may put sockets into the directory.
+    Raises PermissionDenied if other users may put sockets into the directory.
     """
     found, directory = [], paths.runtime_dir()
     if directory.is_dir():
         paths.private_dir(directory)
     for path in sorted(directory.glob("*.sock")):
         try:
-            client = AgentClient.connect(path, role="show", timeout_s=3.0)  # on a host as busy as may be
+            client = AgentClient.connect(path, role="show", timeout_s=3.0)  # the host may be very busy
         except ConsoleError:
             continue
         hello = client.hello

@@ -1,7 +1,7 @@
-"""The agent's end of the socket: one thread that serves every console and never waits for any of them.
+"""The agent's side of the socket: one thread that serves every console and never waits for any of them.
 
-Each console has a bounded queue. When it is full its oldest samples are thrown away, counted and told; a console that
-takes nothing for `STALLED_S` while its queue is full is disconnected, and told so when it comes back.
+Each console has a bounded queue. When it is full its oldest samples are dropped, counted and reported; a console that
+takes nothing for `STALLED_S` while its queue is full is disconnected, and informed when it reconnects.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from dba_console.core.errors import ConsoleError
 STALLED_S = 30.0
 CONSOLES_LIMIT = 16
 BACKLOG = 128
-"""Connections that wait to be accepted; the kernel refuses the next one at once."""
+"""Connections waiting to be accepted; the kernel refuses the next one at once."""
 READ_BYTES = 4096
-"""Of one console at a time: what it sends in a flood must not keep the others waiting."""
+"""Maximum bytes read from one console at a time, so that a flood of one does not delay the others."""
 _PEER = struct.Struct("3i")
 PushToConsole = Callable[[ConsoleConnection], None]
 
@@ -43,8 +43,8 @@ PushToConsole = Callable[[ConsoleConnection], None]
 class Listener:
     """Serves consoles on a unix socket until closed.
 
-    `welcome` makes the hello and the messages a new console starts with; `request` is called with what a greeted
-    console asks for; `left` when one is gone. All three are called on the listener's thread.
+    `welcome` returns the hello and the first messages for a new console; `request` is called with each request of a
+    greeted console; `left` when one has gone. All three are called on the listener's thread.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Listener:
         self._missed: dict[int, int] = {}
         self._closing: str | None = None
         self.slow_dropped = 0
-        """Consoles disconnected because they read nothing."""
+        """Consoles disconnected because they did not read."""
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._server = _listen(path)
         self._selector.register(self._server, selectors.EVENT_READ)
@@ -74,12 +74,12 @@ class Listener:
         self._thread = threading.Thread(target=self._run, name="listener", daemon=True)
 
     def start(self) -> None:
-        """Begin to serve; consoles that came before wait in the socket's backlog."""
+        """Start to serve; earlier connections wait in the socket's backlog."""
         self._thread.start()
 
     @property
     def consoles(self) -> int:
-        """Consoles attached now; readers that only look and leave (show, check) are not counted."""
+        """Consoles attached now, without the readers show and check."""
         return sum(peer.greeting is not None and peer.greeting.role == "console" for peer in list(self._peers.values()))
 
     def broadcast(self, packed: bytes, *, sample: bool = False) -> None:
@@ -87,13 +87,13 @@ class Listener:
         self.push_to_each(lambda peer: peer.push(packed, sample=sample))
 
     def push_to_each(self, give: PushToConsole) -> None:
-        """Have `give` push what it has for each greeted console; on the listener's thread. Returns at once."""
+        """Call `give` for each greeted console, on the listener's thread. Returns at once."""
         with self._lock:
             self._queued_pushes.append(give)
         self._wake()
 
     def close(self, reason: str) -> None:
-        """Say goodbye to every console, stop serving, remove the socket."""
+        """Send a goodbye to every console, stop serving, remove the socket."""
         self._closing = reason
         self._wake()
         self._thread.join(2.0)
@@ -102,7 +102,7 @@ class Listener:
         try:
             os.write(self._wake_write, b"\0")
         except BlockingIOError:
-            pass  # the pipe is full of wake-ups already
+            pass  # the pipe is full of wake-ups
 
     def _run(self) -> None:
         while self._closing is None:
@@ -111,7 +111,7 @@ class Listener:
                     self._accept()
                 elif key.fd == self._wake_read:
                     self._push_queued()
-                elif (peer := self._peers.get(key.fd)) is not None:  # gone already where an earlier event ended it
+                elif (peer := self._peers.get(key.fd)) is not None:  # None if an earlier event closed it
                     self._serve(peer, events)
             self._drop_stalled()
         self._say_goodbye()
@@ -129,7 +129,7 @@ class Listener:
         if uid not in (os.geteuid(), 0):
             self._refuse(peer, f"this agent belongs to uid {os.geteuid()}")
         elif len(self._peers) > CONSOLES_LIMIT:
-            self._refuse(peer, f"{CONSOLES_LIMIT} consoles are attached already")
+            self._refuse(peer, f"{CONSOLES_LIMIT} consoles are already attached")
 
     def _refuse(self, peer: ConsoleConnection, reason: str) -> None:
         peer.clear()
@@ -143,18 +143,18 @@ class Listener:
         except BlockingIOError:
             pass
         with self._lock:
-            gifts = list(self._queued_pushes)
+            pushes = list(self._queued_pushes)
             self._queued_pushes.clear()
         for peer in list(self._peers.values()):
             if peer.greeting is not None and not peer.closing:
-                self._push_all(peer, gifts)
+                self._push_all(peer, pushes)
 
-    def _push_all(self, peer: ConsoleConnection, gifts: list[PushToConsole]) -> None:
+    def _push_all(self, peer: ConsoleConnection, pushes: list[PushToConsole]) -> None:
         try:
-            for give in gifts:
+            for give in pushes:
                 give(peer)
         except Exception as error:
-            self._refuse(peer, f"the agent failed on what it had for this console, {_error_text(error)}")
+            self._refuse(peer, f"the agent failed to send to this console: {_error_text(error)}")
         else:
             self._flush(peer)
 
@@ -178,9 +178,9 @@ class Listener:
             for message in peer.deframer.feed(data):
                 self._handle_message(peer, message)
         except ProtocolError as error:
-            self._refuse(peer, f"cannot understand this console: {error}")
-        except Exception as error:  # of this console only: the thread serves the others, and every run waits for it
-            self._refuse(peer, f"the agent failed on what this console asked, {_error_text(error)}")
+            self._refuse(peer, f"invalid message from this console: {error}")
+        except Exception as error:  # must not end the thread, which serves all consoles and runs
+            self._refuse(peer, f"the agent failed on a request of this console: {_error_text(error)}")
         else:
             if peer.queue and peer.connection.fileno() >= 0:
                 self._flush(peer)
@@ -192,13 +192,13 @@ class Listener:
             if message.protocol != PROTOCOL:
                 self._refuse(
                     peer,
-                    f"it speaks protocol {PROTOCOL}, this console {message.protocol}: "
+                    f"the agent uses protocol {PROTOCOL}, this console {message.protocol}: "
                     "start both from the same version of dba-console",
                 )
                 return
             self._greet(peer, message)
         elif peer.greeting is None:
-            self._refuse(peer, "a greeting comes first")
+            self._refuse(peer, "the first message must be a greeting")
         else:
             self._request(peer, message)
 
@@ -223,7 +223,7 @@ class Listener:
                 peer.sending = view[sent:]
                 peer.last_sent_us = self._clock.mono_us()
         except BlockingIOError:
-            # Who takes no answers is asked for no more requests.
+            # A console that takes no answers is not read either.
             reads = 0 if peer.unsent_answer_bytes > UNSENT_ANSWERS_LIMIT else selectors.EVENT_READ
             self._selector.modify(peer.connection, reads | selectors.EVENT_WRITE)
             return
@@ -268,23 +268,23 @@ class Listener:
 
 
 def _error_text(error: Exception) -> str:
-    """A defect in words, with its report where that can be written."""
+    """Return the text of an internal error, with its report if that can be written."""
     from dba_console.core.crash_report import summary, write_report
 
     try:
-        return f"a defect: {summary(error, [])}; its report is {write_report(error, [])}"
+        return f"internal error: {summary(error, [])}; report: {write_report(error, [])}"
     except (OSError, ConsoleError):
-        return f"a defect: {summary(error, [])}"
+        return f"internal error: {summary(error, [])}"
 
 
 def _listen(path: Path) -> socket.socket:
-    """A listening socket that only its owner can reach. The caller holds the lock, so what lies there is stale."""
+    """Return a listening socket that only its owner can reach. The caller holds the lock, so an old one is stale."""
     try:
         os.unlink(path)
     except FileNotFoundError:
         pass
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # The directory is 0700 already; the mask makes the socket 0600 from its first moment.
+    # The directory is 0700; the umask makes the socket 0600 from the start.
     mask = os.umask(0o177)
     try:
         server.bind(str(path))

@@ -1,4 +1,4 @@
-"""What debts there are and how they stand: loaded only where somebody owes something. Done in a lane."""
+"""Read the pending reverts of a server and their state. Loaded only if there are any; runs in a lane."""
 
 from __future__ import annotations
 
@@ -36,27 +36,28 @@ def check_pending_reverts(
     query_server: bool,
     remove_reverted: bool,
 ) -> PendingRevertCheck | None:
-    """The reading; None where it would be the one whose signs are known. `query_server`: the server is asked too.
-    Raises OSError."""
+    """Return the check, None if `known` is still current. `query_server`: query the server too. Raises OSError."""
     changed_ns = os.stat(directory).st_mtime_ns
     found = read_all(directory)
     identity = ServerIdentity(
         system_identifier=server.system_identifier, data_directory=server.data_directory,
         server_start_us=server.start_us,
     )  # fmt: skip
-    debts = filter_by_server(found.reverts, identity, target.key)
-    going = {debt.id for debt in debts if run_is_active(debt)}
-    signs = (changed_ns, tuple(debt.id for debt in debts), frozenset(going), server, query_server)
-    if signs == known:
+    reverts = filter_by_server(found.reverts, identity, target.key)
+    active = {revert.id for revert in reverts if run_is_active(revert)}
+    fingerprint = (changed_ns, tuple(revert.id for revert in reverts), frozenset(active), server, query_server)
+    if fingerprint == known:
         return None
-    asked = [debt for debt in debts if debt.id not in going]
-    stood = (
-        _query_states(asked, target, directory, remove_reverted) if asked and query_server and server.connected else {}
+    to_query = [revert for revert in reverts if revert.id not in active]
+    states = (
+        _query_states(to_query, target, directory, remove_reverted)
+        if to_query and query_server and server.connected
+        else {}
     )
-    rows = [_revert_row(debt, debt.id in going, stood.get(debt.id, _UNKNOWN)) for debt in debts]
-    struck = tuple(one.removed_text for one in stood.values() if one.removed_text)
+    rows = [_revert_row(revert, revert.id in active, states.get(revert.id, _UNKNOWN)) for revert in reverts]
+    removed = tuple(one.removed_text for one in states.values() if one.removed_text)
     return PendingRevertCheck(
-        signs, tuple(row for row in rows if row is not None), struck, "; ".join(found.damaged) or None
+        fingerprint, tuple(row for row in rows if row is not None), removed, "; ".join(found.damaged) or None
     )
 
 
@@ -71,41 +72,43 @@ _UNKNOWN = _CheckedServer("unknown", None, "unknown")
 
 
 def _query_states(
-    debts: list[PendingRevert], target: Target, directory: Path, strikes: bool
+    reverts: list[PendingRevert], target: Target, directory: Path, remove_reverted: bool
 ) -> dict[str, _CheckedServer]:
-    """What the server says of them; what it does not say is left out. A standby has the identifier and often the data
-    directory of its primary: what is set there says nothing of the server that owes."""
-    link = ActingConnection(target.conninfo, application="dba-console:debts", connect_timeout_s=CONNECT_S)
+    """Return the states that the server reports. A standby has its primary's identifier, and often its data directory:
+    its settings do not show the state of the primary."""
+    connection = ActingConnection(target.conninfo, application="dba-console:debts", connect_timeout_s=CONNECT_S)
     found: dict[str, _CheckedServer] = {}
     try:
-        now = link.read_identity()
-        for debt in debts:
-            if server_mismatch(debt.server, now) is not None:
+        now = connection.read_identity()
+        for revert in reverts:
+            if server_mismatch(revert.server, now) is not None:
                 continue
-            state, value = read_revert_state(link, debt)
-            trust = worst_data_trust([debt], link) if _is_risky(debt) else ""
-            struck = ""
-            # What was written while fsync was off is not on the disk by the setting alone: put-back sees to it.
-            if strikes and state == "back" and not _is_risky(debt) and remove(directory, debt) is None:
-                struck = f"what run {debt.run} had set for a time is as it was again: {describe_revert(debt)}"
-            found[debt.id] = _CheckedServer(state, value, trust, struck)
+            state, value = read_revert_state(connection, revert)
+            trust = worst_data_trust([revert], connection) if _is_risky(revert) else ""
+            removed_text = ""
+            # The setting alone does not bring data written with fsync off to disk: the runbook put-back does.
+            if remove_reverted and state == "back" and not _is_risky(revert) and remove(directory, revert) is None:
+                removed_text = (
+                    f"a temporary setting of run {revert.run} has its old value again: {describe_revert(revert)}"
+                )
+            found[revert.id] = _CheckedServer(state, value, trust, removed_text)
     except ConsoleError:
-        pass  # what has not been told is unknown, and asked again
+        pass  # states not reported are unknown, and queried again
     finally:
-        link.close()
+        connection.close()
     return found
 
 
-def _revert_row(debt: PendingRevert, run_active: bool, state: _CheckedServer) -> PendingRevertNow | None:
+def _revert_row(revert: PendingRevert, run_active: bool, state: _CheckedServer) -> PendingRevertNow | None:
     if state.removed_text:
         return None
     return PendingRevertNow(
-        debt.id, debt.parameter, location_of(debt).describe(), debt.old, debt.new, debt.run, debt.runbook, debt.who,
-        debt.at_us, run_is_active=run_active, state="changed" if run_active else state.state,
-        found=None if run_active else state.found,
-        risky=_is_risky(debt), trust=("unknown" if run_active else state.trust) if _is_risky(debt) else "",
+        revert.id, revert.parameter, location_of(revert).describe(), revert.old, revert.new, revert.run,
+        revert.runbook, revert.who, revert.at_us, run_is_active=run_active,
+        state="changed" if run_active else state.state, found=None if run_active else state.found,
+        risky=_is_risky(revert), trust=("unknown" if run_active else state.trust) if _is_risky(revert) else "",
     )  # fmt: skip
 
 
-def _is_risky(debt: PendingRevert) -> bool:
-    return disables_durability(debt.parameter, debt.new)
+def _is_risky(revert: PendingRevert) -> bool:
+    return disables_durability(revert.parameter, revert.new)

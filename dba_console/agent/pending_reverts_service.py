@@ -1,7 +1,7 @@
-"""The debts' side of the agent: what runs have set for a time on this server, and whether it is back.
+"""The pending revert service: temporary settings of runs on this server, and whether they are reverted.
 
-The directory is looked at in a lane, every other second by its time alone. The server is asked only about debts whose
-run is over, over a connection of its own that is given back at once; a debt that turns out to be paid is struck out.
+The directory is checked in a lane every other second, by its modification time alone. The server is queried only about
+reverts of ended runs, over its own connection, closed at once; a setting that is back is removed from the list.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from dba_console.watch.samples.sample import PARTS, Part, make_part
 
 PART = DEBTS = "debts"
 CHECK_INTERVAL_US = 2_000_000
-"""Between two looks at the directory: a run that has ended is told so soon."""
+"""Interval of checks of the directory: an ended run is reported this soon."""
 FIRST_US = 1_500_000
-"""The first tick waits so long for what is on record, as it does for the server."""
+"""Maximum wait of the first tick for the records, as for the server."""
 UNKNOWN_RETRY_US = 10_000_000
-"""A server that did not say how things stand is asked again so soon."""
+"""Interval of queries to a server that did not report the state."""
 FIRST_REPORT_LIMIT_US = 5_000_000
-"""An agent says nothing of what is on record until it has asked the server, for so long at most: what was never set is
-struck out by then."""
+"""Maximum time for which an agent reports no records because it has not queried the server: settings that were never
+set are removed by then."""
 CHECK_TIMEOUT_US = 60_000_000
-"""A look that takes longer is given up: its disk or its server does not answer."""
+"""A longer check is abandoned: its disk or its server does not answer."""
 
 CheckFingerprint = tuple[object, ...]
-"""What a reading depends on: the same signs, the same reading, for a while."""
+"""The inputs of a check: the same fingerprint means the same result, for a while."""
 NOTHING_PENDING: CheckFingerprint = ("nothing is owed by anybody",)
 
 
 class ServerFacts(NamedTuple):
-    """What is known of the server without asking it."""
+    """What is known of the server without a query."""
 
     system_identifier: str | None
     data_directory: str | None
@@ -48,18 +48,17 @@ class ServerFacts(NamedTuple):
 
 
 class PendingRevertCheck(NamedTuple):
-    """What was found in one look."""
+    """The result of one check."""
 
     fingerprint: CheckFingerprint
     debts: tuple[PendingRevertNow, ...]
     removed: tuple[str, ...]
-    """Debts that turned out to be paid, in sentences."""
+    """Reverts removed because the old value is back, as sentences."""
     error: str | None
 
 
 class PendingRevertService:
-    """Used by the tick alone. `remove_reverted` is the agent's: a command that looks once leaves everything as it
-    is."""
+    """Used by the tick only. `remove_reverted` is set by the agent; a command that checks once changes nothing."""
 
     def __init__(self, target: Target, server: ServerService, clock: Clock, directory: Path | None = None) -> None:
         self._target, self._server, self._clock = target, server, clock
@@ -76,9 +75,8 @@ class PendingRevertService:
         return self._lane.stuck
 
     def tick(self) -> list[Part]:
-        """Look, where it is time to; the part, where it is due or something changed. The first time what is on record
-        is waited for, and what the server says of it where that is connected: also a command that looks only once tells
-        of it.
+        """Start a check if it is due; return the part if it is due or changed. The first call waits for the records,
+        and for the server's states if it is connected, so that a command that reads once reports them too.
         """
         now_us = self._clock.mono_us()
         changed = self._collect_check(now_us)
@@ -96,19 +94,19 @@ class PendingRevertService:
         if reading is None or not (changed or now_us - self._sent_us >= PARTS[PART].every_s * 1_000_000):
             return []
         self._sent_us = now_us
-        told = PendingRevertsNow(self._clock.wall_us(), reading.debts)
-        return [make_part(PART, told, at_us=now_us, note=reading.error)]
+        pending = PendingRevertsNow(self._clock.wall_us(), reading.debts)
+        return [make_part(PART, pending, at_us=now_us, note=reading.error)]
 
     def _awaits_server_state(self, now_us: int) -> bool:
-        """Whether the server is still to be asked for the first time about something that is on record."""
+        """Return whether the server is still to be queried for the first time about a record."""
         self._first_us = self._first_us or now_us
         reading = self._reading
         if reading is None or self._sent_us or now_us - self._first_us >= FIRST_REPORT_LIMIT_US:
             return False
-        return any(debt.state == "unknown" and not debt.run_is_active for debt in reading.debts)
+        return any(revert.state == "unknown" and not revert.run_is_active for revert in reading.debts)
 
     def events(self) -> list[Event]:
-        """What happened since last asked."""
+        """Return the events since the last call."""
         events, self._events = self._events, []
         return events
 
@@ -118,16 +116,16 @@ class PendingRevertService:
     def _start_check(self, now_us: int, *, asks: bool) -> None:
         last = self._reading
         due = last is None or now_us - self._read_us >= _recheck_after_us(last)
-        signs, known = None if last is None or due else last.fingerprint, self._server_facts()
-        directory, target, strikes = self._directory, self._target, self.remove_reverted
+        fingerprint, known = None if last is None or due else last.fingerprint, self._server_facts()
+        directory, target, remove_reverted = self._directory, self._target, self.remove_reverted
         try:
-            self._job = self._lane.start(lambda: _check(directory, target, known, signs, asks, strikes))
+            self._job = self._lane.start(lambda: _check(directory, target, known, fingerprint, asks, remove_reverted))
         except LaneTimeout:
             return
         self._begun_us = now_us
 
     def _collect_check(self, now_us: int, wait_us: int = 0) -> bool:
-        """Whether there is another reading than before; one under way is waited for so long."""
+        """Return whether there is a new result; a running check is awaited for `wait_us`."""
         if self._job is None:
             return False
         if not self._job.ready(now_us + wait_us):
@@ -138,8 +136,8 @@ class PendingRevertService:
         job, self._job = self._job, None
         try:
             found = job.result(0)
-        except Exception as error:  # a disk, or a defect of ours: it costs this part, and not the tick
-            found = PendingRevertCheck((), (), (), f"what has to be put back cannot be read: {redact(str(error))}")
+        except Exception as error:  # a disk or internal error: affects this part, not the tick
+            found = PendingRevertCheck((), (), (), f"pending reverts cannot be read: {redact(str(error))}")
         if found is None:
             return False
         before, self._reading, self._read_us = self._reading, found, now_us
@@ -158,24 +156,29 @@ class PendingRevertService:
 
 
 def _recheck_after_us(last: PendingRevertCheck) -> int:
-    """After so long it is read again, though nothing seems to have changed."""
-    unknown = any(debt.state == "unknown" for debt in last.debts)
+    """Return the time in microseconds after which the check is repeated even without a change."""
+    unknown = any(revert.state == "unknown" for revert in last.debts)
     return UNKNOWN_RETRY_US if unknown else PARTS[PART].every_s * 1_000_000
 
 
 def _check(
-    directory: Path, target: Target, server: ServerFacts, known: CheckFingerprint | None, asks: bool, strikes: bool
+    directory: Path,
+    target: Target,
+    server: ServerFacts,
+    known: CheckFingerprint | None,
+    query_server: bool,
+    remove_reverted: bool,
 ) -> PendingRevertCheck | None:
-    """The reading; None where it would be the one whose signs are known. Raises OSError."""
+    """Return the check, None if `known` is still current. Raises OSError."""
     try:
         with os.scandir(directory) as entries:
-            owed = any(entry.name.endswith(".json") for entry in entries)
+            any_pending = any(entry.name.endswith(".json") for entry in entries)
     except FileNotFoundError:
-        owed = False
-    if not owed:
+        any_pending = False
+    if not any_pending:
         return None if known == NOTHING_PENDING else PendingRevertCheck(NOTHING_PENDING, (), (), None)
     from dba_console.agent.pending_reverts_check import (
-        check_pending_reverts,  # loads the actions, which an agent without a run does without
+        check_pending_reverts,  # loads the actions, which an agent without a run does not need
     )
 
-    return check_pending_reverts(directory, target, server, known, asks, strikes)
+    return check_pending_reverts(directory, target, server, known, query_server, remove_reverted)

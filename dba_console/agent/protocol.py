@@ -1,8 +1,8 @@
-"""What agent and console say to each other over the unix socket. No I/O here.
+"""Messages between agent and console over the unix socket. No I/O here.
 
 A message is a length (4 bytes, big-endian, of what follows), one letter for its kind, and a MessagePack payload; a
-sample's payload is the very bytes that are recorded. The console speaks first. Unknown kinds are passed over, so that
-a newer side may say more; an incompatible change raises `PROTOCOL`.
+sample's payload is exactly the recorded bytes. The console sends first. Unknown kinds are ignored, so that a newer side
+may send more; an incompatible change increments `PROTOCOL`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from dba_console.watch.samples.event import Event
 
 PROTOCOL = 1
 MESSAGE_LIMIT = 32 << 20
-"""Bytes of one message; more is taken for a stranger on the line."""
+"""Bytes of one message; a longer one is not this protocol."""
 REQUEST_LIMIT = 4 << 20
-"""The same of what a console sends: a document with its inputs is the longest of it, and shorter by far."""
+"""Maximum bytes of a console's message: a document with its inputs is the longest, and much shorter."""
 GREETING_LIMIT = 64 << 10
-"""The same of its first message."""
+"""Maximum bytes of a console's first message."""
 
 _HEAD = struct.Struct(">IB")
 
@@ -35,9 +35,9 @@ class Greeting(Struct, kw_only=True):
     protocol: int
     version: str
     login: str
-    """Who sits there: login name, with the address of the SSH session where known."""
+    """The operator's login name, with the address of the SSH session if known."""
     role: str = "console"
-    """console; or show, check, doctor: reads and leaves, does not keep the agent alive."""
+    """console; or show, check, doctor, which read and leave and do not keep the agent alive."""
     pid: int = 0
 
 
@@ -48,7 +48,7 @@ class OpenRun(Struct, kw_only=True):
     runbook: str
     title: str
     state: RunState
-    """interrupted: no agent has walked it since one was killed; RunResume goes on with it."""
+    """interrupted: its agent has ended; RunResume continues it."""
     asks: bool = False
     """It waits for an answer."""
 
@@ -63,56 +63,56 @@ class Hello(Struct, kw_only=True):
     target: str
     key: str
     session: str | None
-    """Directory of the recording, None where there is none."""
+    """Directory of the recording, None if there is none."""
     started_us: int
     interval_s: float
     grace_s: float | None
-    """None: records until told to stop."""
+    """None: records until stopped."""
     consoles: int
     hostname: str
     runs: list[OpenRun] = []
     conninfo: str = ""
-    """Where the agent connects to, without secrets: with it a console starts the next agent once this one is lost."""
+    """Connection string without secrets; a console starts the next agent with it after this one is lost."""
     refused: str = ""
-    """Why the server has refused every login of this agent so far; empty once it was let in, and before it tried."""
+    """Why the server has refused every login of this agent; empty after a success and before the first attempt."""
 
 
 class Notice(Struct, kw_only=True):
-    """A word from the agent to one console: samples dropped for it, an error of its request."""
+    """A notice from the agent to one console: dropped samples, or an error of its request."""
 
     kind: str
     text: str
 
 
 class Bye(Struct, kw_only=True):
-    """The agent closes this connection, and why."""
+    """The agent closes this connection; with the reason."""
 
     reason: str
 
 
 class Mark(Struct, kw_only=True):
-    """Mark this moment, or the one the operator looks at."""
+    """Mark the current time, or the time the operator is viewing."""
 
     text: str = ""
     occurred_us: int | None = None
 
 
 class Note(Struct, kw_only=True):
-    """A note, of now or of the moment the operator looks at."""
+    """A note at the current time, or at the time the operator is viewing."""
 
     text: str
     occurred_us: int | None = None
 
 
 class Acknowledge(Struct, kw_only=True):
-    """The operator knows of this finding."""
+    """Acknowledge this finding."""
 
     finding: str
     note: str = ""
 
 
 class Silence(Struct, kw_only=True):
-    """Keep this finding, or all of this rule, quiet for so long; 0 takes back a silence or an acknowledgement."""
+    """Silence this finding, or all findings of this rule; 0 seconds removes a silence or an acknowledgement."""
 
     finding: str
     seconds: float
@@ -120,16 +120,16 @@ class Silence(Struct, kw_only=True):
 
 
 class EndIfRefused(Struct, kw_only=True):
-    """End, if the server has refused every login so far: the caller has other credentials and starts the next agent.
+    """End if the server has refused every login so far: the caller has other credentials and starts a new agent.
 
     Answered by the end of the connection, or by a Notice `refused`.
     """
 
 
 class RunBegin(Struct, kw_only=True):
-    """Begin a run. The agent compiles the text again, checks and shows everything, and asks before it starts.
+    """Start a run. The agent compiles the text again, checks and shows everything, and asks before it starts.
 
-    Answered by a RunViewMessage that says `yours`, or by a RunRefused with `reply_to` empty.
+    Answered by a RunViewMessage with `yours`, or by a RunRefused with `reply_to` empty.
     """
 
     text: str
@@ -137,10 +137,10 @@ class RunBegin(Struct, kw_only=True):
     source: str
     """The file it was read from, or `screen`."""
     inputs: dict[str, str] = {}
-    """As typed; the agent reads them by their types."""
+    """As typed; the agent parses them by their types."""
     mode: Literal["run", "rehearse"] = "run"
     adhoc: bytes | None = None
-    """In place of a document: a plan (JSON) of the one step the operator asked for on a screen."""
+    """Instead of a document: a plan (JSON) of the one step the operator requested on a screen."""
 
     def __repr__(self) -> str:
         # An input may be a secret.
@@ -148,7 +148,7 @@ class RunBegin(Struct, kw_only=True):
 
 
 class RunAnswer(Struct, kw_only=True):
-    """What the operator says to the question of that number. Taken from who drives; to `second` from another person."""
+    """An answer to the question with that number. Accepted from the driver; to `second` from another operator."""
 
     run: str
     question: int
@@ -159,72 +159,72 @@ class RunAnswer(Struct, kw_only=True):
 
 
 class RunControl(Struct, kw_only=True):
-    """What the operator wants of a run besides answering it."""
+    """A control request of the operator for a run."""
 
     run: str
     verb: Literal["pause", "continue", "skip", "abort", "jump", "undo", "take", "stop", "choose"]
-    """stop: the block under way is to stop at its next safe point. take: this console drives from now on. pause also
-    makes an action hold still that can. choose: act on these rows of a preview and on no others of it; the question is
-    put again, with their number."""
+    """stop: stop the current block at its next safe point. take: this console drives from now on. pause also pauses an
+    action that supports it. choose: act only on these rows of a preview; the question is asked again, with their
+    number."""
     reason: str = ""
     step: str = ""
-    """With `jump`: where to."""
+    """With `jump`: the target step."""
     block: str = ""
     """With `choose`: the preview."""
     look: int = 0
-    """The look at it that gave the rows (`Table.look`); the choice is refused where there was another since."""
+    """The version of the preview that has the rows (`Table.look`); refused if it was read again since."""
     rows: tuple[int, ...] = ()
-    """Places, from 0, of all its rows that are to be acted on."""
+    """Indexes from 0 of all rows to act on."""
 
 
 class RunResume(Struct, kw_only=True):
-    """Go on with an interrupted run. Answered as RunBegin is, `reply_to` being the run."""
+    """Resume an interrupted run. Answered like RunBegin, with the run as `reply_to`."""
 
     run: str
     inputs: dict[str, str] = {}
-    """Those that were secret and so are written nowhere."""
+    """Secret inputs, which are not stored."""
     abort: str = ""
-    """Only end it, for this reason: what it did is offered to be taken back, and nothing else is done."""
+    """Only abort it, for this reason: reverts are offered, and nothing else is done."""
 
     def __repr__(self) -> str:
         return f"RunResume(run={self.run!r})"
 
 
 class RunWatch(Struct, kw_only=True):
-    """Send this run's view and its last lines now. Where nobody drives it any more, the same person drives it again."""
+    """Send this run's view and last lines now. If the run has no driver, the same operator drives it again."""
 
     run: str
 
 
 class RunViewMessage(Struct, kw_only=True):
-    """A run as it stands; sent to every console whenever it changed, at most a few times a second."""
+    """The state of a run; sent to every console after each change, at most a few times a second."""
 
     view: RunView
     yours: bool = False
     """This console drives: its answers count."""
     may_answer: bool = False
-    """There is a question, and this console may answer it: as who drives, or as the second person."""
+    """A question is open, and this console may answer it: as the driver, or as the second operator."""
     why_not: str = ""
-    """Why this console may not answer a `second` question, in a sentence."""
+    """Why this console may not answer a `second` question, as a sentence."""
 
 
 class RunLines(Struct, kw_only=True):
-    """Lines of a command's output, in order."""
+    """Output lines of a command, in order."""
 
     run: str
     block: str
     lines: list[OutputLine]
     dropped: int = 0
-    """Lines left out before these, because they came faster than they can be shown."""
+    """Lines left out before these, because they came too fast to be shown."""
 
 
 class RunRefused(Struct, kw_only=True):
-    """What a console asked of a run is not done, and why. Nothing was changed by it."""
+    """A request about a run is refused, with the reason. Nothing was changed by it."""
 
     text: str
     hint: str | None = None
     code: int = 2
-    """Exit code of a command that ends with it."""
+    """Exit code of a command that ends because of it."""
     reply_to: str = ""
     """The run, empty for a RunBegin."""
 
@@ -239,10 +239,10 @@ class EventMessage(Struct, kw_only=True):
 
 RunRequest = RunBegin | RunAnswer | RunControl | RunResume | RunWatch
 RunReply = RunViewMessage | RunLines | RunRefused
-"""What the agent says of runs."""
+"""The agent's messages about runs."""
 
 Request = Mark | Note | Acknowledge | Silence | EndIfRefused | RunRequest
-"""What a console may ask of the agent."""
+"""Requests of a console to the agent."""
 
 Message = Greeting | Hello | Notice | Bye | Request | SampleMessage | EventMessage | RunReply
 
@@ -273,11 +273,11 @@ _decoders = {kind: packed_decoder(kind) for kind in _LETTERS}
 
 
 class ProtocolError(Exception):
-    """What came over the socket is not this protocol."""
+    """The bytes from the socket are not this protocol."""
 
 
 def pack(message: Message) -> bytes:
-    """The message as it goes over the socket."""
+    """Return the message as sent over the socket."""
     if isinstance(message, SampleMessage):
         return pack_sample(message.data)
     payload = _encoder.encode(message)
@@ -285,25 +285,25 @@ def pack(message: Message) -> bytes:
 
 
 def pack_sample(data: bytes) -> bytes:
-    """An encoded sample as it goes over the socket: packed once, sent to every console."""
+    """Return an encoded sample as sent over the socket: packed once, sent to every console."""
     return _HEAD.pack(len(data) + 1, _SAMPLE) + data
 
 
 class Deframer:
-    """Bytes in, messages out. One per connection."""
+    """Converts bytes to messages. One per connection."""
 
     def __init__(self, limit: int = MESSAGE_LIMIT) -> None:
         self.limit = limit
-        """Bytes of the next message."""
+        """Maximum bytes of the next message."""
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """Messages completed by `data`. Raises ProtocolError on what cannot be one."""
+        """Yield the messages completed by `data`. Raises ProtocolError for invalid bytes."""
         self._buffer += data
         while len(self._buffer) >= _HEAD.size:
             length, letter = _HEAD.unpack_from(self._buffer)
             if not 1 <= length <= self.limit:
-                raise ProtocolError(f"a message of {length} bytes")
+                raise ProtocolError(f"invalid message length: {length} bytes")
             if len(self._buffer) < 4 + length:
                 return
             payload = bytes(self._buffer[_HEAD.size : 4 + length])
@@ -314,4 +314,4 @@ class Deframer:
                 try:
                     yield _decoders[kind].decode(payload)
                 except (msgspec.MsgspecError, ValueError, RecursionError, MemoryError) as error:
-                    raise ProtocolError(f"a message that cannot be read: {error}") from error
+                    raise ProtocolError(f"invalid message: {error}") from error

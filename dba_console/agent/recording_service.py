@@ -1,6 +1,6 @@
-"""The recording's side of the agent: begun where it can be, tried again where it cannot, never in the way.
+"""The recording service: opens the recording, retries if that fails, and never blocks the agent.
 
-Live goes on without a recording; that there is none, and why, is in every sample and on every screen.
+Monitoring works without a recording; every sample and every screen reports that it is missing, and why.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from dba_console.recording.recorder import Recorder
 
 RETRY_US = 60_000_000
-"""Between two tries to begin a recording that could not be begun."""
+"""Interval between attempts to open a recording."""
 EARLY_LIMIT = 60
-"""Samples and events kept while the recording is being opened: a minute of a disk that stalls at the start."""
+"""Samples and events kept until the recording is open: a minute of a disk that stalls at the start."""
 
 
 LAGGING_US = 5_000_000
-"""A recording that has not been opened for so long is said to lag."""
+"""A recording that is not open after this time is reported as lagging."""
 
 
 class RecordingService:
-    """Owns the recorder, where there is one. Used by the tick and by the listener's thread."""
+    """Owns the recorder, if there is one. Used by the tick and by the listener's thread."""
 
     def __init__(
         self, sessions: Path, target: Target, config: RecordingConfig, interval_s: float, clock: Clock
@@ -62,13 +62,13 @@ class RecordingService:
         self._open_call: Callable[[], None] | None = None
         self._opening: PendingCall[None] | None = None
         self.announce: Callable[[Event], None] = lambda event: None
-        """Gets the events the recorder writes of itself: start, gaps, lagging, end. Called on its threads."""
+        """Receives the recorder's own events: start, gaps, lagging, end. Called on its threads."""
         self.directory: str | None = None
-        """The session being written, or about to be; None where there can be none."""
+        """The session being written, or about to be; None if there can be none."""
 
     def begin(self, run: str) -> None:
-        """Name a session for the agent run `run`. It is opened with the first sample, once that has been shown: who
-        waits for the screen does not wait for a file.
+        """Name a session for the agent run `run`. It is opened after the first sample was shown, so that the screen
+        does not wait for a file.
         """
         self._run, self._begun_us, self._error = run, self._clock.mono_us(), None
         meta = new_meta(
@@ -97,12 +97,12 @@ class RecordingService:
 
     @property
     def error(self) -> str | None:
-        """Why there is no recording; None if there is one, or if it was not tried yet."""
+        """Why there is no recording; None if there is one, or before the first attempt."""
         return self._error if self._recorder is None else None
 
     @property
     def open_directory(self) -> Path | None:
-        """Directory of the recording once it is there; None before, and where there can be none."""
+        """Directory of the recording once it exists; None before, and if there can be none."""
         return None if self._recorder is None or self.directory is None else Path(self.directory)
 
     def put_event(self, event: Event) -> None:
@@ -113,13 +113,13 @@ class RecordingService:
                 self._recorder.put_event(event)
 
     def put_lines(self, lines: Sequence[LogLine]) -> None:
-        """Lines of a command's output; while there is no recording they are in the output's own file alone."""
+        """Record output lines of a command; without a recording they are only in the output's own file."""
         with self._lock:
             if self._recorder is not None:
                 self._recorder.put_lines(lines)
 
     def self_part_fields(self) -> dict[str, Any]:
-        """What the part `self` says of the recording."""
+        """Return the fields of the part `self` about the recording."""
         recorder = self._recorder
         if recorder is not None:
             status = recorder.status()
@@ -135,7 +135,7 @@ class RecordingService:
         lag_us = self._clock.mono_us() - self._begun_us
         if lag_us < LAGGING_US:
             return {"recording": "ok", "recorder_lag_us": lag_us}
-        note = f"the recording has not been opened for {lag_us // 1_000_000} s: its disk is stalled"
+        note = f"the recording is not open after {lag_us // 1_000_000} s: its disk is stalled"
         return {"recording": "lagging", "recording_note": note, "recorder_lag_us": lag_us}
 
     def close(self, reason: str) -> None:
@@ -146,7 +146,7 @@ class RecordingService:
             self._recorder.close(reason)
 
     def _start_opening(self, call: Callable[[], None]) -> None:
-        # In a lane: the disk may be the thing that is stalled.
+        # In a lane, because the disk may be stalled.
         self._open_call = None
         try:
             self._opening = self._lane.start(call)
@@ -154,7 +154,7 @@ class RecordingService:
             self._error = "not recording: the disk of the sessions does not answer"
 
     def _open(self, path: Path, meta: SessionMeta) -> None:
-        # Loaded here because it is not needed until now, and the first picture does not wait for it.
+        # Loaded here, so that the first picture does not wait for it.
         from dba_console.recording.listing import continued_by
         from dba_console.recording.recorder import Recorder
 
@@ -177,14 +177,14 @@ class RecordingService:
         self._apply_retention()
 
     def _apply_retention(self) -> None:
-        """Remove what retention no longer keeps, after the recording runs: it may take long on a sick disk."""
+        """Apply retention after the recording has started, because it may take long on a slow disk."""
         from dba_console.recording.retention import prune
 
         removed = prune(
             self.sessions, keep_s=self._keep_s, max_bytes=self._max_bytes, now_us=self._clock.wall_us()
         ).removed
         if removed:
-            text = f"{len(removed)} old sessions removed: kept are the newest {self._limits}, and pinned ones"
+            text = f"{len(removed)} old sessions removed; limits {self._limits}; pinned sessions are kept"
             self.put_event(
                 Event(wall_us=self._clock.wall_us(), mono_us=self._clock.mono_us(), kind="session.pruned", text=text)
             )

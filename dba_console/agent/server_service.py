@@ -1,7 +1,7 @@
-"""The server's side of the collector: the pinned connection, driven in a lane, never waited for longer than a tick.
+"""The server service: drives the monitor connection in a lane; never waits longer than a tick.
 
-One job is under way at most. A job that does not end in its tick goes on, and the parts say since when the server has
-not answered; one that passes `HARD_LIMIT_S` is abandoned with its connection.
+At most one call is pending. A call that does not end in its tick goes on, and the parts report since when the server
+has not answered; a call longer than `HARD_LIMIT_S` is abandoned with its connection.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dba_console.watch.probes.postgres.tick_reader import PostgresProbe
 from dba_console.watch.samples.postgres import Operations, Replication, Server, Sessions
 from dba_console.watch.samples.sample import PARTS, Part, make_part
 
-# Which parts are due at a tick. Pure arithmetic on tick numbers.
+# The parts that are due at a tick. Pure arithmetic on tick numbers.
 
 
 def due_parts(names: Sequence[str], tick: int, interval_s: float) -> list[str]:
-    """Those of `names` to be read at `tick` (counted from 0, where all are).
+    """Return those of `names` to be read at `tick` (counted from 0, where all are).
 
-    Slow parts are spread over the ticks of their period, so that no second pays for all of them.
+    Slow parts are spread over the ticks of their period, so that no single tick reads all of them.
 
     >>> due_parts(["pg.activity", "pg.sizes"], 0, 1.0), due_parts(["pg.activity", "pg.sizes"], 1, 1.0)
     (['pg.activity', 'pg.sizes'], ['pg.activity'])
@@ -45,21 +45,21 @@ def _phase(name: str) -> int:
 _PHASES = {name: index for index, name in enumerate(PARTS)}
 
 
-# How long to wait before the next attempt to connect, by why the last one failed. Pure.
+# Pauses between connection attempts, by the reason of the last failure. Pure.
 #
-# Each refusal is a line in the server's log, and a wrong password again and again can lock an account. Where all slots
-# are taken it is the other way round: the console has to be there when one frees.
+# Each refusal is a line in the server's log, and repeated wrong passwords can lock an account. If all slots are in use,
+# attempts must be frequent, to get a slot when one becomes free.
 
 DEFAULT_DELAYS_S = (1.0, 1.0, 2.0, 2.0, 5.0)
-"""Pauses after the first attempt, the second, ...; the last one repeats."""
+"""Pauses in seconds after the first attempt, the second, ...; the last one repeats."""
 REFUSED_DELAYS_S = (1.0, 5.0, 10.0, 30.0)
-"""Where somebody has to mend something first: role, password, database, certificate."""
+"""If an operator must first fix something: role, password, database, certificate."""
 NO_SLOT_DELAYS_S = (1.0,)
-"""No slot of the server is free. A limit of the role or the database is a setting, and no such hurry."""
+"""No slot of the server is free. A limit of the role or the database is a setting, and less urgent."""
 
 
 def delays_after(error: ConnectFailed) -> tuple[float, ...]:
-    """The pauses, in seconds, after this failure and those like it.
+    """Return the pauses, in seconds, after this failure and repeated ones.
 
     >>> (delays_after(ConnectFailed("auth", "no such role"))[-1],
     ...  delays_after(ConnectFailed("refused", "nobody listens"))[-1])
@@ -71,12 +71,12 @@ def delays_after(error: ConnectFailed) -> tuple[float, ...]:
 
 
 def delay_s(schedule: tuple[float, ...], attempts: int) -> float:
-    """The pause after so many failed attempts before this one."""
+    """Return the pause after `attempts` earlier failed attempts."""
     return schedule[min(attempts, len(schedule) - 1)]
 
 
 def failure_text(error: ConnectFailed) -> str:
-    """The failure and what would help, as one sentence.
+    """Return the failure and its hint as one sentence.
 
     >>> failure_text(ConnectFailed("auth", "role x does not exist"))
     'role x does not exist: check role, passfile (~/.pgpass) and pg_hba.conf'
@@ -86,30 +86,30 @@ def failure_text(error: ConnectFailed) -> str:
 
 PG_PARTS = tuple(name for name in PARTS if name.startswith("pg."))
 FIRST_PARTS = tuple(name for name in PG_PARTS if name not in ("pg.catalog", "pg.dead_rows", "pg.subscriptions"))
-"""Read with the connection that is opened. What goes wrong slowly is read a tick later: nobody waits for it."""
+"""Parts read at once on a new connection. The others change slowly and are read a tick later."""
 HARD_LIMIT_S = 12.0
-"""A job older than this is abandoned: longer than connect_timeout and statement_timeout together by far."""
+"""A longer call is abandoned; far more than connect_timeout and statement_timeout together."""
 RESOLVER_ALLOWANCE_S = 1.0
-"""An attempt to connect that lasts so much longer than its limit hangs where it cannot be bounded: in the resolver."""
+"""An attempt longer than its timeout by this much hangs where no timeout applies: in the resolver."""
 REASON_PART = "pg.server"
-"""The part that tells why there is no connection; the frame's target takes its note."""
+"""The part that reports why there is no connection; the frame's target uses its note."""
 NO_CONNECTION = "no connection"
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOutage:
-    """Why there is no connection, since when."""
+    """Why there is no connection, and since when."""
 
     kind: str
     """no_slots, starting, refused, auth, timeout, lost, silent, ..."""
     text: str
     since_us: int
     refused_by: str | None = None
-    """With no_slots, whose slots are gone: server, role, database or pooler."""
+    """For no_slots, what has no free slots: server, role, database or pooler."""
 
 
 class ServerService:
-    """What the collector knows of the server. All attributes are read on the collector's thread."""
+    """The server as the collector knows it. All attributes are read on the collector's thread."""
 
     def __init__(self, conninfo: str, options: MonitorOptions, clock: Clock, interval_s: float) -> None:
         self._conninfo, self._options, self._clock, self._interval_s = conninfo, options, clock, interval_s
@@ -139,12 +139,12 @@ class ServerService:
 
     @property
     def login_refusal(self) -> str:
-        """Why the server has refused every login so far; empty once one succeeded, or where that is not why."""
+        """Why the server has refused every login so far; empty after a success, and for other outages."""
         outage = self.outage
         return outage.text if outage is not None and outage.kind == "auth" and not self._ever_connected else ""
 
     def attempted(self, until_us: int) -> bool:
-        """Whether no attempt to connect is under way any more, at monotonic `until_us` at the latest."""
+        """Return whether no connection attempt is pending, at monotonic `until_us` at the latest."""
         return self.connected or self._pending is None or self._pending.ready(until_us)
 
     @property
@@ -157,16 +157,16 @@ class ServerService:
 
     @property
     def locality(self) -> Locality | None:
-        """Whether the connected server runs on this host, None while not connected."""
+        """Whether the connected server runs on this host; None while not connected."""
         return self._probe.locality if self._probe.connected else None
 
     def counters(self) -> tuple[int, int, int]:
-        """Queries, microseconds waited for answers, bytes received: over every connection of this run."""
+        """Return queries, microseconds waited for answers and bytes received, over all connections of this process."""
         q, u, b = self._queries
         return q + self._probe.queries, u + self._probe.query_us, b + self._probe.bytes_received
 
     def begin(self) -> None:
-        """Start what this tick asks for; does nothing while the last job is under way or a pause between attempts."""
+        """Start the reads of this tick, unless the last call is pending or a pause between attempts lasts."""
         self._due_names.update(due_parts(PG_PARTS, self._tick, self._interval_s))
         self._tick += 1
         now = self._clock.mono_us()
@@ -188,7 +188,7 @@ class ServerService:
             self._fail("silent", "several connections to the server hang; waiting for one to end")
 
     def finish(self, until_us: int) -> list[Part]:
-        """What came back by `until_us`, or parts that say why nothing did."""
+        """Return the parts read by `until_us`, or empty parts with the reason."""
         if self._pending is None:
             return self._empty_parts("error")
         if not self._pending.ready(until_us):
@@ -206,7 +206,7 @@ class ServerService:
         return parts
 
     def close(self) -> None:
-        """Give the slot back. A connection that hangs is left to end with the process."""
+        """Close the connection. One that hangs is left to end with the process."""
         if self._pending is None:
             try:
                 self._lane.call(self._probe.close, 1.0)
@@ -230,12 +230,12 @@ class ServerService:
                 self._reread_server_after_role_change(part.decode())
 
     def _reread_server_after_role_change(self, replication: Replication) -> None:
-        """A promotion keeps the connection: it shows in the positions, long before the server's turn comes."""
+        """Read the server part early: a promotion keeps the connection, and shows first in the replication part."""
         if self.server is not None and self.server.in_recovery != replication.in_recovery:
             self._due_names.add("pg.server")
 
     def _silent_outage(self, parts: Sequence[Part]) -> ConnectionOutage | None:
-        """The outage of a server that keeps the connection and answers nothing on it."""
+        """Return the outage of a server that keeps the connection and does not answer."""
         sessions = next((part for part in parts if part.name == "pg.activity"), None)
         if sessions is None or sessions.status != "timeout":
             return None
@@ -250,7 +250,7 @@ class ServerService:
         self.outage = ConnectionOutage(kind, text, since, refused_by)
         pause = delay_s(schedule, self._attempts)
         self._attempts += 1
-        # Half a tick less, so that the attempt falls on the tick and not on the one after it.
+        # Half a tick less, so that the attempt falls on the tick and not after it.
         self._next_attempt_us = now + int((pause - self._interval_s / 2) * 1e6)
 
     def _late_parts(self) -> list[Part]:
@@ -259,8 +259,8 @@ class ServerService:
         if waited > HARD_LIMIT_S:
             self._abandon()
         elif waited < self._interval_s:
-            return []  # it may still come within its tick's successor; a slow answer is not an outage
-        # As of when it was asked, and each a microsecond on: an answer was read later than all of these, so it counts.
+            return []  # it may still arrive in the next tick; a slow answer is not an outage
+        # Time of the query plus one microsecond per tick: an answer is read later than all of these, so it counts.
         self._late_ticks += 1
         as_of_us = self._pending_since + self._late_ticks
         if not self._probe.connected:
@@ -273,7 +273,7 @@ class ServerService:
         return self._empty_parts("timeout", f"the server has not answered for {silent_s:.0f} s", as_of_us)
 
     def _connecting_parts(self, waited: float, as_of_us: int) -> list[Part]:
-        """An attempt to connect is under way: the reason of the last one holds, and the first has none yet."""
+        """Return parts for a pending attempt: with the reason of the last one, or none for the first attempt."""
         if self.outage is None or self.outage.kind != "new":
             return self._empty_parts("error", as_of_us=as_of_us)
         if waited < self._options.connect_timeout_s + RESOLVER_ALLOWANCE_S:
@@ -286,12 +286,12 @@ class ServerService:
         self._probe = PostgresProbe(self._conninfo, self._options, self._clock)
         self._lane.abandon()
         self._pending = None
-        self._fail("silent", "the server does not answer; its connection was given up")
+        self._fail("silent", "the server does not answer; its connection was abandoned")
 
     def _empty_parts(self, status: str, note: str | None = None, as_of_us: int | None = None) -> list[Part]:
-        """Every part of the server, empty, with the reason: no panel may go on as if it were fed.
+        """Return every part of the server, empty, with the reason, so that no panel shows stale data as current.
 
-        Only one part gives the reason in full: ten times the same long sentence reads as none.
+        Only one part has the full reason, to avoid repeating a long sentence.
         """
         now = self._clock.mono_us() if as_of_us is None else as_of_us
         full = note or (self.outage.text if self.outage else "not read")

@@ -1,4 +1,4 @@
-"""One agent per target: a lock held for an agent's whole life, released by the kernel however it ends."""
+"""One agent per target: a lock held for the agent's lifetime, released by the kernel however it ends."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from dba_console.core.errors import ConfigError
 
 ATTEMPTS = 5
 PAUSE_S = 0.01
-"""Who asks for the holder has the lock for some microseconds: an agent that meets one of them tries again."""
+"""Pause between attempts: a reader of the holder has the lock for some microseconds."""
 
 
 def acknowledgements_path(key: str) -> Path:
-    """What operators said of the findings of that target."""
+    """Return the file of acknowledgements and silences of that target."""
     return socket_path(key).with_suffix(".said")
 
 
 def socket_path(key: str) -> Path:
-    """Where the agent of a target listens. Raises ConfigError when the path is longer than a socket's may be."""
+    """Return the agent's socket of a target. Raises ConfigError if the path is too long for a socket."""
     path = paths.runtime_dir() / f"{key}.sock"
     if len(os.fsencode(path)) > paths.SOCKET_PATH_LIMIT:
         raise ConfigError(
@@ -32,7 +32,7 @@ def socket_path(key: str) -> Path:
 
 
 class TargetLock:
-    """The lock of a target. `acquire` is False while another agent holds it; `holder` names that one's pid."""
+    """The lock of a target. `acquire` returns False while another agent holds it; `holder` returns its pid."""
 
     def __init__(self, key: str) -> None:
         self.path = paths.private_dir(paths.runtime_dir()) / f"{key}.lock"
@@ -49,13 +49,13 @@ class TargetLock:
         return True
 
     def release(self) -> None:
-        # The file stays: removing it would let two agents lock two files of one name.
+        # The file stays: if it were removed, two agents could lock two files of one name.
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     def holder(self) -> int | None:
-        """Pid of the agent that holds the lock, None where none does."""
+        """Return the pid of the agent that holds the lock, None if none does."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:

@@ -1,1 +1,1 @@
-"""One module per command; stdout is data, stderr is diagnostics."""
+"""The command line: one module per command. stdout is data, stderr is diagnostics."""

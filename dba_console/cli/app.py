@@ -1,7 +1,7 @@
-"""The named commands: finds the one asked for and loads that one only.
+"""The command table: loads only the module of the requested command.
 
-A command is a module with an `app`; its name and summary stand in the table here, so that `--help` and `--version`
-load no library at all.
+A command is a module with an `app`. Its name and summary are in the table here, so `--help` and `--version` load no
+library.
 """
 
 from __future__ import annotations
@@ -28,37 +28,31 @@ class CommandEntry(NamedTuple):
 
 
 COMMANDS = {
-    "attach": CommandEntry("attach", "[AGENT]", "the console on an agent that runs already"),
-    "demo": CommandEntry("demo", "[--incident NAME]", "an embedded server under load, the console on it, incidents"),
-    "show": CommandEntry("show", "[PANEL…] [DSN]", "the panels as text or JSON"),
-    "record": CommandEntry("record", "[DSN]", "the agent in the foreground, without a terminal"),
-    "replay": CommandEntry("replay", "SESSION", "the console on a recording; with --show, text"),
-    "session": CommandEntry("session", "list|show|…", "what was recorded: list, show, verify, pin, unpin, prune"),
-    "findings": CommandEntry(
-        "findings", "list|show|ack|…", "what is wrong: list, show, ack, silence, unsilence, rules"
-    ),
-    "runbook": CommandEntry("runbook", "list|show|run|…", "runbooks: list, show, lint, plan, new; walk through one"),
-    "cluster": CommandEntry(
-        "cluster", "show|check NAME", "a configured cluster: its nodes and poolers, ready for a cutover?"
-    ),
+    "attach": CommandEntry("attach", "[AGENT]", "open the console on a running agent"),
+    "demo": CommandEntry("demo", "[--incident NAME]", "open the console on an embedded server under load"),
+    "show": CommandEntry("show", "[PANEL…] [DSN]", "print the panels as text or JSON"),
+    "record": CommandEntry("record", "[DSN]", "run the agent in the foreground, without a terminal"),
+    "replay": CommandEntry("replay", "SESSION", "open the console on a recording; with --show, print text"),
+    "session": CommandEntry("session", "list|show|…", "recordings: list, show, report, verify, pin, unpin, prune"),
+    "findings": CommandEntry("findings", "list|show|ack|…", "findings: list, show, ack, silence, unsilence, rules"),
+    "runbook": CommandEntry("runbook", "list|show|run|…", "runbooks: list, show, lint, plan, new, run"),
+    "cluster": CommandEntry("cluster", "show|check NAME", "show a configured cluster; check if a cutover can start"),
     "dumps": CommandEntry("dumps", "sweep|verify|…", "dumps: find the right -j, estimate, list, verify"),
-    "stamp": CommandEntry(
-        "stamp", "-t TAG", "standard input to standard output, each line stamped; like logger and ts"
-    ),
-    "check": CommandEntry("check", "[DSN]", "the findings as a line for a monitoring system (exit 0 to 3)"),
-    "doctor": CommandEntry("doctor.command", "[DSN]", "what will and will not work here, and what mends it"),
-    "config": CommandEntry("config_cmd", "show|path", "the configuration in force, and where each value comes from"),
-    "completion": CommandEntry("completion", "bash|zsh|fish", "what completes commands and options in that shell"),
-    "version": CommandEntry("", "", "the version"),
+    "stamp": CommandEntry("stamp", "-t TAG", "copy standard input to output with time stamps (logger, ts)"),
+    "check": CommandEntry("check", "[DSN]", "print the findings for a monitoring system (exit 0 to 3)"),
+    "doctor": CommandEntry("doctor.command", "[DSN]", "check what works here, what does not, and how to fix it"),
+    "config": CommandEntry("config_cmd", "show|path", "show the configuration and where each value comes from"),
+    "completion": CommandEntry("completion", "bash|zsh|fish", "print the completion script for a shell"),
+    "version": CommandEntry("", "", "print the version"),
 }
 
 
 _NOT_A_NUMBER = re.compile(r"Input should be a valid (\w+), unable to parse string as an? \w+")
-"""What newer versions of typer say of a text that is no number."""
+"""The message of newer typer versions for an argument that is not a number."""
 
 
 def run(argv: Sequence[str]) -> int:
-    """The exit code of `dba-console ARGV`. Never raises."""
+    """Return the exit code of `dba-console ARGV`. Never raises."""
     prepare_streams()
     guard = run_plugin_guarded if argv[:1] == ["check"] else run_guarded
     return guard(lambda: _run(list(argv)), argv)
@@ -77,7 +71,7 @@ def _run(argv: list[str]) -> int:
 
         return stamp(rest)
     if name not in COMMANDS:
-        raise UsageError(f"no command {name!r}", hint=did_you_mean(name))
+        raise UsageError(f"unknown command {name!r}", hint=did_you_mean(name))
     module = importlib.import_module(f"dba_console.cli.{COMMANDS[name].module}")
     return _invoke(module.app, name, rest)
 
@@ -85,7 +79,7 @@ def _run(argv: list[str]) -> int:
 def _invoke(app: typer.Typer, name: str, argv: list[str]) -> int:
     import typer
 
-    # The class of every complaint about arguments; its module moved between versions of typer, its heirs did not.
+    # The base class of all argument errors; its module differs between typer versions, its subclasses do not.
     argument_error: Any = typer.BadParameter.__mro__[2]
     command = typer.main.get_command(app)
     try:
@@ -93,7 +87,7 @@ def _invoke(app: typer.Typer, name: str, argv: list[str]) -> int:
     except argument_error as error:
         message = error.format_message() if hasattr(error, "format_message") else str(error)
         message = _NOT_A_NUMBER.sub(r"not a valid \1", message)
-        hint = f"dba-console {name} --help tells what it takes"
+        hint = f"see dba-console {name} --help"
         raise UsageError(message[:1].lower() + message[1:].rstrip("."), hint=hint) from None
     except typer.Abort:
         raise KeyboardInterrupt from None
@@ -101,7 +95,7 @@ def _invoke(app: typer.Typer, name: str, argv: list[str]) -> int:
 
 
 def help_text() -> str:
-    """The help of the whole: what the console is, every command with its summary."""
+    """Return the top-level help: what the console is, and every command with its summary."""
     lines = [f"  {name + ' ' + command.usage:<24} {command.summary}" for name, command in COMMANDS.items()]
     return "\n".join(
         [
@@ -114,16 +108,16 @@ def help_text() -> str:
             *lines,
             "",
             "Options:",
-            "  -h, --help               this text; after a command, that of the command",
-            "  -V, --version            the version",
+            "  -h, --help               show this help; after a command, the help of that command",
+            "  -V, --version            show the version",
             "  --mouse, --no-mouse      use the mouse, or leave it to the terminal",
             "",
-            "dba-console COMMAND --help tells the rest.",
+            "See dba-console COMMAND --help for the options of a command.",
         ]
     )
 
 
 def did_you_mean(name: str, more: Iterable[str] = ()) -> str:
-    """The hint for a word that is no command, nor one of the others that could have been meant."""
+    """Return the hint for an unknown command: the nearest command or one of `more`."""
     close = difflib.get_close_matches(name, [*COMMANDS, *more], n=1)
     return f"did you mean {close[0]}?" if close else "dba-console --help lists the commands"

@@ -1,4 +1,4 @@
-"""`dba-console attach`: the console on an agent that runs already, also as second operator."""
+"""`dba-console attach`: open the console on a running agent, also as a second operator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dba_console.core.target import looks_like_conninfo
 from dba_console.core.units import human_duration
 from dba_console.tui.terminal import ScreenOptions, require_terminal
 
-# Opens the screen for commands: on a running agent, on a recording. The screen is loaded only here, and only then.
+# Opening the screen on a running agent or on a recording. The screen module is loaded only when needed.
 
 RunRequest = RunBegin | RunResume | RunWatch
 
@@ -36,10 +36,10 @@ def open_agent(
     config: Config,
     run_request: RunRequest | None = None,
 ) -> int:
-    """The console on the agent whose socket `wait_for_socket` waits for. `reconnect` finds or starts one each time
-    it was lost.
+    """Open the console on an agent and return the exit code.
 
-    `run_request`: a run that is asked for at once, and shown.
+    `wait_for_socket` waits for its socket; `reconnect` finds or starts an agent after each lost connection.
+    `run_request`: a run to request and show at once.
     """
     require_terminal(config.screen.colours)
     import dba_console.tui.app as screen
@@ -51,7 +51,7 @@ def open_agent(
 
 
 def open_session(directory: Path, name: str, at: str | None, config: Config) -> int:
-    """The console on a recording of the target `name`, at the TIME `at` or where the screen begins by itself."""
+    """Open the console on a recording of the target `name`, at the TIME `at` or at the default position."""
     require_terminal(config.screen.colours)
     import dba_console.tui.app as screen
 
@@ -63,21 +63,21 @@ def _screen_options(config: Config, at: str | None) -> ScreenOptions:
     return ScreenOptions(screen.mouse, screen.colours, screen.ascii, at, tuple(config.runbooks.path), config.jobs)
 
 
-app = new_app("The console on an agent that runs already.")
+app = new_app("Open the console on a running agent.")
 
 
 @app.command()
 def attach(
     agent: Annotated[
         str | None,
-        typer.Argument(metavar="AGENT", help="Target's name, key or its beginning, or a connection string."),
+        typer.Argument(metavar="AGENT", help="Target name, key or unique prefix, or a connection string."),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the running agents instead.")] = False,
     json: Json = False,
 ) -> int:
-    """Attach again to a running agent; with several and none named, asks which.
+    """Attach to a running agent; asks which one if several run and none is named.
 
-    Agents belong to the user that started them; those of others are not seen.
+    Agents belong to the user who started them; agents of other users are not listed.
     """
     agents = list_agents()
     if list_ or json:
@@ -88,12 +88,12 @@ def attach(
 
 
 def _start_next_agent(agent: RunningAgent, loaded: LoadedConfig) -> Path:
-    """The socket of the next agent of the same target. Raises ConnectError where none can be started from here."""
+    """Return the socket of a new agent of the same target. Raises ConnectError if it cannot be started from here."""
     target = known_target(agent.key, agent.target, agent.conninfo, loaded)
     if target is None:
         raise ConnectError(
-            "no agent runs, and from this environment (PGHOST, PGSERVICE, …) its server cannot be reached",
-            hint="`dba-console DSN` starts one",
+            "no agent runs, and its server cannot be reached with this environment (PGHOST, PGSERVICE, …)",
+            hint="`dba-console DSN` starts an agent",
         )
     return start_agent(target, loaded.config).wait()
 
@@ -105,9 +105,9 @@ def choose_agent(
     *,
     ask: Callable[[Sequence[RunningAgent]], RunningAgent] | None,
 ) -> RunningAgent:
-    """The agent meant. Raises ConnectError where none runs, UsageError where it is not clear which."""
+    """Return the named agent. Raises ConnectError if none runs, UsageError if the choice is ambiguous."""
     if not agents:
-        raise ConnectError("no agent runs for this user", hint="dba-console DSN starts one and opens the console on it")
+        raise ConnectError("no agent runs for this user", hint="`dba-console DSN` starts one and opens the console")
     found = list(agents) if wanted is None else _matching_agents(agents, wanted, loaded)
     if len(found) == 1:
         return found[0]
@@ -149,8 +149,8 @@ def _agents_table(agents: Sequence[RunningAgent]) -> str:
 
 def _ask_which(agents: Sequence[RunningAgent]) -> RunningAgent:
     print(_agents_table(agents), file=sys.stderr)
-    print("which? ", end="", file=sys.stderr, flush=True)
+    print(f"which agent? [1-{len(agents)}] ", end="", file=sys.stderr, flush=True)
     answer = sys.stdin.readline().strip()
     if not answer.isdigit() or not 1 <= int(answer) <= len(agents):
-        raise UsageError(f"no agent {answer!r} in the list", hint=f"answer with a number from 1 to {len(agents)}")
+        raise UsageError(f"agent {answer!r} is not in the list", hint=f"enter a number from 1 to {len(agents)}")
     return agents[int(answer) - 1]

@@ -1,8 +1,8 @@
-"""`dba-console check`: the findings as one line for a monitoring system, in the form of the plugin guidelines.
+"""`dba-console check`: the findings as a monitoring plugin reports them (monitoring plugin guidelines).
 
-Exit codes 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN. The first line holds the worst finding, each further one has a line
-of its own below it; what an operator silenced is counted and does not alarm. What is not known is never taken for well:
-without an agent the first line names the rules that need to watch for longer than this command did.
+Exit codes 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN. The first line holds the worst finding, each other finding has its
+own line below. Silenced findings are counted and do not alarm. Unknown is never reported as OK: without an agent the
+first line names the rules that need to watch longer than this command did.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from dba_console.watch.panels.time_formats import local_date_and_time
 STATUS_WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 _SEVERITY_CODES = {"critical": 2, "warning": 1}
 MIN_WATCH_S = 3.0
-"""Without an agent: long enough for rates."""
+"""Minimum watch time without an agent: enough for rates."""
 MAX_WATCH_S = 9.0
-"""What is seen and must last longer is watched until it is decided, at most for so long: check_nrpe waits 10 s."""
+"""Maximum watch time while a finding is undecided: check_nrpe times out after 10 s."""
 CONSOLE_ONLY_OUTAGES = ("auth", "ssl", "unknown_host")
-"""Outages that are the console's alone (findings/outage.py): a warning, as the finding has it."""
+"""Outages of the console alone (findings/outage.py): reported as a warning, like the finding."""
 NOT_CONNECTED = "not-connected"
-"""Stands for the finding where no rule has raised one yet."""
+"""Id used while no rule has raised an outage finding yet."""
 
-app = new_app("One line for a monitoring system.")
+app = new_app("Print the findings for a monitoring system.")
 
 
 class Verdict(NamedTuple):
-    """Code of the plugin convention, the sentence, lines that go below it, and performance data."""
+    """Exit code of the plugin convention, first line, further lines and performance data."""
 
     code: int
     text: str
@@ -63,14 +63,14 @@ def check(
         typer.Option(
             "--watch",
             metavar="TIME",
-            help="How long to watch where no agent does already; left out: 3s, or up to 9s until all is decided.",
+            help="How long to watch without an agent; default: 3s, or up to 9s until all is decided.",
         ),
     ] = None,
 ) -> int:
-    """What is wrong, as one line for a monitoring system, and every finding below it.
+    """Print the worst finding as one line for a monitoring system, and every finding below it.
 
-    Exit codes of the monitoring-plugin convention: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN. The figures are those of
-    the configuration ([findings.…]); a running agent uses the ones it was started with.
+    Exit codes of the monitoring-plugin convention: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN. The thresholds are those of
+    the configuration ([findings.…]); a running agent uses the thresholds it was started with.
     """
     watch_s = None if watch is None else parse_duration(watch)
     loaded = load_config()
@@ -78,7 +78,7 @@ def check(
 
 
 def run_check(target: Target, config: Config, watch_s: float | None, *, as_json: bool) -> int:
-    """Look, print the verdict, return its code."""
+    """Read a frame, print the verdict and return its code."""
     with open_live(target, config) as live:
         frame = read_frame(live, watch_s)
     verdict = make_verdict(frame, config.findings.connections, rules_not_judged(frame, config.findings.off))
@@ -90,9 +90,9 @@ def run_check(target: Target, config: Config, watch_s: float | None, *, as_json:
 
 
 def read_frame(live: LiveSource, watch_s: float | None = None) -> Frame:
-    """The frame to judge by: the agent's next one, or after `watch_s` seconds of our own.
+    """Return the frame to judge: the agent's next one, or one after `watch_s` seconds of own observation.
 
-    Without `watch_s` it is WATCH_S, and up to DECIDE_S while something is seen that has yet to last.
+    Without `watch_s`: MIN_WATCH_S, and up to MAX_WATCH_S while a finding is undecided.
     """
     view = first_view(live)
     frame_builder = FrameBuilder(live.session, view.picture.wall_us)
@@ -109,38 +109,38 @@ def read_frame(live: LiveSource, watch_s: float | None = None) -> Frame:
 
 
 def _is_undecided(frame: Frame) -> bool:
-    """Whether what is seen could still be raised, because it was not watched for as long as it must last."""
+    """Return whether a finding could still be raised because it was not watched long enough."""
     return bool(undecided_findings(frame)) or (
         frame.target.state == "disconnected" and not any(map(_is_outage, frame.findings))
     )
 
 
 def undecided_findings(frame: Frame) -> list[str]:
-    """Ids of what is seen and must last longer than it could be watched. What began later may be over soon."""
+    """Return the ids of pending findings that need longer than the watch time so far."""
     watched_s = frame.judged_s or 0.0
     return sorted(name for name, needs_s in frame.pending.items() if needs_s > watched_s)
 
 
 def rules_not_judged(frame: Frame, off: Sequence[str]) -> list[str]:
-    """Names of the rules that need to watch for longer than was watched until this frame."""
+    """Return the names of the rules whose warm-up is longer than the watch time so far."""
     if frame.judged_s is None:
         return []
     from dba_console.watch.findings.rule_engine import (
-        RULES,  # in the first minutes alone: an agent has watched for longer
+        RULES,  # imported only in the first minutes: an agent has watched longer
     )
 
     return sorted(rule.name for rule in RULES if rule.warm_up_s > frame.judged_s and rule.name not in off)
 
 
 def make_verdict(frame: Frame, limits: ConnectionLimits, unjudged: Sequence[str] = ()) -> Verdict:
-    """What the frame means: the worst finding that speaks, no connection, or what keeps it from being known.
+    """Return the verdict: the worst finding that is not silenced, no connection, or why the state is unknown.
 
-    Code, sentence, lines and performance data are made from one list of findings, so that they agree.
+    Code, text, lines and performance data come from one list of findings, so they agree.
     """
     findings = _with_outage(frame)
-    speaking = [one for one in findings if one.state != "silenced"]
-    code = max((_SEVERITY_CODES.get(one.severity, 0) for one in speaking), default=0)
-    worst = next((one for one in speaking if code and _SEVERITY_CODES.get(one.severity, 0) == code), None)
+    alarming = [one for one in findings if one.state != "silenced"]
+    code = max((_SEVERITY_CODES.get(one.severity, 0) for one in alarming), default=0)
+    worst = next((one for one in alarming if code and _SEVERITY_CODES.get(one.severity, 0) == code), None)
     if worst is not None:
         findings = [worst, *(one for one in findings if one is not worst)]
     lines = [_finding_line(one) for one in findings]
@@ -164,22 +164,22 @@ def make_verdict(frame: Frame, limits: ConnectionLimits, unjudged: Sequence[str]
 
 
 def _with_outage(frame: Frame) -> list[Finding]:
-    """The findings, most urgent first, with an outage as one of them: critical, unless only the console is kept out.
+    """Return the findings, most urgent first, with an outage as critical unless only the console is kept out.
 
-    A monitoring system is not to wait until a server has been away for as long as makes the finding critical.
+    Monitoring must not wait for the time after which the finding itself becomes critical.
     """
     findings = sort_by_urgency(frame.findings)
     if frame.target.state == "connected":
         return findings
-    known = next((one for one in findings if _is_outage(one)), None)
-    if known is not None and (known.state == "silenced" or _is_console_only(known)):
+    outage = next((one for one in findings if _is_outage(one)), None)
+    if outage is not None and (outage.state == "silenced" or _is_console_only(outage)):
         return findings
     note, _ = split_note(frame.target.note, "the server does not answer")
-    if known is None:
+    if outage is None:
         lost = Finding(id=NOT_CONNECTED, severity="critical", subject="", text=f"not connected: {note}")
     else:
-        lost = structs.replace(known, severity="critical")
-    return [lost, *(one for one in findings if one is not known)]
+        lost = structs.replace(outage, severity="critical")
+    return [lost, *(one for one in findings if one is not outage)]
 
 
 def _is_outage(one: Finding) -> bool:
@@ -187,26 +187,26 @@ def _is_outage(one: Finding) -> bool:
 
 
 def _is_console_only(outage: Finding) -> bool:
-    """Whether nobody but the console is kept out: by its password, or by the limit of its role or database."""
+    """Return whether only the console is refused: by its password, or by the limit of its role or database."""
     kind, refused_by = outage.evidence.get("outage"), outage.evidence.get("refused_by")
     return kind in CONSOLE_ONLY_OUTAGES or (kind == "no_slots" and refused_by in ("role", "database"))
 
 
 def _verdict_without_finding(frame: Frame, connections_text: str) -> tuple[int, str]:
-    """No finding speaks: is that because all is well, or because it is not known?"""
+    """Return code and text if no finding alarms: OK only if the state is known."""
     if not frame.judged:
-        return 3, "not judged: the rules gave no answer"
+        return 3, "not judged: the rules returned no result"
     if frame.findings_note:
         return 3, frame.findings_note
     if frame.target.state != "connected":
         return 3, f"not connected: {split_note(frame.target.note, 'the server does not answer')[0]}"
     if frame.connections.used_pct is None:
-        return 3, f"connections not known: {split_note(frame.connections.note, 'no reading')[0]}"
+        return 3, f"connections unknown: {split_note(frame.connections.note, 'no reading')[0]}"
     if open_ids := undecided_findings(frame):
         undecided_text = ", ".join(f"{name} must last {human_duration(frame.pending[name])}" for name in open_ids)
-        return 3, f"not decided after {human_duration(frame.judged_s)}: {undecided_text}; `--watch` watches for longer"
+        return 3, f"undecided after {human_duration(frame.judged_s)}: {undecided_text}; use --watch to watch longer"
     silent = sum(one.state == "silenced" for one in frame.findings)
-    sentence = (f"nothing but {silent} silenced, " if silent else "no finding, ") + connections_text
+    sentence = (f"only {silent} silenced, " if silent else "no finding, ") + connections_text
     if frame.connections.active is None and frame.connections.note:
         sentence += f"; {split_note(frame.connections.note, '')[0]}"
     return 0, sentence
@@ -223,9 +223,9 @@ def _finding_line(one: Finding) -> str:
 
 
 def plain_text(verdict: Verdict) -> str:
-    """The verdict as a plugin prints it: the line with its performance data, and the further lines."""
+    """Return the plugin output: the first line with performance data, then the further lines."""
 
-    # A bar ends the sentence for the monitoring system, so none may come from the server's words.
+    # A bar starts the performance data, so server text must not contain one.
     def bare(text: str) -> str:
         return clean(text).replace("|", "/")
 
@@ -263,23 +263,23 @@ def _connections_text(connections: Connections) -> str:
 
 
 def _performance_data(frame: Frame, findings: Sequence[Finding], limits: ConnectionLimits) -> str:
-    words = [f"{name}={count}" for name, count in _severity_counts(findings)]
+    fields = [f"{name}={count}" for name, count in _severity_counts(findings)]
     connections = frame.connections
     if connections.used is None:
-        return " ".join(words)
+        return " ".join(fields)
     if connections.usable is None:
-        return " ".join([f"connections={connections.used};;;0", *words])
+        return " ".join([f"connections={connections.used};;;0", *fields])
     marks = [f"{connections.usable * pct / 100:g}" for pct in (limits.near_pct, limits.critical_pct)]
     share = "U" if connections.used_pct is None else f"{connections.used_pct:.1f}%"
     return " ".join(
         [
             f"connections={connections.used};{marks[0]};{marks[1]};0;{connections.usable}",
             f"used_pct={share};{limits.near_pct:g};{limits.critical_pct:g};0;100",
-            *words,
+            *fields,
         ]
     )
 
 
 def _severity_counts(findings: Sequence[Finding]) -> list[tuple[str, int]]:
-    speaking = [one.severity for one in findings if one.state != "silenced"]
-    return [(severity, speaking.count(severity)) for severity in ("critical", "warning")]
+    alarming = [one.severity for one in findings if one.state != "silenced"]
+    return [(severity, alarming.count(severity)) for severity in ("critical", "warning")]

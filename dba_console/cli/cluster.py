@@ -1,4 +1,4 @@
-"""`dba-console cluster`: the nodes and poolers of a configured cluster, and whether a cutover can begin."""
+"""`dba-console cluster`: show the nodes and poolers of a configured cluster, and check if a cutover can start."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from dba_console.core.sanitize import clean
 from dba_console.core.units import UNKNOWN, human_bytes, human_duration
 from dba_console.watch.panels.time_formats import date_and_time, format_rfc3339
 
-app = new_app("Clusters: what its nodes and poolers are now, and whether a cutover can begin.")
+app = new_app("Show the nodes and poolers of a cluster, and check if a cutover can start.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="As the configuration has it, [clusters.NAME].")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Cluster name in the configuration, [clusters.NAME].")]
 MAX_CAUSES = 3
-"""Changes that the line about the time names."""
+"""Maximum number of changes listed on the duration line."""
 _STATE_WORDS = {"ok": "ok", "warning": "warn", "failed": "FAILED", "unknown": "unknown"}
 
 
 @app.command()
 def show(name: Name, json: Json = False) -> int:
-    """Every node with role, timeline, version and lag, every pooler with its clients."""
+    """Show the nodes (role, timeline, version, lag) and the poolers (clients)."""
     found = _survey(name)
     if json:
         print_json(msgspec.to_builtins(found))
@@ -57,20 +57,20 @@ def show(name: Name, json: Json = False) -> int:
 @app.command()
 def check(
     name: Name,
-    to: Annotated[str, typer.Option("--to", metavar="NODE", help="The node that shall become the primary.")],
+    to: Annotated[str, typer.Option("--to", metavar="NODE", help="The node to become the primary.")],
     failover: Annotated[
         bool, typer.Option("--failover", help="The primary is dead: can NODE take over, and what would be lost?")
     ] = False,
     json: Json = False,
 ) -> int:
-    """Whether a cutover to NODE can begin: exit code 0 where it can, 7 where not."""
+    """Check if a cutover to NODE can start. Exit code 0 if it can, 7 if not."""
     found = _survey(name, to)
     checks = failover_readiness(found, to) if failover else cutover_readiness(found, to)
     good = is_ready(checks)
-    spell = None if failover else _update_history(name, to, found, checks, good)
+    period = None if failover else _update_history(name, to, found, checks, good)
     if json:
-        begun = None if spell is None else format_rfc3339(spell.from_us)
-        changed = () if spell is None else spell.changed
+        begun = None if period is None else format_rfc3339(period.from_us)
+        changed = () if period is None else period.changed
         print_json(
             {
                 "cluster": name,
@@ -84,7 +84,9 @@ def check(
         )
     else:
         put(
-            "\n".join(_check_lines(f"a {'failover' if failover else 'cutover'} of {name} to {to}", checks, good, spell))
+            "\n".join(
+                _check_lines(f"a {'failover' if failover else 'cutover'} of {name} to {to}", checks, good, period)
+            )
         )
     return ExitCode.OK if good else ExitCode.RUNBOOK_FAILED
 
@@ -94,22 +96,22 @@ def _survey(name: str, to: str | None = None) -> Survey:
     try:
         save_primary_position(found)
     except (ConsoleError, OSError) as error:
-        print_diagnostic(f"warning: where the primary is was not recorded: {error}")
+        print_diagnostic(f"warning: cannot record the position of the primary: {error}")
     return found
 
 
 def _update_history(
     name: str, to: str, found: Survey, checks: Sequence[ClusterCheck], good: bool
 ) -> ReadinessPeriod | None:
-    """The first check since which every one had the same answer. This one is kept for the next."""
+    """Return since when every check had the same result, and save this check."""
     if any(one.id == "target" for one in checks):
         return None
-    known = add_check(load_history(name, to), checks, good, comparable_facts(found), SYSTEM.wall_us())
+    history = add_check(load_history(name, to), checks, good, comparable_facts(found), SYSTEM.wall_us())
     try:
-        save_history(known)
+        save_history(history)
     except (ConsoleError, OSError) as error:
-        print_diagnostic(f"warning: that it was looked at is not remembered: {error}")
-    return ready_since(known)
+        print_diagnostic(f"warning: cannot save this check for later: {error}")
+    return ready_since(history)
 
 
 def _cluster_config(name: str) -> ClusterConfig:
@@ -118,7 +120,7 @@ def _cluster_config(name: str) -> ClusterConfig:
     if found is None:
         known = ", ".join(loaded.config.clusters) or "none"
         raise UsageError(
-            f"no cluster {name!r} is configured", hint=f"[clusters.{name}.nodes.NODE] dsn = …; there are: {known}"
+            f"no cluster {name!r} is configured", hint=f"[clusters.{name}.nodes.NODE] dsn = …; configured: {known}"
         )
     return found
 
@@ -161,23 +163,23 @@ def _pooler_lines(poolers: Sequence[PoolerState]) -> list[str]:
          str(one.servers_active + one.servers_idle)]
         for pooler in poolers for one in pooler.databases
     ]  # fmt: skip
-    head = ["pooler", "database", "leads to", "mode", "paused", "active", "waiting", "longest wait", "servers"]
+    head = ["pooler", "database", "server", "mode", "paused", "active", "waiting", "longest wait", "servers"]
     lines = format_columns(head, rows, right=[5, 6, 7, 8]).splitlines() if rows else []
     return lines + [f"! {pooler.name}: {pooler.error}" for pooler in poolers if pooler.error]
 
 
-def _duration_text(spell: ReadinessPeriod) -> str:
-    """How long the answer has been the same, and what had changed when it became so."""
-    lasted = human_duration(max(0, SYSTEM.wall_us() - spell.from_us) / 1e6)
-    if spell.ready:
-        return f"ready for {lasted}, at every check since {date_and_time(spell.from_us)}"
-    causes = [clean(one) for one in spell.changed or spell.obstacles.values()]
+def _duration_text(period: ReadinessPeriod) -> str:
+    """Return how long the result has been the same, and what had changed when it became so."""
+    duration = human_duration(max(0, SYSTEM.wall_us() - period.from_us) / 1e6)
+    if period.ready:
+        return f"ready for {duration}, at every check since {date_and_time(period.from_us)}"
+    causes = [clean(one) for one in period.changed or period.obstacles.values()]
     more = f"; and {len(causes) - MAX_CAUSES} more" if len(causes) > MAX_CAUSES else ""
-    return f"not ready since {date_and_time(spell.from_us)} ({lasted}): {'; '.join(causes[:MAX_CAUSES])}{more}"
+    return f"not ready since {date_and_time(period.from_us)} ({duration}): {'; '.join(causes[:MAX_CAUSES])}{more}"
 
 
 def _check_lines(
-    operation: str, checks: Sequence[ClusterCheck], good: bool, spell: ReadinessPeriod | None
+    operation: str, checks: Sequence[ClusterCheck], good: bool, period: ReadinessPeriod | None
 ) -> list[str]:
     failed = sum(one.state == "failed" for one in checks)
     unknown = sum(one.state == "unknown" for one in checks)
@@ -186,8 +188,8 @@ def _check_lines(
     parts = [f"{count} {what}" for what, count in counts.items() if count]
     verdict = "READY" if good else "NOT READY"
     lines = [f"{verdict} for {operation}{': ' + ', '.join(parts) if parts else ''}"]
-    if spell is not None:
-        lines.append(_duration_text(spell))
+    if period is not None:
+        lines.append(_duration_text(period))
     for one in sorted(checks, key=lambda one: ("failed", "unknown", "warning", "ok").index(one.state)):
         lines.append(f"{_STATE_WORDS[one.state]:<8}{clean(one.text)}")
         if one.state == "ok":

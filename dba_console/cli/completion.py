@@ -1,6 +1,6 @@
-"""`dba-console completion`: the script by which a shell completes commands and options, and what that script asks.
+"""`dba-console completion`: print the completion script of a shell, and answer its requests.
 
-typer's own: the script runs the program with `_DBA_CONSOLE_COMPLETE` set, and what it prints is offered.
+The script is typer's: it runs the program with `_DBA_CONSOLE_COMPLETE` set and offers what is printed.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from dba_console.cli.stdout import put
 PROGRAM = "dba-console"
 VARIABLE = "_DBA_CONSOLE_COMPLETE"
 
-app = new_app("Completion of commands and options in a shell.")
+app = new_app("Print the completion script for a shell.")
 
 
 @app.command()
 def completion(
     shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
 ) -> int:
-    """Print the script; to be sourced from the start file of the shell.
+    """Print the completion script; source it in the shell's start file.
 
     bash: `source <(dba-console completion bash)` in ~/.bashrc. zsh: the same in ~/.zshrc, after compinit. fish: save it
     as ~/.config/fish/completions/dba-console.fish.
     """
-    from typer.completion import get_completion_script  # type: ignore[attr-defined]  # there, and not declared
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]  # exists, but not declared
 
     put(get_completion_script(prog_name=PROGRAM, complete_var=VARIABLE, shell=shell))
     return 0
 
 
 def complete(instruction: str) -> int:
-    """Print what may follow, as that script asks for it (`complete_bash` …)."""
+    """Print the completions that the script requests (`complete_bash` …)."""
     from typer.completion import completion_init, shell_complete  # type: ignore[attr-defined]  # as above
 
     completion_init()
@@ -46,7 +46,7 @@ def complete(instruction: str) -> int:
 
 
 def command_group(wanted: str | None) -> Any:
-    """All commands as one group of typer's; only those of `wanted` are loaded whole (None: all of them)."""
+    """Return all commands as one typer group; only `wanted` is fully loaded (None: all)."""
     root = typer.main.get_group(typer.Typer(add_completion=False))
     for name, command in COMMANDS.items():
         click_command = _load_command(name) if wanted in (None, name) else None
@@ -57,7 +57,7 @@ def command_group(wanted: str | None) -> Any:
 
 
 def _load_command(name: str) -> Any:
-    """The command of that name, None for those without a parser of typer's (stamp, version)."""
+    """Return the named command, or None for commands without a typer parser (stamp, version)."""
     module = COMMANDS[name].module
     found = getattr(importlib.import_module(f"dba_console.cli.{module}"), "app", None) if module else None
     return None if found is None else typer.main.get_command(found)

@@ -1,4 +1,4 @@
-"""`dba-console config`: the configuration in force, each value with where it came from. Passwords are masked."""
+"""`dba-console config`: show the configuration in force and the origin of each value. Passwords are masked."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dba_console.cli.stdout import put
 from dba_console.core.errors import ExitCode
 from dba_console.core.redact import redact
 
-app = new_app("The configuration in force, and where each value comes from.")
+app = new_app("Show the configuration in force, and where each value comes from.")
 
 
 @app.command("show")
 def show(json: Json = False) -> int:
-    """Every value with its origin: default, FILE:LINE, environment VARIABLE."""
+    """Show every value with its origin: default, FILE:LINE, environment VARIABLE."""
     loaded = load_config()
     rows = setting_rows(loaded)
     if json:
@@ -28,19 +28,19 @@ def show(json: Json = False) -> int:
         return ExitCode.OK
     put(format_columns(["key", "value", "from"], [[key, _value_text(value), origin] for key, value, origin in rows]))
     if not loaded.file_found:
-        put(f"\nno file {loaded.file}: it may name what should differ")
+        put(f"\nno configuration file {loaded.file}; create it to change a value")
     return ExitCode.OK
 
 
 @app.command("path")
 def path() -> int:
-    """The file that is read, whether it is there or not."""
+    """Print the path of the configuration file, whether it exists or not."""
     put(str(load_config().file))
     return ExitCode.OK
 
 
 def setting_rows(loaded: LoadedConfig) -> list[tuple[str, Any, str]]:
-    """Key, value and origin of every setting, named targets and clusters included, with passwords masked."""
+    """Return key, value and origin of every setting, including targets and clusters; passwords are masked."""
     values: dict[str, Any] = msgspec.to_builtins(loaded.config)
     values["recording"]["directory"] = str(sessions_directory(loaded.config))
     paths = [path for path, _ in leaf_settings()]

@@ -1,7 +1,7 @@
-"""Reading the configuration: file, then environment, then options; each value remembers where it came from.
+"""Load the configuration: file, then environment, then options; each value keeps its origin.
 
-The file is read strictly: a key that is not known or a value of the wrong kind stops the command with the file, the
-line and the key, because a setting that is silently ignored is found out at the worst moment.
+The file is parsed strictly: an unknown key or a value of the wrong type stops the command with file, line and key,
+because a silently ignored setting is discovered at the worst moment.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ from dba_console.core.decoding import convert
 from dba_console.core.errors import ConfigError
 from dba_console.core.paths import trust_problem
 
-# Where each key of a TOML file stands, which the standard library's parser does not tell.
+# The line number of each key in a TOML file, which tomllib does not report.
 #
-# The file is known to be valid TOML before it comes here. Statements are found by parsing pieces of it again: a piece
-# that does not parse alone continues on the next line, so strings and arrays over several lines need no rules of our
-# own.
+# The text is already known to be valid TOML. Statements are found by parsing pieces again: a piece that does not parse
+# alone continues on the next line, so multi-line strings and arrays need no extra rules.
 
 
 def key_lines(text: str) -> dict[KeyPath, int]:
-    """Line number (from 1) of every key and table of `text`.
+    """Return the line number (from 1) of every key and table of `text`.
 
     >>> key_lines('[agent]\\ngrace = "1m"\\n[targets.db1]\\ndsn = ""')
     {('agent',): 1, ('agent', 'grace'): 2, ('targets',): 3, ('targets', 'db1'): 3, ('targets', 'db1', 'dsn'): 4}
@@ -82,22 +81,22 @@ _BOOLEANS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "fals
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """The configuration in force. `provenance` maps a dotted key to where its value came from; absent: default."""
+    """The configuration in force. `provenance` maps a dotted key to its origin; a missing key has its default."""
 
     config: Config = field(repr=False)  # a target's connection string may hold a password
     provenance: dict[str, str]
     file: Path
-    """The file that was read, or would be."""
+    """The file that was read, or that would be read."""
     file_found: bool
     values: dict[str, Any] = field(repr=False)
-    """What was set, without the defaults."""
+    """The values that were set, without defaults."""
 
     def origin(self, key: str) -> str:
-        """`default`, `FILE:LINE`, `environment VARIABLE` or `option --NAME`."""
+        """Return `default`, `FILE:LINE`, `environment VARIABLE` or `option --NAME`."""
         return self.provenance.get(key, DEFAULT_ORIGIN)
 
     def with_option(self, path: KeyPath, value: Any, option: str) -> LoadedConfig:
-        """The configuration with one value set by an option of the command line. Raises ConfigError if unusable."""
+        """Return the configuration with one value set by a command-line option. Raises ConfigError if invalid."""
         values = _merge(self.values, path, value)
         if problem := find_problem(values):
             raise ConfigError(f"{option}: {problem.text}", hint=problem.hint)
@@ -110,9 +109,9 @@ class LoadedConfig:
 
 
 def load_config(file: Path | None = None, environ: Mapping[str, str] = os.environ) -> LoadedConfig:
-    """The configuration of this user. Raises ConfigError naming file, line and key.
+    """Return the configuration of this user. Raises ConfigError with file, line and key.
 
-    A file that is not there means defaults, unless it was asked for by name.
+    A missing file means defaults, unless $DBA_CONSOLE_CONFIG names it.
     """
     file = file or paths.config_file()
     text = _read_text(file, must_exist="DBA_CONSOLE_CONFIG" in environ)
@@ -129,13 +128,13 @@ def _convert(values: Mapping[str, Any]) -> Config:
     config = convert(values, Config)
     if config.recording.directory is None:
         return config
-    # `~` is what people write there; whoever uses the value afterwards needs no rule for it.
+    # Expand `~` here, so that no user of the value has to.
     directory = os.path.abspath(os.path.expanduser(config.recording.directory))
     return msgspec.structs.replace(config, recording=msgspec.structs.replace(config.recording, directory=directory))
 
 
 def sessions_directory(config: Config) -> Path:
-    """Where sessions lie: `recording.directory` (which $DBA_CONSOLE_SESSIONS sets), else the default."""
+    """Return the directory of sessions: `recording.directory` (set by $DBA_CONSOLE_SESSIONS), else the default."""
     if config.recording.directory:
         return Path(config.recording.directory)
     return paths.sessions_dir()
@@ -143,7 +142,7 @@ def sessions_directory(config: Config) -> Path:
 
 def _read_text(file: Path, *, must_exist: bool) -> str | None:
     if (why := trust_problem(file)) is not None and file.exists():
-        raise ConfigError(f"{why.text}, so what {file} says may be theirs", hint=f"`{why.fix}`")
+        raise ConfigError(f"{why.text}, so {file} cannot be trusted", hint=f"`{why.fix}`")
     try:
         return file.read_text("utf-8")
     except FileNotFoundError:
@@ -151,13 +150,13 @@ def _read_text(file: Path, *, must_exist: bool) -> str | None:
             raise ConfigError(f"no configuration file {file}", hint="$DBA_CONSOLE_CONFIG names it") from None
         return None
     except UnicodeDecodeError:
-        raise ConfigError(f"{file} is not UTF-8 text, which TOML must be") from None
+        raise ConfigError(f"{file} is not UTF-8 text, as TOML requires") from None
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}", hint=_home_hint()) from error
 
 
 def _home_hint() -> str | None:
-    """What would help where HOME is another user's, as `sudo -u` without `-H` may leave it."""
+    """Return a hint if HOME belongs to another user, as `sudo -u` without `-H` may leave it."""
     home = os.environ.get("HOME", "")
     try:
         others = bool(home) and os.stat(home).st_uid != os.geteuid()
@@ -185,9 +184,9 @@ def _location(file: Path, problem: ConfigProblem, lines: Mapping[KeyPath, int]) 
 
 
 def _from_environment(environ: Mapping[str, str]) -> list[tuple[str, KeyPath, Any]]:
-    """Values set by variables: DBA_CONSOLE_SECTION_KEY for every single value, and the short names."""
+    """Return values set by variables: DBA_CONSOLE_SECTION_KEY for every single value, and the short names."""
     kinds = dict(leaf_settings())
-    # A short name comes last and wins: it is the one the contract names.
+    # A short name comes last and takes precedence: it is the documented one.
     variables = {"DBA_CONSOLE_" + "_".join(path).upper(): path for path in kinds if len(path) > 1} | _SHORT_NAMES
     return [
         (variable, path, _parse_variable(variable, environ[variable], kinds[path]))
@@ -213,7 +212,7 @@ def _parse_variable(variable: str, text: str, kind: Any) -> Any:
 
 
 def _merge(values: Mapping[str, Any], path: KeyPath, value: Any) -> dict[str, Any]:
-    """A copy of `values` with the value at `path` set."""
+    """Return a copy of `values` with the value at `path` set."""
     name, *rest = path
     if not rest:
         return {**values, name: value}

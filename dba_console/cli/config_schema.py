@@ -1,7 +1,7 @@
-"""What the configuration may say, read off the declarations in `dba_console.core.config`.
+"""Validate the configuration against the declarations in `dba_console.core.config`, and its thresholds.
 
-Everything here is pure: a dictionary in, the first problem or nothing out. A problem names the key by its full path
-and says what was expected in words, so that the file's line can be put beside it.
+All functions are pure: a dictionary in, the first problem or None out. A problem names the key by its full path and the
+expected value, so that the caller can add the line of the file.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from dba_console.core.errors import UsageError
 from dba_console.core.thresholds import ORDERED_PAIRS, Limits
 from dba_console.core.units import parse_duration, parse_size
 
-# What the figures of findings may be: none below nothing, no share above the whole, no warning that comes late.
+# Thresholds of findings are not negative, percentages are at most 100, a warning is below its critical value.
 #
-# A figure that cannot mean anything is refused with its key, since a rule that never speaks is found out too late.
+# An invalid threshold is refused with its key, because a rule that never raises would be noticed too late.
 
 _DEFAULTS = Limits()
 
 
 def check_threshold(family: str, name: str, value: Any) -> None:
-    """One figure by itself. Raises UsageError with what is wrong with it.
+    """Check one threshold. Raises UsageError with the reason.
 
     >>> check_threshold("disks", "full_warning_pct", 180.0)
     Traceback (most recent call last):
@@ -41,17 +41,17 @@ def check_threshold(family: str, name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
     if not math.isfinite(value):
-        raise UsageError(f"{value} is no threshold", hint="a rule that is not wanted is named in findings.off")
+        raise UsageError(f"{value} is not a valid threshold", hint="to disable a rule, name it in findings.off")
     if value < 0:
-        raise UsageError(f"{value} is below 0", hint="a rule that is not wanted is named in findings.off")
-    # Some shares are of something smaller than the whole, and by default above it.
+        raise UsageError(f"{value} is negative", hint="to disable a rule, name it in findings.off")
+    # Some percentages are of a smaller base than the whole, and their default is above 100.
     if name.endswith("_pct") and value > 100 >= getattr(getattr(_DEFAULTS, family), name):
         raise UsageError(f"{value} is more than 100 %")
 
 
 def check_disabled_rules(names: list[str]) -> None:
-    """Rules that are not to be asked, by their names. Raises UsageError for one that there is none of."""
-    # Loaded here, because hardly any file names one, and every command reads the file.
+    """Check the names of disabled rules. Raises UsageError for an unknown rule."""
+    # Loaded here, because few files name a rule and every command reads the file.
     from dba_console.watch.findings.rule_engine import RULES
 
     known = [rule.name for rule in RULES]
@@ -59,18 +59,18 @@ def check_disabled_rules(names: list[str]) -> None:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f"did you mean {close[0]}?" if close else "`dba-console findings rules` lists them"
-            raise UsageError(f"there is no rule {name!r}", hint=hint)
+            raise UsageError(f"unknown rule {name!r}", hint=hint)
 
 
 def find_order_conflict(thresholds: Mapping[str, Any]) -> tuple[tuple[str, str], str] | None:
-    """The first figure that contradicts another, as (family, name) and a sentence; what is not set has its default."""
+    """Return the first threshold in the wrong order, as (family, name) and a sentence; unset ones have defaults."""
     for family, pairs in ORDERED_PAIRS.items():
         given = thresholds.get(family, {})
         for lower, upper in pairs:
             low, high = (given.get(name, getattr(getattr(_DEFAULTS, family), name)) for name in (lower, upper))
             if low > high:
                 at = lower if lower in given else upper
-                text = f"findings.{family}.{lower} ({low}) must not be above findings.{family}.{upper} ({high})"
+                text = f"findings.{family}.{lower} ({low}) must be at most findings.{family}.{upper} ({high})"
                 return (family, at), text
     return None
 
@@ -84,7 +84,7 @@ _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
 class ConfigProblem(NamedTuple):
-    """Why a value cannot be used. `key_path` is the key it stands under."""
+    """Why a value is invalid. `key_path` is its key."""
 
     key_path: KeyPath
     text: str
@@ -92,7 +92,7 @@ class ConfigProblem(NamedTuple):
 
 
 def find_problem(values: Mapping[str, Any], kind: type[Any] = Config, at: KeyPath = ()) -> ConfigProblem | None:
-    """The first thing in `values` that the struct `kind` does not allow, in the order of the file; else None.
+    """Return the first value in `values` that the struct `kind` does not allow, in file order; else None.
 
     >>> find_problem({"agent": {"graze": "1m"}}).text
     'unknown key agent.graze'
@@ -123,7 +123,7 @@ def _check_value(value: Any, kind: Any, path: KeyPath) -> ConfigProblem | None:
             return find_problem(value, inner, path)
         for name, entry in value.items():
             if path[:1] == ("clusters",) and name.startswith("-"):
-                # It becomes an argument of the operator's commands, where a program would take it for an option.
+                # The name becomes an argument of the operator's commands, which would parse it as an option.
                 return ConfigProblem((*path, name), f"{dotted_key((*path, name))}: a name must not begin with `-`")
             if problem := _check_value(entry, inner, (*path, name)):
                 return problem
@@ -140,7 +140,7 @@ def _check_value(value: Any, kind: Any, path: KeyPath) -> ConfigProblem | None:
 
 
 def _struct_of_table(kind: Any) -> type[Any] | None:
-    """The struct a table of this type is made of: the type itself, or the values of a dict of structs."""
+    """Return the struct of a table: the type itself, or the value type of a dict of structs."""
     if typing.get_origin(kind) is dict:
         kind = typing.get_args(kind)[1]
     return kind if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else None
@@ -162,12 +162,12 @@ def _check_content(value: Any, path: KeyPath) -> ConfigProblem | None:
 
 def _check_interval(text: str) -> None:
     if parse_duration(text) < MIN_INTERVAL_S:
-        raise UsageError(f"{text} is too short", hint="250ms is the shortest interval: watching must stay cheap")
+        raise UsageError(f"{text} is too short", hint="the minimum interval is 250ms, so that monitoring stays cheap")
 
 
 def _check_positive_duration(text: str) -> None:
     if parse_duration(text) <= 0:
-        raise UsageError(f"{text} must be longer than nothing")
+        raise UsageError(f"{text} must be greater than zero")
 
 
 def _check_grace(text: str) -> None:
@@ -178,7 +178,7 @@ def _check_grace(text: str) -> None:
 def _one_of(*known: str) -> Callable[[str], None]:
     def check(text: str) -> None:
         if text not in known:
-            raise UsageError(f"{text!r} is none of {', '.join(known)}", hint=_nearest(text, known))
+            raise UsageError(f"{text!r} is not one of {', '.join(known)}", hint=_nearest(text, known))
 
     return check
 
@@ -186,7 +186,7 @@ def _one_of(*known: str) -> Callable[[str], None]:
 def _check_denied_actions(names: list[str]) -> None:
     for name in names:
         if name not in (known := (*ACTIONS, SQL_ACT, COMMAND_ACT)):
-            raise UsageError(f"{name!r} is no action", hint=_did_you_mean(name, known))
+            raise UsageError(f"unknown action {name!r}", hint=_did_you_mean(name, known))
 
 
 def _check_windows(named: dict[str, str]) -> None:
@@ -195,15 +195,15 @@ def _check_windows(named: dict[str, str]) -> None:
 
 
 def _check_command(name: str, value: Any) -> None:
-    """A key of `CommandConfig`: what it names in braces is known, and it can run."""
+    """Check a key of `CommandConfig`: its placeholders are known, and it can be executed."""
     if name == "run" and not (value and value[0]):
-        raise UsageError("names no program", hint='a list of the program and its arguments: ["/usr/local/bin/move-ip"]')
+        raise UsageError("names no program", hint='list the program and its arguments: ["/usr/local/bin/move-ip"]')
     if name == "timeout_s" and not 0 < value < math.inf:
-        raise UsageError(f"{value} must be a number of seconds above 0")
+        raise UsageError(f"{value} must be a number of seconds greater than 0")
     for argument in value if name in ("run", "undo") else ():
         for unknown in set(_PLACEHOLDER.findall(argument)) - set(COMMAND_PLACEHOLDERS):
             raise UsageError(
-                f"{{{unknown}}} is not known", hint=f"known are {', '.join(COMMAND_PLACEHOLDERS)}, in braces"
+                f"unknown placeholder {{{unknown}}}", hint=f"known placeholders: {', '.join(COMMAND_PLACEHOLDERS)}"
             )
 
 
@@ -225,7 +225,7 @@ _CONTENT_CHECKS: dict[str, Callable[[Any], object]] = {
 
 
 def leaf_settings(kind: type[Any] = Config, at: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """Every single value of the configuration with its type; named targets, which a file invents, left out."""
+    """Yield every single value of the configuration with its type, without named targets."""
     for field in msgspec.structs.fields(kind):
         path = (*at, field.name)
         if typing.get_origin(field.type) is dict:
@@ -238,7 +238,7 @@ def leaf_settings(kind: type[Any] = Config, at: KeyPath = ()) -> Iterator[tuple[
 
 
 def dotted_key(path: KeyPath) -> str:
-    """A key path as TOML writes it: `targets."db 1".dsn`.
+    """Return a key path as TOML writes it: `targets."db 1".dsn`.
 
     >>> dotted_key(("targets", "db 1", "dsn"))
     'targets."db 1".dsn'
@@ -247,7 +247,7 @@ def dotted_key(path: KeyPath) -> str:
 
 
 def _quoting_hint(value: Any, kind: Any) -> str | None:
-    """The commonest slip: a duration or size written as a bare number."""
+    """Return the hint for the most common mistake: a duration or size written as a bare number."""
     return (
         f'write it in quotes: "{value}"'
         if "string" in _expected_type(kind) and isinstance(value, int | float)

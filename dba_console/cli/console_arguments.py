@@ -1,4 +1,4 @@
-"""The console's own command line, read without a parser library: it is the way taken at three in the morning.
+"""The console's own command line, parsed without a library because this is the start that must be fast.
 
 dba-console [DSN|NAME] [--mouse|--no-mouse]
 """
@@ -23,7 +23,7 @@ class ConsoleArguments:
 
 
 def parse(arguments: Sequence[str]) -> ConsoleArguments:
-    """What was asked for. Raises UsageError for what the console does not know.
+    """Return the parsed arguments. Raises UsageError for unknown ones.
 
     >>> parse(["host=db1", "--no-mouse"])
     ConsoleArguments(target='host=db1', mouse=False)
@@ -36,12 +36,12 @@ def parse(arguments: Sequence[str]) -> ConsoleArguments:
         elif argument.startswith("-"):
             near = get_close_matches(argument, _OPTIONS, 1)
             meant = f"did you mean {near[0]}? " if near else ""
-            raise UsageError(f"no such option: {argument}", hint=f"{meant}`dba-console --help` lists all commands")
+            raise UsageError(f"no such option: {argument}", hint=f"{meant}`dba-console --help` lists the options")
         elif target is None:
             target = argument
         else:
             raise UsageError(
-                "one server at a time, but two were named",
-                hint="quote a connection string that has blanks: dba-console 'host=db1 dbname=app'",
+                "only one server can be named, but two were given",
+                hint="quote a connection string that contains blanks: dba-console 'host=db1 dbname=app'",
             )
     return ConsoleArguments(target, mouse)

@@ -11,30 +11,30 @@ from dba_console.cli.stdout import put
 from dba_console.core.errors import ExitCode
 from dba_console.core.units import parse_duration
 
-app = new_app("An embedded server under load, and the console on it.")
+app = new_app("Open the console on an embedded server under load.")
 
 
 @app.command()
 def demo(
     headless: Annotated[bool, typer.Option("--headless", help="No screen: record, then print the overview.")] = False,
     for_: Annotated[str | None, typer.Option("--for", metavar="TIME", help="End after this time, as in 60s.")] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the server's files for a later look.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the server's files after the end.")] = False,
     incident: Annotated[
-        str | None, typer.Option("--incident", metavar="NAME", help="Let something go wrong; --list names what.")
+        str | None, typer.Option("--incident", metavar="NAME", help="Cause an incident; --list shows the names.")
     ] = None,
     cluster: Annotated[
         bool, typer.Option("--cluster", help="A primary, two standbys and a pooler, to rehearse a cutover.")
     ] = False,
-    list_: Annotated[bool, typer.Option("--list", help="The incidents there are, one line each.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the incidents, one per line.")] = False,
 ) -> int:
-    """An embedded PostgreSQL under a pgbench load with idle sessions, and the console on it.
+    """Run an embedded PostgreSQL with a pgbench load and idle sessions, and open the console on it.
 
     Without a terminal it runs for 20 s and prints the overview as text. Everything is stopped at the end. With
-    --incident something goes wrong after a few calm seconds, and without a terminal the exit code says whether the
-    console named it: 0 if it did, 1 if not.
+    --incident, the incident starts after a few seconds of normal load; without a terminal the exit code is 0 if the
+    console detected it, 1 if not.
 
-    With --cluster there are a primary db1, its standbys db2 and db3, an archive, PgBouncer where it is installed, and
-    a load that keeps a ledger of its commits: `cluster check demo --to db2`, `runbook run cutover`.
+    With --cluster: a primary db1, its standbys db2 and db3, an archive, PgBouncer if it is installed, and a load that
+    keeps a ledger of its commits: `cluster check demo --to db2`, `runbook run cutover`.
     """
     if list_:
         from dba_console.demo.incidents.registry import incident_list

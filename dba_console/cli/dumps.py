@@ -1,6 +1,6 @@
-"""`dba-console dumps`: how many jobs a dump is worth here, what it takes, what an archive holds, whether it is whole.
+"""`dba-console dumps`: find the number of jobs, estimate the size of a dump, list, verify, create foreign keys.
 
-What each finds is on stdout, as text or as one JSON object; how far it is goes to stderr, where that is a terminal.
+Results go to stdout, as text or as one JSON object; progress goes to stderr if it is a terminal.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _SERVER_VARIABLES = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGSERVICE"
 app = new_app("Dumps: find the right number of jobs, estimate, list, verify.")
 
 To = Annotated[
-    str, typer.Option("--to", metavar="DIR", help="Scratch directory for the trials, or `nowhere`: memory, given back.")
+    str, typer.Option("--to", metavar="DIR", help="Scratch directory for the trials, or `nowhere`: memory, then freed.")
 ]
 Bindir = Annotated[
-    str | None, typer.Option("--bindir", metavar="DIR", help="Where pg_dump and pg_restore lie; default: the path.")
+    str | None, typer.Option("--bindir", metavar="DIR", help="Directory of pg_dump and pg_restore; default: PATH.")
 ]
-Plain = Annotated[bool, typer.Option("--plain", help="The number alone; nothing where no sweep is kept.")]
+Plain = Annotated[bool, typer.Option("--plain", help="Print the number only; nothing if no sweep is stored.")]
 
 
 @app.command("sweep")
@@ -55,25 +55,28 @@ def sweep_command(
     dsn: Dsn = None,
     to: To = NOWHERE,
     share: Annotated[
-        str, typer.Option("--share", metavar="PCT", help="Of the data: the biggest tables, and of the rest a part.")
+        str, typer.Option("--share", metavar="PCT", help="Share of the data: the biggest tables, and part of the rest.")
     ] = "100%",
     jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, max=MAX_JOBS, help="The most jobs to try.", show_default=False)
+        int | None, typer.Option("--jobs", "-j", min=1, max=MAX_JOBS, help="Maximum jobs to try.", show_default=False)
     ] = None,
     window: Annotated[
-        str, typer.Option("--window", metavar="TIME", help="A trial is cut after this long.")
+        str, typer.Option("--window", metavar="TIME", help="Stop a trial after this time.")
     ] = f"{WINDOW_S:.0f}s",
     compress: Annotated[
         str | None, typer.Option("--compress", "-Z", metavar="HOW", help="As for pg_dump -Z.", show_default=False)
     ] = None,
-    nice: Annotated[int, typer.Option("--nice", min=0, max=19, help="Of the trials; 0: like everybody else.")] = 10,
+    nice: Annotated[int, typer.Option("--nice", min=0, max=19, help="Niceness of the trials; 0: normal.")] = 10,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Read from the disk each time: puts the tables out of the page cache.")
+        bool, typer.Option("--fresh", help="Read from disk each time: evicts the tables from the page cache.")
     ] = False,
     bindir: Bindir = None,
     json: Json = False,
 ) -> int:
-    """Try dumps with several numbers of jobs, find the fewest that are as good as any, and keep the result."""
+    """Find the fewest jobs that dump as fast as any number, by trial dumps.
+
+    The result is stored; `dumps jobs` shows it.
+    """
     sweep_options = SweepOptions(
         to=to,
         share=_parse_share(share),
@@ -97,7 +100,7 @@ def sweep_command(
 
 @app.command("jobs")
 def jobs_command(dsn: Dsn = None, plain: Plain = False, json: Json = False) -> int:
-    """What the last sweep of this database found, and its table."""
+    """Show the result of the last sweep of this database, with its table."""
     target = _target(dsn)
     result = load_result(target.key)
     if plain:
@@ -105,7 +108,7 @@ def jobs_command(dsn: Dsn = None, plain: Plain = False, json: Json = False) -> i
             put(str(result.jobs))
         return ExitCode.OK
     if result is None:
-        raise UsageError(f"no sweep of {target.name} is kept", hint="dba-console dumps sweep makes one")
+        raise UsageError(f"no sweep of {target.name} is stored", hint="run `dba-console dumps sweep`")
     _print_result(result, as_json=json)
     return ExitCode.OK
 
@@ -121,16 +124,16 @@ def _print_result(result: SweepResult, *, as_json: bool) -> None:
 
 
 def _save(target: Target, result: SweepResult) -> str | None:
-    """Write it down; what is to be said where that failed: the result is shown all the same."""
+    """Store the result. Returns a warning if that failed; the result is shown anyway."""
     try:
         save_result(target.key, result)
     except (OSError, ConsoleError) as error:
-        return f"warning: it could not be kept: {error}"
+        return f"warning: cannot store the result: {error}"
     return None
 
 
 def _progress_reporter() -> Callable[[SweepEvent], None]:
-    """What a sweep tells while it goes on: lines on stderr, and on a terminal the run under way."""
+    """Return the progress printer: lines on stderr, and on a terminal also the current trial."""
     live = sys.stderr.isatty()
     clear = "\r\x1b[K" if live else ""
 
@@ -146,13 +149,13 @@ def _progress_reporter() -> Callable[[SweepEvent], None]:
 
 
 def _interrupt(number: int, frame: Any) -> None:
-    """The trial under way ends with all it wrote, as by ctrl-C."""
+    """End the current trial and remove its files, as Ctrl-C does."""
     raise KeyboardInterrupt
 
 
 def _target(dsn: str | None) -> Target:
-    """As everywhere; but where libpq's environment names a server, it is meant, and no default of the configuration:
-    so a runbook names it."""
+    """Return the target. A server in libpq's environment has precedence over the configured default, because runbooks
+    name their server there."""
     if dsn is None and any(os.environ.get(name) for name in _SERVER_VARIABLES):
         return make_target("")
     return resolve_target(dsn, load_config())
@@ -164,14 +167,14 @@ def _parse_share(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value <= 1:
-        raise UsageError(f"not a share: {text!r}", hint="write it in percent, as in --share 25%")
+        raise UsageError(f"not a share: {text!r}", hint="use percent, as in --share 25%")
     return value
 
 
 def _parse_window(text: str) -> float:
     seconds = parse_duration(text)
     if seconds < 1:
-        raise UsageError(f"a trial of {human_duration(seconds)} tells nothing", hint="--window 1s is the least")
+        raise UsageError(f"a trial of {human_duration(seconds)} is too short", hint="the minimum is --window 1s")
     return seconds
 
 
@@ -179,12 +182,12 @@ def _parse_window(text: str) -> float:
 def estimate_command(
     dsn: Dsn = None,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="DIR", help="Where the dump is to lie.", show_default=False)
+        str | None, typer.Option("--to", metavar="DIR", help="Directory for the dump.", show_default=False)
     ] = None,
-    number: Annotated[bool, typer.Option("--bytes", help="One number: bytes to have room for.")] = False,
+    number: Annotated[bool, typer.Option("--bytes", help="Print one number: the bytes needed at most.")] = False,
     json: Json = False,
 ) -> int:
-    """How large a dump will be, and whether it fits there. Exit code 7: it does not."""
+    """Estimate the size of a dump, and whether it fits there. Exit code 7: it does not fit."""
     from dba_console.jobs.tools.server_connection import open_server
     from dba_console.jobs.tools.size_estimate import estimate_dump_size, estimate_lines
 
@@ -205,7 +208,7 @@ Archive = Annotated[Path, typer.Argument(metavar="ARCHIVE", help="Directory or f
 
 @app.command("list")
 def list_command(archive: Archive, json: Json = False) -> int:
-    """What an archive holds: objects, sizes, phases, what a restore waits for. Exit code 7: something is missing."""
+    """List an archive: objects, sizes, phases, what delays a restore. Exit code 7: something is missing."""
     from dba_console.core.units import human_bytes
     from dba_console.jobs.tools.archive_listing import listing_lines, read_listing
 
@@ -228,18 +231,18 @@ def list_command(archive: Archive, json: Json = False) -> int:
 def verify_command(
     archive: Archive,
     sample: Annotated[
-        int, typer.Option("--sample", min=0, metavar="N", help="Tables whose rows are compared with the database.")
+        int, typer.Option("--sample", min=0, metavar="N", help="Number of tables to compare with the database.")
     ] = 0,
     dsn: Annotated[
         str | None, typer.Option("--dsn", metavar="DSN", help="The database to compare with.", show_default=False)
     ] = None,
     seed: Annotated[
-        int | None, typer.Option("--seed", metavar="N", help="Choose the tables of an earlier one.", show_default=False)
+        int | None, typer.Option("--seed", metavar="N", help="Repeat an earlier choice of tables.", show_default=False)
     ] = None,
     bindir: Bindir = None,
     json: Json = False,
 ) -> int:
-    """Read an archive to its end, and compare the rows of some tables. Exit code 7: it cannot be relied on."""
+    """Read an archive to its end, and compare the rows of some tables. Exit code 7: the archive is not reliable."""
     from dba_console.jobs.tools.server_connection import open_server
     from dba_console.jobs.tools.verify_archive import result_lines, verify_archive
 
@@ -263,19 +266,19 @@ def verify_command(
 def keys_command(
     archive: Archive,
     dsn: Annotated[
-        str | None, typer.Option("--dsn", metavar="DSN", help="The database they are made in.", show_default=False)
+        str | None, typer.Option("--dsn", metavar="DSN", help="The database to create them in.", show_default=False)
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=MAX_JOBS, help="Keys checked at once.")] = 2,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=MAX_JOBS, help="Keys validated at once.")] = 2,
     without: Annotated[
-        bool, typer.Option("--list", help="Print a list for pg_restore -L: everything but the keys.")
+        bool, typer.Option("--list", help="Print a list for pg_restore -L: everything but the foreign keys.")
     ] = False,
     bindir: Bindir = None,
     json: Json = False,
 ) -> int:
-    """Make the foreign keys of an archive where the rest of it is restored, several at once. Exit code 7: some failed.
+    """Create the foreign keys of an archive in parallel, after the restore.
 
-    pg_restore checks keys that refer to one table one after the other. Leave them out by `--list`, restore, ANALYZE,
-    then this.
+    Exit code 7: some failed. pg_restore validates keys that reference the same table one after the other. Leave them
+    out with `--list`, restore, ANALYZE, then run this command.
     """
     from dba_console.jobs.tools.create_foreign_keys import create_keys, list_without_keys
 
@@ -288,5 +291,5 @@ def keys_command(
     if json:
         print_json(msgspec.to_builtins(result))
     else:
-        put(f"{result.keys} foreign keys, {result.valid} valid, {result.there} of them before; {result.errors} errors")
+        put(f"{result.keys} foreign keys, {result.valid} valid, {result.there} existed before; {result.errors} errors")
     return ExitCode.RUNBOOK_FAILED if result.errors else ExitCode.OK

@@ -1,6 +1,6 @@
-"""What ends a command: every way out becomes an exit code of the contract and at most a sentence with a hint.
+"""Error handling of commands: every exception becomes an exit code of the contract and at most a message and a hint.
 
-A traceback never reaches a user.
+The user never gets a traceback.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dba_console.core.crash_report import CRASH_EXIT_CODE
 from dba_console.core.errors import ConsoleError, ExitCode
 
 PLUGIN_UNKNOWN = 3
-"""The monitoring-plugin convention's code for "could not be found out"."""
+"""UNKNOWN in the monitoring-plugin convention."""
 
 
 def run_guarded(command: Callable[[], int], argv: Sequence[str]) -> int:
-    """The exit code of `command`, whatever it raises; what it had to say is then on stderr."""
+    """Return the exit code of `command`, whatever it raises; its message goes to stderr."""
     try:
         return int(command())
     except ConsoleError as error:
@@ -29,14 +29,14 @@ def run_guarded(command: Callable[[], int], argv: Sequence[str]) -> int:
     except PermissionError as error:
         _flush_stdout()
         print_diagnostic(
-            f"error: not permitted: {error.filename or error}\nhint: run it as the user it belongs to: sudo -u USER"
+            f"error: permission denied: {error.filename or error}\nhint: run it as the owner: sudo -u USER"
         )
         return int(ExitCode.PERMISSION)
     except KeyboardInterrupt:
         _discard_stdout()
         return int(ExitCode.INTERRUPTED)
     except (OutputClosed, BrokenPipeError):
-        # The reader (head, less) has seen enough; that is no error of ours.
+        # The reader (head, less) closed the pipe; this is not an error.
         _discard_stdout()
         return int(ExitCode.OK)
     except Exception as error:
@@ -46,7 +46,7 @@ def run_guarded(command: Callable[[], int], argv: Sequence[str]) -> int:
 
 
 def run_plugin_guarded(command: Callable[[], int], argv: Sequence[str]) -> int:
-    """The same for `check`: any failure is UNKNOWN, for 1 and 2 would be taken for a warning and an alarm."""
+    """Run `check`: any failure is UNKNOWN, because 1 and 2 would be taken for a warning and an alarm."""
     finished = False
 
     def finish() -> int:
@@ -59,14 +59,14 @@ def run_plugin_guarded(command: Callable[[], int], argv: Sequence[str]) -> int:
     if finished or code == ExitCode.INTERRUPTED:
         return code
     try:
-        print("DBACONSOLE UNKNOWN - the check could not be made; stderr tells why", flush=True)
+        print("DBACONSOLE UNKNOWN - the check failed; the reason is on stderr", flush=True)
     except OSError:
-        pass  # nobody reads it: the code says the same
+        pass  # the exit code reports it
     return PLUGIN_UNKNOWN
 
 
 def prepare_streams() -> None:
-    """A locale that cannot write `·` or `▇` gets a question mark there instead of ending the command."""
+    """Print a question mark for `·` or `▇` in a locale that cannot encode them, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
@@ -80,7 +80,7 @@ def _flush_stdout() -> None:
 
 
 def _discard_stdout() -> None:
-    # The interpreter flushes stdout once more at exit and would complain about the pipe that has gone.
+    # The interpreter flushes stdout again at exit and would report the closed pipe.
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):

@@ -1,6 +1,6 @@
-"""`dba-console findings`: what is wrong, each with its evidence; and what operators say of it.
+"""`dba-console findings`: list and show findings; acknowledge and silence them.
 
-Listing works with and without an agent. What is said of a finding is said to the agent that raised it.
+Listing works with and without an agent. Acknowledgements and silences go to the agent that raised the finding.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from dba_console.watch.panels.findings import NOT_JUDGED_TEXT, duration_text, fi
 from dba_console.watch.panels.text_elements import clean, line_text, wrap_lines
 from dba_console.watch.panels.time_formats import local_time_of_day
 
-# Asking the agent something of a finding, and waiting for its word.
+# Sending a request about a finding to the agent, and waiting for its answer.
 
 ANSWER_TIMEOUT_S = 5.0
 _ANSWER_KINDS = ("finding.acknowledged", "finding.silenced", "finding.unsilenced")
 
 
 def send_finding_request(client: AgentClient, request: Acknowledge | Silence) -> int:
-    """Send the request and print the agent's answer. Raises UsageError where it refuses, ConnectError where none comes.
+    """Send the request and print the agent's answer. Raises UsageError if refused, ConnectError without an answer.
 
     Closes the client.
     """
@@ -49,49 +49,47 @@ def send_finding_request(client: AgentClient, request: Acknowledge | Silence) ->
         while (left := until - time.monotonic()) > 0:
             message = client.receive(left)
             if isinstance(message, Notice) and message.kind == "refused":
-                raise UsageError(message.text, hint="`dba-console findings list` shows what is open")
+                raise UsageError(message.text, hint="`dba-console findings list` shows the open findings")
             if isinstance(message, EventMessage) and _is_answer(message, request, sent_us):
                 put(clean(message.event.text))
                 return ExitCode.OK
     except AgentConnectionLost as lost:
-        raise ConnectError(f"the agent went away: {lost}", hint="run the command again") from None
+        raise ConnectError(f"lost the connection to the agent: {lost}", hint="run the command again") from None
     finally:
         client.close()
-    raise ConnectError(f"the agent has not answered for {ANSWER_TIMEOUT_S:.0f} s", hint="is it stopped (SIGSTOP)?")
+    raise ConnectError(f"no answer from the agent for {ANSWER_TIMEOUT_S:.0f} s", hint="is it stopped (SIGSTOP)?")
 
 
 def _is_answer(message: EventMessage, request: Acknowledge | Silence, sent_us: int) -> bool:
     event = message.event
     same = event.details.get("id") == request.finding
-    # The agent sends its last events to whoever attaches: an older word on the same finding is no answer.
+    # The agent sends its last events to each new client: an older event on the same finding is not the answer.
     return event.kind in _ANSWER_KINDS and same and event.wall_us >= sent_us - 1000
 
 
-app = new_app("What is wrong, with its evidence.")
+app = new_app("List, show, acknowledge and silence findings.")
 
-_Id = Annotated[str, typer.Argument(metavar="ID", help="A finding's id, or its beginning.")]
-_Note = Annotated[str, typer.Option("--note", metavar="TEXT", help="Why, for whoever comes next.")]
-_Watch = Annotated[
-    str | None, typer.Option("--watch", metavar="TIME", help="How long to watch where no agent does already.")
-]
+_Id = Annotated[str, typer.Argument(metavar="ID", help="A finding's id or unique prefix.")]
+_Note = Annotated[str, typer.Option("--note", metavar="TEXT", help="The reason, shown to other operators.")]
+_Watch = Annotated[str | None, typer.Option("--watch", metavar="TIME", help="How long to watch without an agent.")]
 
 
 @app.callback(invoke_without_command=True)
 def default(context: typer.Context) -> None:
-    """What is wrong with the server of libpq's environment; the commands below take a DSN."""
+    """List the findings of the server in libpq's environment; the commands below take a DSN."""
     if context.invoked_subcommand is None:
         _list(None, False, None)
 
 
 @app.command("list")
 def list_(dsn: Dsn = None, json: Json = False, watch: _Watch = None) -> int:
-    """The findings open now, the most urgent first, a line each; --json: one object per line, with all evidence."""
+    """List the open findings, most urgent first. --json: one object per line, with all evidence."""
     return _list(dsn, json, watch)
 
 
 @app.command()
 def show(finding: _Id, dsn: Dsn = None, json: Json = False, watch: _Watch = None) -> int:
-    """One finding with its causes, its evidence, and what to do first."""
+    """Show one finding with its causes, its evidence and the first action to take."""
     frame = _read_frame(dsn, watch)
     found = find_finding(frame, finding)
     if json:
@@ -104,7 +102,7 @@ def show(finding: _Id, dsn: Dsn = None, json: Json = False, watch: _Watch = None
 
 @app.command()
 def ack(finding: _Id, dsn: Dsn = None, note: _Note = "") -> int:
-    """Say that somebody knows of it: it stays listed with your name and note until it clears."""
+    """Acknowledge a finding; it stays listed with your name and note until it clears."""
     client, frame = _attach(dsn)
     return send_finding_request(client, Acknowledge(finding=find_finding(frame, finding).id, note=note))
 
@@ -116,24 +114,24 @@ def silence(
     for_: Annotated[str, typer.Option("--for", metavar="TIME", help="How long, as in 30m or 2h.")] = "1h",
     note: _Note = "",
 ) -> int:
-    """Keep it quiet for a time; a rule's name silences all it may raise. It is recorded all the same."""
+    """Silence a finding for a time; a rule's name silences all its findings. They are still recorded."""
     seconds = parse_duration(for_)
     if seconds <= 0:
-        raise UsageError("a silence of no time is none", hint="--for 2h, or `findings unsilence`")
+        raise UsageError("a silence must be longer than zero", hint="use --for 2h, or `findings unsilence`")
     client, frame = _attach(dsn)
     return send_finding_request(client, Silence(finding=_id_or_rule(frame, finding), seconds=seconds, note=note))
 
 
 @app.command()
 def unsilence(finding: _Id, dsn: Dsn = None) -> int:
-    """Take back a silence or an acknowledgement."""
+    """Remove a silence or an acknowledgement."""
     client, frame = _attach(dsn)
     return send_finding_request(client, Silence(finding=_id_or_rule(frame, finding), seconds=0))
 
 
 @app.command()
 def rules(json: Json = False) -> int:
-    """Every rule: what it tells, and the settings it goes by."""
+    """List the rules; --json adds their settings."""
     from dba_console.watch.findings.rule_engine import RULES
 
     if json:
@@ -142,7 +140,7 @@ def rules(json: Json = False) -> int:
     else:
         put(
             format_columns(
-                ["rule", "tells"], [[rule.name, rule.title] for rule in sorted(RULES, key=lambda one: one.name)]
+                ["rule", "detects"], [[rule.name, rule.title] for rule in sorted(RULES, key=lambda one: one.name)]
             )
         )
     return 0
@@ -159,9 +157,9 @@ def _list(dsn: str | None, json: bool, watch: str | None) -> int:
 
 
 def findings_text(frame: Frame) -> str:
-    """The findings as a table, or that there are none."""
+    """Return the findings as a table, or a sentence if there are none."""
     if not frame.findings:
-        return f"no finding: the rules found nothing wrong{_undecided_text(frame)}" if frame.judged else NOT_JUDGED_TEXT
+        return f"no findings{_undecided_text(frame)}" if frame.judged else NOT_JUDGED_TEXT
     rows = [
         [local_time_of_day(one.since), duration_text(one, frame.at_us), one.severity, one.state, one.id, one.text]
         for one in sort_by_urgency(frame.findings)
@@ -170,29 +168,29 @@ def findings_text(frame: Frame) -> str:
 
 
 def _undecided_text(frame: Frame) -> str:
-    """What could not be judged in so short a time, on lines of its own."""
+    """Return what could not be judged in the watch time, on separate lines."""
     text = ""
     if open_ids := undecided_findings(frame):
-        text += f"\nnot decided yet: {', '.join(open_ids)}"
+        text += f"\nundecided: {', '.join(open_ids)}"
     if names := rules_not_judged(frame, ()):
         text += f"\nnot judged in {human_duration(frame.judged_s)}: {', '.join(names)}"
     return text
 
 
 def find_finding(frame: Frame, name: str) -> Finding:
-    """The open finding of that id, or the only one that begins so. Raises UsageError."""
+    """Return the open finding with that id or unique prefix. Raises UsageError."""
     exact = [one for one in frame.findings if one.id == name]
     close = exact or [one for one in frame.findings if one.id.startswith(name)]
     if len(close) == 1:
         return close[0]
     known = ", ".join(one.id for one in close or frame.findings)
     if close:
-        raise UsageError(f"{name!r} is the beginning of several findings", hint=known)
-    raise UsageError(f"no finding {name!r} is open", hint=f"open now: {known}" if known else "none is open now")
+        raise UsageError(f"{name!r} matches several findings", hint=known)
+    raise UsageError(f"no open finding {name!r}", hint=f"open findings: {known}" if known else "no finding is open")
 
 
 def _id_or_rule(frame: Frame, name: str) -> str:
-    """An open finding's id; else the name itself, which may be a rule's or a silenced finding's."""
+    """Return an open finding's id, else the name itself if a rule has it."""
     try:
         return find_finding(frame, name).id
     except UsageError:
@@ -211,13 +209,13 @@ def _read_frame(dsn: str | None, watch: str | None) -> Frame:
 
 
 def _attach(dsn: str | None) -> tuple[AgentClient, Frame]:
-    """The agent of the target, and what it sees. Raises ConnectError where none runs."""
+    """Return a client of the target's agent, and its frame. Raises ConnectError if no agent runs."""
     target, config = _target(dsn)
     path = find_agent(target)
     if path is None:
         running = ", ".join(agent.target for agent in list_agents())
         raise ConnectError(
-            f"no agent watches {target.name}: a finding lives in the agent that raised it",
+            f"no agent watches {target.name}: only the agent that raised a finding can change it",
             hint=f"{f'agents run for {running}; ' if running else ''}`dba-console DSN` starts one",
         )
     with open_live(target, config) as live:
@@ -226,15 +224,15 @@ def _attach(dsn: str | None) -> tuple[AgentClient, Frame]:
 
 
 def _target(dsn: str | None) -> tuple[Target, Config]:
-    """The server named; where none is, and no agent watches libpq's default, that of the only agent that runs."""
+    """Return the named server; without a name and an agent for libpq's default, that of the only running agent."""
     loaded = load_config()
     target = resolve_target(dsn, loaded)
     if dsn is None and not names_server(loaded):
         try:
             agents = list_agents() if find_agent(target) is None else []
         except PermissionDenied:
-            agents = []  # who reads says so, and goes on without an agent
+            agents = []  # reading goes on without an agent, and reports this error
         if len(agents) == 1 and agents[0].conninfo:
-            print_diagnostic(f"note: no server is named; the only agent that runs watches {agents[0].target}")
+            print_diagnostic(f"note: no server named; using the only running agent, which watches {agents[0].target}")
             return Target(agents[0].target, agents[0].key, agents[0].conninfo), loaded.config
     return target, loaded.config

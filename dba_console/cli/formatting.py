@@ -1,4 +1,4 @@
-"""stdout is data: text for people, or with --json one object per line."""
+"""Print data on stdout: one JSON object per line, or aligned columns."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dba_console.watch.panels.text_elements import clean, fit, width
 
 
 def print_json(value: Any) -> None:
-    """Write one object on one line. NaN cannot appear: unknown is null. Nothing in it drives a terminal."""
+    """Write one object on one line. NaN cannot appear: unknown is null. Terminal control characters are escaped."""
     put(escape_json(msgspec.json.encode(value).decode()))
 
 
 def format_columns(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
-    """Rows in aligned columns, without trailing blanks; `right` are the columns of numbers.
+    """Return rows in aligned columns, without trailing blanks; `right` are the columns of numbers.
 
     >>> print(format_columns(["id", "size"], [["a1", "9 kB"], ["b22", "10 kB"]], right=[1]))
     id    size
@@ -33,13 +33,13 @@ def format_columns(head: Sequence[str], rows: Sequence[Sequence[str]], right: Se
     )
 
 
-# A note of a part as commands print it: the sentence, and apart from it what would help.
+# The note of a part as commands print it: sentence and hint separately.
 
 _HINT_MARK = "\nhint: "
 
 
 def split_note(note: str | None, otherwise: str) -> tuple[str, str | None]:
-    """Sentence and hint of a note; `otherwise` where there is no note.
+    """Return sentence and hint of a note, or `otherwise` without a note.
 
     >>> split_note("it is full\\nhint: wait", "?"), split_note(None, "no answer")
     (('it is full', 'wait'), ('no answer', None))

@@ -1,4 +1,4 @@
-"""From pictures to what is printed: the frame with its history, as text or as one JSON object."""
+"""Build frames from pictures with their history, and print them as text or as one JSON object."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 Points = list[tuple[int, dict[str, float]]]
 
 HISTORY_US = 600_000_000
-"""The ten minutes that trends and charts are made of."""
+"""Ten minutes, for trends and charts."""
 HISTORY_TIMEOUT_S = 1.0
 
 
 class FrameBuilder:
-    """Makes the frame of each view; keeps the last ten minutes, which growth and time-to-full are taken from."""
+    """Builds the frame of each view; keeps ten minutes of history for growth rates and fill forecasts."""
 
     def __init__(self, session: str | None = None, until_us: int | None = None) -> None:
         self.history = ChartHistory()
@@ -46,7 +46,7 @@ class FrameBuilder:
         return derive(picture, self.history, view.events)
 
     def build_recorded(self, recording: Recording, wall_us: int) -> Frame:
-        """The frame of a moment of a recording, with the ten minutes before it. Raises SessionError."""
+        """Return the frame at a time of a recording, with the ten minutes before it. Raises SessionError."""
         picture = recording.picture_at(wall_us)
         if picture is None:
             raise SessionError(f"nothing was recorded at that time in {recording.directory.name}")
@@ -56,16 +56,16 @@ class FrameBuilder:
 
 
 def frame_text(frame: Frame, names: Sequence[str], width: int, history: ChartHistory, *, ascii: bool = False) -> str:
-    """The named panels in full, or the overview where none is named.
+    """Return the named panels in full, or the overview if none is named.
 
-    `ascii`, or a locale that is not UTF-8, leaves out every sign such a terminal could not show.
+    `ascii`, or a locale that is not UTF-8, uses only ASCII characters.
     """
     plain = ascii or not (sys.stdout.encoding or "").lower().startswith("utf")
     return show_text(frame, list(names) or None, width, history, ascii=plain).rstrip("\n")
 
 
 def frame_json(frame: Frame, names: Sequence[str]) -> str:
-    """The frame as the contract's one object on one line, with the named panels only where some are named."""
+    """Return the frame as the contract's one-line JSON object, limited to the named panels if any."""
     encoded = show_json(frame)
     if names:
         value = msgspec.json.decode(encoded)
@@ -79,19 +79,19 @@ def is_panel(name: str) -> bool:
 
 
 def require_json_panels(names: Sequence[str]) -> None:
-    """Raises UsageError for a panel that has text but no fields of its own in the JSON object."""
+    """Raise UsageError for a panel that has text but no fields in the JSON object."""
     for name in names:
         if name not in (*CONTRACT, "findings"):
-            raise UsageError(f"the panel {name!r} is not in the JSON object", hint="what it costs stands under `self`")
+            raise UsageError(f"the panel {name!r} is not in the JSON object", hint="the console's cost is under `self`")
 
 
 def terminal_width() -> int:
-    """Columns to write in: the terminal's or $COLUMNS, else 80."""
+    """Return the output width: the terminal's columns or $COLUMNS, else 80."""
     return shutil.get_terminal_size((80, 24)).columns
 
 
 def _read_history(session: Path, until_us: int) -> Points:
-    """What the agent recorded of the last ten minutes; nothing where its disk does not answer at once."""
+    """Return the recorded history of the last ten minutes; empty if the disk does not answer in time."""
     lane = Lane("recording")
     try:
         return lane.call(lambda: _read_points(session, until_us), HISTORY_TIMEOUT_S)

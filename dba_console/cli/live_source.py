@@ -1,6 +1,6 @@
-"""Pictures of a target as they come: from the agent that watches it, else read by this process itself.
+"""Live pictures of a target: from the agent that watches it, else read by this process.
 
-What reads here leaves nothing behind: no recording, no agent, and its connection is given back at the end.
+The own source leaves nothing behind: no recording, no agent, and its connection is closed at the end.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import decode_sample
 
 AGENT_TIMEOUT_S = 15.0
-"""An agent ticks each second whatever hangs; one that says nothing for so long is stopped or gone."""
+"""An agent ticks each second whatever hangs; one without messages for this long is stopped or gone."""
 FIRST_VIEW_TIMEOUT_S = 6.0
-"""Waited at most for a first complete picture: longer than an attempt to connect may take."""
+"""Maximum wait for a first complete picture: longer than a connection attempt may take."""
 MAX_EVENTS = 200
 RATE_PARTS = ("pg.activity", "host.cpu", "host.disks", "host.vmstat")
 """Parts that are read each second and shown as rates."""
@@ -38,7 +38,7 @@ RATE_PARTS = ("pg.activity", "host.cpu", "host.disks", "host.vmstat")
 
 @dataclass(frozen=True, slots=True)
 class LiveView:
-    """What is known after a tick."""
+    """The picture and events after a tick."""
 
     picture: Picture
     events: tuple[Event, ...] = ()
@@ -46,23 +46,23 @@ class LiveView:
 
 class LiveSource(Protocol):
     from_agent: bool
-    """An agent has been watching; else it begins with this command."""
+    """An agent has been watching; otherwise watching starts with this command."""
     session: str | None
-    """Directory of the agent's recording, None where nothing is recorded."""
+    """Directory of the agent's recording; None if nothing is recorded."""
     source: str
-    """Who reads, in words."""
+    """Where the data comes from, as text."""
 
     @property
     def is_complete(self) -> bool:
-        """Nothing is awaited that the next tick may bring for the first time."""
+        """Return whether no part is awaited that the next tick may bring for the first time."""
 
     def next_view(self) -> LiveView:
-        """The view after the next tick; waits for it. Raises ConnectError when none will come."""
+        """Wait for the next tick and return its view. Raises ConnectError when there will be none."""
 
 
 @contextmanager
 def open_live(target: Target, config: Config, *, clock: Clock = SYSTEM) -> Iterator[LiveSource]:
-    """The running agent of the target if there is one, else a collector of our own."""
+    """Open the running agent of the target if there is one, else an own collector."""
     agent = _attach_to_agent(target)
     if agent is not None:
         try:
@@ -78,7 +78,7 @@ def open_live(target: Target, config: Config, *, clock: Clock = SYSTEM) -> Itera
 
 
 def first_view(live: LiveSource, *, clock: Clock = SYSTEM) -> LiveView:
-    """The first view with rates in it, or after PATIENCE_S what there is: unknown then stands as unknown."""
+    """Return the first view with rates, or the current one after FIRST_VIEW_TIMEOUT_S; the rest is then unknown."""
     until = clock.mono_us() + int(FIRST_VIEW_TIMEOUT_S * 1e6)
     view = live.next_view()
     while not (_has_rates(view.picture) and live.is_complete) and clock.mono_us() < until:
@@ -87,7 +87,7 @@ def first_view(live: LiveSource, *, clock: Clock = SYSTEM) -> LiveView:
 
 
 def _has_rates(picture: Picture) -> bool:
-    """Whether all that is read each second was read twice: an agent may tick four times in it, each part once."""
+    """Return whether all per-second parts were read twice: an agent may tick four times a second, each part once."""
     if "pg.activity" not in picture.latest or "self" not in picture.previous:
         return False
     known = (name for name in RATE_PARTS if (newest := picture.latest.get(name)) and newest.part.reading is not None)
@@ -99,8 +99,8 @@ def _attach_to_agent(target: Target) -> _AgentSource | None:
         path = find_agent(target)
         return None if path is None else _usable(_AgentSource(path), target)
     except PermissionDenied as error:
-        # What can be read without an agent is still worth reading.
-        print_diagnostic(f"warning: no agent is asked: {error}")
+        # Reading without an agent is still useful.
+        print_diagnostic(f"warning: the agent is not used: {error}")
         return None
     except ConsoleError:
         # It may be ending or stopped.
@@ -108,7 +108,7 @@ def _attach_to_agent(target: Target) -> _AgentSource | None:
 
 
 def _usable(agent: _AgentSource, target: Target) -> _AgentSource | None:
-    """None for an agent that was never let in, where this command may be."""
+    """Return None for an agent that could never connect if this command may be able to."""
     if not should_replace(agent.hello, target.conninfo):
         return agent
     agent.close()
@@ -132,10 +132,10 @@ class _AgentSource:
             try:
                 message = self._client.receive(AGENT_TIMEOUT_S)
             except AgentConnectionLost as lost:
-                raise ConnectError(f"the agent went away: {lost}", hint="run the command again") from None
+                raise ConnectError(f"lost the connection to the agent: {lost}", hint="run the command again") from None
             if message is None:
                 raise ConnectError(
-                    f"the agent has said nothing for {AGENT_TIMEOUT_S:.0f} s", hint="is it stopped (SIGSTOP)?"
+                    f"no message from the agent for {AGENT_TIMEOUT_S:.0f} s", hint="is it stopped (SIGSTOP)?"
                 )
             if isinstance(message, EventMessage):
                 self._events.append(message.event)
@@ -157,7 +157,7 @@ class _OwnSource:
         from dba_console.agent.target_lock import acknowledgements_path
 
         self.session: str | None = None
-        self.source = "read by this command itself"
+        self.source = "read by this command"
         self._collector = Collector(target, config, clock=clock)
         self._jobs = JobService(target.key, self._collector.server, clock, keep=False)
         self._collector.make_extra_parts = self._jobs.tick
@@ -176,7 +176,7 @@ class _OwnSource:
 
     def next_view(self) -> LiveView:
         self._pause.wait(max(0.0, (self._next_tick_us - self._clock.mono_us()) / 1e6))
-        # What was missed is not made up for: ticks that follow at once would read the same moment.
+        # Missed ticks are skipped: ticks right after each other would read the same moment.
         self._next_tick_us = max(self._next_tick_us, self._clock.mono_us()) + int(self._collector.interval_s * 1e6)
         sample = self._collector.tick()
         self._picture = self._picture.with_sample(sample)

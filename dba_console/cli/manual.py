@@ -1,4 +1,4 @@
-"""`python -m dba_console.cli.manual` prints docs/dba-console.1: every command with its help, as the program has it."""
+"""`python -m dba_console.cli.manual` prints docs/dba-console.1: every command with its help text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from dba_console.cli.app import COMMANDS
 from dba_console.cli.completion import command_group
 
-_HEAD = r""".\" Printed by `python -m dba_console.cli.manual`; a test holds it to the program.
+_HEAD = r""".\" Printed by `python -m dba_console.cli.manual`; a test compares it with the program.
 .TH DBA\-CONSOLE 1 "" "dba\-console" "User Commands"
 .SH NAME
 dba\-console \- console for a PostgreSQL host that is in trouble
@@ -26,12 +26,12 @@ libpq's environment decides. The key ? shows the keys of each screen.
 .SH COMMANDS
 """
 _TAIL = r""".SH EXIT STATUS
-0 success; 2 usage or configuration; 3 no connection; 4 not permitted; 5 not supported; 6 session; 7 a runbook failed or
-was ended; 8 refused or not confirmed; 130 interrupted, or a run was left. \fBcheck\fR ends with 0 to 3, as plugins of
-monitoring systems do.
+0 success; 2 usage or configuration; 3 no connection; 4 permission denied; 5 not supported; 6 session; 7 a runbook
+failed or was aborted; 8 refused or not confirmed; 130 interrupted, or the console left a run. \fBcheck\fR exits with 0
+to 3, like monitoring plugins.
 .SH FILES
 .I ~/.config/dba\-console/config.toml
-the configuration; \fBdba\-console config path\fR says where it is looked for.
+the configuration; \fBdba\-console config path\fR prints its path.
 .SH SEE ALSO
 .BR psql (1),
 .BR pg_dump (1),
@@ -40,14 +40,14 @@ the configuration; \fBdba\-console config path\fR says where it is looked for.
 
 
 def manual() -> str:
-    """The page, in the man(7) macros."""
+    """Return the page in man(7) macros."""
     root = command_group(None)
     lines = [line for name in COMMANDS for line in _section(root.commands[name], name)]
     return _HEAD + "".join(f"{line}\n" for line in lines) + _TAIL
 
 
 def _section(command: Any, name: str) -> Iterator[str]:
-    """A command, and those below it."""
+    """Yield a command and its subcommands."""
     known = COMMANDS.get(name)
     usage = [known.usage] if known is not None and known.usage else _arguments(command)
     yield f'.SS "{_escape_roff(" ".join(("dba-console", name, *usage)))}"'
@@ -72,7 +72,7 @@ def _arguments(command: Any) -> list[str]:
 
 
 def _escape_roff(text: str) -> str:
-    """Text in which nothing is an instruction to roff.
+    """Return text with all roff instructions escaped.
 
     >>> print(_escape_roff(".dot -x"))
     \\&.dot \\-x

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, so that they read the same everywhere."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ Dsn = Annotated[
     str | None,
     typer.Argument(
         metavar="DSN",
-        help="Connection string, URI or service=NAME, or a target of the configuration; default: libpq's environment.",
+        help="Connection string, URI, service=NAME, or a configured target; default: libpq's environment.",
         show_default=False,
     ),
 ]
 SessionsOption = Annotated[
     str | None,
-    typer.Option("--sessions", metavar="DIR", help="Where sessions lie, instead of the configured directory."),
+    typer.Option("--sessions", metavar="DIR", help="Directory of sessions, instead of the configured one."),
 ]
 
 
 def new_app(summary: str) -> typer.Typer:
-    """An empty command. Help is plain text: it must read well in any terminal, and rich costs a tenth of a second."""
+    """Return an empty command. Help is plain text for any terminal; importing rich costs a tenth of a second."""
     return typer.Typer(
         help=summary,
         add_completion=False,

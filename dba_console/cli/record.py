@@ -1,4 +1,4 @@
-"""`dba-console record`: the agent in the foreground. It needs no terminal and ends on SIGTERM, SIGINT or its time."""
+"""`dba-console record`: run the agent in the foreground, without a terminal, until SIGTERM, SIGINT or --for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def record(
     for_: Annotated[str | None, typer.Option("--for", metavar="TIME", help="End after this time, as in 10m.")] = None,
     sessions: SessionsOption = None,
 ) -> NoReturn:
-    """Watch the server and record, in the foreground, until told to end (SIGTERM, ctrl-C) or the time is over.
+    """Watch the server and record it, in the foreground until SIGTERM, Ctrl-C or --for.
 
     Consoles attach to it as to any agent: dba-console attach.
     """
@@ -38,16 +38,17 @@ def record(
 
 
 def run_record(target: Target, config: Config, for_s: float | None, sessions: Path) -> NoReturn:
-    """Become the agent. Raises SessionError where nothing could be recorded.
+    """Replace this process by the agent. Raises SessionError if nothing could be recorded.
 
-    A console goes on without a recording, because the live picture is what it is for; this command is for nothing else.
+    A console works without a recording, because its purpose is the live picture; the purpose of this command is to
+    record.
     """
     if (reason := unwritable_reason(sessions)) is not None:
         hint = "name another directory with --sessions or $DBA_CONSOLE_SESSIONS"
         raise SessionError(f"cannot record to {sessions}: {reason}", hint=hint)
     from dba_console.agent.launch import exec_agent, find_agent
 
-    how_long = "until SIGTERM or ctrl-C" if for_s is None else f"for {human_duration(for_s)}"
+    how_long = "until SIGTERM or Ctrl-C" if for_s is None else f"for {human_duration(for_s)}"
     if find_agent(target) is None:
-        print_diagnostic(f"watching {target.name} {how_long}; sessions go to {sessions}")
+        print_diagnostic(f"watching {target.name} {how_long}; sessions are written to {sessions}")
     exec_agent(target, config, for_s=for_s, sessions=sessions)

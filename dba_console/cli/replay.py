@@ -1,4 +1,4 @@
-"""`dba-console replay`: the console on a recording, or with --show its panels as text, as `show` prints them live."""
+"""`dba-console replay`: open the console on a recording, or with --show print its panels as text, like `show`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from dba_console.core.units import parse_duration
 from dba_console.recording.recording import Recording
 from dba_console.watch.frames.model import PANELS
 
-app = new_app("The console on a recording.")
+app = new_app("Open the console on a recording.")
 
 
 @app.command()
 def replay(
     words: Annotated[
         list[str],
-        typer.Argument(metavar="SESSION [PANEL…]", help="A directory, an id or its unique beginning, or last."),
+        typer.Argument(metavar="SESSION [PANEL…]", help="A directory, an id or unique prefix, or last."),
     ],
     at: Annotated[
         str | None,
@@ -39,18 +39,21 @@ def replay(
     show: Annotated[bool, typer.Option("--show", help="No screen: print the overview, or the panels named.")] = False,
     json: Json = False,
     for_: Annotated[
-        str | None, typer.Option("--for", metavar="TIME", help="With --show: every tick for so long.")
+        str | None, typer.Option("--for", metavar="TIME", help="With --show: print every tick for this time.")
     ] = None,
     width: Annotated[int | None, typer.Option("--width", metavar="COLUMNS", help="Default: the terminal's.")] = None,
     sessions: SessionsOption = None,
 ) -> int:
-    """The console on a recording, actions off; with --show or --json, the moment --at (default: the last) as text."""
+    """Open the console on a recording, actions off.
+
+    --show and --json print the panels at the time --at (default: the end) instead.
+    """
     loaded = load_config()
     if sessions is not None:
         loaded = loaded.with_option(("recording", "directory"), sessions, "--sessions")
     name, panels = split_arguments(words)
     if panels and not (show or json):
-        raise UsageError("panels are named for --show", hint=f"dba-console replay {name} --show {' '.join(panels)}")
+        raise UsageError("panels need --show", hint=f"dba-console replay {name} --show {' '.join(panels)}")
     from dba_console.recording.listing import resolve
 
     directory = resolve(name, sessions_directory(loaded.config))
@@ -61,20 +64,20 @@ def replay(
 
 
 def split_arguments(words: Sequence[str]) -> tuple[str, list[str]]:
-    """The session and the panels of the command line; the first word that is no panel is the session.
+    """Return session and panels of the command line; the first word that is not a panel is the session.
 
     >>> split_arguments(["last", "locks"]), split_arguments(["locks", "last"])
     (('last', ['locks']), ('last', ['locks']))
     """
     names = [word for word in words if word not in PANELS]
     if not names:
-        raise UsageError("which session?", hint="dba-console session list shows them; `last` is the newest")
+        raise UsageError("no session named", hint="dba-console session list shows them; `last` is the newest")
     if len(names) > 1:
         close = difflib.get_close_matches(names[1], PANELS, n=1)
         meant = f"did you mean {close[0]}? " if close else ""
         raise UsageError(
-            f"{names[1]!r} is not a panel, and the session is {names[0]!r} already",
-            hint=f"{meant}panels: {', '.join(PANELS)}; the overview (no panel) has the findings",
+            f"{names[1]!r} is not a panel, and the session is already {names[0]!r}",
+            hint=f"{meant}panels: {', '.join(PANELS)}; the overview (no panel) shows the findings",
         )
     return names[0], [word for word in words if word in PANELS]
 
@@ -88,7 +91,7 @@ def run_replay(
     for_s: float | None,
     width: int | None,
 ) -> int:
-    """Print the recording at one moment, or every tick from there on. Raises SessionError where it cannot be read."""
+    """Print the recording at one time, or every tick from there. Raises SessionError if it cannot be read."""
     from dba_console.cli.frame_output import FrameBuilder, frame_json, frame_text, terminal_width
 
     recording = Recording.open(directory)
@@ -111,7 +114,7 @@ def run_replay(
 
 
 def tick_times(recording: Recording, at: str | None, for_s: float | None) -> Iterator[int]:
-    """Wall times to print. Raises SessionError where nothing was recorded then."""
+    """Yield the wall times to print. Raises SessionError if nothing was recorded then."""
     start_us = recording.last_us if at is None else parse_time(recording, at)
     if recording.picture_at(start_us) is None:
         raise SessionError(f"nothing was recorded at or before {at or 'the end'} in {recording.directory.name}")
@@ -125,7 +128,7 @@ def tick_times(recording: Recording, at: str | None, for_s: float | None) -> Ite
 
 
 def parse_time(recording: Recording, at: str) -> int:
-    """The wall time TIME names in the recording. Raises UsageError."""
+    """Return the wall time that TIME means in the recording. Raises UsageError."""
     from dba_console.recording.listing import parse_when
 
     events = recording.events() if at.startswith(("mark:", "finding:")) else []

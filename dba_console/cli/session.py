@@ -1,4 +1,4 @@
-"""`dba-console session`: what was recorded. Nothing is changed but the pin, and what `prune` removes."""
+"""`dba-console session`: list, show, report, verify, pin and prune recordings. Only pins and `prune` change files."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ from dba_console.watch.panels.text_elements import Detail, Line, Span, clean, li
 from dba_console.watch.panels.time_formats import date_and_time, format_rfc3339
 from dba_console.watch.samples.event import Event
 
-# `session report --dumps`: every dump and restore known on a server, its trend, and when it outgrows its window.
+# `session report --dumps`: every known dump and restore of a server, its trend, and when it exceeds its window.
 #
-# The same words as on the screen. It reads the agents' files and needs neither an agent nor a server.
+# Uses the texts of the screen. Reads the agents' files, and needs neither an agent nor a server.
 
 
 def report_dumps(
     target_key: str, target_name: str, windows: JobWindows, *, address: Address | None = None, json: bool, width: int
 ) -> int:
-    """Print it. Exit code 0 also where nothing is known: that is said. `address`: see `read_job_history`."""
+    """Print the report. Exit code 0 also if no job is known. `address`: see `read_job_history`."""
     past = read_job_history(target_key, address)
     if json:
         for job in past.jobs:
@@ -66,16 +66,16 @@ def report_dumps(
 
 
 def check_window(text: str | None) -> str | None:
-    """The option as it was given. Raises UsageError for one in which nothing fits."""
+    """Return the option unchanged. Raises UsageError for a window that is not positive."""
     from dba_console.core.units import parse_duration
 
     if text is not None and parse_duration(text) <= 0:
-        raise UsageError(f"--window {text}: nothing fits into that", hint="write how long a job may take, as 8h or 90m")
+        raise UsageError(f"--window {text}: must be greater than zero", hint="how long a job may take, as 8h or 90m")
     return text
 
 
 def report_lines(past: TargetJobHistory, target_name: str, windows: JobWindows, width: int) -> list[str]:
-    """The report as text: all jobs in a table, then each with its sentences and its runs."""
+    """Return the report as text: all jobs in a table, then each job with its summary and runs."""
     whole = history_detail(past, windows, width)
     lines = [f"{whole.title}: {target_name}", *(line_text(one) for one in whole.head)]
     if not past.jobs:
@@ -94,7 +94,7 @@ def _table(detail: Detail, width: int) -> list[str]:
 
 
 def job_object(job: PastRuns, windows: JobWindows) -> dict[str, Any]:
-    """One job as JSON: what is not known is null."""
+    """Return one job as JSON; unknown is null."""
     found = forecast_window(job.runs, windows.for_job(job))
     return {
         "job": job.name,
@@ -124,7 +124,7 @@ def _trend(found: WindowForecast) -> dict[str, Any]:
 
 
 def _window(found: WindowForecast) -> dict[str, Any] | None:
-    """None without a window. `outgrown_at` is null where it does not grow, that is not known, or too far ahead."""
+    """Return None without a window. `outgrown_at` is null if it does not grow, is unknown, or is too far ahead."""
     if found.window_s is None:
         return None
     return {
@@ -156,14 +156,14 @@ def _run(run: PastRun) -> dict[str, Any]:
     }
 
 
-# Sessions as lines of text. Pure. Times are local, as in session.log, with the zone where a line stands alone.
+# Sessions as text lines. Pure. Times are local, as in session.log; a line that stands alone has the zone.
 
 LIST_HEAD = ("id", "start", "duration", "target", "host", "samples", "size", "state")
 LIST_RIGHT = (2, 5, 6)
 
 
 def list_row(row: ListedSession) -> list[str]:
-    """One line of `session list`."""
+    """Return one row of `session list`."""
     state = f"{row.state}, pinned" if row.pinned else row.state
     return [
         row.id, local_time(row.start_us), human_duration(row.duration_s), row.target or UNKNOWN, row.host,
@@ -174,7 +174,7 @@ def list_row(row: ListedSession) -> list[str]:
 def show_lines(
     row: ListedSession, gaps: Sequence[Gap], events: Sequence[Event], runs: Sequence[RunRow] = ()
 ) -> list[str]:
-    """`session show`: the facts, the gaps, the runs, the last events."""
+    """Return `session show`: summary, gaps, runs, last events."""
     end = "" if row.end_us is None else f" to {local_time(row.end_us)}"
     lines = [
         f"{row.target or UNKNOWN} on {row.host}, {row.state}{', pinned' if row.pinned else ''}",
@@ -183,7 +183,7 @@ def show_lines(
         row.path,
     ]
     if row.continues:
-        lines.append(f"continues {row.continues}, which ended without being closed")
+        lines.append(f"continues {row.continues}, which ended without shutdown")
     if row.note:
         lines.append(f"! {row.note}")
     lines += ["", "gaps" if gaps else "no gaps"]
@@ -198,50 +198,50 @@ def show_lines(
 
 
 def verify_lines(name: str, found: Verification) -> list[str]:
-    """`session verify`: the verdict, what it stands on, what could not be told."""
-    verdict = "unchanged" if found.ok else f"NOT what was written: {found.first_bad}"
+    """Return `session verify`: the verdict, what was checked, what could not be checked."""
+    verdict = "verified" if found.ok else f"CHANGED: {found.first_bad}"
     lines = [f"{name}: {verdict}", f"checked: {', '.join(found.checked)}", f"not checked: {', '.join(found.unchecked)}"]
     if found.head:
-        lines.append(f"newest event's hash {found.head}")
+        lines.append(f"hash of the newest event: {found.head}")
     lines += [f"note: {note}" for note in found.notes]
     for run in found.runs:
-        run_verdict = "unchanged" if run.ok else f"NOT what was written: {run.first_bad}"
+        run_verdict = "verified" if run.ok else f"CHANGED: {run.first_bad}"
         lines += [f"run {run.run}: {run_verdict}, {run.records} records", *(f"note: {note}" for note in run.notes)]
     return [clean(one) for one in lines]
 
 
 def run_line(row: RunRow) -> str:
-    """One run in a few words: what, how it ended, when, how long."""
+    """Return one run as a line: id, state, ending, start, duration."""
     if row.began_us is None:
         return f"{row.run}: {row.state}: {row.note}"
-    lasted = None if row.ended_us is None else (row.ended_us - row.began_us) / 1e6
-    took = "" if lasted is None else f", {human_duration(lasted)}"
+    duration = None if row.ended_us is None else (row.ended_us - row.began_us) / 1e6
+    took = "" if duration is None else f", {human_duration(duration)}"
     note = f"; {row.note}" if row.note else ""
     return f"{local_time(row.began_us)} {row.run}: {row.state}{took}{': ' + row.ending if row.ending else ''}{note}"
 
 
 def local_time(wall_us: int) -> str:
-    """`2026-11-20 14:53:07`, local."""
+    """Return `2026-11-20 14:53:07`, local time."""
     return date_and_time(wall_us)
 
 
 def utc_offset(wall_us: int) -> str:
-    """The local zone at that time, as `UTC+01:00`."""
+    """Return the local zone at that time, as `UTC+01:00`."""
     try:
         offset = datetime.fromtimestamp(wall_us / 1e6).astimezone().strftime("%z")
     except (ValueError, OverflowError, OSError):
-        return UNKNOWN  # of a recording that was changed: no calendar has this moment
+        return UNKNOWN  # the time of a modified recording may be outside the calendar
     return f"UTC{offset[:3]}:{offset[3:5]}"
 
 
-app = new_app("What was recorded: list, show, report, verify, pin, unpin, prune.")
+app = new_app("Recordings: list, show, report, verify, pin, unpin, prune.")
 
-Name = Annotated[str, typer.Argument(metavar="SESSION", help="A directory, an id or its unique beginning, or last.")]
+Name = Annotated[str, typer.Argument(metavar="SESSION", help="A directory, an id or unique prefix, or last.")]
 
 
 @app.command("list")
 def list_(json: Json = False, sessions: SessionsOption = None) -> int:
-    """Every session, newest first."""
+    """List the sessions, newest first."""
     directory = sessions_directory(_load_config(sessions).config)
     require_readable(directory)
     rows = list_sessions(directory)[::-1]
@@ -257,7 +257,7 @@ def list_(json: Json = False, sessions: SessionsOption = None) -> int:
 
 @app.command("show")
 def show(name: Name = "last", json: Json = False, sessions: SessionsOption = None) -> int:
-    """One session: when, what, how much, its gaps and its last events."""
+    """Show one session: times, target, size, gaps and last events."""
     path = resolve(name, sessions_directory(_load_config(sessions).config))
     row = row_of(path)
     recording = Recording.open(path)
@@ -276,7 +276,7 @@ def show(name: Name = "last", json: Json = False, sessions: SessionsOption = Non
 
 @app.command("verify")
 def verify_(name: Name = "last", json: Json = False, sessions: SessionsOption = None) -> int:
-    """Is it what was written: the chain of events, the checksum of every block. Exit code 6 where it is not."""
+    """Verify a session: event chain, block checksums. Exit code 6 if it was changed."""
     path = resolve(name, sessions_directory(_load_config(sessions).config))
     found = verify(path)
     if json:
@@ -288,13 +288,13 @@ def verify_(name: Name = "last", json: Json = False, sessions: SessionsOption = 
 
 @app.command("pin")
 def pin_(name: Name, sessions: SessionsOption = None) -> int:
-    """Keep a session: retention never removes it."""
+    """Pin a session: retention never removes it."""
     return _pin(name, sessions, pinned=True)
 
 
 @app.command("unpin")
 def unpin(name: Name, sessions: SessionsOption = None) -> int:
-    """Let retention remove a session again when its time comes."""
+    """Unpin a session: retention may remove it again."""
     return _pin(name, sessions, pinned=False)
 
 
@@ -307,7 +307,7 @@ def _pin(name: str, sessions: str | None, *, pinned: bool) -> int:
 
 @app.command("prune")
 def prune_(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
     sessions: SessionsOption = None,
 ) -> int:
     """Apply retention now: recording.keep and recording.max_size. Pinned and live sessions stay."""
@@ -336,25 +336,28 @@ def _print_pruned(removed: list[Candidate], failed: list[str], verb: str) -> int
 
 @app.command("report")
 def report(
-    name: Annotated[str | None, typer.Argument(metavar="SESSION", help="The session whose server is meant.")] = None,
-    dumps: Annotated[bool, typer.Option("--dumps", help="Every dump and restore known on the server.")] = False,
+    name: Annotated[str | None, typer.Argument(metavar="SESSION", help="A session of the server to report on.")] = None,
+    dumps: Annotated[bool, typer.Option("--dumps", help="Every known dump and restore of the server.")] = False,
     target: Annotated[
-        str | None, typer.Option("--target", metavar="DSN", help="The target that is meant: connection string or name.")
+        str | None, typer.Option("--target", metavar="DSN", help="The target: connection string or name.")
     ] = None,
     window: Annotated[
-        str | None, typer.Option("--window", metavar="TIME", help="How long a job may take, as 8h; else as configured.")
+        str | None, typer.Option("--window", metavar="TIME", help="Time a job may take, as 8h; default: configured.")
     ] = None,
     json: Json = False,
     sessions: SessionsOption = None,
 ) -> int:
-    """With --dumps: durations, phases and trend of dumps and restores, and when they outgrow their window."""
+    """Report dumps and restores (--dumps): durations, phases, trend.
+
+    The trend shows when a job will exceed its time window.
+    """
     if not dumps:
         raise Unsupported(
-            "session report needs --dumps: a report of a whole session is not part of this version",
+            "session report requires --dumps: a report of a whole session is not part of this version",
             hint="session show and session.log have the events of a session",
         )
     if name is not None and target is not None:
-        raise UsageError("a session and --target both name a target", hint="give one of them")
+        raise UsageError("a session and --target both name a target", hint="give only one of them")
     loaded = _load_config(sessions)
     windows = windows_of(loaded.config.jobs, check_window(window))
     address: Address | None = None
@@ -370,7 +373,7 @@ def report(
 
 
 def _newest_session(target: str, loaded: LoadedConfig) -> Path | None:
-    """The newest session of a target that is called as the screens call it, and not as the configuration does."""
+    """Return the newest session of a target named as the screens name it, not as the configuration does."""
     if looks_like_conninfo(target) or target in loaded.config.targets:
         return None
     rows = list_sessions(sessions_directory(loaded.config))
@@ -378,16 +381,16 @@ def _newest_session(target: str, loaded: LoadedConfig) -> Path | None:
 
 
 def _report_width() -> int:
-    """Columns of the terminal; where there is none, room for every column of the tables."""
+    """Return the terminal's columns; without a terminal, enough for every column of the tables."""
     return max(80, shutil.get_terminal_size((160, 24)).columns)
 
 
 def _session_target(path: Path) -> tuple[str, str]:
-    """Key and name of the target a session is of."""
+    """Return key and name of the target of a session."""
     recording = Recording.open(path)
     try:
         if recording.meta is None:
-            raise SessionError(f"{path.name} does not say what it is a recording of", hint="name it: --target DSN")
+            raise SessionError(f"{path.name} does not record its target", hint="name it: --target DSN")
         return recording.meta.target_key, recording.meta.target
     finally:
         recording.close()
@@ -395,10 +398,10 @@ def _session_target(path: Path) -> tuple[str, str]:
 
 @app.command("export", hidden=True)
 def export(name: Name = "last") -> int:
-    """Kept for a later version."""
+    """Reserved for a later version."""
     raise Unsupported(
         "session export is not part of this version",
-        hint="dba-console replay SESSION --json --for TIME gives every tick as JSON; session.db opens in sqlite3",
+        hint="dba-console replay SESSION --json --for TIME prints every tick as JSON; session.db opens in sqlite3",
     )
 
 

@@ -1,4 +1,4 @@
-"""Looks at the directory of sessions without making it. Everything that touches a file system has a deadline."""
+"""Check the sessions directory without creating it. All file system access has a deadline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMEOUT_S = 1.0
 
 
 def unwritable_reason(directory: Path) -> str | None:
-    """Why a session cannot be written below `directory`, in words; None where it can."""
+    """Return why a session cannot be written below `directory`; None if it can."""
     lane = Lane("sessions")
     try:
         return lane.call(lambda: _unwritable_reason(directory), TIMEOUT_S)
@@ -32,11 +32,11 @@ def _unwritable_reason(directory: Path) -> str | None:
     if not nearest.is_dir():
         return f"{nearest} is not a directory"
     if not os.access(nearest, os.W_OK | os.X_OK):
-        return "it may not be written by this user" if nearest == directory else f"cannot be made below {nearest}"
+        return "not writable by this user" if nearest == directory else f"cannot be created below {nearest}"
     if directory.is_symlink():
-        return "it is a link: name where it leads"
+        return "it is a symbolic link: name its target"
     if _is_kernel_file_system(nearest):
-        return "it lies in a file system of the kernel's own"
+        return "it is in a kernel file system"
     if (why := ownership_problem(directory) if nearest == directory else trust_problem(nearest)) is not None:
         return f"{why.text}: `{why.fix}`"
     if os.statvfs(nearest).f_flag & os.ST_RDONLY:
@@ -45,12 +45,12 @@ def _unwritable_reason(directory: Path) -> str | None:
 
 
 def _is_kernel_file_system(directory: Path) -> bool:
-    """/proc and /sys pass for writable to root, and take no directory."""
+    """Return whether this is /proc or /sys: writable for root according to access(2), but no directory can be made."""
     return directory.resolve().parts[1:2] in (("proc",), ("sys",))
 
 
 def mount_of(directory: Path, known: Mounts | None) -> Mount | None:
-    """The mount that would hold sessions, with what else of the server lies there; None where it is not known."""
+    """Return the mount that would hold sessions, with what else of the server is on it; None if unknown."""
     paths = {**(known.paths if known is not None else {}), "session": str(directory.absolute())}
     context = HostContext(
         postmaster_pid=None, data_directory=paths.get("data"), paths=paths, active_pids=frozenset(), watched=True,

@@ -1,4 +1,4 @@
-"""`dba-console show`: the panels as text or JSON, once or tick by tick."""
+"""`dba-console show`: print the panels as text or JSON, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from dba_console.watch.samples.console import AgentHealth
 
 MIN_WIDTH = 40
 TICK_TOLERANCE_US = 200_000
-"""A sample that comes this much early still belongs to its second."""
+"""A sample this much early still belongs to its second."""
 
-app = new_app("The panels as text or JSON.")
+app = new_app("Print the panels as text or JSON.")
 
 
 @app.command()
@@ -46,14 +46,15 @@ def show(
         typer.Argument(metavar="PANEL… DSN", help=f"Any of {', '.join(PANELS)}; none: the overview. Last, the server."),
     ] = None,
     json: Json = False,
-    every: Annotated[str | None, typer.Option("--every", metavar="TIME", help="Again and again, as in 5s.")] = None,
+    every: Annotated[str | None, typer.Option("--every", metavar="TIME", help="Repeat, as in 5s.")] = None,
     count: Annotated[int | None, typer.Option("--count", metavar="N", min=1, help="End after N times.")] = None,
     width: Annotated[int | None, typer.Option("--width", metavar="COLUMNS", help="Default: the terminal's.")] = None,
 ) -> int:
-    """The panels as text: the overview, or each named panel in full. --json: one object per line and tick.
+    """Print the panels as text: the overview, or each named panel in full. --json: one object per line and tick.
 
-    Uses the running agent of the target; without one it reads for itself, which takes a second for the first rates,
-    and leaves nothing behind. Exit code 0 also when no connection slot is free: what is known without one is shown.
+    Uses the running agent of the target; without one it reads the server itself, which takes a second for the first
+    rates, and leaves nothing behind. Exit code 0 also if no connection slot is free: what is known without one is
+    shown.
     """
     loaded = load_config()
     names, dsn = split_arguments(words or [], loaded.config)
@@ -62,7 +63,7 @@ def show(
 
 
 def split_arguments(words: Sequence[str], config: Config) -> tuple[list[str], str | None]:
-    """Panels and server of the command line: a word that is a panel's name is a panel. Raises UsageError.
+    """Return panels and server of the command line: a panel's name is always a panel. Raises UsageError.
 
     >>> split_arguments(["locks", "host=db1", "io"], Config())
     (['locks', 'io'], 'host=db1')
@@ -75,7 +76,7 @@ def split_arguments(words: Sequence[str], config: Config) -> tuple[list[str], st
     if len(others) > 1:
         parts = all("=" in word for word in others)
         hint = f"quote a connection string of several parts: '{' '.join(others)}'" if parts else None
-        raise UsageError(f"one server at a time, not {len(others)}", hint=hint)
+        raise UsageError(f"only one server can be named, not {len(others)}", hint=hint)
     return names, others[0] if others else None
 
 
@@ -98,11 +99,11 @@ def run_show(
 ) -> int:
     """Print the panels `count` times, `every_s` seconds apart (once unless one of the two is given).
 
-    Returns 0, also where no slot is free and this is its host; 4 where the server let nobody in, 3 where it could not
-    be reached. Raises ConsoleError.
+    Returns 0, also if no slot is free and this is the server's host; 4 if authentication failed, 3 if the server could
+    not be reached. Raises ConsoleError.
     """
     if width is not None and width < MIN_WIDTH:
-        raise UsageError(f"{width} columns are too few", hint=f"{MIN_WIDTH} is the least")
+        raise UsageError(f"{width} columns are too few", hint=f"the minimum is {MIN_WIDTH}")
     if as_json:
         require_json_panels(names)
     left = count if count is not None or every_s is not None else 1

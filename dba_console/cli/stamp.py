@@ -1,6 +1,6 @@
-"""`dba-console stamp`: what comes in goes out, each line stamped with the time it arrived; like logger(1) and ts(1).
+"""`dba-console stamp`: copy standard input to standard output, each line prefixed with its time, like logger and ts.
 
-Loaded past the argument parser: it stands at the end of a pipe, often for one line, and its command waits for it.
+Runs without the argument parser: it ends a pipe, often for one line, and the command before it waits.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from dba_console.core.errors import ExitCode, UsageError
 HELP = """\
 Usage: dba-console stamp -t TAG [--iso] [--utc] [--summary] [--syslog[=SOCKET]] [--session SESSION]
 
-Copies standard input to standard output, each line stamped with the time it arrived, this host and TAG:
+Copies standard input to standard output. Each line gets the time it arrived, this host and TAG as prefix:
 
   pg_restore --verbose … 2>&1 | dba-console stamp -t PGRESTORE
   Jul 24 03:36:44 link PGRESTORE: creating INDEX "public.orders_pkey"
 
-  -t, --tag TAG        what the lines are of
-  --iso                RFC 3339 with zone and microseconds instead of the time as syslog writes it
+  -t, --tag TAG        name of the source of the lines
+  --iso                RFC 3339 with zone and microseconds instead of the syslog time format
   --utc                in UTC instead of local time
-  --summary            at the end, on stderr, the ten lines after which it took longest until the next
+  --summary            at the end, print on stderr the ten lines with the longest time until the next line
   --syslog[=SOCKET]    also to syslog (/dev/log, else journald), as user.notice
-  --session SESSION    also into a file in out/ of that session: a directory, an id or its beginning, or last"""
+  --session SESSION    also into a file in out/ of that session: a directory, an id or unique prefix, or last"""
 
 _FLAGS = ("--iso", "--utc", "--summary", "--help", "-h")
 _OPTIONS_WITH_VALUE = ("--tag", "-t", "--session")
 
 
 class StampOptions(NamedTuple):
-    """What the command line says. `syslog` is a socket's path, empty for the system's own, None for none."""
+    """The parsed command line. `syslog` is a socket path, empty for the default socket, None for no syslog."""
 
     tag: str = ""
     session: str | None = None
@@ -46,7 +46,7 @@ class StampOptions(NamedTuple):
 
 
 def parse(arguments: Sequence[str]) -> StampOptions:
-    """What was asked for. Raises UsageError.
+    """Return the parsed options. Raises UsageError.
 
     >>> parse(["-tPGRESTORE", "--summary"]).tag, parse(["--tag=X", "--syslog"]).syslog
     ('PGRESTORE', '')
@@ -59,7 +59,7 @@ def parse(arguments: Sequence[str]) -> StampOptions:
         if name in _OPTIONS_WITH_VALUE:
             if not given:
                 if not rest:
-                    raise UsageError(f"{name} wants a value", hint="dba-console stamp --help tells what it takes")
+                    raise UsageError(f"{name} requires a value", hint="see dba-console stamp --help")
                 value = rest.pop(0)
             options = options._replace(session=value) if name == "--session" else options._replace(tag=value)
         elif name == "--syslog":
@@ -69,7 +69,7 @@ def parse(arguments: Sequence[str]) -> StampOptions:
         else:
             raise UsageError(f"no such option: {name}{given}{value}", hint=_option_hint(name))
     if not options.help and not options.tag:
-        raise UsageError("no tag: what are the lines of?", hint="for instance `… | dba-console stamp -t PGRESTORE`")
+        raise UsageError("no tag: --tag is required", hint="for example `… | dba-console stamp -t PGRESTORE`")
     if any(ord(sign) < 32 or ord(sign) == 127 for sign in options.tag):
         raise UsageError("a tag is one or more words without control characters")
     return options
@@ -87,11 +87,11 @@ def _option_hint(name: str) -> str:
     from difflib import get_close_matches
 
     near = get_close_matches(name, (*_FLAGS, *_OPTIONS_WITH_VALUE, "--syslog"), 1)
-    return f"did you mean {near[0]}?" if near else "dba-console stamp --help tells what it takes"
+    return f"did you mean {near[0]}?" if near else "see dba-console stamp --help"
 
 
 def run(arguments: Sequence[str]) -> int:
-    """The exit code of `dba-console stamp ARGUMENTS`. Never raises."""
+    """Return the exit code of `dba-console stamp ARGUMENTS`. Never raises."""
     try:
         return _run(parse(arguments))
     except BaseException as error:
@@ -99,7 +99,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _report_error(error: BaseException, arguments: Sequence[str]) -> int:
-    # What tells of errors loads much: it is loaded where there is one.
+    # Error handling imports much, so it is loaded only for an error.
     from dba_console.cli.error_handling import run_guarded
 
     def reraise() -> int:
@@ -119,14 +119,14 @@ def _run(options: StampOptions) -> int:
     try:
         copy_lines(sys.stdin.fileno(), destinations)
     finally:
-        messages = [sentence for outlet in destinations for sentence in outlet.close()]
+        messages = [sentence for destination in destinations for sentence in destination.close()]
         if messages:
             from dba_console.cli.stderr import print_diagnostic
 
             print_diagnostic("\n".join(messages))
     if interrupted():
         return ExitCode.INTERRUPTED
-    return max(outlet.exit_code for outlet in destinations)
+    return max(destination.exit_code for destination in destinations)
 
 
 def _make_destinations(options: StampOptions) -> list[LineDestination]:
@@ -141,7 +141,7 @@ def _make_destinations(options: StampOptions) -> list[LineDestination]:
         from dba_console.cli.stamp_destinations import Syslog
 
         found.append(Syslog(options.tag, options.syslog or None))
-    # Last: where nobody reads it any more, the others have got the lines before it says so.
+    # Last: if its reader has gone, the other destinations already have the lines.
     found.append(StandardOutput(sys.stdout.fileno(), stamps, only_destination=not found))
     if options.summary:
         from dba_console.cli.stamp_destinations import SlowestLines
@@ -151,10 +151,10 @@ def _make_destinations(options: StampOptions) -> list[LineDestination]:
 
 
 def _handle_interrupts() -> Callable[[], bool]:
-    """Ctrl-C reaches the whole pipe: the command before us ends and has last words, so we go on until it has. A second
-    one ends us, and so does the first where a person types what we read. A lost terminal is no reason to end either.
+    """Handle Ctrl-C and SIGHUP. Returns a function that tells whether Ctrl-C was pressed.
 
-    Gives whether there was one.
+    Ctrl-C reaches the whole pipe: the command before us ends with final messages, so copying goes on until its end. A
+    second Ctrl-C ends us, and so does the first if the input is a terminal. A lost terminal (SIGHUP) is ignored.
     """
     interrupts: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Where `stamp` sends lines besides standard output: syslog, a session; and what it remembers of them."""
+"""Destinations of `stamp` besides standard output: syslog, a session, and the summary of the slowest lines."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from dba_console.keeper.output_log import LineStamper, OutputLog, SegmentedLog
 SYSLOG_SOCKET = "/dev/log"
 JOURNALD_SOCKET = "/run/systemd/journal/socket"
 USER_NOTICE = 1 * 8 + 5
-"""Facility user, level notice: what logger(1) uses unless told otherwise."""
+"""Facility user, level notice: the default of logger(1)."""
 MAX_MESSAGE_BYTES = 8000
-"""Bytes of one message; rsyslog takes 8 kB unless configured otherwise. What is longer goes in pieces."""
+"""Bytes of one message; rsyslog accepts 8 kB by default. Longer lines are sent in pieces."""
 SEND_TIMEOUT_S = 1.0
-"""For a log daemon that does not take what it is sent."""
+"""Timeout for a log daemon that does not accept messages."""
 ANSWER_TIMEOUT_S = 3.0
-"""For the agent's word that it has noted something."""
+"""Timeout for the agent's confirmation of a note."""
 SLOWEST_KEPT = 10
 MAX_SHOWN = 160
 SESSION_BYTES = 64 << 20
-"""Of the beginning, and at most as much of the end: a session's disk is not for floods."""
+"""Bytes kept of the beginning, and at most as many of the end, to limit the disk space of a session."""
 
 
 class Syslog(LineDestination):
-    """The log daemon of this host. It is told what it takes; the command before us never waits for it for long."""
+    """The log daemon of this host. The command before us never waits for it for long."""
 
     def __init__(self, tag: str, path: str | None) -> None:
-        """`path` is a socket like /dev/log, None for the system's own."""
+        """`path` is a socket like /dev/log, None for the default."""
         self._uses_journald = path is None and not os.path.exists(SYSLOG_SOCKET) and os.path.exists(JOURNALD_SOCKET)
         self._path = path or (JOURNALD_SOCKET if self._uses_journald else SYSLOG_SOCKET)
         self._tag = tag.encode("utf-8", "surrogateescape")
@@ -53,7 +53,7 @@ class Syslog(LineDestination):
     def _message_prefix(self, wall_us: int) -> bytes:
         if self._uses_journald:
             return b"PRIORITY=5\nSYSLOG_FACILITY=1\nSYSLOG_IDENTIFIER=%b\nMESSAGE=" % self._tag
-        # Local messages name no host (syslog(3)); the daemon knows where it runs.
+        # Local messages have no host name (syslog(3)); the daemon adds it.
         stamp = time.strftime("%b %e %H:%M:%S", time.localtime(wall_us / 1e6))
         return b"<%d>%b %b: " % (USER_NOTICE, stamp.encode(), self._tag)
 
@@ -64,11 +64,11 @@ class Syslog(LineDestination):
                 self._connected = True
             self._socket.send(message)
         except TimeoutError:
-            # From now on it gets what it takes at once.
+            # From now on, send without waiting.
             self._socket.setblocking(False)
-            self._count_lost("it does not take them")
+            self._count_lost("it does not accept messages")
         except BlockingIOError:
-            self._count_lost("it does not take them")
+            self._count_lost("it does not accept messages")
         except OSError as error:
             self._connected = False
             self._socket.close()
@@ -82,7 +82,7 @@ class Syslog(LineDestination):
             from dba_console.cli.stderr import print_diagnostic
 
             print_diagnostic(
-                f"warning: lines do not reach the log daemon at {self._path}: {why}; they go on to standard output"
+                f"warning: lines do not reach the log daemon at {self._path}: {why}; standard output still gets them"
             )
         self._last_error = why
 
@@ -93,10 +93,10 @@ class Syslog(LineDestination):
 
 
 class SessionFile(LineDestination):
-    """A file in `out/` of a session, and a note in it through its agent, where one runs."""
+    """A file in `out/` of a session, and a note in the session through its agent, if one runs."""
 
     def __init__(self, session: Path, tag: str) -> None:
-        """Raises SessionError where the file cannot be made."""
+        """Raise SessionError if the file cannot be created."""
         self._session, self._tag = session, tag
         self.name = f"{_file_name_part(tag)}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
         try:
@@ -104,15 +104,15 @@ class SessionFile(LineDestination):
             directory.mkdir(mode=0o700, exist_ok=True)
             self._files = SegmentedLog(str(directory), SESSION_BYTES, SESSION_BYTES, self.name)
         except OSError as error:
-            raise SessionError(f"cannot write into the session {session.name}: {error.strerror}") from error
+            raise SessionError(f"cannot write to the session {session.name}: {error.strerror}") from error
         self._log = OutputLog(self._files)
         self._stamper = LineStamper(b"o")
         self._lines, self._begun = 0, time.monotonic()
-        add_session_note(session, f"{tag}: lines are stamped into out/{self.name}.log")
+        add_session_note(session, f"{tag}: lines are copied to out/{self.name}.log")
 
     @classmethod
     def for_session(cls, session: str, tag: str) -> SessionFile:
-        """For a session as it is named on the command line. Raises SessionError."""
+        """Return the file for a session named on the command line. Raises SessionError."""
         from dba_console.cli.config_file import load_config, sessions_directory
         from dba_console.recording.listing import resolve
 
@@ -126,15 +126,15 @@ class SessionFile(LineDestination):
     def close(self) -> list[str]:
         complete = self._log.close(SEND_TIMEOUT_S)
         dropped = self._log.dropped_lines + self._files.rolled_lines
-        lasted = human_duration(time.monotonic() - self._begun)
-        add_session_note(self._session, f"{self._tag}: {self._lines:,} lines in {lasted}, in out/{self.name}.log")
+        duration = human_duration(time.monotonic() - self._begun)
+        add_session_note(self._session, f"{self._tag}: {self._lines:,} lines in {duration}, in out/{self.name}.log")
         if complete and not dropped:
             return []
         return [f"warning: {dropped:,} of {self._lines:,} lines are not in out/{self.name}.log of the session"]
 
 
 def add_session_note(session: Path, text: str) -> None:
-    """An event of the session, where an agent records it; else nothing."""
+    """Add an event to the session if an agent records it; else do nothing."""
     from dba_console.agent.client import AgentClient, AgentConnectionLost
     from dba_console.agent.launch import list_agents
     from dba_console.agent.protocol import EventMessage, Note
@@ -146,7 +146,7 @@ def add_session_note(session: Path, text: str) -> None:
             client = AgentClient.connect(agent.path, role="show", timeout_s=SEND_TIMEOUT_S)
             try:
                 client.send(Note(text=text))
-                # Closed before its messages are read, the connection would break and the note be lost.
+                # Closing before the agent's messages are read would reset the connection and lose the note.
                 until = time.monotonic() + ANSWER_TIMEOUT_S
                 while (left := until - time.monotonic()) > 0:
                     message = client.receive(left)
@@ -155,11 +155,11 @@ def add_session_note(session: Path, text: str) -> None:
             finally:
                 client.close()
     except (ConsoleError, AgentConnectionLost, OSError):
-        pass  # the lines are what matters, and they are in the file
+        pass  # the lines are in the file, the note is optional
 
 
 class SlowestLines(LineDestination):
-    """The lines after which it took longest until the next. Of those that arrive together only the last can be one."""
+    """The lines with the longest time until the next. Of lines that arrive together only the last counts."""
 
     def __init__(self, stamps: LinePrefix) -> None:
         self._stamps = stamps
@@ -185,9 +185,9 @@ class SlowestLines(LineDestination):
     def close(self) -> list[str]:
         now = time.monotonic_ns()
         self._finish_last_line(now)
-        lasted = human_duration((now - self._begun) / 1e9)
-        head = f"{self._lines:,} lines in {lasted}; the slowest, by the time until the next:"
-        return [head, *self._rows(self._longest)] if self._longest else [f"no lines in {lasted}"]
+        duration = human_duration((now - self._begun) / 1e9)
+        head = f"{self._lines:,} lines in {duration}; the longest gaps, each with the line before it:"
+        return [head, *self._rows(self._longest)] if self._longest else [f"no lines in {duration}"]
 
     def _rows(self, entries: Sequence[tuple[int, int, bytes]]) -> list[str]:
         return [
@@ -203,7 +203,7 @@ def _shorten(line: bytes) -> str:
 
 
 def _file_name_part(tag: str) -> str:
-    """A tag as a part of a file's name.
+    """Return a tag as a part of a file name.
 
     >>> _file_name_part("../PG restore")
     'PG_restore'

@@ -1,6 +1,6 @@
-"""The way of a line through `stamp`: read as it arrives, stamped, handed on at once.
+"""Copy lines for `stamp`: read, prefix with the time of arrival, write at once.
 
-All lines of one read arrived together and carry one time; that is what makes it quick.
+All lines of one read share one time, which keeps it fast.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from collections.abc import Sequence
 from dba_console.core.errors import ExitCode
 
 READ_BYTES = 1 << 16
-"""What a pipe holds."""
+"""Default size of a pipe."""
 PIPE_BYTES = 1 << 20
-"""What it holds once widened; /proc/sys/fs/pipe-max-size allows everybody so much."""
+"""Enlarged size of a pipe; the default of /proc/sys/fs/pipe-max-size allows this for every user."""
 FLOOD_INTERVAL_US = 2000
 FLOOD_PAUSE_S = 0.001
-"""What comes quicker than SOON_US after what came before is let come for so long; the pipe has room for it."""
+"""A read less than FLOOD_INTERVAL_US after the one before is followed by this pause; the pipe buffers meanwhile."""
 MAX_LINE_BYTES = 1 << 20
-"""Bytes; a line that has not ended by then is cut into several."""
+"""Bytes; a longer line is split."""
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 class AllOutputsClosed(Exception):
-    """Nobody takes the lines any more."""
+    """No destination accepts lines any more."""
 
 
 class LineDestination:
-    """Somewhere the lines go."""
+    """A destination of lines."""
 
     exit_code: int = ExitCode.OK
-    """What the command ends with, known once it is closed."""
+    """Exit code of the command, known after close()."""
 
     def write(self, lines: bytes, wall_us: int) -> None:
-        """Lines without the last line end, as they came. Raises ReadersGone."""
+        """Write lines without the last line end. Raises AllOutputsClosed."""
 
     def close(self) -> list[str]:
-        """The input has ended; what there is to say on stderr."""
+        """Finish at the end of the input; return the messages for stderr."""
         return []
 
 
 def copy_lines(descriptor: int, destinations: Sequence[LineDestination]) -> None:
-    """Hand every line on as it arrives, until the end of the input or until nobody takes them."""
+    """Copy every line as it arrives, until the end of the input or until no destination accepts them."""
     parts: list[bytes] = []
     held, widened, before_us = 0, _widen_pipe(descriptor), 0
     while True:
@@ -65,17 +65,17 @@ def copy_lines(descriptor: int, destinations: Sequence[LineDestination]) -> None
             parts = [] if cut < 0 or cut + 1 == len(text) else [text[cut + 1 :]]
         held = sum(map(len, parts))
         try:
-            for outlet in destinations:
-                outlet.write(lines, wall_us)
+            for destination in destinations:
+                destination.write(lines, wall_us)
         except AllOutputsClosed:
             return
         if flooded:
-            # In small pieces: to be woken for each would cost us, and who writes them, more than the lines do.
+            # Small pieces: waking up for each would cost us, and the writer, more than the lines themselves.
             time.sleep(FLOOD_PAUSE_S)
 
 
 def _widen_pipe(descriptor: int) -> bool:
-    """Whether this is a pipe, and now one that holds more."""
+    """Enlarge the pipe; return whether this is a pipe and it succeeded."""
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     except OSError:
@@ -84,7 +84,7 @@ def _widen_pipe(descriptor: int) -> bool:
 
 
 class LinePrefix:
-    """What stands before each line."""
+    """The prefix of each line."""
 
     def __init__(self, host: str, tag: str, *, iso: bool, utc: bool) -> None:
         self._host_and_tag = f" {host} {tag}: ".encode("utf-8", "surrogateescape")
@@ -93,7 +93,7 @@ class LinePrefix:
         self._text = b""
 
     def at_time(self, wall_us: int) -> bytes:
-        """Time, host and tag."""
+        """Return time, host and tag."""
         second, rest_us = divmod(wall_us, 1_000_000)
         if second != self._second:
             self._second, self._text = second, self._prefix_of_second(second)
@@ -123,9 +123,9 @@ def _zone(offset_s: int) -> bytes:
 class StandardOutput(LineDestination):
     """Standard output.
 
-    Where it cannot be written (a full disk, a terminal that has gone) the input is read on: the command before us must
-    not end for want of a place for its messages. Only where its reader left on purpose, and there is no other place,
-    do we end, as every program in a pipe does.
+    If it cannot be written (disk full, terminal closed) the input is still read, because the command before us must not
+    end for want of a place for its messages. Only if its reader closed it, and it is the only destination, do we end,
+    as every program in a pipe does.
     """
 
     def __init__(self, descriptor: int, stamps: LinePrefix, *, only_destination: bool) -> None:

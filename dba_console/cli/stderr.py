@@ -1,4 +1,4 @@
-"""The one place that writes to stderr: sentences and hints, and what is said of a command that failed by itself."""
+"""Write to stderr: diagnostics, and the report of a crash. No other module writes there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dba_console.core.redact import redact
 
 
 def print_diagnostic(text: str) -> None:
-    """One diagnostic on stderr. Never raises: a lost stderr must not hide the exit code."""
+    """Print one diagnostic on stderr. Never raises: a lost stderr must not hide the exit code."""
     try:
         print(redact(text), file=sys.stderr, flush=True)
     except (OSError, ValueError):
@@ -19,13 +19,13 @@ def print_diagnostic(text: str) -> None:
 
 
 def report_crash(error: BaseException, argv: Sequence[str]) -> str:
-    """Write the report of a defect; the three lines that tell of it. Never raises."""
+    """Write the crash report and return the three lines that announce it. Never raises."""
     try:
-        report_line = f"its report, with secrets masked, is {write_report(error, argv)}"
+        report_line = f"report, with secrets masked: {write_report(error, argv)}"
     except (OSError, ConsoleError) as refused:
-        report_line = f"its report could not be written: {(str(refused).splitlines() or [''])[0]}"
+        report_line = f"cannot write the report: {(str(refused).splitlines() or [''])[0]}"
     return (
-        f"error: dba-console itself failed ({summary(error, argv)})\n"
+        f"error: internal error in dba-console ({summary(error, argv)})\n"
         f"{report_line}\n"
-        "hint: this is a defect; what was recorded is kept; please send the report to the maintainers"
+        "hint: this is a bug; the recording is kept; please send the report to the maintainers"
     )

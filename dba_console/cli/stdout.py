@@ -1,4 +1,4 @@
-"""The one place that writes to stdout, and what it says when nobody takes it. Loads nothing: --version passes here."""
+"""Write to stdout. No other module writes there. Imports nothing heavy, because --version uses it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dba_console.core.errors import ConsoleError
 
 
 class OutputClosed(Exception):
-    """Nobody reads stdout any more (`| head`). Not an OSError, which the argument parser would take for its own."""
+    """The reader of stdout has closed it (`| head`). Not an OSError, which the argument parser would handle itself."""
 
 
 def put(text: str) -> None:
-    """Write `text` and a line end, at once: a tick belongs to its second even in a pipe.
+    """Write `text` and a line end, and flush: a tick belongs to its second even in a pipe.
 
-    Raises ReaderGone where nobody reads any more, ConsoleError where stdout cannot take it (a full disk).
+    Raises OutputClosed if the reader has gone, ConsoleError if stdout cannot be written (disk full).
     """
     try:
         sys.stdout.write(text + "\n")

@@ -1,7 +1,7 @@
-"""Which server a command means: what was typed, else the configuration, else libpq's environment.
+"""Resolve the target of a command: from the argument, else the configuration, else libpq's environment.
 
-A password on the command line works, because it must at 3 a.m., but it is said on stderr that everyone on the host
-could read it. It is never repeated.
+A password on the command line works, because it must at 3 a.m., but a warning on stderr reports that every user of the
+host could read it. It is never printed.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ def resolve_target(
     environ: Mapping[str, str] = os.environ,
     warn: Callable[[str], None] = _to_stderr,
 ) -> Target:
-    """The target of a command's argument.
+    """Return the target of a command's argument.
 
-    A connection string or URI is taken as it is; a word names a target of the configuration; nothing means
-    `default_target`, else what libpq would connect to. Raises UsageError for an unknown name (with the nearest one) or
-    a connection string that cannot be read, ConfigError where the configuration's own cannot.
+    A connection string or URI is used as it is; another word names a configured target; None means `default_target`,
+    else libpq's default. Raises UsageError for an unknown name (with the nearest one) or an invalid connection string,
+    ConfigError if the configured one is invalid.
     """
     if dsn_or_name and looks_like_conninfo(dsn_or_name):
         if holds_secret(dsn_or_name):
             warn(
-                "warning: the password in the connection string can be read by every user of this host (ps)\n"
+                "warning: every user of this host can read the password in the connection string (ps)\n"
                 "hint: put it into ~/.pgpass (mode 0600) or into a service file"
             )
         return make_target(dsn_or_name, environ=environ)
@@ -57,13 +57,13 @@ def resolve_target(
 
 
 def require_server(word: str | None, loaded: LoadedConfig) -> None:
-    """Raises UsageError for a first word of the command line that names no server: it may be a command, mistyped.
+    """Raise UsageError for a first word that is neither a target nor a connection string: it may be a typo.
 
-    A configured target goes before a command that is merely like it; what is a connection string is never a command.
+    A configured target has precedence over a similar command; a connection string is never a command.
     """
     if word is None or looks_like_conninfo(word) or word in loaded.config.targets:
         return
-    from dba_console.cli.app import did_you_mean  # the commands are known there; a console that opens needs none
+    from dba_console.cli.app import did_you_mean  # imported only here: opening the console does not need it
 
     raise UsageError(
         f"{word!r} is neither a command nor a target of {loaded.file}",
@@ -72,22 +72,22 @@ def require_server(word: str | None, loaded: LoadedConfig) -> None:
 
 
 def names_server(loaded: LoadedConfig, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether the configuration or libpq's environment says which server is meant where the command line does not."""
+    """Return whether the configuration or libpq's environment names the default server."""
     return bool(loaded.config.default_target) or any(environ.get(variable) for variable in ADDRESS_VARIABLES)
 
 
 def known_target(
     key: str, name: str, conninfo: str, loaded: LoadedConfig, *, environ: Mapping[str, str] = os.environ
 ) -> Target | None:
-    """The target of that key: a configured one, else where `conninfo` leads (it was kept without its secrets).
+    """Return the target with that key: a configured one, else that of `conninfo` (stored without its secrets).
 
-    None where neither leads there from this environment.
+    None if neither has that key in this environment.
     """
     for configured in (None, *loaded.config.targets):
         try:
             target = resolve_target(configured, loaded, environ=environ, warn=lambda text: None)
         except ConsoleError:
-            continue  # another target's connection string that cannot be read is no reason
+            continue  # an invalid connection string of another target does not matter
         if target.key == key:
             return target
     if conninfo and address_of(conninfo, environ).key == key:
@@ -130,4 +130,4 @@ def _name_hint(name: str, loaded: LoadedConfig) -> str:
     if close:
         return f"did you mean {close[0]}?"
     listed = f"known: {', '.join(known)}; " if known else ""
-    return f"{listed}for a database of that name write 'dbname={name}'"
+    return f"{listed}for a database of that name use 'dbname={name}'"

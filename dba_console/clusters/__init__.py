@@ -1,1 +1,1 @@
-"""Nodes and poolers of a configured cluster: what they are now, what differs, whether a cutover can begin."""
+"""Clusters: state of their nodes, hosts and poolers, readiness for a cutover or failover, and its steps."""

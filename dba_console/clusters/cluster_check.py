@@ -1,4 +1,4 @@
-"""One condition of a cutover, and what is read of positions in the WAL."""
+"""The result of one readiness check of a cluster, and conversion of LSNs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ State = Literal["ok", "warning", "failed", "unknown"]
 
 
 class ClusterCheck(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One condition. `breaks` says what would go wrong, `fix` how it is mended."""
+    """One condition of a cutover or failover; `breaks`: what would go wrong, `fix`: how to fix it."""
 
     id: str
     state: State
@@ -36,7 +36,8 @@ def unknown(name: str, text: str, *, breaks: str = "", fix: str = "") -> Cluster
 
 
 def lsn_text(value: int) -> str:
-    """
+    """Return an LSN as text.
+
     >>> lsn_text(4294967338)
     '1/2A'
     """
@@ -44,7 +45,8 @@ def lsn_text(value: int) -> str:
 
 
 def parse_lsn(lsn: str) -> int:
-    """
+    """Return an LSN in bytes from 0/0.
+
     >>> parse_lsn("1/2A")
     4294967338
     """

@@ -1,8 +1,8 @@
-"""Cluster managers: Patroni, repmgr and pg_auto_failover: how each is recognised, and its own switchover. Pure.
+"""Cluster managers Patroni, repmgr and pg_auto_failover: detection, commands, and their readiness checks. Pure.
 
-A manager that acts promotes by itself, and starts what is stopped: a cutover beside it makes two primaries. Evidence
-needs no rights: sessions by application_name, options only its program starts a server with, its roles and database;
-and the process table of the hosts that can be asked.
+An active manager promotes nodes and starts stopped servers automatically: a cutover beside it makes two primaries.
+Detection needs no privileges: sessions by application_name, options that only its program sets, its roles and database;
+and the process table of the hosts that can be reached.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from dba_console.core.errors import Refused
 
 Kind = Literal["Patroni", "repmgr", "pg_auto_failover"]
 SUPPORTED_KINDS: tuple[Kind, ...] = ("Patroni", "repmgr")
-"""Those whose switchover a cutover runs. That of pg_auto_failover was not tried."""
+"""Managers whose switchover a cutover runs. That of pg_auto_failover was not tested."""
 _STANDBY = re.compile(r"pgautofailover_standby_\d+")
-"""How pg_auto_failover names its slots and standbys (its documentation, "Architecture")."""
+"""Names of slots and standbys of pg_auto_failover (its documentation, "Architecture")."""
 
 
 class Manager(Struct, frozen=True, kw_only=True):
-    """What manages a cluster, and how it knows the nodes."""
+    """A detected cluster manager, with its names of the nodes."""
 
     kind: Kind
     is_active: bool
-    """Whether it may promote, start or stop a server by itself now."""
+    """Whether it may promote, start or stop a server automatically now."""
     evidence: str
     scope: str = ""
     """Patroni's name of the cluster."""
     members: dict[str, str] = {}
-    """Its own name of each node, by ours."""
+    """Node name -> its name in the manager."""
     config: dict[str, str] = {}
-    """Its configuration file by our name of the node whose host has it; of pg_auto_failover the data directory."""
+    """Node name -> configuration file on its host; for pg_auto_failover the data directory."""
     programs: dict[str, str] = {}
-    """Path of the program of its switchover, by our name of the node whose host has it."""
+    """Node name -> path of the switchover program on its host."""
 
     @property
     def status(self) -> str:
-        """The command that shows how it sees the cluster."""
+        """The command that shows the manager's view of the cluster."""
         file = next(iter(self.config.values()), "FILE")
         return {
             "Patroni": f"patronictl -c {file} list",
@@ -55,7 +55,7 @@ class Manager(Struct, frozen=True, kw_only=True):
 
 
 class ManagedCommand(Struct, frozen=True):
-    """A command of a manager, and the node on whose host it has to run, as the owner of the data directory."""
+    """A command of a manager, and the node on whose host it must run, as the owner of the data directory."""
 
     node: str
     argv: tuple[str, ...]
@@ -65,19 +65,19 @@ class ManagedCommand(Struct, frozen=True):
 
 
 def find_managers(found: Survey) -> list[Manager]:
-    """Return the managers of which there is evidence, those that act first."""
+    """Return the detected managers, active ones first."""
     managers = [one for one in (_patroni(found), _repmgr(found), _autofailover(found)) if one is not None]
     return sorted(managers, key=lambda one: not one.is_active)
 
 
 def active_manager(found: Survey) -> Manager | None:
-    """Return the manager that acts; None where there is none, or more than one."""
+    """Return the active manager; None: none, or more than one."""
     active = [one for one in find_managers(found) if one.is_active]
     return active[0] if len(active) == 1 else None
 
 
 def switchover_command(manager: Manager, from_: str, to: str) -> ManagedCommand:
-    """Return the manager's own command that makes `to` the primary. Raises Refused, the command to run in its hint."""
+    """Return the manager's switchover command to `to`. Raises Refused with the command to run in its hint."""
     target, leader = manager.members.get(to), manager.members.get(from_)
     node, complete = to, to in manager.config
     arguments: tuple[str, ...]
@@ -105,12 +105,12 @@ def switchover_command(manager: Manager, from_: str, to: str) -> ManagedCommand:
 
 
 def pause_command(manager: Manager, to: str) -> ManagedCommand | None:
-    """Return the command that keeps the manager from acting; None where it has none."""
+    """Return the command that pauses the manager; None: not supported."""
     return _service_command(manager, to, "pause")
 
 
 def resume_command(manager: Manager, to: str) -> ManagedCommand | None:
-    """Return the command that lets the manager act again."""
+    """Return the command that resumes the manager."""
     return _service_command(manager, to, "resume" if manager.kind == "Patroni" else "unpause")
 
 
@@ -122,11 +122,11 @@ def _service_command(manager: Manager, to: str, verb: str) -> ManagedCommand | N
         )
     if manager.kind == "repmgr" and to in manager.config:
         return ManagedCommand(to, (manager.programs.get(to, "repmgr"), "-f", manager.config[to], "service", verb))
-    return None  # pg_auto_failover: maintenance of a node, which is not a pause of its failover
+    return None  # pg_auto_failover has only maintenance of a node, which does not pause failover
 
 
 def check_managers(found: Survey, primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
-    """A manager that acts does a part of the cutover, or refuses it; another one has to be thought of afterwards."""
+    """Check the managers: an active one does a part of the cutover, or blocks it; others need work afterwards."""
     active = active_manager(found)
     for one in find_managers(found):
         name = f"managed.{one.kind.lower()}"
@@ -139,18 +139,18 @@ def check_managers(found: Survey, primary: NodeState, target: NodeState) -> Iter
             yield ok(name, f"{one.kind} manages this cluster: {one.evidence}; a cutover runs its switchover, {command}")
         elif one.is_active:
             stop = pause_command(one, target.name) if one.kind == "repmgr" else None
-            more = f"; or keep it from acting, on {stop.node}: {stop}" if stop is not None else ""
+            more = f"; or pause it, on {stop.node}: {stop}" if stop is not None else ""
             yield failed(name, f"{one.kind} manages this cluster: {one.evidence}",
-                         breaks="it starts what is stopped, and promotes by itself: two primaries",
+                         breaks="it starts stopped servers and promotes automatically: two primaries",
                          fix=f"use its own switchover, {command}{more}")  # fmt: skip
         else:
             afterwards = {
                 "repmgr": f"its table repmgr.nodes is wrong after the cutover: repmgr primary register --force on "
                           f"{target.name}, repmgr standby register --force on {primary.name}",
-                "Patroni": "where it is started again it acts by what it knew before the cutover",
-                "pg_auto_failover": "where it is started again it acts by what it knew before the cutover",
+                "Patroni": "when it is started again, it acts on its state from before the cutover",
+                "pg_auto_failover": "when it is started again, it acts on its state from before the cutover",
             }[one.kind]  # fmt: skip
-            yield warning(name, f"{one.kind} does not act now: {one.evidence}", breaks=afterwards,
+            yield warning(name, f"{one.kind} is not active now: {one.evidence}", breaks=afterwards,
                           fix=f"or use its own switchover, {command}")  # fmt: skip
 
 
@@ -195,7 +195,7 @@ def _repmgr(found: Survey) -> Manager | None:
     elif running:
         evidence = f"repmgrd is paused on {', '.join(running)}"
     elif unreadable and (sessions or lines):
-        evidence = f"it is connected to {', '.join(sessions or lines)}, and whether repmgrd is paused was not seen"
+        evidence = f"it is connected to {', '.join(sessions or lines)}, and whether repmgrd is paused is unknown"
     elif sessions or lines:
         evidence = f"it is connected to {', '.join(sessions or lines)}"
     else:
@@ -247,7 +247,7 @@ def _is_at(node: NodeState, host: str, port: str) -> bool:
 
 
 def _by_application_name(found: Survey) -> dict[str, str]:
-    """A standby of Patroni streams by its member's name."""
+    """Return member names by node: a standby of Patroni has its member name as application_name."""
     names = ((node.name, (node.upstream or {}).get("application_name")) for node in found.nodes)
     return {name: member for name, member in names if member}
 

@@ -1,6 +1,6 @@
-"""Whether this is the moment: what has to hold in the minutes before a cutover, and changes by itself.
+"""Readiness checks of conditions that must hold in the minutes before a cutover: lag, load, archive, hosts, disks.
 
-Pure. Each gives what it found, with what would break and the command that mends it.
+Pure. Each check returns its finding, what would break, and the command that fixes it.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from dba_console.clusters.survey import Survey
 from dba_console.core.units import human_bytes, human_duration
 
 READY_FILES = 16
-"""WAL files not archived yet at which a stop takes long: repmgr warns there (its `archive_ready_warning`)."""
+"""WAL files not archived yet that make a stop slow: repmgr warns at this number (its `archive_ready_warning`)."""
 LAG_BYTES = 16 << 20
-"""One WAL segment: what is sent in a moment, and no sign of a standby that does not keep up."""
+"""One WAL segment: is sent at once, so a smaller lag is normal."""
 CLOCK_S = 2.0
-"""Clocks further apart put the lines of two logs in the wrong order."""
+"""With a larger clock difference the lines of two logs are in the wrong order."""
 
 
 def check_lag(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
     if primary.lsn is None or target.lsn is None or target.replayed_lsn is None:
         yield unknown(
-            "lag", f"how far {target.name} is was not seen", breaks="what it lacks would be lost or waited for"
+            "lag", f"the lag of {target.name} is unknown", breaks="missing WAL would be lost, or delay the cutover"
         )
         return
     written, received, replayed = (parse_lsn(lsn) for lsn in (primary.lsn, target.lsn, target.replayed_lsn))
     behind = max(0, written - min(received, replayed))
     text = (
-        f"{target.name} is behind by {human_bytes(max(0, written - received))} not received, "
+        f"{target.name} lags by {human_bytes(max(0, written - received))} not received, "
         f"{human_bytes(max(0, received - replayed))} not replayed"
     )
     if behind > LAG_BYTES:
@@ -39,7 +39,7 @@ def check_lag(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
             "lag",
             text,
             breaks="the write outage lasts until it has caught up",
-            fix="wait, or find out what slows it down",
+            fix="wait, or find the cause of the lag",
         )
     else:
         yield ok("lag", text)
@@ -50,22 +50,22 @@ def check_replay(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck
         yield failed(
             "replay",
             f"replay is paused on {target.name}",
-            breaks="it cannot be promoted before it has replayed",
+            breaks="it cannot be promoted before it has replayed all WAL",
             fix="select pg_wal_replay_resume()",
         )
     delay = target.settings.get("recovery_min_apply_delay")
     if delay not in (None, "0"):
         yield failed(
             "delay",
-            f"{target.name} replays {human_duration(int(delay) / 1000)} late on purpose",
-            breaks="it does not reach the end before that has passed",
+            f"{target.name} has recovery_min_apply_delay = {human_duration(int(delay) / 1000)}",
+            breaks="it replays the last WAL only after that time",
             fix="alter system set recovery_min_apply_delay = 0, and reload",
         )
     work = target.work
     if work is not None and work["oldest_xact_s"] > 60 and target.sees_all:
         yield warning(
             "conflicts",
-            f"a transaction on {target.name} is open for {human_duration(work['oldest_xact_s'])}",
+            f"a transaction on {target.name} has been open for {human_duration(work['oldest_xact_s'])}",
             breaks="replay may have to wait for it, or cancel it",
         )
 
@@ -77,7 +77,7 @@ def check_archive(primary: NodeState, target: NodeState) -> Iterator[ClusterChec
     if archive is None or archive.get("ready") is None:
         yield unknown(
             "archive",
-            f"the archive of {primary.name} was not seen",
+            f"the archive status of {primary.name} is unknown",
             breaks="the stop waits until all WAL is archived",
             fix="grant pg_monitor to the role",
         )
@@ -85,7 +85,7 @@ def check_archive(primary: NodeState, target: NodeState) -> Iterator[ClusterChec
         yield failed(
             "archive",
             f"{primary.name} fails to archive {archive['last_failed_wal']}",
-            breaks="its stop waits for the archive, without end",
+            breaks="its stop waits for the archiver without limit",
             fix="runbook archive-failing",
         )
     elif archive["ready"] >= READY_FILES:
@@ -93,30 +93,30 @@ def check_archive(primary: NodeState, target: NodeState) -> Iterator[ClusterChec
             "archive",
             f"{archive['ready']} WAL files of {primary.name} are not archived yet",
             breaks="its stop waits until they are",
-            fix="wait, or find out what slows the archive down",
+            fix="wait, or find out why archiving is slow",
         )
     else:
-        yield ok("archive", f"{archive['ready']} WAL files of {primary.name} wait for the archive")
+        yield ok("archive", f"{archive['ready']} WAL files of {primary.name} wait for the archiver")
 
 
 def check_running_work(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
     if target.work is not None and (backups := target.work["base_backups"]):
         yield warning(
             "work.target",
-            f"{backups} base backups are taken from {target.name}",
-            breaks="a promotion of the standby ends them with an error",
-            fix="wait for their end",
+            f"{backups} base backups of {target.name} are running",
+            breaks="a promotion of the standby makes them fail",
+            fix="wait until they end",
         )
     if primary.prepared:
         yield failed(
             "prepared",
-            f"prepared transactions on {primary.name} that nobody ends: {primary.prepared}",
-            breaks="they go along, with their locks; their manager has to find the new primary",
+            f"prepared transactions left open on {primary.name}: {primary.prepared}",
+            breaks="they move to the new primary with their locks; their manager must find the new primary",
             fix="COMMIT PREPARED or ROLLBACK PREPARED, by the gid in pg_prepared_xacts",
         )
     work = primary.work
     if work is None or not primary.sees_all:
-        yield unknown("work", f"this role does not see what runs on {primary.name}", fix="grant pg_monitor to the role")
+        yield unknown("work", f"this role may not see sessions of {primary.name}", fix="grant pg_monitor to the role")
         return
     found = [
         f"{number} {one if number == 1 else many}"
@@ -134,15 +134,15 @@ def check_running_work(primary: NodeState, target: NodeState) -> Iterator[Cluste
         yield failed(
             "work",
             f"on {primary.name}: {', '.join(found)}",
-            breaks="a pause waits for them, and a stop ends them",
-            fix="wait for their end, or end them",
+            breaks="a pause waits for them, and a stop terminates them",
+            fix="wait until they end, or terminate them",
         )
     else:
         yield ok("work", f"no long transaction, dump, backup or index build on {primary.name}")
 
 
 def check_synchronous_standbys(found: Survey, target: NodeState) -> Iterator[ClusterCheck]:
-    """Standbys by name that the target's commits wait for once it is the primary."""
+    """Check the synchronous standbys that commits wait for once the target is the primary."""
     names = target.settings.get("synchronous_standby_names")
     if not names:
         return
@@ -159,18 +159,18 @@ def check_synchronous_standbys(found: Survey, target: NodeState) -> Iterator[Clu
         yield warning(
             "synchronous",
             f"{text}, and {present} are connected to it",
-            breaks=f"the first commit waits until {', '.join(returning_names)} is its standby: so long is the outage",
+            breaks=f"the first commit waits until {', '.join(returning_names)} is its standby: a longer outage",
             fix=f"until then: alter system set synchronous_standby_names = '' on {target.name}, and reload",
         )
     else:
-        # Sessions may still wait where the server's own default does not.
+        # Sessions may set synchronous_commit themselves and wait, even if the server's default does not.
         relaxed = target.settings.get("synchronous_commit") in ("off", "local")
         judge = warning if relaxed else failed
         yield judge(
             "synchronous",
-            f"{text}: {present} are connected to it, {len(returning_names)} come back by such a name",
-            breaks="the first commit after the promotion waits without end",
-            fix=f"let synchronous_standby_names of {target.name} name its standbys, and reload",
+            f"{text}: {present} are connected to it, {len(returning_names)} will return with such a name",
+            breaks="the first commit after the promotion waits without limit",
+            fix=f"set synchronous_standby_names of {target.name} to its standbys, and reload",
         )
 
 
@@ -191,20 +191,21 @@ def _is_accepted(name: str, accepted: tuple[str, ...]) -> bool:
 
 
 def _standby_names(node: NodeState) -> set[str]:
-    """By which a node may be known as a standby: application_name, else cluster_name, else walreceiver."""
+    """Return the names of a node as a standby: application_name, else cluster_name, else walreceiver."""
     own = (node.upstream or {}).get("application_name")
     return {own or node.settings.get("cluster_name") or "walreceiver", node.name}
 
 
 def check_synchronized_slots(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
-    """17 and later: logical walsenders send only what these slots have; 19: a stop may give standbys up."""
-    for node, when in ((primary, "its stop waits for them"), (target, "logical replication from it stands still")):
+    """Check synchronized_standby_slots (17 and later: logical walsenders wait for these slots), and the timeout after
+    which a stop gives up on standbys (19)."""
+    for node, when in ((primary, "its stop waits for them"), (target, "logical replication from it stops")):
         names = [one.strip() for one in node.settings.get("synchronized_standby_slots", "").split(",") if one.strip()]
         if not names:
             continue
         name = f"slots.waits.{node.name}"
         if node.slots is None:
-            yield unknown(name, f"slots of {node.name} were not seen", breaks=when)
+            yield unknown(name, f"the slots of {node.name} are unknown", breaks=when)
             continue
         available = {
             one["name"] for one in node.slots if one["kind"] == "physical" and (one["active"] or node is target)
@@ -212,9 +213,9 @@ def check_synchronized_slots(primary: NodeState, target: NodeState) -> Iterator[
         if missing := ", ".join(one for one in names if one not in available):
             what = "not active" if node is primary else "missing"
             yield failed(name, f"synchronized_standby_slots of {node.name} has slots that are {what}: {missing}",
-                         breaks=when, fix=f"take them out of the setting of {node.name}, and reload")  # fmt: skip
+                         breaks=when, fix=f"remove them from the setting of {node.name}, and reload")  # fmt: skip
         else:
-            yield ok(name, f"every slot of synchronized_standby_slots of {node.name} is there")
+            yield ok(name, f"every slot of synchronized_standby_slots of {node.name} exists")
     limit = primary.settings.get("wal_sender_shutdown_timeout")
     if limit not in (None, "-1"):
         yield failed("shutdown", f"{primary.name} has wal_sender_shutdown_timeout = {limit} ms",
@@ -229,39 +230,39 @@ def check_clocks(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck
     if apart > CLOCK_S:
         yield warning(
             "clocks",
-            f"the clocks of the nodes are {human_duration(apart)} apart",
+            f"the clocks of the nodes differ by {human_duration(apart)}",
             breaks="times in the database and in logs jump at the cutover",
-            fix="look at chrony or ntpd",
+            fix="check chrony or ntpd",
         )
 
 
-# What the hosts of a cluster allow: stop and start, room on the disks, a host that survives the cutover. Pure.
+# Checks of the hosts: stop and start, free disk space, and the host of the console. Pure.
 
 CRITICAL_PCT, LOW_PCT = 5.0, 10.0
-"""Free space in per cent; those of the findings about disks."""
+"""Free space in percent, as in the disk findings."""
 WAL_FLOOR = 1 << 30
-"""PostgreSQL's default max_wal_size: what it may keep between two checkpoints."""
+"""PostgreSQL's default max_wal_size: the WAL it may keep between two checkpoints."""
 
 
 def check_control(found: Survey, primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
-    """The primary can be stopped and started from here."""
+    """Check that the primary can be stopped and started from here."""
     host = found.hosts.get(primary.name)
     breaks = f"{primary.name} could not be stopped, fenced and started as a standby"
     fix = f"set ssh, data_directory and control in [clusters.{found.cluster}.nodes.{primary.name}]"
     if host is None:
-        yield unknown("control", f"the host of {primary.name} was not asked", breaks=breaks)
+        yield unknown("control", f"the host of {primary.name} was not checked", breaks=breaks)
     elif host.error:
         yield failed("control", f"{primary.name} cannot be stopped from here: {host.error}", breaks=breaks,
                      fix=host.hint or fix)  # fmt: skip
     else:
-        yield ok("control", f"the data directory of {primary.name} on {host.name} can be read by its owner's rights")
+        yield ok("control", f"the data directory of {primary.name} on {host.name} can be read as its owner")
 
 
 def check_disks(found: Survey, target: NodeState) -> Iterator[ClusterCheck]:
     host = found.hosts.get(target.name)
     if host is None or host.error or host.data is None or host.wal is None:
-        why = "its host was not asked" if host is None else host.error
-        yield unknown("disks", f"free space of {target.name} is not known: {why}",
+        why = "its host was not checked" if host is None else host.error
+        yield unknown("disks", f"the free space of {target.name} is unknown: {why}",
                       breaks="a full disk stops the new primary",
                       fix=(host.hint if host else "") or f"set ssh of {target.name} in the configuration")  # fmt: skip
         return
@@ -273,7 +274,7 @@ def check_disks(found: Survey, target: NodeState) -> Iterator[ClusterCheck]:
 def _check_free_space(name: str, what: str, node: NodeState, mount: MountSpace) -> Iterator[ClusterCheck]:
     pct = 100 * mount.free / mount.size if mount.size else 0.0
     text = f"{human_bytes(mount.free)} ({pct:.0f} %) of {human_bytes(mount.size)} free for {what} of {node.name}"
-    breaks, fix = "a full disk stops the new primary", f"make room on {mount.path} of {node.name}"
+    breaks, fix = "a full disk stops the new primary", f"free space on {mount.path} of {node.name}"
     if pct < CRITICAL_PCT or mount.free < WAL_FLOOR:
         yield failed(name, text, breaks=breaks, fix=fix)
     elif pct < LOW_PCT:
@@ -283,19 +284,19 @@ def _check_free_space(name: str, what: str, node: NodeState, mount: MountSpace) 
 
 
 def check_console_host(found: Survey, primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
-    """Where the console runs: a host that is stopped ends the run with it."""
+    """Check where the console runs: the run ends if its host goes down."""
     primary_host, target_host = found.hosts.get(primary.name), found.hosts.get(target.name)
     if primary_host is None or primary_host.error or not primary_host.here:
         return
     if target_host is not None and target_host.here:
-        return  # all on one host: no other one is better
+        return  # all on one host
     where = "another host" if target_host is None or target_host.error else target_host.name
-    yield warning("driving", f"this console runs on the host of {primary.name}, which will be stopped",
-                  breaks="if that host fails meanwhile, the cutover stands still",
+    yield warning("driving", f"this console runs on the host of {primary.name}, the server that will be stopped",
+                  breaks="if that host fails meanwhile, the cutover stops",
                   fix=f"on {where}: dba-console runbook run cutover --input cluster={found.cluster} "
                       f"--input to={target.name}")  # fmt: skip
 
 
 def replication_reachable(host: HostState | None) -> bool | None:
-    """Whether a replication connection was opened from there; None where that was not tried."""
+    """Return whether a replication connection could be opened from there; None: not tried."""
     return None if host is None or host.error else host.reaches

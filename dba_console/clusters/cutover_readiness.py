@@ -1,7 +1,8 @@
-"""Can a cutover to a node begin? Each condition with its numbers, what it would break, and the command that mends it.
+"""Readiness for a cutover to a node: all checks, with numbers, what would break, and the command that fixes it.
 
-Pure: a survey in, a list out. First what takes days to mend (`suitable`), then what has to hold in the minutes before
-(`moment`), as docs/clusters.md lists them. What could not be seen is `unknown`, and never counts as well.
+Pure: a survey in, a list out. First the conditions that take days to fix (`standby_suitability`), then those of the
+minutes before (`current_conditions`), in the order of docs/clusters.md. What could not be read is `unknown`, which is
+never ready.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from dba_console.clusters.survey import Survey
 from dba_console.core.redact import redact
 from dba_console.watch.samples.cluster import STANDBY_MINIMUM_SETTINGS
 
-# What differs between primary and target so that clients would notice: settings, archive, collations, jobs. Pure.
+# Differences between primary and target that clients would notice: settings, archive, collations, jobs. Pure.
 
 REQUIRED_VALUES = {"default_transaction_read_only": "off", "fsync": "on", "full_page_writes": "on", "autovacuum": "on"}
-"""Settings, and the value that a primary needs: the other one loses data or refuses writes."""
+"""Settings with the value that a primary needs: the other value loses data or refuses writes."""
 _NOT_COMPARED = frozenset((
     "application_name", "archive_cleanup_command", "archive_command", "archive_library", "archive_mode",
     "bonjour_name", "cluster_name", "config_file", "data_directory", "data_directory_mode", "event_source",
@@ -35,7 +36,7 @@ _NOT_COMPARED = frozenset((
     "wal_receiver_create_temp_slot", "wal_receiver_status_interval", "wal_receiver_timeout",
     "wal_retrieve_retry_interval", *STANDBY_MINIMUM_SETTINGS, *REQUIRED_VALUES,
 ))  # fmt: skip
-"""Settings of a node or of a standby that may differ, and those that other conditions judge."""
+"""Settings that may differ between nodes, and those of other checks."""
 _MAX_SHOWN = 8
 _LOOPBACK = frozenset({"", "localhost", "127.0.0.1", "::1"})
 
@@ -43,7 +44,7 @@ _LOOPBACK = frozenset({"", "localhost", "127.0.0.1", "::1"})
 def check_settings(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
     ours, theirs = (None if node.details is None else node.details.configured for node in (primary, target))
     if ours is None or theirs is None:
-        yield unknown("settings.other", "which settings differ was not seen")
+        yield unknown("settings.other", "the settings could not be read")
         return
     for name, required in REQUIRED_VALUES.items():
         if theirs.get(name, required) != required and ours.get(name) == required:
@@ -52,8 +53,8 @@ def check_settings(primary: NodeState, target: NodeState) -> Iterator[ClusterChe
                          fix=f"alter system set {name} = {required} on {target.name}, and reload")  # fmt: skip
     mine, other = (_listen_addresses(one.get("listen_addresses", "")) for one in (ours, theirs))
     if other <= _LOOPBACK and not mine <= _LOOPBACK:
-        where = ", ".join(sorted(other)) or "its unix socket"
-        yield failed("settings.listen", f"{target.name} listens on {where} alone",
+        where = ", ".join(sorted(other)) or "its Unix socket"
+        yield failed("settings.listen", f"{target.name} listens only on {where}",
                      breaks="clients of other hosts cannot connect",
                      fix=f"set listen_addresses of {target.name} as on {primary.name}, and restart it")  # fmt: skip
     differ = [name for name in sorted(ours.keys() & theirs.keys() - _NOT_COMPARED) if ours[name] != theirs[name]]
@@ -61,14 +62,14 @@ def check_settings(primary: NodeState, target: NodeState) -> Iterator[ClusterChe
         shown = "; ".join(_difference_text(name, ours[name], theirs[name]) for name in differ[:_MAX_SHOWN])
         more = f"; and {len(differ) - _MAX_SHOWN} more" if len(differ) > _MAX_SHOWN else ""
         yield warning("settings.other", f"{primary.name} → {target.name}: {shown}{more}",
-                      breaks="the new primary behaves otherwise than the old one",
-                      fix="make them equal, unless they differ on purpose")  # fmt: skip
+                      breaks="the new primary behaves differently from the old one",
+                      fix="make them equal, unless the difference is intended")  # fmt: skip
     else:
         yield ok("settings.other", f"no other setting differs ({len(ours.keys() & theirs.keys())} compared)")
 
 
 def check_archiving(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
-    """The target archives as the primary does, and the old primary can restore as the target does now."""
+    """Check that the target archives like the primary, and that the old primary can restore like the target."""
     ours, theirs = (None if node.details is None else node.details.configured for node in (primary, target))
     if ours is None or theirs is None:
         return
@@ -76,16 +77,16 @@ def check_archiving(primary: NodeState, target: NodeState) -> Iterator[ClusterCh
     if theirs.get("archive_mode", "off") != "off" or ours.get("archive_mode", "off") != "off":
         if not commands[1]:
             yield failed("archive_command", f"{target.name} has neither archive_command nor archive_library",
-                         breaks="after the promotion WAL is kept and not archived: no backup reaches further",
+                         breaks="after the promotion WAL is retained and not archived: no recovery beyond that point",
                          fix=f"set archive_command of {target.name} as on {primary.name}, and reload")  # fmt: skip
         elif commands[0] != commands[1]:
             both = ((primary, commands[0] or "(none)"), (target, commands[1]))
             shown = "; ".join(f"{node.name}: {redact(command)}" for node, command in both)
-            yield warning("archive_command", f"the nodes archive otherwise: {shown}",
+            yield warning("archive_command", f"the nodes archive differently: {shown}",
                           breaks="the archive of the new timeline may be elsewhere",
-                          fix="make them equal, unless they differ on purpose")  # fmt: skip
+                          fix="make them equal, unless the difference is intended")  # fmt: skip
         else:
-            yield ok("archive_command", f"both archive by {redact(commands[0])}")
+            yield ok("archive_command", f"both archive with {redact(commands[0])}")
     restores = [one.get("restore_command", "") for one in (ours, theirs)]
     if restores[1] and not restores[0]:
         yield warning("restore_command", f"{target.name} has a restore_command, {primary.name} has none",
@@ -94,10 +95,10 @@ def check_archiving(primary: NodeState, target: NodeState) -> Iterator[ClusterCh
 
 
 def check_collations(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
-    """Indexes on text were built by the rules of the primary's libraries."""
+    """Check collation versions: indexes on text were built with the primary's libraries."""
     ours, theirs = (None if node.details is None else node.details.collations for node in (primary, target))
     if ours is None or theirs is None:
-        yield unknown("collations", "versions of collations were not seen", breaks="indexes on text may not be usable")
+        yield unknown("collations", "collation versions are unknown", breaks="indexes on text may not be usable")
         return
     there = {one["name"]: one["actual"] for one in theirs}
     differ = {
@@ -108,21 +109,21 @@ def check_collations(primary: NodeState, target: NodeState) -> Iterator[ClusterC
         shown = ", ".join(
             f"{name} {mine or '?'} → {other or '?'}" for name, (mine, other) in sorted(differ.items())[:_MAX_SHOWN]
         )
-        yield failed("collations", f"versions of collations differ, {primary.name} → {target.name}: {shown}",
-                     breaks=f"indexes on text are in a wrong order for {target.name}: rows are missed",
+        yield failed("collations", f"collation versions differ, {primary.name} → {target.name}: {shown}",
+                     breaks=f"indexes on text are in a wrong order for {target.name}: queries miss rows",
                      fix="install the same libc and ICU on both, or reindex right after the cutover")  # fmt: skip
     elif stale:
-        yield warning("collations", f"recorded versions of collations are not those of both nodes: {', '.join(stale)}",
-                      breaks="indexes on text may be damaged already",
+        yield warning("collations", f"recorded collation versions differ from the installed ones: {', '.join(stale)}",
+                      breaks="indexes on text may already be corrupted",
                       fix="reindex them, then alter database … refresh collation version")  # fmt: skip
     else:
         versions = sorted({one["actual"] for one in ours if one["actual"]})
         shown = ", ".join(versions) or "their order depends on no library"
-        yield ok("collations", f"collations of the database asked and of its indexes have equal versions: {shown}")
+        yield ok("collations", f"collations of the checked database and of its indexes have equal versions: {shown}")
 
 
 def check_jobs(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
-    """Jobs of pg_cron run on a primary only: their table comes along, what starts them has to be set on the target."""
+    """Check jobs of pg_cron, which run on a primary only: their table is replicated, the configuration is not."""
     details, ours = primary.details, (primary.details.configured if primary.details else None) or {}
     theirs = (target.details.configured if target.details else None) or {}
     if details is None:
@@ -131,11 +132,11 @@ def check_jobs(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
     if details.cron is None:
         database = ours.get("cron.database_name", "postgres")
         if details.reads_cron is False:
-            yield unknown("jobs", "the table cron.job of pg_cron may not be read",
+            yield unknown("jobs", "this role may not read the table cron.job of pg_cron",
                           breaks="jobs may not run, or run elsewhere",
                           fix="grant usage on schema cron, select on cron.job to the role")  # fmt: skip
         elif loaded:
-            yield warning("jobs", f"pg_cron keeps its jobs in database {database}, which the dsn does not name",
+            yield warning("jobs", f"pg_cron keeps its jobs in database {database}, which is not the one of the dsn",
                           breaks="jobs may not run, or run elsewhere",
                           fix=f"select * from cron.job in {database}: nodename and nodeport")  # fmt: skip
         return
@@ -144,7 +145,7 @@ def check_jobs(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
     if not active:
         return
     if "pg_cron" not in theirs.get("shared_preload_libraries", ""):
-        yield failed("jobs", f"{active} active jobs of pg_cron, which {target.name} does not load",
+        yield failed("jobs", f"pg_cron has {active} active jobs, and {target.name} does not load it",
                      breaks="none of them runs after the cutover",
                      fix=f"add pg_cron to shared_preload_libraries of {target.name}, and restart it")  # fmt: skip
     elif elsewhere:
@@ -152,7 +153,7 @@ def check_jobs(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
                       breaks="they fail after the cutover, or run on the old primary",
                       fix="select * from cron.job: nodename and nodeport")  # fmt: skip
     else:
-        yield ok("jobs", f"{active} active jobs of pg_cron; {target.name} loads it")
+        yield ok("jobs", f"pg_cron has {active} active jobs; {target.name} loads it")
 
 
 def _listen_addresses(value: str) -> frozenset[str]:
@@ -170,11 +171,11 @@ def _difference_text(name: str, ours: str, theirs: str) -> str:
 
 
 def cutover_readiness(found: Survey, to: str) -> list[ClusterCheck]:
-    """Every condition of a cutover to the node `to`. Where there is no primary or no such node, only what is wrong."""
+    """Return the checks of a cutover to the node `to`. Without a single primary or the node, only what is wrong."""
     target = found.node(to)
     if target is None:
         names = ", ".join(node.name for node in found.nodes)
-        return [failed("target", f"{to} is no node of {found.cluster}", fix=f"name one of: {names}")]
+        return [failed("target", f"cluster {found.cluster} has no node {to}", fix=f"use one of: {names}")]
     checks = list(_check_answers(found))
     primary = _find_primary(found, to, checks)
     if primary is None or not target.reached:
@@ -215,7 +216,7 @@ def cutover_readiness(found: Survey, to: str) -> list[ClusterCheck]:
 
 
 def is_ready(checks: list[ClusterCheck]) -> bool:
-    """Nothing has failed, and everything could be seen."""
+    """Whether no check failed and none is unknown."""
     return all(one.state in ("ok", "warning") for one in checks)
 
 
@@ -225,7 +226,7 @@ def _check_answers(found: Survey) -> Iterator[ClusterCheck]:
             yield failed(
                 f"reached.{node.name}",
                 f"{node.name} does not answer: {node.error}",
-                breaks="nothing is known of it, and it could be a second primary",
+                breaks="its state is unknown, and it could be a second primary",
                 fix=f"psql with the dsn of [clusters.{found.cluster}.nodes.{node.name}]",
             )
     for pooler in found.poolers:
@@ -245,8 +246,8 @@ def _find_primary(found: Survey, to: str, checks: list[ClusterCheck]) -> NodeSta
             failed(
                 "primary",
                 "no node answers as primary",
-                breaks="there is nothing to hand over",
-                fix="where it is dead for good, that is a failover and no cutover",
+                breaks="a cutover needs a running primary",
+                fix="if the primary cannot be started, use the runbook failover",
             )
         )
         return None
@@ -256,7 +257,7 @@ def _find_primary(found: Survey, to: str, checks: list[ClusterCheck]) -> NodeSta
             failed(
                 "primary",
                 f"the primaries are different servers: the system identifier of {primaries_text}",
-                breaks="a node of another cluster would take over",
+                breaks="a node of another cluster would become the primary",
                 fix=f"correct the dsn of the nodes of [clusters.{found.cluster}]",
             )
         )
@@ -267,22 +268,22 @@ def _find_primary(found: Survey, to: str, checks: list[ClusterCheck]) -> NodeSta
             failed(
                 "primary",
                 f"{len(primaries)} nodes are primaries: {primaries_text}",
-                breaks="both take writes, and one of the two histories will be lost",
-                fix="stop clients first, then find out which one has what",
+                breaks="both accept writes, and the writes of one of them will be lost",
+                fix="stop clients first, then compare their data",
             )
         )
         return None
     if names == to:
-        checks.append(failed("primary", f"{to} is the primary already", fix="name the node that shall become it"))
+        checks.append(failed("primary", f"{to} is already the primary", fix="name the node to be promoted"))
         return None
-    checks.append(ok("primary", f"{names} is the primary, {to} shall become it"))
+    checks.append(ok("primary", f"{names} is the primary, {to} will be promoted"))
     return primaries[0]
 
 
 def _check_pooler_rights(found: Survey, pooler: PoolerState) -> Iterator[ClusterCheck]:
     name, section = f"pooler.{pooler.name}", f"[clusters.{found.cluster}.poolers.{pooler.name}]"
     if pooler.admin is None:
-        yield unknown(f"{name}.admin", f"whether the role may PAUSE {pooler.name} was not seen",
+        yield unknown(f"{name}.admin", f"whether the role may PAUSE {pooler.name} is unknown",
                       breaks="clients could not be held")  # fmt: skip
     elif not pooler.admin:
         yield failed(f"{name}.admin", f"the role of {section} is not one of admin_users",
@@ -291,12 +292,12 @@ def _check_pooler_rights(found: Survey, pooler: PoolerState) -> Iterator[Cluster
     else:
         yield ok(f"{name}.admin", f"the role may PAUSE {pooler.name}")
     if pooler.config is None:
-        yield warning(f"{name}.config", f"the configuration file of {pooler.name} is not known",
-                      breaks="after the cutover it leads to the old primary, unless an address command changes that",
-                      fix=f"set config, and ssh where it is on another host, in {section}")  # fmt: skip
+        yield warning(f"{name}.config", f"the configuration file of {pooler.name} is not configured",
+                      breaks="after the cutover it connects to the old primary, unless an address command changes that",
+                      fix=f"set config, and ssh if it is on another host, in {section}")  # fmt: skip
     elif pooler.config_error:
         yield failed(f"{name}.config", f"the configuration of {pooler.name} cannot be changed: {pooler.config_error}",
-                     breaks="after the cutover it leads to the old primary",
+                     breaks="after the cutover it connects to the old primary",
                      fix=f"correct config of {section}")  # fmt: skip
     else:
         yield ok(f"{name}.config", f"{pooler.config} of {pooler.name} can be changed")
@@ -318,14 +319,14 @@ def _check_poolers(found: Survey) -> Iterator[ClusterCheck]:
                 yield failed(
                     f"pooler.{pooler.name}.{database.name}",
                     f"{database_text} is in session mode",
-                    breaks="its pause ends only when every client has disconnected",
-                    fix="pool_mode = transaction, or end its clients during the cutover",
+                    breaks="PAUSE waits until every client has disconnected",
+                    fix="pool_mode = transaction, or disconnect its clients during the cutover",
                 )
             elif database.paused:
                 yield failed(
                     f"pooler.{pooler.name}.{database.name}",
-                    f"{database_text} is paused already",
-                    breaks="somebody else is at work, or its clients hang",
+                    f"{database_text} is already paused",
+                    breaks="another operator may be working on it, or its clients hang",
                     fix=f"RESUME {database.name}",
                 )
             else:

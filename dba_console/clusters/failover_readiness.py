@@ -1,6 +1,6 @@
-"""Can a standby take over from a primary that is dead? The evidence that it is, and what the promotion would lose.
+"""Readiness for a failover to a standby: evidence that the primary is dead, and the WAL that the promotion would lose.
 
-Pure: a survey in, a list out. A primary that answers, starts up or refuses the role is alive: that is a failure here.
+Pure: a survey in, a list out. A primary that answers, starts up or rejects the role is alive: a failed check.
 A node that may have more WAL than the target and does not answer is `unknown`, and unknown is never ready.
 """
 
@@ -24,25 +24,25 @@ SILENT_S = 5.0
 silent connection only after wal_receiver_timeout, by default 60 s (PostgreSQL documentation, "Replication")."""
 _ALIVE_FAILURES = {
     "starting": "it starts up, or shuts down",
-    "no_slots": "it lives, and has no connection left",
-    "auth": "it lives, and does not let this role in",
+    "no_slots": "it runs, and has no free connection",
+    "auth": "it runs, and rejects this role",
 }
-"""By the kind of a failed connection."""
+"""By kind of connection failure."""
 
 
 class PromotionLoss(Struct, frozen=True, kw_only=True):
-    """What a promotion of the target would lose, as far as it is known. None: unknown."""
+    """Minimum loss of a promotion of the target. None: unknown."""
 
     bytes: int | None = None
-    """WAL the primary had written when it was last seen and the target has not received."""
+    """WAL that the primary had written when it last answered, and the target has not received."""
     seconds: float | None = None
-    """From the last commit on the target to the moment the primary was last seen; 0 where no byte is lost."""
+    """From the last commit on the target to the last answer of the primary; 0 if no byte is lost."""
     seen_us: int | None = None
-    """When the primary was last seen: what it wrote afterwards is not known. Wall time, microseconds since 1970."""
+    """When the primary last answered; later writes are unknown. Wall time, microseconds since 1970."""
 
 
 def dead_primary(found: Survey) -> NodeState | None:
-    """Return the node that was the primary and does not answer: last seen as such, or the upstream of the standbys."""
+    """Return the node that was the primary and does not answer: the last known primary, or the standbys' upstream."""
     silent = [node for node in found.nodes if not node.reached]
     if found.seen is not None and (last := found.node(found.seen.node)) in silent:
         return last
@@ -53,19 +53,19 @@ def dead_primary(found: Survey) -> NodeState | None:
 
 
 def received_position(node: NodeState) -> int | None:
-    """Return the end of the WAL a standby has, in bytes from 0/0: what it replayed from an archive counts as well."""
+    """Return the end of the WAL a standby has, in bytes from 0/0, including WAL replayed from an archive."""
     positions = [parse_lsn(lsn) for lsn in (node.lsn, node.replayed_lsn) if lsn is not None]
     return max(positions, default=None)
 
 
 def most_advanced(found: Survey) -> NodeState | None:
-    """Return the standby with the most WAL on the newest timeline of those that answer; None where none is known."""
+    """Return the answering standby with the most WAL on the newest timeline; None: none known."""
     standbys = [node for node in found.nodes if node.role == STANDBY and received_position(node) is not None]
     return max(standbys, key=lambda node: (node.timeline or 0, received_position(node) or 0), default=None)
 
 
 def estimate_loss(found: Survey, target: NodeState) -> PromotionLoss:
-    """Return what is lost at least, compared with where the primary was last seen on the target's timeline."""
+    """Return the minimum loss, compared with the last known position of the primary on the target's timeline."""
     last_primary, end = found.seen, received_position(target)
     if (
         last_primary is None
@@ -86,7 +86,7 @@ def estimate_loss(found: Survey, target: NodeState) -> PromotionLoss:
 
 
 def failover_readiness(found: Survey, to: str) -> list[ClusterCheck]:
-    """Every condition of a failover to the node `to`."""
+    """Return the checks of a failover to the node `to`."""
     target = found.node(to)
     if target is None:
         names = ", ".join(node.name for node in found.nodes)
@@ -104,7 +104,7 @@ def failover_readiness(found: Survey, to: str) -> list[ClusterCheck]:
 
 
 def _as_warnings(checks: Iterable[ClusterCheck]) -> Iterator[ClusterCheck]:
-    """What would refuse a cutover is a warning here: the cluster is down already."""
+    """Return failed checks as warnings: the cluster is already down."""
     for one in checks:
         yield one if one.state == "ok" else structs.replace(one, state="warning")
 
@@ -113,17 +113,17 @@ def _check_managers(found: Survey, target: NodeState) -> Iterator[ClusterCheck]:
     for one in find_managers(found):
         if one.is_active:
             yield failed(f"managed.{one.kind.lower()}", f"{one.kind} manages this cluster: {one.evidence}",
-                         breaks="it promotes by itself, perhaps another node: two primaries",
+                         breaks="it may promote another node: two primaries",
                          fix=f"find out why it has not failed over: {one.status}")  # fmt: skip
 
 
 def _check_primary_is_dead(found: Survey, to: str) -> Iterator[ClusterCheck]:
-    """From this host: no node answers as a primary, and the old one fails in a way that a dead server does."""
+    """Check from this host that no node answers as primary, and that the old one fails as a dead server does."""
     for node in found.primaries:
         fix = f"dba-console runbook run cutover --input cluster={found.cluster} --input to={to}"
         where = f"{node.name} answers as the primary at {node.lsn or '?'}"
         if node.name == to:
-            yield failed("primary", f"{to} is the primary already, at {node.lsn or '?'}")
+            yield failed("primary", f"{to} is already the primary, at {node.lsn or '?'}")
         else:
             yield failed("primary", where, breaks="a promotion would make two primaries", fix=fix)
     if found.primaries:
@@ -133,7 +133,7 @@ def _check_primary_is_dead(found: Survey, to: str) -> Iterator[ClusterCheck]:
         silent = [node.name for node in found.nodes if not node.reached]
         why = "every node answers, and none as a primary" if not silent else f"no answer from {', '.join(silent)}"
         yield unknown("primary", f"which node was the primary is unknown: {why}",
-                      breaks="what has to be fenced is not known",
+                      breaks="the node to fence is unknown",
                       fix="grant pg_monitor to the role: primary_conninfo of the standbys names it")  # fmt: skip
         return
     if (alive := _ALIVE_FAILURES.get(old.failure)) is not None:
@@ -144,12 +144,12 @@ def _check_primary_is_dead(found: Survey, to: str) -> Iterator[ClusterCheck]:
         yield ok("primary", f"{old.name} is down as seen from this host: {old.error}")
     else:
         yield warning("primary", f"{old.name} does not answer this host: {old.error}",
-                      breaks="the link may be cut, and clients elsewhere may still write to it: two primaries",
+                      breaks="the network may be partitioned, and clients may still write to it: two primaries",
                       fix=f"fence {old.name} before the promotion: stop it, cut its power or its network")  # fmt: skip
 
 
 def _check_wal_receivers(found: Survey, target: NodeState) -> Iterator[ClusterCheck]:
-    """What each standby has of the primary: a second place to see it from."""
+    """Check the connection of each standby to the primary: a view from other hosts."""
     for node in found.nodes:
         if node.role != STANDBY:
             continue
@@ -158,8 +158,8 @@ def _check_wal_receivers(found: Survey, target: NodeState) -> Iterator[ClusterCh
         if receiver is None and "receiver" not in node.unknown:
             yield ok(name, f"{node.name} receives no WAL: its WAL receiver has no connection")
         elif receiver is None or receiver.get("status") is None:
-            yield unknown(name, f"this role does not see the WAL receiver of {node.name}",
-                          breaks="it may still receive from a primary that lives",
+            yield unknown(name, f"this role may not see the WAL receiver of {node.name}",
+                          breaks="it may still receive from a running primary",
                           fix="grant pg_monitor to the role")  # fmt: skip
         elif source is not None and source.role == STANDBY:
             yield ok(name, f"{node.name} receives from {source.name}, which is a standby")
@@ -168,12 +168,12 @@ def _check_wal_receivers(found: Survey, target: NodeState) -> Iterator[ClusterCh
             shown = "at an unknown time" if age is None else f"{human_duration(age)} ago"
             text = f"the WAL receiver of {node.name} is {receiver['status']}, last message {shown}"
             if age is not None and age <= SILENT_S:
-                yield failed(name, text, breaks="the primary lives, and this host does not reach it: two primaries",
-                             fix="find out what lies between this host and the primary")  # fmt: skip
+                yield failed(name, text, breaks="the primary runs, and this host cannot reach it: two primaries",
+                             fix="check the network between this host and the primary")  # fmt: skip
             else:
                 timeout = node.settings.get("wal_receiver_timeout")
                 until = "" if timeout is None else f", after {human_duration(int(timeout) / 1000)} without a message"
-                yield unknown(name, text, breaks="the primary may live",
+                yield unknown(name, text, breaks="the primary may be running",
                               fix=f"wait until {node.name} closes the connection{until}")  # fmt: skip
 
 
@@ -188,7 +188,7 @@ def _check_timelines(found: Survey, target: NodeState) -> Iterator[ClusterCheck]
         yield failed("identity", f"the nodes have several system identifiers: {', '.join(identifiers)}",
                      breaks="they are not one cluster", fix="correct the dsn of the nodes")  # fmt: skip
     if target.timeline is None:
-        yield unknown("timeline", f"the timeline of {target.name} may not be read",
+        yield unknown("timeline", f"this role may not read the timeline of {target.name}",
                       fix="grant execute on function pg_control_checkpoint() to the role")  # fmt: skip
         return
     newer = {node.name: node.timeline for node in standbys if (node.timeline or 0) > target.timeline}
@@ -198,7 +198,7 @@ def _check_timelines(found: Survey, target: NodeState) -> Iterator[ClusterCheck]
         others = ", ".join(f"{name} on {timeline}" for name, timeline in newer.items())
         yield failed("timeline", f"{target.name} is on timeline {target.timeline}, {others}",
                      breaks="every commit after the last promotion would be lost",
-                     fix="name a standby on the newest timeline")  # fmt: skip
+                     fix="fail over to a standby on the newest timeline")  # fmt: skip
     else:
         yield ok("timeline", f"{target.name} is on timeline {target.timeline}, the newest known")
 
@@ -206,7 +206,7 @@ def _check_timelines(found: Survey, target: NodeState) -> Iterator[ClusterCheck]
 def _check_most_wal(found: Survey, target: NodeState) -> Iterator[ClusterCheck]:
     end, old = received_position(target), dead_primary(found)
     if end is None:
-        yield unknown("ahead", f"how far {target.name} is was not seen", breaks="another standby may have more")
+        yield unknown("ahead", f"the position of {target.name} is unknown", breaks="others may have more WAL")
         return
     shown = [f"{target.name} {lsn_text(end)}"]
     ahead: list[tuple[int, str]] = []
@@ -223,32 +223,32 @@ def _check_most_wal(found: Survey, target: NodeState) -> Iterator[ClusterCheck]:
                 ahead.append((theirs - end, node.name))
     if ahead:
         more, name = max(ahead)
-        yield failed("ahead", f"{name} has {human_bytes(more)} of WAL more than {target.name}: {', '.join(shown)}",
+        yield failed("ahead", f"{name} has {human_bytes(more)} more WAL than {target.name}: {', '.join(shown)}",
                      breaks=f"these commits would be lost, and {name} could not follow {target.name}",
                      fix=f"fail over to {name}")  # fmt: skip
     if not_read:
-        yield unknown("ahead.unseen", f"how far {', '.join(not_read)} is was not seen", breaks="it may have more WAL")
+        yield unknown("ahead.unseen", f"the position of {', '.join(not_read)} is unknown", breaks="may have more WAL")
     if not (ahead or not_read):
-        yield ok("ahead", f"{target.name} has the most WAL received: {', '.join(shown)}")
+        yield ok("ahead", f"{target.name} has received the most WAL: {', '.join(shown)}")
 
 
 def _check_loss(found: Survey, target: NodeState) -> Iterator[ClusterCheck]:
     lost = estimate_loss(found, target)
     if lost.bytes is None or lost.seen_us is None or found.seen is None:
-        why = "the primary was never seen from here" if found.seen is None else "it was last seen on another timeline"
-        yield warning("loss", f"what would be lost is unknown: {why}",
-                      breaks="commits that were acknowledged may be missing afterwards",
-                      fix="run `dba-console cluster check` from cron: it keeps where the primary was")  # fmt: skip
+        why = "this host has no record of it" if found.seen is None else "it was last seen on another timeline"
+        yield warning("loss", f"the position of the primary, and so the data loss, is unknown: {why}",
+                      breaks="acknowledged commits may be missing afterwards",
+                      fix="run `dba-console cluster check` from cron: it records the primary's position")  # fmt: skip
         return
     last = f"{found.seen.node} was last seen at {shown_moment(lost.seen_us)}, at {found.seen.lsn}"
-    after = f"{last}: what it wrote later is unknown"
+    after = f"{last}: later writes are unknown"
     if lost.bytes == 0:
-        yield ok("loss", f"{target.name} has everything up to there; {after}")
+        yield ok("loss", f"{target.name} has all WAL up to that position; {after}")
     else:
         seconds = "" if lost.seconds is None else f", commits of {human_duration(lost.seconds)}"
         lacks = f"{lost.bytes} bytes ({human_bytes(lost.bytes)}){seconds}"
         yield warning("loss", f"{target.name} lacks at least {lacks}; {after}",
-                      breaks="these commits are lost, also where a client was sent their COMMIT")  # fmt: skip
+                      breaks="these commits are lost, although clients got an answer to COMMIT")  # fmt: skip
 
 
 def _check_replay(found: Survey, target: NodeState) -> Iterator[ClusterCheck]:

@@ -1,10 +1,9 @@
-"""The outage as clients see it: a process that writes and reads every 20 ms, and what its record shows.
+"""Measure the outage of a cutover for clients: a heartbeat process that writes and reads every 20 ms, and its record.
 
-The process (`clusters/heartbeat_process.py`) has a process session of its own and outlives agent and console. It
-appends each
-acknowledged beat to `heartbeat.jsonl` of the given directory; from that file alone the outage is computed, also after
-the process was killed. The outage is the longest time between the ends of two acknowledged beats, less the interval:
-a beat that a paused pooler holds is one long beat and no error.
+The process (`clusters/heartbeat_process.py`) runs in its own process session and outlives agent and console. It appends
+each acknowledged beat to `heartbeat.jsonl` of the given directory; the outage is computed from that file alone, also
+after the process was killed. The outage is the longest time between the ends of two acknowledged beats, minus the
+interval: a beat held by a paused pooler is one long beat, not an error.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ from dba_console.keeper.proc import boot_id, is_alive
 
 FILE = "heartbeat.jsonl"
 INTERVAL_S = 0.02
-"""Between two beats: a tenth of the shortest outage that a cutover can have, and fifty small commits a second."""
+"""Interval of beats: a tenth of the shortest possible outage of a cutover, and fifty small commits a second."""
 LIFE_S = 2 * 3600.0
-"""Nobody stops a heartbeat whose run was forgotten: it ends by itself."""
+"""Maximum lifetime, if the run never stops it."""
 START_S = 10.0
-"""Until the process answers; it answers after its first write, acknowledged or not, or after 3 s."""
+"""Time until the process answers: after its first write, acknowledged or not, or after 3 s."""
 FIRST_WRITE_S = 3.0
-"""For the first write, before who started it goes on: what follows may hold a write that was never acknowledged."""
+"""Time for the first write before the caller continues: later steps may block a write that was never acknowledged."""
 STOP_S = 10.0
-"""For it to remove its row and table; after that it is killed."""
+"""Time to remove its row and table; after that it is killed."""
 MAX_ERRORS_SHOWN = 3
-"""Kinds of errors that are named in a report, the most frequent ones."""
+"""Number of error texts named in a report, the most frequent ones."""
 KILLED = "it was killed"
 _INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "TZ")
 _LARGEST = 64 << 20
-"""Bytes of a record that are read; a heartbeat of two hours writes about 20 MB."""
+"""Maximum bytes read of a record; a heartbeat of two hours writes about 20 MB."""
 _KINDS = {"w": ("write", True), "r": ("read", True), "W": ("write", False), "R": ("read", False)}
 
 
@@ -56,7 +55,7 @@ class AnsweringServer(Struct, frozen=True, kw_only=True):
     kind: str
     """write or read"""
     address: str | None = None
-    """None: the connection is by a unix socket."""
+    """None: a Unix socket."""
     port: str | None = None
     in_recovery: bool = False
     timeline: int | None = None
@@ -72,14 +71,14 @@ class AnsweringServer(Struct, frozen=True, kw_only=True):
 
 
 class HeartbeatOutage(Struct, frozen=True, kw_only=True):
-    """What a heartbeat measured. Seconds; times are wall time in microseconds since 1970."""
+    """The outage measured by a heartbeat. Seconds; times are wall time in microseconds since 1970."""
 
     write_s: float | None = None
-    """Longest time without an acknowledged write, also where it has not ended. None: none was ever acknowledged, or it
-    began before the heartbeat did."""
+    """Longest time without an acknowledged write, also if it has not ended. None: none was ever acknowledged, or the
+    outage began before the heartbeat."""
     read_s: float | None = None
     write_before_s: float = 0.0
-    """From the start to the first acknowledged write, where that is an outage whose begin was not seen."""
+    """From the start to the first acknowledged write, if the outage began before the start."""
     read_before_s: float = 0.0
     began_us: int = 0
     """The last acknowledged write before it."""
@@ -90,27 +89,27 @@ class HeartbeatOutage(Struct, frozen=True, kw_only=True):
     writes: int = 0
     reads: int = 0
     errors: dict[str, int] = {}
-    """How often each was met, most frequent first."""
+    """Error text -> number of occurrences, most frequent first."""
     running: bool = False
     since_us: int = 0
     until_us: int = 0
-    """Up to here beats are recorded."""
+    """End of the recorded beats."""
     unmeasured_s: float = 0.0
-    """Time in which the heartbeat itself did not run, between two starts."""
+    """Time without a running heartbeat, between two starts."""
     ended: str = ""
     """Why it ended; empty while it runs."""
     advisory: str = ""
-    """Why no table was written."""
+    """Why it does not write a table."""
     left: str = ""
-    """What it could not remove."""
+    """Objects that it could not remove."""
     servers: tuple[AnsweringServer, ...] = ()
-    """In the order of the first beat."""
+    """In the order of their first beats."""
 
 
 def start_heartbeat(directory: Path, conninfo: str, clock: Clock, *, life_s: float = LIFE_S) -> None:
-    """Start the process unless it runs; returns after its first write, acknowledged or not, or after 3 s.
+    """Start the process unless it runs; return after its first write, acknowledged or not, or after 3 s.
 
-    Raises ConsoleError where it does not start. A server that does not answer is no reason: that is measured.
+    Raises ConsoleError if it does not start. A server that does not answer is not an error: that is measured.
     """
     parse_conninfo(conninfo)
     directory = directory.resolve()
@@ -118,7 +117,7 @@ def start_heartbeat(directory: Path, conninfo: str, clock: Clock, *, life_s: flo
         return
     connect = {name: value for name, value in os.environ.items() if name.startswith("PG")}
     order = {"conninfo": conninfo, "environment": connect, "life_s": life_s}
-    # Arguments and the environment are seen by others; what is in a memory file is not.
+    # Other users can read arguments, and root the environment; a memory file is private.
     request, answer, nothing = os.memfd_create("heartbeat"), os.pipe(), os.open(os.devnull, os.O_WRONLY)
     try:
         os.write(request, json.dumps(order).encode(errors="surrogateescape"))
@@ -139,13 +138,13 @@ def start_heartbeat(directory: Path, conninfo: str, clock: Clock, *, life_s: flo
         os.waitpid(pid, 0 if ready else os.WNOHANG)
     if not text:
         reason = f"did not answer within {START_S:g} s" if not ready else "ended before its first write"
-        raise ConnectError(f"the heartbeat {reason}", hint=f"{directory / FILE} shows how far it came")
+        raise ConnectError(f"the heartbeat {reason}", hint=f"{directory / FILE} shows its progress")
     if failure := json.loads(text)["error"]:
         raise SessionError(failure)
 
 
 def stop_heartbeat(directory: Path) -> None:
-    """End the process; it removes its row and table first. Does nothing where none runs."""
+    """End the process; it removes its row and table first. Does nothing if none runs."""
     for header in _headers(directory.resolve())[-1:]:
         try:
             descriptor = os.pidfd_open(header["pid"])
@@ -167,7 +166,7 @@ def stop_heartbeat(directory: Path) -> None:
 
 
 def read_outage(directory: Path) -> HeartbeatOutage:
-    """What the record in `directory` shows up to now; empty where there is none."""
+    """Return the outage from the record in `directory`; empty without a record."""
     record = _RecordReader()
     for line in _lines(directory):
         record.add_line(line)
@@ -175,7 +174,7 @@ def read_outage(directory: Path) -> HeartbeatOutage:
 
 
 def outage_lines(found: HeartbeatOutage, names: Mapping[int, str] | None = None) -> list[str]:
-    """The measurement for a report, one sentence a line; `names` are those of nodes by the timeline they write."""
+    """Return the measurement as sentences for a report; `names` are the node names by the timeline they write."""
     lines = []
     for what, seconds, before_s, span in (
         ("write", found.write_s, found.write_before_s, (found.began_us, found.ended_us)),
@@ -184,19 +183,19 @@ def outage_lines(found: HeartbeatOutage, names: Mapping[int, str] | None = None)
         if seconds is None and before_s:
             since = _moment(found.since_us)
             lines.append(
-                f"how long clients could not {what} is unknown: when the heartbeat began, at {since}, no {what} was "
-                f"acknowledged, and not before {before_s:.2f} s later"
+                f"how long clients could not {what} is unknown: the heartbeat started at {since}, and its first {what} "
+                f"was acknowledged {before_s:.2f} s later"
             )
         elif seconds is None:
             lines.append(f"whether clients could {what} is unknown: no {what} was acknowledged")
         else:
-            end = f"to {_moment(span[1])}" if span[1] < found.until_us else f"and not again by {_moment(span[1])}"
+            end = f"to {_moment(span[1])}" if span[1] < found.until_us else f"and still not at {_moment(span[1])}"
             lines.append(f"clients could not {what} for {seconds:.2f} s, from {_moment(span[0])} {end}")
     writers = [one for one in found.servers if one.kind == "write"]
     for one in writers:
         name = (names or {}).get(one.timeline or 0, "")
         where = f"{name} ({one.server})" if name else one.server
-        lines.append(f"writes by {where} from {_moment(one.from_us)} to {_moment(one.to_us)}")
+        lines.append(f"writes on {where} from {_moment(one.from_us)} to {_moment(one.to_us)}")
     lines += [
         f"two servers acknowledged writes at the same time: {one.server} and {other.server}"
         for one, other in pairwise(writers)
@@ -208,22 +207,22 @@ def outage_lines(found: HeartbeatOutage, names: Mapping[int, str] | None = None)
     if found.advisory:
         lines.append(f"writes were messages in the WAL, not rows of a table: {found.advisory}")
     if found.unmeasured_s:
-        lines.append(f"not measured for {found.unmeasured_s:.1f} s: the heartbeat itself had ended")
+        lines.append(f"not measured for {found.unmeasured_s:.1f} s: the heartbeat was not running")
     return [*lines, found.left] if found.left else lines
 
 
 def _moment(wall_us: int) -> str:
-    """Local time to the millisecond."""
+    """Return the local time in milliseconds."""
     return f"{datetime.fromtimestamp(wall_us / 1e6):%H:%M:%S.%f}"[:-3]
 
 
 def _environment() -> dict[str, str]:
-    # One arena: each thread would get a heap of its own otherwise.
+    # One malloc arena, to save memory: otherwise each thread gets its own heap.
     return {"MALLOC_ARENA_MAX": "1", **{name: os.environ[name] for name in _INHERITED if name in os.environ}}
 
 
 def _lines(directory: Path) -> Iterator[list[Any]]:
-    """The lines of the record; one that was cut short by a kill is left out."""
+    """Yield the lines of the record, without lines truncated by a kill."""
     try:
         descriptor = os.open(directory / FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -276,7 +275,7 @@ class _LongestGap:
 
 
 class _ServerBeats:
-    """Of one server, since the last start. Monotonic microseconds."""
+    """Beats of one server since the last start. Monotonic microseconds."""
 
     __slots__ = ("count", "first", "last")
 
@@ -286,7 +285,7 @@ class _ServerBeats:
 
 
 class _RecordReader:
-    """The lines of a record, folded."""
+    """Computes the outage from the lines of a record."""
 
     def __init__(self) -> None:
         self.header: dict[str, Any] = {}
@@ -297,7 +296,7 @@ class _RecordReader:
         self.server_beats: dict[tuple[str, int], _ServerBeats] = {}
         """By kind and number of the server."""
         self.before: list[AnsweringServer] = []
-        """Of earlier starts: numbers hold for one start."""
+        """Servers of earlier starts: numbers are valid for one start only."""
         self.since_us = self.until = 0
         self.unmeasured_us = 0
         self.ended = self.advisory = self.left = ""
@@ -346,7 +345,7 @@ class _RecordReader:
         at = header["mono_us"]
         if self.header and self.header["boot"] == header["boot"]:
             self.unmeasured_us += at - self.until
-        elif self.header:  # another boot: its monotonic clock has nothing to do with this one's
+        elif self.header:  # another boot: the monotonic clocks cannot be compared
             for gap in self.gaps.values():
                 gap.last = None
         if not self.header:
@@ -372,7 +371,7 @@ class _RecordReader:
         beats.last, beats.count = ended, beats.count + 1
 
     def _answering_servers(self) -> list[AnsweringServer]:
-        """Each server once, also where the heartbeat was started again."""
+        """Return each server once, also if the heartbeat was restarted."""
         found = {(one.kind, one.server): one for one in self.before}
         for (kind, number), server_beats in self.server_beats.items():
             server = self.servers.get(number, {})

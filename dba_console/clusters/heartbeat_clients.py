@@ -1,6 +1,6 @@
-"""The two connections of the heartbeat: one writes, one reads, as clients of the cluster do.
+"""The two client connections of the heartbeat, one that writes and one that reads, and the record of their beats.
 
-A beat waits as long as the server or the pooler lets it wait; a connection that fails is opened again at once.
+A beat waits as long as the server or the pooler makes it wait; a failed connection is reopened at once.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, plai
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
 
-# Where the heartbeat writes: a table of its own, or, where none may be made, a message in the WAL.
+# Write target of the heartbeat: its own table, or, if none may be created, a message in the WAL.
 #
-# Pure: statements, and the decision from what the server answered. All statements are sent by the simple protocol and
-# are one transaction each, so they need nothing of the session and work behind a transaction pooler.
+# Pure: statements, and the decision from the server's answer. All statements use the simple protocol and are one
+# transaction each, so they need no session state and work behind a transaction pooler.
 
 SCHEMA = "dba_console"
 TABLE = f"{SCHEMA}.heartbeat"
 MARK = "made by dba-console for a cutover; it removes this at the end"
-"""The comment on what the heartbeat made itself, and may therefore drop."""
+"""Comment on the objects that the heartbeat created, and may therefore drop."""
 STALE = "1 day"
-"""Age of rows left by a heartbeat that was killed; more than a heartbeat may live."""
+"""Age of rows left by a killed heartbeat; more than the maximum lifetime of a heartbeat."""
 _SEARCH_PATH = "SET LOCAL search_path TO pg_catalog, pg_temp; "
 _SERVER_COLUMNS = (
     "pg_catalog.host(pg_catalog.inet_server_addr()) AS address, pg_catalog.current_setting('port') AS port,"
@@ -55,8 +55,8 @@ _IF_CONNECTIONS_ALLOWED = (
     " FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()"
     " AND d.datconnlimit OPERATOR(pg_catalog.<>) 0"
 )
-"""A cutover keeps clients out by CONNECTION LIMIT 0, which binds neither superusers nor sessions that are there
-already: the heartbeat does what a client would have to do."""
+"""A cutover blocks clients with CONNECTION LIMIT 0, which does not apply to superusers and existing sessions: the
+heartbeat applies it itself, to behave like a client."""
 READ_BEAT = _SEARCH_PATH + "SELECT " + _SERVER_COLUMNS + _IF_CONNECTIONS_ALLOWED
 WAL_MESSAGE_BEAT = (
     _SEARCH_PATH
@@ -65,8 +65,8 @@ WAL_MESSAGE_BEAT = (
     + ", pg_catalog.pg_logical_emit_message(true, 'dba-console', '')::text AS position"
     + _IF_CONNECTIONS_ALLOWED
 )
-"""An empty transactional message: it is written to the WAL and its commit waits for disk and synchronous standbys as
-any other does. A standby refuses it, for it needs a transaction id."""
+"""An empty transactional message: it is written to the WAL, and its commit waits for disk and synchronous standbys like
+any other. A standby rejects it, because it needs a transaction id."""
 TARGET_FACTS = (
     _SEARCH_PATH
     + f"""
@@ -93,7 +93,7 @@ CREATE_TABLE = (
     f"CREATE TABLE {TABLE} (run text PRIMARY KEY, beats int8 NOT NULL, at timestamptz NOT NULL)"
     f" WITH (fillfactor = 50); COMMENT ON TABLE {TABLE} IS '{MARK}'; "
 )
-"""Half of each page is left free, so that updates stay in their page and need no new index entry."""
+"""Half of each page stays free, so that updates are HOT and need no new index entry."""
 LOCK = f"BEGIN; {_SEARCH_PATH}SET LOCAL lock_timeout = '2s'; LOCK TABLE {TABLE} IN ACCESS EXCLUSIVE MODE"
 ROWS = f"SELECT count(*)::text AS rows FROM {TABLE}"
 DROP_TABLE = f"DROP TABLE {TABLE}; COMMIT"
@@ -112,20 +112,20 @@ SELECT (SELECT (d.description = '{MARK}' AND c.relowner = u.oid)::text
   FROM pg_roles u WHERE u.rolname = current_user
 """
 )
-"""What the heartbeat made itself, as this role."""
+"""Whether this role's heartbeat created the table and the schema."""
 
 
 class WriteTarget(Struct, frozen=True):
-    """Where write beats go."""
+    """The write target of the beats."""
 
     advisory: str = ""
-    """Why no table is written; empty where one is."""
+    """Why WAL messages are used instead of a table; empty: a table is used."""
     create: str = ""
-    """The statements that make what is missing."""
+    """Statements that create the missing objects."""
 
 
 def choose_target(facts: Mapping[str, str]) -> WriteTarget:
-    """Decide from FACTS. A table of another role is not written: its triggers and rules would run as ours."""
+    """Choose from TARGET_FACTS. A table of another role is not written: its triggers would run with our privileges."""
     schema, table = facts.get("schema_owner"), facts.get("table_owner")
     if schema is not None and facts.get("schema_trusted") != "true":
         return WriteTarget(advisory=f"the schema {SCHEMA} belongs to the role {schema}")
@@ -148,7 +148,7 @@ def choose_target(facts: Mapping[str, str]) -> WriteTarget:
 
 
 def write_beat(run: str, create: str = "") -> str:
-    """One write beat; `run` is made of letters and digits. What is created is created in the same transaction."""
+    """Return a write beat; `run` has only letters and digits. `create` is executed in the same transaction."""
     return (
         f"{_SEARCH_PATH}{create}INSERT INTO {TABLE} AS h (run, beats, at) SELECT '{run}', 1, "
         f"now(){_IF_CONNECTIONS_ALLOWED}"
@@ -157,22 +157,22 @@ def write_beat(run: str, create: str = "") -> str:
 
 
 def remove_rows(run: str) -> str:
-    """Delete the row of this heartbeat, and those of heartbeats that were killed."""
+    """Return the statement that deletes the row of this heartbeat and of killed ones."""
     return f"{_SEARCH_PATH}DELETE FROM {TABLE} WHERE run = '{run}' OR at < now() - interval '{STALE}'"
 
 
-# What the heartbeat process writes down: one JSON array a line, appended by one thread, collected from all.
+# Record of the heartbeat process: one JSON array per line, collected from all threads, appended by one.
 #
-# Beats are `["w", begun, ended, server]` and `["r", …]`, failed ones `["W", begun, ended, error]`, in microseconds of
-# the monotonic clock. Beats wait in memory for the next flush: a disk that hangs delays the record, not the beats.
+# Beats are `["w", started, ended, server]` and `["r", …]`, failed ones `["W", started, ended, error]`, in us of
+# the monotonic clock. Beats wait in memory for the next flush: a stalled disk delays the record, not the beats.
 
 WRITE, READ = "w", "r"
 MOST_LINES = 200_000
-"""Kept in memory while the disk takes nothing: half an hour of beats."""
+"""Maximum lines in memory while the disk is stalled: half an hour of beats."""
 
 
 class BeatRecord:
-    """The lines that are not on disk yet. Used by all threads."""
+    """The lines that are not on disk yet. Thread-safe."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor, self._size = descriptor, os.fstat(descriptor).st_size
@@ -181,21 +181,21 @@ class BeatRecord:
         self._numbers: dict[tuple[str, str], int] = {}
         self._ended_us: int | None = None
         self.first_write_ended = threading.Event()
-        """There was a write, acknowledged or not."""
+        """Set after the first write, acknowledged or not."""
 
     def put(self, *line: Any) -> None:
         with self._lock:
             self._lines.append(list(line))
 
-    def beat(self, sign: str, begun_us: int, answer: Mapping[str, str]) -> None:
-        """An acknowledged beat, ended now."""
+    def beat(self, sign: str, started_us: int, answer: Mapping[str, str]) -> None:
+        """Record an acknowledged beat that ended now."""
         ended_us = SYSTEM.mono_us()
         server = {name: answer.get(name) for name in ("address", "port", "in_recovery", "timeline")}
-        self.put(sign, begun_us, ended_us, self._number("server", server))
+        self.put(sign, started_us, ended_us, self._number("server", server))
         self._note_first_write(sign)
 
-    def failure(self, sign: str, begun_us: int, text: str) -> None:
-        self.put(sign.upper(), begun_us, SYSTEM.mono_us(), self._number("error", text))
+    def failure(self, sign: str, started_us: int, text: str) -> None:
+        self.put(sign.upper(), started_us, SYSTEM.mono_us(), self._number("error", text))
         self._note_first_write(sign)
 
     def _note_first_write(self, sign: str) -> None:
@@ -203,15 +203,15 @@ class BeatRecord:
             self.first_write_ended.set()
 
     def removed(self) -> bool:
-        """Whether its file is gone: nobody will read it."""
+        """Whether its file was deleted."""
         return os.fstat(self._descriptor).st_nlink == 0
 
     def end(self) -> None:
-        """Nothing is measured from now on."""
+        """Record the end of the measurement."""
         self._ended_us = SYSTEM.mono_us()
 
     def flush(self) -> None:
-        """Append what is there. What the disk does not take now is kept for the next time."""
+        """Append the lines to the file. If that fails, they are kept for the next flush."""
         with self._lock:
             # Taken under the lock: every beat that ended before this time is in these lines or already on disk.
             lines, self._lines = [*self._lines, ["at", self._ended_us or SYSTEM.mono_us()]], []
@@ -226,7 +226,7 @@ class BeatRecord:
                 self._lines = (lines[:-1] + self._lines)[-MOST_LINES:]
 
     def _number(self, kind: str, value: Any) -> int:
-        """A server or an error by its number; introduced by a line of its own when it is met first."""
+        """Return the number of a server or error; its first occurrence writes a line that defines it."""
         with self._lock:
             key = (kind, json.dumps(value))
             if key not in self._numbers:
@@ -236,26 +236,26 @@ class BeatRecord:
 
 
 CONNECT_S = 1.0
-"""For each host of the connection string; a paused pooler may hold a new connection as long."""
+"""Timeout for each host of the connection string; a paused pooler may hold a new connection that long."""
 RETRY_S = 0.03
-"""After a failure: short beside any outage, and no flood of connections."""
+"""Pause after a failure: short compared with any outage, and not a flood of connections."""
 LONG_OUTAGE_S, LONG_RETRY_S = 60.0, 1.0
-"""After a minute without an answer a second more or less does not matter, and attempts cost the host."""
+"""After a minute without an answer: one attempt per second, to save load on the host."""
 REMOVE_S = 3.0
-"""For removing row and table at the end, all statements together."""
+"""Time to remove row and table at the end, for all statements together."""
 CHECK_S = 0.1
-"""How often a beat that waits notices that it shall end."""
+"""Interval at which a waiting beat checks for the end."""
 _KEEPALIVE_OPTIONS = {
     "keepalives_idle": "1", "keepalives_interval": "1", "keepalives_count": "3", "tcp_user_timeout": "5000",
 }  # fmt: skip
-"""A host that vanished is noticed after 5 s; a pooler that holds a beat goes on answering on TCP's level."""
+"""A lost host is noticed after 5 s; a pooler that holds a beat still answers at TCP level."""
 _APPLICATION = "dba-console:cutover-heartbeat"
-"""A session of the cutover: it is not ended with those of clients, but holds its beats while these are kept out."""
-KEPT_OUT_MESSAGE = "the database takes no connections: its CONNECTION LIMIT is 0"
+"""A session of the cutover: it is not terminated with those of clients, but its beats fail while these are blocked."""
+KEPT_OUT_MESSAGE = "the database accepts no connections: its CONNECTION LIMIT is 0"
 
 
 class BeatFailed(Exception):
-    """A beat that was not acknowledged; `code` is the SQLSTATE where the server sent one."""
+    """A beat that was not acknowledged; `code`: the SQLSTATE, if the server sent one."""
 
     def __init__(self, message: str, code: str = "") -> None:
         super().__init__(clean(redact(plain_message(message))))
@@ -263,11 +263,11 @@ class BeatFailed(Exception):
 
 
 class ClientsKeptOut(BeatFailed):
-    """Clients are kept out. The connection stays."""
+    """Connections are blocked. The heartbeat's connection stays open."""
 
 
 class BeatStopped(Exception):
-    """The beat has not ended, and shall not be waited for."""
+    """The heartbeat is stopping, and does not wait for the beat."""
 
 
 class HeartbeatClient:
@@ -283,7 +283,7 @@ class HeartbeatClient:
     def run(self) -> None:
         answered_us = SYSTEM.mono_us()
         while not self._stop.is_set():
-            begun_us = SYSTEM.mono_us()
+            started_us = SYSTEM.mono_us()
             try:
                 answer = self.beat(self._connection or self._connect())
             except BeatStopped:
@@ -291,12 +291,12 @@ class HeartbeatClient:
             except (BeatFailed, ConnectFailed) as error:
                 if not isinstance(error, ClientsKeptOut):
                     self._close()
-                self._record.failure(self.record_kind, begun_us, clean(_message(error)))
-                self._stop.wait(RETRY_S if begun_us - answered_us < LONG_OUTAGE_S * 1e6 else LONG_RETRY_S)
+                self._record.failure(self.record_kind, started_us, clean(_message(error)))
+                self._stop.wait(RETRY_S if started_us - answered_us < LONG_OUTAGE_S * 1e6 else LONG_RETRY_S)
                 continue
-            answered_us = begun_us
-            self._record.beat(self.record_kind, begun_us, answer)
-            self._stop.wait(INTERVAL_S - (SYSTEM.mono_us() - begun_us) / 1e6)
+            answered_us = started_us
+            self._record.beat(self.record_kind, started_us, answer)
+            self._stop.wait(INTERVAL_S - (SYSTEM.mono_us() - started_us) / 1e6)
         self.finish()
         self._close()
 
@@ -304,10 +304,10 @@ class HeartbeatClient:
         return self._execute_beat(connection, READ_BEAT)
 
     def finish(self) -> None:
-        """What is done before the connection is closed."""
+        """Clean up before the connection is closed."""
 
     def _execute_beat(self, connection: PGconn, statement: str) -> Mapping[str, str]:
-        """The row of a beat. Raises Held where there is none."""
+        """Return the row of a beat. Raises ClientsKeptOut without a row."""
         if not (row := self._execute(connection, statement)):
             raise ClientsKeptOut(KEPT_OUT_MESSAGE)
         return row
@@ -329,7 +329,7 @@ class HeartbeatClient:
             self._connection = None
 
     def _execute(self, connection: PGconn, statement: str, until_us: int | None = None) -> dict[str, str]:
-        """The last row of the statements, without NULLs. Without `until_us` it waits until it shall end."""
+        """Return the last row of the statements, without NULLs. `until_us` None: wait until the heartbeat stops."""
         from psycopg import OperationalError
         from psycopg.pq import DiagnosticField
 
@@ -366,7 +366,7 @@ class HeartbeatClient:
 
 
 class HeartbeatWriter(HeartbeatClient):
-    """Its beats are acknowledged by a server that may write, once their commit is durable."""
+    """The writing client: a beat is acknowledged by a read-write server once its commit is durable."""
 
     record_kind = WRITE
 
@@ -388,39 +388,39 @@ class HeartbeatWriter(HeartbeatClient):
         try:
             answer = self._execute_beat(connection, write_beat(self._run))
         except BeatFailed as error:
-            if error.code in ("42P01", "3F000"):  # the table is gone: a failover lost it, or somebody dropped it
+            if error.code in ("42P01", "3F000"):  # the table is gone: lost in a failover, or dropped
                 self._target = None
             raise
         self._has_row = True
         return answer
 
     def _create_and_write(self, connection: PGconn, create: str) -> Mapping[str, str]:
-        """Make the table and write its row. Refused by a rule of the database: there is no table then."""
+        """Create the table and write its row. If that is refused, use WAL messages instead."""
         self._target = None
         try:
             answer = self._execute_beat(connection, write_beat(self._run, create))
         except BeatFailed as error:
             if error.code[:2] not in ("42", "P0") or error.code in ("42P06", "42P07", "42710"):
-                raise  # what is not there now, or was made by another heartbeat meanwhile, is asked for again
-            self._target = WriteTarget(advisory=f"the table cannot be made: {error}")
+                raise  # missing now, or created by another heartbeat meanwhile: chosen again at the next beat
+            self._target = WriteTarget(advisory=f"the table cannot be created: {error}")
             self._record.put("advisory", self._target.advisory)
             return self._execute_beat(connection, WAL_MESSAGE_BEAT)
         self._target, self._has_row = WriteTarget(), True
         return answer
 
     def finish(self) -> None:
-        """Remove the row, and the table and schema where a heartbeat made them and nobody else uses them."""
+        """Remove the row, and the table and schema if a heartbeat created them and they are unused."""
         if not self._has_row:
             return
         try:
             self._remove()
         except (BeatFailed, ConnectFailed) as error:
-            self._record.put("left", f"{TABLE} stays where it is: {error}; remove it with: "
+            self._record.put("left", f"{TABLE} was not removed: {error}; remove it with: "
                              f"drop schema {SCHEMA} cascade")  # fmt: skip
 
     def _remove(self) -> None:
         if self._connection is not None and self._connection.transaction_status:
-            self._close()  # a beat is under way, perhaps held by a pooler
+            self._close()  # a beat is in progress, possibly held by a pooler
         connection = self._connection or self._connect()
         until_us = SYSTEM.mono_us() + int(REMOVE_S * 1e6)
         self._execute(connection, remove_rows(self._run), until_us)
@@ -429,13 +429,13 @@ class HeartbeatWriter(HeartbeatClient):
             self._execute(connection, LOCK, until_us)
             if self._execute(connection, ROWS, until_us).get("rows") != "0":
                 self._execute(connection, "ROLLBACK", until_us)
-                return  # they are of another heartbeat, which removes the table when it ends
+                return  # rows of another heartbeat, which removes the table when it ends
             self._execute(connection, DROP_TABLE, until_us)
         if ours.get("schema") == "true":
             try:
                 self._execute(connection, DROP_SCHEMA, until_us)
             except BeatFailed as error:
-                if error.code != "2BP01":  # dependent_objects_still_exist: somebody keeps more in it
+                if error.code != "2BP01":  # dependent_objects_still_exist: the schema has other objects
                     raise
 
 
@@ -444,7 +444,7 @@ def _message(error: BeatFailed | ConnectFailed) -> str:
 
 
 def _split_hosts(options: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """One after the other: each gets the whole time for connecting."""
+    """Yield the hosts one by one, so that each has the full connection timeout."""
     lists = {name: options[name].split(",") for name in ("host", "hostaddr", "port") if options.get(name)}
     for number in range(max((len(values) for values in lists.values()), default=1)):
         host_options = {name: values[number] if len(values) > 1 else values[0] for name, values in lists.items()}

@@ -1,6 +1,6 @@
-"""The heartbeat process: two threads beat, each on a connection of its own; the main thread keeps the record.
+"""The heartbeat process: two client threads with one connection each; the main thread writes the record.
 
-`python -m dba_console.clusters.heartbeat_process DIRECTORY`, started by `heartbeat.start_heartbeat`, which gives the
+`python -m dba_console.clusters.heartbeat_process DIRECTORY`, started by `heartbeat.start_heartbeat`, which passes the
 connection string on standard input.
 """
 
@@ -23,13 +23,13 @@ from dba_console.keeper.proc import boot_id, start_ticks
 
 FLUSH_S = 0.2
 FIRST_FLUSH_S = 0.01
-"""Until the first write: who started this waits for it."""
+"""Interval until the first write, which the caller waits for."""
 
 
 def main() -> int:
-    """Become the heartbeat of the directory in the first argument."""
+    """Run the heartbeat of the directory in the first argument."""
     if os.fork():
-        os._exit(0)  # who started this waits for this process, and is not the parent of one that lives for hours
+        os._exit(0)  # the caller waits for this process; the heartbeat is not its child
     os.chdir("/")
     directory = sys.argv[1]
     order = json.loads(sys.stdin.buffer.read())
@@ -41,20 +41,20 @@ def main() -> int:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _report_started("")  # another one was started at the same time
+            _report_started("")  # another heartbeat was started at the same time
             return 0
         header = {
             "pid": os.getpid(), "ticks": start_ticks(os.getpid()), "boot": boot_id(), "wall_us": SYSTEM.wall_us(),
             "mono_us": SYSTEM.mono_us(),
         }  # fmt: skip
-        # A line that was cut short by a kill ends here.
+        # Ends a line truncated by a kill.
         write_all(descriptor, b"\n" + json.dumps(["start", header]).encode() + b"\n")
     except OSError as error:
         _report_started(f"the heartbeat cannot write to {path}: {error.strerror}")
         return 1
     signal.pthread_sigmask(
         signal.SIG_BLOCK, {signal.SIGTERM}
-    )  # before there are threads: `_write_until_stopped` waits for it
+    )  # before threads start: `_write_until_stopped` waits for it
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     record, stop = BeatRecord(descriptor), threading.Event()
@@ -74,34 +74,34 @@ def main() -> int:
 
 
 def _write_until_stopped(record: BeatRecord, stop: threading.Event, life_s: float) -> str:
-    """Write the record until the end; why it ended."""
-    begun_us, answered = SYSTEM.mono_us(), False
+    """Write the record until the end; return why it ended."""
+    started_us, answered = SYSTEM.mono_us(), False
     while signal.sigtimedwait({signal.SIGTERM}, FLUSH_S if answered else FIRST_FLUSH_S) is None:
-        begun = record.first_write_ended.is_set()
+        has_written = record.first_write_ended.is_set()
         record.flush()
-        age_s = (SYSTEM.mono_us() - begun_us) / 1e6
-        if not answered and (begun or age_s > min(FIRST_WRITE_S, life_s)):
+        age_s = (SYSTEM.mono_us() - started_us) / 1e6
+        if not answered and (has_written or age_s > min(FIRST_WRITE_S, life_s)):
             answered = True
             _report_started("")
         if age_s > life_s:
-            return f"it had run for {life_s:g} s"
+            return f"its maximum lifetime of {life_s:g} s was reached"
         if record.removed():
             return "its record was removed"
         if stop.is_set():
-            return "a defect ended it"
+            return "an internal error ended it"
     return "it was stopped"
 
 
 def _run_guarded(beater: HeartbeatClient, record: BeatRecord, stop: threading.Event) -> None:
     try:
         beater.run()
-    except Exception as error:  # a defect: it must not look like an outage
+    except Exception as error:  # an internal error must not look like an outage
         record.put("left", f"the heartbeat failed: {type(error).__name__}")
         stop.set()
 
 
 def _report_started(error: str) -> None:
-    """One line to the process that started this one; then nothing of it is kept open."""
+    """Send one line to the caller, then detach from its descriptors."""
     with suppress(OSError):
         os.write(1, json.dumps({"error": error}).encode())
     nothing = os.open(os.devnull, os.O_RDWR)

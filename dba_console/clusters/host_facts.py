@@ -1,4 +1,4 @@
-"""What a check reads of a node's host: free space, cluster managers, and whether it reaches the new primary.
+"""Facts about a node's host for the readiness checks: free space, cluster managers, access to the new primary.
 
 Three short commands on each host, through its shell. Nothing is changed; of the process table only lines of cluster
 managers leave the host.
@@ -46,23 +46,23 @@ echo; PATH="$PATH:$2:$beside"; for one in patronictl repmgr pg_autoctl; do echo 
 echo; ours | grep -E '{MANAGERS}' | grep -v grep
 exit 0
 """
-"""Lines 3 and 4 of postmaster.pid: start of the server and port (PostgreSQL's pidfile.h).
+"""Lines 3 and 4 of postmaster.pid: start time of the server and port (PostgreSQL's pidfile.h).
 
-Any account may name a process like a manager: only those of root and of the server's owner count, for their command
-lines say which program and file a cutover uses. The ps of busybox does not know uid.
+Any account can start a process with a manager's name: only those of root and of the server's owner count, because their
+command lines determine which program and file a cutover uses. The ps of busybox has no uid.
 """
 _SPACE = f'LC_ALL=C; export LC_ALL; echo "{CONTENT}"; df -Pk "$1/." "$1/pg_wal/." | tail -n +2'
 _TRY_REPLICATION = """LC_ALL=C; HOME=$(getent passwd "$(id -u)" | cut -d: -f6); PATH="$1:$PATH"; export LC_ALL HOME PATH
 cd /
 exec psql -XAtqw -d "$2" -c IDENTIFY_SYSTEM
 """
-"""As the server's own user, so with its passfile; never a question for a password."""
+"""Runs as the server's user, so with its passfile; never prompts for a password."""
 _FIND_PROGRAM = 'command -v "$1"'
 _MISSING = 127
 
 
 class MountSpace(Struct, frozen=True, kw_only=True):
-    """A file system of a data directory, in bytes."""
+    """Size and free space of a data directory's file system, in bytes."""
 
     path: str
     size: int
@@ -70,21 +70,21 @@ class MountSpace(Struct, frozen=True, kw_only=True):
 
 
 class HostState(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is known of one node's host. Where `error` is set, only that."""
+    """Facts about one node's host. With `error` nothing else is known."""
 
     error: str = ""
     hint: str = ""
     name: str = ""
     here: bool = False
-    """Whether it is the host the console runs on."""
+    """It is the host of the console."""
     data: MountSpace | None = None
     wal: MountSpace | None = None
     managers: tuple[str, ...] = ()
     """Command lines of cluster managers."""
     programs: dict[str, str] = {}
-    """Paths of the managers' programs, by their names."""
+    """Program name -> path of the managers' programs."""
     members: tuple[Member, ...] = ()
-    """Of a Patroni cluster, as `patronictl list` has them."""
+    """Members of a Patroni cluster, as in `patronictl list`."""
     reaches: bool | None = None
     """Whether its server's user can open a replication connection to the new primary; None: not tried or unclear."""
     reaches_text: str = ""
@@ -95,7 +95,7 @@ def read_host(node: NodeState, config: NodeConfig, target: NodeState | None, clo
     name = config.ssh or "this host"
     if node.data_directory is None:
         return HostState(
-            error=f"the data directory of {node.name} is not known", name=name,
+            error=f"the data directory of {node.name} is unknown", name=name,
             hint=f"grant pg_read_all_settings to the role, or set data_directory of {node.name}",
         )  # fmt: skip
     try:
@@ -131,14 +131,14 @@ def read_free_space(control: ServerControl) -> list[MountSpace]:
 
 
 def check_stop(control: ServerControl) -> None:
-    """Raises ConsoleError where the host does not have what stops the server, or the account may not run it."""
+    """Raise ConsoleError if the stop command of the server is missing on the host, or the account may not run it."""
     try:
         argv = control.stop_command()
-    except Refused:  # by a limit of this process: it holds where a cutover begins
+    except Refused:  # memory limit of this process: checked when a cutover begins
         return
     host, own = control.host, argv[argv.index("--") + 1 :] if argv[0] in ("sudo", "runuser") and "--" in argv else argv
     if host.run(["sh", "-c", _FIND_PROGRAM, "sh", own[0]], timeout_s=ANSWER_S, repeatable=True).code != 0:
-        raise Unsupported(f"{clean(own[0])} is missing on {host.name}", hint="it stops the server")
+        raise Unsupported(f"{clean(own[0])} is missing on {host.name}", hint="it is needed to stop the server")
     if argv[0] == "sudo":
         listed = host.run([*argv[:2], "-l", *argv[2:]], timeout_s=ANSWER_S, repeatable=True)
         if listed.code != 0:
@@ -150,17 +150,17 @@ def check_stop(control: ServerControl) -> None:
 
 
 def _parse_facts(output: str, node: NodeState, name: str) -> HostState:
-    answer = output.rpartition(f"{CONTENT}\n")[2]  # behind what a login shell printed
+    answer = output.rpartition(f"{CONTENT}\n")[2]  # after the output of a login shell
     head, programs, processes = (*answer.split("\n\n", 2), "", "")[:3]
     lines = head.split("\n")
     if len(lines) < 5:
-        return HostState(error=f"{name} gives no facts of {node.data_directory}", name=name)
+        return HostState(error=f"{name} returned no facts about {node.data_directory}", name=name)
     boot_id, started, port = lines[:3]
     try:
         data, wal = _mount(lines[3]), _mount(lines[4])
         apart_s = abs(int(started) - node.server_start_us / 1e6)
     except (ValueError, IndexError):
-        return HostState(error=f"{name} gives no facts of {node.data_directory}", name=name)
+        return HostState(error=f"{name} returned no facts about {node.data_directory}", name=name)
     if port.strip() != node.settings.get("port") or apart_s > 2:
         return HostState(
             error=f"{node.data_directory} on {name} belongs to another server than {node.name}", name=name,
@@ -174,7 +174,7 @@ def _parse_facts(output: str, node: NodeState, name: str) -> HostState:
 
 
 def _program_directory(control: ServerControl) -> str:
-    """Where the server's programs are; the root directory, which has none, where that is not known."""
+    """Return the directory of the server's programs; / if unknown, which contains none."""
     try:
         return control.program("psql").rpartition("/")[0]
     except ConsoleError:
@@ -182,7 +182,7 @@ def _program_directory(control: ServerControl) -> str:
 
 
 def _with_members(found: HostState, node: NodeState, control: ServerControl, owner: str) -> HostState:
-    """With what Patroni calls its nodes, where there is a trace of it."""
+    """Add the members of a Patroni cluster, if Patroni was detected."""
     manager_traces = (node.details.managers or {}) if node.details else {}
     if not (manager_traces.get("patroni") or (node.work or {}).get("patroni")):
         return found
@@ -195,7 +195,7 @@ def _with_members(found: HostState, node: NodeState, control: ServerControl, own
 
 
 def _is_manager(line: str) -> bool:
-    """Whether a command line is one of a manager's own program: a server's data directory may have its name.
+    """Whether a command line is a manager's program; a server whose data directory has its name does not count.
 
     >>> _is_manager("/usr/bin/python3 /usr/bin/patroni /etc/patroni/15.yml"), _is_manager("postgres -D /srv/patroni")
     (True, False)
@@ -205,7 +205,7 @@ def _is_manager(line: str) -> bool:
 
 
 def _mount(line: str) -> MountSpace:
-    """A line of `df -Pk`: file system, blocks of 1024 bytes, used, available, capacity, mount point."""
+    """Parse a line of `df -Pk`: file system, 1024-byte blocks, used, available, capacity, mount point."""
     words = line.split()
     return MountSpace(path=" ".join(words[5:]), size=int(words[1]) * 1024, free=int(words[3]) * 1024)
 
@@ -232,5 +232,5 @@ def _reachability(ended: CommandResult, target: NodeState) -> tuple[bool | None,
     if ended.code == _MISSING:
         return None, "psql is not installed there"
     if "no password supplied" in ended.errors:
-        return None, "it asks for a password, which its server's user does not have in a passfile"
+        return None, "it needs a password, and its server's user has none in a passfile"
     return False, printed or f"psql ended with code {ended.code}"

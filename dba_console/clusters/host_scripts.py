@@ -1,4 +1,4 @@
-"""What is run by a shell on a node's host. The texts are fixed: names, paths and passwords are arguments and input.
+"""Shell scripts that run on a node's host. Their texts are fixed: names, paths and passwords are arguments and input.
 
 For /bin/sh with coreutils and util-linux, or busybox.
 """
@@ -9,11 +9,11 @@ _ENGLISH = "LC_ALL=C; export LC_ALL\n"
 REMOTE = """PATH="$PATH:/usr/sbin:/sbin" LC_MESSAGES=C; export PATH LC_MESSAGES; unset LC_ALL LANGUAGE; cd /
 timeout -s KILL "$@"; code=$?; [ "$code" -ne 255 ] || code=254; exit "$code"
 """
-"""Around every command over ssh; arguments: seconds, argv. 255 is what ssh itself ends with: the command's own becomes
-254."""
+"""Wrapper of every command over ssh; arguments: seconds, argv. 255 is the exit code of ssh itself: that of a command
+becomes 254."""
 CONTENT = "dba-console: content"
 READ = f"""{_ENGLISH}exec 3<"$1" || exit; echo "{CONTENT}"; exec base64 <&3"""
-"""A file, base64 behind a line of ours: what a login shell prints goes before it. Argument: path."""
+"""Print a file in base64 after a marker line: output of a login shell comes before it. Argument: path."""
 WRITE = f"""set -eu; {_ENGLISH}umask 077
 path=$1 size=$2 mode=$3 owner=
 if [ -L "$path" ]; then path=$(readlink -f "$path"); fi
@@ -21,11 +21,11 @@ if [ -e "$path" ]; then mode=$(stat -c %a "$path") owner=$(stat -c %u:%g "$path"
 new=$path.dba-console-new
 trap 'rm -f "$new"' EXIT
 rm -f "$new"; set -C; cat >"$new"; set +C
-[ "$(wc -c <"$new")" -eq "$size" ] || {{ echo "cut off on its way" >&2; exit 1; }}
+[ "$(wc -c <"$new")" -eq "$size" ] || {{ echo "truncated in transit" >&2; exit 1; }}
 [ -z "$owner" ] || [ "$(stat -c %u:%g "$new")" = "$owner" ] || chown "$owner" "$new"
 chmod "$mode" "$new"; sync "$new"; mv -f "$new" "$path"; sync "$(dirname "$path")"
 """
-"""The new content whole beside the old one, then in its place: cut anywhere, the file is the old or the new one.
+"""Write a new file beside the old one, then rename it: if interrupted, the file is the complete old or new one.
 Arguments: path, bytes, mode of a new file; input: the content."""
 REMOVE = f"""set -eu; {_ENGLISH}rm -f "$1"; sync "$(dirname "$1")" """
 STATE = f"""{_ENGLISH}state() {{
@@ -46,47 +46,46 @@ while now=$(state "$1") || exit; [ "$now" != "$2" ]; do
 done
 echo "$now"
 """
-"""Whether a server runs: stopped, running or ready. Arguments: data directory, the state to wait for, seconds.
+"""Print whether a server runs: stopped, running or ready. Arguments: data directory, the state to wait for, seconds.
 
-A process id that was given to another program since is recognised by its working directory: a postmaster's is its data
-directory. Line 8 is LOCK_FILE_LINE_PM_STATUS of PostgreSQL's miscadmin.h, which pg_ctl waits for too.
+A reused pid is recognised by its working directory: that of a postmaster is its data directory. Line 8 is
+LOCK_FILE_LINE_PM_STATUS of PostgreSQL's miscadmin.h, which pg_ctl waits for too.
 """
 DETACHED = """out=$(mktemp) || exit 1; exec 3>"$out" 4<"$out"; rm -f "$out"
 setsid -w "$@" </dev/null >&3 2>&1 3>&- 4<&-; code=$?; head -c 60000 <&4; exit "$code"
 """
-"""A command that leaves a server running, which keeps neither our pipes open nor is killed with the command."""
+"""Run a command that starts a server; the server neither keeps our pipes open nor is killed with the command."""
 SWITCHOVER = """wait=$1 lock=$2; shift 2; exec 9<"$lock/PG_VERSION" || exit 1
-flock -w "$wait" 9 || { echo "a switchover that was begun before still runs" >&2; exit 75; }
+flock -w "$wait" 9 || { echo "an earlier switchover is still running" >&2; exit 75; }
 HOME=$(getent passwd "$(id -u)" | cut -d: -f6); export HOME
 out=$(mktemp) || exit 1; exec 3>"$out" 4<"$out"; rm -f "$out"
 setsid -w "$@" </dev/null >&3 2>&1 3>&- 4<&-; code=$?; head -c 60000 <&4; exit "$code"
 """
-"""A cluster manager's switchover: cut off in the middle it could leave no primary, so it goes on when we, or the
-connection, end. One at a time: while it runs it holds the lock on a file of the data directory that nothing changes.
+"""Run a cluster manager's switchover: if interrupted it could leave no primary, so it continues when we, or the
+connection, end. One at a time: while it runs it locks a file of the data directory that is never changed.
 
-Arguments: seconds to wait for one that runs, data directory, argv.
+Arguments: seconds to wait for a running one, data directory, argv.
 """
 SWITCHING = 75
 ATTACHED = DETACHED.replace("setsid -w ", "")
-"""A command that stops a server: when its time is up it is killed, for it must not stop a server that goes on by then.
-"""
+"""Run a command that stops a server: it is killed at its timeout, so that it does not stop a server in use again."""
 REBUILD = """umask 077; body=$1 seconds=$2 data=$3 how=$4; shift 4
 work=$data.dba-console; mkdir -p "$work" || exit 1
 secret=$(mktemp "$work/XXXXXX") && exec 3<>"$secret" && rm -f "$secret" && cat >&3 || exit 1
 exec 9>>"$work/lock"
-flock -w "$seconds" 9 || { echo "another rebuild of $data still runs" >&2; exit 75; }
+flock -w "$seconds" 9 || { echo "another rebuild of $data is still running" >&2; exit 75; }
 if [ "$how" != dry ] && [ "$how $(cksum <"$data/global/pg_control")" = "$(cat "$work/done")" ]; then
     cat "$work/$how.out"; exit 0
 fi 2>/dev/null
 setsid sh -c "$body" sh "$data" "$work" "$how" "$@" </dev/null >"$work/$how.out" 2>&1 &
 wait $!; code=$?; tail -c 60000 "$work/$how.out"; exit "$code"
 """
-"""Around pg_rewind and pg_basebackup, which may take hours: they go on when we, or the connection, end, for half of a
-pg_rewind leaves a directory that no server starts on. One at a time; who comes again waits for the one that runs, and
-one that is complete is not repeated as long as no server was started on its result.
+"""Run pg_rewind or pg_basebackup, which may take hours: they continue when we, or the connection, end, because half a
+pg_rewind leaves a directory on which no server starts. One at a time; a second call waits for the running one, and a
+complete one is not repeated as long as no server was started on its result.
 
 Arguments: REBUILD_BODY, seconds, data directory, dry or rewind or clone, argv; input: a passfile, which the program
-reads as /dev/fd/3. The file has no name when the password is written: nobody else can open it, nothing is left behind.
+reads as /dev/fd/3. The file is unlinked before the password is written: it cannot be opened, and is not left behind.
 """
 REBUILD_BODY = """data=$1 work=$2 how=$3; shift 3
 keep() {
@@ -120,5 +119,5 @@ else
 fi
 echo "$how $(cksum <"$data/global/pg_control")" >"$work/done"; rm -rf "$work/kept"
 """
-"""The node keeps its own configuration files: pg_rewind and pg_basebackup bring those of the other server. Both results
-start as a standby only."""
+"""The node keeps its own configuration files: pg_rewind and pg_basebackup copy those of the other server. Both results
+can only start as a standby."""

@@ -1,4 +1,7 @@
-"""Where a cluster's primary was when it last answered: a failover compares its target with it. 0600, never trusted."""
+"""Last known position of a cluster's primary, with which a failover compares its target; and state files of clusters.
+
+Mode 0600; the content is never trusted.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ T = TypeVar("T")
 
 
 class LastPrimary(Struct, frozen=True, kw_only=True):
-    """The primary when it last answered this host."""
+    """The primary at its last answer to this host."""
 
     cluster: str
     node: str
@@ -33,15 +36,15 @@ class LastPrimary(Struct, frozen=True, kw_only=True):
 
 
 def load_last_primary(cluster: str) -> LastPrimary | None:
-    """Return the record; None where there is not one that can be read."""
+    """Return the record; None: missing or unreadable."""
     stored = load_file(state_file(cluster, "", "seen"), LastPrimary)
     return stored if stored is not None and (stored.version, stored.cluster) == (FORMAT, cluster) else None
 
 
 def save_last_primary(primary: LastPrimary) -> None:
-    """Replace the record, unless it is of a newer timeline: an old primary may have been started again.
+    """Replace the record, unless the stored one has a newer timeline: an old primary may have been started again.
 
-    Not synced, as it is written often. Raises OSError or ConsoleError.
+    Not synced, because it is written often. Raises OSError or ConsoleError.
     """
     previous = load_last_primary(primary.cluster)
     same = previous is not None and previous.system_identifier == primary.system_identifier
@@ -57,7 +60,7 @@ def state_file(*key: str) -> Path:
 
 
 def load_file(path: Path, kind: type[T]) -> T | None:
-    """Return what the file holds; None where it is missing or damaged."""
+    """Return the content of the file; None: missing or damaged."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         with open(descriptor, "rb") as file:
@@ -67,6 +70,6 @@ def load_file(path: Path, kind: type[T]) -> T | None:
 
 
 def save_file(path: Path, record: Struct, *, synced: bool = True) -> None:
-    """Write it whole, or leave what was there. Raises OSError or ConsoleError."""
+    """Write it atomically. Raises OSError or ConsoleError."""
     paths.private_dir(paths.private_dir(path.parent.parent) / path.parent.name)
     write_atomically(str(path.parent), path.name, msgspec.json.encode(record), synced=synced)

@@ -1,7 +1,7 @@
-"""Commands and files of a node: on this host, or on one behind the system's ssh.
+"""Run commands and access files on a node's host, local or over ssh; and the operator's commands of a cutover.
 
-The operator's ssh configuration holds. One connection per host is kept for a minute and shared (ControlMaster): a
-command costs no login. What it is given goes over its input, never into its arguments.
+Uses the operator's ssh configuration. One connection per host is kept for a minute and shared (ControlMaster), so that
+a command needs no login. Data goes over standard input, never into arguments.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
 from dba_console.core.short_command import CommandResult, run_short
 
-# Files of a node on this host, read and replaced without a process: clients wait while a cutover does it.
+# Local files, read and replaced without a process, because clients wait for it during a cutover.
 #
-# Root acts for another account only on what belongs to that account: a link that the account put there leads root
-# nowhere it may not go itself.
+# Root acts for another account only on files of that account: so a link placed by the account gives it no access that
+# it does not have itself.
 
 LONGEST_FILE = 4 * 1024 * 1024
 
 
 class NotOwnedByUser(Exception):
-    """The file or its directory is a link or another account's: a process of the account itself has to try."""
+    """The file or its directory is a link or belongs to another account: a process of the account itself must try."""
 
 
 def read_file(path: str, user: str | None) -> bytes | None:
-    """The content, None where there is no such file. `user` None: as we are. Raises ConsoleError, NotTheirs."""
+    """Return the content; None: no such file. `user` None: our own account. Raises ConsoleError, NotOwnedByUser."""
     try:
-        # O_PATH opens nothing yet: to open a device is to act on it, as on /dev/watchdog, and a pipe keeps us waiting.
+        # O_PATH does not open it yet: opening a device can have effects, as with /dev/watchdog, and a pipe would block.
         path_descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
         try:
             status = os.fstat(path_descriptor)
@@ -71,7 +71,7 @@ def read_file(path: str, user: str | None) -> bytes | None:
 
 
 def write_file(path: str, data: bytes, user: str | None, mode: int) -> None:
-    """Replace the content, synced; owner and mode of an existing file stay. Raises as `read_file`."""
+    """Replace the content, synced; keep owner and mode of an existing file. Raises as `read_file`."""
     directory, name = os.path.split(path)
     try:
         directory_descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -121,16 +121,16 @@ def _account(user: str) -> pwd.struct_passwd:
 CONNECT_S = 5
 LOGIN_S = 30.0
 _MAX_CONNECT_OUTPUT = 1 << 20
-"""Bytes that a host may print while the connection is opened: they go to a file."""
+"""Maximum bytes that a host may print while the connection is opened; written to a file."""
 KEEP_OPEN = "60s"
-"""How long an unused connection stays open: between two steps of a cutover nobody logs in."""
+"""How long an unused connection stays open, so that the next step of a cutover needs no login."""
 _INHERITED = (
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR", "SSH_AUTH_SOCK", "KRB5CCNAME",
 )  # fmt: skip
 _MESSAGE_LOCALE = {"LC_MESSAGES": "C"}
-"""Not LC_ALL: a server that is started keeps its environment."""
+"""Not LC_ALL: a started server keeps its environment."""
 _SBIN = ":/usr/sbin:/sbin"
-"""Where runuser and pg_ctlcluster's helpers are; a command over ssh often has a path without them."""
+"""Directories of runuser and pg_ctlcluster's helpers; PATH of a command over ssh often lacks them."""
 _NOT_CONNECTED = "dba-console: the shared connection is gone"
 _OPTIONS = (
     "-T", "-a", "-x", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}", "-o", "ServerAliveInterval=5",
@@ -138,28 +138,28 @@ _OPTIONS = (
 )  # fmt: skip
 _CONNECT = ("-o", "ControlMaster=auto", "-o", f"ControlPersist={KEEP_OPEN}")
 _SHARE = ("-o", "ControlMaster=no", "-o", f"ProxyCommand=sh -c 'echo {_NOT_CONNECTED} >&2; exit 1'")
-"""Through the kept connection or not at all: so an end in between is known to be one of a command that ran."""
+"""Only through the shared connection: so a lost connection is known to have interrupted a running command."""
 _NAME = re.compile(r"(?:[\w.+-]+@)?[\w.:%\[\]][\w.:%\[\]-]*")
 _KILLED = 137
 _CONNECTION_CUT = re.compile("reset by|closed by|Broken pipe")
-"""How ssh names a connection that was opened and then cut: tried again, where the network lost only that one."""
+"""ssh's messages for a connection cut after it was opened: retried, as the network may have lost only that one."""
 _RETRY_S = 0.2
 _SSH_GRACE_S = 3.0
-"""What ssh has beyond the command's own limit, to say that it was killed."""
+"""Time of ssh beyond the command's own timeout, to report that it was killed."""
 
 
 class HostConnectionLost(ConsoleError):
-    """The connection broke, or the time was up, while a command ran: what became of it is unknown."""
+    """The connection broke, or the timeout expired, while a command ran: its outcome is unknown."""
 
     code = ExitCode.CONNECT
 
 
 class Host:
-    """A host and the account we have there. Used by one thread."""
+    """A host and our account there. Not thread-safe."""
 
     def __init__(self, ssh: str | None, clock: Clock) -> None:
         if ssh is not None and not _NAME.fullmatch(ssh):
-            raise ConfigError(f"ssh = {ssh!r} is not the name of a host", hint="use a name of the ssh configuration")
+            raise ConfigError(f"ssh = {ssh!r} is not a host name", hint="use a name of the ssh configuration")
         self.ssh, self.name, self._clock = ssh, ssh or "this host", clock
         self._account: str | None = None
         self._is_connected = False
@@ -173,17 +173,17 @@ class Host:
         timeout_s: float = 10.0,
         repeatable: bool = False,
     ) -> CommandResult:
-        """Run a command to its end, in / and as `user` (None: as the account we have). `code` None: it did not end in
-        time, and was killed where that is possible.
+        """Run a command to its end, in / and as `user` (None: our account). `code` None: it did not end in time, and
+        was killed if possible.
 
-        Raises ConnectError where the host cannot be reached (nothing ran), LostHost where the connection broke
-        afterwards, PermissionDenied where the account may not become `user`. What is `repeatable` is run up to twice
-        more where the connection broke.
+        Raises ConnectError if the host cannot be reached (nothing ran), HostConnectionLost if the connection broke
+        later, PermissionDenied if the account may not become `user`. A `repeatable` command is run up to twice more if
+        the connection broke.
         """
         return self._run(argv, user, data, timeout_s, 64 * 1024, repeatable)
 
     def command(self, argv: Sequence[str], *, user: str | None = None) -> list[str]:
-        """What `run` executes on the host: `argv`, with what changes the user before it. May connect."""
+        """Return what `run` executes on the host: `argv` after a command that changes the user. May connect."""
         if user is None or user == (account := self.account()):
             return list(argv)
         if account == "root":
@@ -191,19 +191,19 @@ class Host:
         return ["sudo", "-n", "-u", user, "--", *argv]
 
     def account(self) -> str:
-        """Who we are there."""
+        """Return the name of our account there."""
         if self._account is None:
             if self.ssh is None:
                 self._account = _user_name(os.geteuid())
             else:
                 ended = self.run(["id", "-un"], timeout_s=CONNECT_S, repeatable=True)
                 if ended.code != 0 or not (name := last_word(ended)):
-                    raise ConnectError(f"{self.name} runs no commands for this account: {last_line(ended)}")
+                    raise ConnectError(f"{self.name} does not run commands for this account: {last_line(ended)}")
                 self._account = name
         return self._account
 
     def read(self, path: str, *, user: str | None = None) -> bytes | None:
-        """The content of a file, None where there is no such file. Raises ConsoleError."""
+        """Return the content of a file; None: no such file. Raises ConsoleError."""
         with suppress(NotOwnedByUser):
             if self._can_open_files(user):
                 return read_file(path, None if user == self.account() else user)
@@ -222,9 +222,9 @@ class Host:
             raise ConsoleError(f"cannot read {path} on {self.name}: {error}") from error
 
     def write(self, path: str, data: bytes, *, user: str | None = None, mode: int = 0o600) -> None:
-        """Put `data` in the place of a file, whole and synced; owner and mode of an existing file stay.
+        """Replace the content of a file atomically, synced; keep owner and mode of an existing file.
 
-        Raises ConsoleError where the file is unchanged, LostHost where that is not known.
+        Raises ConsoleError if the file is unchanged, HostConnectionLost if that is unknown.
         """
         with suppress(NotOwnedByUser):
             if self._can_open_files(user):
@@ -233,13 +233,13 @@ class Host:
         self._change("write", path, [host_scripts.WRITE, "sh", path, str(len(data)), f"{mode:o}"], user, data)
 
     def remove(self, path: str, *, user: str | None = None) -> None:
-        """Remove a file; one that is not there is fine. Raises as `write`."""
+        """Remove a file; a missing one is not an error. Raises as `write`."""
         self._change("remove", path, [host_scripts.REMOVE, "sh", path], user, b"")
 
     def close(self) -> None:
-        """Nothing to end: the connection is shared with other processes, and closes when nobody uses it."""
+        """Does nothing: the connection is shared with other processes, and closes when unused."""
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- internals -----------------------------------------------------------------------------------------------
 
     def _can_open_files(self, user: str | None) -> bool:
         return self.ssh is None and (user in (None, self.account()) or self.account() == "root")
@@ -284,12 +284,12 @@ class Host:
             what = argv[0] if user == "root" else "ALL"
             raise PermissionDenied(
                 f"{self.account()} may not run commands as {user} on {self.name}: {clean(line)}",
-                hint=f"use an account that is {user} or root, or allow it in /etc/sudoers.d/dba-console: "
+                hint=f"use the account {user} or root, or allow it in /etc/sudoers.d/dba-console: "
                 f"{self.account()} ALL=({user}) NOPASSWD: {what}",
             )
 
     def _run_over_ssh(self, ssh: str, argv: Sequence[str], data: bytes, timeout_s: float, limit: int) -> CommandResult:
-        if not self._is_connected:  # from then on an end without an answer is one of a command that ran
+        if not self._is_connected:  # afterwards, a lost connection means that a command was running
             self._connect(ssh)
             self._is_connected = True
         remote = shlex.join(["sh", "-c", host_scripts.REMOTE, "sh", f"{timeout_s:g}", *argv])
@@ -300,20 +300,20 @@ class Host:
                 if may_retry:
                     self._connect(ssh)
                     continue
-                raise ConnectError(f"{self.name} opens no further session on its connection: {last_line(ended)}")
+                raise ConnectError(f"{self.name} does not open another session on the connection: {last_line(ended)}")
             break
         if ended.code == 255:
             why = f": {last_line(ended)}" if ended.errors.strip() else ""
             raise HostConnectionLost(
                 f"the ssh connection to {self.name} was lost while a command ran{why}",
-                hint=f"read on {self.name} what became of it",
+                hint=f"check its outcome on {self.name}",
             )
         if ended.code == _KILLED and ended.seconds >= timeout_s:
             return CommandResult(None, ended.output, ended.errors, ended.seconds)
         return ended
 
     def _connect(self, ssh: str) -> None:
-        """Open the connection that the commands share. Raises ConnectError: nothing ran."""
+        """Open the shared connection. Raises ConnectError: nothing ran."""
         for tries_left in (2, 1, 0):
             code, text = self._try_connect(ssh)
             cut = code == 255 and (not text.strip() or _CONNECTION_CUT.search(text))
@@ -322,19 +322,19 @@ class Host:
             threading.Event().wait(_RETRY_S)
         if code != 0:
             why = (
-                "it did not answer, or printed without end"
+                "it did not answer, or printed too much"
                 if code is None
                 else last_line(CommandResult(code, "", text, 0.0))
             )
             raise ConnectError(
                 f"cannot connect to {self.name} by ssh: {why}",
-                hint=f"`ssh -o BatchMode=yes {shlex.quote(ssh)} true` has to work without a question",
+                hint=f"`ssh -o BatchMode=yes {shlex.quote(ssh)} true` must work without a prompt",
             )
 
     def _try_connect(self, ssh: str) -> tuple[int | None, str]:
-        """Exit code and output of the process that opens it; None: see `_wait_for_connection`."""
+        """Return exit code and output of the process that opens it; None: see `_wait_for_connection`."""
         with tempfile.TemporaryFile() as output_file:
-            # A file and no pipe: the process that keeps the connection inherits it, and would hold a pipe open.
+            # A file, not a pipe: the process that keeps the connection inherits it, and would keep a pipe open.
             try:
                 process = subprocess.Popen(
                     ["ssh", *_OPTIONS, *_CONNECT, *_socket(ssh), "--", ssh, "exit 0"],
@@ -348,7 +348,7 @@ class Host:
             return code, output_file.read(65536).decode("utf-8", "replace")
 
     def _wait_for_connection(self, process: subprocess.Popen[bytes], output_descriptor: int) -> int | None:
-        """Its exit code; None where it took too long, or the host printed more than fits a greeting."""
+        """Return its exit code; None: it took too long, or the host printed too much."""
         until_us = self._clock.mono_us() + int(LOGIN_S * 1e6)
         while True:
             with suppress(subprocess.TimeoutExpired):
@@ -361,7 +361,7 @@ class Host:
 
 
 def last_line(ended: CommandResult) -> str:
-    """What a command said last, harmless and without secrets, for a sentence."""
+    """Return the last line of a command's output, sanitized and without secrets."""
     lines = [line for line in (ended.errors.strip() or ended.output.strip()).split("\n") if line.strip()]
     if lines:
         return clean(redact(lines[-1].strip()))
@@ -369,13 +369,13 @@ def last_line(ended: CommandResult) -> str:
 
 
 def last_word(ended: CommandResult) -> str:
-    """What a command answered, behind what a login shell printed; empty where it printed nothing."""
+    """Return the last word of a command's output, after that of a login shell; empty: no output."""
     return next(reversed(ended.output.split()), "")
 
 
 def confining_unit(root: str = "") -> str | None:
-    """The systemd service this process is in, where that limits memory: our own unit does, and so would a server be
-    limited that we start. None: another place, or no limit (cgroup v2)."""
+    """Return the systemd service of this process if it limits memory, as our own unit does: a server started by us
+    would be limited too. None: not in a service, or no limit (cgroup v2)."""
     try:
         with open(f"{root}/proc/self/cgroup") as file:
             path = next((line[3:].strip() for line in file if line.startswith("0::")), "")
@@ -393,9 +393,9 @@ def _environment() -> dict[str, str]:
 
 
 def _socket(ssh: str) -> tuple[str, str]:
-    """Where the connection to `ssh` is shared, in a private directory.
+    """Return the ssh option for the control socket, in a private directory.
 
-    Not by ssh's own %C: newer versions hash the jump host too, which the ProxyCommand of _SHARE takes the place of
+    Not with ssh's %C: newer versions also hash the jump host, which the ProxyCommand of _SHARE replaces
     (ssh_config(5), TOKENS).
     """
     name = hashlib.sha256(ssh.encode()).hexdigest()[:16]
@@ -412,18 +412,18 @@ def _user_name(uid: int) -> str:
         return str(uid)
 
 
-# The operator's own commands of a cutover: what moves an address, what holds and releases a scheduler.
+# The operator's own commands of a cutover: move an address, hold and release a scheduler.
 
 
 def run_command(config: CommandConfig, *, cluster: str, from_: str, to: str, undo: bool, clock: Clock) -> CommandResult:
-    """Run it, or what reverts it, on its host. Raises ConsoleError where the host cannot be reached."""
+    """Run the command, or its undo, on its host. Raises ConsoleError if the host cannot be reached."""
     names = dict(zip(COMMAND_PLACEHOLDERS, (cluster, from_, to), strict=True))
     with closing(Host(config.ssh, clock)) as host:
         return host.run(fill_names(config.undo if undo else config.run, names), timeout_s=config.timeout_s)
 
 
 def failure_text(what: str, ended: CommandResult) -> str | None:
-    """Why a command failed, in a sentence with the last line it printed; None where it did not."""
+    """Return why a command failed, with its last line of output; None: it succeeded."""
     if ended.code == 0:
         return None
     outcome = "did not end in time" if ended.code is None else f"failed with exit code {ended.code}"
@@ -431,7 +431,7 @@ def failure_text(what: str, ended: CommandResult) -> str | None:
 
 
 def fill_names(argv: Sequence[str], names: Mapping[str, str]) -> list[str]:
-    """The arguments with the names in braces replaced, each once; other braces stay.
+    """Return the arguments with the names in braces replaced, each once; other braces stay.
 
     >>> fill_names(["move-ip", "--to={to}", '{"from": "{from}"}'], {"to": "db2", "from": "{to}"})
     ['move-ip', '--to=db2', '{"from": "{to}"}']

@@ -1,8 +1,7 @@
-"""One short question to a node or pooler every two seconds, over a connection that is kept.
+"""Poll a node or pooler every two seconds with one short query, over a persistent connection.
 
-`survey` asks everything once and loads the driver; an agent that watches a cluster for weeks asks this. Each poll is
-used by the thread of one lane. What goes wrong is raised, and the connection is closed then: when to try again is
-decided by the caller.
+`survey` reads everything once and loads the driver; an agent that watches a cluster for weeks uses these polls. Each
+poll is used by the thread of one lane. Errors are raised and close the connection; the caller decides when to retry.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SILENCE_S = 30.0
-"""A connection on which nothing was answered for so long is closed. Long, because each new one to a server that hangs
-takes one more slot from it."""
+"""A connection without an answer for this time is closed. Long, because each new connection to a hung server takes one
+more slot."""
 SPARE_SLOTS = 3
-"""Slots for ordinary users that stay free beside ours; with fewer the connection is given back at once."""
+"""Connection slots for ordinary users that must stay free; with fewer the connection is closed at once."""
 
-# Until search_path is set the owner of the database decides which functions and operators are meant: none in here.
-# For this transaction only, so that it holds behind a transaction pooler too.
+# Until search_path is set, that of the database's owner decides which functions and operators are used: use none here.
+# Set for this transaction only, so that it works behind a transaction pooler too.
 _SESSION_SETTINGS = """
 SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
        pg_catalog.set_config('transaction_read_only', 'on', true),
@@ -110,7 +109,7 @@ _HISTORY = """CASE WHEN NOT pg_is_in_recovery()
 
 
 class _Rights(Struct):
-    """What the role may do here, as it was when the connection was opened."""
+    """Privileges of the role when the connection was opened."""
 
     version: str
     control: bool
@@ -145,22 +144,22 @@ _RIGHTS, _ANSWER, _SLOW = json_decoder(_Rights), json_decoder(_Answer), json_dec
 
 
 class NodePoll:
-    """One node."""
+    """Polls one node."""
 
     def __init__(self, name: str, config: NodeConfig, clock: Clock, cluster: str = "") -> None:
-        """With `cluster`, where its primary is is kept for a failover, each time the details are asked for."""
+        """With `cluster`, the position of its primary is saved for a failover whenever the details are read."""
         self.name, self._config, self._clock, self._cluster = name, config, clock, cluster
         self._connection: PGconn | None = None
         self._identity: str | None = None
         self._role, self._role_from_us = ("", 0), 0
-        """Also which server it was: behind a pooler or a virtual address that may be another one each time."""
+        """Role and server start: behind a pooler or a virtual address the server may change."""
 
     def state(self) -> NodeNow:
-        """Before it has answered."""
+        """Return the state before the first answer."""
         return NodeNow(self.name, known_addresses(self._config.dsn))
 
     def ask(self, details: bool) -> tuple[NodeNow, NodeDetails | None]:
-        """How it is now; with `details` also what changes slowly. Raises ConsoleError."""
+        """Read the current state; with `details` also slowly changing values. Raises ConsoleError."""
         try:
             if self._connection is None:
                 self._connection = self._open()
@@ -170,7 +169,7 @@ class NodePoll:
             raise
 
     def close(self) -> None:
-        """Give the slot back."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.finish()
             self._connection = None
@@ -183,12 +182,12 @@ class NodePoll:
         try:
             self._rights = rights = self._value(connection, _RIGHTS_QUERY, _RIGHTS)
             if rights.free < SPARE_SLOTS:
-                raise ConnectFailed("no_slots", f"{max(0, rights.free)} connections are free there: none is taken")
+                raise ConnectFailed("no_slots", f"only {max(0, rights.free)} connections are free there: not connected")
             raw = last_value(connection, _query(_IDENTITY), SILENCE_S, self._clock) if rights.control else None
         except BaseException:
             connection.finish()
             raise
-        # A signed 64-bit number in the view, unsigned in pg_controldata.
+        # Signed 64-bit in the view, unsigned in pg_controldata.
         self._identity = None if raw is None else str(int(raw) & 0xFFFF_FFFF_FFFF_FFFF)
         self._addresses = known_addresses(self._config.dsn, connection)
         self._role = ("", 0)
@@ -200,7 +199,7 @@ class NodePoll:
         answer = self._value(connection, _NODE.format(control=control), _ANSWER)
         at_us = self._clock.mono_us()
         if (answer.role, answer.started_us) != self._role:
-            # What belongs to the role is asked with it: the history of a timeline that has just begun.
+            # Details depend on the role, such as the history of a new timeline: read them too.
             self._role, self._role_from_us, details = (answer.role, answer.started_us), at_us, True
         now = NodeNow(
             self.name,
@@ -228,7 +227,7 @@ class NodePoll:
         return now, self._details(connection) if details else None
 
     def _save_primary_position(self, now: NodeNow) -> None:
-        """Where the primary is: a failover compares its target with it."""
+        """Save the primary's position: a failover compares its target with it."""
         if now.role != "primary" or now.lsn is None:
             return
         try:
@@ -239,7 +238,7 @@ class NodePoll:
                 )
             )  # fmt: skip
         except (OSError, ConsoleError):
-            pass  # a full disk or a directory of others: a failover then does not know what is lost, and says so
+            pass  # a full disk or a foreign directory: a failover then reports the loss as unknown
 
     def _details(self, connection: PGconn) -> NodeDetails:
         text = _DETAILS.format(
@@ -250,7 +249,7 @@ class NodePoll:
             slow = self._value(connection, text, _SLOW)
         except ConnectionLost:
             raise
-        except ConsoleError:  # too slow, or refused: what is asked each time is worth more
+        except ConsoleError:  # too slow, or refused: the regular poll is more important
             slow = _SlowAnswer(None, None, None, None)
         return NodeDetails(
             self.name, self._clock.mono_us(), slow.settings or {}, slow.archive_ready, slow.archive_failing,
@@ -266,7 +265,7 @@ class NodePoll:
 
 
 class PoolerPoll:
-    """One PgBouncer."""
+    """Polls one PgBouncer."""
 
     def __init__(self, name: str, config: PoolerConfig, clock: Clock) -> None:
         self.name, self._config, self._clock = name, config, clock
@@ -277,7 +276,7 @@ class PoolerPoll:
         return PoolerNow(self.name)
 
     def ask(self, details: bool) -> tuple[PoolerNow, None]:
-        """How it is now. Raises ConsoleError."""
+        """Read the current state. Raises ConsoleError."""
         try:
             if self._connection is None:
                 self._connection = open_admin(self._config, self._clock)
@@ -304,11 +303,11 @@ class PoolerPoll:
 
 
 def known_addresses(dsn: str, connection: PGconn | None = None) -> tuple[str, ...]:
-    """`host:port` of the configuration, and of the connection. A service's own file is not read here."""
+    """Return `host:port` of the configuration, and of the connection. Service files are not read here."""
     try:
         address = address_of(dsn)
     except UsageError:
-        return ()  # said where it is connected to
+        return ()  # reported when it is connected
     addresses = [f"{address.host}:{address.port}"] if address.host and address.port else []
     if connection is not None:
         port = connection.port.decode()

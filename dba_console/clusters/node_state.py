@@ -1,6 +1,6 @@
-"""One server of a cluster, as it says of itself over one short connection that only reads.
+"""State of one server of a cluster, read over one short read-only connection; and its TLS certificate.
 
-A question the role may not ask costs its answer and no other. What is not known is None, never 0.
+A query that the role may not run loses only its own answer. Unknown values are None, never 0.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dba_console.core.target import parse_conninfo
 from dba_console.watch.probes.postgres.connect import refuse_host_override
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed
 
-# What one server of a cluster is asked: statements that only read.
+# Queries of a node's state.
 
 NODE_STATE = """
 SELECT split_part(current_setting('server_version'), ' ', 1) AS version,
@@ -53,8 +53,8 @@ SELECT split_part(current_setting('server_version'), ' ', 1) AS version,
          WHERE n.nspname = 'cron' AND c.relname = 'job' AND c.relkind = 'r' AND e.extname = 'pg_cron') AS reads_cron
   FROM pg_roles r WHERE r.rolname = current_user
 """
-"""Of a schema named cron only the table that belongs to the extension is read: the owner of a database could put a view
-there whose functions would run with the rights of our role."""
+"""In the schema cron only the extension's own table is read: the owner of a database could create a view there whose
+functions would run with our role's privileges."""
 _RECEIVER = """
 SELECT status, sender_host, sender_port, slot_name::text, received_tli, latest_end_lsn::text,
        extract(epoch FROM clock_timestamp() - last_msg_receipt_time)::float8 AS last_message_s
@@ -119,10 +119,10 @@ _QUERIES = {
 
 
 def node_queries(*, archive: bool) -> dict[str, str]:
-    """Each by the name of its answer. None needs more than `pg_monitor`; what a role may not see is null or left out.
+    """Return answer name -> query. None needs more than `pg_monitor`; values a role may not see are null or missing.
 
-    Whether a role may execute a function is tested where it is called at all, also in a branch that is not taken: so
-    `archive` says whether it may count the WAL files that wait.
+    PostgreSQL checks EXECUTE on a function also in a branch that is not taken: so `archive` tells whether the role may
+    count the waiting WAL files.
     """
     return _QUERIES | {"archive": _ARCHIVE.format(ready=_READY if archive else "NULL::int4")}
 
@@ -155,7 +155,7 @@ _LIBC = """
 (SELECT max(pg_collation_actual_version(c.oid)) FROM pg_collation c
   WHERE c.collprovider = 'c' AND c.collcollate = d.datcollate)
 """
-"""Up to 14 a database has no version of its own: that of a collation of the same locale."""
+"""Up to 14 a database has no collation version: use that of a collation of the same locale."""
 _HBA = """
 SELECT line_number AS line, type, database, user_name AS users, address, netmask, auth_method AS method, error,
        to_jsonb(h)->>'file_name' AS file
@@ -182,7 +182,7 @@ REPMGRD = "SELECT repmgr.repmgrd_is_running() AS running, repmgr.repmgrd_is_paus
 
 
 def cutover_queries(version_num: int, *, hba: bool, cron: bool) -> dict[str, str]:
-    """What only a check of a cutover asks."""
+    """Return the additional queries of a cutover check."""
     named = version_num >= 150000
     questions = {
         "configured": _CONFIGURED,
@@ -199,7 +199,7 @@ def cutover_queries(version_num: int, *, hba: bool, cron: bool) -> dict[str, str
 
 
 def combined_query(questions: Mapping[str, str]) -> str:
-    """One statement that answers all of them, as one object of arrays: a distant server costs one round trip."""
+    """Return one statement for all queries, with one JSON object of arrays as answer, to save round trips."""
     parts = (
         f"'{name}', (SELECT coalesce(jsonb_agg(to_jsonb(q)), '[]') FROM ({question}) q)"
         for name, question in questions.items()
@@ -207,10 +207,10 @@ def combined_query(questions: Mapping[str, str]) -> str:
     return f"SELECT jsonb_build_object({', '.join(parts)}) AS answers"
 
 
-# The certificate a server shows to its clients: read over one TLS handshake, without a login and without its files.
+# The server's TLS certificate: read in one TLS handshake, without a login and without access to its files.
 #
 # PostgreSQL documentation, "SSL Session Encryption": after SSLRequest the server answers S and the handshake begins.
-# Nothing is verified: what is asked is until when it is valid.
+# The certificate is not verified: only its validity period is read.
 
 CONNECT_S = 3.0
 _SSL_REQUEST = b"\0\0\0\x08\x04\xd2\x16\x2f"
@@ -219,7 +219,7 @@ _SEQUENCE, _UTC_TIME, _GENERALIZED_TIME, _VERSION = 0x30, 0x17, 0x18, 0xA0
 
 
 class Certificate(Struct, frozen=True, kw_only=True):
-    """When it is valid, in microseconds since 1970; `error` where it could not be read."""
+    """Validity period in microseconds since 1970; `error`: why it could not be read."""
 
     from_us: int = 0
     until_us: int = 0
@@ -227,7 +227,7 @@ class Certificate(Struct, frozen=True, kw_only=True):
 
 
 def read_certificate(addresses: Sequence[tuple[str, str]]) -> Certificate:
-    """Return the certificate that the first of these places shows, sockets left out. Never raises."""
+    """Return the certificate of the first of these addresses, without sockets. Never raises."""
     for host, port in addresses:
         if host.startswith(("/", "@")):
             continue
@@ -237,7 +237,7 @@ def read_certificate(addresses: Sequence[tuple[str, str]]) -> Certificate:
                 if plain.recv(1) != b"S":
                     return Certificate(error=f"{host}:{port} does not offer TLS")
                 allow_ssl_import()
-                import ssl  # of an agent's five megabytes only where a server offers TLS
+                import ssl  # five megabytes: loaded only if a server offers TLS
 
                 context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
                 context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -245,7 +245,7 @@ def read_certificate(addresses: Sequence[tuple[str, str]]) -> Certificate:
                     return parse_validity(secured.getpeercert(binary_form=True) or b"")
         except (OSError, ValueError, IndexError) as error:
             return Certificate(error=f"{host}:{port}: {error}")
-    return Certificate(error="its dsn leads over a unix socket, which has no TLS")
+    return Certificate(error="its dsn uses a Unix socket, which has no TLS")
 
 
 def parse_validity(der: bytes) -> Certificate:
@@ -285,7 +285,7 @@ def _length(der: bytes) -> tuple[int, int]:
 
 def _time_us(tag: int, content: bytes) -> int:
     text = content.decode("ascii")
-    if tag == _UTC_TIME:  # two digits of the year: 50 and above are of the last century
+    if tag == _UTC_TIME:  # two-digit year: 50 and above mean 19xx
         text = ("19" if text >= "50" else "20") + text
     elif tag != _GENERALIZED_TIME:
         raise ValueError("not an X.509 certificate")
@@ -295,54 +295,54 @@ def _time_us(tag: int, content: bytes) -> int:
 
 APPLICATION = "dba-console"
 ANSWER_S = 3.0
-"""For each statement; the server's own limits are the same."""
+"""Timeout of each statement, also set on the server."""
 LOCK_S = 0.1
 _UPSTREAM = (
     "host", "hostaddr", "port", "user", "application_name", "sslmode", "sslcert", "sslkey", "sslrootcert", "gssencmode",
     "channel_binding", "passfile",
 )  # fmt: skip
-"""What is kept of primary_conninfo: never the rest, which may hold a password."""
+"""Options of primary_conninfo that are kept; the others may contain a password."""
 
 
 class Details(Struct, frozen=True, kw_only=True):
-    """What only a check of a cutover asks. None: not known."""
+    """Values that only a cutover check reads. None: unknown."""
 
     configured: dict[str, str] | None = None
-    """Every setting that is not of our own session."""
+    """All settings, except those of our own session."""
     replicates: tuple[str, ...] | None = None
     """Roles that may connect for replication."""
     tls: dict[str, Any] | None = None
     rewind: dict[str, Any] | None = None
-    """Whether the role may read the files of the server, as pg_rewind does."""
+    """Whether the role may read the files of the server, as pg_rewind needs."""
     collations: tuple[dict[str, Any], ...] | None = None
-    """Versions of the collations of the database and of its indexes: recorded, and of the library on this host."""
+    """Collation versions of the database and its indexes: recorded, and of the installed library."""
     hba: tuple[dict[str, Any], ...] | None = None
     cron: dict[str, Any] | None = None
-    """Jobs of pg_cron; None where the database has no such table, or the role may not read it: `reads_cron`."""
+    """Jobs of pg_cron; None: the database has no such table, or the role may not read it (`reads_cron`)."""
     reads_cron: bool | None = None
     managers: dict[str, Any] | None = None
     """Traces of cluster managers."""
     repmgr: dict[str, Any] | None = None
-    """Its nodes, and whether repmgrd runs and is paused; `error` where they may not be read."""
+    """Nodes of repmgr, and whether repmgrd runs and is paused; `error`: why they cannot be read."""
 
 
 class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one node was when it was asked. Where `error` is set nobody answered, and nothing else is known."""
+    """State of one node. With `error` it did not answer, and nothing else is known."""
 
     name: str
     error: str = ""
     asked_us: int = 0
-    """Our wall clock when it was asked: the age of every number here."""
+    """Our wall clock at the time of the query."""
     failure: str = ""
-    """Where nobody answered: the kind, as `connect_errors` has it: refused, timeout, auth, starting …"""
+    """Kind of the connection failure, as in `connect_errors`: refused, timeout, auth, starting …"""
     replication: dict[str, str] = {}
     """Host and port at which other nodes connect to it for replication."""
     address: str | None = None
-    """At which the server was reached; None by a unix socket."""
+    """Address at which the server was reached; None: a Unix socket."""
     certificate: Certificate | None = None
-    """What it shows to clients that use TLS; None where it was not asked."""
+    """Its TLS certificate; None: not read."""
     places: tuple[tuple[str, str], ...] = ()
-    """Hosts and ports it is known by: of its conninfos, and the address the server has."""
+    """Its known hosts and ports: from its connection strings, and the server's own address."""
     role: str | None = None
     """primary or standby."""
     version: str = ""
@@ -350,37 +350,37 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     system_identifier: str | None = None
     timeline: int | None = None
     lsn: str | None = None
-    """Of a primary what it has written, of a standby what it has received."""
+    """Of a primary the end of written WAL, of a standby the end of received WAL."""
     replayed_lsn: str | None = None
     replay_paused: bool | None = None
     replayed_ago_s: float | None = None
-    """Since the commit that was replayed last, by the server's clock: idle primaries make it grow."""
+    """Time since the last replayed commit, by the server's clock: it grows while the primary is idle."""
     clock_apart_s: float | None = None
-    """Its clock less ours; includes half the way there and back."""
+    """Its clock minus ours; includes half the round trip."""
     prepared: int | None = None
-    """Transactions prepared at least 5 s ago: the manager of one that is at work ends it in milliseconds."""
+    """Transactions prepared at least 5 s ago: a working transaction manager ends them in milliseconds."""
     slots_used: int | None = None
     walsenders_used: int | None = None
     checksums: bool | None = None
     sees_all: bool | None = None
-    """Whether the role sees other users' sessions: without it long transactions are not known."""
+    """Whether the role sees other users' sessions: otherwise long transactions are unknown."""
     receiver: dict[str, Any] | None = None
     upstream: dict[str, str] | None = None
-    """Where its primary_conninfo leads and as whom; None where the role may not read it."""
+    """Address and user of its primary_conninfo; None: the role may not read it."""
     standbys: tuple[dict[str, Any], ...] | None = None
     slots: tuple[dict[str, Any], ...] | None = None
     settings: dict[str, str] = {}
     archive: dict[str, Any] | None = None
     work: dict[str, Any] | None = None
     available: tuple[str, ...] | None = None
-    """Extensions whose files are there."""
+    """Extensions whose files are installed."""
     used: tuple[str, ...] | None = None
-    """Extensions of the database that was asked."""
+    """Extensions of the checked database."""
     server_start_us: int = 0
     data_directory: str | None = None
     details: Details | None = None
     unknown: dict[str, str] = {}
-    """What could not be asked, and why."""
+    """Failed query -> reason."""
 
     @property
     def reached(self) -> bool:
@@ -388,7 +388,7 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def read_node(name: str, config: NodeConfig, clock: Clock, *, detailed: bool = False) -> NodeState:
-    """Ask one node everything. Never raises: who does not answer is a state with an `error`."""
+    """Read the state of one node. Never raises: without an answer the state has an `error`."""
     asked_us = clock.wall_us()
     connection = ActingConnection(
         config.dsn, application=APPLICATION, connect_timeout_s=CONNECT_S, lock_timeout_s=LOCK_S, clock=clock
@@ -448,7 +448,7 @@ def _read(
 def _run_queries(
     connection: ActingConnection, queries: Mapping[str, str]
 ) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
-    """The rows of each question, and why some have none: asked one by one only where they cannot be asked together."""
+    """Return the rows of each query, and why some failed: run one by one only if the combined query fails."""
     try:
         [row] = connection.rows(combined_query(queries), timeout_s=ANSWER_S)
         return row["answers"], {}
@@ -486,7 +486,7 @@ def _details(
 
 
 def _repmgr(connection: ActingConnection, database: str | None) -> dict[str, Any] | None:
-    """What the extension knows; None where it is not installed."""
+    """Read the tables of the extension; None: not installed."""
     if database is None:
         return None
     repmgr_connection = connection.for_database(database)
@@ -495,7 +495,7 @@ def _repmgr(connection: ActingConnection, database: str | None) -> dict[str, Any
             return None
         nodes = [_repmgr_node(row) for row in repmgr_connection.rows(REPMGR_NODES, timeout_s=ANSWER_S)]
         [state] = repmgr_connection.rows(REPMGRD, timeout_s=ANSWER_S)
-    except ConsoleError as error:  # also a conninfo in its table that cannot be read
+    except ConsoleError as error:  # also an invalid conninfo in its table
         return {"error": error.message}
     return {"nodes": nodes, **state}
 
@@ -530,7 +530,7 @@ def _replication_address(config: NodeConfig) -> dict[str, str]:
 
 
 def _timeline(identity: ServerIdentity, replayed: int | None) -> int | None:
-    """Of a standby without a WAL receiver the newest it has replayed: its last restartpoint may be on an older one."""
+    """Return the timeline; of a standby the newest replayed one, as its last restartpoint may be on an older one."""
     if identity.timeline is None or identity.role == PRIMARY or replayed is None:
         return identity.timeline
     return max(identity.timeline, replayed)

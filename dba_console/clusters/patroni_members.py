@@ -1,7 +1,7 @@
-"""The members of a Patroni cluster, by its REST API, which answers everybody; else by `patronictl list`.
+"""Members of a Patroni cluster, from its REST API, which needs no login; otherwise from `patronictl list`.
 
-Patroni documentation, "Patroni REST API": GET /cluster. One short request without TLS; an API behind TLS or in another
-place than its configuration says is left to patronictl, which takes seconds to start.
+Patroni documentation, "Patroni REST API": GET /cluster. One short request without TLS; if the API uses TLS or another
+address than its configuration, patronictl is used, which takes seconds to start.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from dba_console.core.errors import ConsoleError
 from dba_console.core.sanitize import clean
 
 PORT = "8008"
-"""Where the API listens if the configuration does not say."""
+"""Default port of the API."""
 CONNECT_S = 1.0
 API_S = 3.0
 ANSWER_S = 10.0
 _LIMIT = 1 << 20
 CONFIG = re.compile(r"\S+\.ya?ml\b")
-"""The configuration file in the command line of Patroni."""
+"""Configuration file in the command line of Patroni."""
 _ADDRESS = re.compile(r"connect_address[\"' ]*:[\"' ]*([^\"' ,}]+)")
 
 
 class Member(Struct, frozen=True, kw_only=True):
-    """A node as Patroni knows it."""
+    """A member of a Patroni cluster."""
 
     name: str
     host: str
@@ -40,7 +40,7 @@ class Member(Struct, frozen=True, kw_only=True):
 
 
 def members_by_api(hosts: Iterable[str], configured: str = "") -> tuple[Member, ...]:
-    """Return the members by the first API that answers; `configured`: lines of a configuration file. Never raises."""
+    """Return the members from the first API that answers; `configured`: lines of a configuration file. Never raises."""
     addresses = [match[1].rpartition(":") for match in _ADDRESS.finditer(configured)]
     candidates = [(host, port) for host, _, port in addresses] + [(host, PORT) for host in hosts]
     for host, port in dict.fromkeys(candidates):
@@ -55,7 +55,7 @@ def members_by_api(hosts: Iterable[str], configured: str = "") -> tuple[Member, 
 
 
 def configured_addresses(host: Host, config: str, owner: str) -> str:
-    """Return the lines of Patroni's configuration that have addresses; its passwords stay on the host."""
+    """Return the lines with addresses of Patroni's configuration; its passwords stay on the host."""
     try:
         return host.run(["grep", "-F", "connect_address", "--", config], user=owner).output
     except ConsoleError:
@@ -63,7 +63,7 @@ def configured_addresses(host: Host, config: str, owner: str) -> str:
 
 
 def members_by_patronictl(host: Host, program: str, config: str, owner: str) -> tuple[Member, ...]:
-    """Return the members as `patronictl list` has them. Never raises."""
+    """Return the members from `patronictl list`. Never raises."""
     try:
         ended = host.run([program, "-c", config, "list", "-f", "json"], user=owner, timeout_s=ANSWER_S)
         rows = from_json(ended.output, list[dict[str, Any]])
@@ -78,11 +78,11 @@ def _member(name: str, host: str, port: str) -> Member:
 
 
 def _get(host: str, port: int) -> bytes:
-    """The body of an answer. Raises OSError."""
+    """Return the body of the answer. Raises OSError."""
     with socket.create_connection((host, port), CONNECT_S) as connection:
         connection.sendall(f"GET /cluster HTTP/1.0\r\nHost: {host}:{port}\r\n\r\n".encode())
         answer = b""
-        until = time.monotonic() + API_S  # one that sends a byte now and then would keep us for days
+        until = time.monotonic() + API_S  # a total limit, also for an API that sends a byte now and then
         while len(answer) < _LIMIT and time.monotonic() < until and (data := connection.recv(65536)):
             answer += data
     return answer.partition(b"\r\n\r\n")[2]

@@ -1,13 +1,13 @@
-"""What a cutover does with a PgBouncer: hold its clients within a time limit, let them go, lead them to another server.
+"""Administration of a PgBouncer in a cutover: pause its clients with a timeout, resume them, reload another server.
 
-PAUSE of PgBouncer has no time-out: it waits until each server connection was given back, in transaction mode at the end
-of the transaction, in session mode when the client disconnects. Clients that ask meanwhile wait. Facts: its manual,
+PAUSE of PgBouncer has no timeout: it waits until each server connection is released, in transaction mode at the end of
+the transaction, in session mode when the client disconnects. New queries wait meanwhile. Source: its manual,
 "Process controlling commands", and admin.c, janitor.c, objects.c and client.c of versions 1.18 to 1.24.
 
-A pool whose last login to the server failed refuses clients and waits server_login_retry (15 s) before the next login.
-PAUSE of one database makes that happen: logins under way are cut (pgbouncer #420), min_pool_size keeps starting some,
-and so does a new client after a RELOAD with another host (#498). PAUSE of everything starts none. So everything is
-paused where the databases are all that the pooler has, and the retry is short while clients are let go.
+A pool whose last login to the server failed rejects clients and waits server_login_retry (15 s) before the next login.
+PAUSE of one database causes that: logins in progress are cut (pgbouncer #420), min_pool_size keeps starting some, and
+so does a new client after a RELOAD with another host (#498). PAUSE without a database starts none. So it is used if
+the databases are all that the pooler has, and the retry interval is short while clients are resumed.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from dba_console.core.config import PoolerConfig
 from dba_console.core.errors import ConsoleError, ExitCode, PermissionDenied
 from dba_console.core.sanitize import clean
 
-# What keeps PgBouncer from pausing: the server connections that are in use, as SHOW SERVERS has them.
+# Blockers of a PAUSE: the server connections in use, from SHOW SERVERS.
 
 MAX_NAMED = 3
-"""Blockers a message names."""
+"""Maximum number of blockers named in a message."""
 _CLOSED = frozenset(("idle", "used", "new", "login"))
 """States of server connections that PAUSE closes itself (janitor.c, per_loop_pause)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """A server connection in use. Text is cleaned; times are the pooler's own, with zone."""
+    """A server connection in use. Text is cleaned; times are those of the pooler, with zone."""
 
     database: str
     user: str
     client: str
-    """Address and port of the client; empty: PgBouncer itself uses it, to test it."""
+    """Address and port of the client; empty: PgBouncer itself is testing the connection."""
     application: str
     pid: int | None
-    """Of the server process, for pg_terminate_backend on the primary."""
+    """Pid of the server process, for pg_terminate_backend on the primary."""
     state: str
-    """PgBouncer's word for the server connection: active, tested, …"""
+    """State of the server connection in PgBouncer: active, tested, …"""
     connected: str
-    """Since when the client is connected."""
+    """When the client connected."""
     since: str
     """When the client sent its last request."""
 
     def __str__(self) -> str:
-        process = f"server process {self.pid}" if self.pid else "server process not known"
+        process = f"server process {self.pid}" if self.pid else "server process unknown"
         if not self.client:
             return f'a connection to "{self.database}" in state {self.state} ({process})'
         application = f'application "{self.application}", ' if self.application else ""
@@ -61,7 +61,7 @@ class Blocker:
 
 
 class PauseExpired(ConsoleError):
-    """The pooler could not be paused in time, or the wait was stopped; its clients are let through again."""
+    """The pooler could not be paused in time, or the wait was stopped; its clients are resumed."""
 
     code = ExitCode.RUNBOOK_FAILED
 
@@ -73,9 +73,9 @@ class PauseExpired(ConsoleError):
 def pause_expired(
     pooler: str, names: Sequence[str], timeout_s: float, blockers: Sequence[Blocker], *, stopped: bool
 ) -> PauseExpired:
-    """The error of a pause that did not come about, which names who keeps it."""
-    reason = "was stopped while it was being paused" if stopped else f"could not be paused within {timeout_s:g} s"
-    text = f'pooler "{pooler}": {quoted_list(names)} {reason}; its clients are let through again'
+    """Return the error of a failed pause, which names the blockers."""
+    reason = "was stopped during its pause" if stopped else f"could not be paused within {timeout_s:g} s"
+    text = f'pooler "{pooler}": {quoted_list(names)} {reason}; its clients are resumed'
     if not blockers:
         return PauseExpired(text, blockers)
     more = f", and {len(blockers) - MAX_NAMED} more" if len(blockers) > MAX_NAMED else ""
@@ -83,12 +83,12 @@ def pause_expired(
     return PauseExpired(
         f"{text}; in use: {'; '.join(str(one) for one in blockers[:MAX_NAMED])}{more}",
         blockers,
-        hint="wait longer" + (f", or end on the primary: {pids} (pg_terminate_backend)" if pids else ""),
+        hint="wait longer" + (f", or terminate on the primary: {pids} (pg_terminate_backend)" if pids else ""),
     )
 
 
 def find_blockers(control: AdminConsole, names: Collection[str]) -> list[Blocker]:
-    """Ask for the server connections of these databases that PAUSE waits for."""
+    """Return the server connections of these databases that PAUSE waits for."""
     servers = [row for row in control.execute("SHOW SERVERS") if row.get("database") in names]
     # Not by the state of clients: an idle one looks active too (pgbouncer #1071).
     clients = {row.get("ptr"): row for row in control.execute("SHOW CLIENTS")}
@@ -97,7 +97,7 @@ def find_blockers(control: AdminConsole, names: Collection[str]) -> list[Blocker
 
 
 def quoted_list(names: Sequence[str]) -> str:
-    """Names of databases in a sentence."""
+    """Return names of databases for a sentence."""
     return ", ".join(f'"{clean(name)}"' for name in names)
 
 
@@ -116,24 +116,24 @@ def _blocker(server: Mapping[str, str], client: Mapping[str, str]) -> Blocker:
 
 
 STOP_CHECK_S = 0.1
-"""How often a wait asks whether to stop. The end of the pause itself is not late by it."""
+"""Interval of checks for a stop request; does not delay the end of the pause itself."""
 RECHECK_S = 1.0
-"""How often a wait asks whether the pause is still on: the question leaves a line in PgBouncer's log."""
+"""Interval of checks that the pause is still on; each leaves a line in PgBouncer's log."""
 FIRST_CONNECTION_S = 2.0
-"""How long RESUME waits for the first server connection of each pool before it sets server_login_retry back."""
+"""How long RESUME waits for the first server connection of each pool before it restores server_login_retry."""
 POLL_S = 0.02
-"""How often a wait for what takes milliseconds asks."""
+"""Poll interval for conditions that take milliseconds."""
 SHORT_RETRY = "0.1"
-"""Seconds: server_login_retry while clients are let go. 0 would try without a break where the server is down."""
+"""Seconds: server_login_retry while clients are resumed. With 0 it would retry without pause if the server is down."""
 PAUSE_SENT_S = 1.0
-"""How long PAUSE of a database may take to arrive before PAUSE of everything is sent."""
+"""Time for PAUSE of a database to arrive before PAUSE without a database is sent."""
 LOGIN_S = 1.0
-"""How long PAUSE waits for logins under way, which it would cut."""
+"""How long PAUSE waits for logins in progress, which it would cut."""
 
 
 class PoolerAdmin:
-    """One PgBouncer's admin console. Each call opens connections of its own and closes them; databases are named as
-    clients name them, none named: those of the configuration, else all it has. Not thread-safe."""
+    """Pause, resume and reload of one PgBouncer. Each call opens and closes its own connections. Databases have their
+    names for clients; an empty list means those of the configuration, else all. Not thread-safe."""
 
     def __init__(self, name: str, config: PoolerConfig, clock: Clock) -> None:
         self._name = name
@@ -141,10 +141,10 @@ class PoolerAdmin:
         self._clock = clock
 
     def pause(self, databases: Sequence[str], timeout_s: float, stop: Callable[[], bool]) -> None:
-        """Hold the clients of `databases`; return when every server connection was given back.
+        """Pause the clients of `databases`; return when every server connection was released.
 
-        After `timeout_s` seconds, when `stop` says so, or on any error they are let through again: all of `databases`,
-        also one that was paused before the call (ask `paused` first). Raises PauseExpired, ConsoleError.
+        After `timeout_s` seconds, when `stop` returns True, or on any error they are resumed: all of `databases`,
+        also one that was paused before the call (check `paused` first). Raises PauseExpired, ConsoleError.
         """
         with ExitStack() as opened:
             control = opened.enter_context(self._console())
@@ -152,30 +152,30 @@ class PoolerAdmin:
             try:
                 self._pause(control, names, timeout_s, stop, opened)
             except BaseException as error:
-                opened.close()  # PAUSE that is resumed never answers (pgbouncer #715): its connection is closed first
+                opened.close()  # a resumed PAUSE never answers (pgbouncer #715): its connection is closed first
                 self._resume_after_failure(names, error)
                 raise
 
     def resume(self, databases: Sequence[str]) -> None:
-        """Let the clients of `databases` through, also where the whole pooler is paused. Nothing happens to one that is
-        not paused. Raises ConsoleError."""
+        """Resume the clients of `databases`, also if the whole pooler is paused; no effect on one that is not paused.
+        Raises ConsoleError."""
         with self._console() as control:
             self._resume(control, self._names(control, databases))
 
     def paused(self, databases: Sequence[str]) -> dict[str, bool | None]:
-        """Which of `databases` hold their clients, or begin to; None: the pooler does not know the database."""
+        """Return which of `databases` are paused or being paused; None: unknown to the pooler."""
         with self._console() as control:
             names, flags = self._names(control, databases), self._paused_flags(control)
             every = self._all_paused(control)
             return {name: True if every else flags.get(name) for name in names}
 
     def blockers(self, databases: Sequence[str]) -> list[Blocker]:
-        """The server connections of `databases` that are in use: what PAUSE waits for."""
+        """Return the server connections of `databases` that are in use: what PAUSE waits for."""
         with self._console() as control:
             return find_blockers(control, self._names(control, databases))
 
     def pause_warnings(self, databases: Sequence[str]) -> list[str]:
-        """What an operator should know before the pause, in sentences; empty: nothing."""
+        """Return warnings for the operator before the pause, as sentences."""
         with self._console() as control:
             names, settings = self._names(control, databases), self._settings(control)
             found = self._session_mode_warnings(control, names)
@@ -189,9 +189,9 @@ class PoolerAdmin:
             return found
 
     def reload(self, leading: Mapping[str, tuple[str, str]] | None = None) -> None:
-        """Have the pooler read its file again, and check that each database of `leading` leads to its host and port.
+        """Reload the pooler's file, and check that each database of `leading` has its host and port.
 
-        Raises ConsoleError. 1.18 answers RELOAD with success also where the file cannot be read: hence the check.
+        Raises ConsoleError. Version 1.18 reports success for RELOAD also if the file cannot be read: hence the check.
         """
         with self._console() as control:
             try:
@@ -205,13 +205,13 @@ class PoolerAdmin:
             for name, expected in (leading or {}).items():
                 if (found := addresses.get(name)) != expected:
                     raise ConsoleError(
-                        f'pooler "{self._name}" leads "{clean(name)}" to {_address_text(found)} after RELOAD, not to '
-                        f"{_address_text(expected)}: {self._file_names_text(control)}",
-                        hint="is that the file that was changed, and which error does its log show?",
+                        f'pooler "{self._name}" connects "{clean(name)}" to {_address_text(found)} after RELOAD, not '
+                        f"to {_address_text(expected)}: {self._file_names_text(control)}",
+                        hint="check that this is the changed file, and errors in its log",
                     )
 
     def server_addresses(self) -> dict[str, tuple[str, str]]:
-        """Database -> host and port as SHOW DATABASES has them; a socket directory is a host, the default one is ""."""
+        """Database -> host and port of SHOW DATABASES; a socket directory is a host; the default one is ""."""
         with self._console() as control:
             return self._read_server_addresses(control)
 
@@ -221,7 +221,7 @@ class PoolerAdmin:
     def _pause(
         self, control: AdminConsole, names: Sequence[str], timeout_s: float, stop: Callable[[], bool], opened: ExitStack
     ) -> None:
-        """Send each PAUSE over a connection of its own, which answers when the clients are held."""
+        """Send each PAUSE over its own connection, which answers when the clients are paused."""
         until_us = self._clock.mono_us() + int(timeout_s * 1e6)
         self._register_databases(control, names)
         self._wait_for_logins(control, names, min(timeout_s, LOGIN_S))
@@ -229,7 +229,7 @@ class PoolerAdmin:
         if not (paused := self._all_paused(control)):
             waiting = [self._send(f"PAUSE {quote_name(name)}", opened) for name in names]
             if self._covers_all_databases(control, names):
-                # Both, because SHOW DATABASES shows only that of a database, which is refused after the other.
+                # Both, because SHOW DATABASES shows only PAUSE of a database, which is refused after the other.
                 self._wait_until(lambda: set(names) <= self._paused_names(control), PAUSE_SENT_S)
                 waiting.append(self._send("PAUSE", opened))
         checked_us = self._clock.mono_us()
@@ -242,7 +242,7 @@ class PoolerAdmin:
             elif (answer := waiting[0][1].read_answer(min(STOP_CHECK_S, left_s))) is not None:
                 command, console = waiting.pop(0)
                 console.result_rows(command, answer)
-            if self._clock.mono_us() - checked_us > RECHECK_S * 1e6:  # what was sent before that has arrived
+            if self._clock.mono_us() - checked_us > RECHECK_S * 1e6:  # commands sent before have arrived
                 checked_us = self._clock.mono_us()
                 self._check_still_paused(control, names)
         self._check_still_paused(control, names)
@@ -253,29 +253,29 @@ class PoolerAdmin:
         return command, console
 
     def _covers_all_databases(self, control: AdminConsole, names: Collection[str]) -> bool:
-        """Whether `names` are all it has: then PAUSE without a database too."""
+        """Whether `names` are all its databases: then PAUSE without a database is used too."""
         return set(self._paused_flags(control)) <= set(names)
 
     def _paused_names(self, control: AdminConsole) -> set[str]:
         return {name for name, paused in self._paused_flags(control).items() if paused}
 
     def _wait_for_logins(self, control: AdminConsole, names: Collection[str], timeout_s: float) -> None:
-        """Wait until no login to the server is under way, at most `timeout_s` seconds."""
+        """Wait until no login to the server is in progress, at most `timeout_s` seconds."""
         self._wait_until(lambda: not any(_count(pool, "sv_login") for pool in self._pools(control, names)), timeout_s)
 
     def _check_still_paused(self, control: AdminConsole, names: Sequence[str]) -> None:
-        """Raise where the clients are not held any more."""
+        """Raise ConsoleError if the clients are no longer paused."""
         paused_names = self._paused_names(control)
         off = [name for name in names if name not in paused_names]
         if off and not self._all_paused(control):
             raise ConsoleError(
-                f'pooler "{self._name}": {quoted_list(off)} was resumed by another session while it was being paused; '
-                "its clients are let through",
+                f'pooler "{self._name}": {quoted_list(off)} was resumed by another session during its pause; '
+                "its clients continue",
                 hint="find out which session did it before the next attempt",
             )
 
     def _resume_after_failure(self, names: Sequence[str], error: BaseException) -> None:
-        """RESUME what a failed pause may have paused; where that fails too, the error says so."""
+        """Resume what a failed pause may have paused; if that fails too, add it to the error."""
         try:
             self.resume(names)
         except ConsoleError as failed:
@@ -305,11 +305,11 @@ class PoolerAdmin:
         except PermissionDenied:
             raise
         except ConsoleError as error:
-            if "not paused" not in error.message:  # another session was faster: then nothing is wrong
+            if "not paused" not in error.message:  # resumed by another session meanwhile: not an error
                 raise
 
     def _register_databases(self, control: AdminConsole, names: Collection[str]) -> None:
-        """Make databases known that the entry "*" covers. Raises ConsoleError where it does not."""
+        """Register databases covered by the entry "*". Raises ConsoleError if it does not cover one."""
         for name in set(names) - set(self._paused_flags(control)):
             try:
                 control.execute(f"RECONNECT {quote_name(name)}")
@@ -333,12 +333,12 @@ class PoolerAdmin:
         return {row["name"]: _flag(row.get("paused")) for row in rows if row.get("name", ADMIN) != ADMIN}
 
     def _all_paused(self, control: AdminConsole) -> bool:
-        """Whether a PAUSE without a database is on. SHOW STATE is newer than 1.18; the admin database is never paused,
-        and the refusal differs (admin.c, admin_cmd_pause)."""
+        """Whether a PAUSE without a database is on. SHOW STATE is newer than 1.18; PAUSE of the admin database is
+        always refused, and the message shows the state (admin.c, admin_cmd_pause)."""
         try:
             control.execute(f"PAUSE {ADMIN}")
         except PermissionDenied:
-            return False  # not known: stats_users may not ask
+            return False  # unknown: stats_users may not run it
         except ConsoleError as error:
             return "already suspended/paused" in error.message
         return False
@@ -365,7 +365,7 @@ class PoolerAdmin:
                 found.append(
                     f'pooler "{self._name}": "{clean(pool.get("database", "?"))}" is in session mode for user '
                     f'"{clean(pool.get("user", "?"))}", and {clients_active} {clients} until they disconnect: PAUSE '
-                    "does not end before; wait for them, or end their server processes on the primary"
+                    "waits for that; wait, or terminate their server processes on the primary"
                 )
         return found
 
@@ -375,8 +375,8 @@ class PoolerAdmin:
         if not with_min_size:
             return []
         return [
-            f'pooler "{self._name}" has other databases too, and min_pool_size for {quoted_list(with_min_size)}: it '
-            "logs in to the server while they are paused, and may refuse clients for a moment after RESUME (server "
+            f'pooler "{self._name}" also has other databases, and min_pool_size for {quoted_list(with_min_size)}: it '
+            "logs in to the server while they are paused, and may reject clients for a moment after RESUME (server "
             "login has been failing); set min_pool_size = 0 before"
         ]
 

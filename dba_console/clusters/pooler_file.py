@@ -1,4 +1,4 @@
-"""The file in which a PgBouncer reads where its databases lead: whether a cutover can change it, and the change."""
+"""Change the servers of databases in pgbouncer.ini, and check before that this is possible."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from dba_console.core.config import PoolerConfig
 from dba_console.core.errors import ConsoleError, PermissionDenied
 from dba_console.core.sanitize import clean
 
-# pgbouncer.ini with other hosts: changes where databases lead, and leaves every other byte as it is.
+# Edit of pgbouncer.ini: changes host and port of databases, and keeps every other byte.
 #
-# Reads the file as PgBouncer does: libusual's cfparser.c for sections, comments, includes and keys, its own
-# src/loader.c for the key=value pairs of a database, whose values may stand in single quotes, each quote within
-# doubled.
+# Parses the file as PgBouncer does: libusual's cfparser.c for sections, comments, includes and keys, its own
+# src/loader.c for the key=value pairs of a database, whose values may be in single quotes, with quotes inside doubled.
 
 DEFAULT_PORT = "5432"
 FALLBACK = "*"
-"""The entry that covers every database without one of its own."""
+"""The entry for every database without its own entry."""
 
 _SPACE = " \t\n\v\f\r"
 _TOKEN = re.compile(
@@ -37,7 +36,7 @@ _PAIR = re.compile(r" *(?P<key>[^= ]+) *= *(?P<value>'(?:[^']|'')+'(?= |$)|[^' ]
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A line of the section [databases]: its name, and where its connection string stands in the text."""
+    """A line of the section [databases]: its name, and the position of its connection string in the text."""
 
     name: str
     line: int
@@ -48,8 +47,8 @@ class _Entry:
 def change_host(
     text: str, databases: Sequence[str], host: str, port: str, *, old: tuple[str, str] | None = None
 ) -> str:
-    """pgbouncer.ini with `databases` leading to `host` (a socket directory too) and `port`; none named: those that lead
-    to `old`, a host and port. A database without an entry is covered by "*". Raises ConsoleError where it cannot."""
+    """Return pgbouncer.ini with `databases` set to `host` (or a socket directory) and `port`; an empty list means those
+    with host and port `old`. A database without an entry is covered by "*". Raises ConsoleError."""
     if not host or "," in host or not port.isdigit() or not (host + port).isprintable():
         raise ConsoleError(f'not one host and port for pgbouncer.ini: "{clean(host)}", "{clean(port)}"')
     entries = list(_entries(text))
@@ -74,9 +73,9 @@ def _entries(text: str) -> Iterator[_Entry]:
             raise ConsoleError(f"line {line}: PgBouncer cannot read this line")
         if match["include"] is not None:
             raise ConsoleError(
-                f'line {line}, includes "{clean(match["include"].strip())}", which may hold databases '
-                "too: change it by hand",
-                hint="or let `config` of the pooler name a file without %include",
+                f'line {line} includes "{clean(match["include"].strip())}", which may also contain databases: '
+                "change it manually",
+                hint="or set `config` of the pooler to a file without %include",
             )
         if match["section"] is not None:
             section = match["section"]
@@ -92,7 +91,7 @@ def _name(key: str) -> str:
 def _entries_to_change(
     entries: Sequence[_Entry], databases: Sequence[str], old: tuple[str, str] | None, new: tuple[str, str]
 ) -> list[_Entry]:
-    """The entries to change, also where they were changed before."""
+    """Return the entries to change, also if they were changed before."""
     if databases:
         named = {entry.name for entry in entries}
         missing = [name for name in databases if name not in named]
@@ -103,11 +102,11 @@ def _entries_to_change(
         return [entry for entry in entries if entry.name in names_to_change]
     if old is None:
         raise ConsoleError(
-            "the databases of the pooler are not named", hint="set `databases` of the pooler in the configuration"
+            "the databases of the pooler are not configured", hint="set `databases` of the pooler in the configuration"
         )
     found = [entry for entry in entries if _entry_address(entry) in (old, new)]
     if not found:
-        raise ConsoleError(f"no database leads to {clean(':'.join(old))}")
+        raise ConsoleError(f"no database connects to {clean(':'.join(old))}")
     return found
 
 
@@ -117,7 +116,7 @@ def _entry_address(entry: _Entry) -> tuple[str, str]:
 
 
 def _with_address(entry: _Entry, host: str, port: str) -> str:
-    """The connection string with host and port replaced where they stand, else added at its end."""
+    """Return the connection string with host and port replaced, or added at its end."""
     new_values = {"host": host, "port": port}
     pieces, at = [], 0
     for pair in _pairs(entry):
@@ -126,8 +125,8 @@ def _with_address(entry: _Entry, host: str, port: str) -> str:
             continue
         if pair["key"] == "host" and "," in pair["value"]:
             raise ConsoleError(
-                f'line {entry.line}: "{clean(entry.name)}" leads to several hosts, '
-                f"{clean(_unquoted(pair['value']))}: change it by hand"
+                f'line {entry.line}: "{clean(entry.name)}" has several hosts, '
+                f"{clean(_unquoted(pair['value']))}: change it manually"
             )
         pieces += [entry.text[at : pair.start("value")], _quoted(value)]
         at = pair.end("value")
@@ -141,7 +140,7 @@ def _pairs(entry: _Entry) -> Iterator[re.Match[str]]:
     position = 0
     while position < len(entry.text):
         match = _PAIR.match(entry.text, position)
-        # Other white space does not end a value: a tab behind a host would be a part of it.
+        # Other white space does not end a value: a tab after a host would be part of it.
         if match is None or re.search(r"[\t\v\f\r]", match["value"]):
             raise ConsoleError(
                 f'line {entry.line}: the connection string of "{clean(entry.name)}" cannot be read from '
@@ -167,14 +166,14 @@ for path in "$file" "$(readlink -f "$file")" "$(readlink -f "${file%/*}/.")/"; d
 done
 exec stat -L -c '%u %g %a %U' "$@"
 """
-"""User, group, mode and name of the user for every directory above a file, also where a link leads. Argument: path."""
+"""User, group, mode and user name of every directory above a file and above its link target. Argument: path."""
 _WRITABLE = 'path=$(readlink -f "$1"); [ -w "$path" ] && [ -w "$(dirname "$path")" ]'
 
 
 def check_file(
     name: str, config: PoolerConfig, databases: Sequence[str], old: Address, to: Address, clock: Clock
 ) -> None:
-    """Raise ConsoleError where `change_file` would fail, as far as that can be known before."""
+    """Raise ConsoleError if `change_file` would fail, as far as that can be checked before."""
     with closing(Host(config.ssh, clock)) as host:
         user = _account(host, name, config)
         _old_and_new_content(host, name, config, databases, old, to, user)
@@ -188,9 +187,9 @@ def check_file(
 def change_file(
     name: str, config: PoolerConfig, databases: Sequence[str], old: Address, to: Address, clock: Clock
 ) -> None:
-    """Have `databases` lead to `to` in the pooler's file; none named: those that lead to `old`. Safe to repeat.
+    """Set the server of `databases` to `to` in the pooler's file; an empty list means those of `old`. Safe to repeat.
 
-    Raises ConsoleError; the file is then the old or the new one."""
+    Raises ConsoleError; the file is then complete, old or new."""
     with closing(Host(config.ssh, clock)) as host:
         user = _account(host, name, config)
         before, after = _old_and_new_content(host, name, config, databases, old, to, user)
@@ -199,8 +198,8 @@ def change_file(
 
 
 def _account(host: Host, name: str, config: PoolerConfig) -> str | None:
-    """As whom the file is changed where we are root: as the account that owns a directory above it, which could put a
-    link to any other file there. None: as we are. Raises PermissionDenied where several accounts could."""
+    """Return the account to change the file as, if we are root: the owner of a directory above it, who could place a
+    link there to any other file. None: our own account. Raises PermissionDenied if several accounts could."""
     if host.account() != "root":
         return None
     path = f"/{(config.config or '').lstrip('/')}"
@@ -208,7 +207,7 @@ def _account(host: Host, name: str, config: PoolerConfig) -> str | None:
     above = [words for line in ended.output.splitlines() if len(words := line.split()) == 4 and words[0].isdigit()]
     if ended.code != 0 or not above:
         raise ConsoleError(
-            f'pooler "{name}": {path} is not there on {host.name}: {last_line(ended)}',
+            f'pooler "{name}": {path} does not exist on {host.name}: {last_line(ended)}',
             hint="check `config` of the pooler",
         )
     owners = {owner for uid, _, _, owner in above if uid != "0"}
@@ -219,8 +218,8 @@ def _account(host: Host, name: str, config: PoolerConfig) -> str | None:
     )
     if shared or len(owners) > 1:
         raise PermissionDenied(
-            f'pooler "{name}": others may replace {path} on {host.name}, and root would follow a link of theirs',
-            hint="let one account own the directories above it, and no group write there",
+            f'pooler "{name}": other users may replace {path} on {host.name}, and root would follow their link',
+            hint="the directories above it must have one owner, and must not be group-writable",
         )
     return next(iter(owners), None)
 
@@ -234,11 +233,12 @@ def _old_and_new_content(
     to: Address,
     user: str | None,
 ) -> tuple[bytes, bytes]:
-    """The file as it is and as it has to be."""
+    """Return the current and the new content of the file."""
     path = config.config or ""
     content = host.read(path, user=user)
     if content is None:
-        raise ConsoleError(f'pooler "{name}": {path} is not there on {host.name}', hint="check `config` of the pooler")
+        message = f'pooler "{name}": {path} does not exist on {host.name}'
+        raise ConsoleError(message, hint="check `config` of the pooler")
     text = content.decode("utf-8", "surrogateescape")
     try:
         after = change_host(text, databases, *to, old=old)

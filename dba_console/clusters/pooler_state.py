@@ -1,6 +1,6 @@
-"""A PgBouncer in front of a cluster, as its admin console says: which databases lead where, who waits, what is paused.
+"""State of a PgBouncer from its admin console: servers of its databases, waiting clients, paused databases.
 
-Columns of SHOW differ between its versions; what one does not tell is None.
+Columns of SHOW differ between its versions; a missing one gives None.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from dba_console.watch.probes.postgres.simple_query import SimpleResult, receive
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn
 
-# A connection to PgBouncer's admin console: its commands, their rows and their errors as sentences.
+# Connection to PgBouncer's admin console: commands, rows and errors.
 
 ADMIN = "pgbouncer"
-"""Its own database and pool."""
+"""Name of the admin database and its pool."""
 ANSWER_S = 3.0
-"""For the connection and each question, where only the state is read."""
+"""Timeout of the connection and of each query of the state."""
 COMMAND_S = 10.0
-"""The same where clients depend on it: RESUME is worth a longer wait on a busy host."""
+"""Timeout of commands that clients depend on: longer, because RESUME must succeed on a busy host."""
 
 
 def open_admin(config: PoolerConfig, clock: Clock, timeout_s: float = ANSWER_S) -> PGconn:
-    """A connection to the admin console. Raises ConnectFailed."""
+    """Open a connection to the admin console. Raises ConnectFailed."""
     options = {"dbname": ADMIN, **parse_conninfo(config.dsn)}
     return open_connection(monitor_conninfo(resolve_hosts(options)), timeout_s, clock)
 
@@ -62,7 +62,7 @@ class AdminConsole:
         self._connection.finish()
 
     def execute(self, command: str) -> list[dict[str, str]]:
-        """The rows of one command. Raises ConnectError, PermissionDenied, or ConsoleError with PgBouncer's message."""
+        """Execute a command; return its rows. Raises ConnectError, PermissionDenied, or ConsoleError of PgBouncer."""
         self.send(command)
         answer = self.read_answer(COMMAND_S)
         if answer is None:
@@ -77,18 +77,18 @@ class AdminConsole:
             raise self._lost(error) from None
 
     def read_answer(self, timeout_s: float) -> SimpleResult | None:
-        """What the command that was sent gave; None: nothing yet. Raises ConnectError."""
+        """Return the answer to the command that was sent; None: not yet. Raises ConnectError."""
         try:
             return receive_answer(self._connection, timeout_s, self._clock)
         except ConnectionLost as error:
             raise self._lost(error) from None
 
     def result_rows(self, command: str, answer: SimpleResult) -> list[dict[str, str]]:
-        """The rows of an answer. Raises PermissionDenied, or ConsoleError with PgBouncer's message."""
+        """Return the rows of an answer. Raises PermissionDenied, or ConsoleError with PgBouncer's message."""
         if not answer.error:
             return answer.rows
         message = f'pooler "{self._name}" refused {clean(command)}: {clean(redact(plain_message(answer.error)))}'
-        if "admin access needed" in answer.error:  # of stats_users, which may only ask (PgBouncer: src/admin.c)
+        if "admin access needed" in answer.error:  # the role is only one of stats_users (PgBouncer: src/admin.c)
             raise PermissionDenied(message, hint="add the role of the pooler's dsn to admin_users in pgbouncer.ini")
         raise ConsoleError(message)
 
@@ -97,7 +97,7 @@ class AdminConsole:
 
 
 def quote_name(name: str) -> str:
-    """A database's name as the admin console reads it.
+    """Return a database name quoted for the admin console.
 
     >>> quote_name('a "b"')
     '"a ""b\"""'
@@ -106,7 +106,7 @@ def quote_name(name: str) -> str:
 
 
 class PooledDatabase(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A database as clients of the pooler name it, with its pools added up."""
+    """A database of the pooler, with the sums of its pools."""
 
     name: str
     host: str | None = None
@@ -124,7 +124,7 @@ class PooledDatabase(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PoolerState(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one pooler was when it was asked. Where `error` is set it did not answer, and nothing else is known."""
+    """State of one pooler. With `error` it did not answer, and nothing else is known."""
 
     name: str
     error: str = ""
@@ -132,13 +132,13 @@ class PoolerState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: str | None = None
     databases: tuple[PooledDatabase, ...] = ()
     admin: bool | None = None
-    """Whether the role is one of admin_users, which may PAUSE; None: not asked, or unclear."""
+    """Whether the role is one of admin_users, which may PAUSE; None: not checked, or unclear."""
     config: str | None = None
-    """Its configuration file, as configured."""
+    """Its configuration file, from our configuration."""
     config_error: str = ""
-    """Why that cannot be changed; empty where it can, or was not asked."""
+    """Why that file cannot be changed; empty: it can, or was not checked."""
     missing: tuple[str, ...] = ()
-    """Configured here as leading to the cluster, and unknown to it."""
+    """Databases in our configuration that the pooler does not have."""
 
     @property
     def reached(self) -> bool:
@@ -146,9 +146,9 @@ class PoolerState(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def read_pooler(name: str, config: PoolerConfig, clock: Clock, *, detailed: bool = False) -> PoolerState:
-    """Ask one pooler everything over a connection of its own. Never raises.
+    """Read the state of one pooler over its own connection. Never raises.
 
-    `detailed` asks for what only a check of a cutover needs: whether the role may PAUSE.
+    `detailed` also reads what only a cutover check needs: whether the role may PAUSE.
     """
     asked_us = clock.wall_us()
     try:
@@ -168,7 +168,7 @@ def read_pooler(name: str, config: PoolerConfig, clock: Clock, *, detailed: bool
 
 
 def _is_admin(config: PoolerConfig, settings: Sequence[Mapping[str, str]]) -> bool | None:
-    """By admin_users of SHOW CONFIG. The user `pgbouncer` on a unix socket is one too, as the same account."""
+    """Check admin_users of SHOW CONFIG. On a Unix socket the user `pgbouncer` is one too, from the same account."""
     address = address_of(config.dsn)
     users = next((row.get("value") or "" for row in settings if row.get("key") == "admin_users"), None)
     if users is None:
@@ -178,15 +178,15 @@ def _is_admin(config: PoolerConfig, settings: Sequence[Mapping[str, str]]) -> bo
 
 
 def read_pools(connection: PGconn, name: str, config: PoolerConfig, clock: Clock) -> PoolerState:
-    """Its databases and their pools. Raises ConnectionLost."""
+    """Read its databases and their pools. Raises ConnectionLost."""
     asked_us = clock.wall_us()
     databases, pools = (
         simple_query(connection, command, ANSWER_S, clock) for command in (b"SHOW DATABASES", b"SHOW POOLS")
     )
     if not databases:
         return PoolerState(
-            name=name, asked_us=asked_us, error="it answers, and does not show its databases: is it PgBouncer's admin "
-            "console, and the role one of admin_users or stats_users?",
+            name=name, asked_us=asked_us, error="it answers but shows no databases: the dsn must lead to the admin "
+            "console of PgBouncer, as a role of admin_users or stats_users",
         )  # fmt: skip
     databases_known = [_database(row, pools) for row in databases if row.get("name") != ADMIN]
     configured = config.databases or [one.name for one in databases_known]

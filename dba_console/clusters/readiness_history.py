@@ -1,6 +1,7 @@
-"""How long a cluster has been ready for a cutover, or since when not: 0600 in the state directory, never trusted.
+"""History of a cluster's readiness for a cutover: since when it has been ready, or not, and what changed.
 
-Kept are changes, not checks: an answer like the one before only moves the time up to which it is known to hold.
+Mode 0600 in the state directory; the content is never trusted. Only changes are stored: a check with the same result
+extends the last period.
 """
 
 from __future__ import annotations
@@ -17,42 +18,42 @@ from dba_console.clusters.survey import Survey
 
 FORMAT = 1
 MOST = 200
-"""Changes that are kept."""
+"""Maximum number of periods."""
 
 
 class ReadinessPeriod(Struct, frozen=True, kw_only=True):
-    """A time with one answer. Wall time in microseconds since 1970."""
+    """A period with one result. Wall time in microseconds since 1970."""
 
     from_us: int
     to_us: int
-    """When it was seen last."""
+    """Last check with this result."""
     ready: bool
     obstacles: dict[str, str] = {}
-    """What stood against it at first: text by the condition's id. A number that moves makes no new spell."""
+    """Check id -> text of the obstacles at the first check. A changed number alone starts no new period."""
     changed: tuple[str, ...] = ()
-    """What differed between the check before and the first of these: `db2 max_connections 250 → 200`."""
+    """Differences between the previous check and the first of this period: `db2 max_connections 250 → 200`."""
 
 
 class ReadinessHistory(Struct, frozen=True, kw_only=True):
-    """All of one cluster and target node, oldest first."""
+    """All periods of one cluster and target node, oldest first."""
 
     cluster: str
     to: str
     periods: tuple[ReadinessPeriod, ...] = ()
     facts: dict[str, str] = {}
-    """What the last check saw, by `facts_of`."""
+    """Facts of the last check, from `comparable_facts`."""
     version: int = FORMAT
 
 
 def load_history(cluster: str, to: str) -> ReadinessHistory:
-    """What is kept; empty where nothing is, or nothing that can be read."""
+    """Return the stored history; empty if missing or unreadable."""
     stored = load_file(state_file(cluster, to), ReadinessHistory)
     is_same_target = stored is not None and (stored.version, stored.cluster, stored.to) == (FORMAT, cluster, to)
     return stored if stored is not None and is_same_target else ReadinessHistory(cluster=cluster, to=to)
 
 
 def comparable_facts(found: Survey) -> dict[str, str]:
-    """Return what is kept of each node and pooler to compare the next check with: what changes by hand, no counters."""
+    """Return facts of nodes and pooler to compare with the next check: values that operators change, no counters."""
     facts: dict[str, str] = {}
     for node in found.nodes:
         facts[f"{node.name} answers"] = "yes" if node.reached else "no"
@@ -83,7 +84,7 @@ def _slots(node: NodeState) -> str:
 def add_check(
     history: ReadinessHistory, checks: Sequence[ClusterCheck], ready: bool, facts: dict[str, str], at_us: int
 ) -> ReadinessHistory:
-    """The history with one more answer."""
+    """Return the history with one more check."""
     obstacles = {one.id: one.text for one in checks if one.state in ("failed", "unknown")}
     last = history.periods[-1] if history.periods else None
     if last is not None and last.ready == ready and last.obstacles.keys() == obstacles.keys() and last.to_us <= at_us:
@@ -102,7 +103,7 @@ def changed_facts(before: dict[str, str], now: dict[str, str]) -> Iterator[str]:
 
 
 def ready_since(history: ReadinessHistory) -> ReadinessPeriod | None:
-    """Return the first answer since which it is as ready, or as little, as now; None where nothing is known."""
+    """Return the first of the latest periods with the current result (ready or not); None: no history."""
     found = None
     for period in reversed(history.periods):
         if period.ready != history.periods[-1].ready:
@@ -112,5 +113,5 @@ def ready_since(history: ReadinessHistory) -> ReadinessPeriod | None:
 
 
 def save_history(history: ReadinessHistory) -> None:
-    """Keep it in place of what was. Raises OSError or ConsoleError; what was is then as it was."""
+    """Save it atomically. Raises OSError or ConsoleError."""
     save_file(state_file(history.cluster, history.to), history)

@@ -1,4 +1,4 @@
-"""Whether nodes may connect for replication to the one that shall become the primary, and clients by TLS. Pure."""
+"""Readiness checks of access to the new primary: replication connections (pg_hba.conf), and TLS for clients. Pure."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from dba_console.clusters.node_state import NodeState
 from dba_console.clusters.survey import Survey, find_upstream
 from dba_console.core.units import human_duration
 
-# Which rule of pg_hba.conf decides about a replication connection, as far as the rules alone decide it. Pure.
+# The decision of pg_hba.conf about a replication connection, as far as it follows from the rules alone. Pure.
 #
-# The first rule whose type, database, role and address fit decides (PostgreSQL documentation, "The pg_hba.conf File").
-# Not decided here: members of a group (`+role`), patterns, host names, `samehost` and `samenet`; the password itself;
-# and whether the server has read the file since it was changed.
+# The first rule with matching type, database, role and address decides (PostgreSQL documentation, "The pg_hba.conf
+# File"). Not decided here: members of a group (`+role`), patterns, host names, `samehost` and `samenet`; the password
+# itself; and whether the server has reloaded the file since it was changed.
 
 Verdict = Literal["accepts", "rejects", "no rule", "unknown"]
 
 
 class HbaDecision(Struct, frozen=True):
-    """What the rules say, and the rule that decides or leaves it open."""
+    """The verdict, and the rule that decides or leaves it open."""
 
     verdict: Verdict
     rule: str = ""
@@ -32,7 +32,7 @@ class HbaDecision(Struct, frozen=True):
 
 
 def decide(rules: Sequence[Mapping[str, Any]], user: str, address: str | None, *, tls: bool) -> HbaDecision:
-    """Return the decision about a replication connection of `user` from `address`; None: by a unix socket.
+    """Return the decision about a replication connection of `user` from `address`; None: over a Unix socket.
 
     >>> rule = {"line": 9, "type": "host", "database": ["replication"], "users": ["repl"], "address": "10.0.0.0",
     ...         "netmask": "255.0.0.0", "method": "scram-sha-256", "error": None}
@@ -57,14 +57,14 @@ def decide(rules: Sequence[Mapping[str, Any]], user: str, address: str | None, *
 
 
 def _all_fit(*fits: bool | None) -> bool | None:
-    """False where one is False, else None where one is unknown."""
+    """Return False if one is False, else None if one is unknown, else True."""
     return False if False in fits else None if None in fits else True
 
 
 def _type_fits(kind: str, address: str | None, tls: bool) -> bool | None:
     if address is None or kind == "local":
         return address is None and kind == "local"
-    # A client that may choose tries TLS first, and without it where that is refused.
+    # A client with sslmode=prefer tries TLS first, and without TLS if that is refused.
     return {"host": True, "hostssl": tls, "hostnossl": None if tls else True}.get(kind, False)
 
 
@@ -100,21 +100,21 @@ def _rule_text(rule: Mapping[str, Any]) -> str:
 
 
 def check_replication_access(found: Survey, primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
-    """The role may replicate, and the old primary and every third node may connect to the target as it."""
+    """Check that the role may replicate, and that the old primary and every third node can connect to the target."""
     user = (target.upstream or {}).get("user")  # a cutover gives the old primary the primary_conninfo of the target
     if user is None:
-        yield unknown("role", "the role that standbys connect as is not known",
-                      breaks=f"{primary.name} may not be let in as a standby",
+        yield unknown("role", "the role that standbys connect as is unknown",
+                      breaks=f"{primary.name} may be rejected as a standby",
                       fix=f"grant pg_read_all_settings on {target.name} to the role")  # fmt: skip
         return
     roles = None if primary.details is None else primary.details.replicates
     if roles is None:
-        yield unknown("role", f"roles of {primary.name} were not seen")
+        yield unknown("role", f"the roles of {primary.name} are unknown")
     elif user in roles:
         yield ok("role", f"role {user} may replicate")
     else:
         yield failed("role", f"{user} is not a role with LOGIN and REPLICATION",
-                     breaks=f"{primary.name} could not come back as a standby",
+                     breaks=f"{primary.name} could not return as a standby",
                      fix=f"alter role {_quote_role(user)} login replication")  # fmt: skip
     for node in (primary, *other_nodes(found, primary, target)):
         if find_upstream(found, node) is not target:
@@ -129,7 +129,7 @@ def check_replication_access(found: Survey, primary: NodeState, target: NodeStat
 
 
 def _quote_role(user: str) -> str:
-    """A role in a statement or a rule that an operator copies.
+    """Return a role name quoted for a statement or a rule that an operator copies.
 
     >>> _quote_role('x" superuser; --')
     '"x"" superuser; --"'
@@ -145,7 +145,7 @@ def other_nodes(found: Survey, primary: NodeState, target: NodeState) -> list[No
 def _replication_test_result(node: NodeState, target: NodeState, user: str, reaches: bool, why: str) -> ClusterCheck:
     where = f"a replication connection as {user} from {node.name} to {target.name}"
     if reaches:
-        return ok(f"access.{node.name}", f"{where} was opened")
+        return ok(f"access.{node.name}", f"{where} succeeds")
     return failed(f"access.{node.name}", f"{where} fails: {why}",
                   breaks=f"{node.name} could not become a standby of {target.name}",
                   fix=f"check pg_hba.conf of {target.name}, and the passfile of the server's user on "
@@ -159,24 +159,24 @@ def _check_hba_rules(node: NodeState, target: NodeState, user: str) -> ClusterCh
     host = target.replication.get("host", "")
     local = host.startswith("/")
     if rules is None:
-        return unknown(name, f"whether {node.name} may connect to {target.name} for replication is not known",
+        return unknown(name, f"whether {node.name} may connect to {target.name} for replication is unknown",
                        breaks=breaks,
                        fix=f"grant select on pg_hba_file_rules and execute on function pg_hba_file_rules() on "
                            f"{target.name} to the role")  # fmt: skip
     if not local and node.address is None:
-        return unknown(name, f"the address from which {node.name} connects to {target.name} is not known",
+        return unknown(name, f"the address from which {node.name} connects to {target.name} is unknown",
                        breaks=breaks, fix=f"use its address in the dsn of {node.name}")  # fmt: skip
     tls = bool(((target.details.tls if target.details else None) or {}).get("server"))
     decision = decide(rules, user, None if local else node.address, tls=tls)
-    source = "by its unix socket" if local else f"from {node.address}"
+    source = "over its Unix socket" if local else f"from {node.address}"
     if decision.verdict == "accepts" and decision.method != "trust":
-        return warning(name, f"pg_hba.conf of {target.name} lets {user} replicate {source} ({decision.rule}), "
-                             "which was not tried", breaks=breaks,
+        return warning(name, f"pg_hba.conf of {target.name} allows {user} to replicate {source} ({decision.rule}), "
+                             "but this was not tried", breaks=breaks,
                        fix=f"set ssh of {node.name}, so that it can be tried from there")  # fmt: skip
     if decision.verdict == "accepts":
-        return ok(name, f"pg_hba.conf of {target.name} lets {user} replicate {source} ({decision.rule})")
+        return ok(name, f"pg_hba.conf of {target.name} allows {user} to replicate {source} ({decision.rule})")
     if decision.verdict == "unknown":
-        return unknown(name, f"whether pg_hba.conf of {target.name} lets {user} replicate {source} is not known: "
+        return unknown(name, f"whether pg_hba.conf of {target.name} allows {user} to replicate {source} is unknown: "
                              f"{decision.rule}", breaks=breaks)  # fmt: skip
     named = _quote_role(user)
     rule = f"local replication {named} peer" if local else f"host replication {named} {node.address}/32 scram-sha-256"
@@ -186,10 +186,10 @@ def _check_hba_rules(node: NodeState, target: NodeState, user: str) -> ClusterCh
 
 
 def check_tls(found: Survey, primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
-    """Clients that use TLS now can use it afterwards, and the certificate of the target is valid."""
+    """Check that clients with TLS can use it afterwards, and that the certificate of the target is valid."""
     ours, theirs = (None if node.details is None else node.details.tls for node in (primary, target))
     if ours is None or theirs is None:
-        yield unknown("tls", "whether the servers offer TLS was not seen")
+        yield unknown("tls", "whether the servers offer TLS is unknown")
         return
     if not ours["server"] and not theirs["server"]:
         yield ok("tls", "neither server offers TLS")
@@ -198,29 +198,29 @@ def check_tls(found: Survey, primary: NodeState, target: NodeState) -> Iterator[
         clients = ours["clients"] or 0
         judge = failed if clients else warning
         yield judge("tls", f"{target.name} has ssl = off; {clients} clients of {primary.name} use TLS",
-                    breaks="clients with sslmode=require and above cannot connect",
+                    breaks="clients with sslmode=require or stricter cannot connect",
                     fix=f"set ssl, ssl_cert_file and ssl_key_file of {target.name}, and reload")  # fmt: skip
         return
     certificate = target.certificate
     if certificate is None or certificate.error:
-        why = "was not read" if certificate is None else f"was not read: {certificate.error}"
+        why = "could not be read" if certificate is None else f"could not be read: {certificate.error}"
         yield unknown("tls", f"the certificate of {target.name} {why}",
                       breaks="clients that verify it could not connect")  # fmt: skip
         return
     left_s = (certificate.until_us - target.asked_us) / 1e6
-    when = f"for {human_duration(left_s)}" if left_s > 0 else f"since {human_duration(-left_s)} no more"
-    text = f"{target.name} offers TLS, its certificate is valid {when}"
+    when = f"is valid for {human_duration(left_s)}" if left_s > 0 else f"expired {human_duration(-left_s)} ago"
+    text = f"{target.name} offers TLS, its certificate {when}"
     if left_s <= 0 or certificate.from_us > target.asked_us:
         yield failed("tls", text if left_s <= 0 else f"the certificate of {target.name} is not valid yet",
                      breaks="clients that verify it cannot connect",
                      fix=f"renew ssl_cert_file of {target.name}, and reload")  # fmt: skip
     elif left_s < CERTIFICATE_S:
-        yield warning("tls", text, breaks="clients that verify it cannot connect when it has expired",
+        yield warning("tls", text, breaks="clients that verify it cannot connect after it has expired",
                       fix=f"renew ssl_cert_file of {target.name}, and reload")  # fmt: skip
     else:
-        yield ok("tls", f"{text}; whether its name fits what clients verify is not known")
+        yield ok("tls", f"{text}; whether its name matches what clients verify is unknown")
 
 
 CERTIFICATE_S = 14 * 86400.0
-"""Days before its end at which a certificate is near it: what ACME clients leave when their renewal has failed for two
-weeks (Let's Encrypt: 90 days, renewed 30 days before)."""
+"""Remaining validity below which a certificate is about to expire: left when ACME renewals have failed for two weeks
+(Let's Encrypt: 90 days, renewed 30 days before)."""

@@ -1,7 +1,7 @@
-"""How one node's server is stopped, started, made a standby, and read while it is down.
+"""Control of one node's server: stop, start, make a standby, rewind, clone, and read pg_control while it is down.
 
-Everything goes through its host and runs as the owner of its data directory. An exit code is not taken for the end of a
-server: whether it runs is read from postmaster.pid and /proc, how it ended from global/pg_control.
+Commands run on its host as the owner of its data directory. An exit code does not prove a state: whether the server
+runs is read from postmaster.pid and /proc, how it ended from global/pg_control.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from dba_console.core.short_command import CommandResult
 from dba_console.watch.probes.host.data_directory import DamagedControl, PgControl, parse_control
 
 POLL_S = 0.005
-"""Between two looks at a server that stops or starts here: reading two small files, and clients wait."""
+"""Poll interval for a local server that stops or starts: short, because clients wait and it reads two small files."""
 _NEVER = threading.Event()
 STOP_S = 60.0
-"""pg_ctl's own limit, where none is given."""
+"""pg_ctl's default timeout."""
 POSTMASTER_START_S, STOP_CHECK_S = 10.0, 1.0
-"""Until there must be a postmaster after a start command has ended well; between two questions whether to wait on."""
+"""Time for a postmaster to appear after a successful start command; interval of checks for a stop request."""
 _USUAL_OWNER = "postgres"
-"""Who is asked where others may not see the data directory, as in /var/lib/pgsql."""
+"""Account used if others may not see the data directory, as in /var/lib/pgsql."""
 _CLEAN = ("shut down", "shut down in recovery")
 _BEGIN, _END = "# dba-console: standby\n", "# dba-console: end\n"
 _BLOCK = re.compile(rf"^{_BEGIN}.*?^{_END}", re.M | re.S)
@@ -38,7 +38,7 @@ _OPTION = re.compile(r' "(.*?)"(?= "|\n|$)', re.S)
 
 
 class ServerControl:
-    """One node's server on its host. Used by one thread."""
+    """One node's server on its host. Not thread-safe."""
 
     def __init__(
         self, name: str, config: NodeConfig, data_directory: str, bin_directory: str | None, clock: Clock
@@ -57,7 +57,7 @@ class ServerControl:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def control_file(self) -> PgControl:
-        """global/pg_control as it is now. Raises ConsoleError where it cannot be read or judged."""
+        """Read global/pg_control. Raises ConsoleError if it cannot be read or parsed."""
         for last in (False, False, True):
             data = self.host.read(f"{self.data_directory}/global/pg_control", user=self.owner())
             if data is None:
@@ -65,12 +65,12 @@ class ServerControl:
             try:
                 control = parse_control(data)
             except DamagedControl as error:
-                if last:  # else it was read while the server wrote it
+                if last:  # otherwise it was read during a write of the server
                     raise ConsoleError(f"{self.name}: {error}") from error
                 continue
             break
         if control.state is None or control.checkpoint_lsn is None:
-            raise Unsupported(f"{self.name}: pg_control has format {control.version_number}, which is not known here")
+            raise Unsupported(f"{self.name}: pg_control has the unknown format {control.version_number}")
         return control
 
     def running(self) -> bool:
@@ -78,11 +78,11 @@ class ServerControl:
         return self._wait("", 0) != "stopped"
 
     def owner(self) -> str:
-        """The owner of the data directory, as whom its programs run."""
+        """Return the owner of the data directory, the account its programs run as."""
         if self._owner is None and self.host.ssh is None:
             self._owner = self._local_owner()
         if self._owner is None:
-            # While `clone` changes the directories only the new one may be there.
+            # While `clone` swaps the directories, only the new one may exist.
             script = 'stat -L -c %U "$1" || stat -L -c %U "$1.dba-console-new" 2>/dev/null'
             argv = ["sh", "-c", f"LC_ALL=C; export LC_ALL; {script}", "sh", self.data_directory]
             ended = self.host.run(argv, repeatable=True)
@@ -92,22 +92,22 @@ class ServerControl:
                 raise ConsoleError(
                     f"{self.name}: cannot find data directory {self.data_directory} on {self.host.name}: "
                     f"{last_line(ended)}",
-                    hint="set data_directory, and ssh where the server is on another host",
+                    hint="set data_directory, and ssh if the server is on another host",
                 )
             self._owner = last_word(ended)
         if self._owner == "root":
-            # A link or a server that lies about its directory would have its programs run by root.
+            # Otherwise a link, or a server that reports a wrong directory, would make root run its programs.
             raise Unsupported(
                 f"{self.name}: {self.data_directory} on {self.host.name} belongs to root, and PostgreSQL does not run "
                 "as root",
-                hint="check data_directory, and whether a link stands in its place",
+                hint="check data_directory, and whether it is a link",
             )
         return self._owner
 
     # -- stop and start ------------------------------------------------------------------------------------------
 
     def stop_command(self, timeout_s: float = STOP_S) -> list[str]:
-        """What stops the server: fast, never immediate."""
+        """Return the stop command: fast mode, never immediate."""
         if self._config.stop:
             return self._config.stop
         if self._kind == "systemd":
@@ -116,12 +116,12 @@ class ServerControl:
         seconds = str(max(1, math.ceil(timeout_s)))
         if self._kind == "pg_ctlcluster":
             return self._pg_ctlcluster("stop", "-m", "fast", "--", "-t", seconds)
-        # Its own -w looks ten times a second; `stop` waits, and sees the end sooner.
+        # pg_ctl -w polls ten times a second; `stop` polls more often.
         argv = [self.program("pg_ctl"), "stop", "-D", self.data_directory, "-m", "fast", "-W"]
         return self.host.command(argv, user=self.owner())
 
     def start_command(self, timeout_s: float = STOP_S) -> list[str]:
-        """What starts the server, by pg_ctl with the options it was started with before."""
+        """Return the start command; for pg_ctl with the options of the previous start."""
         if self._config.start:
             return self._config.start
         if self._kind == "systemd":
@@ -137,14 +137,14 @@ class ServerControl:
         return self.host.command(argv, user=self.owner())
 
     def stop(self, timeout_s: float) -> CommandResult:
-        """Stop the server. `code` 0: it is down, whatever the command said. Raises as Host.run."""
+        """Stop the server. `code` 0: it is down, whatever the command returned. Raises as Host.run."""
         if not self.running():
             return CommandResult(0, "", "", 0.0)
         ended = self._execute(self.stop_command(timeout_s), host_scripts.ATTACHED * bool(self._config.stop), timeout_s)
         return self._confirm_state(ended, "stopped", timeout_s)
 
     def start(self, timeout_s: float) -> CommandResult:
-        """Start the server. `code` 0: it accepts connections, or replays where hot_standby is off."""
+        """Start the server. `code` 0: it accepts connections, or replays with hot_standby off."""
         if self._wait("", 0) == "ready":
             return CommandResult(0, "", "", 0.0)
         ended = self._execute(
@@ -154,53 +154,54 @@ class ServerControl:
 
     @property
     def log_path(self) -> str:
-        """Where a server that pg_ctl started writes what goes into no other log."""
+        """Log file (-l) of a server started by pg_ctl."""
         return f"{self.data_directory}/dba-console-start.log"
 
     # -- standby -------------------------------------------------------------------------------------------------
 
     def make_standby(self, primary_conninfo: str, slot: str | None) -> None:
-        """Let the stopped server come back as a standby of `primary_conninfo`. May be repeated.
+        """Configure the stopped server as a standby of `primary_conninfo`. Safe to repeat.
 
-        standby.signal goes first: whatever starts the server from then on starts no primary.
+        standby.signal is written first: from then on the server cannot start as a primary.
         """
         self.fence()
-        # Without a slot the setting is written as well: one of an earlier role would be asked for on the new primary.
+        # Written also without a slot: otherwise a slot name of an earlier role would be used on the new primary.
         values = f"primary_conninfo = {_quoted(primary_conninfo)}\nprimary_slot_name = {_quoted(slot or '')}\n"
         self._write_settings(f"{_BEGIN}{values}{_END}")
 
     def fence(self) -> None:
-        """Let the stopped server come back as a standby only, of whatever primary. May be repeated."""
+        """Write standby.signal, so that the stopped server can only start as a standby. Safe to repeat."""
         self._refuse_running("made a standby")
         self.host.write(f"{self.data_directory}/standby.signal", b"", user=self.owner())
 
     def undo_standby(self) -> None:
-        """Take back what make_standby did: the server starts as a primary again. May be repeated."""
+        """Undo make_standby: the server starts as a primary again. Safe to repeat."""
         self._refuse_running("made a primary")
         self._write_settings("")
         self.host.remove(f"{self.data_directory}/standby.signal", user=self.owner())
 
     def rewind(self, source_conninfo: str, *, dry_run: bool, timeout_s: float) -> CommandResult:
-        """Take the stopped server's history back to where it left the source's, by pg_rewind; then it is a standby.
+        """Run pg_rewind on the stopped server, back to the point where its history diverged; then it is a standby.
 
-        `code` None: it still runs on the host, and the next call waits for it. Raises ConsoleError: nothing was done.
+        `code` None: it is still running on the host, and the next call waits for it. Raises ConsoleError: nothing was
+        done.
         """
         self._refuse_running("rewound")
         state = self.control_file().state
-        # A complete pg_rewind leaves `in archive recovery`: then its record stands, as long as no server was started.
+        # A complete pg_rewind leaves `in archive recovery`: then its record counts, as long as no server was started.
         if state not in _CLEAN and not self._was_rewound():
             raise Refused(
                 f"{self.name} was not shut down: pg_control says `{state}`, and pg_rewind needs `shut down`",
-                hint="with standby.signal in its data directory start and stop it once, or copy it from the primary",
+                hint="start and stop it once with standby.signal in its data directory, or copy it from the primary",
             )
         options, passfile = _without_password(source_conninfo)
         argv = ["pg_rewind", "-D", self.data_directory, f"--source-server={options}", "-P"]
         return self._rebuild("dry" if dry_run else "rewind", argv + ["-n"] * dry_run, passfile, timeout_s)
 
     def clone(self, source_conninfo: str, timeout_s: float) -> CommandResult:
-        """Put a base backup of the source in the place of the stopped server's data directory, to start as a standby.
+        """Replace the stopped server's data directory by a base backup of the source, configured as a standby.
 
-        The former directory is renamed to DIRECTORY.before-TIME, and stays. `code` and errors as of `rewind`.
+        The old directory is renamed to DIRECTORY.before-TIME and kept. `code` and errors as for `rewind`.
         """
         if self.host.run(["test", "-e", self.data_directory], user=self.owner(), repeatable=True).code == 0:
             self._refuse_running("copied")
@@ -208,20 +209,20 @@ class ServerControl:
         argv = ["pg_basebackup", "-d", options, "-X", "stream", "-c", "fast", "-P", "-w"]
         return self._rebuild("clone", argv, passfile, timeout_s)
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- internals -----------------------------------------------------------------------------------------------
 
     def program(self, name: str) -> str:
-        """The path of one of the server's programs. Raises ConfigError where none is known."""
+        """Return the path of one of the server's programs. Raises ConfigError if it is unknown."""
         if self._bin is None:
             opts = self._read_postmaster_opts()
             self._bin = opts.split(' "')[0].strip().rpartition("/")[0] or None
         if self._bin is None:
-            raise ConfigError(f"{self.name}: where the server's programs are is not known", hint="set bin_directory")
+            raise ConfigError(f"{self.name}: the directory of its programs is unknown", hint="set bin_directory")
         return f"{self._bin}/{name}"
 
     def _pg_ctlcluster(self, *arguments: str) -> list[str]:
         version, _, cluster = self._unit.partition("/")
-        # Its owner may; where systemd knows the cluster, root has systemd do it.
+        # The owner may run it; for root it uses systemd, if systemd manages the cluster.
         user = None if self.host.account() == self.owner() else "root"
         return self.host.command(["pg_ctlcluster", version, cluster, *arguments], user=user)
 
@@ -234,7 +235,7 @@ class ServerControl:
         if self.host.run(["test", "-x", argv[0]], user=self.owner(), repeatable=True).code != 0:
             raise Unsupported(
                 f"{self.name}: {argv[0]} is missing on {self.host.name}",
-                hint="install the package with the programs of this server's version, or set bin_directory",
+                hint="install the package with the programs of this server version, or set bin_directory",
             )
         if passfile:
             argv = ["env", "PGPASSFILE=/dev/fd/3", *argv]
@@ -243,7 +244,7 @@ class ServerControl:
         return self.host.run([*script, *argv], user=self.owner(), data=passfile, timeout_s=timeout_s)
 
     def _execute(self, command: Sequence[str], script: str, timeout_s: float) -> CommandResult:
-        """`script` runs a command of the configuration; ours get 5 s more, to end by their own limit."""
+        """Run a command, a configured one with `script`; our own commands get 5 s more than their own timeout."""
         if script:
             return self.host.run(["sh", "-c", script, "sh", *command], timeout_s=timeout_s)
         return self.host.run(command, timeout_s=timeout_s + 5, repeatable=True)
@@ -255,18 +256,18 @@ class ServerControl:
             now = self._wait(wanted_state, min(wait_s, POSTMASTER_START_S) if wanted_state == "ready" else wait_s)
             if (
                 wanted_state == "ready" and now == "running"
-            ):  # also by a command before this one, whose connection broke
+            ):  # it may also have been started by an earlier command whose connection broke
                 now = self._wait(wanted_state, left_s)
         except ConsoleError as error:  # the command has run
             raise HostConnectionLost(
-                f"what became of {self.name} cannot be read: {error.message}", hint=error.hint
+                f"the state of {self.name} cannot be read: {error.message}", hint=error.hint
             ) from error
         if now == wanted_state:
             return CommandResult(0, ended.output, ended.errors, ended.seconds)
         return CommandResult(ended.code or None, ended.output, ended.errors, ended.seconds)
 
     def _wait(self, wanted_state: str, seconds: float) -> str:
-        """The server's state: stopped, running, ready. As soon as it is `wanted`, or after `seconds`."""
+        """Return the server's state (stopped, running, ready) as soon as it is `wanted_state`, or after `seconds`."""
         now = self._wait_once(wanted_state, min(seconds, STOP_CHECK_S))
         while now != wanted_state and (seconds := seconds - STOP_CHECK_S) > 0 and not self.should_stop_waiting():
             now = self._wait_once(wanted_state, min(seconds, STOP_CHECK_S))
@@ -295,7 +296,7 @@ class ServerControl:
         return now
 
     def _read_local_state(self) -> str:
-        """As the script for other hosts finds it."""
+        """Return the state of a local server, like the script for other hosts."""
         content = self.host.read(f"{self.data_directory}/postmaster.pid")
         if content is None:
             if not os.path.isdir(self.data_directory):
@@ -320,14 +321,14 @@ class ServerControl:
             return None
 
     def _previous_start_options(self) -> tuple[str, list[str]]:
-        """The directory and the further options of the last start, from postmaster.opts."""
+        """Return the directory and the other options of the last start, from postmaster.opts."""
         options = _OPTION.findall(self._read_postmaster_opts())
         directory = self.data_directory
         if "-D" in options[:-1]:
             at = options.index("-D")
             given_directory = options[at + 1]
             del options[at : at + 2]
-            # A directory of configuration files alone leads to the data; a copied data directory names another one.
+            # -D may be a directory of configuration files only; in a copied data directory it names the original.
             if (
                 self.host.run(["test", "-e", f"{given_directory}/PG_VERSION"], user=self.owner(), repeatable=True).code
                 == 1
@@ -340,19 +341,19 @@ class ServerControl:
         return (data or b"").decode("utf-8", "surrogateescape")
 
     def _refuse_memory_limit(self) -> None:
-        """What cannot be started again is not stopped either."""
+        """Refuse start and stop inside a unit with a memory limit, which a started server would inherit."""
         if self.host.ssh is None and (unit := confining_unit()) is not None:
             raise Refused(
-                f"{self.name}: what is started here runs within the limits of {unit}, and a server must not",
-                hint="set control = systemd:UNIT for it, or cut over from an agent of a login session",
+                f"{self.name}: a server started here would run within the memory limit of {unit}",
+                hint="set control = systemd:UNIT for it, or run the cutover from an agent of a login session",
             )
 
     def _refuse_running(self, what: str) -> None:
         if self.running():
-            raise Refused(f"{self.name} runs: it has to be stopped before it is {what}")
+            raise Refused(f"{self.name} is running: it must be stopped before it is {what}")
 
     def _write_settings(self, block: str) -> None:
-        """Put `block` in the place of ours at the end of postgresql.auto.conf: the last setting of a name counts."""
+        """Replace our block at the end of postgresql.auto.conf: the last setting of a name takes effect."""
         path = f"{self.data_directory}/postgresql.auto.conf"
         old = (self.host.read(path, user=self.owner()) or b"").decode("utf-8", "surrogateescape")
         rest = _BLOCK.sub("", old)
@@ -362,7 +363,7 @@ class ServerControl:
 
 
 def _without_password(conninfo: str) -> tuple[str, bytes]:
-    """The connection string for an argument, and the passfile its password belongs in; empty where it has none.
+    """Return the connection string without its password, and a passfile with it; empty: no password.
 
     A file and not PGPASSWORD: `ps e` shows the environment.
 
@@ -373,23 +374,23 @@ def _without_password(conninfo: str) -> tuple[str, bytes]:
 
     options = conninfo_to_dict(conninfo)
     if "sslpassword" in options:
-        raise ConfigError("the connection string has an sslpassword, and no way but an argument leads to the program")
+        raise ConfigError("the connection string has an sslpassword, which could only be passed as an argument")
     password = str(options.pop("password", None) or "")
     if not password:
         return make_conninfo("", **options), b""
     if "\n" in password:
-        raise ConfigError("the password has a line break, which a passfile cannot hold")
+        raise ConfigError("the password has a line break, which is not possible in a passfile")
     options.pop("passfile", None)
     escaped = password.replace("\\", "\\\\").replace(":", "\\:")
     return make_conninfo("", **options), f"*:*:*:*:{escaped}\n".encode()
 
 
 def _quoted(value: str) -> str:
-    """A value as the configuration file reads it back.
+    """Return a value quoted for the configuration file.
 
     >>> _quoted("password='it\\\\'s'")
     "'password=''it\\\\\\\\''s'''"
     """
     if not value.isprintable():
-        raise ConfigError("a setting may hold printable signs only")
+        raise ConfigError("a setting may only contain printable characters")
     return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"

@@ -1,6 +1,6 @@
-"""Whether a standby may become the primary, and the primary its standby: what takes days to mend.
+"""Readiness checks that take days to fix: whether a standby can become the primary, and the primary its standby.
 
-Pure. Each gives what it found, with what would break and the command that mends it.
+Pure. Each check returns its finding, what would break, and the command that fixes it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ def check_identity_and_version(primary: NodeState, target: NodeState) -> Iterato
         unreadable = primary.name if one is None else target.name
         yield unknown(
             "identity",
-            f"the system identifier of {unreadable} may not be read",
+            f"this role may not read the system identifier of {unreadable}",
             fix="grant execute on function pg_control_system(), pg_control_checkpoint() to the role",
         )
     elif one != other:
         yield failed(
             "identity",
             f"{target.name} is another cluster: system identifier {other}, {primary.name} has {one}",
-            breaks="it holds other data",
-            fix="correct the dsn, or make the standby anew",
+            breaks="it has other data",
+            fix="correct the dsn, or rebuild the standby",
         )
     else:
         yield ok("identity", f"both have the system identifier {one}")
@@ -36,13 +36,13 @@ def check_identity_and_version(primary: NodeState, target: NodeState) -> Iterato
     versions = f"{primary.name} {primary.version}, {target.name} {target.version}"
     if majors[0] != majors[1]:
         yield failed(
-            "version", f"major versions differ: {versions}", breaks="a physical standby has the primary's major version"
+            "version", f"major versions differ: {versions}", breaks="a physical standby needs the same major version"
         )
     elif primary.version_num != target.version_num:
         yield warning(
             "version",
             f"minor versions differ: {versions}",
-            breaks="bugs that are fixed on one are there on the other",
+            breaks="bugs that are fixed on one remain on the other",
             fix="update the older one first",
         )
     else:
@@ -50,31 +50,31 @@ def check_identity_and_version(primary: NodeState, target: NodeState) -> Iterato
 
 
 def check_streaming(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
-    """The target receives WAL from the primary itself, now, on its timeline."""
+    """Check that the target streams WAL from the primary itself, on its timeline."""
     receiver = target.receiver or {}
-    lost = "what the primary writes last would not be on it"
+    lost = "it would miss the last writes of the primary"
     source = f"{receiver.get('sender_host') or '?'}:{receiver.get('sender_port') or '?'}"
     if target.receiver is not None and receiver.get("status") is None:
-        yield unknown("streaming", f"this role does not see the WAL receiver of {target.name}", breaks=lost,
+        yield unknown("streaming", f"this role may not see the WAL receiver of {target.name}", breaks=lost,
                       fix="grant pg_monitor to the role")  # fmt: skip
     elif receiver.get("status") != "streaming":
         state = receiver.get("status") or "no WAL receiver"
         yield failed("streaming", f"{target.name} does not stream: {state}", breaks=lost,
-                     fix="look at primary_conninfo and the standby's log")  # fmt: skip
+                     fix="check primary_conninfo and the standby's log")  # fmt: skip
     elif receiver.get("received_tli") != primary.timeline:
         theirs = receiver.get("received_tli")
         yield failed("streaming", f"{target.name} follows timeline {theirs}, {primary.name} is on {primary.timeline}",
-                     breaks="its history left the primary's",
-                     fix="recovery_target_timeline = 'latest', or make it anew")  # fmt: skip
+                     breaks="its history diverged from the primary's",
+                     fix="recovery_target_timeline = 'latest', or rebuild it")  # fmt: skip
     elif not any(one.get("state") == "streaming" for one in primary.standbys or ()):
         yield failed("streaming", f"{target.name} streams from {source}, and {primary.name} has no standby",
                      breaks="it follows another server",
-                     fix="its primary_conninfo has to lead to the primary")  # fmt: skip
+                     fix="set its primary_conninfo to the primary")  # fmt: skip
     elif str(receiver.get("sender_port")) != primary.settings.get("port"):
         port = primary.settings.get("port", "?")
         yield warning("streaming", f"{target.name} streams from {source}, {primary.name} listens on port {port}",
                       breaks="it may follow a third server and be behind it",
-                      fix="its primary_conninfo has to lead to the primary")  # fmt: skip
+                      fix="set its primary_conninfo to the primary")  # fmt: skip
     else:
         yield ok("streaming", f"{target.name} streams from {source}, timeline {primary.timeline}")
 
@@ -90,47 +90,47 @@ def check_settings(primary: NodeState, target: NodeState) -> Iterator[ClusterChe
         elif int(theirs) > int(ours):
             higher.append(f"{name} {ours} → {theirs}")
     if unseen:
-        yield unknown("settings", f"not seen: {', '.join(unseen)}")
+        yield unknown("settings", f"settings unknown: {', '.join(unseen)}")
     if lower:
         yield failed(
             "settings",
-            f"{target.name} is the weaker one: {'; '.join(lower)}",
-            breaks="after the cutover fewer clients are let in than now",
+            f"{target.name} has lower settings: {'; '.join(lower)}",
+            breaks="after the cutover it allows fewer clients than now",
             fix=f"raise them on {target.name} and restart it",
         )
     if higher:
         yield warning(
             "settings.back",
-            f"{target.name} has more: {'; '.join(higher)}",
+            f"{target.name} has higher settings: {'; '.join(higher)}",
             breaks=f"{primary.name} could not follow it as a standby",
-            fix=f"raise them on {primary.name}; it needs a restart, and the cutover is one",
+            fix=f"raise them on {primary.name}; the restart they need is part of the cutover",
         )
     if not (unseen or lower or higher):
-        yield ok("settings", "settings a standby must not have lower are equal")
+        yield ok("settings", "settings that must not be lower on a standby are equal")
     ours, theirs = (node.settings.get("shared_preload_libraries") for node in (primary, target))
     if ours != theirs and None not in (ours, theirs):
         yield failed(
             "libraries",
             f"shared_preload_libraries differ: {primary.name} {ours or '(none)'}, {target.name} {theirs or '(none)'}",
-            breaks="what these libraries do is missing after the cutover",
+            breaks="features of these libraries are missing after the cutover",
             fix="make them equal, and restart",
         )
 
 
 def check_extensions(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
     if primary.used is None or target.available is None:
-        yield unknown("extensions", "extensions were not seen")
+        yield unknown("extensions", "the extensions are unknown")
         return
     missing = sorted(set(primary.used) - set(target.available))
     if missing:
         yield failed(
             "extensions",
             f"{target.name} has no files of: {', '.join(missing)}",
-            breaks="every call of them fails after the cutover",
+            breaks="every use of them fails after the cutover",
             fix=f"install their packages on {target.name}",
         )
     else:
-        yield ok("extensions", f"the files of every extension of the database asked are there ({len(primary.used)})")
+        yield ok("extensions", f"the files of every extension of the checked database exist ({len(primary.used)})")
 
 
 def check_rewind(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
@@ -138,23 +138,23 @@ def check_rewind(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck
         hints = node.settings.get("wal_log_hints") == "on" or node.checksums
         pages = node.settings.get("full_page_writes") == "on"
         if not node.settings:
-            yield unknown(f"rewind.{node.name}", f"settings of {node.name} were not seen")
+            yield unknown(f"rewind.{node.name}", f"the settings of {node.name} are unknown")
         elif not (hints and pages):
             lacks = "wal_log_hints = on or data checksums" if not hints else "full_page_writes = on"
             yield warning(
                 f"rewind.{node.name}",
                 f"pg_rewind needs {lacks} on {node.name}",
-                breaks="a node whose history differs would have to be copied anew",
+                breaks="a node with a diverged history would need a new copy",
                 fix=f"set it on {node.name}, and restart",
             )
     rights = None if target.details is None else target.details.rewind
     if rights is None:
-        yield unknown("rewind.role", f"whether the role may read files of {target.name} was not seen")
+        yield unknown("rewind.role", f"whether the role may read files of {target.name} is unknown")
     elif not rights["may"]:
         yield warning(
             "rewind.role",
             f"role {rights['role']} may not read the files of {target.name}",
-            breaks=f"pg_rewind could not bring {primary.name} back, where its history differs",
+            breaks=f"pg_rewind could not rejoin {primary.name} if its history diverges",
             fix=f"grant execute on function pg_ls_dir(text, boolean, boolean), pg_stat_file(text, boolean), "
             f'pg_read_binary_file(text), pg_read_binary_file(text, bigint, bigint, boolean) to "{rights["role"]}"',
         )
@@ -163,26 +163,26 @@ def check_rewind(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck
             "archive_mode",
             f"archive_mode differs: {primary.name} {primary.settings.get('archive_mode')}, "
             f"{target.name} {target.settings.get('archive_mode')}",
-            breaks="the new primary would archive otherwise than the old one",
+            breaks="the new primary would archive differently from the old one",
             fix="make it equal, and restart",
         )
 
 
 def check_free_slots(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
-    """The old primary, and every other standby, has to find a walsender and a slot on the new one."""
+    """Check that the new primary has free walsenders and slots for the old one and every other standby."""
     needed = len(primary.standbys or ()) or 1
     for what, used, most in (
         ("walsenders", target.walsenders_used, target.settings.get("max_wal_senders")),
         ("slots", target.slots_used, target.settings.get("max_replication_slots")),
     ):
         if used is None or most is None:
-            yield unknown(what, f"free {what} of {target.name} were not seen")
+            yield unknown(what, f"the free {what} of {target.name} are unknown")
         elif (free := int(most) - used) < needed:
             setting = "max_wal_senders" if what == "walsenders" else "max_replication_slots"
             yield failed(
                 what,
                 f"{target.name} has {free} of {most} {what} free, {needed} are needed",
-                breaks=f"{primary.name} could not come back as its standby",
+                breaks=f"{primary.name} could not return as its standby",
                 fix=f"raise {setting}, and restart",
             )
         else:
@@ -191,7 +191,7 @@ def check_free_slots(primary: NodeState, target: NodeState) -> Iterator[ClusterC
 
 def check_logical_slots(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
     if primary.slots is None:
-        yield unknown("slots.logical", f"slots of {primary.name} were not seen")
+        yield unknown("slots.logical", f"the slots of {primary.name} are unknown")
         return
     synced = {
         one["name"] for one in target.slots or () if one["synced"] and not one["temporary"] and not one["invalidated"]
@@ -201,22 +201,22 @@ def check_logical_slots(primary: NodeState, target: NodeState) -> Iterator[Clust
     if lost:
         yield failed(
             "slots.logical",
-            f"logical slots that are not on {target.name}: {', '.join(lost)}",
-            breaks="their subscribers lose their place, and have to copy their tables anew",
+            f"logical slots missing on {target.name}: {', '.join(lost)}",
+            breaks="their subscribers lose their position, and must copy their tables again",
             fix="17 and later: failover = true on the subscription, sync_replication_slots = on; before: drop the "
-            "subscription first, and make it anew",
+            "subscription first, and create it again",
         )
     elif logical:
         yield ok("slots.logical", f"{len(logical)} logical slots are synced to {target.name}")
 
 
-# Whether the other standbys can go on behind the node that shall become the primary. Pure.
+# Whether the other standbys can follow the new primary. Pure.
 
 
 def check_other_standbys(found: Survey, primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
     for node in other_nodes(found, primary, target):
         if node.role == primary.role:
-            continue  # a second primary is a condition of its own
+            continue  # a second primary is another check
         yield from _check_upstream(found, node, target)
         lower = [
             f"{name} {theirs} → {ours}"
@@ -225,7 +225,8 @@ def check_other_standbys(found: Survey, primary: NodeState, target: NodeState) -
             and int(ours or 0) < int(theirs or 0)
         ]
         if lower:
-            yield warning(f"settings.{node.name}", f"{node.name} has less than {target.name}: {'; '.join(lower)}",
+            text = f"{node.name} has lower settings than {target.name}: {'; '.join(lower)}"
+            yield warning(f"settings.{node.name}", text,
                           breaks=f"{node.name} stops its replay when it follows {target.name}",
                           fix=f"raise them on {node.name}, and restart it")  # fmt: skip
 
@@ -236,14 +237,14 @@ def _check_upstream(found: Survey, node: NodeState, target: NodeState) -> Iterat
     breaks = f"{node.name} stays behind on the old timeline"
     if latest is None or source is None:
         what = "which node it follows" if source is None else "its recovery_target_timeline"
-        yield unknown(name, f"{node.name}: {what} is not known", breaks=breaks,
-                      fix="grant pg_monitor to the role; primary_conninfo needs an address of a dsn")  # fmt: skip
+        yield unknown(name, f"{node.name}: {what} is unknown", breaks=breaks,
+                      fix="grant pg_monitor to the role; primary_conninfo must use an address of a dsn")  # fmt: skip
     elif latest != "latest":
         yield failed(name, f"{node.name} has recovery_target_timeline = {latest}", breaks=breaks,
                      fix=f"set it to latest on {node.name}, and restart it")  # fmt: skip
     elif source is target:
-        yield ok(name, f"{node.name} follows {target.name} already")
+        yield ok(name, f"{node.name} already follows {target.name}")
     elif source.role == "standby":
         yield ok(name, f"{node.name} follows {source.name}, which is a standby")
     else:
-        yield ok(name, f"{node.name} follows {source.name}, and has to be led to {target.name}")
+        yield ok(name, f"{node.name} follows {source.name}, and will be reconnected to {target.name}")

@@ -1,4 +1,4 @@
-"""All nodes and poolers of a cluster, asked at the same time: who does not answer holds up nobody else."""
+"""Survey of a cluster: the state of all nodes, hosts and poolers, read in parallel; and upstreams of standbys."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
 
 TIMEOUT_S = 15.0
-"""For all together: each has its own limits; resolving a name has none but this."""
+"""Total timeout: each query has its own timeout, but name resolution has only this one."""
 
 
 class Survey(Struct, frozen=True, kw_only=True):
-    """One look at a cluster. Nodes and poolers stand in the order of the configuration."""
+    """The state of a cluster at one time. Nodes and poolers are in the order of the configuration."""
 
     cluster: str
     nodes: tuple[NodeState, ...]
     poolers: tuple[PoolerState, ...] = ()
     took_s: float = 0.0
     hosts: dict[str, HostState] = {}
-    """Hosts of the nodes that answer, by the node's name; empty where no target was named."""
+    """Node name -> host, of the nodes that answer; empty without a target."""
     seen: LastPrimary | None = None
-    """The primary when it last answered, where none answers now."""
+    """The last known primary, if none answers now."""
 
     @property
     def primaries(self) -> list[NodeState]:
@@ -46,18 +46,18 @@ class Survey(Struct, frozen=True, kw_only=True):
 
 
 def survey(name: str, config: ClusterConfig, clock: Clock, *, to: str | None = None) -> Survey:
-    """Ask every node and pooler. Never raises; takes as long as the slowest, at most PATIENCE_S.
+    """Read every node and pooler. Never raises; takes as long as the slowest, at most TIMEOUT_S.
 
-    `to` reads what `readiness` for that node needs as well: without it many of its conditions are unknown.
+    `to` also reads what the readiness checks for that node need: without it many of them are unknown.
     """
-    begun_us, wall_us = clock.mono_us(), clock.wall_us()
+    started_us, wall_us = clock.mono_us(), clock.wall_us()
     nodes: dict[str, NodeState] = {}
     poolers: dict[str, PoolerState] = {}
 
     def ask_node(one: str) -> None:
         try:
             nodes[one] = read_node(one, config.nodes[one], clock, detailed=to is not None)
-        except Exception as error:  # no server of ours: it answers what PostgreSQL does not
+        except Exception as error:  # not a PostgreSQL server: an unexpected answer
             nodes[one] = NodeState(name=one, error=_unreadable(error), asked_us=wall_us, failure="other")
 
     def ask_pooler(one: str) -> None:
@@ -66,12 +66,12 @@ def survey(name: str, config: ClusterConfig, clock: Clock, *, to: str | None = N
         except Exception as error:
             poolers[one] = PoolerState(name=one, error=_unreadable(error), asked_us=wall_us)
 
-    # Daemons: one that hangs in a name server must not keep the command from ending.
+    # Daemon threads: one that hangs in name resolution must not prevent the command from ending.
     threads = [threading.Thread(target=ask_node, args=(one,), name=one, daemon=True) for one in config.nodes]
     threads += [threading.Thread(target=ask_pooler, args=(one,), name=one, daemon=True) for one in config.poolers]
     for thread in threads:
         thread.start()
-    until_us = begun_us + int(TIMEOUT_S * 1e6)
+    until_us = started_us + int(TIMEOUT_S * 1e6)
     for thread in threads:
         thread.join(max(0.0, (until_us - clock.mono_us()) / 1e6))
     timeout_text = f"no answer within {TIMEOUT_S:g} s"
@@ -86,7 +86,7 @@ def survey(name: str, config: ClusterConfig, clock: Clock, *, to: str | None = N
         poolers=tuple(
             poolers.get(one) or PoolerState(name=one, error=timeout_text, asked_us=wall_us) for one in config.poolers
         ),
-        took_s=(clock.mono_us() - begun_us) / 1e6,
+        took_s=(clock.mono_us() - started_us) / 1e6,
         seen=None if any(node.role == PRIMARY for node in answers) else load_last_primary(name),
     )
 
@@ -104,7 +104,7 @@ def _read_hosts(
     clock: Clock,
     until_us: int,
 ) -> None:
-    """What can be asked when it is known which node is the primary."""
+    """Read hosts and pooler files, which depends on which node is the primary."""
     target = next((node for node in nodes if node.name == to and node.reached), None)
 
     def ask(node: NodeState) -> None:
@@ -136,7 +136,7 @@ def _read_hosts(
 
 
 def save_primary_position(found: Survey) -> None:
-    """Keep where the primary is, for a failover. Raises OSError or ConsoleError."""
+    """Save the primary's position, for a failover. Raises OSError or ConsoleError."""
     if len(found.primaries) == 1 and (lsn := found.primaries[0].lsn) is not None:
         one = found.primaries[0]
         save_last_primary(
@@ -147,13 +147,13 @@ def save_primary_position(found: Survey) -> None:
         )  # fmt: skip
 
 
-# Which node of a cluster a standby follows, by the address its WAL receiver or its primary_conninfo names. Pure.
+# Upstream of a standby, by the address of its WAL receiver or its primary_conninfo. Pure.
 
 
 def find_upstream(found: Survey, node: NodeState) -> NodeState | None:
-    """Return the node that `node` receives WAL from; None where its address is unknown or fits no node, or several.
+    """Return the node that `node` receives WAL from; None: its address is unknown, or matches no node or several.
 
-    A host has several names. Where none is known here, a port that only one node has decides.
+    A host may have several names. If none is known here, a port that only one node has decides.
     """
     receiver, upstream = node.receiver or {}, node.upstream or {}
     if receiver.get("sender_port"):

@@ -1,4 +1,4 @@
-"""What every part uses: clock, units, errors, paths, text safety, redaction, configuration, target.
+"""Shared by all packages: clock, units, errors, paths, sanitizing, redaction, configuration, thresholds, target.
 
-Knows neither PostgreSQL's views nor a screen.
+Depends neither on PostgreSQL's views nor on a screen.
 """

@@ -1,15 +1,15 @@
-"""Small files that are there whole or not at all, whatever happens while they are written; and room kept for one."""
+"""Small files written atomically: complete or absent, whatever happens meanwhile; and a file with reserved space."""
 
 from __future__ import annotations
 
 import os
 
 RESERVED_BYTES = 4096
-"""Bytes set aside for a record that must still fit when the disk is full: one block of the file system."""
+"""Bytes reserved for a record that must still fit when the disk is full: one block of the file system."""
 
 
 def write_atomically(directory: str, name: str, content: bytes, *, synced: bool = True) -> None:
-    """Put `content` into `directory/name` in one step (0600). Raises OSError."""
+    """name` in one step (0600). Raises OSError/name` in one step (0600). Raises OSError."""
     part = os.path.join(directory, f".{name}.part")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -24,16 +24,16 @@ def write_atomically(directory: str, name: str, content: bytes, *, synced: bool 
 
 
 class ReservedFile:
-    """A file whose blocks are allocated now and filled later, so that a full disk does not keep it from being there."""
+    """A file whose blocks are allocated now and filled later, so that a full disk cannot prevent it."""
 
     def __init__(self, directory: str, name: str) -> None:
-        """Raises OSError where there is no room even now."""
+        """Raises OSError if there is no space."""
         self._directory = directory
         self._part, self._path = os.path.join(directory, f".{name}.part"), os.path.join(directory, name)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         self._descriptor = os.open(self._part, flags, 0o600)
         try:
-            # Written, not only allocated: a file system may need room to turn an allocated block into a written one.
+            # Written, not only allocated: a file system may need space to turn an allocated block into a written one.
             write_all(self._descriptor, b"\0" * RESERVED_BYTES)
             os.fsync(self._descriptor)
         except OSError:
@@ -41,7 +41,7 @@ class ReservedFile:
             raise
 
     def finish(self, content: bytes) -> None:
-        """The file is there from now on, with `content`. Raises OSError."""
+        """Create the file, with `content`. Raises OSError."""
         os.lseek(self._descriptor, 0, os.SEEK_SET)
         write_all(self._descriptor, content)
         os.ftruncate(self._descriptor, len(content))
@@ -51,20 +51,20 @@ class ReservedFile:
         sync_directory(self._directory)
 
     def discard(self) -> None:
-        """There will be no such file."""
+        """Release the reserved space; no file is created."""
         os.close(self._descriptor)
         os.unlink(self._part)
 
 
 def write_all(descriptor: int, content: bytes | memoryview) -> None:
-    """Write all of it. Raises OSError."""
+    """Write all of `content`. Raises OSError."""
     view = memoryview(content)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
 def sync_directory(directory: str | os.PathLike[str]) -> None:
-    """Names made or changed in `directory` are durable after this. Raises OSError."""
+    """Make names created or changed in `directory` durable. Raises OSError."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,7 @@
-"""Time, asked for in one place so that tests can hold it still.
+"""The clocks, read in one place so that tests can control time.
 
-Wall time says when, monotonic time says how long. Both are integers in microseconds: they are stored in every sample,
-subtract without rounding, and match PostgreSQL's own resolution.
+Wall time is for points in time, monotonic time for durations. Both are integers in microseconds: stored in every
+sample, they subtract without rounding and match PostgreSQL's resolution.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the rest of the house may ask of time."""
+    """The clock interface of all other modules."""
 
     def wall_us(self) -> int:
-        """Microseconds since 1970-01-01 UTC; may step when the host's clock is set."""
+        """Return microseconds since 1970-01-01 UTC; may step when the host's clock is set."""
 
     def mono_us(self) -> int:
-        """Microseconds of CLOCK_MONOTONIC; never goes back, meaningless on another boot."""
+        """Return microseconds of CLOCK_MONOTONIC; never decreases, valid within one boot."""
 
 
 class SystemClock:
@@ -35,16 +35,16 @@ class SystemClock:
 SYSTEM = SystemClock()
 
 
-# Moments as text, as the contract writes them: RFC 3339 in UTC.
+# Times as text: RFC 3339 in UTC.
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @lru_cache(maxsize=4096)
 def rfc3339(wall_us: int | None) -> str | None:
-    """The moment with as many digits of a second as it has; None for None and for what no calendar holds.
+    """Return the time with the fraction it has; None for None and for values out of range.
 
-    Cached: a screen of a thousand sessions shows the same thousand moments every second.
+    Cached: a screen of a thousand sessions shows the same thousand times every second.
 
     >>> rfc3339(1_795_186_649_000_000), rfc3339(1_795_186_649_123_400), rfc3339(None)
     ('2026-11-20T14:57:29Z', '2026-11-20T14:57:29.123400Z', None)
@@ -59,7 +59,7 @@ def rfc3339(wall_us: int | None) -> str | None:
 
 
 def age_s(now_us: int | None, then_us: int | None) -> float | None:
-    """Seconds from `then` to `now` by the same clock, never below 0; None where either is unknown.
+    """Return the seconds from `then` to `now` by the same clock, at least 0; None if either is unknown.
 
     >>> age_s(5_000_000, 2_000_000), age_s(1, 2), age_s(None, 2)
     (3.0, 0.0, None)

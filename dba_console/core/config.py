@@ -1,6 +1,6 @@
-"""What can be configured, declared once. Reading the file, did-you-mean and provenance are in cli/config_file.py.
+"""The configuration schema. Reading the file, did-you-mean and provenance are in cli/config_file.py.
 
-Every value has its default here with its reason; a configuration file only names what differs.
+Every value has its default here with its reason; a configuration file only contains differences.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ class TargetConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
     dsn: str
     """libpq connection string or URI."""
     host_panels: bool | None = None
-    """True: the server runs on this host although it cannot be proven; False: it does not; unset: find out."""
+    """True: the server runs on this host although it cannot be proven; False: it does not; unset: detect."""
     read_only: bool = False
-    """True: nothing is changed on it from this console."""
+    """True: this console changes nothing on it."""
 
     def __repr__(self) -> str:
-        # Somebody will put a password into the connection string.
+        # The connection string may contain a password.
         return f"TargetConfig(host_panels={self.host_panels!r})"
 
 
 class AgentConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     grace: str = "10m"
-    """How long the agent goes on recording after the last console left; `forever` never ends."""
+    """How long the agent keeps recording after the last console left; `forever` never ends."""
     interval: str = "1s"
-    """Between two samples; not below 250ms."""
+    """Interval between two samples; at least 250ms."""
     statement_timeout: str = "2s"
-    """For each query of the monitor connection."""
+    """Timeout of each query of the monitor connection."""
     lock_timeout: str = "100ms"
     connect_timeout: str = "3s"
     query_texts: str = "full"
@@ -40,11 +40,11 @@ class AgentConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True)
 
 class RecordingConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     directory: str | None = None
-    """Where sessions go; unset: the default of the contract."""
+    """Directory of sessions; unset: the default location."""
     keep: str = "30d"
     """Sessions older than this are removed when a new one starts, unless pinned."""
     max_size: str = "2GB"
-    """All sessions together; the oldest unpinned ones go first."""
+    """Limit of all sessions together; the oldest unpinned ones are removed first."""
 
 
 class ScreenConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -52,14 +52,14 @@ class ScreenConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
     colours: str = "auto"
     """auto, 16, 256, truecolor, none."""
     ascii: bool = False
-    """Draw with ASCII signs only."""
+    """Draw with ASCII characters only."""
 
 
 class ActionsConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """What may be changed from here. Looking is always allowed; rehearsals are."""
+    """What may be changed from this console. Read-only checks and rehearsals are always allowed."""
 
     allow: bool = True
-    """False: nothing is changed, by no runbook and no key."""
+    """False: nothing is changed, neither by a runbook nor by a key."""
     deny: list[str] = []
     """Names of actions that are refused; `change` and `run` are a runbook's own SQL and commands."""
 
@@ -72,9 +72,9 @@ class JobsConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """Dumps and restores."""
 
     window: str | None = None
-    """How long one may take, `8h`: the history says when it will take longer. Unset: nobody said, nothing is said."""
+    """Maximum duration of one job, `8h`; the history predicts when it will be exceeded. Unset: no prediction."""
     windows: dict[str, str] = {}
-    """For single jobs, by their name in the history: `"pg_dump of appdb" = "6h"`."""
+    """For individual jobs, by their name in the history: `"pg_dump of appdb" = "6h"`."""
 
 
 class NodeConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -84,13 +84,13 @@ class NodeConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     control: str | None = None
     """How it is stopped and started: `pg_ctl`, `systemd:UNIT`, `pg_ctlcluster:15/main`; unset: `pg_ctl`."""
     data_directory: str | None = None
-    """Unset: as the server says."""
+    """Unset: as reported by the server."""
     ssh: str | None = None
     """The host for the system's ssh; unset: this one."""
     bin_directory: str | None = None
-    """Where the server's programs are; unset: beside the one that runs."""
+    """Directory of the server's programs; unset: that of the running server."""
     stop: list[str] = []
-    """A command that stops the server, in place of what `control` means."""
+    """A command that stops the server, instead of `control`."""
     start: list[str] = []
     """A command that starts it."""
     replication_dsn: str | None = None
@@ -104,9 +104,9 @@ class PoolerConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
     """A PgBouncer in front of a cluster, `[clusters.NAME.poolers.POOLER]`."""
 
     dsn: str
-    """Of its admin console: database `pgbouncer`."""
+    """Connection string of its admin console: database `pgbouncer`."""
     databases: list[str] = []
-    """Those that lead to the cluster; empty: all."""
+    """Databases that route to the cluster; empty: all."""
     config: str | None = None
     """Its configuration file, where the host of a database is changed."""
     ssh: str | None = None
@@ -117,7 +117,7 @@ class PoolerConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
 
 
 COMMAND_PLACEHOLDERS = ("cluster", "from", "to")
-"""What an argument of a command of a cutover may name in braces."""
+"""Placeholders in the arguments of a cutover's commands."""
 
 
 class CommandConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -127,23 +127,23 @@ class CommandConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     """
 
     run: list[str]
-    """Program and arguments: of an address what makes it lead to the new primary, of a hook what holds a scheduler."""
+    """Program and arguments: for an address it routes to the new primary, for a hook it stops a scheduler."""
     undo: list[str] = []
-    """What reverts it; empty: nothing does."""
+    """Command that reverts it; empty: none."""
     ssh: str | None = None
     """The host for the system's ssh; unset: this one."""
     timeout_s: float = 30.0
 
 
 class ClusterConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """Servers that replicate one another, `[clusters.NAME]`, and what stands before them."""
+    """Servers that replicate one another, `[clusters.NAME]`, with their poolers, addresses and hooks."""
 
     nodes: dict[str, NodeConfig]
     poolers: dict[str, PoolerConfig] = {}
     addresses: dict[str, CommandConfig] = {}
-    """Virtual address, DNS or load balancer: run after the promotion."""
+    """Virtual address, DNS or load balancer: runs after the promotion."""
     hooks: dict[str, CommandConfig] = {}
-    """Schedulers and other writers: `run` before clients are held, `undo` when they are let in again."""
+    """Schedulers and other writers: `run` before clients are held, `undo` after they are released."""
     clients: str | None = None
     """How clients connect, for the heartbeat that measures the outage; unset: through the first pooler's first
     database, else to the primary."""

@@ -1,7 +1,7 @@
-"""The report of a defect: written where only its owner reads it, for whoever mends it.
+"""Crash reports: written where only their owner can read them, for the developer who fixes the defect.
 
-It has file names, line numbers and the error's text, no values of variables; what looks like a secret and the passwords
-known to this process, are masked before it is written. Textual's own report shows locals; this takes its place.
+It has file names, line numbers and the error's text, no values of variables; anything that looks like a secret, and the
+passwords known to this process, are masked before it is written. Replaces Textual's own report, which shows locals.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from dba_console.core.redact import MASK, redact
 from dba_console.core.target import looks_like_conninfo, parse_conninfo
 
 CRASH_EXIT_CODE = 1
-"""Exit code of a command that crashed: no code of the contract, for it is a defect and not an answer."""
+"""Exit code of a command that crashed: not a documented code, because it is a defect."""
 
 
 def write_report(error: BaseException, argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Path:
-    """The report's file, 0600 in the state directory. Raises OSError or ConsoleError where it cannot be written."""
+    """Write the report, 0600 in the state directory; return its path. Raises OSError or ConsoleError."""
     directory = paths.private_dir(paths.state_dir())
     path = directory / f"crash-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}.txt"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -34,7 +34,7 @@ def write_report(error: BaseException, argv: Sequence[str], environ: Mapping[str
 
 
 def summary(error: BaseException, argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> str:
-    """The error's kind and the first line of its text, masked."""
+    """Return the error's type and the first line of its text, masked."""
     first = (str(error).splitlines() or [""])[0]
     return _mask_secrets(
         f"{type(error).__name__}: {first}" if first else type(error).__name__, _find_passwords(argv, environ)
@@ -54,7 +54,7 @@ def _report_text(error: BaseException, argv: Sequence[str], environ: Mapping[str
 
 
 def _find_passwords(argv: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """Passwords this process was given, longest first so that none is masked by half."""
+    """Return the passwords given to this process, longest first so that none is masked partly."""
     found = {environ.get("PGPASSWORD", ""), environ.get("PGSSLPASSWORD", "")}
     for argument in argv:
         if not looks_like_conninfo(argument):

@@ -1,7 +1,7 @@
-"""Errors that reach a person, and the exit code of each.
+"""Errors shown to the user, and the exit code of each.
 
-The rule of this room: whatever goes wrong is told in one sentence (what, where, why), with a `hint:` line where
-something can be done about it. No traceback ever reaches a user.
+Each failure is reported in one sentence (what, where, why), with a `hint:` line if there is a fix. No traceback ever
+reaches a user.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ class ExitCode(IntEnum):
     """The server, or the agent, cannot be reached."""
     PERMISSION = 4
     UNSUPPORTED = 5
-    """This server version, kernel or terminal cannot do what was asked."""
+    """This server version, kernel or terminal does not support the request."""
     SESSION = 6
     """A session directory is missing, damaged, foreign, or of a newer format."""
     RUNBOOK_FAILED = 7
     REFUSED = 8
-    """Refused by the gate: identity, policy or confirmation did not hold."""
+    """Refused by the permission gate: identity, policy or confirmation failed."""
     INTERRUPTED = 130
 
 
 class ConsoleError(Exception):
-    """The root of every error a user may see.
+    """Base class of all errors shown to the user.
 
-    `hint` says what would help and is printed on a line of its own; None where nothing would.
+    `hint` is the advice, printed on a separate line; None if there is none.
     """
 
     code: ExitCode = ExitCode.USAGE
@@ -70,7 +70,7 @@ class SessionError(ConsoleError):
 
 
 class RunbookError(ConsoleError):
-    """A runbook that cannot be read, found or used; the message names file and line where there is one."""
+    """A runbook that cannot be read, found or used; the message names file and line if known."""
 
     code = ExitCode.USAGE
 
@@ -80,6 +80,6 @@ class RunbookFailed(ConsoleError):
 
 
 class Refused(ConsoleError):
-    """The gate said no: nothing was changed."""
+    """Refused by the permission gate: nothing was changed."""
 
     code = ExitCode.REFUSED

@@ -1,11 +1,11 @@
-"""Secrets out of text before it is shown, logged or stored.
+"""Masks secrets in text before it is shown, logged or stored.
 
-Nothing here knows where text goes; whoever writes text that came from a connection string, an error of libpq or a
-query calls `redact` first. Passing text twice changes nothing.
+The code that outputs text from a connection string, an error of libpq or a query calls `redact` first. Redacting twice
+changes nothing.
 
-Two ways lead to a secret. In SQL a statement that names a password, a token or a key by a word of its own (a keyword, a
-column, a function, an argument) has all its literals masked: which of them is the secret, only the server knows. In all
-other text a secret is what stands behind its name and a sign of assignment, or where a program is known to take it.
+Secrets are found in two ways. In an SQL statement that names a password, a token or a key (a keyword, a column, a
+function, an argument) all literals are masked, because only the server knows which one is the secret. In other text a
+secret follows its name and an assignment sign, or is in a position where a program takes it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ MASK = "********"
 _MASKED = f"'{MASK}'"
 
 _QUOTED = (
-    r"""\*{8}(?=[}\]]*(?:['"\s,;&)]|$))|"""  # masked already
-    r"""''(?=[^\s'])(?:[^'\\]|\\.|'(?!'))*(?:''|$)"""  # as it stands within a literal of SQL, its quotes doubled
+    r"""\*{8}(?=[}\]]*(?:['"\s,;&)]|$))|"""  # already masked
+    r"""''(?=[^\s'])(?:[^'\\]|\\.|'(?!'))*(?:''|$)"""  # within an SQL literal, its quotes doubled
     r"""|\\'(?:[^'\\]|\\[^'])*(?:\\'|$)"""  # the same in an E'' literal
-    r"""|'(?:[^'\\]|\\.|'')*(?:'|$)"""  # the server cuts long statements: there may be no end
+    r"""|'(?:[^'\\]|\\.|'')*(?:'|$)"""  # the server cuts long statements: the end may be missing
     r"""|"(?:[^"\\]|\\.)*(?:"|$)"""
 )
 _WORD = (
@@ -28,9 +28,9 @@ _WORD = (
     r"(?:access|secret|api|private|signing|encryption|master|account|shared)[_-]?key"
 )
 _NAMED = rf"(?:{_WORD}|secret[_-][\w-]{{0,64}}key|token)"
-"""A name that says it, or the end of a longer one, as of PGPASSWORD or AWS_SECRET_ACCESS_KEY."""
+"""A name of a secret, or the end of a longer one, as in PGPASSWORD or AWS_SECRET_ACCESS_KEY."""
 _BARE = r"(?:[^\s,;&)'\"]|[,;&)](?![\s'\"]|$|[\w-]+[=:])|['\"]{1,2}(?=\w))+"
-"""A value without quotes around it: to a blank, or to a sign behind which another one begins."""
+"""An unquoted value: to a blank, or to a separator before another value."""
 _SCHEME = r"(?:bearer|basic|token|digest|apikey|negotiate)"
 _NAMES = (
     "passw", "passphrase", "passcode", "pwd", "secret", "credential", "token", "access_key", "access-key", "accesskey",
@@ -84,7 +84,7 @@ _PATTERNS = (
         ),
         rf"\1'{MASK}'",
     ),
-    # stored verifiers wherever they stand
+    # stored verifiers anywhere
     (
         ("scram-sha",),
         re.compile(r"\bSCRAM-SHA-256\$\d+:[A-Za-z0-9+/=]+\$[A-Za-z0-9+/=]+:[A-Za-z0-9+/=]+"),
@@ -92,20 +92,20 @@ _PATTERNS = (
     ),
     (("md5",), re.compile(r"\bmd5[0-9a-f]{32}\b"), MASK),
 )
-"""Each with what a text has that it may match, in small letters: a search costs far more, and statements are asked for
-each second."""
+"""Each with the lower-case text that must be present for a match: a search is much more expensive, and statements are
+redacted every second."""
 _HINTS = (
     "passw", "phrase", "passc", "pwd", "secret", "credential", "token", "key", "bearer ", "basic ", "authorization",
     "://", " -u", "-user", "sshpass", "mysql", "mariadb", "scram-sha", "md5", "crypt", "pgp_sym", "hmac", "gen_salt",
 )  # fmt: skip
-"""Text without any of these holds nothing to mask: what is asked first, of every text."""
+"""Text without any of these has nothing to mask: checked first, for every text."""
 _SQL_SECRET_WORDS = (*_NAMES, "crypt", "pgp_sym", "hmac", "gen_salt")
-"""What a statement has that may carry a secret."""
+"""Text in statements that may contain a secret."""
 _SQL = re.compile(
     r"(?is)(?:\s|--[^\n]*(?:\n|$)|/\*(?:[^*]|\*(?!/))*+\*/|\()*+(?:select|insert|update|delete|merge|with|values|alter|create|set|call|do|"
     r"copy|prepare|execute|explain|import|comment|security|begin|declare|perform|truncate|grant|table)\b"
 )
-"""How a text begins that is SQL."""
+"""The start of SQL text."""
 _TOKEN = re.compile(
     r"""(?six)
     (?P<comment> --[^\n]* | /\* )
@@ -117,7 +117,7 @@ _TOKEN = re.compile(
     """
 )
 _MAX_QUOTE_DEPTH = 3
-"""Dollar quotes within dollar quotes that are looked into; what lies deeper is masked whole."""
+"""Nesting depth of dollar quotes that is parsed; deeper ones are masked as a whole."""
 
 
 _SECRET_SETTING = re.compile(rf"(?i)(?:{_NAMED}|(?:^|[._-])key)(?:_command)?$")
@@ -136,10 +136,10 @@ _COMMENT_EDGE = re.compile(r"/\*|\*/")
 
 
 def redact(text: str, *, cut: bool = False) -> str:
-    """`text` with every password, URI userinfo secret and stored verifier replaced by eight asterisks.
+    """Return `text` with every password, URI userinfo secret and stored verifier replaced by eight asterisks.
 
-    `cut`: it is the beginning of a statement. The word that makes a literal a secret may stand in the rest, so the
-    last statement in it loses all its literals.
+    `cut`: it is the beginning of a statement. The word that makes a literal a secret may be in the missing rest, so all
+    literals of its last statement are masked.
 
     >>> redact("host=db password=s3cret user=app"), redact("postgresql://app:s3cret@db/x")
     ('host=db password=******** user=app', 'postgresql://app:********@db/x')
@@ -162,7 +162,7 @@ def redact(text: str, *, cut: bool = False) -> str:
 
 
 def normalise(text: str) -> str:
-    """A statement without its data: `?` for each literal and number, nothing for a comment. Names stay.
+    """Return a statement without its data: `?` for each literal and number, comments removed. Names stay.
 
     >>> normalise("select 'a''b', E'c', $$d$$, -1.5e3 /* e */ from t1 where id = $1")
     'select ?, ?, ?, -?   from t1 where id = $1'
@@ -175,13 +175,13 @@ def normalise(text: str) -> str:
         parts += [text[at : token.start()], shown]
         at = end
         if kind == "literal" and body[0] not in "eE" and "\\'" in body:
-            # Where backslashes escape, this literal goes on; only the server knows.
+            # If backslashes escape, this literal continues; only the server knows.
             return "".join([*parts, " …"])
     return "".join([*parts, text[at:]])
 
 
 def _token_end(token: re.Match[str]) -> int:
-    """Where a token ends; comments nest."""
+    """Return the end of a token; comments nest."""
     if token[0] != "/*":
         return token.end()
     depth = 0
@@ -193,15 +193,15 @@ def _token_end(token: re.Match[str]) -> int:
 
 
 def _mask_literals(text: str, depth: int = 0, *, cut: bool = False) -> str:
-    """The literals of each statement masked that carries a secret, and, of a text that was cut, of the last one. What
-    stands in dollar quotes may be SQL itself."""
+    """Mask the literals of each statement that contains a secret, and, in a cut text, of the last one. Text in dollar
+    quotes may be SQL itself."""
     parts: list[str] = []
     literals: list[int] = []
-    at, carries = 0, False
+    at, has_secret = 0, False
 
     def end_statement() -> None:
-        for place in literals if carries else ():
-            parts[place] = _MASKED
+        for index in literals if has_secret else ():
+            parts[index] = _MASKED
         literals.clear()
 
     while (token := _TOKEN.search(text, at)) is not None:
@@ -209,7 +209,7 @@ def _mask_literals(text: str, depth: int = 0, *, cut: bool = False) -> str:
         body = text[token.start() : end]
         if kind == "name":
             lowered = body.lower()
-            carries = carries or any(one in lowered for one in _SQL_SECRET_WORDS)
+            has_secret = has_secret or any(one in lowered for one in _SQL_SECRET_WORDS)
         elif kind == "dollar" and (inner := token["body"]):
             body = _MASKED if depth == _MAX_QUOTE_DEPTH else body.replace(inner, _mask_literals(inner, depth + 1), 1)
         parts += [text[at : token.start()], body]
@@ -218,7 +218,7 @@ def _mask_literals(text: str, depth: int = 0, *, cut: bool = False) -> str:
             literals.append(len(parts) - 1)
         elif kind == "end":
             end_statement()
-            carries = False
-    carries = carries or cut
+            has_secret = False
+    has_secret = has_secret or cut
     end_statement()
     return "".join([*parts, text[at:]])

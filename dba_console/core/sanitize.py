@@ -1,21 +1,21 @@
-"""Text of others made harmless: what a server, a kernel or an operator wrote, before it is shown or logged.
+"""Sanitizes text from servers, kernels and operators before it is shown or logged.
 
-Controls, escapes and bidirectional overrides become visible signs: no terminal is driven, no line of a log forged
-and no table shifted by what a session calls itself. What was there stays recognisable.
+Control characters, escapes and bidirectional overrides become visible characters, so that a session's name cannot drive
+a terminal, forge a log line or shift a table. The original stays recognisable.
 """
 
 from __future__ import annotations
 
 _CACHE_LIMIT = 8192
-"""Signs whose fate is kept: more than any one place writes with, and a bound for text made to fill memory."""
+"""Cached characters: more than any site uses, and a bound for text made to fill memory."""
 
 _BLANKS = frozenset((0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000))
-"""Blanks other than the blank (Unicode category Zs)."""
+"""Blanks other than the space (Unicode category Zs)."""
 
 
 class _PrintableMap(dict[int, int | str | None]):
-    """What each sign becomes, found out once: pictures for C0 controls, a blank for odd blanks, nothing for variation
-    selectors (terminals disagree on their width), U+FFFD for what hides, reorders or cannot be shown."""
+    """Replacement per character, computed once: pictures for C0 controls, a space for odd blanks, nothing for variation
+    selectors (terminals disagree on their width), U+FFFD for what hides, reorders or is not printable."""
 
     def __missing__(self, code: int) -> int | str | None:
         answer: int | str | None
@@ -36,7 +36,7 @@ _PRINTABLE = _PrintableMap()
 
 
 def clean(text: str) -> str:
-    """`text` as one line of printable signs: controls become their pictures, what hides or reorders becomes U+FFFD.
+    """Return `text` as one printable line: controls become pictures, hiding or reordering characters U+FFFD.
 
     >>> clean("select 1;\\n\\x1b[2J\\x00"), clean("a\\u202eb")
     ('select 1;␊␛[2J␀', 'a�b')
@@ -47,7 +47,7 @@ def clean(text: str) -> str:
 
 
 class _JsonEscapeMap(dict[int, int | str]):
-    """What each sign of JSON becomes: itself where it can be seen, else its escape."""
+    """Replacement per character of JSON: itself if printable, else its escape."""
 
     def __missing__(self, code: int) -> int | str:
         if chr(code).isprintable():
@@ -66,8 +66,8 @@ _JSON_ESCAPES = _JsonEscapeMap()
 
 
 def escape_json(json: str) -> str:
-    r"""JSON on one line that drives no terminal, the same for who reads it as JSON: what hides, reorders or is an
-    8-bit control is written as `\uXXXX`.
+    r"""Return JSON on one line that cannot drive a terminal, with the same meaning: hiding or reordering characters and
+    8-bit controls are written as `\uXXXX`.
 
     >>> escape_json('{"a":"b\u202ec\x9b2J\U000e0041"}')
     '{"a":"b\\u202ec\\u009b2J\\udb40\\udc41"}'

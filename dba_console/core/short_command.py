@@ -1,6 +1,6 @@
-"""A short command: its end and the beginning of its output, within a time limit.
+"""Run a short command with a timeout; returns its exit code and the start of its output.
 
-What may take long goes through a keeper and not through here.
+Commands that may take long run through a keeper instead.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import IO
 from dba_console.core.clock import Clock
 
 OUTPUT_LIMIT = 64 * 1024
-"""Bytes of output that are kept; more is read and thrown away, so that the command does not wait for us."""
+"""Bytes of output that are kept; more is read and discarded, so that the command is not blocked."""
 REAP_TIMEOUT_S = 2.0
-"""After SIGKILL: a process in an uninterruptible wait is left to the kernel."""
+"""Wait after SIGKILL: a process in an uninterruptible wait is left to the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How it ended."""
+    """How a command ended."""
 
     code: int | None
-    """None: it did not end in time."""
+    """None if it did not end in time."""
     output: str
     errors: str
     seconds: float
@@ -40,8 +40,8 @@ def run_short(
     data: bytes = b"",
     limit: int = OUTPUT_LIMIT,
 ) -> CommandResult:
-    """Run it in a process group of its own, killed when the time is up; `data` is its input, `limit` the bytes kept of
-    each output. Raises OSError where it cannot start."""
+    """Run the command in its own process group, killed at the timeout; `data` is its input, `limit` the bytes kept of
+    each output. Raises OSError if it cannot start."""
     started_us = clock.mono_us()
     deadline_us = started_us + int(timeout_s * 1e6)
     process = subprocess.Popen(
@@ -65,7 +65,7 @@ def run_short(
 def _exchange(
     stdin: IO[bytes] | None, data: bytes, outputs: dict[int, bytearray], limit: int, deadline_us: int, clock: Clock
 ) -> None:
-    """Write the input and read until every end is closed or the time is up."""
+    """Write the input and read the outputs until all are closed or the timeout."""
     rest = memoryview(data)
     try:
         if stdin is not None:
@@ -76,7 +76,7 @@ def _exchange(
                 try:
                     rest = rest[os.write(stdin.fileno(), rest) :]
                 except BrokenPipeError:
-                    rest = rest[:0]  # it ended without reading: its exit says so
+                    rest = rest[:0]  # it ended without reading: its exit code shows that
                 if not rest:
                     stdin.close()
                     stdin = None
@@ -99,7 +99,7 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> int | None:
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """What is left of it, children included."""
+    """Kill the rest of the process group, including children."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):

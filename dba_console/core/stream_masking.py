@@ -1,8 +1,8 @@
-"""Secrets out of a stream of bytes: wherever they stand, in the forms in which programs print them, across chunks.
+"""Masks known secrets in a byte stream, in all forms in which programs print them, across chunks.
 
-`redact` finds secrets by what stands around them; this finds secrets that are known. Their forms: as they are,
-URL-encoded, in base64 (also as a part of something longer, as in `user:secret`), with quotes and backslashes as in a
-literal of SQL, escaped for JSON. Not found is what was compressed, encrypted or cut up by the program that printed it.
+`redact` finds secrets by their context; this finds known values: plain, URL-encoded, in base64 (also as a part of
+longer text, as in `user:secret`), with quotes and backslashes as in an SQL literal, escaped for JSON. Not found are
+secrets that the program compressed, encrypted or split.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Iterable
 
 MASK = b"********"
 MIN_SECRET_BYTES = 3
-"""Bytes; a shorter secret is in every other word, and masking those would tell it."""
+"""Bytes; a shorter secret is part of many words, and masking those would reveal it."""
 _MIN_BASE64_CHARS = 6
-"""Characters; a shorter piece of base64 stands in too much that is no secret."""
+"""Characters; a shorter piece of base64 occurs in too much other text."""
 _URL_SAFE_BYTES = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")
 
 
 def too_short(secret: str) -> bool:
-    """Whether this secret cannot be masked; whoever takes it in says so."""
+    """Whether this secret is too short to be masked; the caller reports that."""
     return len(secret.encode("utf-8", "surrogateescape")) < MIN_SECRET_BYTES
 
 
 def encoded_forms(secret: str) -> frozenset[bytes]:
-    """All byte strings that are taken for the secret.
+    """Return all byte strings that count as the secret.
 
     >>> sorted(encoded_forms("it's"))[-3:]
     [b"it''s", b"it's", b"it\\\\'s"]
@@ -48,13 +48,13 @@ def _json_forms(plain: bytes) -> set[bytes]:
 
 
 def _ascii_only(escaped: bytes) -> bytes:
-    """Characters beyond ASCII as \\uXXXX, in pairs beyond the first plane."""
+    """Return characters beyond ASCII as \\uXXXX, in pairs beyond the first plane."""
     parts = []
-    for sign in escaped.decode("utf-8", "surrogateescape"):
-        if ord(sign) < 128:
-            parts.append(sign)
+    for character in escaped.decode("utf-8", "surrogateescape"):
+        if ord(character) < 128:
+            parts.append(character)
             continue
-        units = sign.encode("utf-16-be", "surrogatepass")
+        units = character.encode("utf-16-be", "surrogatepass")
         parts += [f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2)]
     return "".join(parts).encode()
 
@@ -72,7 +72,7 @@ def _base64_forms(plain: bytes) -> set[bytes]:
     whole = binascii.b2a_base64(plain, newline=False)
     found = {whole, whole.rstrip(b"=")}
     for before in range(3):
-        # Of the digits of a longer text, those that this part alone decides.
+        # The digits of a longer text that depend on this part alone.
         digits = binascii.b2a_base64(b"\0" * before + plain, newline=False)
         found.add(digits[(8 * before + 5) // 6 : 8 * (before + len(plain)) // 6])
     found |= {form.replace(b"+", b"-").replace(b"/", b"_") for form in found}
@@ -80,30 +80,30 @@ def _base64_forms(plain: bytes) -> set[bytes]:
 
 
 class Masker:
-    """One stream. What comes out does not depend on how the stream was cut into chunks."""
+    """Masks one stream. The output does not depend on how the stream is split into chunks."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        """Secrets that are too short are passed over (`too_short`)."""
+        """Ignores secrets that are too short (`too_short`)."""
         self._forms = sorted(frozenset[bytes]().union(*map(encoded_forms, secrets)), key=len, reverse=True)
         self._prefixes = {form[:length] for form in self._forms for length in range(1, len(form))}
         self._longest = max(map(len, self._forms), default=1) - 1
         self._held = b""
         self._masked = 0
-        """So many bytes at the beginning of `_held` belong to a secret whose mask is out already."""
+        """Bytes at the start of `_held` that belong to a secret whose mask was already output."""
         self.count = 0
-        """Masks put in so far."""
+        """Number of masks so far."""
 
     def finds(self, text: bytes) -> bool:
-        """Whether a secret is in this text, which is all there is of it."""
+        """Whether this complete text contains a secret."""
         return any(form in text for form in self._forms)
 
     def feed(self, chunk: bytes) -> bytes:
-        """The stream so far, but for its end where that could be the beginning of a secret."""
+        """Return the masked stream so far, except an end that may be the start of a secret."""
         text = self._held + chunk
         return self._mask_until(text, len(text) - self._held_length(text))
 
     def flush(self) -> bytes:
-        """The stream has ended: the rest of it."""
+        """Return the rest of the ended stream."""
         return self._mask_until(self._held, len(self._held))
 
     def _held_length(self, text: bytes) -> int:
@@ -113,7 +113,7 @@ class Masker:
         return 0
 
     def _mask_until(self, text: bytes, until: int) -> bytes:
-        """`text` up to `until`, masked; the rest is held. Nothing that begins before `until` is still open."""
+        """Return `text` up to `until`, masked; hold the rest. No secret that starts before `until` is incomplete."""
         spans = self._find_spans(text)
         out, at, masked = [], 0, self._masked
         for begin, end in spans:
@@ -129,7 +129,7 @@ class Masker:
         return b"".join(out)
 
     def _find_spans(self, text: bytes) -> list[tuple[int, int]]:
-        """Where secrets stand, in order; they may overlap."""
+        """Return the spans of secrets, in order; they may overlap."""
         found = []
         for form in self._forms:
             at = text.find(form)

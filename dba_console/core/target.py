@@ -1,6 +1,6 @@
-"""Which server is meant, decided without a driver so that the screen starts before libpq is loaded.
+"""Targets and connection strings, parsed without a driver so that the screen starts before libpq is loaded.
 
-A target's key names its agent's socket and lock. It is made of what libpq would connect to: connection string over
+A target's key names its agent's socket and lock. It is derived from what libpq would connect to: connection string over
 service over environment over defaults.
 """
 
@@ -22,13 +22,13 @@ _ENVIRONMENT = {
     "service": "PGSERVICE",
 }  # fmt: skip
 LOCAL = "local"
-"""The host of an address that names none: libpq connects to a socket of this one."""
+"""Host of an address without one: libpq connects to a local socket."""
 _LOCAL_HOST = re.compile(rf"(?i){LOCAL}|[/@].*|localhost|127\.[\d.]+|::1", re.S)
-"""Hosts that mean this one: sockets, abstract ones too, and loopback addresses."""
+"""Names of this host: sockets, including abstract ones, and loopback addresses."""
 ADDRESS_VARIABLES = tuple(_ENVIRONMENT.values())
-"""Variables by which libpq's environment says where to connect."""
+"""Environment variables of libpq with the address."""
 _SECRET_KEYWORDS = frozenset({"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"})
-"""Keywords of libpq whose values let somebody in (PostgreSQL documentation, "Parameter Key Words")."""
+"""Keywords of libpq whose values grant access (PostgreSQL documentation, "Parameter Key Words")."""
 _KEY_VALUE = re.compile(r"\s*(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|((?:[^\s'\\]|\\.)*))")
 
 
@@ -36,8 +36,8 @@ _KEY_VALUE = re.compile(r"\s*(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|((?:[^\s'\\]|\\.
 class Target:
     """A server to watch.
 
-    `conninfo` goes to libpq and may hold a secret, so it never appears in the repr; `name` is what people read;
-    `key` is the same for two spellings that libpq would connect to the same place.
+    `conninfo` goes to libpq and may contain a secret, so it never appears in the repr; `name` is shown to the operator;
+    `key` is the same for two spellings that libpq would connect to the same server and database.
     """
 
     name: str
@@ -50,8 +50,8 @@ class Target:
 
 
 class Address(NamedTuple):
-    """What libpq would connect to. A service stays its name: what its file says is not read here, and empty is what it
-    may say.
+    """The address libpq would connect to. A service stays a name: its file is not read here, and fields it may set are
+    empty.
     """
 
     service: str
@@ -62,19 +62,19 @@ class Address(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Of the target: a server, a database of it, and as whom."""
+        """Return the key of the target: server, database and user."""
         return _digest(self)
 
     @property
     def server(self) -> str:
-        """The same for all targets of one server that are reached at one address."""
+        """Return a key shared by all targets of one server at one address."""
         return _digest((self.service, self.host, self.port))
 
 
 def parse_conninfo(text: str) -> dict[str, str]:
-    """Keyword/value string or URI as a dict. Raises UsageError saying what cannot be read, without repeating it."""
-    if any("\ud800" <= sign <= "\udfff" for sign in text):  # how arguments hold bytes that are no text
-        raise UsageError("not a connection string: it holds bytes that are not UTF-8 text")
+    """Return a keyword/value string or URI as a dict. Raises UsageError with the invalid part, never with its text."""
+    if any("\ud800" <= character <= "\udfff" for character in text):  # how arguments hold bytes that are not text
+        raise UsageError("not a connection string: it contains bytes that are not UTF-8 text")
     if re.match(r"postgres(ql)?://", text):
         return _parse_uri(text)
     values: dict[str, str] = {}
@@ -106,32 +106,32 @@ def _parse_uri(text: str) -> dict[str, str]:
     if hosts:
         pieces = [re.fullmatch(r"(\[[^\]]*\]|[^:]*)(?::(\d*))?", piece) for piece in hosts.split(",")]
         if any(piece is None for piece in pieces):
-            raise UsageError("not a connection URI: the host part cannot be read")
+            raise UsageError("not a connection URI: invalid host part")
         values["host"] = ",".join(unquote(piece[1]).strip("[]") for piece in pieces if piece)
         if any(piece and piece[2] for piece in pieces):
             values["port"] = ",".join(piece[2] or "" for piece in pieces if piece)
     if database:
         values["dbname"] = unquote(database)
     for option in (options or "").split("&"):
-        # A plus sign is one to libpq, and no space.
+        # A plus sign is literal to libpq, not a space.
         key, _, value = map(unquote, option.partition("="))
-        # As JDBC writes it, and libpq takes it in a URI alone (conninfo_uri_parse_params).
+        # JDBC syntax, accepted by libpq only in a URI (conninfo_uri_parse_params).
         values |= {"sslmode": "require"} if (key, value) == ("ssl", "true") else {key: value}
     return {key: value for key, value in values.items() if value != ""}
 
 
 def looks_like_conninfo(text: str) -> bool:
-    """True for `key=value` and URIs, False for a bare word, which names a target of the configuration."""
+    """Return True for `key=value` and URIs, False for a single word, which names a configured target."""
     return "=" in text or "://" in text
 
 
 def make_target(
     conninfo: str, *, name: str | None = None, host_panels: bool | None = None, environ: Mapping[str, str] = os.environ
 ) -> Target:
-    """The target of a connection string, completed from the environment as libpq does.
+    """Return the target of a connection string, completed from the environment as libpq does.
 
-    What has no name is called by database and host, by a socket or a loopback address this one: the word that is typed
-    to confirm an act is another one on each server.
+    Without `name`, it is named after database and host; for a socket or a loopback address after this host, so that the
+    name typed to confirm an action differs between servers.
 
     >>> make_target("dbname=app host=db1", environ={}).name
     'app@db1'
@@ -153,7 +153,7 @@ def make_target(
 
 
 def with_host(name: str, host: str) -> str:
-    """The name of a target, and the host it is on where the name does not say it.
+    """Return the name of a target, with its host if the name does not contain it.
 
     >>> with_host("db", "db2"), with_host("app:5432@db2", "db2"), with_host("app@10.0.0.1:5433", "10.0.0.1")
     ('db on db2', 'app:5432@db2', 'app@10.0.0.1:5433')
@@ -163,7 +163,7 @@ def with_host(name: str, host: str) -> str:
 
 
 def address_of(conninfo: str, environ: Mapping[str, str] = os.environ) -> Address:
-    """Where a connection string leads, completed from the environment. Raises UsageError where it cannot be read.
+    """Return the address of a connection string, completed from the environment. Raises UsageError if invalid.
 
     >>> a, b = address_of("host=db1 dbname=app", {}), address_of("host=db1 dbname=postgres", {"PGHOST": "db2"})
     >>> a.server == b.server, a.key == b.key
@@ -182,9 +182,9 @@ def address_of(conninfo: str, environ: Mapping[str, str] = os.environ) -> Addres
 
 
 def without_secrets(conninfo: str, environ: Mapping[str, str] = os.environ) -> str:
-    """A connection string that leads to the same place from another environment and may be kept: it holds no secret.
+    """Return a connection string for the same target in any environment, without secrets, so it may be stored.
 
-    Raises UsageError where `conninfo` cannot be read.
+    Raises UsageError if `conninfo` is invalid.
 
     >>> without_secrets("postgresql://u:hidden@db1/app", {"PGPORT": "5433"})
     "port='5433' user='u' host='db1' dbname='app'"
@@ -193,7 +193,7 @@ def without_secrets(conninfo: str, environ: Mapping[str, str] = os.environ) -> s
     """
     given = parse_conninfo(conninfo)
     service = given.get("service") or environ.get("PGSERVICE")
-    # In the string it would go before what the service file says; libpq takes it from the environment after that.
+    # In the string they would override the service file; in the environment libpq uses them after it.
     values = {**given, "service": service} if service else _with_environment(conninfo, environ)
     if not values.get("user") and not values.get("service"):
         values["user"] = default_user()
@@ -202,7 +202,7 @@ def without_secrets(conninfo: str, environ: Mapping[str, str] = os.environ) -> s
 
 
 def holds_secret(conninfo: str) -> bool:
-    """Whether a connection string holds a password or another secret of its own; False where it cannot be read."""
+    """Whether a connection string contains a password or another secret; False if it is invalid."""
     try:
         return not _SECRET_KEYWORDS.isdisjoint(parse_conninfo(conninfo))
     except UsageError:
@@ -210,7 +210,7 @@ def holds_secret(conninfo: str) -> bool:
 
 
 def _with_environment(conninfo: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """What a connection string says, and what the environment says of where it leads."""
+    """Return the values of a connection string, with the address completed from the environment."""
     values = parse_conninfo(conninfo)
     merged = {key: environ[variable] for key, variable in _ENVIRONMENT.items() if environ.get(variable)}
     if "host" in values or "hostaddr" in values:
@@ -220,12 +220,12 @@ def _with_environment(conninfo: str, environ: Mapping[str, str]) -> dict[str, st
 
 
 def _digest(names: tuple[str, ...]) -> str:
-    # What the environment gives need not be text.
+    # Environment values need not be valid text.
     return hashlib.sha256("\0".join(names).encode(errors="surrogateescape")).hexdigest()[:12]
 
 
 def default_user() -> str:
-    """As whom libpq connects where nothing says it: the user of this process."""
+    """Return libpq's default user: the user of this process."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:

@@ -1,240 +1,240 @@
-"""The figures rules conclude by, declared once: `[findings.FAMILY]` in the configuration.
+"""Thresholds of the rules, declared once: `[findings.FAMILY]` in the configuration.
 
-Plain numbers with their unit in the name. Where each default comes from stands at the rule that uses it, and in
-docs/findings.md. Nothing here knows of any room.
+Plain numbers with their unit in the name. The source of each default is given by the rule that uses it, and in
+docs/findings.md.
 """
 
 from __future__ import annotations
 
 from msgspec import Struct, field
 
-# Figures of the findings about the configured cluster.
+# Thresholds of the findings about the configured cluster.
 
 
 class ClusterLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """`[findings.cluster]`."""
 
     unreachable_s: float = 10.0
-    """A node or pooler has not answered for so long; an orderly restart is over by then."""
+    """A node or pooler has not answered for this long; an orderly restart is over by then."""
     follow_s: float = 10.0
-    """A standby that could follow the primary's timeline has not done so for so long."""
+    """A standby that could follow the primary's timeline has not done so for this long."""
     paused_s: float = 60.0
-    """A pooler's database has been paused for so long; the pause of a cutover is over by then."""
+    """A pooler's database has been paused for this long; the pause of a cutover is over by then."""
 
 
-# Figures of the findings about connections.
+# Thresholds of the findings about connections.
 
 
 class ConnectionLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """`[findings.connections]`. Shares are of the usable connections: max_connections minus both reserves."""
+    """`[findings.connections]`. Percentages are of the usable connections: max_connections minus both reserves."""
 
     near_pct: float = 85.0
-    """Taken from here on: a warning."""
+    """Used from this percentage: a warning."""
     critical_pct: float = 95.0
-    """Taken from here on: critical."""
+    """Used from this percentage: critical."""
     clear_pct: float = 80.0
-    """What is open about the share clears below this."""
+    """A finding open because of the percentage clears below this."""
     full_in_s: float = 600.0
-    """Full within this time at a steady growth: a warning."""
+    """Full within this time at steady growth: a warning."""
     critical_in_s: float = 90.0
     """Full within this time: critical."""
     date_from_pct: float = 40.0
-    """No date of a warning is told below this share: a server that starts fills too."""
+    """No warning by estimate below this percentage: a starting server fills too."""
     critical_date_from_pct: float = 60.0
-    """No date is critical below this share."""
+    """No critical finding by estimate below this percentage."""
     storm_window_s: float = 15.0
-    """Growth of so short a time is a storm and no trend."""
+    """Growth within this time is a storm, not a trend."""
     storm_least: int = 30
-    """New connections within the window below which nothing is a storm: pools of ten or twenty start as one."""
+    """Minimum of new connections within the window for a storm: a pool opens ten or twenty at once."""
     storm_pct: float = 20.0
-    """And the least share of the usable connections."""
+    """And the minimum percentage of the usable connections."""
     storm_majority_pct: float = 50.0
-    """The share of the growth that one application, or one user, must account for."""
+    """The percentage of the growth that one application, or one user, must account for."""
     storm_warn_pct: float = 50.0
-    """A storm is a remark while a smaller share of the usable connections is taken, and a warning from there on."""
+    """A storm is info while a smaller percentage of the usable connections is used, and a warning from there."""
     start_grace_s: float = 120.0
-    """After a start of the server clients come back: what is opened so soon is told, and alarms nobody."""
+    """After a server start clients reconnect: a storm within this time is info."""
     limit_near_pct: float = 90.0
-    """Of a CONNECTION LIMIT of a role or database, or of max_wal_senders: a warning."""
+    """Percentage of a CONNECTION LIMIT of a role or database, or of max_wal_senders: a warning."""
     limit_clear_pct: float = 80.0
-    """What is open about such a limit clears below this."""
+    """A finding about such a limit clears below this."""
     limit_least: int = 5
-    """Smaller limits are reached on purpose: one job at a time."""
+    """Smaller limits are meant to be reached: one job at a time."""
     idle_transaction_s: float = 60.0
-    """A session idle in a transaction that holds a transaction id or a snapshot for so long is told."""
+    """A session idle in transaction that has held a transaction id or a snapshot for this long is info."""
     idle_transaction_warning_s: float = 300.0
-    """And from here on a warning."""
+    """And from this time a warning."""
     idle_transaction_bare_s: float = 900.0
-    """One that holds neither, only its locks, is told from here on."""
+    """One that holds neither, only its locks, is info from this time."""
     idle_transaction_blocks_s: float = 2.0
-    """Idle for so long while others wait behind it: a warning at once."""
+    """Idle for this long while others wait for it: a warning at once."""
     idle_transaction_critical_behind: int = 5
-    """So many waiting behind it ..."""
+    """This many sessions waiting for it ..."""
     idle_transaction_critical_s: float = 30.0
-    """... for so long: critical."""
+    """... for this long: critical."""
 
 
-# Figures of the findings about the console itself.
+# Thresholds of the findings about the console itself.
 
 
 class ConsoleLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """`[findings.console]`."""
 
     late_share_pct: float = 50.0
-    """A tick is late that begins later than its time by this share of the interval."""
+    """A tick is overdue if it starts later by this percentage of the interval."""
     late_ticks: int = 5
-    """So many late ones in a row are told."""
+    """This many overdue ticks in a row are reported."""
     unanswered_s: float = 30.0
-    """A query of the console has had no answer within its time limit for so long."""
+    """A query of the console has had no answer within its time limit for this long."""
     stuck_s: float = 3.0
-    """A file system or process has not answered for so long."""
+    """A file system or process has not answered for this long."""
     lagging_s: float = 10.0
-    """The recording has been behind for so long."""
+    """The recording has been behind for this long."""
     dropped_s: float = 300.0
-    """How long samples that were not recorded stay on the screen."""
+    """How long dropped samples are reported."""
 
 
-# Figures of the findings about disks.
+# Thresholds of the findings about disks.
 
 
 class DiskLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """`[findings.disks]`."""
 
     full_warning_pct: float = 80.0
-    """Used share of a file system, as df says it."""
+    """Used percentage of a file system, as df shows it."""
     full_critical_pct: float = 90.0
-    """The same, where data, WAL, temporary files or a tablespace lie."""
+    """The same, with data, WAL, temporary files or a tablespace on it."""
     full_beside_critical_pct: float = 95.0
-    """The same, where only archive, log or the like lie."""
+    """The same, with only archive, log or similar on it."""
     roomy_bytes: float = 50 * 1024.0**3
-    """With so much left and no date of its end, a used share weighs one degree less."""
+    """With this much free and no growth, the severity by percentage is one lower."""
     full_in_warning_s: float = 86_400.0
-    """Full within this time at a growth steady for minutes: a warning."""
+    """Full within this time at a growth that was steady for minutes: a warning."""
     full_in_critical_s: float = 3600.0
-    """The same, and a sixth of what was free has been used up while it was watched: critical."""
+    """The same, and a sixth of the free space was used while it was observed: critical."""
     soon_s: float = 300.0
-    """Full within this time at the growth of ten seconds, which may end as fast: a warning."""
+    """Full within this time at the growth of ten seconds, which may stop as fast: a warning."""
     inodes_warning_pct: float = 80.0
-    """Used share of the inodes."""
+    """Used percentage of the inodes."""
     inodes_critical_pct: float = 95.0
-    """The same, where data, WAL, temporary files or a tablespace lie."""
+    """The same, with data, WAL, temporary files or a tablespace on it."""
     temp_bytes: float = 1024.0**3
-    """Temporary files on a disk that they fill within full_in_warning_s, or of which nothing is known: a warning."""
+    """Temporary files on a disk that they fill within full_in_warning_s, or of unknown free space: a warning."""
     temp_free_pct: float = 20.0
-    """Temporary files as a share of what would be free without them."""
+    """Temporary files as a percentage of the space that would be free without them."""
     temp_bytes_per_s: float = 50 * 1024.0**2
-    """Written into temporary files, where the disk takes that for temp_full_in_critical_s at most: a warning."""
+    """Written to temporary files, if the disk is full within temp_full_in_critical_s at this rate: a warning."""
     temp_full_in_critical_s: float = 600.0
-    """Full within this time at the growth of the temporary files, and temp_free_pct taken: critical."""
+    """Full within this time at the growth of the temporary files, and temp_free_pct used: critical."""
 
 
-# Figures of the findings about I/O.
+# Thresholds of the findings about I/O.
 
 
 class IoLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """`[findings.io]`."""
 
     stalled_pct: float = 35.0
-    """Share of `window_s` in which every task that had work waited for I/O (PSI io full)."""
+    """Percentage of `window_s` in which all tasks with work waited for I/O (PSI io full)."""
     stalled_clear_pct: float = 20.0
-    """An open finding lasts until the share is below this."""
+    """An open finding lasts until the percentage is below this."""
     critical_pct: float = 60.0
-    """Most of the time lost, as the example of story S1 tells it (61 %)."""
+    """Most of the time lost, as in story S1 (61 %)."""
     window_s: float = 10.0
-    """As long as the shortest average of the kernel, but taken from its total, which does not lag."""
+    """The kernel's shortest averaging time, but computed from its total, which does not lag."""
     waiting_sessions: int = 2
-    """Sessions whose statement waits for I/O and has run for `waiting_s`: without them a busy disk is no stall."""
+    """Sessions whose statement waits for I/O and has run for `waiting_s`: without them a busy disk is not a stall."""
     critical_sessions: int = 5
-    """So many in three readings of five seconds."""
+    """This many in three readings within five seconds."""
     waiting_s: float = 1.0
-    """A hundred times what a statement of milliseconds takes; in story S1 it was 30 s."""
+    """A hundred times the duration of a statement of milliseconds; in story S1 it was 30 s."""
     stuck_processes: int = 2
-    """Processes of the server that hang in the kernel and make no progress for `stuck_s`."""
+    """Processes of the server that hang in the kernel without progress for `stuck_s`."""
     stuck_s: float = 2.5
-    """Three readings one second apart, and a little less: in story S7 it was 28 s."""
+    """Slightly less than three readings one second apart: in story S7 it was 28 s."""
     unanswered_s: float = 2.5
     """A device has requests in flight and completes none."""
     blocked_processes: int = 4
-    """Without PSI: tasks blocked in every reading of `blocked_s`, with so much iowait."""
+    """Without PSI: tasks blocked in every reading of `blocked_s`, with at least blocked_iowait_pct of iowait."""
     blocked_s: float = 2.5
     """As `stuck_s`."""
     blocked_iowait_pct: float = 20.0
-    """Of all CPU time: half a CPU of two, and less on more."""
+    """Percentage of all CPU time: half a CPU of two, and less on more."""
     saturated_pct: float = 95.0
     """Time with a request in flight, %util of `iostat -x`."""
     saturated_clear_pct: float = 80.0
     """An open finding lasts until it is below this."""
     saturated_s: float = 20.0
-    """Busy in every reading of so long."""
+    """Busy in every reading for this long."""
     saturated_times: float = 2.0
-    """Queue or latency against what is usual for this device: utilisation alone means nothing on parallel ones."""
+    """Queue or latency relative to typical for this device: utilisation alone means nothing on parallel devices."""
     slow_times: float = 4.0
-    """Times the usual latency of this device; half of it keeps the finding open."""
+    """Times the typical latency of this device; half of it keeps the finding open."""
     slow_ms: float = 20.0
-    """Milliseconds below which no disk that turns is called slow: a seek and a turn take 5 to 13."""
+    """Milliseconds below which a rotating disk is not slow: a seek and a turn take 5 to 13."""
     slow_flash_ms: float = 10.0
-    """For a device that usually answers within 2 ms."""
+    """For a device that typically answers within 2 ms."""
     slow_requests_per_s: float = 20.0
-    """Of fewer requests an average tells nothing."""
+    """With fewer requests an average is not conclusive."""
     slow_s: float = 30.0
-    """Shorter it is a burst: a checkpoint, a dump that begins, a file that is removed."""
+    """A shorter time is a burst: a checkpoint, the start of a dump, a removed file."""
     usual_minutes: int = 3
-    """What is usual is known after so many whole minutes, the last one left out."""
+    """Whole minutes before a typical value is known, without the last one."""
 
 
-# Figures of the findings about dumps and restores.
+# Thresholds of the findings about dumps and restores.
 
 
 class JobLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """`[findings.jobs]`."""
 
     late_factor: float = 1.5
-    """A job is late when it takes so many times as long as usual, and"""
+    """A job is overdue when it takes this many times its typical duration, and"""
     late_over_s: float = 600.0
-    """takes so much longer than usual."""
+    """this much longer than typical."""
     missing_factor: float = 1.5
-    """A dump is missing when none has finished for so many of its usual intervals, and for"""
+    """A dump is missing when none has finished for this many of its typical intervals, and for"""
     missing_longest_factor: float = 1.1
-    """so many times the longest distance between two that is usual."""
+    """this many times the longest typical interval."""
     missing_runs: int = 4
-    """With fewer runs known there is no usual interval."""
+    """With fewer known runs there is no typical interval."""
     missing_interval_s: float = 3600.0
-    """Dumps that follow each other faster are taken by hand or by a test."""
+    """Dumps at shorter intervals are manual or tests."""
     missing_run_s: float = 5.0
-    """Dumps shorter than this may begin and end between two looks, so none of them can be said to be missing."""
+    """Dumps shorter than this may start and end between two readings, so none of them counts as missing."""
     missing_given_up: float = 10.0
-    """After so many of its intervals it was given up, and is no longer missing."""
+    """After this many intervals it counts as discontinued, not as missing."""
 
 
-# Figures of the findings about locks.
+# Thresholds of the findings about locks.
 
 
 class LockLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """`[findings.locks]`."""
 
     queue_behind: int = 3
-    """Sessions behind one that waits for a lock of DDL: a warning."""
+    """Sessions behind one that waits for a DDL lock: a warning."""
     queue_critical_behind: int = 10
-    """So many, behind a wait of `queue_critical_least_s`: critical."""
+    """This many, behind a wait of `queue_critical_least_s`: critical."""
     queue_critical_least_s: float = 2.0
-    """What is over sooner was an ordinary ALTER TABLE that came in between."""
+    """A shorter wait is an ordinary ALTER TABLE."""
     queue_long_behind: int = 5
-    """So many are critical too where the wait they stand behind lasts `queue_long_s`."""
+    """This many are also critical if the wait they queue behind lasts `queue_long_s`."""
     queue_long_s: float = 10.0
     """That wait."""
     blocker_s: float = 10.0
-    """One session that holds up another for so long: a warning."""
+    """One session that blocks another for this long: a warning."""
     blocker_many: int = 5
-    """So many sessions behind it are a warning after `blocker_many_s` already."""
+    """With this many sessions behind it already a warning after `blocker_many_s`."""
     blocker_many_s: float = 2.0
     """How long they must have waited."""
     blocker_critical_behind: int = 20
-    """So many sessions behind it ..."""
+    """This many sessions behind it ..."""
     blocker_critical_s: float = 30.0
-    """... for so long: critical."""
+    """... for this long: critical."""
 
 
-# Figures of the findings about memory.
+# Thresholds of the findings about memory.
 
 MB = 1 << 20
 GB = 1 << 30
@@ -244,167 +244,167 @@ class MemoryLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
     """`[findings.memory]`. Percentages of memory are of MemTotal."""
 
     fell_pct: float = 3.0
-    """Page cache that goes within `window_s` to count, within the two bounds that follow."""
+    """Loss of page cache within `window_s` that counts as a fall, within the two bounds that follow."""
     fell_least_bytes: int = 512 * MB
-    """On a small host this much, whatever its share."""
+    """On a small host at least this much."""
     fell_most_bytes: int = 1 * GB
-    """On a big host so much is enough, where I/O stalls at the same time."""
+    """On a big host this much is enough, if I/O stalls at the same time."""
     free_pct: float = 60.0
-    """Share of it that free memory must have gained: else somebody needed the memory."""
+    """Percentage of the loss that free memory must have gained; otherwise the memory was needed."""
     window_s: float = 30.0
-    """Reclaim that goes on for longer is followed from its newest half minute."""
+    """Longer reclaim is measured over its last half minute."""
     reclaim_notice_pct: float = 3.0
-    """A fall without a stall is worth a line from here on, and a warning from the next."""
+    """A fall without a stall is info from this percentage, and a warning from the next."""
     reclaim_warning_pct: float = 10.0
-    """A tenth of memory is gigabytes to be read again on any database host."""
+    """A tenth of memory is gigabytes to read again on any database host."""
     memory_stalled_pct: float = 20.0
-    """Share of the last ten seconds in which everybody waited for memory."""
+    """Percentage of the last ten seconds in which all tasks waited for memory."""
     standstill_pct: float = 5.0
-    """Bytes read and written, of those of the minute before, at which I/O has come to a stop without PSI to say so."""
+    """I/O as a percentage of the minute before, at which it counts as stopped on kernels without PSI."""
     standstill_before_bytes_per_s: int = 1 * MB
-    """Where so little was read and written before, nothing has come to a stop."""
+    """With less I/O before, nothing has stopped."""
     reread_bytes_per_s: int = 32 * MB
-    """A third of what one disk reads in sequence, several times what it reads at random; below it nothing is told,"""
+    """A third of what one disk reads in sequence, several times what it reads at random; below it nothing is raised,"""
     reread_busy_pct: float = 20.0
-    """nor where it costs the devices a smaller share of their time: of one NVMe's rate 32 MB/s is a fiftieth."""
+    """nor if it takes a smaller percentage of the devices' time: of one NVMe's rate 32 MB/s is a fiftieth."""
     reread_s: float = 10.0
-    """The mean over so long."""
+    """Averaging time."""
     swap_pages_per_s: float = 50.0
-    """In and out, each, over `swap_s`."""
+    """Swapped in and out, each, over `swap_s`."""
     swap_s: float = 10.0
-    """The mean over so long: a program started again touches pages of its own for a second or two."""
+    """Averaging time: a restarted program touches its swapped pages for a second or two."""
     swap_used_pct: float = 50.0
-    """Used without traffic: a line, and no fault."""
+    """Used without swapping: info."""
     thp_shared_buffers_bytes: int = 1 * GB
-    """With smaller shared buffers huge pages on demand are not worth a line."""
+    """With smaller shared buffers transparent huge pages are not reported."""
     oom_told_s: float = 900.0
-    """How long a process killed for lack of memory stays on the screen."""
+    """How long a process killed for lack of memory is reported."""
 
 
-# Figures of the findings about checksums and transaction ids.
+# Thresholds of the findings about checksums and transaction ids.
 
 
 class SafetyLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """`[findings.safety]`."""
 
     checksum_critical_s: float = 86_400.0
-    """A checksum failure is critical for so long after the last one; then a warning, for corruption does not heal."""
+    """A checksum failure is critical for this long after the last one; then a warning: corruption does not heal."""
     xid_warn_pct: float = 40.0
-    """Share of the ids up to the stop: autovacuum begins to freeze at a tenth of them, so it has failed for long."""
+    """Percentage of the ids up to the stop: autovacuum freezes from a tenth of them, so it has long failed."""
     xid_warn_xids: int = 1_300_000_000
-    """Always a warning from here on, however late autovacuum is set to begin (check_postgres txn_wraparound, -w)."""
+    """Always a warning from this age, whatever the autovacuum settings (check_postgres txn_wraparound, -w)."""
     xid_critical_xids: int = 1_600_000_000
     """Critical age: the default of vacuum_failsafe_age, where the server itself drops everything else."""
     xid_overdue_pct: float = 125.0
-    """Of autovacuum_freeze_max_age: below it, forced vacuums may just be at work, and nothing is warned of."""
+    """Percentage of autovacuum_freeze_max_age: below it forced vacuums may still be running, and nothing is raised."""
     xid_stop_critical_s: float = 86_400.0
-    """Critical where the ids last no longer than this at the present rate: what a weekend or a night may be."""
+    """Critical if the ids last at most this long at the current rate: a night, or a weekend."""
     horizon_warn_xids: int = 50_000_000
-    """A holder of the xid horizon so many ids old is a warning: vacuum_freeze_min_age, from where on VACUUM would
+    """A holder of the xid horizon this many ids old is a warning: vacuum_freeze_min_age, from which VACUUM would
     freeze."""
     horizon_old_s: float = 3600.0
     """Also one that has held it for this long,"""
     horizon_old_xids: int = 1_000_000
-    """where so many ids were used meanwhile: their dead rows are what bloats."""
+    """if this many ids were used meanwhile: their dead rows cause bloat."""
     prepared_s: float = 3600.0
-    """A prepared transaction this old is forgotten by whoever prepared it, and warned of whatever its age in ids
-    (check_postgres prepared_txns warns after a second)."""
+    """A prepared transaction this old was probably forgotten, and is a warning whatever its age in ids (check_postgres
+    prepared_txns warns after a second)."""
     wraparound_wait_s: float = 10.0
-    """A vacuum against wraparound is a warning once somebody has waited behind it for so long."""
+    """A vacuum against wraparound is a warning once a session has waited for it for this long."""
     invalid_index_s: float = 600.0
-    """An invalid index that nobody builds is a warning after this time: whoever builds it may be about to try again."""
+    """An invalid index that is not being built is a warning after this time: the build may be retried."""
     sequence_warn_pct: float = 85.0
-    """Used share of the numbers a sequence and its column can hold: a warning (check_postgres sequence, -w)."""
+    """Used percentage of the values a sequence and its column can hold: a warning (check_postgres sequence, -w)."""
     sequence_critical_pct: float = 95.0
     """The same: critical (check_postgres sequence, -c)."""
     autovacuum_behind_times: float = 2.0
-    """Dead rows at this multiple of what autovacuum comes at are too many,"""
+    """Dead rows at this multiple of autovacuum's trigger are too many,"""
     autovacuum_behind_s: float = 3600.0
-    """where it stays so for this long: sixty turns of autovacuum_naptime."""
+    """if it lasts this long: sixty times autovacuum_naptime."""
     autovacuum_busy_s: float = 3600.0
-    """All autovacuum workers busy at every look for this long: a warning."""
+    """All autovacuum workers busy at every check for this long: a warning."""
 
 
-# Figures of the findings about the server.
+# Thresholds of the findings about the server.
 
 
 class ServerLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """`[findings.server]`."""
 
     down_warning_s: float = 3.0
-    """Nothing listens, or nobody is let in, for so long: a warning."""
+    """Unreachable, or no connections accepted, for this long: a warning."""
     down_critical_s: float = 10.0
-    """For so long: critical; an orderly restart is over by then."""
+    """For this long: critical; an orderly restart is over by then."""
     silent_warning_s: float = 5.0
-    """Connected, and no answer for so long: a warning."""
+    """Connected without an answer for this long: a warning."""
     silent_critical_s: float = 30.0
-    """For so long: critical."""
+    """For this long: critical."""
     news_s: float = 900.0
-    """How long a restart, a promotion, changed settings stay on the screen."""
+    """How long a restart, a promotion or changed settings are reported."""
 
 
-# Figures of the findings about WAL, archiving and replication.
+# Thresholds of the findings about WAL, archiving and replication.
 
 
 class WalLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """`[findings.wal]`."""
 
     archive_failures: int = 3
-    """Failures in a row that are critical: the archiver tries three times, then pauses for a minute (pgarch.c,
+    """Consecutive failures that are critical: the archiver tries three times, then pauses for a minute (pgarch.c,
     NUM_ARCHIVE_RETRIES)."""
     backlog_files: int = 16
-    """Files of 16 MB waiting to be archived that are a warning, and critical where archiving fails (repmgr,
-    archive_ready_warning). Where wal_segment_size is another, as many bytes, but three files at least."""
+    """Files of 16 MB waiting to be archived that are a warning, and critical if archiving fails (repmgr,
+    archive_ready_warning). For another wal_segment_size the same bytes, but at least three files."""
     backlog_s: float = 900.0
-    """A file that waits for so long is a warning, however few they are: so much of the work is in no archive."""
+    """A file that waits this long is a warning, however few they are: that much work is not archived."""
     backlog_critical_s: float = 3600.0
-    """The same: critical. How many wait never is: a bulk load outruns an archive that is well for some minutes."""
+    """The same: critical. Their number never is: a bulk load outruns a healthy archive for some minutes."""
     full_critical_s: float = 3600.0
-    """WAL that fills its disk, or a slot that is lost, within this time is critical: nobody comes in earlier."""
+    """WAL that fills its disk, or a slot lost, within this time is critical: an operator rarely arrives earlier."""
     full_warn_s: float = 86_400.0
-    """Within this time it is a warning; minutes of growth say little about what lies beyond a day."""
+    """Within this time it is a warning; minutes of growth say little about more than a day."""
     full_soon_s: float = 900.0
-    """From ten seconds of growth instead of a minute it is told only where this little time is left."""
+    """Ten seconds of growth instead of a minute count only if less than this is left."""
     slot_retained_bytes: int = 1 * GB
-    """An unread slot that keeps so much is a warning,"""
+    """A slot that is not read and retains this much is a warning,"""
     slot_retained_pct: float = 10.0
-    """or so much of what is free on the disk of pg_wal, where that is less."""
+    """or this percentage of the free space on the disk of pg_wal, if that is less."""
     slot_least_bytes: int = 64 * MB
-    """Below this nothing is said of a slot: four segments, as a fresh slot or a restarted standby has them."""
+    """Below this a slot raises nothing: four segments, as with a new slot or a restarted standby."""
     slot_near_pct: float = 80.0
-    """Of max_slot_wal_keep_size kept for a slot nobody reads: a warning, as for a disk that fills."""
+    """Percentage of max_slot_wal_keep_size retained by a slot that is not read: a warning, as for a disk that fills."""
     slot_near_critical_pct: float = 95.0
-    """The same: critical, for the next checkpoint beyond it removes what the slot needs."""
+    """The same: critical, since the next checkpoint beyond it removes WAL the slot needs."""
     slot_grace_s: float = 60.0
-    """A slot whose reader was seen is given so long to be read again: a standby that restarts comes back."""
+    """Grace time for a slot whose reader was seen: a standby that restarts returns."""
     lag_warn_s: float = 60.0
-    """A standby so far behind: earlier than repmgr warns (replication_lag_warning, 300), for people read from it."""
+    """A standby lags this much: earlier than repmgr warns (replication_lag_warning, 300), as clients read from it."""
     lag_critical_s: float = 600.0
     """As repmgr's replication_lag_critical."""
     lag_bytes: int = 1 * GB
-    """A warning also where so much WAL is not replayed,"""
+    """Also a warning if this much WAL is not replayed,"""
     lag_bytes_s: float = 30.0
-    """and it is behind by so long: on a busy server a gigabyte is a few seconds."""
+    """and it lags by this long: on a busy server a gigabyte is a few seconds."""
     delayed_standbys: list[str] = []
-    """Names (application_name) of standbys with recovery_min_apply_delay, which a primary cannot see: not warned of."""
+    """Names (application_name) of standbys with recovery_min_apply_delay, which a primary cannot see: no warning."""
     standby_known_s: float = 60.0
-    """A standby must have streamed for so long before it is missed: tests and base backups come and go."""
+    """A standby must have streamed for this long before it is missed, unlike tests and base backups."""
     standby_gone_s: float = 10.0
-    """It is missed after this time: twice what a restarted receiver waits before it connects
+    """It is missed after this time: twice the wait of a restarted receiver before it connects
     (wal_retrieve_retry_interval)."""
     standby_forget_s: float = 86_400.0
-    """A standby gone for this long was taken away on purpose."""
+    """A standby gone for this long was removed on purpose."""
     subscription_s: float = 60.0
-    """An enabled subscription without an apply worker for so long: twelve turns of the launcher, which starts one every
+    """An enabled subscription without an apply worker for this long: twelve attempts of the launcher, one every
     five seconds (wal_retrieve_retry_interval)."""
     conflicts_window_s: float = 600.0
-    """Queries that recovery cancelled on a standby are counted over so long."""
+    """Time over which queries cancelled by recovery on a standby are counted."""
     conflicts_warn: int = 10
-    """So many of them: a warning, for one a minute is no accident; below it a line."""
+    """This many of them: a warning, since one a minute is not an accident; below it info."""
 
 
 class Limits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """Every figure, by family. `off` names rules that are not asked at all."""
+    """All thresholds, by family. `off` names rules that do not run."""
 
     off: list[str] = []
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
@@ -420,7 +420,7 @@ class Limits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     console: ConsoleLimits = field(default_factory=ConsoleLimits)
 
 
-# Figures that only make sense in an order: a warning comes before what is critical, and clearing below raising.
+# Thresholds that must be in order: warning before critical, clearing below raising.
 
 ORDERED_PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
     "connections": (
@@ -456,4 +456,4 @@ ORDERED_PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "server": (("down_warning_s", "down_critical_s"), ("silent_warning_s", "silent_critical_s")),
 }
-"""Family -> pairs of which the first must not be above the second."""
+"""Family -> pairs whose first value must be at most the second."""

@@ -1,7 +1,7 @@
-"""Numbers as people read and write them, with their units.
+"""Numbers with units as text: sizes, counts, durations and percentages, formatted and parsed.
 
-Sizes are binary and written as PostgreSQL writes them (kB = 1024 bytes); durations as `250ms 5s 10m 2h 3d`.
-A number that is not known is shown as `?`, never as 0.
+Sizes are binary and written as in PostgreSQL (kB = 1024 bytes); durations as `250ms 5s 10m 2h 3d`.
+An unknown number is shown as `?`, never as 0.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "
 
 
 def human_bytes(count: float | None, *, per_s: bool = False) -> str:
-    """Bytes in the largest unit that keeps a digit before the point: `4.1 GB`, `310 MB/s`, `0 B`, `?`.
+    """Return bytes in the largest unit with a digit before the point: `4.1 GB`, `310 MB/s`, `0 B`, `?`.
 
     >>> human_bytes(4_402_341_478), human_bytes(-325_058_560, per_s=True), human_bytes(None)
     ('4.1 GB', '-310 MB/s', '?')
@@ -28,7 +28,7 @@ def human_bytes(count: float | None, *, per_s: bool = False) -> str:
     suffix = "/s" if per_s else ""
     magnitude = abs(count)
     for unit, step in _SIZE_STEPS:
-        # From 1000 of a unit on the next one is used: 0.98 GB reads better than four digits of MB.
+        # From 1000 of a unit the next one is used: 0.98 GB reads better than four digits of MB.
         if magnitude >= step * 1000 / 1024:
             value = count / step
             return f"{value:.0f} {unit}{suffix}" if abs(value) >= 99.95 else f"{value:.1f} {unit}{suffix}"
@@ -36,7 +36,7 @@ def human_bytes(count: float | None, *, per_s: bool = False) -> str:
 
 
 def human_count(count: float | None, *, per_s: bool = False) -> str:
-    """A plain number in at most four characters and a sign: `310`, `1.2k`, `81M`; with per_s `310/s`.
+    """Return a number in at most four characters and a sign: `310`, `1.2k`, `81M`; with per_s `310/s`.
 
     >>> human_count(1234, per_s=True), human_count(0.4), human_count(81_000_000), human_count(None)
     ('1.2k/s', '0.4', '81M', '?')
@@ -54,7 +54,7 @@ def human_count(count: float | None, *, per_s: bool = False) -> str:
 
 
 def human_duration(seconds: float | None) -> str:
-    """A length of time in its two largest units: `0.4s 42s 3m50s 1h02 12d4h`, `?` where unknown.
+    """Return a duration in its two largest units: `0.4s 42s 3m50s 1h02 12d4h`, `?` if unknown.
 
     >>> [human_duration(s) for s in (0.42, 42, 230, 3720, 1_051_200, None)]
     ['0.4s', '42s', '3m50s', '1h02', '12d4h', '?']
@@ -77,7 +77,7 @@ def human_duration(seconds: float | None) -> str:
 
 
 def human_pct(pct: float | None) -> str:
-    """A share from 0 to 100: `2.1%`, `81%`, `?`. Never rounded up to 100 or down to 0.
+    """Return a percentage from 0 to 100: `2.1%`, `81%`, `?`. Never rounded up to 100 or down to 0.
 
     >>> [human_pct(share) for share in (2.14, 81.4, 99.97, 0.02, 0, 100, None)]
     ['2.1%', '81%', '99.9%', '<0.1%', '0%', '100%', '?']
@@ -94,7 +94,7 @@ def human_pct(pct: float | None) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Bytes from `64kB 10MB 1GB` (binary, as PostgreSQL reads them). Raises UsageError naming the text.
+    """Return bytes from `64kB 10MB 1GB` (binary, as in PostgreSQL). Raises UsageError with the text.
 
     >>> parse_size("64kB"), parse_size("1 GB")
     (65536, 1073741824)
@@ -106,7 +106,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds from `250ms 5s 10m 2h 3d` or a run of them (`1h30m`). Raises UsageError naming the text.
+    """Return seconds from `250ms 5s 10m 2h 3d` or a sequence (`1h30m`). Raises UsageError with the text.
 
     >>> parse_duration("250ms"), parse_duration("1h30m"), parse_duration("90")
     (0.25, 5400.0, 90.0)

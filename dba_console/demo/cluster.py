@@ -1,7 +1,7 @@
-"""A real PostgreSQL cluster of one's own, for practice and for tests.
+"""A real PostgreSQL cluster for practice and tests.
 
-It listens on a unix socket in a private directory only, trusts whoever can enter there, and never outlives the process
-that made it. No driver is needed: what has to be asked is asked through psql.
+It listens only on a unix socket in a private directory, trusts every user that can enter it, and never outlives the
+process that created it. No driver is needed: queries run through psql.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from dba_console.demo.cleanup_process import CleanupProcess
 from dba_console.demo.server_account import Account, clean_environment, server_account
 from dba_console.watch.probes.host.kernel_files import read_stat
 
-# The postmaster as a process: started, stopped in each of PostgreSQL's modes, killed, frozen. Linux only.
+# The postmaster process: start, stop in each of PostgreSQL's modes, kill, SIGSTOP. Linux only.
 
 PID_FILE = "postmaster.pid"
 _READY = ("ready", "standby")
 """Line 8 of postmaster.pid (LOCK_FILE_LINE_PM_STATUS in PostgreSQL's miscadmin.h), which pg_ctl waits for too."""
 _NO_LOCK_FILE_S = 5.0
-"""A server whose lock file is not there after this time has ended."""
+"""A server without a lock file after this time has ended."""
 _SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 
 
 class PostmasterChild:
-    """One server process on a data directory; our child, so that its end is seen at once and it is always reaped."""
+    """A server process on a data directory, as our child: its end is noticed at once and it is always reaped."""
 
     def __init__(self, program: Path, data_directory: Path, log_path: Path, account: Account) -> None:
         self._data_directory = data_directory
@@ -56,7 +56,7 @@ class PostmasterChild:
         return self._process.poll() is None
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """True when it accepts connections; False when it ended, or did not get there in time."""
+        """Return True when it accepts connections; False if it ended, or after the timeout."""
         until = time.monotonic() + timeout_s
         while not is_ready(self._data_directory, self.pid):
             if not self.running or time.monotonic() > until:
@@ -65,40 +65,40 @@ class PostmasterChild:
         return True
 
     def stop(self, mode: str, timeout_s: float) -> None:
-        """Stop it: smart, fast or immediate. One that does not go in time is killed."""
-        everyone = child_pids(self.pid)
+        """Stop it: smart, fast or immediate. After the timeout it is killed."""
+        children = child_pids(self.pid)
         if self.running:
             self._process.send_signal(_SIGNALS[mode])
-            send_signals([self.pid, *everyone], signal.SIGCONT)  # a frozen process heeds no other signal
+            send_signals([self.pid, *children], signal.SIGCONT)  # a stopped process handles no other signal
             try:
                 self._process.wait(timeout_s)
             except subprocess.TimeoutExpired:
                 self._process.kill()
-        self._reap_all(everyone)
+        self._reap_all(children)
 
     def kill(self) -> None:
-        """SIGKILL, as the kernel's OOM killer does it; returns when its children have noticed and gone too."""
-        everyone = child_pids(self.pid)
+        """Send SIGKILL, as the kernel's OOM killer does; return when its children have ended too."""
+        children = child_pids(self.pid)
         self._process.kill()
-        send_signals(everyone, signal.SIGCONT)
-        self._reap_all(everyone)
+        send_signals(children, signal.SIGCONT)
+        self._reap_all(children)
 
     def send_signal(self, number: signal.Signals) -> None:
-        """A signal to the postmaster alone. Raises ConnectError when it does not run."""
+        """Send a signal to the postmaster only. Raises ConnectError if it is not running."""
         if not self.running:
             raise ConnectError("the server is not running")
         self._process.send_signal(number)
 
-    def _reap_all(self, everyone: list[int]) -> None:
+    def _reap_all(self, children: list[int]) -> None:
         """Reap it and wait for its children: one that holds shared memory keeps the next server from starting."""
-        self._process.wait(30.0)  # even SIGKILL waits for a frozen file system; better an error than a hang
-        send_signals(_wait_ended(everyone, 10.0), signal.SIGKILL)
+        self._process.wait(30.0)  # even SIGKILL waits for a frozen file system; an error is better than a hang
+        send_signals(_wait_ended(children, 10.0), signal.SIGKILL)
 
 
 class PgCtlServer:
     """The server on a data directory, started by `pg_ctl`: not our child, so others may stop it and start it again.
 
-    Its process is the one that postmaster.pid names now.
+    Its process is the one in postmaster.pid now.
     """
 
     def __init__(self, pg_ctl: Path, data_directory: Path, log_path: Path, account: Account) -> None:
@@ -106,10 +106,10 @@ class PgCtlServer:
         self._log_path, self._account = log_path, account
 
     def start(self) -> None:
-        """Start it; `wait_ready` says what became of it."""
+        """Start it; `wait_ready` returns the result."""
         self._log_path.touch()
         self._account.chown(self._log_path)
-        # The exit code is left aside: what matters is whether it gets ready.
+        # The exit code is ignored: what matters is whether the server becomes ready.
         subprocess.run(
             [str(self._program), "start", "-s", "-W", "-D", str(self._data_directory), "-l", str(self._log_path)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/", check=False,
@@ -120,7 +120,7 @@ class PgCtlServer:
     def pid(self) -> int | None:
         try:
             pid = int((self._data_directory / PID_FILE).read_text().split("\n", 1)[0])
-            # A left-over file may name a process of something else by now. One that ended and is not reaped has no cwd.
+            # The pid in a left-over file may belong to another program by now. A zombie has no cwd.
             return pid if os.readlink(f"/proc/{pid}/cwd") == str(self._data_directory) else None
         except (OSError, ValueError):
             return None
@@ -130,43 +130,43 @@ class PgCtlServer:
         return self.pid is not None
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """True when it accepts connections; False when it ended, or did not get there in time."""
-        begun = time.monotonic()
+        """Return True when it accepts connections; False if it ended, or after the timeout."""
+        started = time.monotonic()
         while (pid := self.pid) is None or not is_ready(self._data_directory, pid):
-            # It writes its lock file a moment after it was started.
-            if time.monotonic() - begun > (timeout_s if pid is not None else min(timeout_s, _NO_LOCK_FILE_S)):
+            # It writes its lock file a moment after its start.
+            if time.monotonic() - started > (timeout_s if pid is not None else min(timeout_s, _NO_LOCK_FILE_S)):
                 return False
             time.sleep(0.02)
         return True
 
     def stop(self, mode: str, timeout_s: float) -> None:
-        """Stop it: smart, fast or immediate. One that does not go in time is killed."""
+        """Stop it: smart, fast or immediate. After the timeout it is killed."""
         if (pid := self.pid) is not None:
             self._stop_process(pid, _SIGNALS[mode], timeout_s)
 
     def kill(self) -> None:
-        """SIGKILL, as the kernel's OOM killer does it; returns when its children have noticed and gone too."""
+        """Send SIGKILL, as the kernel's OOM killer does; return when its children have ended too."""
         if (pid := self.pid) is not None:
             self._stop_process(pid, signal.SIGKILL, 30.0)
 
     def send_signal(self, number: signal.Signals) -> None:
-        """A signal to the postmaster alone. Raises ConnectError when it does not run."""
+        """Send a signal to the postmaster only. Raises ConnectError if it is not running."""
         if (pid := self.pid) is None:
             raise ConnectError("the server is not running")
         os.kill(pid, number)
 
     def _stop_process(self, pid: int, number: signal.Signals, timeout_s: float) -> None:
-        everyone = child_pids(pid)
+        children = child_pids(pid)
         send_signals([pid], number)
-        send_signals([pid, *everyone], signal.SIGCONT)
+        send_signals([pid, *children], signal.SIGCONT)
         send_signals(_wait_ended([pid], timeout_s), signal.SIGKILL)
-        send_signals(_wait_ended(everyone, 10.0), signal.SIGKILL)
-        # Reaped as well, by the process of number 1: until then the lock file it left keeps a new server away.
+        send_signals(_wait_ended(children, 10.0), signal.SIGKILL)
+        # Reaped as well, by process 1: until then its lock file prevents a new server.
         _wait_ended([pid], 10.0, "")
 
 
 def _wait_ended(pids: Iterable[int], timeout_s: float, entry: str = "exe") -> list[int]:
-    """Wait for the end of processes, which takes their program from them; those that have not ended in time."""
+    """Wait until the processes have ended, when their `exe` is gone; return those that have not after the timeout."""
     until = time.monotonic() + timeout_s
     while (left := [pid for pid in pids if os.path.exists(f"/proc/{pid}/{entry}")]) and time.monotonic() < until:
         time.sleep(0.01)
@@ -174,7 +174,7 @@ def _wait_ended(pids: Iterable[int], timeout_s: float, entry: str = "exe") -> li
 
 
 def is_ready(data_directory: Path, pid: int) -> bool:
-    """True when the postmaster `pid` says in its lock file that it accepts connections."""
+    """Check whether the lock file of postmaster `pid` says that it accepts connections."""
     try:
         lines = (data_directory / PID_FILE).read_text().splitlines()
     except OSError:
@@ -183,13 +183,13 @@ def is_ready(data_directory: Path, pid: int) -> bool:
 
 
 def child_pids(pid: int) -> list[int]:
-    """The process ids whose parent is `pid`, in no order."""
-    everyone = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
-    return [one for one in everyone if (stat := read_stat("/proc", one)) is not None and stat.parent == pid]
+    """Return the pids whose parent is `pid`, in no order."""
+    pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+    return [one for one in pids if (stat := read_stat("/proc", one)) is not None and stat.parent == pid]
 
 
 def send_signals(pids: Iterable[int], number: signal.Signals) -> None:
-    """A signal to each of several processes; one that ended meanwhile is passed over."""
+    """Send a signal to each of several processes; one that has ended is skipped."""
     for pid in pids:
         try:
             os.kill(pid, number)
@@ -197,14 +197,14 @@ def send_signals(pids: Iterable[int], number: signal.Signals) -> None:
             pass
 
 
-# The two small languages a cluster is told things in: postgresql.conf and libpq's connection string.
+# Two configuration formats: postgresql.conf and libpq's connection string.
 
 Settings = Mapping[str, str | int]
 _OWN_FILE = "dba_console.conf"
 
 
 def write_settings(data_directory: Path, settings: Settings, account: Account) -> None:
-    """Make `settings` the server's, from its next start or reload on. initdb's own file stays, and includes ours."""
+    """Write `settings`, effective from the next start or reload. initdb's own file stays, and includes this one."""
     path = data_directory / _OWN_FILE
     path.write_text("".join(f"{name} = {_conf_value(str(value))}\n" for name, value in settings.items()))
     account.chown(path)
@@ -216,7 +216,7 @@ def write_settings(data_directory: Path, settings: Settings, account: Account) -
 
 
 def conninfo(values: Mapping[str, str | int]) -> str:
-    r"""A keyword/value connection string, quoted where it has to be.
+    r"""Return a keyword/value connection string, quoted where necessary.
 
     >>> print(conninfo({"host": "/tmp/a", "user": "it's", "dbname": ""}))
     host=/tmp/a user='it\'s' dbname=''
@@ -244,12 +244,12 @@ SUPERUSER = "postgres"
 
 
 class Cluster:
-    """One data directory and the server on it.
+    """One data directory and its server.
 
-    `base` holds everything: data/, socket/, server.log. Left out, a temporary directory is made and removed at the
-    end. `durable=False` turns fsync off: for tests only. `data_directory` puts the data elsewhere, on a file system
-    under test. Not `guarded`, the caller sees to it that nothing is left after a `kill -9` of this process.
-    `with Cluster() as cluster:` makes, starts and always stops it.
+    `base` contains everything: data/, socket/, server.log. Without it a temporary directory is created and removed at
+    the end. `durable=False` turns fsync off: for tests only. `data_directory` puts the data elsewhere, on a file system
+    under test. Without `guarded`, the caller must clean up after a `kill -9` of this process. `with Cluster() as
+    cluster:` creates, starts and always stops it.
     """
 
     def __init__(
@@ -291,18 +291,18 @@ class Cluster:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    # -- life ----------------------------------------------------------------------------------------------------
+    # -- lifecycle -----------------------------------------------------------------------------------------------
 
     def initdb(self, *options: str) -> None:
-        """Make the data directory, with checksums. Raises ConsoleError with initdb's own words when it fails."""
+        """Create the data directory, with checksums. Raises ConsoleError with initdb's message if it fails."""
         arguments = ["-D", str(self.data_directory), "-U", SUPERUSER, "--encoding=UTF8", "--locale=C", "--no-sync"]
         arguments += ["--auth-local=trust", "--auth-host=scram-sha-256", "--data-checksums", *options]
         self.run("initdb", *arguments)
 
     def start(self, settings: Settings | None = None, *, timeout_s: float = 60.0) -> None:
-        """Start the server, with further settings if given, and return when it accepts connections.
+        """Start the server, with additional settings, and return when it accepts connections.
 
-        Raises ConnectError with the end of the server's log when it does not come up in time.
+        Raises ConnectError with the end of the server's log if it does not start in time.
         """
         if self.running:
             return
@@ -314,7 +314,7 @@ class Cluster:
             raise ConnectError(f"the server did not start: {self.log_text()[-1500:].strip()}")
 
     def stop(self, mode: str = "fast", *, timeout_s: float = 30.0) -> None:
-        """Stop the server: smart, fast or immediate. One that does not go in time is killed."""
+        """Stop the server: smart, fast or immediate. After the timeout it is killed."""
         if self._postmaster is not None:
             self._postmaster.stop(mode, timeout_s)
             self._postmaster = None
@@ -324,26 +324,26 @@ class Cluster:
         self.start(settings)
 
     def kill(self) -> None:
-        """SIGKILL to the postmaster, as the kernel's OOM killer does it; returns when its children are gone too."""
+        """Send SIGKILL to the postmaster, as the kernel's OOM killer does; return when its children have ended too."""
         if self._postmaster is not None:
             self._postmaster.kill()
             self._postmaster = None
 
     def sigstop(self) -> None:
-        """Freeze the postmaster alone: sessions go on, new connections hang."""
+        """Stop the postmaster only (SIGSTOP): sessions continue, new connections hang."""
         self._running_server().send_signal(signal.SIGSTOP)
 
     def sigcont(self) -> None:
         self._running_server().send_signal(signal.SIGCONT)
 
     def reload(self, settings: Settings | None = None) -> None:
-        """Write further settings, and have the server read them (SIGHUP: applied very soon, not at once)."""
+        """Write additional settings and reload (SIGHUP: applied very soon, not at once)."""
         self.settings.update(settings or {})
         self._write_settings()
         self._running_server().send_signal(signal.SIGHUP)
 
     def close(self) -> None:
-        """Stop the server whatever its state, and remove what was temporary. May be called twice."""
+        """Stop the server whatever its state, and remove temporary directories. May be called twice."""
         self.stop("immediate" if self.data_directory.is_relative_to(self.base) and not self._keep else "fast")
         for directory in self._temporary_directories():
             shutil.rmtree(directory, ignore_errors=True)
@@ -351,7 +351,7 @@ class Cluster:
             self._guard.release()
             self._guard = None
 
-    # -- asking --------------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------
 
     @property
     def running(self) -> bool:
@@ -359,7 +359,7 @@ class Cluster:
 
     @property
     def pid(self) -> int | None:
-        """The postmaster's process id, None when it does not run."""
+        """The postmaster's pid, None if it is not running."""
         return self._postmaster.pid if self._postmaster is not None and self.running else None
 
     @property
@@ -367,18 +367,18 @@ class Cluster:
         return self.binaries.major
 
     def dsn(self, *, user: str = SUPERUSER, dbname: str = "postgres", **more: str | int) -> str:
-        """A libpq connection string for this server; `more` as further keywords (application_name='x')."""
+        """Return a libpq connection string for this server; `more` are further keywords (application_name='x')."""
         return conninfo({"host": str(self.socket_directory), "port": self.port, "user": user, "dbname": dbname, **more})
 
     def psql(self, sql: str, *, user: str = SUPERUSER, dbname: str = "postgres", timeout_s: float = 60.0) -> str:
-        """The result of SQL, one line per row, columns by `|`, NULL empty. Raises ConsoleError with psql's message."""
+        """Return the result of SQL, one line per row, columns by `|`, NULL empty. Raises ConsoleError on failure."""
         arguments = ["-XAtq", "-v", "ON_ERROR_STOP=1", "-d", self.dsn(user=user, dbname=dbname), "-c", sql]
         return self.run("psql", *arguments, timeout_s=timeout_s).strip("\n")
 
     def run(self, program: str, *arguments: str, timeout_s: float = 120.0) -> str:
-        """Run one of PostgreSQL's programs as the server's user; its output. Raises ConsoleError when it fails.
+        """Run one of PostgreSQL's programs as the server's user and return its output. Raises ConsoleError if it fails.
 
-        A program this installation lacks comes from another one, not older than the server.
+        A program that this installation lacks is taken from another one, not older than the server.
         """
         found = self.binaries
         if not found.has(program):
@@ -393,10 +393,10 @@ class Cluster:
         return done.stdout.decode(errors="replace")
 
     def log_text(self) -> str:
-        """What the server has written to its log so far."""
+        """Return what the server has written to its log so far."""
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- internal ------------------------------------------------------------------------------------------------
 
     def _make_directories(self) -> Path:
         self.base.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -429,7 +429,7 @@ class Cluster:
 
 
 def make_standby(primary: Cluster, *, slot: str | None = None, settings: Settings | None = None) -> Cluster:
-    """A streaming standby of a running cluster, made by pg_basebackup, not started. With `slot`, it uses that slot."""
+    """Create a streaming standby of a running cluster with pg_basebackup, not started. `slot`: the slot it uses."""
     standby = Cluster(primary.binaries, settings={**primary.settings, **(settings or {})})
     arguments = ["-D", str(standby.data_directory), "-d", primary.dsn(application_name="standby"), "-R", "-c", "fast"]
     if slot is not None:
@@ -443,13 +443,13 @@ def make_standby(primary: Cluster, *, slot: str | None = None, settings: Setting
 
 
 def scratch_directory() -> str:
-    """The caller's temporary directory where the server's user can enter it, else /tmp."""
+    """Return the caller's temporary directory if the server's user can enter it, else /tmp."""
     usual = tempfile.gettempdir()
     return usual if not server_account().switched or is_readable_by_all(Path(usual)) else "/tmp"
 
 
 def _free_port() -> int:
-    """A TCP port nobody listens on now; the socket lies in a directory of its own, so it only matters over TCP."""
+    """Return an unused TCP port; the socket has its own directory, so the port only matters over TCP."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""`dba-console demo`: the practice ground, and the console on it, as a user would open it."""
+"""`dba-console demo`: runs practice servers, and the console or a recorder on them as a user would."""
 
 from __future__ import annotations
 
@@ -41,36 +41,35 @@ from dba_console.demo.rehearsal import (
     severity_of,
 )
 
-# The commands that the demo runs on what it started: the console, or a recorder and the text view.
-#
-# They are exactly those a user types, as processes of their own; so the demo shows nothing that is not there, and this
-# process stays free to clean up.
+# The commands that the demo runs on its servers: the console, or a recorder and the text view. They are the commands a
+# user types, as separate processes; so the demo shows nothing artificial, and this process stays free to clean up.
 
 HEADLESS_S = 20.0
 CONSOLE_CALM_TICKS = 11
-"""With a screen the incident begins after ten seconds: time to see the calm state."""
+"""With a screen the incident begins after ten seconds, so that the normal state is visible first."""
 RECORDER_PATIENCE_S = 30.0
-"""It writes what it holds before it ends; on a stalled disk that takes a while, and the verdict is read from there."""
+"""The recorder writes its buffered samples before it ends; on a stalled disk that takes a while, and the verdict is
+read from the recording."""
 AGENT_GRACE = "3s"
 """The agent has nothing to watch once the practice ground is gone."""
 
 
 class DemoServers(Protocol):
-    """What a demo started: a server under load, or several."""
+    """The servers a demo started: one server under load, or several."""
 
     @property
     def dsn(self) -> str: ...
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables that the commands need beside the caller's."""
+        """Environment variables that the commands need in addition to the caller's."""
 
     def check(self) -> None:
-        """Raises ConnectError when the load ended."""
+        """Raises ConnectError if the load ended."""
 
 
 def open_console(ground: DemoServers, duration_s: float | None, incident: TriggeredIncident | None) -> int:
-    """Open the console until it is left or `duration_s` has passed; the incident begins after a while."""
+    """Open the console until it is closed or `duration_s` has passed; the incident begins after a while."""
     console = start_child(
         console_command(ground.dsn),
         stdin=sys.stdin.fileno(),
@@ -78,11 +77,11 @@ def open_console(ground: DemoServers, duration_s: float | None, incident: Trigge
         environment=console_environment(ground),
         own_session=False,
     )
-    # ctrl-C is a key of the console: it reaches both of us, and is the console's to answer.
+    # ctrl-C is a key of the console: it reaches both processes, and only the console handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     until = math.inf if duration_s is None else time.monotonic() + duration_s
     try:
-        # The console is a process of its own, so it stays usable while this one brings the incident about.
+        # The console is a separate process, so it stays usable while this one causes the incident.
         if incident is not None and incident.wait_calm(
             CONSOLE_CALM_TICKS, lambda: console.poll() is None and time.monotonic() < until
         ):
@@ -96,7 +95,7 @@ def open_console(ground: DemoServers, duration_s: float | None, incident: Trigge
 
 
 def record(ground: DemoServers, duration_s: float, incident: TriggeredIncident | None) -> int:
-    """Record for `duration_s`, then show what the recorder sees at the end of it. Exit code of the latter."""
+    """Record for `duration_s`, then show the overview. Return the exit code of the latter."""
     recorder = start_child(
         console_command("record", "--for", f"{duration_s + 60:.0f}s", ground.dsn),
         environment=console_environment(ground),
@@ -109,10 +108,10 @@ def record(ground: DemoServers, duration_s: float, incident: TriggeredIncident |
             if incident.wait_calm(CALM_TICKS, lambda: recorder.poll() is None and time.monotonic() < until):
                 incident.begin()
             else:
-                print_message(f"the incident did not begin: it takes {CALM_TICKS} calm samples first")
+                print_message(f"the incident did not begin: {CALM_TICKS} samples must be recorded first")
         _wait_recording(ground, recorder, until)
         if recorder.poll() is not None:
-            raise ConsoleError(f"the recorder ended by itself, with exit code {recorder.returncode}")
+            raise ConsoleError(f"the recorder ended unexpectedly, with exit code {recorder.returncode}")
         return subprocess.run(
             console_command("show", ground.dsn),
             env=console_environment(ground),
@@ -125,7 +124,7 @@ def record(ground: DemoServers, duration_s: float, incident: TriggeredIncident |
 
 
 def stop_agent(dsn: str) -> None:
-    """Its server goes now. Left to itself an agent ends after a while, but not in the middle of a runbook."""
+    """End the agent, since its server ends now. By default an agent ends after a while, but not during a runbook."""
     if (agent := TargetLock(make_target(dsn).key).holder()) is None:
         return
     try:
@@ -153,48 +152,48 @@ def print_message(text: str) -> None:
 
 
 def ignore_message(_text: str) -> None:
-    """The console has the screen."""
+    """The console uses the screen."""
 
 
 class _Stopped(SystemExit):
-    """A signal asked us to end; unwinding does the cleaning."""
+    """A signal requested the end; unwinding does the cleanup."""
 
 
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP unwind the block as ctrl-C does; what was there before is put back."""
+    """Let SIGTERM and SIGHUP unwind the block as ctrl-C does; restore the previous handlers afterwards."""
 
     def stop(number: int, _frame: FrameType | None) -> None:
         raise _Stopped(128 + number)
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
+    previous = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGHUP, stop)
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
 def ignore_signals() -> None:
-    """From here on it is cleaned up, and an impatient second ctrl-C must not stop that half-way."""
+    """Ignore signals during the cleanup: a second ctrl-C must not interrupt it."""
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
 
 
 NOT_DETECTED = 1
-"""The exit code where an incident was not seen: no error of the command's own."""
+"""Exit code if an incident was not detected; the command itself succeeded."""
 
 
 def run_demo(
     headless: bool, duration_s: float | None, keep: bool, incident_name: str | None = None, cluster: bool = False
 ) -> int:
-    """Run the demo and return an exit code. Raises ConsoleError when no server can be started.
+    """Run the demo and return an exit code. Raises ConsoleError if no server can be started.
 
-    `headless`, or no terminal: records for `duration_s` (20 s unless given), then prints the overview. Otherwise the
-    console opens, until it is left or `duration_s` has passed. NOT_SEEN: headless, and no finding named the incident.
-    `cluster`, or an incident of the practice cluster: there are three servers and a pooler.
+    `headless`, or without a terminal: record for `duration_s` (default 20 s), then print the overview. Otherwise open
+    the console until it is closed or `duration_s` has passed. NOT_DETECTED: headless, and no finding named the
+    incident. `cluster`, or an incident of the practice cluster: run three servers and a pooler.
     """
     headless = headless or not (sys.stdin.isatty() and sys.stdout.isatty())
     if cluster or incident_name in CLUSTER_INCIDENTS:
@@ -211,8 +210,8 @@ def run_demo(
         )
         try:
             if headless:
-                usual = HEADLESS_S if incident is None else HEADLESS_S + incident.within_s
-                code = record(ground, usual if duration_s is None else duration_s, rehearsal)
+                default_s = HEADLESS_S if incident is None else HEADLESS_S + incident.within_s
+                code = record(ground, default_s if duration_s is None else duration_s, rehearsal)
                 return code if rehearsal is None or code != ExitCode.OK else _print_verdict(rehearsal.verdict())
             code = open_console(ground, duration_s, rehearsal)
             if rehearsal is not None and rehearsal.begun:
@@ -224,7 +223,7 @@ def run_demo(
 
 
 def _verdict_text(rehearsal: Rehearsal) -> str:
-    """What the recording says of the incident, or why it says nothing: leaving a console is no failure."""
+    """Return the verdict from the recording, or why it has none: closing a console early is not a failure."""
     try:
         return rehearsal.verdict().sentence()
     except SessionError as error:
@@ -232,11 +231,11 @@ def _verdict_text(rehearsal: Rehearsal) -> str:
 
 
 def _replay(incident: Incident, directory: Path, headless: bool) -> int:
-    """Show a recording of the incident, and say that it is one; without a screen, its findings and the verdict too."""
+    """Show a recording of the incident, and say that it is one; without a screen, also its findings and the verdict."""
     verdict = recorded_verdict(directory, incident)
-    made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(verdict.begun_us / 1e6))
+    recorded_at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(verdict.begun_us / 1e6))
     print_message(f"{incident.name} needs root: {incident.title}")
-    print_message(f"this is a RECORDING of it, of {made}, on another host; nothing happens here")
+    print_message(f"this is a RECORDING of it, from another host at {recorded_at}; nothing happens on this host")
     at = ["--at", f"finding:{incident.finding}"] if verdict.detected is not None else []
     shown = ["--show", *at] if headless else []
     code = subprocess.run(
@@ -246,7 +245,7 @@ def _replay(incident: Incident, directory: Path, headless: bool) -> int:
 
 
 def _print_verdict(verdict: IncidentVerdict) -> int:
-    """The findings to stdout, the verdict to stderr; 0 where the incident was seen, else 1."""
+    """Print the findings to stdout, the verdict to stderr; return 0 if the incident was detected, else 1."""
     print("\nFindings raised:" if verdict.findings else "\nNo finding was raised.")
     for event in verdict.findings:
         print(f"  {clock_text(event.wall_us)} {severity_of(event):<8} {finding_text(event)}")
@@ -260,8 +259,8 @@ def _print_verdict(verdict: IncidentVerdict) -> int:
 def _kept_text(ground: PracticeGround) -> str:
     cluster = ground.cluster
     if not cluster.data_directory.is_relative_to(cluster.base):
-        return f"kept afterwards: the logs in {cluster.base}; the data is not kept, its disk goes with the demo"
-    return f"kept afterwards: {cluster.base}, to be started again with: {_start_command(ground)}"
+        return f"kept afterwards: the logs in {cluster.base}; the data is not kept, its disk is removed with the demo"
+    return f"kept afterwards: {cluster.base}, start it again with: {_start_command(ground)}"
 
 
 def _start_command(ground: PracticeGround) -> str:
@@ -270,17 +269,18 @@ def _start_command(ground: PracticeGround) -> str:
     return f"runuser -u {cluster.account.name} -- {server}" if cluster.account.switched else server
 
 
-# `dba-console demo --cluster`: the practice cluster, the console on its primary, and what became of the load.
+# `dba-console demo --cluster`: the practice cluster, the console on its primary, and the result of the load.
 
 TARGET = NODES[1]
 CHECK_FAILED = 1
-"""The exit code where the incident was not named, or the load lost a commit: no error of the command's own."""
+"""Exit code if no check named the incident, or the load lost a commit; the command itself succeeded."""
 
 
 def run_cluster_demo(headless: bool, duration_s: float | None, keep: bool, incident_name: str | None) -> int:
-    """Run the demo on a cluster and return an exit code. Raises ConsoleError when it cannot be started.
+    """Run the demo on a cluster and return an exit code. Raises ConsoleError if it cannot be started.
 
-    BROKEN: headless, and `cluster check` did not name the incident, or an acknowledged commit was lost or came twice.
+    CHECK_FAILED: headless, and `cluster check` did not name the incident, or an acknowledged commit was lost or
+    duplicated.
     """
     incident = None if incident_name is None else find_cluster_incident(incident_name)
     if incident is not None and incident.needs_pooler and find_pgbouncer() is None:
@@ -299,8 +299,8 @@ def run_cluster_demo(headless: bool, duration_s: float | None, keep: bool, incid
                 code = open_console(ground, duration_s, occurrence)
                 _check_ledger(ground)
                 return code
-            usual = HEADLESS_S if incident is None else HEADLESS_S + incident.within_s
-            code = record(ground, usual if duration_s is None else duration_s, occurrence)
+            default_s = HEADLESS_S if incident is None else HEADLESS_S + incident.within_s
+            code = record(ground, default_s if duration_s is None else duration_s, occurrence)
             if incident is None:
                 _run_cluster_command(ground, "show", NAME)
             else:
@@ -315,12 +315,10 @@ def run_cluster_demo(headless: bool, duration_s: float | None, keep: bool, incid
 def _print_introduction(ground: PracticeCluster) -> None:
     if ground.pooler is None:
         print_message(
-            "PgBouncer is not installed: the load connects to the primary directly, and a cutover holds no clients"
+            "PgBouncer is not installed: the load connects to the primary directly, and a cutover cannot pause clients"
         )
     if ground.keep:
-        print_message(
-            f"kept afterwards: {ground.directory}, the servers to be started again with: {ground.start_command()}"
-        )
+        print_message(f"kept afterwards: {ground.directory}, start the servers again with: {ground.start_command()}")
     print_message("to use it from another shell:")
     print_message(f"export DBA_CONSOLE_CONFIG={ground.config_file}")
     print_message(f"dba-console cluster check {NAME} --to {TARGET}")
@@ -328,19 +326,17 @@ def _print_introduction(ground: PracticeCluster) -> None:
 
 
 def _remove_old_state() -> None:
-    """What is kept about a cluster of this name is of an earlier demo: other servers."""
+    """Delete stored state of a cluster with this name: it belongs to an earlier demo with other servers."""
     for path in (state_file(NAME, "", "seen"), *(state_file(NAME, node) for node in NODES)):
         with suppress(OSError):
             path.unlink()
 
 
 def _check_incident(ground: PracticeCluster, incident: ClusterIncident) -> int:
-    """Show what `cluster check` says, and whether it names the incident: 0 where it does, else BROKEN."""
+    """Show the output of `cluster check`, and whether it names the incident: 0 if it does, else CHECK_FAILED."""
     _run_cluster_command(ground, "check", NAME, "--to", TARGET)
     found = failing_check(ground, incident)
-    print_message(
-        f"{incident.check} is {found.state}: {found.text}" if found else f"{incident.check} was not seen to fail"
-    )
+    print_message(f"{incident.check} is {found.state}: {found.text}" if found else f"{incident.check} did not fail")
     return ExitCode.OK if found else CHECK_FAILED
 
 
@@ -356,16 +352,16 @@ def _run_cluster_command(ground: PracticeCluster, *arguments: str) -> None:
 
 
 def failing_check(ground: PracticeCluster, incident: ClusterIncident) -> ClusterCheck | None:
-    """The check that the incident fails now; None where it does not."""
+    """Return the check that the incident fails now; None if it does not."""
     checks = cutover_readiness(survey(NAME, ground.config, SYSTEM, to=TARGET), TARGET)
     return next((one for one in checks if one.id == incident.check and one.state == "failed"), None)
 
 
 def _check_ledger(ground: PracticeCluster) -> int:
-    """What became of the load's commits: 0 where all that were acknowledged are there once, else BROKEN."""
+    """Compare the load's commits: 0 if each acknowledged one exists exactly once, else CHECK_FAILED."""
     ground.stop_load()
     if ground.primary() is None:
-        print_message("the ledger was not compared: no node takes writes")
+        print_message("the ledger was not compared: no node accepts writes")
         return ExitCode.OK
     try:
         found = ground.verdict()

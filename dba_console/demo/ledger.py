@@ -1,13 +1,13 @@
-"""A load that remembers which of its commits were acknowledged, to prove that a cutover loses none and repeats none.
+"""A load with a commit ledger, to prove that a cutover loses and repeats no acknowledged commit.
 
-Each client inserts rows with an id of their own, (client, number), and keeps a ledger, a file of one line per event:
-`sent` before the transaction begins, `acked` after its COMMIT was acknowledged. After an error or a lost connection the
-end of a transaction is unknown: its id is never sent again. The table has no unique constraint, so that a row that came
-twice can be seen. A process of its own:
+Each client inserts rows with its own ids, (client, number), and writes a ledger, a file of one line per event: `sent`
+before the transaction begins, `acked` after its COMMIT was acknowledged. After an error or a lost connection the
+outcome of a transaction is unknown: its id is never sent again. The table has no unique constraint, so that duplicate
+rows are visible. It runs as a separate process:
 
     python -m dba_console.demo.ledger DIRECTORY CONNINFO [--clients N] [--rate PER_S]
 
-until SIGTERM. Behind PgBouncer in transaction mode no statement is prepared and nothing is left in a session.
+until SIGTERM. It works behind PgBouncer in transaction mode: it prepares no statement and leaves nothing in a session.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 
 CLIENTS = 4
 RATE_PER_S = 40.0
-"""Transactions of all clients together: enough for several in flight at any moment, next to nothing for the server."""
+"""Transactions per second of all clients together: several in flight at any time, hardly any load for the server."""
 PAUSE_S = 0.05
-"""Between two attempts to connect, and after an error."""
+"""Pause between two connection attempts, and after an error."""
 END_S = 2.0
-"""How long a client may take to end its transaction at SIGTERM; one that takes longer is recorded as unknown."""
+"""Time limit for a client to end its transaction at SIGTERM; after it the transaction is recorded as unknown."""
 READ_S = 60
 """Statement timeout of a verdict."""
 _DIGITS = 12
 _LIMITS = "connect_timeout=5 keepalives_idle=5 keepalives_interval=5 keepalives_count=3 tcp_user_timeout=15000"
-"""A connection whose other end has vanished is given up after 15 s."""
+"""A connection whose peer has vanished is closed after 15 s."""
 _APPLICATION = "dba-console ledger"
 
 _CREATE = (
@@ -63,12 +63,12 @@ TransactionId = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class LedgerVerdict:
-    """What became of every transaction in the ledgers of a directory. `lost` and `duplicated` are (client, number)."""
+    """Outcome of all transactions in the ledgers of a directory. `lost` and `duplicated` are (client, number)."""
 
     sent: int
     acknowledged: int
     lost: tuple[TransactionId, ...]
-    """Acknowledged, and not in the table."""
+    """Acknowledged, but not in the table."""
     duplicated: tuple[TransactionId, ...]
     """More than once in the table."""
     unknown_committed: int
@@ -82,25 +82,27 @@ class LedgerVerdict:
 
     @property
     def all_kept(self) -> bool:
-        """True when no acknowledged commit was lost and none came twice."""
+        """True if no acknowledged commit was lost and none is duplicated."""
         return not self.lost and not self.duplicated
 
     def sentence(self) -> str:
-        """One line for people, with the first ids of what went wrong."""
+        """Return one line of text, with the first ids of lost and duplicated commits."""
         named = "".join(
-            f"; {what}: {_first_ids(ids)}" for what, ids in (("lost", self.lost), ("twice", self.duplicated)) if ids
+            f"; {what}: {_first_ids(ids)}"
+            for what, ids in (("lost", self.lost), ("duplicated", self.duplicated))
+            if ids
         )
         return (
-            f"{self.acknowledged:,} commits acknowledged, {len(self.lost)} lost, {len(self.duplicated)} twice; "
-            f"{self.unknown} without an answer ({self.unknown_committed} of them committed){named}"
+            f"{self.acknowledged:,} commits acknowledged, {len(self.lost)} lost, {len(self.duplicated)} duplicated; "
+            f"{self.unknown} with unknown outcome ({self.unknown_committed} of them committed){named}"
         )
 
 
 def start_ledger(
     directory: Path, conninfo: str, *, clients: int = CLIENTS, rate_per_s: float = RATE_PER_S
 ) -> subprocess.Popen[bytes]:
-    """Start the load as a process that ends with this one; SIGTERM ends it. Its errors go to `errors.log` in
-    `directory`. Call it from the main thread; `conninfo` holds no password (a passfile does)."""
+    """Start the load as a process that ends with this one, or at SIGTERM. Its errors go to `errors.log` in `directory`.
+    Call it from the main thread; `conninfo` contains no password (use a passfile)."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     command = [sys.executable, "-P", "-m", "dba_console.demo.ledger", str(directory), conninfo]
     command += ["--clients", str(clients), "--rate", str(rate_per_s)]
@@ -110,8 +112,8 @@ def start_ledger(
 
 
 def prepare(conninfo: str, clients: int) -> None:
-    """Create the two tables where they are missing, and a total for each client. Raises ConnectError or ConsoleError
-    with the server's sentence."""
+    """Create missing tables, and a total for each client. Raises ConnectError or ConsoleError with the server's
+    message."""
     import psycopg
 
     try:
@@ -132,9 +134,9 @@ def prepare(conninfo: str, clients: int) -> None:
 
 
 def ledger_verdict(directory: Path, conninfo: str) -> LedgerVerdict:
-    """Compare the ledgers in `directory` with the table. May be asked while the load runs: the ledgers are read first.
+    """Compare the ledgers in `directory` with the table. May be called while the load runs: the ledgers are read first.
 
-    Raises ConnectError where the table cannot be read.
+    Raises ConnectError if the table cannot be read.
     """
     import psycopg
 
@@ -163,15 +165,15 @@ def ledger_verdict(directory: Path, conninfo: str) -> LedgerVerdict:
 
 
 class _Client:
-    """One client: a connection, and its ledger. Runs in a thread of its own until `stop` is set."""
+    """One client: a connection, and its ledger. Runs in its own thread until `stop` is set."""
 
     def __init__(self, directory: Path, conninfo: str, client: int, period_s: float, stop: threading.Event) -> None:
         path = directory / f"client-{client}.ledger"
-        # Numbers go on after those of an earlier process: an id is sent once.
+        # Numbers continue after those of an earlier process: an id is sent only once.
         self._number = max((number for _, number in _read_events(path)), default=0)
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         if path.stat().st_size:
-            os.write(self._file, b"\n")  # ends a line that a killed process left torn
+            os.write(self._file, b"\n")  # ends a line that a killed process left incomplete
         self._conninfo, self._client, self._period_s, self._stop = conninfo, client, period_s, stop
         self._reported = ""
 
@@ -190,7 +192,7 @@ class _Client:
                     connection.close()
                 connection = None
                 self._stop.wait(PAUSE_S)
-            # After an outage the rate goes on as before: what was missed is not made up for.
+            # After an outage the rate is the same as before: missed transactions are not caught up.
             due = max(due + self._period_s, time.monotonic())
             self._stop.wait(due - time.monotonic())
         if connection is not None:
@@ -206,11 +208,11 @@ class _Client:
             self._write("acked")
 
     def _write(self, word: str) -> None:
-        """One write a line, straight to the kernel: killing this process loses none."""
+        """Write one line with one call, directly to the kernel: killing this process loses none."""
         os.write(self._file, f"{word} {self._number:0{_DIGITS}}\n".encode())
 
     def _report(self, error: Exception) -> None:
-        """Each new sentence once: a pooler without a server repeats one many times a second."""
+        """Report each new message once: a pooler without a server repeats one many times a second."""
         sentence = _error_message(error)
         if sentence != self._reported:
             self._reported = sentence
@@ -218,7 +220,7 @@ class _Client:
 
 
 def _read_events(path: Path) -> Iterator[tuple[str, int]]:
-    """Whole lines only: numbers have a fixed width, so that a torn line is not taken for another number."""
+    """Yield whole lines only: numbers have a fixed width, so that a truncated line is not read as another number."""
     try:
         lines = path.read_text().splitlines()
     except FileNotFoundError:
@@ -248,10 +250,12 @@ def _error_message(error: Exception) -> str:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m dba_console.demo.ledger")
-    parser.add_argument("directory", type=Path, help="where the ledgers are kept")
-    parser.add_argument("conninfo", help="without a password: a passfile holds it")
+    parser.add_argument("directory", type=Path, help="directory of the ledgers")
+    parser.add_argument("conninfo", help="without a password: use a passfile")
     parser.add_argument("--clients", type=int, default=CLIENTS)
-    parser.add_argument("--rate", type=float, default=RATE_PER_S, help="transactions a second of all clients together")
+    parser.add_argument(
+        "--rate", type=float, default=RATE_PER_S, help="transactions per second of all clients together"
+    )
     given = parser.parse_args(arguments)
     if given.clients < 1 or given.rate <= 0:
         parser.error("--clients must be at least 1 and --rate above 0")
@@ -272,9 +276,9 @@ def _run(directory: Path, conninfo: str, clients: int, rate_per_s: float, stop: 
         lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise ConsoleError(f"another load keeps its ledgers in {directory}") from None
+        raise ConsoleError(f"another load is using the ledgers in {directory}") from None
     except OSError as error:
-        raise ConsoleError(f"cannot keep ledgers in {directory}: {error.strerror}") from None
+        raise ConsoleError(f"cannot write ledgers in {directory}: {error.strerror}") from None
     prepare(conninfo, clients)
     loads = [_Client(directory, conninfo, client, clients / rate_per_s, stop) for client in range(1, clients + 1)]
     threads = [threading.Thread(target=load.run, daemon=True) for load in loads]

@@ -1,4 +1,4 @@
-"""A PgBouncer in transaction mode in front of the practice cluster, where the system has one."""
+"""A PgBouncer in transaction mode in front of the practice cluster, if installed."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from dba_console.demo.server_account import Account, clean_environment
 
 START_S = 10.0
 PORT = 6432
-"""Part of the socket's name only: no TCP port is opened, because a client that reaches it is trusted as any user."""
+"""Only part of the socket's name: no TCP port is opened, because a client that reaches it is trusted as any user."""
 
 
 def find_pgbouncer() -> str | None:
-    """Its path; packages install it where ordinary users do not search."""
+    """Return its path; packages install it outside ordinary users' PATH."""
     return shutil.which("pgbouncer", path=os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin")
 
 
 class ServerAddress(Protocol):
-    """A server, by where it is reached."""
+    """Address of a server."""
 
     @property
     def socket_directory(self) -> Path | str: ...
@@ -35,7 +35,7 @@ class ServerAddress(Protocol):
 
 
 class Pooler:
-    """One PgBouncer, its files in `directory`; nobody's child, so others may stop it and start it again."""
+    """One PgBouncer, its files in `directory`; not a child process, so others may stop it and start it again."""
 
     def __init__(self, program: str, directory: Path, account: Account, users: tuple[str, ...]) -> None:
         self._program, self._account, self._users = program, account, users
@@ -44,11 +44,11 @@ class Pooler:
         self.pid_file = directory / "pgbouncer.pid"
 
     def dsn(self, *, user: str = SUPERUSER, dbname: str = "pgbouncer", **more: str | int) -> str:
-        """A connection string through it; unless named otherwise, of its admin console."""
+        """Return a connection string through it; by default to its admin console."""
         return conninfo({"host": str(self.directory), "port": PORT, "user": user, "dbname": dbname, **more})
 
     def start(self, database: str, primary: ServerAddress) -> None:
-        """Start it, `database` led to `primary`. Raises ConnectError with the end of its log."""
+        """Start it, with `database` on `primary`. Raises ConnectError with the end of its log."""
         self.directory.mkdir(mode=0o700)
         users = self.directory / "users.txt"
         users.write_text("".join(f'"{name}" ""\n' for name in self._users))
@@ -57,7 +57,7 @@ class Pooler:
             f"listen_addr =\nlisten_port = {PORT}\nunix_socket_dir = {self.directory}\n"
             f"auth_type = trust\nauth_file = {users}\nadmin_users = {SUPERUSER}\n"
             "pool_mode = transaction\ndefault_pool_size = 20\nmax_client_conn = 200\n"
-            # After a server that did not let it in it tries again at once, and not after 15 s.
+            # After a refused server login it retries after 1 s, and not after 15 s.
             "server_login_retry = 1\n"
             f"pidfile = {self.pid_file}\nlogfile = {self._log}\n"
         )
@@ -66,7 +66,7 @@ class Pooler:
         self.launch()
 
     def launch(self) -> None:
-        """Start it once more after `stop`, or its kill. Raises ConnectError with the end of its log."""
+        """Start it again after `stop`, or after it was killed. Raises ConnectError with the end of its log."""
         for left in (self.pid_file, self.directory / f".s.PGSQL.{PORT}"):
             left.unlink(missing_ok=True)
         subprocess.run(
@@ -76,12 +76,12 @@ class Pooler:
         until = time.monotonic() + START_S
         while not self._listens():
             if time.monotonic() > until:
-                text = self._log.read_text(errors="replace") if self._log.exists() else "it left no message"
+                text = self._log.read_text(errors="replace") if self._log.exists() else "no message"
                 raise ConnectError(f"PgBouncer did not start: {text[-1000:].strip()}")
             time.sleep(0.02)
 
     def set_mode(self, mode: str) -> None:
-        """Have it pool by session or transaction from now on."""
+        """Change its pool mode to session or transaction."""
         lines = self.config.read_text().splitlines(keepends=True)
         changed = (f"pool_mode = {mode}\n" if line.startswith("pool_mode") else line for line in lines)
         self.config.write_text("".join(changed))
@@ -90,7 +90,7 @@ class Pooler:
 
     @property
     def pid(self) -> int | None:
-        """Its process id, None when it does not run."""
+        """Its pid, None if it is not running."""
         try:
             pid = int(self.pid_file.read_text())
             return pid if str(self.config).encode() in Path(f"/proc/{pid}/cmdline").read_bytes() else None

@@ -1,7 +1,8 @@
-"""The practice cluster: a primary db1, its standbys db2 and db3, an archive, a pooler, and a load that keeps a ledger.
+"""The practice cluster: primary db1, standbys db2 and db3, a WAL archive, a pooler, and a load with a commit ledger.
 
-Its servers are nobody's children, so that a cutover can stop, start and promote each of them. Leaving ends and removes
-everything, whatever roles the nodes have by then; after a `kill -9` of this process its guard does.
+Its servers are not child processes, so that a cutover can stop, start and promote each of them. At the end everything
+is stopped and removed, whatever roles the nodes have by then; after a `kill -9` of this process the cleanup process
+does it.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from dba_console.demo.server_account import clean_environment, server_account
 if TYPE_CHECKING:
     from dba_console.demo.incidents.cluster_incident import ClusterIncident
 
-# A node of the practice cluster: a server that others may stop, start and promote.
+# A node of the practice cluster: a server that other processes may stop, start and promote.
 
 
 class Node(Cluster):
-    """One data directory below `base`, its server started by `pg_ctl` and nobody's child; whether it runs, its pid file
-    says. Its slots and standbys go by `name`. The caller guards it."""
+    """One data directory below `base`; its server is started by `pg_ctl`, is not a child process, and runs if its pid
+    file says so. Its slot and application name are `name`. The caller is responsible for the cleanup process."""
 
     def __init__(self, name: str, base: Path, binaries: Binaries, settings: Settings) -> None:
         super().__init__(binaries, base=base, settings={**settings, "cluster_name": name}, guarded=False)
@@ -61,7 +62,7 @@ class Node(Cluster):
         self._daemon.kill()
 
     def copy_from(self, other: Node) -> None:
-        """Copy the data directory of a stopped server, with owners. Raises ConsoleError where it fails."""
+        """Copy the data directory of a stopped server, with owners. Raises ConsoleError if that fails."""
         done = subprocess.run(
             ["cp", "-a", "--reflink=auto", str(other.data_directory), str(self.data_directory)],
             stdin=subprocess.DEVNULL, capture_output=True, env=clean_environment(), check=False,
@@ -71,9 +72,9 @@ class Node(Cluster):
             raise ConsoleError(f"the files of {self.name} could not be copied: {why}")
 
     def follow(self, primary: Node) -> None:
-        """Make the stopped server a standby that streams from `primary` by the slot of its own name.
+        """Make the stopped server a standby that streams from `primary` through the slot of its own name.
 
-        The settings stand where `pg_basebackup -R` writes them, so that a cutover finds and changes them there.
+        The settings are in the file `pg_basebackup -R` writes them to, so that a cutover finds and changes them there.
         """
         source = conninfo({"host": str(primary.socket_directory), "port": primary.port, "user": "postgres"})
         source = source.replace("'", "''")
@@ -84,7 +85,7 @@ class Node(Cluster):
         self.account.chown(signal_file)
 
     def is_primary(self) -> bool:
-        """True when it answers, and is not in recovery."""
+        """Return True if it answers and is not in recovery."""
         try:
             return self.running and self.psql("select pg_is_in_recovery()", timeout_s=10.0) == "f"
         except (ConsoleError, subprocess.TimeoutExpired):
@@ -99,16 +100,16 @@ class Node(Cluster):
 
 
 NAME = "demo"
-"""As the configuration has it, [clusters.demo]."""
+"""Name in the configuration, [clusters.demo]."""
 NODES = ("db1", "db2", "db3")
-"""The first one begins as the primary."""
+"""The first one starts as the primary."""
 DATABASE = "shop"
 APPLICATION_ROLE = "shop_web"
 """Owns the database and is not a superuser, so a connection limit applies to it."""
 CLIENTS = 10
 RATE_PER_S = 100.0
 FIRST_COMMIT_S = 20.0
-"""How long the first commit may take."""
+"""Time limit for the first commit."""
 
 SETTINGS: dict[str, str | int] = {
     "max_connections": 120,
@@ -130,8 +131,8 @@ SETTINGS: dict[str, str | int] = {
 
 
 class PracticeCluster:
-    """`with PracticeCluster() as ground:` runs it. `say` gets each step, for a person who waits. With `keep`, its
-    directory stays. Without `pooled`, or where no PgBouncer is found, clients connect to the primary directly."""
+    """`with PracticeCluster() as ground:` runs it. `say` gets a progress message for each step. With `keep`, its
+    directory remains. Without `pooled`, or without PgBouncer, clients connect to the primary directly."""
 
     def __init__(
         self,
@@ -167,7 +168,7 @@ class PracticeCluster:
 
     @property
     def first_node(self) -> Node:
-        """The node that begins as the primary, and that the console opens on."""
+        """The node that starts as the primary, and that the console opens on."""
         return self.nodes[NODES[0]]
 
     @property
@@ -176,19 +177,19 @@ class PracticeCluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What commands need to find the cluster."""
+        """Environment variables that commands need to find the cluster."""
         return {"DBA_CONSOLE_CONFIG": str(self.config_file)}
 
     @property
     def application_dsn(self) -> str:
-        """How the application connects: through the pooler, else to whichever node takes writes."""
+        """The application's connection: through the pooler, else to the node that accepts writes."""
         if self.pooler is not None:
             return self.pooler.dsn(user=APPLICATION_ROLE, dbname=DATABASE)
         return self._primary_dsn(APPLICATION_ROLE)
 
     @property
     def config(self) -> ClusterConfig:
-        """The cluster as the configuration file has it."""
+        """The cluster as in the configuration file."""
         binaries = self.first_node.binaries
         nodes = {
             name: NodeConfig(
@@ -216,9 +217,9 @@ class PracticeCluster:
         self.close()
 
     def close(self) -> None:
-        """End the load, the pooler and every server; remove the directory unless it is kept. Harmless twice."""
+        """End the load, the pooler and every server; remove the directory unless it is kept. May be called twice."""
         incident, self.incident = self.incident, None
-        with ExitStack() as steps:  # each of these is done, whatever becomes of the others; the last one first
+        with ExitStack() as steps:  # all of these run, also if others fail; the last one first
             steps.callback(self._guard.release)
             steps.callback(self._remove)
             steps.callback(self._stop_servers)
@@ -231,14 +232,14 @@ class PracticeCluster:
                 incident.end(self)
 
     def primary(self) -> Node | None:
-        """The node that takes writes now; None where none does."""
+        """Return the node that accepts writes now; None if none does."""
         return next((node for node in self.nodes.values() if node.is_primary()), None)
 
     def check(self) -> None:
-        """Raises ConnectError when the load ended, with its last messages."""
+        """Raises ConnectError if the load ended, with its last messages."""
         if self._load is not None and self._load.poll() is not None:
             text = (self.ledger / "errors.log").read_text(errors="replace").strip()
-            raise ConnectError(f"the load ended: {text[-500:] or 'it left no message'}")
+            raise ConnectError(f"the load ended: {text[-500:] or 'no message'}")
 
     def stop_load(self) -> None:
         if self._load is not None:
@@ -246,11 +247,11 @@ class PracticeCluster:
             self._load = None
 
     def verdict(self) -> LedgerVerdict:
-        """Compare what the load saw acknowledged with what the primary has. Raises ConnectError where there is none."""
+        """Compare the load's acknowledged commits with those on the primary. Raises ConnectError without a primary."""
         return ledger_verdict(self.ledger, self._primary_dsn(SUPERUSER))
 
     def start_command(self) -> str:
-        """A command that starts the first server of a cluster that was kept."""
+        """Return a command that starts the first server of a cluster that was kept."""
         pg_ctl = f"{self.first_node.binaries.program('pg_ctl')} -D {self.first_node.data_directory} start"
         account = self.first_node.account
         return f"runuser -u {account.name} -- {pg_ctl}" if account.switched else pg_ctl
@@ -281,11 +282,11 @@ class PracticeCluster:
             for start in starts:
                 start.result()
         self._wait_committed()
-        way = f"through {self.pooler.directory.name}" if self.pooler is not None else "directly"
-        self.say(f"primary db1, standbys db2 and db3; load: {CLIENTS} clients, {RATE_PER_S:g} commits/s, {way}")
+        route = f"through {self.pooler.directory.name}" if self.pooler is not None else "directly"
+        self.say(f"primary db1, standbys db2 and db3; load: {CLIENTS} clients, {RATE_PER_S:g} commits/s, {route}")
 
     def _write_config(self) -> None:
-        """The configuration, in a directory that only root and its owner may write: others are refused."""
+        """Write the configuration into a directory that only root and its owner may write: others are refused."""
         cluster = self.config
         lines = [f"[clusters.{NAME}]", f"clients = {_toml(cluster.clients or '')}"]
         for name, node in cluster.nodes.items():
@@ -313,7 +314,7 @@ class PracticeCluster:
         return any("acked" in path.read_text() for path in self.ledger.glob("client-*.ledger"))
 
     def _primary_dsn(self, user: str) -> str:
-        """A connection string that finds the primary among the nodes."""
+        """Return a connection string that finds the primary among the nodes."""
         nodes = self.nodes.values()
         return conninfo(
             {"host": ",".join(str(node.socket_directory) for node in nodes),
@@ -322,7 +323,7 @@ class PracticeCluster:
         )  # fmt: skip
 
     def _stop_servers(self) -> None:
-        # Kept, they end well; the primary first, for it hands the last of its WAL to the others.
+        # If kept, they are shut down cleanly; the primary first, since it sends the last of its WAL to the others.
         mode = "fast" if self.keep else "immediate"
         if self.keep and (primary := self.primary()) is not None:
             primary.stop(mode)
@@ -335,13 +336,13 @@ class PracticeCluster:
 
 
 def _make_directory() -> Path:
-    """A new directory that everybody may pass and only its owner may read, short enough for sockets below it."""
-    directory = scratch_directory()
-    longest = len(os.fsencode(f"{directory}/dba-console-12345678/db1/socket/.s.PGSQL.65535.lock"))
-    site = Path(tempfile.mkdtemp(prefix="dba-console-", dir=directory if longest <= SOCKET_PATH_LIMIT else "/tmp"))
+    """Create a directory that every user may pass and only its owner may read, with a path short enough for sockets."""
+    parent = scratch_directory()
+    longest = len(os.fsencode(f"{parent}/dba-console-12345678/db1/socket/.s.PGSQL.65535.lock"))
+    directory = Path(tempfile.mkdtemp(prefix="dba-console-", dir=parent if longest <= SOCKET_PATH_LIMIT else "/tmp"))
     if server_account().switched:
-        site.chmod(0o711)
-    return site.resolve()
+        directory.chmod(0o711)
+    return directory.resolve()
 
 
 def _toml(text: str) -> str:

@@ -1,7 +1,7 @@
-"""The practice ground: a cluster of 250 connections under load, gone without a trace when it is left.
+"""The practice ground: one server with 250 connections under load, removed completely at the end.
 
-Leaving covers every way out: the end of the block, an error, ctrl-C, SIGTERM, a lost terminal, and `kill -9`, where
-the guard of the cluster and the leash of each client do what this process no longer can.
+That covers every kind of end: the end of the block, an error, ctrl-C, SIGTERM, a lost terminal, and `kill -9`, where
+the cleanup process and PR_SET_PDEATHSIG of each client do what this process no longer can.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ SETTINGS: dict[str, str | int] = {
 
 
 class PracticeGround:
-    """`with PracticeGround() as ground:` runs it. With `keep`, its directory is left for a look afterwards.
+    """`with PracticeGround() as ground:` runs it. With `keep`, its directory is left for inspection.
 
-    With an `incident` it is laid out for that one, which is undone at the end; somebody else causes it. `clients` are
-    for the incident's own. `say` is told each step, for a person who waits.
+    An `incident` is prepared, and undone at the end; the caller causes it. `clients` are the incident's own clients.
+    `say` gets a progress message for each step.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class PracticeGround:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables that commands on it need: none."""
+        """Environment variables that commands need: none."""
         return {}
 
     def __enter__(self) -> Self:
@@ -82,8 +82,8 @@ class PracticeGround:
         self.close()
 
     def close(self) -> None:
-        """Undo the incident, end the load and the server; remove the directory unless it is kept. Harmless twice."""
-        with ExitStack() as steps:  # each of these is done, whatever becomes of the others; the last one first
+        """Undo the incident, end load and server; remove the directory unless it is kept. May be called twice."""
+        with ExitStack() as steps:  # all of these run, also if others fail; the last one first
             steps.callback(self._own_data_directory.close)
             steps.callback(self.cluster.close)
             steps.callback(self.load.stop)
@@ -93,11 +93,11 @@ class PracticeGround:
                 incident.end(self)
 
     def check(self) -> None:
-        """Raises ConnectError when a client of the load ended, with its last words."""
+        """Raises ConnectError if a client of the load ended, with its last messages."""
         self.load.check()
 
     def wait_connected(self, timeout_s: float = 30.0) -> None:
-        """Return when the whole load is connected. Raises ConnectError when part of it ended or took too long."""
+        """Return when the whole load is connected. Raises ConnectError if part of it ended or took too long."""
         until = time.monotonic() + timeout_s
         while self.load.connected() < self.load.plan.sessions:
             self.load.check()

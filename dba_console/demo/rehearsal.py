@@ -1,6 +1,6 @@
-"""An incident on the practice ground while an agent watches: begun after some calm, and what became of it.
+"""Rehearsal: causes an incident while an agent watches, and reads from the recording whether it was detected.
 
-The calm comes first because what an agent sees in its first ticks is the state it found, and no news.
+The incident begins after some normal ticks, because an agent treats the state in its first ticks as already present.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from dba_console.demo.practice_ground import PracticeGround
 from dba_console.recording.recording import Recording
 from dba_console.watch.samples.event import Event
 
-# Whether an incident was seen, from the events of the recording: which finding, in which second, and what else.
+# The verdict from the recorded events: which finding detected the incident, when, and which other findings were raised.
 
 _EVENT_PREFIX = re.compile(r"finding (?:raised|changed)(?:, \w+)?: ")
 OPEN_FINDING_KINDS = ("finding.raised", "finding.changed", "finding.joined")
-"""Events that say a finding is open, with what it says now."""
+"""Events that report an open finding, with its current text."""
 
 
 @dataclass(frozen=True, slots=True)
 class IncidentVerdict:
-    """What an incident led to. `begun_us` and `cause_us`: when it began and when its cause was there, wall time."""
+    """The result of an incident. `begun_us` and `cause_us`: when it began and when its cause was present, wall time."""
 
     expected_rule: str
     within_s: float
@@ -39,15 +39,15 @@ class IncidentVerdict:
     begun_us: int
     cause_us: int
     detected: Event | None
-    """The first event that names the wanted rule."""
+    """The first event with the expected rule."""
     others: tuple[Event, ...]
-    """Critical findings that say something else."""
+    """Critical findings of other rules."""
     findings: tuple[Event, ...]
-    """The last word on each finding that was raised and stayed one of its own, in the order they came up."""
+    """The last event of each finding that was raised and not joined into another, in order of appearance."""
 
     @property
     def after_s(self) -> float | None:
-        """Seconds from the cause to the finding; negative where it was seen while the cause came about."""
+        """Seconds from the cause to the finding; negative if it was detected while the cause was being produced."""
         return None if self.detected is None else (self.detected.wall_us - self.cause_us) / 1e6
 
     @property
@@ -55,17 +55,17 @@ class IncidentVerdict:
         return self.after_s is not None and self.after_s <= self.within_s
 
     def sentence(self) -> str:
-        """In which second it was seen, and whether that was in time."""
+        """Return when it was detected, and whether that was in time."""
         if self.detected is None:
             return f"{self.expected_rule} was not raised"
         began = (self.detected.wall_us - self.begun_us) / 1e6
-        late = "" if self.in_time else f", later than {self.within_s:g} s after its cause was there"
+        late = "" if self.in_time else f", later than {self.within_s:g} s after its cause"
         start = "the first sample" if self.present_at_start else "the incident began"
         return f"{self.expected_rule} raised at {clock_text(self.detected.wall_us)}, {began:.1f} s after {start}{late}"
 
 
 def judge(events: Iterable[Event], incident: Incident, begun_us: int, cause_us: int) -> IncidentVerdict:
-    """The verdict of what was recorded since an incident began."""
+    """Return the verdict from the events recorded since an incident began."""
     open_findings = [event for event in events if event.kind in OPEN_FINDING_KINDS and event.wall_us >= begun_us]
     detected = next((event for event in open_findings if incident.finding in rules_of(event)), None)
     others = tuple(_other_criticals(open_findings, incident))
@@ -77,13 +77,13 @@ def judge(events: Iterable[Event], incident: Incident, begun_us: int, cause_us: 
 
 
 def chain_of(event: Event) -> tuple[str, ...]:
-    """The ids a finding is made of, its own among them: `rule`, or `rule:subject`."""
+    """Return the ids a finding consists of, including its own: `rule`, or `rule:subject`."""
     parts = [*(event.details.get("chain") or ()), *(event.details.get("also") or ())]
     return (finding_id(event), *(str(part) for part in parts))
 
 
 def rules_of(event: Event) -> set[str]:
-    """The rules a finding is made of."""
+    """Return the rules a finding consists of."""
     return {part.partition(":")[0] for part in chain_of(event)}
 
 
@@ -92,7 +92,7 @@ def finding_id(event: Event) -> str:
 
 
 def finding_text(event: Event) -> str:
-    """What a finding says, without the word that it was raised."""
+    """Return a finding's text, without the prefix that it was raised."""
     return _EVENT_PREFIX.sub("", event.text, count=1)
 
 
@@ -101,15 +101,15 @@ def severity_of(event: Event) -> str:
 
 
 def clock_text(wall_us: int) -> str:
-    """Local time of day, as on the screen."""
+    """Return the local time of day, as on the screen."""
     return time.strftime("%H:%M:%S", time.localtime(wall_us / 1e6))
 
 
-def _other_criticals(news: Sequence[Event], incident: Incident) -> Iterable[Event]:
-    """The first critical word of each finding that never became part of the incident's own."""
-    own = {part for event in news if incident.finding in rules_of(event) for part in chain_of(event)}
+def _other_criticals(events: Sequence[Event], incident: Incident) -> Iterable[Event]:
+    """Yield the first critical event of each finding that never became part of the incident's own."""
+    own = {part for event in events if incident.finding in rules_of(event) for part in chain_of(event)}
     listed: set[str] = set()
-    for event in news:
+    for event in events:
         identity = finding_id(event)
         if severity_of(event) == "critical" and identity not in own and identity not in listed:
             listed.add(identity)
@@ -117,17 +117,17 @@ def _other_criticals(news: Sequence[Event], incident: Incident) -> Iterable[Even
 
 
 CALM_TICKS = 6
-"""Samples an agent has taken when an incident begins: five seconds in which nothing was wrong."""
+"""Samples an agent has taken when an incident begins: five seconds of normal operation."""
 
 BEGUN = "begun"
-"""The word in the mark that stands in the recording where an incident begins."""
+"""The word in the recording's mark where an incident begins."""
 MARK_S = 3.0
-"""Waited for the agent's word on a mark."""
+"""Timeout for the agent's confirmation of a mark."""
 
 
 class TriggeredIncident:
-    """Something that is made to happen while an agent watches `dsn`: `begin` calls `cause` and marks the moment in the
-    recording; without a `cause` it stands already. `say` gets the moment it begins and the one the cause is there."""
+    """An incident caused while an agent watches `dsn`: `begin` calls `cause` and marks the time in the recording;
+    without a `cause` it is already present. `say` gets a message when it begins and when the cause is present."""
 
     def __init__(
         self, dsn: str, name: str, title: str, cause: Callable[[], None] | None, say: Callable[[str], None]
@@ -146,7 +146,7 @@ class TriggeredIncident:
         return self._begun_us > 0
 
     def wait_calm(self, ticks: int, keep_waiting: Callable[[], bool]) -> bool:
-        """Return when the agent has ticked that often; False as soon as `keep_waiting` says no."""
+        """Return True after `ticks` ticks of the agent; False as soon as `keep_waiting` returns False."""
         seen = 0
         client: AgentClient | None = None
         try:
@@ -159,7 +159,7 @@ class TriggeredIncident:
                     continue
                 try:
                     seen += isinstance(client.receive(0.5), SampleMessage)
-                except AgentConnectionLost:  # it comes back, or `patient` knows that it does not
+                except AgentConnectionLost:  # it comes back, or `keep_waiting` ends the wait
                     client.close()
                     client = None
             return True
@@ -168,8 +168,8 @@ class TriggeredIncident:
                 client.close()
 
     def begin(self) -> None:
-        """Cause it, and mark the moment in the recording; one that stands already is only told of."""
-        word = "stands" if self._cause is None else BEGUN
+        """Cause it, and mark the time in the recording; one already present is only marked."""
+        word = "present" if self._cause is None else BEGUN
         self._mark(f"incident {word}: {self.name}")
         self._begun_us = self._cause_us = _now_us()
         self._say(f"{clock_text(self._begun_us)} incident {word}: {self.name}: {self._title}")
@@ -178,7 +178,7 @@ class TriggeredIncident:
         self._cause()
         self._cause_us = _now_us()
         took = (self._cause_us - self._begun_us) / 1e6
-        self._say(f"{clock_text(self._cause_us)} the cause is there, after {took:.1f} s")
+        self._say(f"{clock_text(self._cause_us)} the cause is present, after {took:.1f} s")
 
     def _mark(self, text: str) -> None:
         client = self._attach()
@@ -187,12 +187,12 @@ class TriggeredIncident:
                 client.send(Mark(text=text))
                 _wait_for_mark(client, text)
             except AgentConnectionLost:
-                pass  # the mark is a convenience; without the agent the verdict will say what is missing
+                pass  # the mark is optional; without the agent the verdict says what is missing
             finally:
                 client.close()
 
     def _attach(self) -> AgentClient | None:
-        """A connection to the agent, None while it does not answer yet."""
+        """Return a connection to the agent, None while it does not answer yet."""
         path = find_agent(self._target)
         if path is None:
             return None
@@ -206,8 +206,8 @@ class TriggeredIncident:
 
 
 class Rehearsal(TriggeredIncident):
-    """One incident on a running practice ground, judged by the findings of the recording. `dsn` is what the agent
-    watches it by, unless it is the ground's own."""
+    """An incident on a running practice ground, with a verdict from the findings in the recording. `dsn` is the agent's
+    target, by default the ground's."""
 
     def __init__(
         self, ground: PracticeGround, incident: Incident, say: Callable[[str], None], dsn: str | None = None
@@ -218,11 +218,11 @@ class Rehearsal(TriggeredIncident):
 
     @property
     def recorded_s(self) -> float:
-        """Seconds of the recording since the cause was there; 0 while there is none of them, or no recording."""
+        """Seconds of the recording since the cause was present; 0 without a recording."""
         try:
             recording = Recording.open(self._session) if self._session is not None else None
         except SessionError:
-            recording = None  # named, but not opened yet
+            recording = None  # created, but not readable yet
         if recording is None:
             return 0.0
         last_us = recording.last_us
@@ -230,7 +230,7 @@ class Rehearsal(TriggeredIncident):
         return max(0.0, (last_us - self._cause_us) / 1e6)
 
     def verdict(self) -> IncidentVerdict:
-        """What the recording says of it so far. Raises SessionError where there is none to be read."""
+        """Return the verdict from the recording so far. Raises SessionError if it is not readable."""
         if self._session is None or not self.begun:
             return judge([], self._incident, self._begun_us, self._cause_us)
         recording = Recording.open(self._session)
@@ -243,7 +243,7 @@ class Rehearsal(TriggeredIncident):
 
 
 def recorded_verdict(directory: Path, incident: Incident) -> IncidentVerdict:
-    """What a recording of the incident says of it. Raises SessionError where it cannot be read."""
+    """Return the verdict from a shipped recording. Raises SessionError if it cannot be read."""
     recording = Recording.open(directory)
     try:
         events = recording.events()
@@ -255,7 +255,7 @@ def recorded_verdict(directory: Path, incident: Incident) -> IncidentVerdict:
 
 
 def _wait_for_mark(client: AgentClient, text: str) -> None:
-    """Until the agent tells of the mark: a connection closed with messages unread may take with it what was sent."""
+    """Wait until the agent confirms the mark: closing a connection with unread messages may discard what was sent."""
     until = time.monotonic() + MARK_S
     while (left := until - time.monotonic()) > 0:
         message = client.receive(left)

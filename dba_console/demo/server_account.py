@@ -1,7 +1,7 @@
-"""Which user runs a server: never root.
+"""The user a server runs as: never root.
 
-PostgreSQL refuses to run as root. So root starts its throw-away servers as `postgres`, or `nobody` where that does not
-exist; everyone else starts them as themselves. No login, no password, no shell is involved.
+PostgreSQL refuses to run as root. So root starts its temporary servers as `postgres`, or as `nobody` if that does not
+exist; other users start them as themselves. No login, password or shell is involved.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CANDIDATES = ("postgres", "nobody")
 
 
 class SpawnAs(TypedDict, total=False):
-    """Keyword arguments for subprocess: empty when no change of user is needed."""
+    """Keyword arguments for subprocess: empty if no change of user is needed."""
 
     user: int
     group: int
@@ -28,7 +28,7 @@ class SpawnAs(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The user a server runs as; `switched` when that is not the caller."""
+    """The user a server runs as; `switched` if it is not the caller."""
 
     name: str
     uid: int
@@ -48,7 +48,7 @@ class Account:
 
 
 def server_account() -> Account:
-    """The caller, or for root the first of CANDIDATES. Raises PermissionDenied when root finds neither."""
+    """Return the caller, or for root the first of CANDIDATES. Raises PermissionDenied if neither exists."""
     uid = os.geteuid()
     if uid != 0:
         return Account(_name(uid), uid, os.getegid(), switched=False)
@@ -59,13 +59,13 @@ def server_account() -> Account:
             continue
         return Account(name, entry.pw_uid, entry.pw_gid, switched=True)
     raise PermissionDenied(
-        "PostgreSQL does not run as root, and there is no user postgres or nobody to run it as",
+        "PostgreSQL does not run as root, and neither user postgres nor user nobody exists",
         hint="run this as an ordinary user",
     )
 
 
 def clean_environment(home: str = "/", environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment of servers and their tools: English messages, none of the caller's PG* settings."""
+    """Return the environment of servers and their tools: English messages, none of the caller's PG* settings."""
     kept = {name: environ[name] for name in ("PATH", "TZ", "TMPDIR") if name in environ}
     return {"PATH": "/usr/bin:/bin", **kept, "LC_ALL": "C", "HOME": home}
 

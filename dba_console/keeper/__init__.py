@@ -1,6 +1,5 @@
-"""The keeper and its callers: what it is told, what it does with a command, how it is found and read afterwards.
+"""The keeper (the process beside a long command), and its callers, which start it and read what it leaves.
 
-Two sides. `keeper.py` and what it imports from here (`attending`, `command`, `stamping`, `outlog`, `rolling`, `files`,
-`proc`) is the small process beside a long command: standard library only, and of that only what loads quickly. `spec`,
-`launch`, `look` and `tail` are for whoever starts keepers and reads what they left.
+The keeper is `__main__` with `command_loop`, `output_log` and `proc`: it imports only modules of the standard library
+that load quickly. `launch`, `command_status` and `log_reader` are for its callers.
 """

@@ -1,14 +1,14 @@
 """The keeper: one small process beside one long command.
 
-It has a process session of its own, so that neither a dropped SSH session nor the end of the agent reaches it. It reads
-the command's output, stamps each line with the time it arrived, and writes down how the command ended and what it used.
-What to run comes as JSON on its standard input (a memory file: there are secrets in it), whether it began is told on
-its standard output. `dba_console.keeper.launch` starts it, `dba_console.keeper.command_status` reads what it leaves.
+It has its own process session, so that neither a lost SSH connection nor the end of the agent ends it. It reads the
+command's output, stamps each line with its time of arrival, and records the command's exit status and resource usage.
+Its input is JSON on standard input (a memory file, since it contains secrets); it reports on standard output whether
+the command was started. `dba_console.keeper.launch` starts it, `dba_console.keeper.command_status` reads its records.
 
-Should the keeper be killed, the command is not: it ends when it next prints (SIGPIPE), or goes on to its end if it does
-not. Nobody decided that it should end, so nothing ends it for that; the record says `lost` (`look`).
+If the keeper is killed, the command is not: it ends when it next prints (SIGPIPE), or runs to its end if it does not.
+The status is then `lost` (`command_status`).
 
-Only modules of the standard library that load quickly are imported here: it may live for hours beside each command.
+Only modules of the standard library that load quickly are imported: it may live for hours beside each command.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 512
 """Bytes; the kernel's unit of ru_inblock and ru_oublock (getrusage(2)), whatever the device's."""
 MAX_NAMED_LEFTOVERS = 20
-"""Processes of a command's group that are named when they outlive it: the record has to fit into its reserve."""
+"""Maximum number of remaining processes of a command's group in the record, which must fit into its reserved space."""
 LOG_CLOSE_TIMEOUT_S = 10.0
-"""After the command's end, for a full disk to have room again for the rest of the log."""
+"""Time limit after the command's end for writing the rest of the log to a full disk."""
 
 
 def main() -> int:
@@ -45,27 +45,27 @@ def main() -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
     if os.fork():
-        # Whoever started us waits for this process, and does not become the parent of one that lives for hours.
+        # The caller waits for this process, and does not become the parent of one that lives for hours.
         os._exit(0)
     os.setsid()
     with open(0, "rb", closefd=False) as file:
         order: Order = json.loads(file.read())
     try:
         run_command(order)
-    except Exception as error:  # a defect of the keeper: nobody else would ever hear of it
+    except Exception as error:  # an internal error of the keeper: recorded, since no other process sees it
         _write_traceback(order["directory"], error)
         return 1
     return 0
 
 
 def run_command(order: Order) -> None:
-    """Run the command to its end. What cannot be begun is answered and recorded."""
+    """Run the command to its end. A failed start is reported and recorded."""
     directory = order["directory"]
     try:
         exit_file = ReservedFile(directory, "exit.json")
         files = SegmentedLog(directory, order["head_bytes"], order["tail_bytes"])
         running = _running_record(order)
-        # Written before there is a command: whoever finds only this, and no keeper, knows that it may have begun.
+        # Written before the command starts: with only this file and no keeper, the command may have been started.
         write_atomically(directory, "running.json", _json(running))
     except OSError as error:
         _answer_caller(f"the keeper cannot write to {directory}: {error.strerror}")
@@ -133,7 +133,7 @@ def _running_record(order: Order) -> dict[str, object]:
 
 def _exit_record(command: ChildCommand, loop: CommandLoop, directory: str, started_at: float) -> dict[str, object]:
     ended_at = loop.ended_at or started_at
-    left = group_members(command.pid)  # before it is buried: its group's number is nobody else's until then
+    left = group_members(command.pid)  # before it is reaped: until then its group id is not reused
     status, usage = command.reap()
     code = os.waitstatus_to_exitcode(status)
     streams = loop.streams.values()
@@ -157,7 +157,7 @@ def _exit_record(command: ChildCommand, loop: CommandLoop, directory: str, start
 
 
 def _stopped_by(directory: str) -> str:
-    """Who asked for the end, as `look.stop` noted it before it sent the signal."""
+    """Return who stopped it, as `command_status.stop` noted before it sent the signal."""
     try:
         with open(os.path.join(directory, "stop.json"), encoding="utf-8") as file:
             return str(json.load(file)["by"])
@@ -166,7 +166,7 @@ def _stopped_by(directory: str) -> str:
 
 
 def _make_maskers(secrets: list[str]) -> tuple[Masker | None, Masker | None]:
-    """One per output: a secret is looked for across all that one stream carries."""
+    """Return one masker per output: a secret may be split between reads of one stream."""
     if not secrets:
         return None, None
     from dba_console.core.stream_masking import Masker
@@ -177,13 +177,13 @@ def _make_maskers(secrets: list[str]) -> tuple[Masker | None, Masker | None]:
 def _start_error(order: Order, error: OSError | ValueError) -> str:
     program, where = order["argv"][0], order["cwd"]
     if where is not None and not os.path.isdir(where):
-        return f"the command cannot start in {where}: there is no such directory"
+        return f"the command cannot start in {where}: no such directory"
     reason = error.strerror if isinstance(error, OSError) else str(error)
     return f"{program} cannot be started: {reason}"
 
 
 def _answer_caller(error: str | None) -> None:
-    """One line to whoever started us; it may be gone."""
+    """Write one line to the caller, which may be gone."""
     try:
         os.write(1, _json({"ok": error is None, "pid": os.getpid(), "message": error or ""}) + b"\n")
     except OSError:
@@ -191,7 +191,7 @@ def _answer_caller(error: str | None) -> None:
 
 
 def _release_standard_streams() -> None:
-    """Of what we were started with: no pipe of somebody else's is held open for hours."""
+    """Close the inherited streams: no pipe of another process is held open for hours."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)
@@ -207,7 +207,7 @@ def _write_traceback(directory: str, error: Exception) -> None:
             traceback.print_exception(error, file=file)
     except OSError:
         pass
-    _answer_caller(f"the keeper broke: {type(error).__name__}")
+    _answer_caller(f"the keeper failed: {type(error).__name__}")
 
 
 def _json(record: dict[str, object]) -> bytes:

@@ -1,4 +1,4 @@
-"""Being with one command until it has ended: its output read and stamped, its time limit kept, its end asked for."""
+"""Runs one command until it has ended: starts it, reads and stamps its output, enforces its timeout, stops it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 READ_BYTES = 1 << 16
 PIPE_BYTES = 1 << 19
-"""Bytes the kernel holds for a command that prints while the keeper is busy; the default is an eighth of it."""
+"""Size of the command's output pipes: what it can print while the keeper is busy; eight times the default."""
 OUTPUT_CLOSE_S = 5.0
-"""After the command's end, for what it started and what still holds its output open."""
+"""Wait after the command's end for processes it started that still hold its output open."""
 PARTIAL_LINE_S = 1.0
-"""How often a line that overwrites itself is shown."""
+"""How often a partial line that overwrites itself is logged."""
 GROUP_CHECK_S = 0.5
 
 
 class OutputStream:
-    """One of the command's two outputs."""
+    """One of the command's two output streams."""
 
     def __init__(self, letter: bytes, masker: Masker | None) -> None:
         self._stamper, self._masker = LineStamper(letter), masker
@@ -48,9 +48,8 @@ class OutputStream:
         return block
 
     def partial_line(self, now: float, wall_us: int, *, more: bool) -> Block:
-        """The line that is being written, once it has stood for a while. One that has just grown (`more`) has not, how
-        long ever we took to put away what came with it; unless it overwrites itself: that may go on for hours.
-        """
+        """Return the partial line if it has not changed for a while. `more`: it has just grown, so wait longer, unless
+        it overwrites itself, which may go on for hours."""
         if self._show_at is not None and more and not self._stamper.overwrites:
             self._show_at = now + PARTIAL_LINE_S
         if self._show_at is None or now < self._show_at:
@@ -91,13 +90,13 @@ class CommandLoop:
         self._killed_at: float | None = None
         self._group_at = 0.0
         self.ended_at: float | None = None
-        """Monotonic seconds; of the command itself."""
+        """Monotonic seconds at which the command itself ended."""
         self.ended_us = 0
         self.timed_out = False
         self.stop_requested = False
         """SIGTERM or SIGINT reached the keeper."""
         self.left_open = False
-        """Something the command started still holds its output open; what it writes from now on is lost."""
+        """A process the command started still holds its output open; its further output is lost."""
 
     def run(self) -> None:
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -105,7 +104,7 @@ class CommandLoop:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_stop_signal)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        # Blocked since the keeper began: one that came meanwhile is taken now.
+        # Blocked since the keeper's start: a signal that arrived meanwhile is delivered now.
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         poll = select.poll()
         for descriptor in (wake_read, *self.streams):
@@ -148,7 +147,7 @@ class CommandLoop:
         return max(self.ended_at or 0.0, self._killed_at or 0.0) + OUTPUT_CLOSE_S
 
     def _group_is_alive(self) -> bool:
-        """Whether others of the group of a command that was to end still live: they get their time, then SIGKILL."""
+        """Check for living processes in a stopped command's group: they get the grace time, then SIGKILL."""
         now = time.monotonic()
         if now < self._group_at:
             return True
@@ -164,7 +163,7 @@ class CommandLoop:
         if self.ended_at is not None:
             times.append(self._output_deadline())
         set_times = [at for at in times if at is not None]
-        # Rounded up: a millisecond early would be a turn for nothing.
+        # Rounded up: waking a millisecond early would be a wasted turn.
         return max(0.0, (min(set_times) - time.monotonic()) * 1000 + 1) if set_times else None
 
     def _check_timers(self, ready: set[int]) -> None:
@@ -181,9 +180,8 @@ class CommandLoop:
             self._log_block(stream.partial_line(now, _wall_us(), more=descriptor in ready))
 
     def _read(self, poll: select.poll) -> None:
-        """What is there: of stdout first, as much as fits into the pipe. What a command says when it fails comes after
-        what it printed until then, and is not rolled away by it.
-        """
+        """Read what is available: stdout first, up to the size of its pipe. So an error message comes after the output
+        before it, and is not rolled away by it."""
         for descriptor, times in ((self._command.out, PIPE_BYTES // READ_BYTES), (self._command.err, 1)):
             while times and descriptor in self._open and self._read_once(descriptor, poll):
                 times -= 1
@@ -207,7 +205,7 @@ class CommandLoop:
         except BlockingIOError:
             return
         except OSError:
-            self._stdin = memoryview(b"")  # it does not read to the end: its affair
+            self._stdin = memoryview(b"")  # the command does not read all of its input, which is not an error
         if not self._stdin:
             poll.unregister(self._command.stdin)
             os.close(self._command.stdin)
@@ -221,27 +219,27 @@ def _enlarge_pipe(pipe: int) -> None:
     try:
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     except OSError:
-        pass  # this user has as much in pipes as the kernel allows (pipe-user-pages-soft)
+        pass  # this user has reached the kernel's limit for pipes (pipe-user-pages-soft)
 
 
 def _wall_us() -> int:
     return time.time_ns() // 1000
 
 
-# The command itself: started in a process group of its own, ended with all of that group, and what it cost.
+# The command itself: started in its own process group, stopped with the whole group, and its resource usage.
 
 _DEFAULT_SIGNALS = sorted(set(range(1, 32)) - {signal.SIGKILL, signal.SIGSTOP})
-"""Of signals that the keeper, Python or whoever started it ignores, a command knows nothing."""
+"""Reset to default: signals that the keeper, Python or its caller ignores must not be ignored by the command."""
 
 
 class ChildCommand:
-    """A running command. It stays a zombie until `reap`, so that neither its id nor its group is used again."""
+    """A running command. It stays a zombie until `reap`, so that its pid and group are not reused."""
 
     def __init__(self, argv: list[str], env: dict[str, str], cwd: str | None, *, stdin: bool) -> None:
-        """Raises OSError where it cannot be started. With `stdin` there is a pipe to it, else it reads nothing."""
+        """Raises OSError if it cannot be started. With `stdin` it gets a pipe, else /dev/null."""
         if cwd is not None:
             os.chdir(cwd)
-        # The search for the program goes by the command's PATH, not by the keeper's.
+        # The program is searched in the command's PATH, not in the keeper's.
         os.environ.clear()
         os.environ.update(env)
         out, err = os.pipe(), os.pipe()
@@ -259,7 +257,7 @@ class ChildCommand:
         finally:
             for descriptor in (into[0], out[1], err[1]):
                 os.close(descriptor)
-            # A mount must not be busy for the keeper's sake.
+            # The keeper must not keep a mount busy.
             os.chdir("/")
         self.out, self.err, self.stdin = out[0], err[0], into[1]
         for descriptor in (self.out, self.err, self.stdin):
@@ -267,11 +265,11 @@ class ChildCommand:
                 os.set_blocking(descriptor, False)
 
     def ended(self) -> bool:
-        """Whether the command itself has ended, whatever it left behind in its group."""
+        """Check whether the command itself has ended, whatever remains in its group."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def terminate(self) -> None:
-        """SIGTERM to the group; also SIGCONT, for a stopped process takes no other signal but SIGKILL."""
+        """Send SIGTERM to the group; also SIGCONT, for a stopped process handles no signal but SIGKILL."""
         self._signal(signal.SIGTERM)
         self._signal(signal.SIGCONT)
 
@@ -282,10 +280,10 @@ class ChildCommand:
         try:
             os.killpg(self.pid, number)
         except (ProcessLookupError, PermissionError):
-            # Gone, or all of it runs as somebody else (sudo): then only what it does with its closed pipes ends it.
+            # Gone, or all of it runs as another user (sudo): then it ends only at its closed pipes.
             pass
 
     def reap(self) -> tuple[int, resource.struct_rusage]:
-        """The wait status and what it used, with its reaped children. Only once it has ended."""
+        """Return the wait status and resource usage, including reaped children. Only after it has ended."""
         _, status, usage = os.wait4(self.pid, 0)
         return status, usage

@@ -1,4 +1,4 @@
-"""How the command of a keeper stands, from its directory alone: any process may ask, also after a restart."""
+"""Status of a keeper's command, from its directory: any process may read it, also after a restart."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 State = Literal["absent", "running", "ended", "lost"]
 NOTE_TIMEOUT_S = 1.0
-"""For the note of who stops a command; a disk that hangs must not keep it running."""
+"""Time limit for writing stop.json; a disk that hangs must not keep the command running."""
 T = TypeVar("T")
 
 
@@ -52,7 +52,8 @@ class RunningRecord:
 
 @dataclass(frozen=True, slots=True)
 class ExitRecord:
-    """exit.json: how the command ended, and what it and its reaped children used. Written once the log is complete."""
+    """exit.json: how the command ended, and its resource usage with reaped children. Written once the log is
+    complete."""
 
     code: int | None = None
     signal: int | None = None
@@ -65,21 +66,21 @@ class ExitRecord:
     write_bytes: int | None = None
     out_lines: int = 0
     out_bytes: int = 0
-    """What the command printed, stamps not counted."""
+    """Size of the command's output, without stamps."""
     dropped_lines: int = 0
     dropped_bytes: int = 0
-    """What of it is not in the log, stamps counted: the middle of a long output, and what the disk did not take."""
+    """What is not in the log, including stamps: the middle of a long output, and what the disk did not accept."""
     timed_out: bool = False
     stopped_by: str | None = None
     left_open: bool = False
-    """Something it started still held its output open; what that printed later was not read."""
+    """A process it started still held its output open; its later output was not read."""
     left: Sequence[Sequence[Any]] = ()
-    """Processes it started in its group that still ran then: pid and name, 20 at most."""
+    """Processes of its group that still ran then: pid and name, 20 at most."""
     log_complete: bool = True
-    """False: the disk did not take the end of the log; `unwritten_end` is the last of it."""
+    """False: the end of the log could not be written; `unwritten_end` is the last part of it."""
     unwritten_end: str = ""
     error: str | None = None
-    """Why it was never started; then code and signal are None."""
+    """Why it was not started; then code and signal are None."""
     note: str | None = None
 
     @property
@@ -89,18 +90,18 @@ class ExitRecord:
 
 @dataclass(frozen=True, slots=True)
 class CommandStatus:
-    """`lost`: the keeper is gone without a record, so how the command ended is not known."""
+    """`lost`: the keeper is gone without a record, so how the command ended is unknown."""
 
     state: State
     running: RunningRecord | None = None
     exit: ExitRecord | None = None
     child_alive: bool | None = None
-    """None where it is not known: it had not been recorded when the keeper was lost."""
+    """None if unknown: it had not been recorded when the keeper was lost."""
     stopping_by: str | None = None
 
 
 def read_status(directory: str | os.PathLike[str]) -> CommandStatus:
-    """How it stands now. Raises OSError where the directory cannot be read."""
+    """Return the current status. Raises OSError if the directory cannot be read."""
     ended = _read_exit(directory)
     running = _read(directory, "running.json", RunningRecord)
     if ended is not None:
@@ -111,7 +112,7 @@ def read_status(directory: str | os.PathLike[str]) -> CommandStatus:
     if same_boot and is_alive(running.keeper_pid, running.keeper_start):
         child = None if running.child_pid is None else is_alive(running.child_pid, running.child_start)
         return CommandStatus("running", running, None, child, _read_stop_note(directory))
-    # It may have written its record between the two looks.
+    # The keeper may have written its record between the two reads.
     ended = _read_exit(directory)
     if ended is not None:
         return CommandStatus("ended", running, ended, False)
@@ -122,11 +123,11 @@ def read_status(directory: str | os.PathLike[str]) -> CommandStatus:
 
 
 def wait(directory: str | os.PathLike[str], timeout_s: float | None = None) -> CommandStatus:
-    """How it stands once the keeper has ended, or after `timeout_s`; no polling."""
-    standing = read_status(directory)
-    if standing.state != "running" or standing.running is None:
-        return standing
-    descriptor = _open_keeper(standing.running)
+    """Return the status once the keeper has ended, or after `timeout_s`; without polling."""
+    status = read_status(directory)
+    if status.state != "running" or status.running is None:
+        return status
+    descriptor = _open_keeper(status.running)
     if descriptor is not None:
         try:
             select.select([descriptor], [], [], timeout_s)
@@ -136,11 +137,11 @@ def wait(directory: str | os.PathLike[str], timeout_s: float | None = None) -> C
 
 
 def stop(directory: str | os.PathLike[str], by: str) -> bool:
-    """Ask the keeper to end the command (SIGTERM, after the grace SIGKILL); whether there was one to ask."""
-    standing = read_status(directory)
-    if standing.state != "running" or standing.running is None:
+    """Ask the keeper to stop the command (SIGTERM, after the grace time SIGKILL); return whether a keeper ran."""
+    status = read_status(directory)
+    if status.state != "running" or status.running is None:
         return False
-    descriptor = _open_keeper(standing.running)
+    descriptor = _open_keeper(status.running)
     if descriptor is None:
         return False
     try:
@@ -160,7 +161,7 @@ def _write_stop_note(directory: str | os.PathLike[str], by: str) -> None:
         try:
             write_atomically(os.fspath(directory), "stop.json", content, synced=False)
         except OSError:
-            pass  # the record will say that it was a signal
+            pass  # then the record names only a signal
 
     writer = threading.Thread(target=write, daemon=True)
     writer.start()
@@ -168,7 +169,7 @@ def _write_stop_note(directory: str | os.PathLike[str], by: str) -> None:
 
 
 def _open_keeper(running: RunningRecord) -> int | None:
-    """A descriptor of the very keeper that was recorded, None where it has gone."""
+    """Return a pidfd of exactly the recorded keeper, None if it is gone."""
     try:
         descriptor = os.pidfd_open(running.keeper_pid)
     except OSError:
@@ -197,7 +198,7 @@ def _read(directory: str | os.PathLike[str], name: str, kind: type[T]) -> T | No
     try:
         return kind(**{key: value for key, value in record.items() if key in known})
     except TypeError as error:
-        raise OSError(f"{name} of {os.fspath(directory)} says too little: {error}") from error
+        raise OSError(f"{name} of {os.fspath(directory)} is incomplete: {error}") from error
 
 
 def _read_json(directory: str | os.PathLike[str], name: str) -> dict[str, Any] | None:
@@ -206,8 +207,8 @@ def _read_json(directory: str | os.PathLike[str], name: str) -> dict[str, Any] |
             record = json.load(file)
     except FileNotFoundError:
         return None
-    except ValueError as error:  # damaged: neither there nor absent, so the end is unknown
+    except ValueError as error:  # damaged, not absent: the end is unknown
         raise OSError(f"{name} of {os.fspath(directory)} cannot be read: {error}") from error
     if not isinstance(record, dict):
-        raise OSError(f"{name} of {os.fspath(directory)} is no record")
+        raise OSError(f"{name} of {os.fspath(directory)} is not a record")
     return record

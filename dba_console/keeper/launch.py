@@ -1,7 +1,7 @@
-"""Starting a keeper.
+"""Starts a keeper.
 
-It is told what to run through a memory file on its standard input: arguments are seen by everyone, and what lies on a
-disk stays there.
+Its input is a memory file on its standard input: arguments are visible to every user, and a file would stay on the
+disk.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import dba_console
 from dba_console.core.errors import RunbookFailed
 from dba_console.keeper.command_status import CommandStatus, read_status, stop, wait
 
-# What a keeper is told.
+# The keeper's input.
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,34 +26,34 @@ class CommandSpec:
 
     argv: tuple[str, ...]
     directory: str
-    """Absolute, exists, 0700, of this execution alone: what the keeper writes goes here."""
+    """Absolute, exists, mode 0700, used by this execution only: the keeper writes its files here."""
     tag: str
     host: str
     env: dict[str, str] = field(default_factory=dict, repr=False)
-    """Added to a small inherited environment (`launch.INHERITED`). May hold secrets."""
+    """Added to a small inherited environment (`INHERITED_VARIABLES`). May contain secrets."""
     cwd: str | None = None
     """None: the root directory."""
     timeout_s: float | None = None
-    """From the start; then the command is ended as by `stop`. None: no limit."""
+    """From the start; then the command is stopped as by `stop`. None: no limit."""
     grace_s: float = 10.0
     """From SIGTERM to SIGKILL of the command's process group."""
     head_bytes: int = 4 << 20
     tail_bytes: int = 4 << 20
-    """Of the output, stamps included, so much of its beginning and of its end is kept (`rolling`)."""
+    """How much of the output, including stamps, is kept: its start and its end (`output_log`)."""
     masks: tuple[str, ...] = field(default=(), repr=False)
-    """Secrets that must not appear in the log in any form `masking` knows."""
+    """Secrets that must not appear in the log in any form that `stream_masking` recognizes."""
     stdin: str | None = field(default=None, repr=False)
-    """Text for the command's standard input, never on a disk. None: it reads nothing."""
+    """Text for the command's standard input, never written to disk. None: /dev/null."""
 
     def to_json(self, environment: dict[str, str]) -> bytes:
-        """What the keeper reads; `environment` is all the command gets."""
+        """Return the keeper's input; `environment` is the complete environment of the command."""
         order = asdict(self)
         order["env"] = environment
         return json.dumps(order).encode()
 
 
 START_TIMEOUT_S = 30.0
-"""Until the keeper says that the command runs: it syncs its records first, and disks may be slow just then."""
+"""Timeout for the keeper's answer that the command runs: it syncs its records first, and disks may be slow."""
 INHERITED_VARIABLES = (
     "PATH",
     "HOME",
@@ -66,12 +66,11 @@ INHERITED_VARIABLES = (
     "TMPDIR",
     "XDG_RUNTIME_DIR",
 )
-"""What a command gets of its caller's environment, with all of LC_*: where things are, and how to speak. Connection
-settings and secrets are given on purpose, in `Spec.env`."""
+"""What a command inherits of its caller's environment, with all of LC_*: paths and locale. Connection settings and
+secrets are passed explicitly, in `CommandSpec.env`."""
 
 _BOOTSTRAP = "import sys; sys.path.append(sys.argv[1]); from dba_console.keeper.__main__ import main; sys.exit(main())"
-"""Isolated, without site packages, the standard library first: nothing is imported that was not meant. The tag is
-there for whoever looks at `ps`."""
+"""Isolated, no site packages, standard library first: nothing unexpected is imported. The tag is there for `ps`."""
 
 
 class KeeperError(RunbookFailed):
@@ -79,12 +78,12 @@ class KeeperError(RunbookFailed):
 
 
 class StartUnknown(RunbookFailed):
-    """The keeper has not said whether the command was started; its directory will tell (`status`)."""
+    """The keeper did not report whether the command was started; its directory shows it later (`status`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeeperHandle:
-    """A keeper that was started; the same can be had from the directory alone, by any process."""
+    """A keeper that was started; any process can create the same from the directory."""
 
     directory: str
     pid: int
@@ -93,7 +92,7 @@ class KeeperHandle:
         return read_status(self.directory)
 
     def wait(self, timeout_s: float | None = None) -> CommandStatus:
-        """How it stands once the keeper has ended, or after `timeout_s`."""
+        """Return the status once the keeper has ended, or after `timeout_s`."""
         return wait(self.directory, timeout_s)
 
     def stop(self, by: str) -> bool:
@@ -103,7 +102,7 @@ class KeeperHandle:
 def start(spec: CommandSpec) -> KeeperHandle:
     """Start a keeper; returns when the command runs.
 
-    Raises KeeperError where it does not run, with the reason, StartUnknown where that could not be found out in time.
+    Raises KeeperError with the reason if it does not run, StartUnknown if that is unknown after the timeout.
     """
     _require_unused(spec.directory)
     request = os.memfd_create("keeper")
@@ -122,7 +121,7 @@ def start(spec: CommandSpec) -> KeeperHandle:
     try:
         handle = _read_answer(spec.directory, answer[0])
     except StartUnknown:
-        # What hangs before it could even say something is not waited for.
+        # A keeper that hangs before its answer is not waited for.
         os.waitpid(pid, os.WNOHANG)
         raise
     except KeeperError:
@@ -137,8 +136,8 @@ def start(spec: CommandSpec) -> KeeperHandle:
 def _read_answer(directory: str, answer: int) -> KeeperHandle:
     if not select.select([answer], [], [], START_TIMEOUT_S)[0]:
         raise StartUnknown(
-            f"the keeper has said nothing for {START_TIMEOUT_S:.0f} s, so whether the command runs is not known",
-            hint=f"{directory} will tell, once its disk answers",
+            f"the keeper did not answer within {START_TIMEOUT_S:.0f} s; whether the command runs is unknown",
+            hint=f"check {directory} once its disk responds",
         )
     text = os.read(answer, 65536)
     if not text:
@@ -150,24 +149,24 @@ def _read_answer(directory: str, answer: int) -> KeeperHandle:
 
 
 def _require_unused(directory: str) -> None:
-    """Nothing runs twice: a directory in which a command was started is not used again."""
+    """A command never runs twice: a directory in which one was started is not used again."""
     if not os.path.isabs(directory) or not os.path.isdir(directory):
         raise KeeperError(f"{directory} is not the absolute path of a directory")
     if read_status(directory).state != "absent":
-        raise KeeperError(f"a command was started in {directory} before")
+        raise KeeperError(f"a command was already started in {directory}")
 
 
 def _command_environment(spec: CommandSpec) -> dict[str, str]:
-    """All of the command's environment."""
+    """Return the complete environment of the command."""
     kept = {name: value for name, value in os.environ.items() if name in INHERITED_VARIABLES or name.startswith("LC_")}
     return {**kept, **spec.env}
 
 
 def _keeper_environment() -> dict[str, str]:
-    """The keeper's: no memory arena for its one thread, and UTF-8 whatever the locale here."""
+    """Return the keeper's environment: no memory arena for its one thread, and UTF-8 whatever the locale."""
     return {"MALLOC_ARENA_MAX": "1", "LC_ALL": "C.UTF-8"}
 
 
 def _package_root() -> str:
-    """Where this package lies."""
+    """Return the directory of this package."""
     return str(Path(dba_console.__file__).resolve().parent.parent)

@@ -1,4 +1,4 @@
-"""Reading a keeper's log while it grows, from any place on; what is no longer there is counted."""
+"""Reads a keeper's log while it grows, from any position; counts what is no longer there."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from dba_console.keeper.output_log import LOG_NAME, head_name, parse_segment_nam
 
 CHUNK = 1 << 20
 MAX_LINE_BYTES = 8 << 20
-"""Bytes. A keeper cuts lines long before: a file that has so many without a line end is read no further."""
+"""Bytes. A keeper cuts lines much earlier: a file with this many bytes without a line end is not read further."""
 _MAX_DIGITS = 18
-"""Of times and counts: with more of them it is none, and does not fit into 64 bits."""
+"""Maximum digits of times and counts: longer ones are invalid, and exceed 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class StampedLine:
-    """One line as it arrived. `stream` is o, e, or k for a word of the keeper itself."""
+    """One line as it arrived. `stream` is o, e, or k for a message of the keeper itself."""
 
     wall_us: int
     stream: str
     text: str
-    """Bytes that are no UTF-8 stand in it as surrogates (errors="surrogateescape")."""
+    """Bytes that are not UTF-8 are surrogates in it (errors="surrogateescape")."""
     whole: bool = True
-    """False: this is how a line stood that was still being written; it comes again."""
+    """False: a partial line; it comes again."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """A place in the stream of all that was ever written: bytes and lines before it."""
+    """A position in the stream of everything ever written: bytes and lines before it."""
 
     offset: int = 0
     line: int = 0
@@ -41,8 +41,8 @@ LOG_START = LogPosition()
 
 
 class LogReader:
-    """Reads on from a place; `position` is where the next `read` begins, for whoever continues later. The log may be
-    of a foreign recording: links and what is no file are not opened."""
+    """Reads from a position; `place` is where the next `read` starts. The log may be from a foreign recording: links
+    and special files are not opened."""
 
     def __init__(
         self, directory: str | os.PathLike[str], position: LogPosition = LOG_START, *, name: str = LOG_NAME
@@ -51,10 +51,10 @@ class LogReader:
         self.place = position
         self.dropped_lines = 0
         self.dropped_bytes = 0
-        """What this reader did not get because it is not in the log, or no longer."""
+        """Lines and bytes this reader missed because they are not in the log, or no longer."""
 
     def read(self, limit: int = CHUNK) -> list[StampedLine]:
-        """The next whole lines, of about `limit` bytes; none where there are none yet. Raises OSError."""
+        """Return the next whole lines, about `limit` bytes; empty if there are none yet. Raises OSError."""
         while True:
             starts = self._list_files()
             current = max((start for start in starts if start.offset <= self.place.offset), default=None, key=_offset)
@@ -68,7 +68,7 @@ class LogReader:
                 return self._parse_lines(data)
             if later is None:
                 return []
-            # The files before are complete once a later one is there: between here and there nothing is left.
+            # A file is complete once a later one exists: nothing is left up to its start.
             self.dropped_lines += later.line - self.place.line
             self.dropped_bytes += later.offset - self.place.offset
             self.place = later
@@ -83,7 +83,7 @@ class LogReader:
         return found
 
     def _read_lines(self, start: LogPosition, limit: int) -> bytes | None:
-        """Whole lines from the place on, None where the file has gone."""
+        """Return whole lines from the position on, None if the file was deleted."""
         name = segment_name(self._name, start.offset, start.line) if start.offset else head_name(self._name)
         try:
             with _open_regular(os.path.join(self._directory, name)) as file:
@@ -111,11 +111,11 @@ class LogReader:
 
 
 def _open_regular(path: str) -> BinaryIO:
-    """Raises OSError, also for a link, a pipe or a device."""
+    """Open a regular file. Raises OSError, also for a link, a pipe or a device."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is not a regular file", path)
+        raise OSError(errno.EINVAL, "not a regular file", path)
     return os.fdopen(descriptor, "rb")
 
 
@@ -135,7 +135,7 @@ def _parse_line(data: bytes) -> StampedLine:
     stamp, _, rest = data.partition(b" ")
     letter, _, text = rest.partition(b" ")
     if not _is_number(stamp) or len(letter) != 1:
-        # After a power failure a file may have blocks that were never written.
+        # After a power failure a file may contain blocks that were never written.
         return StampedLine(0, "k", "a line of the log cannot be read")
     stream = letter.decode("ascii", "replace")
     return StampedLine(int(stamp), stream.lower(), text.decode("utf-8", "surrogateescape"), not stream.isupper())

@@ -1,8 +1,9 @@
-"""The log of a command's output: written by a thread of its own, so that a disk that hangs does not hang the command.
+"""The log of a command's output: line stamps, log files with a size limit, and a writer thread.
 
-Between the two lies a bounded backlog. While the disk takes what it is given, a command that writes faster waits for it
-as for any pipe. Once one write has not returned for PATIENCE_S, or fails, nobody waits any more: what does not fit is
-dropped, oldest first (how it ended matters most), counted, and the log says so where it is missing.
+The thread decouples the command from a hanging disk, with a bounded backlog in between. While the disk accepts writes,
+a command that writes faster waits as for any pipe. Once a write has not returned for WRITE_TIMEOUT_S, or fails, the
+command no longer waits: what does not fit is dropped, oldest first (the end of the output matters most), counted, and
+noted in the log at that place.
 """
 
 from __future__ import annotations
@@ -18,38 +19,36 @@ from dba_console.core.atomic_files import sync_directory, write_all
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# A command's bytes become stamped lines: `<microseconds since 1970> <letter> <text>`.
+# Line stamps: `<microseconds since 1970> <letter> <text>`. The letter is `o` or `e` for a whole line of stdout or
+# stderr, `O` or `E` for a partial line (a progress line that overwrites itself with carriage returns, a prompt without
+# a line end), `k` for a message of the keeper.
 #
-# The letter is `o` or `e` for a whole line of stdout or stderr, `O` or `E` for one that is still being written (a
-# progress line that overwrites itself with carriage returns, a prompt without a line end), `k` for a word of the
-# keeper.
-#
-# Bytes are kept as they came, control characters too, but for the line end. Of a line that overwrote itself, what
-# stood there last is kept; in between it is shown as it stands, once a second at most. All lines that came with one
-# read carry the time of that read.
+# Bytes are kept as they came, including control characters, except the line end. Of a line that overwrote itself the
+# last text is kept; meanwhile it is logged as a partial line, at most once a second. All lines of one read carry the
+# time of that read.
 
 Block = tuple[bytes, int]
-"""Stamped lines, and how many: counting them again would cost as much as stamping them."""
+"""Stamped lines, and their number: counting them again would cost as much as stamping them."""
 NO_LINES: Block = (b"", 0)
 
 LINE_LIMIT = 1 << 16
-"""Bytes; a line that has not ended by then is cut into several."""
+"""Bytes; a longer line is cut into several."""
 
 
 class LineStamper:
-    """One stream of a command."""
+    """Stamps the lines of one output stream of a command."""
 
     def __init__(self, letter: bytes) -> None:
         """`letter` is b"o" or b"e"."""
         self._letter = letter
         self._open = b""
-        """The line that has not ended. A carriage return at its end may be half of a line end."""
+        """The partial line. A carriage return at its end may be half of a line end."""
         self._shown = b""
         self.overwrites = False
-        """Whether the line that has not ended wrote over itself, so that more of it may come for hours."""
+        """Whether the partial line overwrote itself, so that more of it may come for hours."""
 
     def feed(self, text: bytes, wall_us: int) -> Block:
-        """The lines that `text` completes, stamped."""
+        """Return the stamped lines that `text` completes."""
         text = self._open + text
         if b"\r" in text:
             text = text.replace(b"\r\n", b"\n")
@@ -72,7 +71,7 @@ class LineStamper:
         return _stamp_lines(lines, wall_us, self._letter)
 
     def partial_line(self, wall_us: int) -> Block:
-        """The line that is still being written as it stands, stamped; nothing where it was shown so already."""
+        """Return the partial line, stamped; nothing if it was returned already."""
         text = self._open.rstrip(b"\r")
         if not text or text == self._shown:
             return NO_LINES
@@ -81,17 +80,17 @@ class LineStamper:
 
     @property
     def has_partial_line(self) -> bool:
-        """Whether `partial_line` would give something."""
+        """Whether `partial_line` would return something."""
         return self._open.rstrip(b"\r") not in (b"", self._shown)
 
     def close(self, wall_us: int) -> Block:
-        """The stream has ended: what stood there without a line end is a line."""
+        """End the stream; return a last line without a line end, stamped."""
         text, self._open = self._open.rstrip(b"\r"), b""
         return _stamp_lines(text, wall_us, self._letter) if text else NO_LINES
 
 
 def _visible_text(line: bytes) -> bytes:
-    """What stands in a line that overwrote itself.
+    """Return the visible text of a line that overwrote itself.
 
     >>> _visible_text(b"10%\\r20%\\r"), _visible_text(b"plain")
     (b'20%', b'plain')
@@ -110,15 +109,14 @@ def _stamp_lines(lines: bytes, wall_us: int, letter: bytes) -> Block:
     return stamped, (len(stamped) - len(lines) - 1) // len(stamp)
 
 
-# The files of a log with a bound: its beginning in `out.log`, its end in segments of which the older go.
-#
-# What is written is one stream of stamped lines. The first `head_bytes` of it are `out.log`; what comes after goes to
-# `out-<offset>-<line>.tail`, named after the place in the stream where the file begins. Of these the last two are
-# kept, each of half of `tail_bytes`: of a long output at least the last half of `tail_bytes` is there, at most all of
-# it. Lines are never divided between files.
+# The log files, limited in size: the start of the output in `out.log`, its end in segments, of which older ones are
+# deleted. The log is one stream of stamped lines. Its first `head_bytes` are `out.log`; the rest goes to
+# `out-<offset>-<line>.tail`, named by its start in the stream. The last two of these are kept, each of half of
+# `tail_bytes`: of a long output at least the last half of `tail_bytes` is there, at most all of it. Lines are never
+# split between files.
 
 LOG_NAME = "out"
-"""Of a keeper's log; others may be called otherwise."""
+"""Name of a keeper's log; others may have another name."""
 SEGMENTS_KEPT = 2
 
 
@@ -131,7 +129,7 @@ def segment_name(log: str, offset: int, line: int) -> str:
 
 
 def parse_segment_name(log: str, name: str) -> tuple[int, int] | None:
-    """Offset and number of the first line of a segment, None where the name is another file's.
+    """Return offset and number of the first line of a segment, None for another file's name.
 
     >>> parse_segment_name("out", "out-4096-17.tail"), parse_segment_name("out", "out.log")
     ((4096, 17), None)
@@ -142,30 +140,30 @@ def parse_segment_name(log: str, name: str) -> tuple[int, int] | None:
     if not (offset.isdecimal() and line.isdecimal()):
         return None
     found = int(offset), int(line)
-    # Nothing of a stream begins at 0 but its head; another spelling of a number is not the name of a file of ours.
+    # Only the head starts at 0; a number spelled differently is not a name of our files.
     return found if found[0] and name == segment_name(log, *found) else None
 
 
 class SegmentedLog:
-    """Writes the files. Not shared between threads."""
+    """Writes the log files. Not thread-safe."""
 
     def __init__(self, directory: str, head_bytes: int, tail_bytes: int, name: str = LOG_NAME) -> None:
-        """Makes `<name>.log`. Raises OSError."""
+        """Create `<name>.log`. Raises OSError."""
         self._directory, self._name = directory, name
         self._segment_bytes = max(1, tail_bytes // SEGMENTS_KEPT)
         self._descriptor = self._create(head_name(name))
-        self._size, self._room = 0, head_bytes
+        self._size, self._limit = 0, head_bytes
         self._segments: list[tuple[int, int]] = []
         self.offset = 0
         self.lines = 0
-        """Bytes and lines written since the beginning."""
+        """Bytes and lines written since the start."""
         self.rolled_lines = 0
         self.rolled_bytes = 0
-        """What was written and is no longer there."""
+        """Lines and bytes of deleted segments."""
         self.error: OSError | None = None
 
     def append(self, block: bytes, lines: int) -> Block:
-        """Write a block of so many whole lines. Gives what was not written, whole lines too; `error` says why."""
+        """Write a block of `lines` whole lines. Return what was not written, whole lines too; `error` is the reason."""
         done, self.error = 0, None
         while done < len(block):
             fitting = self._fitting_end(block, done)
@@ -176,7 +174,7 @@ class SegmentedLog:
                 write_all(self._descriptor, memoryview(block)[done:fitting])
             except OSError as error:
                 self.error = error
-                # Of a line that was begun nothing stays. Shrinking needs no room.
+                # Remove a partially written line. Truncating needs no space.
                 os.ftruncate(self._descriptor, self._size)
                 os.lseek(self._descriptor, self._size, os.SEEK_SET)
                 break
@@ -189,11 +187,11 @@ class SegmentedLog:
         return block[done:], lines
 
     def _fitting_end(self, block: bytes, begin: int) -> int:
-        """Where the lines end that still fit into the open file; one that fits nowhere goes into an empty one."""
-        room = self._room - self._size
-        if len(block) - begin <= room:
+        """Return the end of the lines that fit into the open file; a line too long for any goes into an empty one."""
+        space = self._limit - self._size
+        if len(block) - begin <= space:
             return len(block)
-        end = block.rfind(b"\n", begin, begin + max(room, 0)) + 1
+        end = block.rfind(b"\n", begin, begin + max(space, 0)) + 1
         if end <= begin and self._size == 0:
             end = block.find(b"\n", begin) + 1
         return max(end, begin)
@@ -203,7 +201,7 @@ class SegmentedLog:
             os.fdatasync(self._descriptor)
         descriptor = self._create(segment_name(self._name, self.offset, self.lines))
         os.close(self._descriptor)
-        self._descriptor, self._size, self._room = descriptor, 0, self._segment_bytes
+        self._descriptor, self._size, self._limit = descriptor, 0, self._segment_bytes
         self._segments.append((self.offset, self.lines))
         if len(self._segments) > SEGMENTS_KEPT:
             oldest, second = self._segments.pop(0), self._segments[0]
@@ -216,11 +214,11 @@ class SegmentedLog:
         return os.open(os.path.join(self._directory, name), flags, 0o600)
 
     def sync(self) -> None:
-        """What the open file holds is durable after this. Raises OSError."""
+        """Make the content of the open file durable. Raises OSError."""
         os.fdatasync(self._descriptor)
 
     def finish(self) -> None:
-        """All that is kept is durable after this, and nothing more is written. Raises OSError."""
+        """Make everything durable and close the log. Raises OSError."""
         self.sync()
         for segment in self._segments[:-1]:
             descriptor = os.open(
@@ -235,17 +233,17 @@ class SegmentedLog:
 
 
 BACKLOG_BYTES = 1 << 20
-"""Bytes waiting to be written; the keeper stays small."""
+"""Maximum bytes waiting to be written; the keeper stays small."""
 WRITE_TIMEOUT_S = 2.0
-"""Longer than a busy disk takes for a write into the page cache, short for whoever waits behind the command."""
+"""Longer than a busy disk needs for a write into the page cache, short for a command that waits for it."""
 RETRY_S = 1.0
 UNWRITTEN_END_BYTES = 1000
 SYNC_S = 1.0
-"""What was printed longer ago is durable, unless it flows without a pause: a log is not worth a sync per line."""
+"""Older output is durable, unless it comes without a pause: a log is not worth a sync per line."""
 
 
 class OutputLog:
-    """`put` from one thread; the files are written by another."""
+    """`put` is called by one thread; another writes the files."""
 
     def __init__(self, files: SegmentedLog) -> None:
         self._files = files
@@ -253,7 +251,7 @@ class OutputLog:
         self._waiting: deque[Block] = deque()
         self._waiting_bytes = 0
         self._unwritten: Block = NO_LINES
-        """What a write did not take; older than all that waits."""
+        """What a write did not complete; older than all that waits."""
         self._missing = [0, 0]
         self.dropped_lines = 0
         self.dropped_bytes = 0
@@ -262,16 +260,16 @@ class OutputLog:
         self._stuck = False
         self._complete = False
         self.unwritten_end = b""
-        """The last of what could not be written, at most UNWRITTEN_END bytes."""
+        """The end of what could not be written, at most UNWRITTEN_END_BYTES."""
         self._close_deadline: float | None = None
         self._synced_at = 0.0
         self._dirty = False
-        # A daemon: what hangs in the kernel must not keep the keeper from ending when it is told to.
+        # A daemon: a write that hangs in the kernel must not keep the keeper from ending.
         self._thread = threading.Thread(target=self._work, name="log", daemon=True)
         self._thread.start()
 
     def put(self, block: Block) -> None:
-        """Have a block of whole lines written. Waits only for a disk that takes what it is given."""
+        """Queue a block of whole lines. Waits only while the disk accepts writes."""
         with self._changed:
             while self._waiting and self._waiting_bytes + len(block[0]) > BACKLOG_BYTES and not self._disk_unusable():
                 self._changed.wait(WRITE_TIMEOUT_S / 4)
@@ -282,10 +280,10 @@ class OutputLog:
             self._changed.notify_all()
 
     def close(self, timeout_s: float) -> bool:
-        """Write what waits and make all of it durable; whether that was done.
+        """Write what waits and make everything durable; return whether that succeeded.
 
-        A disk that refuses is asked again for `timeout_s`. For one that hangs there is no limit: nothing else could be
-        written to it either.
+        A disk that refuses writes is retried for `timeout_s`. For one that hangs there is no limit: nothing else could
+        be written to it either.
         """
         with self._changed:
             self._close_deadline = time.monotonic() + timeout_s
@@ -318,14 +316,14 @@ class OutputLog:
         self._finish()
 
     def _next(self) -> Block | None:
-        """What to write next, nothing where it is time to sync, None at the end."""
+        """Return what to write next, no lines when a sync is due, None at the end."""
         with self._changed:
             while True:
                 closing = self._close_deadline is not None
                 if self._failing:
                     if self._close_deadline_passed():
                         return None
-                    # Whoever puts something wakes us; a full disk is not asked again for each line.
+                    # `put` wakes this thread; a full disk is not retried for each line.
                     self._pause(RETRY_S)
                 if self._unwritten[1] or self._waiting:
                     return self._take()
@@ -359,7 +357,7 @@ class OutputLog:
         if not lines:
             return NO_LINES
         self._missing = [0, 0]
-        words = b"%d k missing %d lines, %d bytes: the disk of the log did not take them\n"
+        words = b"%d k missing %d lines, %d bytes: the log's disk did not accept them\n"
         return words % (time.time_ns() // 1000, lines, size), 1
 
     def _write(self, block: Block) -> None:
@@ -374,7 +372,7 @@ class OutputLog:
         try:
             self._files.sync()
         except OSError:
-            pass  # the end says whether all is durable
+            pass  # the end reports whether all is durable
         with self._changed:
             self._synced_at, self._dirty = time.monotonic(), False
             self._busy_since, self._stuck = None, False

@@ -1,4 +1,4 @@
-"""Processes as /proc tells of them: whether this is still the one that was meant, and what it cost."""
+"""Processes in /proc: identity, state, name, process groups."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def boot_id() -> str:
-    """What tells this boot of the kernel from every other; process ids mean nothing beyond it."""
+    """Return the id of this boot of the kernel; process ids are meaningless after it."""
     with open(_BOOT_ID, encoding="ascii") as file:
         return file.read().strip()
 
 
 def start_ticks(pid: int) -> int | None:
-    """When the process started, in clock ticks since boot; None where it is gone, or dead and only not yet buried."""
+    """Return the process's start in clock ticks since boot; None if it is gone, or a zombie."""
     fields = _read_stat(pid)
     if fields is None or fields[0] in (b"Z", b"X"):
         return None
@@ -22,17 +22,17 @@ def start_ticks(pid: int) -> int | None:
 
 
 def is_alive(pid: int | None, start: int | None) -> bool:
-    """Whether the process of that id and start is there and not dead. The caller has compared boots."""
+    """Check whether the process with that pid and start exists and is not dead. The caller has compared boots."""
     return pid is not None and start is not None and start_ticks(pid) == start
 
 
 def kernel_counts_io() -> bool:
-    """Whether this kernel counts what processes read from storage and write to it (CONFIG_TASK_IO_ACCOUNTING)."""
+    """Check whether this kernel accounts storage I/O of processes (CONFIG_TASK_IO_ACCOUNTING)."""
     return os.path.exists("/proc/self/io")
 
 
 def group_members(group: int) -> list[int]:
-    """Living processes of a process group."""
+    """Return the living processes of a process group."""
     wanted, members = b"%d" % group, []
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -44,7 +44,7 @@ def group_members(group: int) -> list[int]:
 
 
 def process_name(pid: int) -> str:
-    """The name of a process as the kernel keeps it, 15 bytes at most; empty where it is gone."""
+    """Return the kernel's name of a process, at most 15 bytes; empty if it is gone."""
     try:
         with open(f"/proc/{pid}/comm", "rb") as file:
             return file.read(64).decode("utf-8", "replace").strip()
@@ -53,7 +53,7 @@ def process_name(pid: int) -> str:
 
 
 def _read_stat(pid: int) -> list[bytes] | None:
-    """The fields of /proc/PID/stat from the third on (proc_pid_stat(5)): after the name, which may hold anything."""
+    """Return the fields of /proc/PID/stat from the third on (proc_pid_stat(5)); the name may contain anything."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()

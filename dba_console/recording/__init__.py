@@ -1,9 +1,10 @@
-"""What is remembered: the recording, its events, and the cursor that reads them back.
+"""Recordings of sessions: samples, events and runs, written to disk and read back.
 
-    writing   recorder -> openblock (blockwriter, segmentwriter, treewriter; tail; points) -> backlog -> writer -> store
-    reading   recording -> timeline (blockreader, segmentreader, treereader; tailblock) -> source, or salvage by pages
-    keeping   verify, retention, listing, resolve, when
+    writing   recorder -> block_writer, unsealed_samples, points -> backlog -> store
+    reading   recording -> timeline (block_reader, unsealed_samples) -> source, or damaged_file page by page
+    keeping   verify, retention, listing
+    runs      run_journal, run_records, run_reader, run_verification
 
-The rule of the room: nobody who hands something over ever waits for a disk, nothing unreadable hides what is readable,
-and what is missing is said with its reason.
+A caller that records something never waits for the disk; unreadable data never hides readable data; missing data is
+reported with its reason.
 """

@@ -1,8 +1,7 @@
-"""What is ready to be written and has not been: the bounded memory between a live agent and a disk that may stall.
+"""Bounded buffer of data to be written, between the agent and a disk that may stall.
 
-While the disk keeps up this holds next to nothing. While it does not, samples wait here as sealed blocks, a few
-hundred bytes each, so that minutes of a stalled disk, which is when a recording matters most, are not lost. Beyond the
-bound the oldest go, and are counted.
+Normally nearly empty. If the disk stalls, samples wait here as sealed blocks, a few hundred bytes each, so that minutes
+of a stalled disk, when a recording matters most, are not lost. Above the limit the oldest are dropped and counted.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from dba_console.recording.journal import END, LogLine
 from dba_console.watch.samples.event import Event
 
 BLOCK_BYTES = 4 << 20
-"""Sealed blocks kept in memory: some two hours at 600 bytes a second."""
+"""Maximum sealed blocks in memory: about two hours at 600 bytes a second."""
 EVENTS = 2000
-"""Events, and gaps, kept in memory while the disk does not take them."""
+"""Maximum events, and gaps, in memory while the disk is stalled."""
 LINES = 5000
-"""Lines of commands' output kept in memory while the disk does not take them; the output files have them all."""
+"""Maximum lines of commands' output in memory while the disk is stalled; the output files have all of them."""
 LINES_AT_ONCE = 1000
 BLOCKS_AT_ONCE = 16
-"""Blocks of one transaction, so that catching up does not make one giant write."""
+"""Maximum blocks per transaction, so that catching up is not one huge write."""
 
 
 class TailRow(NamedTuple):
-    """A sample of the block that is still open."""
+    """A sample of the open block."""
 
     seq: int
     wall_us: int
@@ -47,7 +46,7 @@ class SealedBlock(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Ticks that were not recorded: the wall times of the samples around it, and how many are known to miss."""
+    """Ticks that were not recorded: wall times of the samples around them, and the known number of missing ones."""
 
     from_us: int
     to_us: int
@@ -56,7 +55,7 @@ class Gap(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What one transaction writes."""
+    """Data of one transaction."""
 
     blocks: list[SealedBlock]
     rows: list[TailRow]
@@ -69,20 +68,20 @@ class Batch(NamedTuple):
 
 
 class Backlog:
-    """Filled by the recorder's thread, emptied by the writer's."""
+    """Buffer filled by the recorder's thread and emptied by the writer's."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.closing = False
         self.dropped = 0
-        """Samples given up because the disk stalled for longer than the memory lasts."""
+        """Samples dropped because the disk stalled for longer than the buffer lasts."""
         self.dropped_events = 0
-        """Events given up because more of them waited for the disk than EVENTS."""
+        """Events dropped because more than EVENTS were waiting for the disk."""
         self.dropped_lines = 0
-        """Lines of output given up likewise."""
+        """Lines of output dropped for the same reason."""
         self._blocks: deque[SealedBlock] = deque()
         self._since: deque[int | None] = deque()
-        """For each block the monotonic time of its first sample that is in no row on the disk; None where all are."""
+        """Per block the monotonic time of its first sample without a row on disk; None if all have one."""
         self._rows: list[TailRow] = []
         self._events: deque[Event] = deque()
         self._gaps: deque[Gap] = deque(maxlen=EVENTS)
@@ -95,7 +94,7 @@ class Backlog:
             self.changed.notify_all()
 
     def put_block(self, block: SealedBlock) -> None:
-        """A sealed block takes the place of the rows it is made of."""
+        """Replace the rows of a block with the sealed block."""
         with self.changed:
             self._since.append(self._rows[0].mono_us if self._rows else None)
             self._rows.clear()
@@ -126,24 +125,24 @@ class Backlog:
             self.changed.notify_all()
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Close the backlog: nothing more is added."""
         with self.changed:
             self.closing = True
             self.changed.notify_all()
 
     def take(self) -> Batch:
-        """What to write next. It stays here until `written` says it is on the disk."""
+        """Return the next batch. It stays here until `written` is called."""
         with self.changed:
             blocks = [self._blocks[index] for index in range(min(BLOCKS_AT_ONCE, len(self._blocks)))]
             lines = list(islice(self._lines, LINES_AT_ONCE))
             events = list(self._events)
             if len(blocks) < len(self._blocks) or len(lines) < len(self._lines):
-                # The end vouches for all that was written, so it comes with the last of it.
+                # The end event contains the digests of everything, so it is in the last batch.
                 events = list(takewhile(lambda event: event.kind != END, events))
             return Batch(blocks, list(self._rows), events, list(self._gaps), lines)
 
     def written(self, batch: Batch) -> None:
-        """Forget what is durable now."""
+        """Remove what is durable now."""
         with self.changed:
             for block in batch.blocks:
                 if self._blocks and self._blocks[0] is block:
@@ -166,9 +165,9 @@ class Backlog:
             return not (self._blocks or self._rows or self._events or self._gaps or self._lines)
 
     def oldest_mono_us(self) -> int | None:
-        """Monotonic time of the oldest sample not on the disk, None where all are."""
+        """Return the monotonic time of the oldest sample not on disk, None if all are."""
         with self.changed:
-            # A sealed block that waits is no lag by itself: its samples were written one by one.
+            # A waiting sealed block is not a lag: its samples were already written as rows.
             waiting = [since for since in self._since if since is not None]
             if waiting:
                 return waiting[0]
@@ -179,5 +178,5 @@ class Backlog:
         self._since.popleft()
         self._bytes -= len(lost.data) + len(lost.points)
         self.dropped += lost.head.samples
-        reason = "the disk of the recording stalled for longer than the memory of the recorder lasts"
+        reason = "the disk of the recording stalled for longer than the recorder can buffer"
         self._gaps.append(Gap(lost.head.first_us, lost.head.last_us, lost.head.samples, reason))

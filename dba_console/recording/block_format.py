@@ -1,8 +1,8 @@
-"""A sealed block on disk: a head that says what it holds, and a compressed payload guarded by a checksum.
+"""Format of a sealed block on disk: a header, and a compressed payload with a checksum; number encoding.
 
     magic  version  samples  first_seq  first_us  last_us  payload length  CRC-32 of all but itself  payload (zstd)
 
-The head repeats what the index of the database says, so that blocks found in a damaged file can be put in order again.
+The header repeats the values of the database index, so that blocks found in a damaged file can be ordered.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import zstandard
 
 from dba_console.core.errors import SessionError
 
-# Damage: what a reader finds where a recording should be. Always a SessionError, never a traceback.
+# Damage is always a SessionError, never a traceback.
 
 
 class Damaged(SessionError):
-    """A piece of a recording that cannot be read: cut short, overwritten, or not what its checksum says."""
+    """An unreadable part of a recording: truncated, overwritten, or with a wrong checksum."""
 
 
 MAGIC = b"DBCB"
 VERSION = 1
 LEVEL = 12
-"""zstd level. The payload is small already (some 100 kB a minute), so a high one costs milliseconds."""
+"""zstd level. The payload is small (about 100 kB a minute), so a high level costs milliseconds."""
 SEGMENT_SAMPLES = 30
-"""Samples of a segment: what a seek decodes at most."""
+"""Samples of a segment: the maximum that a seek decodes."""
 PAYLOAD_LIMIT = 128 << 20
-"""A larger payload is not unpacked: a recording may come from anywhere, and memory is not its to ask for."""
+"""A larger payload is not decompressed: a recording may come from anywhere and must not exhaust memory."""
 
 _HEAD = struct.Struct("<4sBxxxIQqqI")
 _CRC = struct.Struct("<I")
@@ -38,7 +38,7 @@ HEAD_SIZE = _HEAD.size + _CRC.size
 
 
 class BlockHead(NamedTuple):
-    """What a block holds: number of samples, first tick, first and last wall time in microseconds."""
+    """Header of a block: number of samples, first tick, first and last wall time in microseconds."""
 
     samples: int
     first_seq: int
@@ -47,16 +47,16 @@ class BlockHead(NamedTuple):
 
 
 def pack(head: BlockHead, payload: bytes, level: int = LEVEL) -> bytes:
-    """The block as bytes."""
+    """Return the block as bytes."""
     packed = zstandard.ZstdCompressor(level=level, write_content_size=True).compress(payload)
     start = _HEAD.pack(MAGIC, VERSION, *head, len(packed))
     return start + _CRC.pack(zlib.crc32(packed, zlib.crc32(start))) + packed
 
 
 def read_head(block: bytes) -> BlockHead:
-    """The head alone; the payload may be missing. Raises Damaged."""
+    """Return only the header; the payload may be missing. Raises Damaged."""
     if len(block) < HEAD_SIZE or block[:4] != MAGIC:
-        raise Damaged("a block of the recording has no readable head")
+        raise Damaged("a block of the recording has no valid header")
     _, version, samples, first_seq, first_us, last_us, _ = _HEAD.unpack_from(block)
     if version > VERSION:
         raise Damaged(f"a block has format {version}; this program reads up to {VERSION}")
@@ -64,7 +64,7 @@ def read_head(block: bytes) -> BlockHead:
 
 
 def whole(block: bytes) -> bool:
-    """True where the block is complete and its checksum holds."""
+    """Return whether the block is complete and its checksum matches."""
     if len(block) < HEAD_SIZE or block[:4] != MAGIC:
         return False
     length: int = _HEAD.unpack_from(block)[-1]
@@ -75,21 +75,21 @@ def whole(block: bytes) -> bool:
 
 
 def unpack(block: bytes) -> tuple[BlockHead, bytes]:
-    """Head and payload. Raises Damaged where the checksum does not hold or the payload is out of measure."""
+    """Return header and payload. Raises Damaged if the checksum does not match or the payload is too large."""
     head = read_head(block)
     if not whole(block):
         raise Damaged("a block of the recording does not match its checksum")
     packed = block[HEAD_SIZE:]
     try:
         if zstandard.frame_content_size(packed) > PAYLOAD_LIMIT:
-            raise Damaged("a block of the recording claims an impossible size")
+            raise Damaged("a block of the recording has an invalid size")
         payload = zstandard.ZstdDecompressor().decompress(packed, max_output_size=PAYLOAD_LIMIT)
     except zstandard.ZstdError as error:
-        raise Damaged(f"a block of the recording cannot be unpacked: {error}") from error
+        raise Damaged(f"cannot decompress a block of the recording: {error}") from error
     return head, payload
 
 
-# Whole numbers in as few bytes as they need: seven bits a byte, lowest first (LEB128), signs folded in (zigzag).
+# Variable-length integers: seven bits per byte, lowest first (LEB128), signed ones zigzag-encoded.
 
 
 def put(buffer: bytearray, number: int) -> None:
@@ -110,7 +110,7 @@ def put_signed(buffer: bytearray, number: int) -> None:
 
 
 def take(buffer: bytes | bytearray, at: int) -> tuple[int, int]:
-    """The number at `at` and the place after it. Raises IndexError where the buffer ends first."""
+    """Return the number at `at` and the offset after it. Raises IndexError if the buffer ends."""
     byte = buffer[at]
     at += 1
     if byte < 128:
@@ -126,20 +126,20 @@ def take(buffer: bytes | bytearray, at: int) -> tuple[int, int]:
 
 
 def take_signed(buffer: bytes | bytearray, at: int) -> tuple[int, int]:
-    """The signed number at `at` and the place after it. Raises IndexError where the buffer ends first."""
+    """Return the signed number at `at` and the offset after it. Raises IndexError if the buffer ends."""
     folded, at = take(buffer, at)
     return (folded >> 1 if not folded & 1 else -((folded + 1) >> 1)), at
 
 
-# How a value is written in a column: signs that writer and reader agree on. Part of the format: never renumber.
+# Tags of values in a column. Part of the format: never renumber.
 
 NONE, FALSE, TRUE = 0, 1, 2
 INT_OLD = 3
-"""Difference to the value this field had before."""
+"""Difference to the previous value of this field."""
 INT_LAST = 4
-"""Difference to the number last written in this column, whatever row it was in."""
+"""Difference to the last number written in this column, in any row."""
 INT_STAMP = 5
-"""Difference to the moment last written in this reading: query_start lies near state_change."""
+"""Difference to the last timestamp written in this reading: query_start is near state_change."""
 INT_KB = 6
 """Difference to the old value in units of 1024: memory is counted in pages."""
 FLOAT_MILLI = 7
@@ -149,27 +149,27 @@ FLOAT = 8
 TEXT, BLOB = 9, 10
 """An index into the block's table of strings, each stored once."""
 STRUCT = 11
-"""A list of the length it had: a mask of the fields that changed, then those."""
+"""A list of unchanged length: a mask of the changed fields, then those."""
 LIST = 12
 """A list in full: its length, then every element."""
 MAP, NEW_MAP = 13, 14
-"""A map with the keys it had (mask), or with new ones."""
+"""A map with the same keys (mask), or with new ones."""
 TABLE = 15
-"""A list of rows, each known by its first field: which rows in what order, then the rows that changed."""
+"""A list of rows, each identified by its first field: rows in order, then the changed rows."""
 SAME = 16
 PACKED = 17
-"""Any other value, as its MessagePack in the table of strings."""
+"""Any other value, as MessagePack in the table of strings."""
 
 STAMP_FROM = 1 << 49
-"""Microseconds since 1970 are above this from 1987 on: such a number may be a moment."""
+"""Microseconds since 1970 are above this from 1987 on: such a number may be a timestamp."""
 
 THOUSAND = 1000
 FLOAT_MILLI_LIMIT = 1e12
-"""Above this a thousandth is not exact in a double."""
+"""Above this, a thousandth is not exact in a double."""
 
 
 def milli(value: float) -> int | None:
-    """The float as thousandths, None where that would not give the same float back."""
+    """Return the float as thousandths, None if that does not convert back to the same float."""
     if not -FLOAT_MILLI_LIMIT < value < FLOAT_MILLI_LIMIT:
         return None
     milli = round(value * THOUSAND)

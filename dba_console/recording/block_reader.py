@@ -1,4 +1,4 @@
-"""A sealed block read back. Only the segment that a question is about is decoded."""
+"""Decode a sealed block. Only the segments that are needed are decoded."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from dba_console.recording.block_format import Damaged, take, unpack
 from dba_console.watch.frames.picture import Picture
 from dba_console.watch.samples.sample import Part, Sample
 
-# The reverse of the tree writer: columns in, readings out, in the order they were written.
+# The inverse of TreeWriter: decode columns into readings, in the order they were written.
 #
-# Trees share what did not change and are never edited. What comes from a damaged block ends in IndexError, KeyError,
-# ValueError or TypeError, which the block turns into its own error.
+# Trees share unchanged parts and are immutable. A damaged block raises IndexError, KeyError, ValueError or TypeError,
+# which the block converts to Damaged.
 
 _unpack_float = struct.Struct("<d").unpack_from
 _decode = msgspec.msgpack.decode
@@ -79,7 +79,7 @@ class TreeReader:
         return found
 
     def read(self, column: ColumnReader, old: Any, stamp: int) -> Any:
-        """The next value of `column`, where `old` is what stood there before."""
+        """Return the next value of `column`; `old` is the previous one."""
         self._stamp = stamp
         return self._value(column, old)
 
@@ -148,7 +148,7 @@ class TreeReader:
             if child.tags[child.tag_at] != block_format.INT_OLD:
                 values[index] = self._value(child, values[index])
                 continue
-            # Most fields that change are numbers that moved a little: read here, a call saved for each.
+            # Most changed fields are small number differences: decoded inline to save a call.
             child.tag_at += 1
             folded = child.data[child.at]
             if folded < 128:
@@ -200,10 +200,10 @@ class TreeReader:
         return numbers
 
 
-# A segment of a block read back: its ticks, and the picture at any of them.
+# Decode a segment of a block: its ticks, and the picture at any of them.
 #
-# Ticks are decoded from the first onwards as far as asked for and kept; readings stay trees that share what did not
-# change, and only those a picture needs are encoded again.
+# Ticks are decoded from the first one as far as needed and kept; readings stay trees that share unchanged parts, and
+# only those that a picture needs are encoded again.
 
 _encode = msgspec.msgpack.Encoder().encode
 _names = packed_decoder(list[str]).decode
@@ -224,8 +224,8 @@ class _Stored(NamedTuple):
             try:
                 raw = Raw(self.tree if type(self.tree) is bytes else _encode(self.tree))
             except (OverflowError, RecursionError) as error:
-                # Differences that were changed add up to what no reading holds.
-                raise Damaged(f"a reading of the recording cannot be made again: {error}") from error
+                # Changed differences add up to an invalid reading.
+                raise Damaged(f"cannot decode a reading of the recording: {error}") from error
         return Part(self.name, status, note, self.at_us, took_us, raw)
 
 
@@ -237,13 +237,13 @@ class _Tick(NamedTuple):
     parts: list[_Stored]
 
     def sample(self, keep: set[int] | None = None) -> Sample:
-        """The tick as a sample, with the parts in `keep` (by identity) or all."""
+        """Return the tick as a sample, with the parts in `keep` (by identity) or all."""
         parts = [part.part() for part in self.parts if keep is None or id(part) in keep]
         return Sample(self.seq, self.wall_us, self.mono_us, parts, self.boot)
 
 
 class SegmentReader:
-    """One segment; `samples` is how many it holds. Everything may raise Damaged."""
+    """One segment; `samples` is its number of samples. Every method may raise Damaged."""
 
     def __init__(self, payload: bytes, samples: int) -> None:
         self._samples = samples
@@ -252,7 +252,7 @@ class SegmentReader:
             self._ticks_column = self._tree.child(self._tree.root, "ticks")
             self._names_column = self._tree.child(self._tree.root, "names")
         except (IndexError, ValueError, struct.error) as error:
-            raise Damaged(f"a block of the recording cannot be read: {error}") from error
+            raise Damaged(f"cannot decode a block of the recording: {error}") from error
         self._tick: Any = None
         self._ticks: list[_Tick] = []
         self._parts: dict[str, tuple[Any, Any]] = {}
@@ -261,15 +261,15 @@ class SegmentReader:
         return self._samples
 
     def sample(self, index: int) -> Sample:
-        """The sample as it was recorded."""
+        """Return the sample as it was recorded."""
         return self._at(index).sample()
 
     def wall_us(self, index: int) -> int:
-        """The wall time of a tick."""
+        """Return the wall time of a tick."""
         return self._at(index).wall_us
 
     def picture(self, index: int) -> Picture:
-        """What was known at that tick: the last two readings of every part. Raises Damaged."""
+        """Return the picture at that tick: the last two readings of every part. Raises Damaged."""
         self._at(index)
         ticks = self._ticks[: index + 1]
         keep = _needed(ticks)
@@ -283,7 +283,7 @@ class SegmentReader:
             while len(self._ticks) <= index:
                 self._ticks.append(self._next())
         except (LookupError, ValueError, TypeError, AttributeError, struct.error, msgspec.DecodeError) as error:
-            raise Damaged(f"a block of the recording cannot be read: {type(error).__name__}") from error
+            raise Damaged(f"cannot decode a block of the recording: {type(error).__name__}") from error
         return self._ticks[index]
 
     def _next(self) -> _Tick:
@@ -305,7 +305,7 @@ class SegmentReader:
 
 
 def _needed(ticks: list[_Tick]) -> set[int]:
-    """The parts (by identity) that a picture of the last tick is made of: newest of each name, and its two readings."""
+    """Return the parts (by identity) of the picture at the last tick: the newest of each name, and its two readings."""
     keep: set[int] = set()
     newest: dict[str, int] = {}
     readings: dict[str, list[int]] = {}
@@ -333,7 +333,7 @@ def _needed(ticks: list[_Tick]) -> set[int]:
 
 
 def _streams(payload: bytes) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
-    """The columns and the strings of a payload."""
+    """Return the columns and the strings of a payload."""
     count, at = take(payload, 0)
     sizes: list[tuple[int, int]] = []
     for _ in range(count):
@@ -358,23 +358,23 @@ def _streams(payload: bytes) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
 
 
 DECODED = 24
-"""Bytes in memory for a byte of payload: measured with tracemalloc on a minute of 220 sessions (1.8 MB)."""
+"""Bytes of memory per byte of payload, measured with tracemalloc on a minute of 220 sessions (1.8 MB)."""
 
 
 class BlockReader:
-    """One block. Raises Damaged at once when its checksum does not hold, or later where its content cannot be."""
+    """One block. Raises Damaged immediately if its checksum does not match, or later if its content is invalid."""
 
     def __init__(self, block: bytes) -> None:
         self.head, payload = unpack(block)
         self.weight = DECODED * len(payload)
-        """Bytes it takes in memory once all of it is decoded, roughly."""
+        """Approximate bytes of memory when all of it is decoded."""
         self._firsts: list[int] = []
-        """Wall time at which each segment begins."""
+        """Wall time of the start of each segment."""
         self._segments: list[SegmentReader] = []
         try:
             self._divide(payload)
         except IndexError as error:
-            raise Damaged("a block of the recording cannot be read: its segments are cut") from error
+            raise Damaged("cannot decode a block of the recording: truncated segments") from error
 
     def _divide(self, payload: bytes) -> None:
         count, at = take(payload, 0)
@@ -389,21 +389,21 @@ class BlockReader:
             self._segments.append(SegmentReader(payload[at : at + size], samples))
             at += size
         if sum(samples for samples, _ in sizes) != self.head.samples or not sizes:
-            raise Damaged("a block of the recording cannot be read: samples are missing in it")
+            raise Damaged("cannot decode a block of the recording: missing samples")
 
     def __len__(self) -> int:
         return self.head.samples
 
     def samples(self) -> list[Sample]:
-        """Every sample as it was recorded."""
+        """Yield every sample as it was recorded."""
         return [segment.sample(index) for segment in self._segments for index in range(len(segment))]
 
     def walls(self) -> list[int]:
-        """The wall time of every tick."""
+        """Return the wall time of every tick."""
         return [segment.wall_us(index) for segment in self._segments for index in range(len(segment))]
 
     def index_at(self, wall_us: int) -> int:
-        """The last tick not after `wall_us`, -1 where all are. Decodes no further than needed."""
+        """Return the last tick not after `wall_us`, -1 if all are. Decodes no further than needed."""
         before = 0
         for number, segment in enumerate(self._segments):
             last = number + 1 == len(self._segments)
@@ -416,7 +416,7 @@ class BlockReader:
         return -1
 
     def picture(self, index: int) -> Picture:
-        """What was known at that tick: the last two readings of every part."""
+        """Return the picture at that tick: the last two readings of every part."""
         for segment in self._segments:
             if index < len(segment):
                 return segment.picture(index)

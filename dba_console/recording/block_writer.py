@@ -1,8 +1,8 @@
-"""A block of a recording while it grows: samples in, one compressed unit out.
+"""Encode samples into a block of a recording.
 
-Samples are added as they come and at once reduced to what changed, so that sealing is only the compression. A sealed
-block stands by itself: nothing before it is needed to read it. Within it, every segment can be decoded without those
-before, which halves the time of a seek; compressed as one, repeating its beginning costs next to nothing.
+Samples are reduced to their changes when they are added, so sealing is only the compression. A sealed block can be read
+without earlier blocks, and each of its segments without earlier segments, which halves the time of a seek; because the
+block is compressed as a whole, repeating the start of a segment costs almost nothing.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dba_console.recording import block_format
 from dba_console.recording.block_format import LEVEL, SEGMENT_SAMPLES, BlockHead, pack, put, put_signed
 from dba_console.watch.samples.sample import Part, Sample
 
-# A column being written: its stream, the columns below it, and what the next difference is taken against.
+# A column being written: its stream, its child columns, and the base of the next difference.
 
 
 class ColumnWriter:
-    """One stream of values; its children are the fields below it, made when first seen."""
+    """One stream of values; its children are the fields below it, created on first use."""
 
     __slots__ = ("children", "data", "ids", "keys", "known", "last", "numbers", "order", "tags")
 
@@ -34,27 +34,26 @@ class ColumnWriter:
         """Table: identity of a row -> its number in this block."""
         self.keys: list[Any] = []
         self.numbers: list[int] = []
-        """Table: first fields and numbers of the rows in the reading before."""
+        """Table: first fields and numbers of the rows in the previous reading."""
         self.known: list[Any] = []
-        """Table: the row last seen under each number."""
+        """Table: the last row of each number."""
         self.order: list[int] = []
-        """Table: the numbers of the rows as they stood in the reading before."""
+        """Table: the numbers of the rows in the order of the previous reading."""
 
 
-# Readings written as differences, column by column.
+# Readings as differences, column by column.
 #
-# A reading is a tree of plain values (what MessagePack holds). Each field of each struct, and each column of each
-# table, gets a column of its own that holds only what changed since the reading before; like stands beside like, so
-# that the compressor that follows finds little left to say. Nothing here knows what a field means: a new field, a new
-# part or another program's sample passes through unharmed. Exact for all values, but numbers that compare equal are
-# one number (1 and 1.0, 0.0 and -0.0), and maps that compare equal are one map.
+# A reading is a tree of plain MessagePack values. Each field of each struct, and each column of each table, has its own
+# column with only the changes since the previous reading; similar values are adjacent, so they compress well. The
+# meaning of fields is not used: new fields and parts need no change here. Exact for all values, except that numbers
+# that compare equal are one number (1 and 1.0, 0.0 and -0.0), and maps that compare equal are one map.
 
 _pack_float = struct.Struct("<d").pack
 _encode = msgspec.msgpack.encode
 
 
 class TreeWriter:
-    """The columns of one block while it grows. Columns are numbered as they are first used, which a reader repeats."""
+    """Columns of one block. They are numbered in the order of first use, which the reader repeats."""
 
     def __init__(self) -> None:
         self.columns: list[ColumnWriter] = []
@@ -69,14 +68,14 @@ class TreeWriter:
         return column
 
     def child(self, column: ColumnWriter, key: object) -> ColumnWriter:
-        """The column of a field below `column`."""
+        """Return the column of a field below `column`."""
         found = column.children.get(key)
         if found is None:
             found = column.children[key] = self._new()
         return found
 
     def write(self, column: ColumnWriter, old: Any, new: Any, stamp: int) -> None:
-        """Append `new`, where `old` is what stood there before (None at first) and `stamp` the moment of reading."""
+        """Append `new`; `old`: the previous value (None at first); `stamp`: the time of the reading."""
         self._stamp = stamp
         if type(old) is type(new) and old == new:
             column.tags.append(block_format.SAME)
@@ -202,7 +201,7 @@ class TreeWriter:
         self._stamp = stamp
 
     def _row_numbers(self, column: ColumnWriter, rows: list[list[Any]]) -> list[int]:
-        """The number of each row: the same key and the same occurrence of it is the same row."""
+        """Return the number of each row: the same key and the same occurrence of it is the same row."""
         keys = [row[0] if row else None for row in rows]
         if keys == column.keys:
             return column.numbers
@@ -235,7 +234,7 @@ class TreeWriter:
         table.order = numbers
 
 
-# Half a minute of samples, reduced to what changed: the part of a block that is decoded as one.
+# A segment: half a minute of samples, reduced to changes and decoded as one.
 
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -250,10 +249,10 @@ class SegmentWriter:
         self._names = self._tree.child(self._tree.root, "names")
         self._tick: list[Any] | None = None
         self._parts: dict[str, tuple[list[Any], Any]] = {}
-        """Name -> head and reading last written."""
+        """Name -> last written head and reading."""
 
     def add(self, sample: Sample) -> None:
-        """Append a sample. The caller keeps the order of ticks."""
+        """Append a sample. The caller must keep the order of ticks."""
         self.samples += 1
         tree = self._tree
         tick = [sample.seq, sample.wall_us, sample.wall_us - sample.mono_us, sample.boot]
@@ -276,7 +275,7 @@ class SegmentWriter:
         self._parts[part.name] = (head, reading)
 
     def payload(self) -> bytes:
-        """The columns as bytes, not compressed."""
+        """Return the columns as uncompressed bytes."""
         payload = bytearray()
         columns, strings = self._tree.columns, self._tree.strings
         put(payload, len(columns))
@@ -296,7 +295,7 @@ class SegmentWriter:
 
 
 def _plain(reading: msgspec.Raw) -> Any:
-    """The reading as plain values; as its bytes where it is not of the kinds a column can hold."""
+    """Return the reading as plain values; as bytes if a column cannot hold it."""
     try:
         tree = _decode(reading)
     except msgspec.DecodeError:
@@ -305,12 +304,12 @@ def _plain(reading: msgspec.Raw) -> Any:
 
 
 def _columnar(tree: Any) -> bool:
-    """False only for what no struct of ours encodes to: a top that is no list, or bytes."""
+    """Return False for what our structs never encode to: a top value that is not a list, or bytes."""
     return type(tree) is list
 
 
 class BlockWriter:
-    """The samples of one block. Those for which `wants_key` was true are to be key samples."""
+    """The samples of one block. Samples for which `wants_key` is true must be key samples."""
 
     def __init__(self) -> None:
         self.samples = 0
@@ -321,11 +320,11 @@ class BlockWriter:
 
     @property
     def wants_key(self) -> bool:
-        """True where the next sample begins a segment."""
+        """Return whether the next sample starts a segment."""
         return self.samples % SEGMENT_SAMPLES == 0
 
     def add(self, sample: Sample) -> None:
-        """Append a sample; its wall time is not before the last one's."""
+        """Append a sample; its wall time must not be before the last one's."""
         if self.samples == 0:
             self.first_seq, self.first_us = sample.seq, sample.wall_us
         if self.wants_key:
@@ -335,7 +334,7 @@ class BlockWriter:
         self.last_us = sample.wall_us
 
     def seal(self) -> bytes:
-        """The block as it is stored. The writer is not used afterwards."""
+        """Return the stored block. The writer must not be used afterwards."""
         head = BlockHead(self.samples, self.first_seq, self.first_us, self.last_us)
         start, body = bytearray(), bytearray()
         put(start, len(self._segments))

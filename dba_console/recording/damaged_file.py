@@ -1,4 +1,4 @@
-"""A source that does not give up where SQLite does: what its trees no longer lead to is looked for page by page."""
+"""Read a damaged session.db: rows that SQLite can no longer reach are read page by page."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ T = TypeVar("T")
 
 
 class FallbackSource:
-    """Everything is asked of `first`, and of what `second` makes where that fails."""
+    """Reads from `first`, and if that fails, from the source that `second` creates."""
 
     def __init__(self, first: Source, second: Callable[[], Source]) -> None:
         self._first = first
         self._make_second = second
         self._second: Source | None = None
         self.trouble: str | None = None
-        """What SQLite could not find, once the pages had to be read."""
+        """The problem of SQLite that made page reading necessary."""
 
     def meta(self) -> dict[str, str]:
         return self._first.meta()
@@ -70,12 +70,11 @@ class FallbackSource:
             return read(self._second)
 
 
-# Rows out of a damaged SQLite file, page by page, without its index pages.
+# Read rows of a damaged SQLite file page by page, without its interior pages.
 #
-# SQLite gives up at the first page of a tree that is missing. Every leaf page of a table, though, says by itself what
-# rows it holds (SQLite file format, sections 1.5 and 1.6), so what is still there can be read. Pages in the write-
-# ahead log take the place of those in the file. Stale pages may show rows that were deleted: the reader of the rows
-# decides.
+# SQLite stops at the first missing page of a tree. But every table leaf page describes its own rows (SQLite file
+# format, sections 1.5 and 1.6), so the remaining ones can be read. Pages in the write-ahead log replace those in the
+# file. Stale pages may contain deleted rows: the caller must filter them.
 
 _LEAF_TABLE = 0x0D
 _WAL_MAGIC = (0x377F0682, 0x377F0683)
@@ -84,10 +83,10 @@ _DEFAULT_PAGE = 4096
 
 
 class Pages:
-    """The pages of a database file and its write-ahead log, as many as there are."""
+    """The existing pages of a database file and its write-ahead log."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError where the file cannot be opened."""
+        """Raises OSError if the file cannot be opened."""
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.page_size, reserved = _DEFAULT_PAGE, 0
         header = os.pread(self._file, 100, 0)
@@ -107,7 +106,7 @@ class Pages:
         self._file = self._wal = -1
 
     def rows(self) -> Iterator[tuple[int, int, int, list[Any]]]:
-        """Every readable row of every table leaf: page, place of its cell, rowid, columns."""
+        """Yield every readable row of every table leaf: page, offset of its cell, rowid, columns."""
         numbers = range(1, max(self.count, max(self._frames, default=0)) + 1)
         for number in numbers:
             page = self._page(number)
@@ -122,7 +121,7 @@ class Pages:
                     yield number, at, row[0], row[1]
 
     def row(self, number: int, at: int) -> list[Any] | None:
-        """The columns of the cell at that place, None where it cannot be read."""
+        """Return the columns of the cell at that offset, None if it cannot be read."""
         found = self._cell(self._page(number), at)
         return None if found is None else found[1]
 
@@ -144,7 +143,7 @@ class Pages:
             return None
 
     def _payload(self, page: bytes, at: int, size: int) -> bytes | None:
-        """The payload of a cell with what lies on overflow pages, None where some of it is missing."""
+        """Return the payload of a cell including overflow pages, None if a part is missing."""
         usable = self._usable
         local = size
         if size > usable - 35:
@@ -166,7 +165,7 @@ class Pages:
         return b"".join(pieces)
 
     def _read_wal(self, path: Path) -> tuple[int, dict[int, int]]:
-        """The log and, by page number, where in it the newest committed image of a page stands."""
+        """Return the log and, by page number, the offset of the newest committed image of a page."""
         try:
             wal = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -202,7 +201,7 @@ _INTEGER_SIZES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 
 
 def _record(payload: bytes) -> list[Any]:
-    """The columns of a record (SQLite file format, section 2.1)."""
+    """Return the columns of a record (SQLite file format, section 2.1)."""
     end, at = _varint(payload, 0)
     kinds = []
     while at < end:
@@ -231,19 +230,19 @@ def _column(payload: bytes, at: int, kind: int) -> tuple[Any, int]:
     return (payload[at:end].decode() if kind & 1 else payload[at:end]), end
 
 
-# What can still be read of a session.db that SQLite cannot read: whole blocks, newest samples, events.
+# Rows of a session.db that SQLite cannot read: complete blocks, newest samples, events.
 #
-# Every block, row of the newest samples and event carries its own mark and checksum, so it is known for what it is
-# wherever it is found, and not believed where it is damaged.
+# Every block, row of the newest samples and event has its own marker and checksum, so it is recognised wherever it is
+# found, and ignored if it is damaged.
 
 _META_KEYS = {"closed", *(field.name for field in msgspec.structs.fields(SessionMeta))}
 
 
 class PageSource:
-    """A source made of whatever rows are left."""
+    """A source of the rows found page by page."""
 
     def __init__(self, directory: Path) -> None:
-        """Raises SessionError where the file cannot be opened at all."""
+        """Raises SessionError if the file cannot be opened."""
         try:
             self._pages = Pages(directory / DATABASE)
         except OSError as error:
@@ -260,7 +259,7 @@ class PageSource:
         self._drop_sealed_rows()
 
     def found(self) -> bool:
-        """True where anything of a recording was found."""
+        """Return whether any part of a recording was found."""
         return bool(self._entries or self._tail or self._journal or self._meta)
 
     def _classify_row(self, address: tuple[int, int], rowid: int, columns: list[Any]) -> None:
@@ -291,11 +290,11 @@ class PageSource:
         try:
             self._tail[unsealed_samples.read_head(data).seq] = data
         except Damaged:
-            # A row that does not match its checksum is not there.
+            # Ignore a row with a wrong checksum.
             return
 
     def _drop_sealed_rows(self) -> None:
-        """Rows of samples that are in a block as well: left over on pages SQLite had given back."""
+        """Remove rows of samples that are also in a block: they are on free pages of SQLite."""
         spans = [(entry.first_us, entry.last_us) for entry in self._entries.values()]
         for seq, data in list(self._tail.items()):
             wall_us = unsealed_samples.read_head(data).wall_us
@@ -329,7 +328,7 @@ class PageSource:
         return sorted(self._gaps)
 
     def output(self) -> list[LogLine]:
-        raise Damaged("lines of output are not looked for in a damaged file")
+        raise Damaged("lines of output are not read from a damaged file")
 
     def close(self) -> None:
         self._pages.close()

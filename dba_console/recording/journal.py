@@ -1,9 +1,9 @@
-"""Events as the session keeps them: numbered, harmless on a terminal, and chained by hash.
+"""Events as stored in a session: numbered, sanitized, and chained by hash; lines of output; digests.
 
     hash(n) = sha256(hash(n-1) || canonical record of event n), hash(0) = sha256 of the session's id
 
-so that an event that was changed, removed or put in shows. What was cut off at the end does not: the head is written
-into the heartbeats of the log and into the meta of a closed session.
+so that a changed, removed or inserted event is detected. A removed end is not: therefore the head hash is also in the
+heartbeats of the log and in the metadata of a closed session.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from dba_console.watch.samples.event import Event
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 _TEXT_LIMIT = 8000
-"""Signs of one event's text. What is longer belongs into a file of its own."""
+"""Maximum characters of an event's text. Longer text belongs into a file."""
 
 
 class JournalRow(NamedTuple):
-    """An event as the table `journal` holds it."""
+    """An event as a row of the table `journal`."""
 
     seq: int
     wall_us: int
@@ -44,7 +44,7 @@ class JournalRow(NamedTuple):
 
 
 def one_line(text: str) -> str:
-    """One line that misleads neither a terminal nor a line-based tool, of a length a log can bear.
+    """Return one line, sanitized for terminals and line-based tools, of limited length.
 
     >>> one_line("a\\nNov 20 00:00:00 db2 X: forged\\x1b[2J")
     'a␊Nov 20 00:00:00 db2 X: forged␛[2J'
@@ -54,12 +54,12 @@ def one_line(text: str) -> str:
 
 
 def first_hash(session_id: str) -> str:
-    """What the first event's hash is chained to."""
+    """Return the hash before the first event."""
     return hashlib.sha256(session_id.encode()).hexdigest()
 
 
 def tidy(event: Event) -> Event:
-    """The event as it is kept: secrets out, one harmless line, details of plain JSON."""
+    """Return the event for storage: redacted, one sanitized line, details as plain JSON."""
     return Event(
         wall_us=event.wall_us,
         kind=word(event.kind),
@@ -74,7 +74,7 @@ def tidy(event: Event) -> Event:
 
 
 def link(events: Iterable[Event], seq: int, head: str) -> list[JournalRow]:
-    """Rows of tidy events, numbered after `seq` and chained to `head`."""
+    """Return the rows of prepared events, numbered after `seq` and chained to `head`."""
     rows: list[JournalRow] = []
     for event in events:
         seq += 1
@@ -89,12 +89,12 @@ def link(events: Iterable[Event], seq: int, head: str) -> list[JournalRow]:
 
 
 def chained(head: str, row: JournalRow) -> str:
-    """The hash of `row` after `head`; what `row.hash` says does not count."""
+    """Return the hash of `row` after `head`, ignoring `row.hash`."""
     return hashlib.sha256(bytes.fromhex(head) + _canonical(list(row[:-1]))).hexdigest()
 
 
 def event_of(row: JournalRow) -> Event:
-    """The event of a row. Details that cannot be read are left out."""
+    """Return the event of a row, without details that cannot be parsed."""
     try:
         details = from_json(row.details, dict[str, Any])
     except msgspec.DecodeError:
@@ -106,7 +106,7 @@ def event_of(row: JournalRow) -> Event:
 
 
 def log_line(wall_us: int, host: str, tag: str, text: str) -> str:
-    """The line of `session.log`: local time as syslog writes it (RFC 3164: the day padded with a space)."""
+    """Return a line of `session.log`, with local time as in syslog (RFC 3164: the day padded with a space)."""
     at = time.localtime(wall_us / 1e6)
     clock = f"{at.tm_hour:02d}:{at.tm_min:02d}:{at.tm_sec:02d}"
     return f"{_MONTHS[at.tm_mon - 1]} {at.tm_mday:2d} {clock} {host} {tag}: {text}\n"
@@ -116,12 +116,12 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 def word(text: str) -> str:
-    """One word of a log line: no blank, no colon, of a length a log can bear."""
+    """Return one word of a log line: no space, no colon, at most 64 characters."""
     return one_line(text).replace(" ", "_").replace(":", "_")[:64]
 
 
 def _plain(details: dict[str, Any]) -> dict[str, Any]:
-    """Details as JSON would give them back, strings redacted; what JSON cannot say is named by its type."""
+    """Return details as JSON types with redacted strings; any other value becomes the name of its type."""
     try:
         text = redact(_canonical(details).decode())
         return from_json(text, dict[str, Any])
@@ -129,14 +129,14 @@ def _plain(details: dict[str, Any]) -> dict[str, Any]:
         return {"unreadable": type(details).__name__}
 
 
-# Lines of commands' output as the session keeps them beside its events: readable with grep and plain SQL.
+# Lines of commands' output, stored beside the events for grep and plain SQL.
 #
-# They are not in the chain of events: the raw output of a command lies in its own file, and its record in a run's
-# journal says how much of it there was.
+# They are not in the event chain: the raw output of a command is in its own file, and its record in the run's journal
+# has the size.
 
 
 class LogLine(NamedTuple):
-    """One line of output, stamped with the time it arrived."""
+    """One line of output with its arrival time."""
 
     wall_us: int
     tag: str
@@ -149,28 +149,27 @@ class LogLine(NamedTuple):
 
 
 def tidy_line(line: LogLine) -> LogLine:
-    """The line as it is kept: secrets out, one harmless line."""
+    """Return the line for storage: redacted and sanitized."""
     return line._replace(tag=word(line.tag), text=one_line(redact(line.text)))
 
 
-# Digests of what a session holds beside its events: heartbeats and its end carry them into the chain of events.
+# Digests of the data beside the events; heartbeats and the end event add them to the event chain.
 #
-# Blocks are named one by one, with their line of the index and their chart values. Gaps and lines of output are only
-# ever added to: for each of the two one running digest is carried, with the number of rows it covers. What the session
-# says of itself is in its first event.
+# Each block has one, with its index line and chart values. Gaps and lines of output are append-only: each has one
+# running digest with its number of rows. The session metadata is in the first event.
 
 DIGEST_EVENTS = ("heartbeat", "session.end")
 START, END = "session.start", "session.end"
 
 
 class RunningDigest(NamedTuple):
-    """The digest of so many rows, in the order they were written."""
+    """Digest of a number of rows, in the order they were written."""
 
     rows: int = 0
     head: str = ""
 
     def after(self, rows: Iterable[Sequence[object]]) -> RunningDigest:
-        """The digest when these are added."""
+        """Return the digest with these rows added."""
         count, head = self
         for row in rows:
             count, head = count + 1, hashlib.sha256(head.encode() + _canonical(list(row))).hexdigest()
@@ -178,17 +177,17 @@ class RunningDigest(NamedTuple):
 
 
 def digest(block: bytes) -> str:
-    """What stands for a block in the chain: the first 16 hexadecimal digits of its SHA-256."""
+    """Return the digest of a block: the first 16 hexadecimal digits of its SHA-256."""
     return hashlib.sha256(block).hexdigest()[:16]
 
 
 def index_digest(entry: Sequence[int], points: bytes) -> str:
-    """The same for a line of the index of blocks with the chart values of that block."""
+    """Return the digest of a block's index line and chart values."""
     return digest(_canonical(list(entry)) + points)
 
 
 def meta_digest(values: Mapping[str, object]) -> str:
-    """The same for what the session says of itself; the note on its end is not part of it."""
+    """Return the digest of the session metadata, without the closing note."""
     return digest(
         _canonical({key: str(value) for key, value in values.items() if key != "closed" and value is not None})
     )

@@ -1,4 +1,4 @@
-"""Names inside a sessions directory, and how a directory is known to be one of ours.
+"""Layout of a sessions directory: names, metadata, locks, and recognition of session directories.
 
 <sessions>/<UTC start>-<host>-<id>/session.db  session.log  session.lock  pinned  out/  runs/
 """
@@ -21,7 +21,7 @@ from dba_console.core.clock import SYSTEM, Clock
 from dba_console.core.errors import PermissionDenied, SessionError
 from dba_console.core.redact import redact
 
-# What a session says of itself: written once at the start, never a secret in it.
+# Session metadata: written once at the start, without secrets.
 
 FORMAT = 1
 """Version of the session format. A reader refuses a newer one; fields and tables may be added without raising it."""
@@ -30,24 +30,24 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 class SessionMeta(Struct, frozen=True, kw_only=True):
-    """One run of an agent on one target. A run never appends to another's session; it says which one it continues."""
+    """Metadata of a session: one run of an agent on one target. It is never appended to; the next continues it."""
 
     id: str
     target: str
-    """Name people read; no connection string."""
+    """Display name; not a connection string."""
     target_key: str
     host: str
     """Host the agent ran on: the name in `session.log`."""
     program_version: str
     boot_id: str = ""
-    """The kernel's, so that monotonic times of two boots are never compared."""
+    """Boot id of the kernel: monotonic times of two boots are not comparable."""
     run: str = ""
     """`boot` of the samples: this run of the agent."""
     start_wall_us: int
     start_mono_us: int
     interval_us: int = 1_000_000
     continues: str | None = None
-    """Id of the session of the same target that ended without being closed."""
+    """Id of the previous session of the same target if it was not closed."""
     format: int = FORMAT
 
 
@@ -62,7 +62,7 @@ def new_meta(
     continues: str | None = None,
     clock: Clock = SYSTEM,
 ) -> SessionMeta:
-    """The meta of a session that begins now."""
+    """Return the metadata of a session that starts now."""
     return SessionMeta(
         id=secrets.token_hex(4),
         target=redact(target),
@@ -79,7 +79,7 @@ def new_meta(
 
 
 def host_word(host: str) -> str:
-    """The host as one word for names and log lines: cut at the first dot, nothing but letters, digits, `-` and `_`.
+    """Return the host as one word for names and log lines: up to the first dot, only letters, digits, `-` and `_`.
 
     >>> host_word("db2.example.org"), host_word("../x y"), host_word("")
     ('db2', 'x-y', 'localhost')
@@ -102,7 +102,7 @@ LOCK = "session.lock"
 PINNED = "pinned"
 
 APPLICATION_ID = 0x44424143
-"""`DBAC` in the header of session.db (PRAGMA application_id): what tells it from any other SQLite file."""
+"""`DBAC` in the header of session.db (PRAGMA application_id), which identifies it."""
 
 SQLITE_MAGIC = b"SQLite format 3\x00"
 _APPLICATION_ID_AT = 68
@@ -127,12 +127,12 @@ def directory_name(meta: SessionMeta) -> str:
 
 
 def session_directory(sessions: Path, meta: SessionMeta) -> Path:
-    """Where the session of `meta` lies."""
+    """Return the directory of the session of `meta`."""
     return sessions / directory_name(meta)
 
 
 def parse_name(name: str) -> SessionName | None:
-    """The parts of a directory name, None where it is not one of ours.
+    """Return the parts of a directory name, None if it is not that of a session.
 
     >>> parse_name("20261120T145307Z-db2-1a2b3c4d").host, parse_name("home")
     ('db2', None)
@@ -148,7 +148,7 @@ def parse_name(name: str) -> SessionName | None:
 
 
 def has_our_header(database: Path) -> bool:
-    """True where the file begins as a session.db does. Reads 100 bytes, follows no link, opens no database."""
+    """Return whether the file has the header of a session.db. Reads 100 bytes, follows no link, opens no database."""
     try:
         descriptor = os.open(database, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
@@ -167,7 +167,7 @@ def has_our_header(database: Path) -> bool:
 
 
 def is_ours(directory: Path) -> bool:
-    """True for a session by name and content: a real directory of this user that holds only what we put there."""
+    """Return whether it is a session by name and content: a directory of this user with only our files."""
     try:
         status = os.lstat(directory)
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or parse_name(directory.name) is None:
@@ -180,7 +180,7 @@ def is_ours(directory: Path) -> bool:
 
 
 def require_readable(sessions: Path) -> None:
-    """Raises PermissionDenied where this user may not look into the directory; one that is not there passes."""
+    """Raise PermissionDenied if this user cannot read the directory; a missing directory is accepted."""
     try:
         os.listdir(sessions)
         denied = not os.access(sessions, os.X_OK)
@@ -189,11 +189,11 @@ def require_readable(sessions: Path) -> None:
     except OSError:
         return
     if denied:
-        raise PermissionDenied(f"{sessions} may not be read by this user", hint="whose sessions are they? sudo -u USER")
+        raise PermissionDenied(f"cannot read {sessions}: permission denied", hint="run it as the owner: sudo -u USER")
 
 
 def session_directories(sessions: Path) -> list[Path]:
-    """Directories named like sessions, oldest first. Empty where there is no such place."""
+    """Return the directories with names of sessions, oldest first. Empty if the directory does not exist."""
     try:
         names = os.listdir(sessions)
     except OSError:
@@ -201,14 +201,14 @@ def session_directories(sessions: Path) -> list[Path]:
     return [sessions / name for name in sorted(names) if parse_name(name) is not None]
 
 
-# Whether a session is being written: a lock held by its writer, never a column that a crash leaves behind.
+# A session is being written while its writer holds a lock; a column would remain after a crash.
 
 
 class SessionLock:
-    """An exclusive flock(2) on `session.lock`; the kernel lets go of it when its holder dies, however it dies."""
+    """An exclusive flock(2) on `session.lock`; the kernel releases it when its holder dies."""
 
     def __init__(self, directory: Path) -> None:
-        """Raises SessionError where another process holds it or it cannot be made."""
+        """Raises SessionError if another process holds it or it cannot be created."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             self._descriptor = os.open(directory / LOCK, flags, 0o600)
@@ -221,19 +221,19 @@ class SessionLock:
             raise SessionError(f"another process writes the session {directory.name}") from error
 
     def release(self) -> None:
-        """Let go. Calling it again does nothing."""
+        """Release the lock. Calling it again does nothing."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
 
 def is_live(directory: Path) -> bool:
-    """True while a process holds the session's lock."""
+    """Return whether a process holds the session's lock."""
     return is_held(directory / LOCK)
 
 
 def is_held(lock: Path) -> bool:
-    """True while a process holds this lock exclusively; False where there is no such file."""
+    """Return whether a process holds this lock exclusively; False if the file does not exist."""
     try:
         descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

@@ -1,4 +1,4 @@
-"""What sessions there are."""
+"""List sessions, find a session by name, and parse times within a session."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ class ListedSession(Struct, frozen=True, kw_only=True):
     pinned: bool
     continues: str | None = None
     note: str | None = None
-    """What is wrong with it, where something is."""
+    """Why it is damaged, if it is."""
 
 
 def list_sessions(sessions: Path) -> list[ListedSession]:
-    """Every session in a sessions directory, oldest first. A damaged one is listed with what is known of it."""
+    """Return every session in a sessions directory, oldest first, also damaged ones."""
     rows = [row_of(directory) for directory in session_directories(sessions) if _is_session(directory)]
     return sorted(rows, key=lambda row: (row.start_us, row.id))
 
 
 def row_of(directory: Path) -> ListedSession:
-    """The line of one session directory (its name must parse)."""
+    """Return the line of one session directory (its name must parse)."""
     name = parse_name(directory.name)
     if name is None:
-        raise SessionError(f"{directory} is not named like a session")
+        raise SessionError(f"not the name of a session: {directory}")
     size, pinned = size_of(directory), is_pinned(directory)
     try:
         recording = Recording.open(directory)
@@ -81,14 +81,14 @@ def row_of(directory: Path) -> ListedSession:
 
 
 def size_of(directory: Path) -> int:
-    """Bytes of all files below, as they are allocated on the disk."""
+    """Return the allocated bytes of all files below."""
     total = 0
     for parent, _, files in os.walk(directory):
         for file in files:
             try:
                 total += os.lstat(os.path.join(parent, file)).st_blocks * 512
             except OSError:
-                continue  # gone meanwhile
+                continue  # removed meanwhile
     return total
 
 
@@ -97,7 +97,7 @@ def is_pinned(directory: Path) -> bool:
 
 
 def pin(directory: Path, pinned: bool = True) -> None:
-    """Keep a session from being removed by retention, or let it go again. Raises SessionError."""
+    """Pin a session, so that retention does not remove it, or unpin it. Raises SessionError."""
     try:
         if pinned:
             os.close(os.open(directory / PINNED, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
@@ -108,7 +108,7 @@ def pin(directory: Path, pinned: bool = True) -> None:
 
 
 def continued_by(sessions: Path, target_key: str) -> str | None:
-    """Id of the newest session of a target if it ended without being closed: what the next one continues."""
+    """Return the id of the newest session of a target if it was not closed: the next one continues it."""
     for directory in reversed(session_directories(sessions)):
         if not _is_session(directory):
             continue
@@ -125,19 +125,19 @@ def continued_by(sessions: Path, target_key: str) -> str | None:
 
 
 def _is_session(directory: Path) -> bool:
-    """Named like one and holding what a session holds: a damaged session.db still counts."""
+    """Return whether a directory has the name and content of a session; session.db may be damaged."""
     return has_our_header(directory / DATABASE) or (directory / "session.lock").exists()
 
 
-# Which session a word means: a directory, an id or its unique beginning, or `last`.
+# Find a session by directory, id, unique prefix of an id, or `last`.
 
-_LIST_HINT = "`dba-console session list` shows what there is"
+_LIST_HINT = "`dba-console session list` lists the sessions"
 
 
 def resolve(name: str, sessions: Path) -> Path:
-    """The session's directory.
+    """Return the session's directory.
 
-    Raises SessionError where none or several are meant, naming them; PermissionDenied where `sessions` may not be read.
+    Raises SessionError if none or several match, PermissionDenied if `sessions` cannot be read.
     """
     if not name:
         raise SessionError("no session named", hint=_LIST_HINT)
@@ -152,7 +152,7 @@ def resolve(name: str, sessions: Path) -> Path:
     directories = [path for path in session_directories(sessions) if (path / DATABASE).exists()]
     if name == "last":
         if not directories:
-            raise SessionError(f"no session in {sessions}", hint="`dba-console record` makes one")
+            raise SessionError(f"no session in {sessions}", hint="`dba-console record` creates one")
         return directories[-1]
     return _by_beginning(name, named_path, directories, sessions)
 
@@ -165,9 +165,9 @@ def _by_beginning(name: str, named_path: Path, directories: list[Path], sessions
     if not found and (named_path / DATABASE).exists():
         return named_path
     if not found:
-        raise SessionError(f"no session {name!r} in {sessions}", hint=_LIST_HINT)
+        raise SessionError(f"unknown session {name!r} in {sessions}", hint=_LIST_HINT)
     listed = ", ".join(path.name for path in found[:8]) + (", …" if len(found) > 8 else "")
-    raise SessionError(f"{name!r} means {len(found)} sessions: {listed}", hint="write more of the id")
+    raise SessionError(f"{name!r} matches {len(found)} sessions: {listed}", hint="type more of the id")
 
 
 def _id(path: Path) -> str:
@@ -175,7 +175,7 @@ def _id(path: Path) -> str:
     return "" if parsed is None else parsed.id
 
 
-# TIME, as people write a moment of a session.
+# TIME: a point in time of a session.
 #
 # 2026-11-20T14:53:07.5Z RFC 3339; without a zone it is local time, a blank may stand for the T 14:53:07 14:53 that
 # time of day within the session, the last one where it spans several days -10m +90s before the end, after the start
@@ -183,12 +183,12 @@ def _id(path: Path) -> str:
 
 _HINT = "write it as 2026-11-20T14:53:07Z, 14:53:07, -10m, +90s, finding:NAME or mark:TEXT"
 _OPEN = ("finding.raised", "finding.changed")
-"""Events that say a finding is there; one may be silenced before it is."""
+"""Events that report an open finding; it may be silenced before."""
 _TIME_OF_DAY = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(\.\d{1,6})?)?")
 
 
 def parse_when(text: str, *, first_us: int, last_us: int, events: Sequence[Event] = ()) -> int:
-    """Wall microseconds of TIME in a session from `first_us` to `last_us`. Raises UsageError naming the text.
+    """Return the wall time in microseconds of TIME in a session from `first_us` to `last_us`. Raises UsageError.
 
     >>> parse_when("+90s", first_us=0, last_us=600_000_000), parse_when("-10m", first_us=0, last_us=700_000_000)
     (90000000, 100000000)
@@ -217,11 +217,11 @@ def _of_event(kind: str, text: str, events: Sequence[Event]) -> int:
             return event.occurred_us if event.occurred_us is not None else event.wall_us
         if kind == "finding" and event.kind in _OPEN and _names(event, text):
             return event.wall_us
-    raise UsageError(f"no {kind} {text!r} in this session", hint="the events panel lists what there is")
+    raise UsageError(f"no {kind} {text!r} in this session", hint="the events panel lists them")
 
 
 def _names(event: Event, name: str) -> bool:
-    """Whether that is its id or its rule, or one of those it is made of."""
+    """Return whether the name is its id or its rule, or one of its grouped findings."""
     parts = [str(part) for part in (event.details.get("id"), event.details.get("name"), *_component_findings(event))]
     return name in parts or name in {part.partition(":")[0] for part in parts}
 
@@ -231,7 +231,7 @@ def _component_findings(event: Event) -> list[object]:
 
 
 def _time_of_day(text: str, match: re.Match[str], first_us: int, last_us: int) -> int:
-    """The last such time that lies in the session; where none does, the one of its last day."""
+    """Return the last such time within the session; if none, the one on its last day."""
     try:
         fraction = int(float(match[4] or 0) * 1e6)
         of_day = time(int(match[1]), int(match[2]), int(match[3] or 0), fraction)
@@ -244,10 +244,10 @@ def _time_of_day(text: str, match: re.Match[str], first_us: int, last_us: int) -
             return on_last_day
         day_before = _microseconds(datetime.combine(day - timedelta(days=1), of_day))
     except (ValueError, OverflowError, OSError) as error:
-        raise SessionError(f"the times of this recording are in no calendar: {error}") from error
+        raise SessionError(f"invalid times in this recording: {error}") from error
     return day_before if day_before >= first_us else on_last_day
 
 
 def _microseconds(moment: datetime) -> int:
-    """A time without zone is local."""
+    """Return the time in microseconds; without a zone it is local time."""
     return round(moment.timestamp() * 1e6)

@@ -1,4 +1,4 @@
-"""A compiled runbook: what will be walked, in document order. Normalised, so that its hash names it."""
+"""A compiled runbook, in document order and normalised, so that its hash identifies it; records of a run's journal."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ import msgspec
 from msgspec import Struct
 
 FORMAT = 1
-"""Of plan.json; raised on an incompatible change."""
+"""Format number of plan.json; increased on an incompatible change."""
 
 Kind = Literal[
     "check", "measure", "preview", "change", "run", "action", "wait", "confirm", "choose", "manual", "input", "repeat",
     "undo",
 ]  # fmt: skip
 READING_KINDS: frozenset[str] = frozenset({"check", "measure", "preview", "wait"})
-"""Kinds that only look; a rehearsal really runs them."""
+"""Read-only kinds; a rehearsal runs them."""
 ACTING_KINDS: frozenset[str] = frozenset({"change", "run", "action"})
-"""Kinds that may change the world; each execution has its intent on disk first."""
+"""Kinds that may change something; the intent of each execution is on disk first."""
 
 Level = Literal["ack", "yes", "type"]
 CONFIRMATION_WORDS = ("target", "count", "name")
-"""What `type` may ask for by a word of its own; anything else is a phrase."""
+"""Reserved words of `type`; any other text is a phrase."""
 
 
 class Confirmation(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a person has to say before a block runs."""
+    """Confirmation that the operator must give before a block runs."""
 
     level: Level
-    """ack: a letter; yes: the word typed; type: the text below typed."""
+    """ack: type y; yes: type yes; type: type the text below."""
     text: str = ""
-    """With `type`: `target`, `count` (rows of the preview), `name` (of the one thing, of several their count), or a
-    phrase to be typed as it stands. `%(input)s` in a phrase is the value of an input, once the run has them."""
+    """With `type`: `target`, `count` (rows of the preview), `name` (of a single object; the count if several), or a
+    phrase to type literally. `%(input)s` in a phrase is replaced by the value of an input."""
     people: int = 1
-    """2: a second person, by another login, types it too."""
+    """2: a second operator, with another login, must type it too."""
 
 
 class BlockCondition(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A question about the world that is answered yes, no, or not at all: `when`, `done`, `until`, `while`."""
+    """A condition that is true, false or unknown: `when`, `done`, `until`, `while`."""
 
     language: Literal["expr", "sql"]
     text: str
@@ -49,44 +49,44 @@ class Block(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One runnable fence."""
 
     id: str
-    """`step/kind`, numbered from the second of a kind (`drop/check-2`), or `step/NAME` where the fence has `#NAME`."""
+    """`step/kind`, numbered from the second of a kind (`drop/check-2`), or `step/NAME` if the fence has `#NAME`."""
     kind: Kind
     line: int
     language: Literal["sql", "sh", "expr", "toml"]
     body: str
     """Verbatim; empty for toml, whose content is `settings`."""
     settings: dict[str, Any] = {}
-    """Of the kinds without code, as the schema normalised them: durations in seconds, sizes in bytes."""
+    """Normalised settings of kinds without code: durations in seconds, sizes in bytes."""
     action: str | None = None
     name: str | None = None
-    """`as=NAME`: what later blocks call its result (measure, preview, run, input)."""
+    """`as=NAME`: name of its result in later blocks (measure, preview, run, input)."""
     title: str = ""
-    """What it is for, in a few words; the fence's `title=`."""
+    """Its purpose, in a few words; the fence's `title=`."""
     when: BlockCondition | None = None
-    """Not applicable unless this holds: skipped."""
+    """Skipped unless this holds."""
     done: BlockCondition | None = None
-    """Already true: skipped; also what settles an execution of unknown end."""
+    """Skipped if this holds; also settles an unknown outcome."""
     timeout_s: float | None = None
     on: str = ""
-    """primary, standby, or the name of a configured target; empty: the run's own target."""
+    """primary, standby, or the name of a configured target; empty: the target of the run."""
     role: Literal["", "monitor", "operator"] = ""
-    """monitor: over a read-only connection whatever the kind."""
+    """monitor: use a read-only connection, whatever the kind."""
     confirm: Confirmation | None = None
     usual_s: float | None = None
-    """What the author says it takes."""
+    """Typical duration according to the author."""
     urgent: bool = False
     host: bool = False
-    """A `run` that touches this host only: needs no server to be identified."""
+    """A `run` that affects this host only: the server need not be identified."""
     tag: str = ""
     """Tag of its output's lines; empty: the run's."""
     leading: bool = False
-    """A check that stands before the first acting block of the document: run before Start is asked."""
+    """A check before the first changing block of the document: runs before the start question."""
     transaction: bool = True
-    """A `change` in a transaction of its own; False (`transaction=no`) for what cannot run in one, as VACUUM."""
+    """A `change` in its own transaction; False (`transaction=no`) for commands that cannot run in one, as VACUUM."""
     uses: tuple[str, ...] = ()
-    """Names of inputs and results its code refers to."""
+    """Names of inputs and results that its code uses."""
     undo: Literal["", "none"] = ""
-    """none: the author says that nothing takes it back."""
+    """none: according to the author nothing reverts it."""
 
 
 class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -99,14 +99,14 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Markdown of the step without its runnable fences."""
     blocks: tuple[Block, ...] = ()
     undo: tuple[Block, ...] = ()
-    """What takes it back; offered, never automatic."""
+    """Blocks that revert it; offered, not automatic."""
     point_of_no_return: bool = False
     then: str | None = None
     """Id of the later step that follows this one (the end of a branch), `end` for the end of the run."""
     branch: bool = False
-    """Reached only by a decision: skipped when walked onto from above."""
+    """Runs only when a decision leads to it."""
     panels: tuple[str, ...] = ()
-    """Those that matter while it runs: as the author says, else those its expressions name."""
+    """Panels shown while it runs: from the author, else those in its expressions."""
 
 
 class Input(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -119,7 +119,7 @@ class Input(Struct, frozen=True, kw_only=True, omit_defaults=True):
     required: bool = True
     choices: tuple[str, ...] = ()
     secret: bool = False
-    """Never written anywhere; asked for again when a run is resumed."""
+    """Never stored; asked again when a run is resumed."""
     minimum: float | None = None
     maximum: float | None = None
     pattern: str | None = None
@@ -132,15 +132,15 @@ class Plan(Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     title: str
     prose: str = ""
-    """Markdown before the first step: why, when not, what it costs, whom to tell."""
+    """Markdown before the first step: purpose, when not to use it, cost, whom to inform."""
     answers: tuple[str, ...] = ()
-    """Ids of the findings' rules it is offered for."""
+    """Rules whose findings it is offered for."""
     needs: tuple[str, ...] = ()
     """root, superuser, a predefined role, `server`, a program on PATH."""
     strict: bool = False
-    """No step may be skipped or jumped to."""
+    """No step can be skipped or jumped to."""
     reverts: bool = False
-    """Given up before a point of no return, it reverts every step without a question: half of it is worse than none."""
+    """If it is aborted before a point of no return, every step is reverted without a question."""
     tag: str = ""
     """Tag of lines in session.log; empty: the id in capitals without signs."""
     versions: tuple[int | None, int | None] = (None, None)
@@ -148,27 +148,27 @@ class Plan(Struct, frozen=True, kw_only=True, omit_defaults=True):
     inputs: tuple[Input, ...] = ()
     steps: tuple[Step, ...] = ()
     sources: str = ""
-    """Markdown of the last section, where it is `Sources`: what it was tried on, where its claims are from."""
+    """Markdown of the last section if it is `Sources`: tested versions and references."""
     source: str = ""
-    """The file it was read from, as named by who read it."""
+    """The file it was read from, as given by the caller."""
     sha256: str = ""
     """Of the document's bytes."""
 
     def blocks(self) -> Iterator[tuple[Step, Block]]:
-        """Every block in document order, undo blocks of a step after its own."""
+        """Yield every block in document order, undo blocks of a step after its others."""
         for step in self.steps:
             for block in (*step.blocks, *step.undo):
                 yield step, block
 
     def block(self, block_id: str) -> tuple[Step, Block]:
-        """The block of this id with its step. Raises KeyError."""
+        """Return the block with this id and its step. Raises KeyError."""
         for step, block in self.blocks():
             if block.id == block_id:
                 return step, block
         raise KeyError(block_id)
 
     def step(self, step_id: str) -> Step:
-        """The step of this id. Raises KeyError."""
+        """Return the step with this id. Raises KeyError."""
         for step in self.steps:
             if step.id == step_id:
                 return step
@@ -176,7 +176,7 @@ class Plan(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def log_tag(plan: Plan) -> str:
-    """Of the run's lines in session.log.
+    """Return the tag of the run's lines in session.log.
 
     >>> log_tag(Plan(id="cache-drop", title="")), log_tag(Plan(id="x", title="", tag="MINE"))
     ('CACHEDROP', 'MINE')
@@ -188,18 +188,18 @@ _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
 def plan_hash(plan: Plan, inputs: Mapping[str, Any] | None = None) -> str:
-    """SHA-256 of the normalised plan, hexadecimal: the same for documents that differ only in where they lie. With the
-    values of its inputs that of one run of it.
+    """Return the hexadecimal SHA-256 of the normalised plan, independent of the document's path; with `inputs`, that of
+    one run.
     """
     normal = msgspec.structs.replace(plan, source="")
     return hashlib.sha256(_canonical(normal if inputs is None else [normal, inputs])).hexdigest()
 
 
-# What a run remembers: the records its journal is made of, from which its state can be told again.
+# Records of a run's journal, from which its state is replayed.
 
 
 class JournalRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of a run's journal, before its chain is added. Kinds:
+    """One record of a run's journal, without its hash. Kinds:
 
     run.planned run.started run.paused run.resumed run.interrupted run.ended · step.started step.ended ·
     block.started block.seen block.asked block.answered block.intent block.result block.settled block.skipped ·
@@ -207,12 +207,12 @@ class JournalRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     undo.began undo.ended · deviation (skip, jump, adhoc, retry) · person.took ·
     journal.began journal.reopened journal.fallback journal.home
 
-    Those of `journal.` are the journal's own, and mean nothing to the walk.
+    Those of `journal.` belong to the journal; the walk ignores them.
     """
 
     kind: str
     text: str
-    """One sentence for session.log."""
+    """Text for session.log."""
     step: str = ""
     block: str = ""
     execution: int = 0
@@ -221,5 +221,5 @@ class JournalRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     who: str | None = None
     fields: dict[str, Any] = {}
     wall_us: int = 0
-    """Set by who writes it; 0 before."""
+    """Set when it is written; 0 before."""
     mono_us: int = 0

@@ -1,7 +1,7 @@
-"""The chart values of a block as columns, so that ten minutes of history load without decoding a sample.
+"""Chart values of a block as columns, so that ten minutes of history load without decoding a sample.
 
-A column of whole numbers is kept exactly, as differences. Other values keep 16 bits of mantissa, one part in 65,000:
-finer than any chart. A tick that has no value under a name has a gap there, never a 0.
+A column of whole numbers is stored exactly, as differences. Other values have 16 bits of mantissa, 1/65,000, finer than
+any chart. A tick without a value has a gap, not 0.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _word = struct.Struct("<I")
 
 
 class _Packed(msgspec.Struct, array_like=True):
-    """What is compressed: wall times as differences, then one column per name."""
+    """Compressed content: wall times as differences, then one column per name."""
 
     ticks: int
     walls: bytes
     names: list[str]
     whole: list[bool]
     gaps: list[bytes]
-    """A bit per tick that has no value; empty where every tick has one."""
+    """One bit per tick, set if it has no value; empty if every tick has one."""
     columns: list[bytes]
 
 
@@ -45,14 +45,14 @@ _decode = packed_decoder(_Packed).decode
 
 
 def default_point_of() -> Callable[[Picture], Point]:
-    """The chart values the screen uses; loaded when first needed."""
+    """Return the chart values of the screen; imported when first needed."""
     from dba_console.watch.frames.chart_points import point_of
 
     return point_of
 
 
 def pack_points(walls: Sequence[int], points: Sequence[Point]) -> bytes:
-    """The points of consecutive ticks; `walls` are their wall times in microseconds."""
+    """Encode the points of consecutive ticks; `walls`: their wall times in microseconds."""
     names = sorted({name for point in points for name in point})
     packed = _Packed(len(walls), _whole_column(list(walls)), names, [], [], [])
     for name in names:
@@ -67,17 +67,17 @@ def pack_points(walls: Sequence[int], points: Sequence[Point]) -> bytes:
 
 
 def unpack_points(data: bytes) -> list[tuple[int, Point]]:
-    """Wall time and point of every tick. Raises Damaged."""
+    """Return wall time and point of every tick. Raises Damaged."""
     body = data[8:]
     if data[:4] != MAGIC or len(data) < 8 or zlib.crc32(body) != _word.unpack_from(data, 4)[0]:
         raise Damaged("the chart values of a block do not match their checksum")
     try:
         if zstandard.frame_content_size(body) > _LIMIT:
-            raise Damaged("the chart values of a block claim an impossible size")
+            raise Damaged("the chart values of a block have an invalid size")
         packed = _decode(zstandard.ZstdDecompressor().decompress(body, max_output_size=_LIMIT))
         return _rows(packed)
     except (zstandard.ZstdError, msgspec.DecodeError, IndexError, struct.error) as error:
-        raise Damaged(f"the chart values of a block cannot be read: {error}") from error
+        raise Damaged(f"cannot decode the chart values of a block: {error}") from error
 
 
 def _rows(packed: _Packed) -> list[tuple[int, Point]]:
@@ -117,7 +117,7 @@ def _read_whole(column: bytes, count: int) -> list[int]:
 
 
 def _float_column(values: Sequence[float]) -> bytes:
-    """Upper three bytes of the single-precision form, byte planes apart: like compresses with like."""
+    """Return the upper three bytes of the single-precision value as separate byte planes, which compress better."""
     words = []
     for value in values:
         try:

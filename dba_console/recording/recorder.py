@@ -1,8 +1,8 @@
-"""The recorder: takes every sample and event the moment it exists, and never makes its caller wait.
+"""The recorder: records every sample and event without blocking its caller.
 
-    caller -> bounded queue -> this room's thread (differences, blocks) -> backlog -> the writer's thread -> disk
+    caller -> bounded queue -> recorder thread (differences, blocks) -> backlog -> writer thread -> disk
 
-The caller only appends to a queue. What is dropped is counted, and stands in the recording as a gap with its reason.
+The caller only appends to a queue. Dropped samples are counted and recorded as a gap with its reason.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from dba_console.watch.frames.picture import Picture
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import Sample, encode_sample
 
-# What the recorder itself has to say: events of its own, into the recording and to whoever listens live.
+# Events of the recorder itself, recorded and announced to live listeners.
 
 
 class RecorderEvents:
-    """Used by the recorder's threads; `announce` is called on them."""
+    """Writes the recorder's events; `announce` is called in the recorder's threads."""
 
     def __init__(self, backlog: Backlog, clock: Clock, announce: Callable[[Event], None] | None) -> None:
         self._backlog = backlog
@@ -55,20 +55,20 @@ class RecorderEvents:
             self._announce(event)
 
 
-# How a recording stands, in a word and a sentence.
+# Status of a recording.
 
 LAGGING_US = 5_000_000
-"""A recording this far behind is said to lag: five ticks, more than a busy disk needs for a commit."""
+"""A recording this far behind is lagging: five ticks, more than a busy disk needs for a commit."""
 
 
 class RecorderStatus(Struct, frozen=True):
-    """How the recording stands."""
+    """Status of the recording."""
 
     state: Literal["ok", "lagging", "failed"]
     note: str | None
-    """One sentence where the state is not ok."""
+    """Reason if the state is not ok."""
     lag_us: int
-    """Age of the oldest sample that is not on the disk."""
+    """Age of the oldest sample that is not on disk."""
     recorded: int
     dropped: int
 
@@ -76,7 +76,7 @@ class RecorderStatus(Struct, frozen=True):
 def recorder_status(
     *, now_us: int, oldest_us: int | None, failure: str | None, busy_since_us: int | None, recorded: int, dropped: int
 ) -> RecorderStatus:
-    """The status from monotonic times in microseconds: of the oldest sample not on the disk, of the write under way.
+    """Return the status. Times are monotonic, in microseconds: of the oldest sample not on disk, of the current write.
 
     >>> recorder_status(
     ...     now_us=9_000_000, oldest_us=None, failure=None, busy_since_us=1_000_000, recorded=3, dropped=0
@@ -95,14 +95,14 @@ def recorder_status(
     return RecorderStatus("ok", None, lag_us, recorded, dropped)
 
 
-# Ticks that are missing: told from the numbers and times of the samples that came.
+# Missing ticks, detected from the numbers and times of the received samples.
 
 SILENCE = 5
-"""Intervals without a sample that count as a gap: less is a slow tick, which its own times show."""
+"""Intervals without a sample that count as a gap; fewer are a slow tick, which its times show."""
 
 
 class TickWatch:
-    """Compares each sample with the one before."""
+    """Compares each sample with the previous one."""
 
     def __init__(self, interval_us: int) -> None:
         self._interval_us = interval_us
@@ -110,7 +110,7 @@ class TickWatch:
         self._dropped = 0
 
     def next(self, sample: Sample, dropped: int) -> list[Gap]:
-        """The gap between the last sample and this one, if there is one. `dropped`: all that the queue gave up."""
+        """Return the gap between the last sample and this one, if any. `dropped`: total dropped by the queue."""
         before, self._before = self._before, sample
         lost_here, self._dropped = dropped - self._dropped, dropped
         if before is None:
@@ -123,18 +123,18 @@ class TickWatch:
         if missing:
             return [Gap(before.wall_us, sample.wall_us, missing, "ticks were skipped before they reached the recorder")]
         if silent_us > SILENCE * self._interval_us:
-            return [Gap(before.wall_us, sample.wall_us, 0, f"no sample came for {silent_us / 1e6:.0f} s")]
+            return [Gap(before.wall_us, sample.wall_us, 0, f"no sample received for {silent_us / 1e6:.0f} s")]
         return []
 
 
-# The block that is being filled: every sample becomes a row at once, and a sealed block when there are enough.
+# The open block: every sample becomes a row immediately, and part of a sealed block when the block is full.
 
 BLOCK_SAMPLES = 60
-"""A minute at 1 Hz. Larger blocks are smaller in sum (a fifth at 120) and slower to seek in."""
+"""A minute at 1 Hz. Larger blocks need less space in total (a fifth less at 120) and are slower to seek in."""
 
 
 class OpenBlock:
-    """Used by the recorder's thread alone."""
+    """The block that is being filled. Used only by the recorder's thread."""
 
     def __init__(self, backlog: Backlog, point_of: Callable[[Picture], Point], samples: int = BLOCK_SAMPLES) -> None:
         self._backlog = backlog
@@ -142,11 +142,11 @@ class OpenBlock:
         self._limit = samples
         self._picture = Picture()
         self.recorded = 0
-        """Samples taken in since the start."""
+        """Samples added since the start."""
         self.restart()
 
     def restart(self) -> None:
-        """Begin an empty block; samples not sealed stay the rows they are."""
+        """Start an empty block; unsealed samples remain rows."""
         self._block = BlockWriter()
         self._tail = TailWriter()
         self._walls: list[int] = []
@@ -154,13 +154,13 @@ class OpenBlock:
         self._last_seq = 0
 
     def add(self, sample: Sample, encoded: bytes, point: Point | None = None) -> None:
-        """Take a sample in. The first of each segment of a block becomes a key sample.
+        """Add a sample. The first of each segment of a block becomes a key sample.
 
-        `point` holds its chart values where somebody has made them already.
+        `point`: its chart values, if already computed.
         """
         self._picture = self._picture.with_sample(sample)
         if self._walls and sample.wall_us < self._walls[-1]:
-            self.seal()  # the clock was set back: within a block times ascend
+            self.seal()  # the clock was set back: times within a block must ascend
         if self._block.wants_key:
             sample = key_sample(sample, self._picture)
             encoded = encode_sample(sample)
@@ -175,7 +175,7 @@ class OpenBlock:
             self.seal()
 
     def seal(self) -> None:
-        """Hand over what there is as a block, and begin another."""
+        """Seal the current block and start another."""
         block = self._block
         if block.samples == 0:
             return
@@ -188,18 +188,18 @@ class OpenBlock:
         try:
             return self._point_of(self._picture)
         except Exception:
-            # A chart value that cannot be made must not cost the sample it is made from.
+            # A failure to compute chart values must not lose the sample.
             return {}
 
 
 QUEUE = 120
-"""Samples that may wait for the recorder's thread: two minutes at 1 Hz; normally none waits."""
+"""Maximum samples waiting for the recorder's thread: two minutes at 1 Hz; normally none waits."""
 EVENT_QUEUE = 2000
 HEARTBEAT_US = 600_000_000
 
 
 class QueuedSample(NamedTuple):
-    """A sample on its way: with its encoding, and its chart values where they were made already."""
+    """A queued sample with its encoding, and its chart values if already computed."""
 
     sample: Sample
     encoded: bytes
@@ -207,7 +207,7 @@ class QueuedSample(NamedTuple):
 
 
 class Recorder:
-    """Records one session. Raises SessionError or PermissionDenied at once where the place cannot be used."""
+    """Records one session. Raises SessionError or PermissionDenied immediately if the directory cannot be used."""
 
     def __init__(
         self,
@@ -219,8 +219,8 @@ class Recorder:
         announce: Callable[[Event], None] | None = None,
         block_samples: int = BLOCK_SAMPLES,
     ) -> None:
-        """`directory` is the session's own (layout.session_directory), made here. `announce` gets the events that the
-        recorder itself writes (start, gaps, lagging, recovered, end), from its own threads.
+        """`directory`: the session directory (layout.session_directory), created here. `announce` receives the events
+        of the recorder itself (start, gaps, lagging, recovered, end), in its threads.
         """
         self.directory = directory
         self.meta = meta
@@ -229,7 +229,7 @@ class Recorder:
         self._lock = SessionLock(directory)
         if (directory / DATABASE).is_file():
             self._lock.release()
-            raise SessionError(f"{directory.name} already holds a session: a recorder never appends to another's")
+            raise SessionError(f"{directory.name} already contains a session: a recorder never appends to another one")
         try:
             store = Store(directory, meta)
         except Exception as error:
@@ -256,9 +256,7 @@ class Recorder:
         self._thread.start()
 
     def put_sample(self, sample: Sample, encoded: bytes, point: Point | None = None) -> None:
-        """Take a sample, its encoding, and its chart values where they are made already. Returns at once, whatever
-        the disk does.
-        """
+        """Queue a sample, its encoding, and its chart values if already computed. Never waits for the disk."""
         with self._awake:
             if len(self._samples) >= QUEUE:
                 self._samples.popleft()
@@ -267,17 +265,17 @@ class Recorder:
             self._awake.notify()
 
     def put_event(self, event: Event) -> None:
-        """Take an event. Returns at once. Its number and hash are given when it is written."""
+        """Queue an event. Never waits. Its number and hash are assigned when it is written."""
         with self._awake:
             self._events.append(event)
             self._awake.notify()
 
     def put_lines(self, lines: Sequence[LogLine]) -> None:
-        """Take lines of a command's output. Returns at once; what there is no room for is in the output's own file."""
+        """Queue lines of a command's output. Never waits; lines that do not fit are only in the output file."""
         self._backlog.put_lines(lines)
 
     def status(self) -> RecorderStatus:
-        """How it stands now. Waits for nothing."""
+        """Return the current status. Never waits."""
         now = self._clock.mono_us()
         oldest = self._backlog.oldest_mono_us()
         with self._awake:
@@ -294,7 +292,7 @@ class Recorder:
         )
 
     def flush(self, timeout_s: float = 5.0) -> bool:
-        """Wait until everything taken so far is on the disk. False where it is not in time."""
+        """Wait until everything queued so far is on disk. Return False on timeout."""
         changed = self._backlog.changed
         with self._awake:
             if not self._awake.wait_for(lambda: not (self._samples or self._events or self._in_hand), timeout_s):
@@ -303,7 +301,7 @@ class Recorder:
             return changed.wait_for(self._backlog.empty, timeout_s)
 
     def close(self, reason: str, timeout_s: float = 3.0) -> bool:
-        """Seal what is open, write the end, let go of the lock. False where the disk did not take it in time."""
+        """Seal the open block, write the end, release the lock. Return False if the disk timed out."""
         with self._awake:
             if self._closing:
                 return self._writer.ended.is_set()
@@ -343,15 +341,15 @@ class Recorder:
             self._write_heartbeat(sample)
 
     def _reject_sample(self, sample: Sample, error: Exception) -> None:
-        """One sample that cannot be taken in must not end the recording of those that follow."""
+        """Record a gap for a sample that cannot be added, and continue with the next ones."""
         self._refused += 1
         self._block.restart()
-        reason = f"a sample could not be taken in ({type(error).__name__})"
+        reason = f"cannot record a sample ({type(error).__name__})"
         self._backlog.put_gap(Gap(sample.wall_us, sample.wall_us, 1, reason))
         self._recorder_events.record_event("gap", f"not recorded: {reason}", {"samples": 1}, severity="warning")
 
     def _take(self) -> QueuedSample | None:
-        """The next sample; until it is asked for again, the one before counts as in hand."""
+        """Return the next sample; the previous one counts as in progress until this is called."""
         with self._awake:
             self._in_hand = self._samples.popleft() if self._samples else None
             self._awake.notify_all()
@@ -366,7 +364,7 @@ class Recorder:
             self._awake.notify_all()
 
     def _write_heartbeat(self, sample: Sample) -> None:
-        """A heartbeat now and then: it tells an idle server from a recorder that was not there."""
+        """Record a heartbeat regularly: it distinguishes an idle server from a missing recorder."""
         if sample.mono_us - self._beat_us < HEARTBEAT_US:
             return
         self._beat_us = sample.mono_us

@@ -1,7 +1,7 @@
-"""A recording, read: the picture at any moment, steps from one to the next, chart values, events, gaps.
+"""Read a recording: the samples at a point in time, the next and previous one, chart values, events, gaps.
 
-Works on a session being written (`refresh` sees what was committed since), a closed one, one whose agent was killed,
-and a damaged one as far as it can be read: `damage` then says what is wrong. Nothing but SessionError is raised.
+Works on a session being written (`refresh` reads new commits), a closed one, one whose agent was killed, and a damaged
+one as far as possible: `damage` then names the problem. Only SessionError is raised.
 """
 
 from __future__ import annotations
@@ -32,44 +32,44 @@ from dba_console.recording.timeline import Timeline
 from dba_console.watch.frames.picture import Picture
 from dba_console.watch.samples.event import Event
 
-# How a session.db is opened to read: what it is is checked first, then the gentlest way that works is taken.
+# Open session.db for reading: check the file, then use the least intrusive way that works.
 #
-# A live session is read beside its writer. Where the directory cannot be written (another's, a read-only mount),
-# SQLite cannot make its shared memory: a closed session is then read as it lies, one with a log is copied aside first.
+# A live session is read concurrently with its writer. If the directory is not writable (another user, a read-only
+# mount), SQLite cannot create its shared memory: a closed session is then read as immutable, one with a log is copied.
 
 _COPY_LIMIT = 1 << 30
 
 
 def check_header(directory: Path) -> str | None:
-    """What is wrong with the file as a whole, None where nothing is seen.
+    """Return the damage of the file, None if there is none.
 
-    Raises SessionError where it is no recording at all, or one this program does not know how to read.
+    Raises SessionError if it is not a recording, or has an unknown format.
     """
     path = directory / DATABASE
     for sibling in ("-wal", "-shm", "-journal"):
         _require_file(Path(f"{path}{sibling}"))
     try:
-        # A pipe would be waited for without end, a device may do anything when it is opened or read.
+        # Opening a pipe would block forever; opening a device may have side effects.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise SessionError(f"{path} is not a regular file, so it is not a recording")
+                raise SessionError(f"{path} is not a recording: not a regular file")
             header = file.read(100)
             size = os.fstat(descriptor).st_size
     except FileNotFoundError:
         raise SessionError(
-            f"no recording in {directory}: session.db is missing", hint="`dba-console session list` shows what there is"
+            f"no recording in {directory}: session.db is missing", hint="`dba-console session list` lists the sessions"
         ) from None
     except OSError as error:
         raise SessionError(f"cannot read {path}: {error.strerror}") from error
     if size == 0:
-        raise SessionError(f"the recording {directory.name} is empty: nothing was ever written to it")
+        raise SessionError(f"the recording {directory.name} is empty")
     if len(header) < 100 or not header.startswith(SQLITE_MAGIC):
-        return "its beginning is damaged"
+        return "damaged header"
     page_size, pages = struct.unpack_from(">H", header, 16)[0], struct.unpack_from(">I", header, 28)[0]
     version, application = struct.unpack_from(">I", header, 60)[0], struct.unpack_from(">I", header, 68)[0]
     if application != APPLICATION_ID:
-        raise SessionError(f"{path} is an SQLite database, but not a recording of this program")
+        raise SessionError(f"{path} is an SQLite database, but not a recording of dba-console")
     if version > FORMAT:
         raise SessionError(
             f"the recording {directory.name} has format {version}; this program reads up to {FORMAT}",
@@ -77,34 +77,34 @@ def check_header(directory: Path) -> str | None:
         )
     whole = pages * (65536 if page_size == 1 else page_size)
     if size < whole and not os.path.exists(f"{path}-wal") and not is_live(directory):
-        return f"it is cut short: {size} of {whole} bytes are there"
+        return f"truncated: {size} of {whole} bytes exist"
     return None
 
 
 def _require_file(path: Path) -> None:
-    """Raises SessionError where something else than a file lies there, which SQLite would open."""
+    """Raise SessionError if the path is not a regular file, because SQLite would open it."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
         return
     if not stat.S_ISREG(mode):
-        raise SessionError(f"{path} is not a regular file, so what lies beside it is not a recording")
+        raise SessionError(f"{path} is not a regular file: this is not a recording")
 
 
 def connect(directory: Path) -> tuple[sqlite3.Connection, tempfile.TemporaryDirectory[str] | None]:
-    """A read-only connection, and the directory of a copy where one had to be made. Raises Damaged."""
+    """Return a read-only connection, and the directory of a copy if one was needed. Raises Damaged."""
     path = directory / DATABASE
     try:
         return _try(f"file:{quote(str(path))}?mode=ro"), None
     except sqlite3.OperationalError as error:
         if "malformed" in str(error) or "locked" in str(error):
-            raise Damaged(f"session.db cannot be read: {error}") from error
+            raise Damaged(f"cannot read session.db: {error}") from error
     except sqlite3.Error as error:
-        raise Damaged(f"session.db cannot be read: {error}") from error
+        raise Damaged(f"cannot read session.db: {error}") from error
     try:
         return _connect_to_copy(path)
     except (sqlite3.Error, OSError) as error:
-        raise Damaged(f"session.db cannot be read: {error}") from error
+        raise Damaged(f"cannot read session.db: {error}") from error
 
 
 def _connect_to_copy(path: Path) -> tuple[sqlite3.Connection, tempfile.TemporaryDirectory[str] | None]:
@@ -134,36 +134,36 @@ def _try(uri: str) -> sqlite3.Connection:
 
 
 def _require_tables(connection: sqlite3.Connection) -> None:
-    """Raises SessionError where a table of ours is a view, a virtual table or has computed columns: reading it would
-    run what somebody else wrote, and that may have no end."""
-    # SQLite tells no upper from lower case in names, and makes of a row of its schema what the SQL in it says.
+    """Raise SessionError if one of our tables is a view, a virtual table or has computed columns: reading it would run
+    foreign code, possibly without end."""
+    # Names in SQLite are case-insensitive, and its schema is executed as SQL.
     ours = f"SELECT name, substr(sql, 1, 40) FROM sqlite_master WHERE lower(name) IN ({', '.join('?' * len(TABLES))})"
     for name, sql in connection.execute(ours, sorted(TABLES)).fetchall():
         plain = name in TABLES and str(sql).lower().split()[:2] == ["create", "table"]
         if not plain or any(row[6] for row in connection.execute(f"PRAGMA table_xinfo({name})")):
-            raise SessionError(f"this is not a recording that this program wrote: {name} in it is not a plain table")
+            raise SessionError(f"not a recording of dba-console: {name} is not a plain table")
 
 
 class Recording:
-    """Use `Recording.open`. For one thread at a time."""
+    """A recording opened for reading with `Recording.open`. Not thread-safe."""
 
     def __init__(self, directory: Path, stored: Source, copy_directory: TemporaryDirectory[str] | None = None) -> None:
         self.directory = directory
         self.stored = stored
-        """What the session holds as it is stored, for checking and measuring."""
+        """The stored content of the session, for verification and measuring."""
         self._source = FallbackSource(stored, lambda: PageSource(directory))
         self._aside = copy_directory
         self._damage: str | None = None
         self._values = stored.meta()
         self.meta: SessionMeta | None = session_meta(self._values)
-        """None where too much of it is lost."""
+        """None if too much of it is lost."""
         self._timeline = Timeline(self._source)
         self._point_of: Callable[[Picture], Point] | None = None
         self._timeline.refresh()
 
     @classmethod
     def open(cls, path: str | Path) -> Recording:
-        """Open a session directory (or its session.db). Raises SessionError saying what it is instead."""
+        """Open a session directory (or its session.db). Raises SessionError."""
         directory = Path(path)
         if directory.name == DATABASE:
             directory = directory.parent
@@ -192,8 +192,8 @@ class Recording:
         if not source.found():
             source.close()
             raise SessionError(
-                f"nothing can be read of the recording {directory.name}: {damage}",
-                hint="session.log beside it may still have the events",
+                f"cannot read the recording {directory.name}: {damage}",
+                hint="its session.log may still have the events",
             )
         recording = cls(directory, source)
         events = len(source.journal(None, None, None))
@@ -203,7 +203,7 @@ class Recording:
 
     @property
     def damage(self) -> str | None:
-        """What is wrong with the files, in one sentence; None where nothing is known to be."""
+        """Return the damage of the files; None if none is known."""
         problem = self._damage or self._source.trouble or next(iter(self._timeline.row_errors), None)
         if problem is None or problem is self._damage:
             return problem
@@ -211,18 +211,18 @@ class Recording:
 
     @property
     def samples(self) -> int:
-        """Samples in the index, those of blocks found damaged later included."""
+        """Return the number of samples in the index, including blocks found damaged later."""
         return self._timeline.samples
 
     @property
     def first_us(self) -> int:
-        """Wall time of the first sample; the start of the session where there is none."""
+        """Return the wall time of the first sample; without samples, the start of the session."""
         first = self._timeline.first_us
         return self._start_us if first is None else first
 
     @property
     def last_us(self) -> int:
-        """Wall time of the newest sample."""
+        """Return the wall time of the newest sample."""
         last = self._timeline.last_us
         return self._start_us if last is None else last
 
@@ -232,18 +232,18 @@ class Recording:
 
     @property
     def state(self) -> Literal["live", "closed", "crashed"]:
-        """crashed: its agent ended without closing it."""
+        """Return the state; crashed: its agent ended without closing it."""
         if is_live(self.directory):
             return "live"
         return "crashed" if self.closed is None else "closed"
 
     @property
     def closed(self) -> str | None:
-        """The note its writer left on closing (JSON: reason, events, head), None where it was not closed."""
+        """Return the closing note (JSON: reason, events, head), None if it was not closed."""
         return self._values.get("closed")
 
     def refresh(self) -> int:
-        """See what was committed since; returns the new `last_us`."""
+        """Read what was committed since; return the new `last_us`."""
         try:
             self._timeline.refresh()
         except Damaged as error:
@@ -251,7 +251,7 @@ class Recording:
         return self.last_us
 
     def picture_at(self, wall_us: int) -> Picture | None:
-        """What was known at that time: the picture of the newest readable sample not after it, None without one."""
+        """Return the picture of the newest readable sample not after that time, None if there is none."""
         for position in range(self._timeline.find_position(wall_us), -1, -1):
             try:
                 block = self._timeline.block(position)
@@ -263,7 +263,7 @@ class Recording:
         return None
 
     def step(self, wall_us: int, direction: int) -> int | None:
-        """Wall time of the next sample (direction > 0) or the one before, None at the end."""
+        """Return the wall time of the next (direction > 0) or previous sample, None at the end."""
         began = position = max(0, self._timeline.find_position(wall_us))
         while 0 <= position < len(self._timeline):
             try:
@@ -279,7 +279,7 @@ class Recording:
         return None
 
     def points(self, from_us: int, to_us: int) -> list[tuple[int, Point]]:
-        """Chart values of the ticks between two times, both included; no sample of a sealed block is decoded."""
+        """Return the chart values of the ticks between two times, inclusive, without decoding sealed samples."""
         found: list[tuple[int, Point]] = []
         for position in range(max(0, self._timeline.find_position(from_us)), len(self._timeline)):
             if self._timeline.starts(position) > to_us:
@@ -291,7 +291,7 @@ class Recording:
         return found
 
     def events(self, from_us: int | None = None, to_us: int | None = None, limit: int | None = None) -> list[Event]:
-        """Events in order; with `limit` the last ones of the span."""
+        """Return events in order; with `limit` the last ones of the span."""
         try:
             return [event_of(row) for row in self._source.journal(from_us, to_us, limit)]
         except Damaged as error:
@@ -299,7 +299,7 @@ class Recording:
             return []
 
     def gaps(self) -> list[Gap]:
-        """Spans without samples, with the reason."""
+        """Return the spans without samples, with the reason."""
         try:
             return sorted(self._source.gaps())
         except Damaged as error:
@@ -322,7 +322,7 @@ class Recording:
         return self._timeline.growing(position).points(self._point_of)
 
     def _ticked(self, picture: Picture) -> Picture:
-        """At the first tick of a block the picture has seen no other; how long a tick is, the session says."""
+        """Set the tick length from the session: at the first tick of a block the picture cannot derive it."""
         if not picture.tick_us and self.meta is not None:
             picture.tick_us = self.meta.interval_us
         return picture

@@ -1,8 +1,8 @@
-"""Old sessions go, by age and by bytes. Never a pinned one, never one being written or with a run that came to no end
-in it, never anything that is not ours.
+"""Retention: remove old sessions by age and size. Never removes a pinned session, one that is being written, one with
+an unfinished run, or other files.
 
-What counts as ours: a directory of this user, named as we name sessions, holding nothing but our files. A directory
-somebody put a file of their own into stays.
+A session is a directory of this user with the name of a session and only our files. A directory with any other file
+stays.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dba_console.recording.run_reader import is_finished
 
 
 class Candidate(Struct, frozen=True):
-    """A session and why it would go."""
+    """A session to remove, and why."""
 
     path: Path
     bytes: int
@@ -29,15 +29,15 @@ class Candidate(Struct, frozen=True):
 
 
 class Pruned(Struct, frozen=True):
-    """What was removed, and what could not be."""
+    """Sessions that were removed, and those that could not be."""
 
     removed: list[Candidate]
     failed: list[str]
 
 
 def candidates(sessions: Path, *, keep_s: float | None, max_bytes: int | None, now_us: int) -> list[Candidate]:
-    """Sessions that would go, oldest first: ended longer than `keep_s` ago, then the oldest while all together take
-    more than `max_bytes`. None sets no bound. Those that stay whatever comes count towards the bytes.
+    """Return the sessions to remove, oldest first: those that ended more than `keep_s` ago, then the oldest until the
+    total is at most `max_bytes`. None: no limit. Sessions that are always kept count in the total.
     """
     every = [(path, size_of(path)) for path in session_directories(sessions) if is_ours(path)]
     total = sum(size for _, size in every)
@@ -45,9 +45,9 @@ def candidates(sessions: Path, *, keep_s: float | None, max_bytes: int | None, n
     chosen: list[Candidate] = []
     for path, size in free:
         if keep_s is not None and now_us - _ended_us(path) > keep_s * 1e6:
-            chosen.append(Candidate(path, size, "older than the age to keep"))
+            chosen.append(Candidate(path, size, "older than the maximum age"))
         elif max_bytes is not None and total > max_bytes:
-            chosen.append(Candidate(path, size, "all sessions together are larger than allowed"))
+            chosen.append(Candidate(path, size, "all sessions exceed the maximum size"))
         else:
             continue
         total -= size
@@ -55,7 +55,7 @@ def candidates(sessions: Path, *, keep_s: float | None, max_bytes: int | None, n
 
 
 def prune(sessions: Path, *, keep_s: float | None, max_bytes: int | None, now_us: int) -> Pruned:
-    """Remove what `candidates` names."""
+    """Remove the sessions of `candidates`."""
     removed: list[Candidate] = []
     failed: list[str] = []
     for candidate in candidates(sessions, keep_s=keep_s, max_bytes=max_bytes, now_us=now_us):
@@ -68,19 +68,19 @@ def prune(sessions: Path, *, keep_s: float | None, max_bytes: int | None, now_us
 
 
 def remove(directory: Path) -> None:
-    """Remove one session. Raises SessionError where it is pinned, being written, holds a run that came to no end, is
-    not ours, or cannot be removed.
+    """Remove one session. Raises SessionError if it is pinned, being written, has an unfinished run, is not a session,
+    or cannot be removed.
 
-    The database goes last, so that what a crash leaves behind is still known as ours.
+    The database is removed last, so that the rest after a crash is still recognised as a session.
     """
     if not is_ours(directory):
-        raise SessionError(f"not removed: {directory} is not a session, or holds files that are not ours")
+        raise SessionError(f"not removed: {directory} is not a session, or contains other files")
     if is_pinned(directory):
         raise SessionError(f"not removed: {directory.name} is pinned", hint="unpin it first")
     if (run := unfinished_run(directory)) is not None:
         raise SessionError(
-            f"not removed: the run {run.name} in {directory.name} came to no end",
-            hint=f"`dba-console runbook resume {run.name}` goes on with it, or ends it",
+            f"not removed: the run {run.name} in {directory.name} is unfinished",
+            hint=f"`dba-console runbook resume {run.name}` continues or ends it",
         )
     lock = SessionLock(directory)
     try:
@@ -102,7 +102,7 @@ def remove(directory: Path) -> None:
 
 
 def unfinished_run(directory: Path) -> Path | None:
-    """A run of this session that came to no end, or that an agent has open; None where there is none."""
+    """Return an unfinished run of this session, or one that an agent has open; None if there is none."""
     return next((run for run in run_directories(directory) if is_open(run) or not is_finished(run)), None)
 
 
@@ -111,7 +111,7 @@ def _is_wanted(directory: Path) -> bool:
 
 
 def _ended_us(directory: Path) -> int:
-    """When it was last written to; its start where that cannot be read."""
+    """Return when it was last written, or its start if that cannot be read."""
     try:
         return os.lstat(directory / DATABASE).st_mtime_ns // 1000
     except OSError:

@@ -1,8 +1,8 @@
-"""The journal of a run: no act without its intent on the disk first.
+"""The journal of a run: the intent of every change is on disk before the change.
 
-A record is durable when `append` returns. Where the disk takes too long or is full, that is raised, and nothing may be
-done that was not written; the operator may then let the journal go on in memory, which is said in every view of the
-run, and it comes home by itself when the disk takes it again.
+A record is durable when `append` returns. If the disk is stalled or full, `append` raises, and the change must not be
+executed; the operator may then continue with the journal in memory, which every view of the run shows. It returns to
+disk automatically when the disk accepts writes again.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from dba_console.recording.store import explain
 from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout, PendingCall
 from dba_console.watch.samples.event import Event
 
-# The file under a run's journal: a line is on the disk when `append` returns, or it is not there at all.
+# The file of a journal: when `append` returns, the line is on disk completely or not at all.
 
 RESERVE_BYTES = 64 << 10
-"""Given back when the disk is full: a few hundred records, enough to end a run in order."""
+"""Disk space released when the disk is full: a few hundred records, enough to end a run cleanly."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class JournalFile:
-    """Append-only. Every call may wait for the disk as long as the disk likes."""
+    """Append-only file. Every call may block on the disk without a limit."""
 
     def __init__(self, path: Path, descriptor: int, size: int) -> None:
         self.path = path
         self._descriptor = descriptor
         self._size = size
-        """Bytes that are known to be whole lines on the disk."""
+        """Bytes of complete lines on disk."""
         self._spoiled = False
 
     @classmethod
     def create(cls, path: Path, data: bytes) -> JournalFile:
-        """A file with these lines, durable under its name. Raises OSError."""
+        """Create a durable file with these lines. Raises OSError."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC | _FLAGS, 0o600)
         made = cls(path, descriptor, 0)
         try:
@@ -67,18 +67,18 @@ class JournalFile:
 
     @classmethod
     def open(cls, path: Path) -> JournalFile:
-        """The file as it is, to go on behind its last byte. Raises OSError."""
+        """Open the existing file for appending. Raises OSError."""
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | _FLAGS)
         return cls(path, descriptor, os.fstat(descriptor).st_size)
 
     def append(self, data: bytes) -> None:
-        """Write and sync. Raises OSError, having taken back what was written of it."""
+        """Write and sync. On OSError, truncate what was written and raise it."""
         if self._spoiled:
             self._take_back()
         self._spoiled = True
         try:
             if (written := os.write(self._descriptor, data)) < len(data):
-                # A short write is what a disk does that has just become full; the next one says so.
+                # A short write happens when the disk becomes full; the next write fails.
                 os.write(self._descriptor, data[written:])
             os.fdatasync(self._descriptor)
             size = os.fstat(self._descriptor).st_size
@@ -91,11 +91,11 @@ class JournalFile:
         self._spoiled = False
 
     def whole(self) -> bool:
-        """Whether it ends with a line's end. Raises OSError."""
+        """Return whether the file ends with a line end. Raises OSError."""
         return self._size == 0 or os.pread(self._descriptor, 1, self._size - 1) == b"\n"
 
     def _take_back(self) -> None:
-        """Cut off half a line. Raises OSError where even that does not work: then nothing more is written."""
+        """Truncate an incomplete line. Raises OSError if that fails: then nothing more is written."""
         os.ftruncate(self._descriptor, self._size)
         self._spoiled = False
 
@@ -106,9 +106,9 @@ class JournalFile:
 
 
 def lock_run(directory: Path) -> int:
-    """Hold the run: a descriptor whose lock the kernel lets go of when its holder dies.
+    """Lock the run and return the descriptor; the kernel releases the lock when the process dies.
 
-    Raises SessionError where another holds it, OSError.
+    Raises SessionError if another process has the lock, OSError.
     """
     descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | _FLAGS, 0o600)
     try:
@@ -123,7 +123,7 @@ def lock_run(directory: Path) -> int:
 
 @contextmanager
 def holding_run(directory: Path) -> Iterator[int]:
-    """The lock, let go of where what is done under it fails; else the caller's. Raises as `lock_run`."""
+    """Lock the run; unlock it if the body fails, otherwise the caller owns it. Raises as `lock_run`."""
     lock = lock_run(directory)
     try:
         yield lock
@@ -133,15 +133,15 @@ def holding_run(directory: Path) -> Iterator[int]:
 
 
 def unlock_run(lock: int) -> None:
-    """Let go of a run."""
+    """Unlock a run."""
     try:
         os.close(lock)
     except OSError:
-        pass  # the kernel has let go of it all the same
+        pass  # the kernel has released it anyway
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """A file of its own, 0600, whole or not there. Raises OSError."""
+    """Write a new file, 0600, atomically. Raises OSError."""
     temporary = path.with_name(path.name + ".new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FLAGS, 0o600)
     try:
@@ -153,7 +153,7 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 def hold_reserve(directory: Path) -> bool:
-    """Take RESERVE_BYTES of the disk for the end of the run. False where the disk does not give them."""
+    """Reserve RESERVE_BYTES on the disk for the end of the run. Return False if there is not enough space."""
     path = directory / RESERVE
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o600)
@@ -170,7 +170,7 @@ def hold_reserve(directory: Path) -> bool:
 
 
 def give_reserve(directory: Path) -> bool:
-    """Give the reserve back. False where there was none."""
+    """Release the reserve. Return False if there was none."""
     try:
         (directory / RESERVE).unlink()
     except OSError:
@@ -181,25 +181,25 @@ def give_reserve(directory: Path) -> bool:
 T = TypeVar("T")
 
 DEADLINE_S = 5.0
-"""A disk that has not taken a line for so long is stalled: the recording is said to lag at the same age."""
+"""A write that takes longer means a stalled disk; the recording is reported as lagging at the same age."""
 DISK_RETRY_US = 10_000_000
-"""Between two tries to bring a journal home from memory."""
+"""Pause between two attempts to return a journal from memory to disk."""
 
 
 class JournalError(SessionError):
-    """A record could not be made durable: what it announces may not be done."""
+    """A record is not durable: the change it announces must not be executed."""
 
 
 class JournalStalled(JournalError):
-    """The disk has not answered in time. The record may still reach it; written again, it is not written twice."""
+    """The disk timed out. The record may still be written; a retry does not write it twice."""
 
 
 class JournalFull(JournalError):
-    """There is no room, or the disk refuses. The record is not in the journal."""
+    """The disk is full or refuses writes. The record is not in the journal."""
 
 
 class RunJournal:
-    """Use `create` or `reopen`. One thread at a time may append; any may ask."""
+    """The journal of a run; use `create` or `reopen`. Only one thread at a time may append; any thread may read."""
 
     def __init__(
         self, directory: Path, file: JournalFile, lock: int, lines: list[JournalLine], secrets: Sequence[str],
@@ -209,7 +209,7 @@ class RunJournal:
         self.run = directory.name
         self.in_memory = False
         self.trouble = ""
-        """What is wrong with the journal, for everyone who looks at the run; empty where nothing is."""
+        """Problem of the journal, shown in every view of the run; empty if there is none."""
         self._file, self._lock, self._lines = file, lock, lines
         self._mask = TextMask(secrets)
         self._clock, self._deadline_us, self._lane = clock, int(deadline_s * 1e6), lane
@@ -224,9 +224,9 @@ class RunJournal:
         cls, directory: Path, about: RunAbout, *, text: str, plan: Plan, secrets: Sequence[str] = (),
         clock: Clock = SYSTEM, deadline_s: float = DEADLINE_S,
     ) -> RunJournal:  # fmt: skip
-        """Make the run's directory with its document, its plan and the first record, all of it durable.
+        """Create the run's directory with its document, its plan and the first record, all durable.
 
-        Raises JournalStalled or JournalFull where the disk does not take it, SessionError where the place is taken.
+        Raises JournalStalled or JournalFull on disk problems, SessionError if the run already exists.
         """
         document, plan_data = text.encode(), msgspec.json.format(msgspec.json.encode(plan))
         about = msgspec.structs.replace(
@@ -243,7 +243,7 @@ class RunJournal:
         def make() -> tuple[JournalFile, int]:
             private_dir(directory.parent)
             if directory.exists():
-                raise SessionError(f"there is a run {directory.name} already")
+                raise SessionError(f"the run {directory.name} already exists")
             private_dir(directory)
             private_dir(directory / STEPS)
             with holding_run(directory) as lock:
@@ -265,14 +265,14 @@ class RunJournal:
         cls, run: StoredRun, *, secrets: Sequence[str] = (), who: str | None = None, clock: Clock = SYSTEM,
         deadline_s: float = DEADLINE_S,
     ) -> RunJournal:  # fmt: skip
-        """Go on with a run that an agent left. Raises SessionError where it has ended, is damaged or is open
-        elsewhere, else as `append` does.
+        """Reopen the journal of an interrupted run. Raises SessionError if it has ended, is damaged or is open
+        elsewhere, else as `append`.
         """
         directory = run.directory
         if run.damage is not None:
             raise SessionError(
-                f"the run {directory.name} cannot go on: {run.damage}",
-                hint="find out what was done (`dba-console session show` has the events), then begin a new run",
+                f"cannot continue the run {directory.name}: {run.damage}",
+                hint="check what was done (`dba-console session show` has the events), then start a new run",
             )
         if run.ended is not None:
             raise SessionError(f"the run {directory.name} has ended: {run.ended.text}")
@@ -294,10 +294,10 @@ class RunJournal:
         file, lock = _opened(lane, open_again, int(deadline_s * 1e6), directory)
         made = cls(directory, file, lock, lines, secrets, clock, deadline_s, lane)
         if run.in_memory:
-            made._mark_in_memory("it was begun while the disk of the session took nothing")
+            made._mark_in_memory("it was started while the disk of the session did not accept writes")
         fields = {"torn": run.torn} if run.torn else {}
         try:
-            made.append(JournalRecord(kind=run_records.REOPENED, text=f"the journal of {directory.name} goes on",
+            made.append(JournalRecord(kind=run_records.REOPENED, text=f"journal of {directory.name} reopened",
             who=who,
                                fields=fields))  # fmt: skip
         except SessionError:
@@ -307,7 +307,7 @@ class RunJournal:
 
     @property
     def head(self) -> str:
-        """Hash of the newest durable record."""
+        """Return the hash of the newest durable record."""
         return self._lines[-1].hash
 
     @property
@@ -315,10 +315,10 @@ class RunJournal:
         return len(self._lines)
 
     def append(self, record: JournalRecord, *, ends: bool = False) -> JournalRecord:
-        """Make the record durable; returns it as it was written: masked, with its times. Where the disk is full an
-        intent may use the reserve only if it `ends` the run or reverts something.
+        """Make the record durable; return it as written: masked, with its times. On a full disk an intent may use the
+        reserve only if it `ends` the run or reverts something.
 
-        Raises JournalStalled when the disk has not answered in time, JournalFull when it has no room or refuses.
+        Raises JournalStalled if the disk times out, JournalFull if it is full or refuses writes.
         """
         with self._mutex:
             record = run_records.masked(self._timed(record), self._mask)
@@ -331,26 +331,26 @@ class RunJournal:
             return line.record
 
     def event(self, tag: str) -> Event:
-        """The newest durable record as an event of the session."""
+        """Return the newest durable record as an event of the session."""
         return run_records.event_of(self._lines[-1], self.run, tag)
 
     def fall_back(self) -> None:
-        """Go on in memory-backed storage, with a copy of what is there. Only after the operator said so.
+        """Continue in memory-backed storage with a copy of the journal. Only after the operator confirmed it.
 
-        Raises JournalFull where not even memory takes it.
+        Raises JournalFull if memory does not accept it either.
         """
         with self._mutex:
             if self.in_memory:
                 return
-            why = self.trouble or "the disk of the session takes nothing"
+            why = self.trouble or "the disk of the session does not accept writes"
             self._resolve_unconfirmed(wait=False)
             copy = b"".join(line.raw + b"\n" for line in self._lines)
             try:
                 journal_directory = make_memory_directory(self.run)
                 file = JournalFile.create(journal_directory / JOURNAL, copy)
             except (OSError, ConsoleError) as error:
-                raise JournalFull(f"the journal cannot go on in memory either: {error}") from error
-            # What the disk may still hold of it is left to the disk: its file is replaced when the journal comes home.
+                raise JournalFull(f"cannot continue the journal in memory either: {error}") from error
+            # The old file stays on the disk; it is replaced when the journal returns.
             self._unconfirmed = None
             self._lane.abandon()
             self._file = file
@@ -358,23 +358,23 @@ class RunJournal:
             self._last_disk_copy_us = self._clock.mono_us()
             self._write(
                 self._own(
-                    run_records.FALLBACK, f"the journal goes on in memory: {why}", {"place": str(journal_directory)}
+                    run_records.FALLBACK, f"the journal continues in memory: {why}", {"place": str(journal_directory)}
                 )
             )
 
     def keep_secret(self, secrets: Sequence[str]) -> None:
-        """All values that may stand in no record from now on: one more was given on the way."""
+        """Set all values that must not appear in records from now on, after one more was entered."""
         with self._mutex:
             self._mask = TextMask(secrets)
 
     def try_return_to_disk(self) -> None:
-        """Bring a journal home from memory if the disk takes it again. Waits for nothing; asked now and then."""
+        """Return the journal from memory to disk if the disk accepts writes again. Does not block; called regularly."""
         with self._mutex:
             if self.in_memory:
                 self._try_return_to_disk()
 
     def close(self) -> None:
-        """Let go of the run; a finished one gives its reserve back, and comes home if the disk lets it."""
+        """Close and unlock the run; a finished one releases its reserve and returns to disk if possible."""
         with self._mutex:
             if self.in_memory:
                 self._try_return_to_disk(wait=True)
@@ -387,7 +387,7 @@ class RunJournal:
 
             with contextlib.suppress(LaneTimeout, OSError):
                 self._lane.call(let_go, self._deadline_us / 1e6)
-            # Not in the lane: what comes back late would close a number that is somebody else's file by then.
+            # Not in the lane: a late close would close a descriptor number that is already reused.
             unlock_run(self._lock)
             self._lane.close()
 
@@ -410,7 +410,7 @@ class RunJournal:
         except OSError as error:
             if error.errno not in FULL or self.in_memory or not reserved:
                 raise self._refused(error) from error
-            # What has been done must be told, and reverted: the reserve is for that, and for nothing new.
+            # The reserve is for results and reverts, not for new changes.
             self._reserve_used = True
             try:
                 self._in_time(lambda: give_reserve(self.directory))
@@ -434,7 +434,7 @@ class RunJournal:
         self._lines.append(line)
 
     def _resolve_unconfirmed(self, wait: bool = True) -> JournalLine | None:
-        """What became of the record the disk was slow with: the line if it has been written after all."""
+        """Return the line of a record that timed out, if it has been written meanwhile."""
         if self._unconfirmed is None:
             return None
         line, pending = self._unconfirmed
@@ -451,7 +451,7 @@ class RunJournal:
         return line
 
     def _refill_reserve(self) -> bool:
-        """Whether the disk has room again for what ends a run."""
+        """Return whether the disk has space again to end a run."""
         if self._in_time(lambda: hold_reserve(self.directory)):
             self._reserve_used = False
         return not self._reserve_used
@@ -463,7 +463,7 @@ class RunJournal:
             raise self._stalled() from None
 
     def _stalled(self) -> JournalStalled:
-        self.trouble = f"the disk of the session has taken nothing for {self._deadline_us / 1e6:.0f} s"
+        self.trouble = f"the disk of the session has not completed a write for {self._deadline_us / 1e6:.0f} s"
         return JournalStalled(f"not written: {self.trouble} ({self._file.path})")
 
     def _refused(self, error: OSError) -> JournalFull:
@@ -474,14 +474,14 @@ class RunJournal:
 
     def _full(self) -> JournalFull:
         self.trouble = f"the disk of the session is full ({self._file.path.parent})"
-        return JournalFull(f"not written: {self.trouble}", hint="free some of it, then try again")
+        return JournalFull(f"not written: {self.trouble}", hint="free space, then try again")
 
     def _mark_in_memory(self, why: str) -> None:
         self.in_memory = True
-        self.trouble = f"in memory, gone with a reboot: {why}"
+        self.trouble = f"in memory, lost with a reboot: {why}"
 
     def _try_return_to_disk(self, wait: bool = False) -> None:
-        """Try to come home now and then; a try that hangs is waited for by nobody."""
+        """Try regularly to return to disk; nothing waits for an attempt that hangs."""
         now = self._clock.mono_us()
         if self._disk_copy is None and (wait or now - self._last_disk_copy_us >= DISK_RETRY_US):
             self._last_disk_copy_us = now
@@ -502,11 +502,11 @@ class RunJournal:
             file, count = homing.result(now)
             self._switch_to_disk(file, count)
         except (OSError, LaneTimeout):
-            return  # tried again later; that it is in memory is said all the while
+            return  # retried later; meanwhile the trouble is shown
 
     def _switch_to_disk(self, file: JournalFile, count: int) -> None:
-        """The rest of the lines, then the word that it is home. Raises OSError, LaneTimeout."""
-        record = self._own(run_records.RETURNED_TO_DISK, "the journal is on the disk of the session again", {})
+        """Write the remaining lines, then the record of the return. Raises OSError, LaneTimeout."""
+        record = self._own(run_records.RETURNED_TO_DISK, "the journal is back on the disk of the session", {})
         rest = b"".join(line.raw + b"\n" for line in [*self._lines[count:], record])
         lane = Lane("run-journal", self._clock)
         lane.call(lambda: file.append(rest), self._deadline_us / 1e6)
@@ -516,14 +516,14 @@ class RunJournal:
         abroad.close()
         shutil.rmtree(abroad.path.parent, ignore_errors=True)
         with contextlib.suppress(OSError):
-            abroad.path.parent.parent.rmdir()  # the last run that was there
+            abroad.path.parent.parent.rmdir()  # it was the last run there
 
 
 def _opened(
     lane: Lane, call: Callable[[], tuple[JournalFile, int]], deadline_us: int, directory: Path
 ) -> tuple[JournalFile, int]:
-    """The file and its lock, by `call` in the lane. Raises JournalStalled, JournalFull; nothing is held open then, also
-    where the disk comes back later.
+    """Return the file and its lock, opened by `call` in the lane. On JournalStalled or JournalFull nothing stays open,
+    even if the disk answers later.
     """
     given_up = threading.Event()
 
@@ -540,7 +540,7 @@ def _opened(
         given_up.set()
         raise JournalStalled(
             f"the disk of the session has not answered for {deadline_us / 1e6:.0f} s ({directory})",
-            hint="nothing was begun; see the disks panel",
+            hint="nothing was started; see the disks panel",
         ) from None
     except OSError as error:
         lane.close()

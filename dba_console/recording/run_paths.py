@@ -1,4 +1,4 @@
-"""Where the runs of runbooks lie, and how they are called.
+"""Directories and ids of runs.
 
 <session>/runs/<run>/runbook.md  plan.json  journal.jsonl  lock  reserve  summary.json
                      steps/<step>.<block>.<execution>/
@@ -26,10 +26,10 @@ SUMMARY = "summary.json"
 STEPS = "steps"
 
 _MEMORY = Path("/dev/shm")
-"""Memory-backed on every Linux with glibc, and gone at a reboot."""
+"""Memory-backed on every Linux with glibc, lost at a reboot."""
 _RUN = re.compile(r"(\d{8}T\d{6}Z)-([A-Za-z0-9][A-Za-z0-9._-]{0,99})-([0-9a-f]{4})")
 _SESSION_DEPTH = 2
-"""Directories from a run's up to its session's."""
+"""Directory levels from a run's up to its session's."""
 
 
 class RunName(NamedTuple):
@@ -41,7 +41,7 @@ class RunName(NamedTuple):
 
 
 def new_run_id(runbook: str, wall_us: int, token: str | None = None) -> str:
-    """`20261120T145307Z-cache-drop-1a2b`.
+    """Return a new id: `20261120T145307Z-cache-drop-1a2b`.
 
     >>> new_run_id("cache drop!", 0, "1a2b")
     '19700101T000000Z-cache-drop-1a2b'
@@ -51,7 +51,7 @@ def new_run_id(runbook: str, wall_us: int, token: str | None = None) -> str:
 
 
 def parse_run_id(name: str) -> RunName | None:
-    """The parts of a run's id, None where it is none.
+    """Return the parts of a run's id, None if it is not one.
 
     >>> parse_run_id("20261120T145307Z-cache-drop-1a2b").runbook, parse_run_id("../x")
     ('cache-drop', None)
@@ -61,17 +61,17 @@ def parse_run_id(name: str) -> RunName | None:
 
 
 def run_directory(session: Path, run: str) -> Path:
-    """The directory of a run in its session."""
+    """Return the directory of a run in its session."""
     return session / RUNS / run
 
 
 def session_of(directory: Path) -> Path:
-    """The session a run's directory lies in."""
+    """Return the session of a run's directory."""
     return directory.parents[_SESSION_DEPTH - 1]
 
 
 def execution_directory(directory: Path, block: str, execution: int) -> Path:
-    """Where the keeper of one execution of a block writes, in the run's directory.
+    """Return the directory where the keeper of one execution of a block writes.
 
     >>> str(execution_directory(Path("r"), "drop/run-2", 3))
     'r/steps/drop.run-2.3'
@@ -80,17 +80,17 @@ def execution_directory(directory: Path, block: str, execution: int) -> Path:
 
 
 def memory_directory(run: str, uid: int) -> Path:
-    """Where the journal of a run goes on while the disk of its session takes nothing."""
+    """Return where the journal of a run continues while the disk of its session does not accept writes."""
     return _MEMORY / f"dba-console-{uid}" / run
 
 
 def make_memory_directory(run: str) -> Path:
-    """The same, made 0700. Raises PermissionDenied or ConfigError where somebody else holds the place."""
+    """Create that directory, 0700. Raises PermissionDenied or ConfigError if another user owns it."""
     return private_dir(memory_directory(run, os.geteuid()))
 
 
 def run_directories(session: Path) -> list[Path]:
-    """The runs of a session, oldest first. Empty where there is none."""
+    """Return the runs of a session, oldest first."""
     try:
         names = os.listdir(session / RUNS)
     except OSError:
@@ -99,5 +99,5 @@ def run_directories(session: Path) -> list[Path]:
 
 
 def is_open(directory: Path) -> bool:
-    """True while an agent has the journal of this run open."""
+    """Return whether an agent has the journal of this run open."""
     return is_held(directory / LOCK)

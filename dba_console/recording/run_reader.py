@@ -1,7 +1,7 @@
-"""A run as its directory tells it: what it is, its records in order, and how far they can be believed.
+"""Read a stored run from its directory: description, records, damage; list and find runs.
 
-A line cut short at the end is what a crash leaves behind; it is told, and counts as never written. Anything else that
-does not fit the chain is damage: the records before it are given, and no run goes on from it.
+A truncated last line is left by a crash; it is noted and counts as not written. Any other line that does not match the
+hash chain is damage: the records before it are returned, and the run cannot continue.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from dba_console.recording.run_records import (
 
 _ACT_ENDS = ("block.seen", "block.result", "block.settled")
 LIMIT = 256 << 20
-"""Bytes of a journal that are read: more than a run can write in a week."""
+"""Maximum bytes read of a journal: more than a run can write in a week."""
 
 
 class ParsedJournal(NamedTuple):
-    """The lines of a journal that fit the chain."""
+    """The lines of a journal that match the hash chain."""
 
     lines: list[JournalLine]
     head: str
@@ -56,41 +56,41 @@ class ParsedJournal(NamedTuple):
     """Bytes of an unfinished line at the end."""
     notes: list[str]
     problem: str | None
-    """The first line that does not fit."""
+    """Problem of the first line that does not match."""
 
 
 class StoredRun(Struct, frozen=True, kw_only=True):
-    """All that is left of a run, or there of it so far."""
+    """A run as stored in its directory."""
 
     directory: Path
     about: RunAbout
     records: tuple[JournalRecord, ...]
-    """Those of the walk and the journal's own, in order; only what was acknowledged or may have been."""
+    """Records of the walk and of the journal, in order; only those that were, or may have been, acknowledged."""
     lines: tuple[bytes, ...]
-    """The same as they stand in the file, each with its line end."""
+    """The raw lines, each with its line end."""
     head: str
-    """Hash of the newest."""
+    """Hash of the newest record."""
     text: str = ""
-    """The document it was begun with."""
+    """The document it was started with."""
     plan: Plan | None = None
     torn: int = 0
     notes: tuple[str, ...] = ()
-    """What is worth knowing: a line cut short, a journal kept in memory."""
+    """Notes: a truncated line, a journal in memory."""
     damage: str | None = None
-    """Why the records cannot be trusted further, in a sentence; None where nothing is known to be wrong."""
+    """Why later records cannot be trusted; None if no damage is known."""
     in_memory: bool = False
-    """The newest records are in memory-backed storage only."""
+    """The newest records are only in memory-backed storage."""
     live: bool = False
     """An agent has it open."""
 
     @property
     def ended(self) -> JournalRecord | None:
-        """The record of its end, None while it is unfinished."""
+        """Return the record of its end, None if it is unfinished."""
         return next((record for record in reversed(self.records) if record.kind == ENDED), None)
 
 
 def parse(data: bytes, run: str) -> ParsedJournal:
-    """The lines of a journal, as far as they follow from one another."""
+    """Parse the lines of a journal as far as they match the hash chain."""
     lines: list[JournalLine] = []
     notes: list[str] = []
     head = first_hash(run)
@@ -105,10 +105,10 @@ def parse(data: bytes, run: str) -> ParsedJournal:
             line = check(raw, len(lines) + 1, head)
         except ChainError as misfit:
             if last:
-                notes.append(f"the last line was cut short ({len(raw)} bytes): what it said was not acknowledged")
+                notes.append(f"the last line is truncated ({len(raw)} bytes): it was not acknowledged")
                 return ParsedJournal(lines, head, len(raw), notes, None)
             if index < len(raws) and _explains_torn_line(raws[index], raw, len(lines) + 1, head):
-                notes.append(f"a line cut short stands before record {len(lines) + 1}: an agent was killed writing it")
+                notes.append(f"truncated line before record {len(lines) + 1}: an agent was killed while writing it")
                 continue
             return ParsedJournal(lines, head, 0, notes, str(misfit))
         lines.append(line)
@@ -117,7 +117,7 @@ def parse(data: bytes, run: str) -> ParsedJournal:
 
 
 def _explains_torn_line(raw: bytes, torn: bytes, seq: int, head: str) -> bool:
-    """Whether that line is a reopening that tells of the torn one before it."""
+    """Return whether that line is a reopening that reports the truncated one before it."""
     try:
         line = check(raw, seq, head)
     except ChainError:
@@ -126,17 +126,17 @@ def _explains_torn_line(raw: bytes, torn: bytes, seq: int, head: str) -> bool:
 
 
 def read_run(directory: Path) -> StoredRun:
-    """The run in that directory. Raises SessionError where there is none, or nothing of it can be read."""
+    """Return the run in that directory. Raises SessionError if there is none, or nothing can be read."""
     if parse_run_id(directory.name) is None:
-        raise SessionError(f"{directory} is not named like a run")
+        raise SessionError(f"not the name of a run: {directory}")
     parsed, in_memory, problem = _newest(directory)
     if not parsed.lines or parsed.lines[0].record.kind != BEGAN:
         why = problem or parsed.problem or "its journal is empty"
-        raise SessionError(f"nothing can be read of the run {directory.name}: {why}")
+        raise SessionError(f"cannot read the run {directory.name}: {why}")
     about = _about(parsed.lines[0].record, directory.name)
     text, text_problem = _snapshot(directory / DOCUMENT, about.runbook_sha256)
     plan, plan_problem = _plan(directory / PLAN, about.plan_sha256)
-    notes = [*parsed.notes, *(["its newest records are in memory only, and gone with a reboot"] if in_memory else [])]
+    notes = [*parsed.notes, *(["its newest records are only in memory, lost with a reboot"] if in_memory else [])]
     return StoredRun(
         directory=directory,
         about=about,
@@ -154,9 +154,9 @@ def read_run(directory: Path) -> StoredRun:
 
 
 def last_act_refused(directory: Path) -> bool:
-    """Whether the last act of a run was refused, by the gate or by an action that had checked first.
+    """Return whether the last execution of a run was refused, by the permission gate or by an action's check.
 
-    False where its records cannot be read.
+    False if its records cannot be read.
     """
     try:
         records = read_run(directory).records
@@ -167,7 +167,7 @@ def last_act_refused(directory: Path) -> bool:
 
 
 def is_finished(directory: Path) -> bool:
-    """Whether the run has come to its end, as far as its journal tells; a damaged one is not finished."""
+    """Return whether the run has ended according to its journal; a damaged one has not."""
     try:
         parsed, _, _ = _newest(directory)
     except SessionError:
@@ -176,7 +176,7 @@ def is_finished(directory: Path) -> bool:
 
 
 def _newest(directory: Path) -> tuple[ParsedJournal, bool, str | None]:
-    """The journal on the disk, or its continuation in memory where that knows more of the same run."""
+    """Return the journal on disk, or its continuation in memory if that has more records of the same run."""
     run = directory.name
     data, problem = _read(directory / JOURNAL)
     on_disk = parse(data, run)
@@ -189,7 +189,7 @@ def _newest(directory: Path) -> tuple[ParsedJournal, bool, str | None]:
         return on_disk, False, problem
     data, _ = _read(journal_directory / JOURNAL)
     in_memory = parse(data, run)
-    # As many lines in both: the way home had begun and was given up, and what followed was written in memory.
+    # As many lines in both: the return to disk had started and failed, and later records were written in memory.
     more = len(in_memory.lines) - len(on_disk.lines)
     if more > 0 or (_is_in_memory(in_memory) and (more == 0 or not _returned_to_disk(on_disk))):
         return in_memory, True, None
@@ -197,7 +197,7 @@ def _newest(directory: Path) -> tuple[ParsedJournal, bool, str | None]:
 
 
 def _is_in_memory(parsed: ParsedJournal) -> bool:
-    """Whether the newest word of where the journal is kept says: in memory."""
+    """Return whether the newest record about the journal's storage says that it is in memory."""
     kinds = [line.record.kind for line in parsed.lines if line.record.kind in (FALLBACK, RETURNED_TO_DISK)]
     return kinds[-1:] == [FALLBACK]
 
@@ -207,7 +207,7 @@ def _returned_to_disk(parsed: ParsedJournal) -> bool:
 
 
 def _belongs_to(path: Path, owner: int) -> bool:
-    """Whether that directory is the owner's alone: in a shared one anybody may have made it."""
+    """Return whether the directory belongs to this user and only this user can write it."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -228,35 +228,33 @@ def _about(record: JournalRecord, run: str) -> RunAbout:
     try:
         return convert({**record.fields, "run": run}, RunAbout)
     except msgspec.ValidationError as error:
-        raise SessionError(
-            f"nothing can be read of the run {run}: its first record is not understood: {error}"
-        ) from None
+        raise SessionError(f"cannot read the run {run}: invalid first record: {error}") from None
 
 
 def _snapshot(path: Path, sha256: str) -> tuple[str, str | None]:
     data, problem = _read(path)
     if problem is not None:
-        return "", f"{path.name} cannot be read: {problem}"
+        return "", f"cannot read {path.name}: {problem}"
     if hashlib.sha256(data).hexdigest() != sha256:
-        return data.decode("utf-8", "replace"), f"{path.name} is not the document the run was begun with"
+        return data.decode("utf-8", "replace"), f"{path.name} is not the document of this run: its hash differs"
     return data.decode("utf-8", "replace"), None
 
 
 def _plan(path: Path, sha256: str) -> tuple[Plan | None, str | None]:
     data, problem = _read(path)
     if problem is not None:
-        return None, f"{path.name} cannot be read: {problem}"
+        return None, f"cannot read {path.name}: {problem}"
     if hashlib.sha256(data).hexdigest() != sha256:
-        return None, f"{path.name} is not the plan the run was begun with"
+        return None, f"{path.name} is not the plan of this run: its hash differs"
     try:
         return from_json(data, Plan), None
     except msgspec.MsgspecError as error:
-        return None, f"{path.name} is not understood by this version: {error}"
+        return None, f"cannot parse {path.name}: {error}"
 
 
-# What runs there are in all sessions, and which one a word means.
+# List the runs of all sessions, and find a run by name.
 
-_HINT = "`dba-console runbook runs` shows what there is"
+_HINT = "`dba-console runbook runs` lists the runs"
 
 
 class RunRow(Struct, frozen=True, kw_only=True):
@@ -268,29 +266,27 @@ class RunRow(Struct, frozen=True, kw_only=True):
     state: str
     """running (an agent has it open), interrupted (unfinished, and none has), done, failed, aborted, unreadable."""
     began_us: int | None = None
-    """When its start was confirmed, as its story has it; before that, when it was prepared."""
+    """When its start was confirmed; before that, when it was prepared."""
     ended_us: int | None = None
     ending: str = ""
     records: int = 0
     note: str | None = None
-    """What is wrong with it, where something is."""
+    """Why it is damaged, if it is."""
 
 
 def list_runs(sessions: Path) -> list[RunRow]:
-    """Every run of every session, oldest first."""
+    """Return every run of every session, oldest first."""
     return [row_of(directory) for directory in all_run_directories(sessions)]
 
 
 def all_run_directories(sessions: Path) -> list[Path]:
-    """The directories of all runs, oldest first."""
+    """Return the directories of all runs, oldest first."""
     found = [run for session in session_directories(sessions) for run in run_directories(session)]
     return sorted(found, key=_began)
 
 
 def _began(directory: Path) -> tuple[str, int, str]:
-    """For sorting: its name says the second; of those of one second, the file that is written first and never again
-    tells which was earlier.
-    """
+    """Return a sort key: the second in its name, then the time of the file that is written first and never changed."""
     name = parse_run_id(directory.name)
     try:
         written_ns = os.lstat(directory / DOCUMENT).st_mtime_ns
@@ -300,23 +296,23 @@ def _began(directory: Path) -> tuple[str, int, str]:
 
 
 def unfinished_runs(sessions: Path, target_key: str | None = None) -> list[StoredRun]:
-    """Runs that came to no end and that no agent has open, oldest first; of one target where it is named.
+    """Return the unfinished runs that no agent has open, oldest first; only of `target`, if given.
 
-    Those that are damaged are among them: they are told, though they cannot go on.
+    Damaged runs are included, although they cannot continue.
     """
     found = []
     for directory in all_run_directories(sessions):
         try:
             papers = read_run(directory)
         except SessionError:
-            continue  # nothing is known of it, not even whose it was; `runbook runs` names it
+            continue  # unreadable, even its target is unknown; `runbook runs` lists it
         if papers.ended is None and not papers.live and target_key in (None, papers.about.target_key):
             found.append(papers)
     return found
 
 
 def row_of(directory: Path) -> RunRow:
-    """The line of one run."""
+    """Return the line of one run."""
     try:
         return row_of_run(read_run(directory))
     except SessionError as error:
@@ -324,7 +320,7 @@ def row_of(directory: Path) -> RunRow:
 
 
 def row_of_run(run: StoredRun) -> RunRow:
-    """The line of a run that has been read."""
+    """Return the line of a stored run."""
     ended = run.ended
     if ended is not None:
         state = ended.state or "done"
@@ -344,15 +340,14 @@ def row_of_run(run: StoredRun) -> RunRow:
 
 
 def _began_us(run: StoredRun) -> int:
-    """When it was started; one that was not, when it was prepared."""
+    """Return when it was started, or, if it was not, prepared."""
     return next((record.wall_us for record in run.records if record.kind == STARTED), run.records[0].wall_us)
 
 
 def resolve_run(name: str, sessions: Path) -> Path:
-    """The directory of a run named by its path, its id, the beginning or the four signs at the end of its id, or
-    `last`.
+    """Return the directory of a run, given its path, its id, a prefix or the last four characters of its id, or `last`.
 
-    Raises SessionError where none or several are meant; PermissionDenied where `sessions` may not be read.
+    Raises SessionError if none or several match, PermissionDenied if `sessions` cannot be read.
     """
     if not name:
         raise SessionError("no run named", hint=_HINT)
@@ -365,13 +360,13 @@ def resolve_run(name: str, sessions: Path) -> Path:
     every = all_run_directories(sessions)
     if name == "last":
         if not every:
-            raise SessionError(f"no run in {sessions}", hint="`dba-console runbook run NAME` begins one")
+            raise SessionError(f"no run in {sessions}", hint="`dba-console runbook run NAME` starts one")
         return every[-1]
     found = [path for path in every if path.name.startswith(name) or path.name.rpartition("-")[2] == name]
     exact = [path for path in found if path.name == name]
     if len(exact or found) == 1:
         return (exact or found)[0]
     if not found:
-        raise SessionError(f"no run {name!r} in {sessions}", hint=_HINT)
+        raise SessionError(f"unknown run {name!r} in {sessions}", hint=_HINT)
     listed = ", ".join(path.name for path in found[:8]) + (", …" if len(found) > 8 else "")
-    raise SessionError(f"{name!r} means {len(found)} runs: {listed}", hint="write more of the id")
+    raise SessionError(f"{name!r} matches {len(found)} runs: {listed}", hint="type more of the id")

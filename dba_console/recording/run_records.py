@@ -2,7 +2,7 @@
 
     hash(n) = sha256(hash(n-1) || the line without its hash), hash(0) = sha256 of the run's id
 
-A line is written and checked as the bytes it is, so that no other way of writing JSON can make it look changed.
+A line is hashed as raw bytes, so different JSON formatting cannot cause a false mismatch.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from dba_console.recording.plan import JournalRecord
 from dba_console.watch.samples.event import Event
 
 BEGAN = "journal.began"
-"""The first record: what the run is, and the digests of the document and the plan it began with."""
+"""The first record: description of the run, and digests of its document and plan."""
 REOPENED = "journal.reopened"
-"""Another agent goes on with it; `torn` in its fields: the bytes of a line cut short that stands before it."""
+"""Another agent continues it; `torn` in its fields: bytes of a truncated line before it."""
 FALLBACK = "journal.fallback"
 RETURNED_TO_DISK = "journal.home"
 STARTED = "run.started"
@@ -32,32 +32,32 @@ ENDED = "run.ended"
 
 _HASH = b',"hash":"'
 _encode = msgspec.json.Encoder().encode
-"""Keeps the order of names, for a row's is that of its columns; the chain is over the bytes as they are written."""
+"""Keeps the order of names, because a row's is that of its columns; the hash covers the bytes as written."""
 _DETAILS = 4096
-"""Bytes of a record's fields that go into the session's event as well; what is more stays in the journal."""
+"""Maximum bytes of a record's fields in the session's event; larger fields are only in the journal."""
 _RESERVED = ("run", "seq", "hash", "step", "block", "execution", "round", "state")
 
 
 class RunAbout(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a run is: written once, with its first record."""
+    """Description of a run, written with its first record."""
 
     run: str
     runbook: str
     title: str = ""
     mode: str = "run"
     target: str = ""
-    """Name people read."""
+    """Display name."""
     target_key: str = ""
     conninfo: str = ""
-    """Connection string without secrets (target.without_secrets): where the run is resumed."""
+    """Connection string without secrets (target.without_secrets), used to resume the run."""
     host: str = ""
     boot_id: str = ""
-    """The kernel's, so that monotonic times of two boots are never compared."""
+    """Boot id of the kernel: monotonic times of two boots are not comparable."""
     program_version: str = ""
     who: str = ""
     source: str = ""
     runbook_sha256: str = ""
-    """Of runbook.md, as the run began with it."""
+    """Of runbook.md at the start of the run."""
     plan_sha256: str = ""
     """Of plan.json."""
 
@@ -86,7 +86,7 @@ _KEPT = (frozenset(RunAbout.__struct_fields__) - {"title", "who", "source"}) | f
 
 
 class JournalLine(NamedTuple):
-    """A record with its place in the chain."""
+    """A record with its position in the hash chain."""
 
     seq: int
     record: JournalRecord
@@ -96,20 +96,20 @@ class JournalLine(NamedTuple):
 
 
 class ChainError(Exception):
-    """A line that is not the next one of the chain; the text says what is wrong."""
+    """A line that is not the next one of the hash chain; the text is the problem."""
 
 
 def first_hash(run: str) -> str:
-    """What the first record is chained to."""
+    """Return the hash before the first record."""
     return hashlib.sha256(run.encode()).hexdigest()
 
 
 def masked(record: JournalRecord, mask: Callable[[str], str]) -> JournalRecord:
-    """The record as it may be kept: every text in it masked, its fields of plain JSON.
+    """Return the record for storage: every text masked, fields as plain JSON.
 
-    By what it is made of a run is gone on with: the document's own names, who the server is, what was given for inputs
-    that are no secret, what an act left for its undo. A password that is an everyday word would make others of them,
-    so known secrets are not looked for there; what looks like one is masked all the same.
+    A resumed run needs some fields unchanged: names of the document, the server identity, inputs that are not secret,
+    undo data. A password that is an everyday word would change them, so known secrets are not masked there; text that
+    looks like a secret is.
     """
     plain = msgspec.to_builtins(record, enc_hook=str)
     record_fields = plain.pop("fields", {})
@@ -120,7 +120,7 @@ def masked(record: JournalRecord, mask: Callable[[str], str]) -> JournalRecord:
 
 
 def masked_value(value: Any, mask: Callable[[str], str], unmasked: frozenset[str] = frozenset()) -> Any:
-    """Plain JSON with every text in it masked, but for what stands under the names that are kept."""
+    """Return plain JSON with every text masked, except under the names that are kept."""
     if isinstance(value, str):
         return mask(value)
     if isinstance(value, dict):
@@ -133,29 +133,29 @@ def masked_value(value: Any, mask: Callable[[str], str], unmasked: frozenset[str
 
 
 def chain(record: JournalRecord, seq: int, head: str) -> JournalLine:
-    """The record as line `seq` after the hash `head`."""
+    """Return the record as line `seq` after the hash `head`."""
     bare = _encode({"seq": seq, **msgspec.to_builtins(record, enc_hook=str)})
     digest = _digest(head, bare)
     return JournalLine(seq, record, digest, bare[:-1] + _HASH + digest.encode() + b'"}')
 
 
 def check(raw: bytes, seq: int, head: str) -> JournalLine:
-    """The line, if it is number `seq` after `head`. Raises Misfit."""
+    """Return the line if it is number `seq` after `head`. Raises ChainError."""
     bare, sign, rest = raw.rpartition(_HASH)
     try:
         record = from_json(raw, JournalRecord)
         found = int(msgspec.json.decode(raw).get("seq", -1))
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
-        raise ChainError(f"record {seq}: it cannot be read") from None
+        raise ChainError(f"record {seq}: cannot be parsed") from None
     if found > seq:
         raise ChainError(f"record {seq}: missing")
     digest = _digest(head, bare + b"}")
     if not sign or rest != digest.encode() + b'"}':
         raise ChainError(
-            f"record {seq}: it was changed or put in, or the one before it was removed ({clean(record.kind)})"
+            f"record {seq}: changed or inserted, or the record before it was removed ({clean(record.kind)})"
         )
     if found != seq:
-        raise ChainError(f"record {seq}: it calls itself {found}")
+        raise ChainError(f"record {seq}: its number is {found}")
     return JournalLine(seq, record, digest, raw)
 
 
@@ -164,13 +164,13 @@ def _digest(head: str, bare: bytes) -> str:
 
 
 def same(one: JournalRecord, other: JournalRecord) -> bool:
-    """Whether they say the same, whenever they were written."""
+    """Return whether two records are equal except for their times."""
     timeless = [msgspec.structs.replace(record, wall_us=0, mono_us=0) for record in (one, other)]
     return timeless[0] == timeless[1]
 
 
 def event_of(line: JournalLine, run: str, tag: str) -> Event:
-    """The record as the session tells it: with its number and hash, which bind the journal to the session's chain."""
+    """Return the record as a session event, with its number and hash, which link the journal to the session's chain."""
     record = line.record
     named = {
         "step": record.step, "block": record.block, "execution": record.execution, "round": record.round,
@@ -187,19 +187,19 @@ def event_of(line: JournalLine, run: str, tag: str) -> Event:
 
 
 def _severity(record: JournalRecord) -> str:
-    """A run that failed, a step of unknown end and a journal in memory are worth a second look afterwards."""
+    """Return the severity: warning for a failed run, an unknown outcome and a journal in memory."""
     if record.state in ("failed", "unknown", "refused") or record.kind in (FALLBACK, "run.interrupted"):
         return "warning"
     return "info"
 
 
-# Secrets out of a run's records: what looks like one, and the values that are known to be.
+# Mask secrets in a run's records: text that looks like one, and known values.
 
 
 class TextMask:
-    """Takes out what `redact` knows, and these values in the forms in which they may turn up.
+    """Masks what `redact` recognises, and these values in all forms in which they may appear.
 
-    Secrets of one or two signs are not looked for (masking.too_short): whoever takes them in says so.
+    Secrets of one or two characters are not masked (masking.too_short): the caller warns about them.
     """
 
     def __init__(self, secrets: Sequence[str]) -> None:
@@ -208,7 +208,7 @@ class TextMask:
         if secrets_set:
             from dba_console.core.stream_masking import Masker
 
-            self._unused = Masker(secrets_set)  # its forms are made once
+            self._unused = Masker(secrets_set)  # its forms are computed once
 
     def __call__(self, text: str) -> str:
         if self._unused is None:
@@ -220,5 +220,5 @@ class TextMask:
         return redact(data.decode("utf-8", "replace"))
 
     def finds(self, data: bytes) -> bool:
-        """Whether one of the values is in it."""
+        """Return whether one of the values is in the text."""
         return self._unused is not None and self._unused.finds(data)

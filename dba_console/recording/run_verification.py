@@ -1,7 +1,7 @@
-"""Whether a run's journal is what was written: its own chain, its snapshot, and what the session says of it.
+"""Verify a run's journal: its own hash chain, its document and plan, and the hashes of its records in the session.
 
-The chain of the session holds the number and hash of every record of a run. So a journal that was cut at its end, or
-made anew from some record on, does not fit the session it belongs to.
+The event chain of the session contains number and hash of every record of a run, so a journal that was cut or rewritten
+does not match its session.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from dba_console.watch.samples.event import Event
 
 
 class RunVerification(Struct, frozen=True):
-    """What was checked of a run and the first thing found wrong."""
+    """What was checked of a run, and the first problem."""
 
     run: str
     ok: bool
     records: int
     first_bad: str | None
-    """Names the first record that is not what was written: `record 17: …`."""
+    """The first problem: `record 17: …`."""
     notes: list[str]
     head: str | None
     """Hash of the newest record."""
 
 
 def verify_run(directory: Path, session_hashes: Mapping[int, str] | None = None) -> RunVerification:
-    """Check one run. `told`: number -> hash of its records, as a session tells them."""
+    """Verify one run. `session_hashes`: number -> hash of its records in the session."""
     try:
         run = read_run(directory)
     except SessionError as error:
@@ -43,13 +43,13 @@ def verify_run(directory: Path, session_hashes: Mapping[int, str] | None = None)
     problem = _first_mismatch(hashes, session_hashes or {}, run.damage)
     notes = list(run.notes)
     if run.ended is None and not run.live:
-        notes.append("it came to no end: a cut end could not be told from a crash, but by what the session says of it")
+        notes.append("it has no end record: a removed end is only detected by its records in the session")
     head = run.head if run.lines else None
     return RunVerification(directory.name, problem is None, len(run.records), problem, notes, head)
 
 
 def verify_runs(session: Path, events: Iterable[Event]) -> list[RunVerification]:
-    """Check every run that lies in the session or that its events speak of, oldest first."""
+    """Verify every run in the session directory or in its events, oldest first."""
     session_hashes: dict[str, dict[int, str]] = {}
     for event in events:
         run, number = event.details.get("run"), _number(event)
@@ -64,14 +64,14 @@ def verify_runs(session: Path, events: Iterable[Event]) -> list[RunVerification]
         if name in elsewhere:
             found.append(verify_run(elsewhere[name], session_hashes[name]))
         else:
-            found.append(RunVerification(name, False, 0, "the directory of this run is missing", [], None))
+            found.append(RunVerification(name, False, 0, "its directory is missing", [], None))
     return sorted(found, key=lambda one: one.run)
 
 
 def compare_with_sessions(run: StoredRun) -> StoredRun:
-    """The papers of a run that no agent has open, damaged where a session knows records the journal does not have.
+    """Return a stored run that no agent has open; it is damaged if a session has records that the journal does not.
 
-    A journal that knows more than the session is sound: each record is on the disk before the session hears of it.
+    The opposite is not damage: each record is on disk before the session gets it.
     """
     session = run.directory.parent.parent
     events = {number: event for event in _events_of(run.directory) if (number := _number(event)) is not None}
@@ -82,12 +82,12 @@ def compare_with_sessions(run: StoredRun) -> StoredRun:
     newest = max(events)
     if newest > have:
         text = (
-            f"its journal ends with record {have}, and the session {session.name} knows of {newest}: the end "
-            f"was cut off. "
+            f"its journal ends with record {have}, but the session {session.name} has {newest}: the end "
+            f"was removed. "
             f"Missing: {_first(events[number].text for number in sorted(events) if number > have)}"
         )
     else:
-        text = f"its journal is not the one that the session {session.name} speaks of"
+        text = f"its journal does not match the session {session.name}"
     return replace(run, damage=text)
 
 
@@ -97,8 +97,8 @@ def _first(texts: Iterable[str]) -> str:
 
 
 def _events_of(directory: Path) -> Iterator[Event]:
-    """What sessions say of the run: its own, and those of agents that went on with it. One that cannot be read says
-    nothing."""
+    """Return the events about the run: from its own session and from those of agents that continued it. An unreadable
+    session is skipped."""
     own_session = directory.parent.parent
     began = parse_name(own_session.name)
     for session in session_directories(own_session.parent):
@@ -116,21 +116,21 @@ def _events_of(directory: Path) -> Iterator[Event]:
 
 
 def _number(event: Event) -> int | None:
-    """Which record of the run an event tells of."""
+    """Return the number of the run's record in an event."""
     number, digest = event.details.get("seq"), event.details.get("hash")
     return number if isinstance(number, int) and number > 0 and isinstance(digest, str) else None
 
 
 def _first_mismatch(hashes: list[str], session_hashes: Mapping[int, str], damage: str | None) -> str | None:
-    """The first record that is not the one the session speaks of, or what is wrong with the journal itself."""
+    """Return the first record that does not match the session, or the problem of the journal itself."""
     for seq in sorted(session_hashes):
         if seq > len(hashes):
-            return damage or f"record {len(hashes) + 1}: missing; the session knows of {max(session_hashes)}"
+            return damage or f"record {len(hashes) + 1}: missing; the session has {max(session_hashes)}"
         if hashes[seq - 1] != session_hashes[seq]:
-            return f"record {seq}: it is not the one the session speaks of"
+            return f"record {seq}: does not match the session"
     return damage
 
 
 def _hash_of(raw: bytes) -> str:
-    """The hash a line carries; it has been checked."""
+    """Return the verified hash of a line."""
     return raw.rstrip(b"\n")[-66:-2].decode()

@@ -1,6 +1,6 @@
-"""Where a recording is read from: the database through SQLite, or, where that fails, its pages one by one.
+"""Read the stored rows of a recording from its SQLite database.
 
-No read transaction stays open between two calls, so a reader never keeps the writer's log from being folded back.
+No read transaction stays open between two calls, so a reader never blocks the checkpoint of the writer's log.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class BlockEntry(NamedTuple):
-    """A line of the index of blocks."""
+    """A line of the block index."""
 
     first_seq: int
     samples: int
@@ -29,7 +29,7 @@ class BlockEntry(NamedTuple):
 
 
 class Source(Protocol):
-    """What a recording needs of a session.db; rows in the order they were written. Everything may raise Damaged."""
+    """Rows of a session.db in the order they were written. Every method may raise Damaged."""
 
     def meta(self) -> dict[str, str]: ...
     def blocks(self, after_seq: int = -1) -> list[BlockEntry]: ...
@@ -43,7 +43,7 @@ class Source(Protocol):
 
 
 class SqlSource:
-    """The database as SQLite reads it."""
+    """Reads the database through SQLite."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -86,7 +86,7 @@ class SqlSource:
             # The type is a value here, which mypy cannot follow; msgspec checks it row by row.
             return convert(self._connection.execute(query, values).fetchall(), list[kind])  # type: ignore[valid-type]
         except (sqlite3.Error, OverflowError, UnicodeDecodeError, msgspec.ValidationError) as error:
-            raise Damaged(f"session.db cannot be read: {error}") from error
+            raise Damaged(f"cannot read session.db: {error}") from error
 
     def _blob(self, query: str, key: int) -> bytes:
         rows = self._rows(query, tuple[bytes], key)

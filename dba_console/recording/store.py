@@ -1,7 +1,7 @@
-"""The disk side of a recording: one transaction for a batch, then its lines in `session.log`.
+"""Write a recording to disk: one transaction per batch, then its lines in `session.log`.
 
-All of it happens in the writer's thread. A failure leaves nothing half done: the transaction is rolled back, a line
-cut short is taken back, and the same batch can be written again.
+Everything runs in the writer's thread. A failure leaves nothing half done: the transaction is rolled back, an
+incomplete line is truncated, and the same batch can be written again.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from dba_console.recording.journal import tidy_line as tidy_line
 from dba_console.recording.layout import APPLICATION_ID, DATABASE, FORMAT, LOG, SessionMeta
 from dba_console.watch.samples.event import Event
 
-# The tables of `session.db`, and how its one writer opens it.
+# Tables of `session.db`, and its writing connection.
 #
-# WAL with synchronous=NORMAL: every commit survives the death of the program; the last ones may be lost with the host.
-# The file is also for plain sqlite3: the views `events`, `steps`, `findings` and `lines` need nothing of ours.
+# WAL with synchronous=NORMAL: every commit survives a kill of the program; a host crash may lose the last ones.
+# The views `events`, `steps`, `findings` and `lines` are for plain sqlite3.
 
 WAL_PAGES = 500
-"""Pages in the write-ahead log at which it is folded back (2 MB): some two minutes of samples at 1 Hz."""
+"""Pages in the write-ahead log that trigger a checkpoint (2 MB): about two minutes of samples at 1 Hz."""
 WAL_BYTES = 4 << 20
 
 TABLES = frozenset(("meta", "blocks", "block_data", "block_points", "tail", "gaps", "journal", "output"))
-"""Tables of a session; what else there is are views."""
+"""Tables of a session; all others are views."""
 _TIME = "strftime('%Y-%m-%dT%H:%M:%f', wall_us / 1e6, 'unixepoch') || 'Z'"
 
 _OF_DETAILS = "CASE WHEN json_valid(details) THEN json_extract(details, '$.{}') END"
@@ -79,8 +79,8 @@ CREATE VIEW IF NOT EXISTS lines AS
 
 
 def open_for_writing(path: Path) -> sqlite3.Connection:
-    """A connection that commits only when told to. Raises sqlite3.Error."""
-    # Made by the thread that starts the recording, used by the writer alone from then on.
+    """Return a connection without autocommit. Raises sqlite3.Error."""
+    # Created by the thread that starts the recording, then used only by the writer.
     connection = sqlite3.connect(path, isolation_level=None, timeout=2.0, check_same_thread=False)
     for pragma in (
         "journal_mode=WAL",
@@ -95,7 +95,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
 
 
 def create(connection: sqlite3.Connection, meta: SessionMeta) -> None:
-    """The tables, views and meta of a new session. Raises sqlite3.Error."""
+    """Create tables, views and metadata of a new session. Raises sqlite3.Error."""
     connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version={FORMAT}")
     connection.executescript("BEGIN IMMEDIATE;" + _TABLES + "COMMIT;")
@@ -103,7 +103,7 @@ def create(connection: sqlite3.Connection, meta: SessionMeta) -> None:
     connection.execute("BEGIN IMMEDIATE")
     connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
     connection.execute("COMMIT")
-    # The header must be in the file itself, not only in its log: it is how the session is known to be ours.
+    # The header must be in the file, not only in its log: it identifies the session.
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
@@ -111,7 +111,7 @@ class Store:
     """`session.db` and `session.log` of one session."""
 
     def __init__(self, directory: Path, meta: SessionMeta) -> None:
-        """Makes both files. Raises sqlite3.Error or OSError."""
+        """Create both files. Raises sqlite3.Error or OSError."""
         self._directory = directory
         self._meta = meta
         self._log = _open_private(directory / LOG)
@@ -128,11 +128,11 @@ class Store:
 
     @property
     def head(self) -> str:
-        """Hash of the newest event on the disk."""
+        """Return the hash of the newest event on disk."""
         return self._head
 
     def write(self, batch: Batch) -> None:
-        """The batch, durable as one. Raises sqlite3.Error or OSError, having written none of it."""
+        """Write the batch atomically. Raises sqlite3.Error or OSError if nothing was written."""
         connection = self._open()
         lines = [tidy_line(line) for line in batch.lines]
         gaps, output = self._gaps.after(batch.gaps), self._output.after(lines)
@@ -166,16 +166,16 @@ class Store:
         self._write_log()
 
     def finish(self, reason: str) -> None:
-        """Mark the session closed and fold the log into the file, so that it opens read-only anywhere."""
+        """Mark the session closed and checkpoint the log, so that the file can be opened read-only anywhere."""
         connection = self._open()
         closed = json.dumps({"reason": journal.one_line(reason), "events": self._seq, "head": self._head})
         connection.execute("INSERT OR REPLACE INTO meta VALUES ('closed', ?)", (closed,))
-        # Refused while a console has it open; that is not worth waiting for.
+        # Fails while a console has it open; do not wait for it.
         connection.execute("PRAGMA busy_timeout=100")
         try:
             connection.execute("PRAGMA journal_mode=DELETE")
         except sqlite3.OperationalError:
-            # The session is complete all the same, in two files.
+            # The session is complete, but in two files.
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def close(self) -> None:
@@ -188,13 +188,13 @@ class Store:
 
     def _open(self) -> sqlite3.Connection:
         if os.stat(self._directory / DATABASE).st_ino != self._inode:
-            raise OSError("another file stands in the place of session.db")
+            raise OSError("another file has replaced session.db")
         if self._connection is None:
             self._connection = open_for_writing(self._directory / DATABASE)
         return self._connection
 
     def _roll_back(self) -> None:
-        """After an error the connection is given up: what it believes of the file may not be so."""
+        """Close the connection after an error: its view of the file may be wrong."""
         connection, self._connection = self._connection, None
         if connection is None:
             return
@@ -202,12 +202,12 @@ class Store:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         except sqlite3.Error:
-            # Closing rolls back as well; an error here says no more than the one being reported.
+            # Closing rolls back too; an error here adds nothing to the one reported.
             pass
         connection.close()
 
     def _with_digests(self, event: Event, carried: Mapping[str, object]) -> Event:
-        """Heartbeats and the end carry the digests of what was written since the last one into the chain of hashes."""
+        """Add the digests of what was written since the last heartbeat to a heartbeat or end event."""
         event = journal.tidy(event)
         if event.kind in DIGEST_EVENTS:
             event.details.update(carried)
@@ -223,7 +223,7 @@ class Store:
         try:
             written = os.write(self._log, data)
         except OSError:
-            # The database has the events; their lines follow when there is room again.
+            # The database has the events; their lines follow when there is space again.
             return
         if written < len(data):
             os.ftruncate(self._log, before)
@@ -236,13 +236,13 @@ def _key(block: SealedBlock) -> str:
 
 
 def _entry(block: SealedBlock) -> tuple[int, int, int, int]:
-    """Its line of the index, but for the bytes it takes."""
+    """Return its index line without its size."""
     head = block.head
     return head.first_seq, head.samples, head.first_us, head.last_us
 
 
 def _by_time(rows: list[journal.JournalRow], lines: list[LogLine]) -> Iterable[tuple[int, str, str]]:
-    """Time, tag and text of events and lines as they happened; each of them keeps its own order."""
+    """Return time, tag and text of events and lines merged by time; the order within each is kept."""
     events = [(row.wall_us, row.tag, row.text) for row in rows]
     return merge(events, [line[:3] for line in lines], key=lambda one: one[0]) if lines else events
 
@@ -263,34 +263,34 @@ def _open_private(path: Path) -> int:
     return os.open(path, flags, 0o600)
 
 
-# The thread that writes. It alone waits for the disk; when the disk fails it keeps trying, and says how it stands.
+# The writer thread. Only it waits for the disk; if the disk fails, it retries and reports the status.
 
 FIRST_RETRY_S = 0.5
 LAST_RETRY_S = 5.0
 
 
 class Writer:
-    """Empties a backlog into a store until the backlog is closed and empty."""
+    """Writes a backlog to a store until the backlog is closed and empty."""
 
     def __init__(
         self, store: Store, backlog: Backlog, clock: Clock = SYSTEM, recovered: Callable[[str], None] | None = None
     ) -> None:
-        """`recovered` is called, in this thread, with what was wrong once writing works again."""
+        """`recovered` is called in this thread with the last failure when writing works again."""
         self._store = store
         self._backlog = backlog
         self._clock = clock
         self._recovered = recovered
         self._reason = "closed"
         self.failure: str | None = None
-        """Why the last write failed, None while writing works."""
+        """Why the last write failed, None if it succeeded."""
         self.busy_since_us: int | None = None
-        """Monotonic time at which the write under way began."""
+        """Monotonic start time of the current write."""
         self.ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="recording-writer", daemon=True)
         self._thread.start()
 
     def end(self, reason: str) -> None:
-        """Let it end once everything is written; an unwritable disk is tried once more and then given up."""
+        """End the thread when everything is written; a failing disk is tried once more."""
         self._reason = reason
         self._backlog.close()
 
@@ -307,7 +307,7 @@ class Writer:
         self.ended.set()
 
     def _wait(self, retry_s: float | None) -> bool:
-        """True when there is something to write; False when all is written and nothing will come."""
+        """Wait for data; return False when everything is written and the backlog is closed."""
         backlog = self._backlog
         with backlog.changed:
             if retry_s is not None:
@@ -344,20 +344,20 @@ class Writer:
 
 
 def explain(error: Exception, path: Path | None = None) -> str:
-    """One sentence: what the disk said, and what would help.
+    """Return a message for a write error: what failed, and what to do.
 
     >>> explain(OSError(28, "No space left on device"))
-    'no space left for the recording: free some, it goes on by itself'
+    'no space left for the recording: free space, it then continues automatically'
     """
     text = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
     lowered = text.lower()
     where = f" ({path})" if path is not None else ""
     if "full" in lowered or "no space" in lowered or "quota" in lowered:
-        return f"no space left for the recording{where}: free some, it goes on by itself"
+        return f"no space left for the recording{where}: free space, it then continues automatically"
     if "no such file" in lowered or "another file" in lowered:
         return f"the session directory was removed{where}: restart the agent to record again"
     if "readonly" in lowered or "read-only" in lowered:
-        return f"the file system of the recording is read-only{where}: look at the kernel's log, remount it"
+        return f"the file system of the recording is read-only{where}: check the kernel log, remount it"
     if "i/o error" in lowered or "input/output" in lowered:
-        return f"the disk of the recording reports I/O errors{where}: look at the kernel's log"
-    return f"the recording cannot be written{where}: {text}"
+        return f"the disk of the recording reports I/O errors{where}: check the kernel log"
+    return f"cannot write the recording{where}: {text}"

@@ -1,6 +1,6 @@
-"""The blocks of a recording in the order of time: an index of the sealed ones, the newest samples behind them.
+"""The blocks of a recording in time order: an index of the sealed ones, then the newest samples.
 
-Sealed blocks are decoded when asked for, and a few are kept.
+Sealed blocks are decoded on demand, and a few are cached.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dba_console.recording.source import BlockEntry, Source
 from dba_console.watch.frames.picture import Picture
 from dba_console.watch.samples.sample import Sample, decode_sample
 
-# The index of blocks in memory: three numbers a block, found by time with a binary search.
+# In-memory index of blocks: three numbers per block, searched by time.
 
 
 class BlockIndex:
@@ -39,7 +39,7 @@ class BlockIndex:
 
     @property
     def last_seq(self) -> int:
-        """First tick of the newest block, -1 where there is none."""
+        """Return the first tick of the newest block, -1 if there is none."""
         return self.seqs[-1] if self.seqs else -1
 
     def append(self, entry: BlockEntry) -> None:
@@ -51,9 +51,9 @@ class BlockIndex:
         self.samples += entry.samples
 
     def find_position(self, wall_us: int, following: Sequence[tuple[int, int]] = ()) -> int:
-        """The last block that begins at or before that time, -1 where all begin later.
+        """Return the last block that starts at or before that time, -1 if all start later.
 
-        `following`: first and last time of blocks not sealed yet, which stand behind the others.
+        `following`: first and last time of unsealed blocks, which come after the others.
         """
         firsts = [*self.first_us[-1:], *(first for first, _ in following)]
         if not self._ascending or any(later < earlier for earlier, later in pairwise(firsts)):
@@ -64,7 +64,7 @@ class BlockIndex:
         return bisect_right(self.first_us, wall_us) - 1
 
     def _find_unordered(self, wall_us: int, following: Sequence[tuple[int, int]]) -> int:
-        """The host's clock was set back meanwhile: the block that comes nearest to the time, the later one of two."""
+        """Return the block nearest to the time, the later one of two, if the host's clock was set back."""
         spans = [*zip(self.first_us, self.last_us, strict=True), *following]
         best, position = -1, -1
         for number, (first, last) in enumerate(spans):
@@ -74,11 +74,11 @@ class BlockIndex:
         return position
 
 
-# The newest samples of a recording, read like a block although they are not one yet.
+# The newest samples of a recording, read like a block.
 
 
 class TailBlock:
-    """Samples that stand one by one, from one key sample on."""
+    """Unsealed samples, starting with a key sample."""
 
     def __init__(self, base_seq: int) -> None:
         self.base_seq = base_seq
@@ -93,7 +93,7 @@ class TailBlock:
 
     @property
     def last_seq(self) -> int:
-        """Number of its newest sample, -1 where it has none."""
+        """Return the number of its newest sample, -1 if it has none."""
         return self._samples[-1].seq if self._samples else -1
 
     @property
@@ -105,7 +105,7 @@ class TailBlock:
         return self._samples[-1].wall_us
 
     def append(self, row: bytes) -> None:
-        """Take a row. Raises Damaged where it, or the sample it needs, cannot be read."""
+        """Add a row. Raises Damaged if it, or the sample it depends on, cannot be read."""
         head = unsealed_samples.read_head(row)
         if head.seq != self.base_seq and self._base is None:
             raise Damaged("the first of the newest samples is missing")
@@ -115,11 +115,11 @@ class TailBlock:
         try:
             self._samples.append(decode_sample(encoded))
         except msgspec.DecodeError as error:
-            raise Damaged(f"a sample cannot be read: {error}") from error
+            raise Damaged(f"cannot decode a sample: {error}") from error
         self.weight += len(encoded)
 
     def samples(self) -> list[Sample]:
-        """Every sample as it was recorded."""
+        """Yield every sample as it was recorded."""
         return list(self._samples)
 
     def walls(self) -> list[int]:
@@ -129,26 +129,26 @@ class TailBlock:
         return bisect_right(self.walls(), wall_us) - 1
 
     def picture(self, index: int) -> Picture:
-        """What was known at that tick."""
+        """Return the picture at that tick."""
         while len(self._pictures) <= index:
             before = self._pictures[-1] if self._pictures else Picture()
             self._pictures.append(before.with_sample(self._samples[len(self._pictures)]))
         return self._pictures[index]
 
     def points(self, point_of: Callable[[Picture], Point]) -> list[tuple[int, Point]]:
-        """The chart values, made now: only a sealed block has them stored."""
+        """Compute the chart values: only a sealed block has them stored."""
         for index in range(len(self._points), len(self)):
             self._points.append((self._samples[index].wall_us, point_of(self.picture(index))))
         return self._points
 
 
 CACHE_BYTES = 8 << 20
-"""Decoded blocks kept, by their estimated weight: a console has 60 MB for all it does."""
+"""Maximum estimated bytes of decoded blocks in the cache: a console may use 60 MB in total."""
 CACHE_LEAST = 2
 
 
 class Timeline:
-    """Places 0, 1, 2, ... are blocks; the last ones may still grow. What is damaged raises Damaged when asked for."""
+    """Blocks at positions 0, 1, 2, …; the last ones may still grow. A damaged block raises Damaged when it is read."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -157,32 +157,32 @@ class Timeline:
         self._kept: OrderedDict[int, BlockReader] = OrderedDict()
         self._bad: set[int] = set()
         self.row_errors: list[str] = []
-        """What is wrong with rows of the newest samples."""
+        """Problem of rows of the newest samples."""
 
     def __len__(self) -> int:
         return len(self._index) + len(self._tails)
 
     @property
     def samples(self) -> int:
-        """Samples in the index, those of blocks found damaged later included."""
+        """Return the number of samples in the index, including blocks found damaged later."""
         return self._index.samples + sum(len(block) for block in self._tails)
 
     @property
     def first_us(self) -> int | None:
-        """Wall time of the first sample."""
+        """Return the wall time of the first sample."""
         if len(self._index):
             return self._index.first_us[0]
         return self._tails[0].first_us if self._tails else None
 
     @property
     def last_us(self) -> int | None:
-        """Wall time of the newest sample."""
+        """Return the wall time of the newest sample."""
         if self._tails:
             return self._tails[-1].last_us
         return self._index.last_us[-1] if len(self._index) else None
 
     def refresh(self) -> None:
-        """Take in what was committed since. Raises Damaged."""
+        """Read what was committed since. Raises Damaged."""
         for entry in self._source.blocks(self._index.last_seq):
             self._index.append(entry)
             self._tails = [block for block in self._tails if block.base_seq != entry.first_seq]
@@ -203,24 +203,24 @@ class Timeline:
             self._tails.append(block)
 
     def find_position(self, wall_us: int) -> int:
-        """The block that time falls into or comes after, -1 where it is before all."""
+        """Return the block that contains or precedes that time, -1 if it is before all."""
         return self._index.find_position(wall_us, [(block.first_us, block.last_us) for block in self._tails])
 
     def starts(self, position: int) -> int:
-        """Wall time of the first sample of a block."""
+        """Return the wall time of the first sample of a block."""
         sealed = len(self._index)
         return self._index.first_us[position] if position < sealed else self._tails[position - sealed].first_us
 
     def sealed_seq(self, position: int) -> int | None:
-        """The number a sealed block is stored under, None for one that still grows."""
+        """Return the stored number of a sealed block, None for an unsealed one."""
         return self._index.seqs[position] if position < len(self._index) else None
 
     def growing(self, position: int) -> TailBlock:
-        """A block that is not sealed."""
+        """Return an unsealed block."""
         return self._tails[position - len(self._index)]
 
     def block(self, position: int) -> BlockReader | TailBlock:
-        """The block at that place, decoded as far as it was needed so far. Raises Damaged."""
+        """Return the block at that position, decoded as far as needed so far. Raises Damaged."""
         seq = self.sealed_seq(position)
         if seq is None:
             return self.growing(position)
@@ -235,12 +235,12 @@ class Timeline:
         return block
 
     def mark_damaged(self, position: int) -> None:
-        """Never ask for this block again: it cannot be decoded."""
+        """Mark this block as damaged, so that it is not decoded again."""
         seq = self.sealed_seq(position)
         if seq is not None:
             self._bad.add(seq)
             self._kept.pop(seq, None)
 
     def forget(self) -> None:
-        """Let go of what was decoded."""
+        """Drop the cached blocks."""
         self._kept.clear()

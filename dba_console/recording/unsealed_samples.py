@@ -1,7 +1,7 @@
-"""The newest samples, each stored by itself until their block is full.
+"""The newest samples, each stored as a row until their block is full.
 
-Every row is durable the moment it is committed. The first of a block is whole; the others are compressed against it
-and name it, so a row can be read as long as that one can.
+Every row is durable when it is committed. The first of a block is complete; the others are compressed against it, so a
+row can be read as long as the first one can.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HEAD_SIZE = _HEAD.size + _CRC.size
 
 
 class TailHead(NamedTuple):
-    """Which sample a row holds, and the first of its block, which it is compressed against (itself: against none)."""
+    """Number of a row's sample, and of the first of its block, against which it is compressed (itself: none)."""
 
     seq: int
     wall_us: int
@@ -41,7 +41,7 @@ class TailWriter:
         self._compressor = zstandard.ZstdCompressor(level=_LEVEL)
 
     def pack(self, seq: int, wall_us: int, encoded: bytes) -> bytes:
-        """The row of a sample. The first given becomes what the others are compressed against."""
+        """Return the row of a sample. The others are compressed against the first one."""
         packed = self._compressor.compress(encoded)
         if self._base_seq is None:
             self._base_seq = seq
@@ -51,9 +51,9 @@ class TailWriter:
 
 
 def read_head(row: bytes) -> TailHead:
-    """What the row holds. Raises Damaged where it is cut or its checksum does not hold."""
+    """Return the header of a row. Raises Damaged if it is truncated or its checksum does not match."""
     if len(row) < HEAD_SIZE or row[:4] != MAGIC:
-        raise Damaged("a row of the newest samples has no readable head")
+        raise Damaged("a row of the newest samples has no valid header")
     _, version, seq, wall_us, base_seq, length = _HEAD.unpack_from(row)
     if version > _VERSION:
         raise Damaged(f"a row of the newest samples has format {version}; this program reads up to {_VERSION}")
@@ -64,30 +64,30 @@ def read_head(row: bytes) -> TailHead:
 
 
 def unpack(row: bytes, base: bytes | None) -> bytes:
-    """The encoded sample of a row; `base` is the unpacked first sample of its block, None for that one itself."""
+    """Return the encoded sample of a row; `base`: the decompressed first sample of its block, None for that one."""
     read_head(row)
     packed = row[HEAD_SIZE:]
     try:
         if zstandard.frame_content_size(packed) > _LIMIT:
-            raise Damaged("a row of the newest samples claims an impossible size")
+            raise Damaged("a row of the newest samples has an invalid size")
         plain = zstandard.ZstdDecompressor() if base is None else zstandard.ZstdDecompressor(_dictionary(base))
         return plain.decompress(packed, max_output_size=_LIMIT)
     except zstandard.ZstdError as error:
-        raise Damaged(f"a row of the newest samples cannot be unpacked: {error}") from error
+        raise Damaged(f"cannot decompress a row of the newest samples: {error}") from error
 
 
 def _dictionary(encoded: bytes) -> zstandard.ZstdCompressionDict:
     return zstandard.ZstdCompressionDict(encoded, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
 
 
-# The key sample: what the first of a block must repeat, so that reading can start there and lose nothing.
+# The key sample: what the first sample of a block must repeat, so that reading can start there.
 
 
 def key_sample(sample: Sample, picture: Picture) -> Sample:
-    """`sample` with the last two readings, and the newest status, of every part known.
+    """Return `sample` with the last two readings and the newest status of every known part.
 
-    `picture` is the one after `sample`. Each part keeps the time it was really read; absorbing the key sample into an
-    empty picture gives the same readings as absorbing everything before it.
+    `picture` is the one after `sample`. Each part keeps its read time; adding the key sample to an empty picture gives
+    the same readings as adding everything before it.
     """
     parts: list[Part] = []
     for name, latest in picture.latest.items():

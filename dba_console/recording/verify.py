@@ -1,9 +1,8 @@
-"""Whether a recording is what was written: the chain of event hashes, what it vouches for, the journals of its runs.
+"""Verify a recording: the hash chain of its events, the digests in it, block checksums, the journals of its runs.
 
-A checksum tells accident; the chain tells tampering with events, and, through the digests that heartbeats and the end
-carry, with blocks, their index and chart values, gaps, lines of output and what the session says of itself. Neither can
-tell that the end was cut off before the session was closed; that it was not closed is said. So is what was not checked:
-an answer promises no more than what it looked at.
+A checksum detects accidental damage. The chain detects changed events and, through the digests in heartbeats and the
+end event, changed blocks, index lines, chart values, gaps, lines of output and metadata. Neither detects that the end
+was cut off before the session was closed; this, and what was not checked, is reported.
 """
 
 from __future__ import annotations
@@ -35,31 +34,31 @@ from dba_console.recording.run_verification import RunVerification, verify_runs
 from dba_console.recording.source import BlockEntry, Source
 
 ALWAYS_UNCHECKED = ("session.log", "out/", "output files and summaries of runs")
-"""Copies for people and programs, or files of other writers: nothing vouches for them."""
+"""Copies for other programs, or files of other writers: they have no digest."""
 
 
 class Verification(Struct, frozen=True):
-    """What was checked and the first thing found wrong."""
+    """What was checked, and the first problem."""
 
     ok: bool
     events: int
     blocks: int
     first_bad: str | None
-    """Names the first record that is not what was written: `event 17: ...`, `block 3541: ...`."""
+    """The first problem: `event 17: ...`, `block 3541: ...`."""
     notes: list[str]
-    """What could not be checked, or is worth knowing."""
+    """Notes, also about what could not be checked."""
     head: str | None
-    """Hash of the newest event: compare it with one noted elsewhere."""
+    """Hash of the newest event, to compare with one noted elsewhere."""
     runs: list[RunVerification] = []
-    """Each run that lies in the session, or that its events speak of."""
+    """Each run in the session directory or in its events."""
     checked: list[str] = []
-    """What `ok` is about."""
+    """What was checked."""
     unchecked: list[str] = []
-    """What may have been changed all the same."""
+    """What was not checked."""
 
 
 def verify(path: str | Path) -> Verification:
-    """Check a session. Raises SessionError where there is nothing to check."""
+    """Verify a session. Raises SessionError if there is nothing to verify."""
     recording = Recording.open(path)
     try:
         return _verify(recording)
@@ -84,24 +83,24 @@ def _verify(recording: Recording) -> Verification:
     for what, read, one in (("gaps", stored.gaps, "gap"), ("output", stored.output, "line of output")):
         found = _check_rows(what, read, carried, one, problems)
         (unchecked if found is None else checked).append(what if found is None else _count(found, one))
-        # Fewer than that are missing, and of a closed session more of them were added: both are told as problems.
+        # Fewer rows are missing; more rows in a closed session were added. Both are problems.
         if found and (newer := found - carried.running[what][-1].rows) > 0 and not carried.whole:
             notes.append(f"{_count(newer, one)} written since the last heartbeat could not be checked")
     if carried.meta is None:
-        unchecked.append("what the session says of itself")
+        unchecked.append("session metadata")
     else:
-        checked.append("what the session says of itself")
+        checked.append("session metadata")
         problems += _changed_meta(stored, carried.meta)
     closed = recording.closed
     if closed is not None:
         problems += _cut_end(rows, closed)
         newer, older = _outside_blocks(stored, problems)
         if newer:
-            problems.append(f"{_count(newer, 'sample')} after the last block: a session that was closed has none there")
+            problems.append(f"{_count(newer, 'sample')} after the last block, although the session was closed")
         if older:
-            unchecked.append(f"{_count(older, 'sample')} that no block took")
+            unchecked.append(f"{_count(older, 'sample')} outside a block")
     elif recording.state == "crashed":
-        notes.append("the session was not closed: a cut end could not be told from a crash")
+        notes.append("the session was not closed: a removed end cannot be distinguished from a crash")
     runs = verify_runs(recording.directory, (event_of(row) for row in rows))
     problems += [f"run {run.run}: {run.first_bad}" for run in runs if not run.ok]
     checked += [f"{_count(len(runs), 'run')} with journal, document and plan"] if runs else []
@@ -115,14 +114,14 @@ def _changed_meta(stored: Source, digest: str) -> Iterator[str]:
     try:
         same = meta_digest(stored.meta()) == digest
     except Damaged as error:
-        yield f"what the session says of itself: {error.message}"
+        yield f"session metadata: {error.message}"
         return
     if not same:
-        yield "what the session says of itself (target, host, times …): it was changed"
+        yield "session metadata (target, host, times …): changed"
 
 
 def _outside_blocks(stored: Source, problems: list[str]) -> tuple[int, int]:
-    """How many samples lie beside the blocks, after the last and before its end: those a block cannot hold stay so."""
+    """Return the number of samples outside blocks, after the last block and before its end."""
     try:
         blocks = stored.blocks()
         newer = len(stored.tail(blocks[-1].first_seq + blocks[-1].samples - 1 if blocks else -1))
@@ -133,13 +132,13 @@ def _outside_blocks(stored: Source, problems: list[str]) -> tuple[int, int]:
 
 
 def _count(number: int, what: str) -> str:
-    """`1 gap`, `3 lines of output`."""
+    """Return `1 gap`, `3 lines of output`."""
     first, _, rest = what.partition(" ")
     return f"{number} {first if number == 1 else first + 's'}{' ' + rest if rest else ''}"
 
 
 class _CarriedDigests:
-    """What heartbeats and the end vouch for."""
+    """Digests in heartbeats and the end event."""
 
     def __init__(self, rows: Iterable[JournalRow]) -> None:
         self.blocks: dict[int, str] = {}
@@ -148,7 +147,7 @@ class _CarriedDigests:
         self.running: dict[str, list[RunningDigest]] = {"gaps": [], "output": []}
         self.meta: str | None = None
         self.whole = False
-        """The last of them is the end of the session: there is nothing it does not know."""
+        """The last one is the end of the session: it covers everything."""
         for row in rows:
             if row.kind == START:
                 meta = event_of(row).details.get("meta")
@@ -171,7 +170,7 @@ class _CarriedDigests:
 def _check_rows(
     what: str, read: Callable[[], Sequence[tuple[Any, ...]]], carried: _CarriedDigests, one: str, problems: list[str]
 ) -> int | None:
-    """Rows that are only ever added to, against the digests carried; how many there are. None: nothing vouches."""
+    """Check append-only rows against their digests; return their number. None: no digest."""
     vouched = carried.running[what]
     if not vouched:
         return None
@@ -187,7 +186,7 @@ def _check_rows(
             return len(rows)
         at = at.after(rows[at.rows : vouched_digest.rows])
         if at != vouched_digest:
-            problems.append(f"{what}: not what was written, up to number {vouched_digest.rows}")
+            problems.append(f"{what}: changed, somewhere up to number {vouched_digest.rows}")
             return len(rows)
     if carried.whole and len(rows) > at.rows:
         problems.append(f"{what}: {_count(len(rows) - at.rows, one)} added after the session was closed")
@@ -203,7 +202,7 @@ def _rows(recording: Recording, problems: list[str]) -> list[JournalRow]:
 
 
 def _broken_chain(rows: list[JournalRow], head: str | None) -> list[str]:
-    """The first event that does not follow from the one before."""
+    """Return the first event that does not match the hash of the previous one."""
     for number, row in enumerate(rows, start=1):
         if row.seq != number:
             return [f"event {number}: missing"]
@@ -215,7 +214,7 @@ def _broken_chain(rows: list[JournalRow], head: str | None) -> list[str]:
         except (ValueError, TypeError):
             expected = ""
         if expected != row.hash:
-            return [f"event {row.seq}: it was changed, or the one before it was removed ({row.kind})"]
+            return [f"event {row.seq}: changed, or the event before it was removed ({row.kind})"]
         head = row.hash
     return []
 
@@ -239,16 +238,16 @@ def _check_block(recording: Recording, entry: BlockEntry, carried: _CarriedDiges
     seq = entry.first_seq
     data = recording.stored.block(seq)
     if not block_format.whole(data):
-        return "it does not match its checksum"
+        return "checksum mismatch"
     head = block_format.read_head(data)
     if seq in carried.blocks and carried.blocks[seq] != digest(data):
-        return "it is not the one the chain of events speaks of"
+        return "does not match its digest in the event chain"
     if tuple(entry) != (head.first_seq, head.samples, head.first_us, head.last_us):
-        return "its line in the index is not the one of this block"
+        return "its index line does not match the block"
     if seq in carried.index and carried.index[seq] != index_digest(entry, recording.stored.points(seq)):
-        return "its chart values are not those the chain of events speaks of"
+        return "its chart values do not match their digest in the event chain"
     if carried.whole and seq not in carried.blocks:
-        return "it was added after the session was closed"
+        return "added after the session was closed"
     return None
 
 
@@ -257,11 +256,11 @@ def _cut_end(rows: list[JournalRow], closed: str) -> list[str]:
         closing = json.loads(closed)
         events, head, reason = int(closing["events"]), str(closing["head"]), str(closing["reason"])
     except (ValueError, KeyError, TypeError):
-        return ["the note on the end of the session cannot be read"]
+        return ["cannot read the closing note of the session"]
     if len(rows) < events:
         return [f"event {len(rows) + 1}: missing; the session was closed with {events}"]
     if events > 0 and rows[events - 1].hash != head:
-        return [f"event {events}: not the one the session was closed with"]
+        return [f"event {events}: does not match the closing note of the session"]
     if events > 0 and rows[events - 1].kind == END and not rows[events - 1].text.endswith(f": {reason}"):
-        return ["the note on the end of the session is not what its last event says"]
+        return ["the closing note of the session does not match its last event"]
     return []

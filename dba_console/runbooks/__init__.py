@@ -1,1 +1,1 @@
-"""A document becomes a run: read, checked, compiled, walked. Pure: what touches the world is asked of the caller."""
+"""Runbooks: parse, check and compile documents, and walk a plan. Pure: the caller performs all I/O."""

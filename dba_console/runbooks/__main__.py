@@ -1,4 +1,4 @@
-"""Prints docs/runbook-format.md: `python -m dba_console.runbooks > docs/runbook-format.md`; --schema: JSON Schema."""
+"""Print docs/runbook-format.md: `python -m dba_console.runbooks > docs/runbook-format.md`; --schema: JSON Schema."""
 
 from __future__ import annotations
 

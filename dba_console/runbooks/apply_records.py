@@ -1,5 +1,5 @@
-"""A journal becomes the state of its run: one record after the other, by the same function that the walk applies to the
-records it writes. So what a resumed run knows is what the one that was killed knew.
+"""Replay the records of a journal into the state of the run. The walk applies its own records with the same function,
+so a resumed run has the same state as the one that was killed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dba_console.runbooks.row_choice import chosen_keys, has_act
 from dba_console.runbooks.run_state import FINISHED, BlockState, Execution, Failure, OpenQuestion, RunState, UndoPlan
 from dba_console.runbooks.run_view import RunTable
 
-# Records of acts folded: an intent opens an execution, its result or its settlement closes it.
+# Executions: an intent opens one, its result or its settlement closes it.
 
 
 def execution_started(state: RunState, record: JournalRecord) -> None:
@@ -35,7 +35,7 @@ def execution_started(state: RunState, record: JournalRecord) -> None:
 
 
 def execution_ended(state: RunState, record: JournalRecord) -> None:
-    """The end of an execution, as it was told or as it was settled; an end that is unknown leaves it open."""
+    """Apply the result or settlement of an execution; an unknown outcome leaves it open."""
     execution = next(
         (one for one in reversed(state.executions) if (one.block, one.number) == (record.block, record.execution)), None
     )
@@ -51,7 +51,7 @@ def execution_ended(state: RunState, record: JournalRecord) -> None:
         block.status = "unknown"
         return
     if fields.get("again"):
-        # An item of an undo is not done yet, and so is the next.
+        # The item of the undo stays pending, so it is the next one.
         block.status = "ok" if execution.item and plan_block.kind != "undo" else "pending"
         return
     if record.state != "ok":
@@ -76,7 +76,7 @@ def _figure(name: str, value: Any) -> bool:
 
 
 def row_done(state: RunState, plan_block: Block, block: BlockState, intent: JournalRecord | None) -> None:
-    """One execution came to its end; a change for each row has one for every row."""
+    """Mark an execution as finished; a change with `each` has one per row."""
     rows = rows_of(state, plan_block) if runs_per_row(plan_block) else None
     if rows is None:
         block.status = "ok"
@@ -96,11 +96,11 @@ def item_done(state: RunState, item: str, how: str) -> None:
         state.undo.items[item] = how
 
 
-# Records of ways folded: rounds that begin again, decisions that lead elsewhere, and what a person did otherwise.
+# Control flow: rounds, decisions, and deviations by the operator.
 
 
 def follow_then(state: RunState, step_id: str, walked: bool) -> None:
-    """What follows a step that is the end of a branch: only for who came along it."""
+    """Follow `then` of a step, only if the step was walked."""
     then = state.plan.step(step_id).then
     if walked and then and not state.goto:
         state.goto = then
@@ -111,7 +111,7 @@ def round_began(state: RunState, record: JournalRecord) -> None:
 
 
 def _go_back(state: RunState, first: str, last: str) -> None:
-    """Steps from the first to the last are to be walked again; their executions are counted on."""
+    """Reset the steps from the first to the last; their execution numbers continue."""
     ids = [step.id for step in state.plan.steps]
     for step in state.plan.steps[ids.index(first) : ids.index(last) + 1]:
         state.steps[step.id].status, state.steps[step.id].note = "pending", ""
@@ -154,7 +154,7 @@ def deviation_recorded(state: RunState, record: JournalRecord) -> None:
 
 
 def _retry(state: RunState, record: JournalRecord) -> None:
-    """Again, from the look at what it acts on; rows that are done stay done."""
+    """Retry a block, starting with its preview; finished rows stay finished."""
     block, (step, plan_block) = state.blocks[record.block], state.plan.block(record.block)
     item = state.failure.item if state.failure is not None else ""
     state.failure, state.asked = None, None
@@ -167,14 +167,14 @@ def _retry(state: RunState, record: JournalRecord) -> None:
     preview = bound_preview(state.plan, plan_block)
     if preview is not None and preview in step.blocks:
         state.blocks[preview.id].reset()
-    # A `confirm` before it was the word for what was seen then.
+    # A `confirm` before it applied to the old preview.
     for one in step.blocks[: step.blocks.index(plan_block)]:
         if one.kind == "confirm" and plan_block.confirm is None:
             state.blocks[one.id].reset()
 
 
 def _reenter_inputs(state: RunState, record: JournalRecord) -> None:
-    """The same after other inputs: whatever was looked at or confirmed by the old ones is looked at and asked again."""
+    """Retry with new inputs: everything that was read or confirmed with the old ones is repeated."""
     step, plan_block = state.plan.block(record.block)
     _retry(state, record)
     state.blocks[record.block].confirmed = ""
@@ -216,12 +216,11 @@ def _jump(state: RunState, record: JournalRecord, reason: str) -> None:
 
 
 LEADING_FRESH_S = 60.0
-"""Checks made before the start are made again in their step if the start was answered later than this: what they said
-need not be so any more."""
+"""If the start question was open longer, the checks made before it are repeated in their step: they may be outdated."""
 
 
 def replay_records(plan: Plan, records: Iterable[JournalRecord]) -> RunState:
-    """The state of a run after these records. Raises SessionError where they are not those of a run of this plan."""
+    """Return the state of a run after these records. Raises SessionError if they do not belong to this plan."""
     state = RunState(plan)
     with record_errors():
         for record in records:
@@ -231,16 +230,16 @@ def replay_records(plan: Plan, records: Iterable[JournalRecord]) -> RunState:
 
 @contextmanager
 def record_errors() -> Iterator[None]:
-    """Making something of a run's records. Raises SessionError where they say what no run of ours says: the chain of
-    hashes tells only that nobody changed them since somebody wrote them."""
+    """Convert errors of reading a run's records to SessionError: the hash chain proves only that they are unchanged,
+    not that they are valid."""
     try:
         yield
     except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError) as error:
-        raise SessionError(f"the records of this run are not understood: {type(error).__name__}: {error}") from error
+        raise SessionError(f"invalid records of this run: {type(error).__name__}: {error}") from error
 
 
 def apply(state: RunState, record: JournalRecord) -> None:
-    """Take in one record. Kinds that are not known, of a later version, change nothing."""
+    """Apply one record to the state. Unknown kinds, from a later version, are ignored."""
     state.records += 1
     handler = APPLY.get(record.kind)
     if handler is None or (record.block and record.block not in state.blocks):
@@ -299,7 +298,7 @@ def _resumed(state: RunState, record: JournalRecord) -> None:
 
 
 def _forget_stale(state: RunState) -> None:
-    """What was seen and confirmed for an act that has not begun is too old to act on: it is seen and asked again."""
+    """Reset checks, previews and confirmations of changes that have not started: they are outdated and repeated."""
     if not state.started:
         _forget_leading(state)
     step = state.active_step
@@ -331,7 +330,7 @@ def _ended(state: RunState, record: JournalRecord) -> None:
         states = {state.blocks[block.id].status for block in step.blocks}
         status = "unknown" if states & {"running", "unknown"} else "failed" if "failed" in states else "skipped"
         state.steps[step.id].status, state.steps[step.id].ended_us = status, record.wall_us
-        state.steps[step.id].note = state.steps[step.id].note or "the run was ended here"
+        state.steps[step.id].note = state.steps[step.id].note or "the run ended here"
 
 
 def _step_started(state: RunState, record: JournalRecord) -> None:
@@ -366,15 +365,15 @@ def _block_checked(state: RunState, record: JournalRecord) -> None:
         block.table = state.table = _rows_shown(state, record, block)
     if record.state == "ok" and "values" in fields:
         _store_values(state, record, dict(fields["values"] or {}))
-    # A failure waits for a decision, but not in a rehearsal, which goes on and tells it.
+    # A failure needs a decision, but not in a rehearsal, which records it and continues.
     if record.state not in FINISHED and state.mode == "run":
         state.failure = Failure(record.block, str(fields.get("item", "")))
 
 
 def _rows_shown(state: RunState, record: JournalRecord, block: BlockState) -> RunTable | None:
-    """The rows of a preview as a table; where they are acted on, with those that are chosen."""
+    """Return the rows of a preview as a table; with the chosen rows if they are acted on."""
     _, preview = state.plan.block(record.block)
-    # What the author's column says the mark beside each row says.
+    # The mark beside each row shows the value of the author's column.
     column, title = preview.settings.get("chosen"), preview.title or state.plan.step(record.step).title
     rows = [{name: value for name, value in row.items() if name != column} for row in block.rows or ()]
     table = table_of(rows, title, record.block)
@@ -386,7 +385,7 @@ def _rows_shown(state: RunState, record: JournalRecord, block: BlockState) -> Ru
 
 
 def _rows_chosen(state: RunState, record: JournalRecord) -> None:
-    """A person chose among the rows of a preview: what was seen of the act and asked by other rows does not count."""
+    """Apply the operator's choice of rows: action previews and questions for other rows become invalid."""
     block, (_, preview) = state.blocks[record.block], state.plan.block(record.block)
     block.left_out = tuple(record.fields.get("left_out", ()))
     block.kept = chosen_keys(block.rows or (), block.left_out)
@@ -398,14 +397,14 @@ def _rows_chosen(state: RunState, record: JournalRecord) -> None:
     for _, one in state.plan.blocks():
         if bound_preview(state.plan, one) == preview:
             state.blocks[one.id].sight = None
-    if state.failure is not None:  # what could not be done to the rows before is tried with these
+    if state.failure is not None:  # retry with the new rows
         state.blocks[state.failure.block].reset()
         state.failure = None
     state.asked = None
 
 
 def _store_values(state: RunState, record: JournalRecord, values: dict[str, Any]) -> None:
-    """Values by the name that later blocks call them; of a preview its rows too, which are on record once."""
+    """Store values under the block's name for later blocks, with the rows of a preview."""
     rows = state.blocks[record.block].chosen
     _, block = state.plan.block(record.block)
     if block.kind == "measure":
@@ -458,7 +457,7 @@ def _confirmed(state: RunState, record: JournalRecord, block: BlockState, plan_b
 
 
 def _settled(state: RunState, record: JournalRecord) -> None:
-    """What is done again is looked at again first, as after any interruption."""
+    """Apply a settlement; a block that is executed again repeats its checks first, as after an interruption."""
     execution_ended(state, record)
     if record.fields.get("again"):
         _forget_stale(state)

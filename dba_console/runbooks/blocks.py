@@ -1,4 +1,4 @@
-"""A fence becomes a block: its kind, its attributes and settings read by their declarations."""
+"""Convert a fence into a block: parse its kind, attributes and settings, and the head of a runbook with its inputs."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from dba_console.runbooks.schema import (
 )
 from dba_console.runbooks.values import TYPES, WHOLE, backtracking_risk, value_of
 
-# Values as an author writes them, read by the declaration of their key. What is wrong is told with its line.
+# Values as an author writes them, converted by the declaration of their key.
 
 NAME = re.compile(r"[a-z][a-z0-9_-]*")
 RESULT = re.compile(r"[a-z][a-z0-9_]*")
-"""Names that stand in expressions and in the environment."""
+"""Names usable in expressions and in the environment."""
 TEST_SQL = "sql:"
 _SWITCH = {"yes": True, "no": False, "true": True, "false": False, True: True, False: False}
 _LEVELS: Mapping[str, Level] = {"ack": "ack", "yes": "yes"}
 
 
 class InvalidValue(Exception):
-    """The value has another form; the message, if any, says more."""
+    """Invalid value; the message, if any, is the hint."""
 
 
 def read_table(
     table: Mapping[str, Any], keys: Iterable[KeySpec], line_of: Callable[[str], int], problems: Problems, where: str
 ) -> dict[str, Any]:
-    """The values of a table under the names of the plan. Unknown, missing and unreadable keys are problems."""
+    """Return the values of a table under the names of the plan. Report unknown, missing and invalid keys."""
     known_keys = {key.name: key for key in keys}
     values: dict[str, Any] = {}
     for name, value in table.items():
@@ -59,12 +59,12 @@ def read_table(
             values[key.to or key.name] = read
     for key in known_keys.values():
         if key.required and key.name not in table:
-            problems.add(line_of(""), f"{where} needs {key.name!r}", key.help)
+            problems.add(line_of(""), f"{where} needs {key.name!r}", ", ".join(key.choices) or key.help)
     return values
 
 
 def read_value(key: KeySpec, value: Any, line: int, problems: Problems) -> Any:
-    """The value, or None after telling what is wrong with it."""
+    """Return the value, or report the problem and return None."""
     if key.reference and isinstance(value, str) and WHOLE.fullmatch(value):
         return value
     try:
@@ -80,7 +80,7 @@ def read_value(key: KeySpec, value: Any, line: int, problems: Problems) -> Any:
 
 
 def read_test(text: Any) -> dict[str, str]:
-    """`{"language": …, "text": …}` of an expression, or of SQL after `sql:`."""
+    """Return `{"language": …, "text": …}` of a condition: an expression, or SQL after `sql:`."""
     if not isinstance(text, str) or not text.strip():
         raise InvalidValue('as in "memory.free_bytes > 1GB", or "sql: select count(*) = 0 from …"')
     stripped = text.strip()
@@ -90,7 +90,7 @@ def read_test(text: Any) -> dict[str, str]:
 
 
 def read_confirmation(text: Any) -> Confirmation:
-    """`ack`, `yes`, `type:target`, `type:count`, `type:name`, `type:a phrase`."""
+    """Parse a confirmation: `ack`, `yes`, `type:target`, `type:count`, `type:name`, `type:a phrase`."""
     if isinstance(text, str):
         if text in _LEVELS:
             return Confirmation(level=_LEVELS[text])
@@ -101,7 +101,7 @@ def read_confirmation(text: Any) -> Confirmation:
 
 
 def _article(key: KeySpec) -> str:
-    what = {"flag": "alone", "texts": "a list of texts", "test": "a test", "confirm": "a confirmation",
+    what = {"flag": "a flag", "texts": "a list of texts", "test": "a condition", "confirm": "a confirmation",
             "switch": "yes or no", "int": "a whole number", "names": "a list of names", "exits": "exit codes",
             "options": "a list of options", "result": "a name"}  # fmt: skip
     return what.get(key.shape, f"a {key.shape}")
@@ -121,13 +121,13 @@ def _name(value: Any) -> str:
 
 def _result(value: Any) -> str:
     if not isinstance(value, str) or not RESULT.fullmatch(value):
-        raise InvalidValue("expressions name it: small letters, digits and _")
+        raise InvalidValue("expressions use it: lower-case letters, digits and _")
     return value
 
 
 def _flag(value: Any) -> bool:
     if value is not True:
-        raise InvalidValue("write it alone, without a value")
+        raise InvalidValue("write it without a value")
     return True
 
 
@@ -183,7 +183,7 @@ def _options(value: Any) -> list[dict[str, str]]:
         raise InvalidValue("as in [[options]] with key, text and goto")
     for one in value:
         if not isinstance(one, dict) or set(one) != {"key", "text", "goto"}:
-            raise InvalidValue("each has key, text and goto, and nothing else")
+            raise InvalidValue("each option has exactly key, text and goto")
         if not all(isinstance(text, str) and text.strip() for text in one.values()):
             raise InvalidValue("key, text and goto are texts")
     return [dict(one) for one in value]
@@ -196,14 +196,14 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
-# The head of a runbook: what it is called, what it answers and needs, and the values asked for before the start.
+# Head of a runbook: id, answered findings, requirements, and the inputs asked for before the start.
 
 RESERVED = frozenset({"rows", "true", "false", "and", "or", "not", "in", "is", "if", "else", "for"})
 LARGEST_VERSION = 99
 
 
 class RunbookHead(Struct, frozen=True, kw_only=True):
-    """What the block `toml {runbook}` says."""
+    """Values of the block `toml {runbook}`."""
 
     id: str = ""
     answers: tuple[str, ...] = ()
@@ -215,43 +215,43 @@ class RunbookHead(Struct, frozen=True, kw_only=True):
     max_version: int | None = None
     inputs: tuple[Input, ...] = ()
     lines: dict[str, int] = {}
-    """Of each key, and of each input by its name."""
+    """Line of each key, and of each input by name."""
 
 
 def head_of(table: Mapping[str, Any], line_of: Callable[[str], int], problems: Problems) -> RunbookHead:
-    """The head of its table; what cannot be read is left out and told."""
+    """Return the head from its table; invalid values are reported and left out."""
     values = read_table(table, RUNBOOK, line_of, problems, "the runbook")
     inputs = values.pop("inputs", {})
     if not isinstance(inputs, dict) or not all(isinstance(one, dict) for one in inputs.values()):
-        problems.add(line_of("inputs"), "inputs are tables of their own", "as in [inputs.every], then type = …")
+        problems.add(line_of("inputs"), "each input must be a table", "as in [inputs.every], then type = …")
         inputs = {}
     for need in values.get("needs", ()):
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*", need):
-            problems.add(line_of("needs"), f"{need!r} is neither a role nor a program", 'as in "pg_monitor"')
+            problems.add(line_of("needs"), f"{need!r} is not a role or a program", 'as in "pg_monitor"')
     if values.get("tag") and not re.fullmatch(r"[A-Za-z0-9_-]{1,32}", values["tag"]):
-        problems.add(line_of("tag"), f"tag {values['tag']!r} cannot stand in a log", "letters, digits, - and _")
+        problems.add(line_of("tag"), f"tag {values['tag']!r} is not valid", "letters, digits, - and _")
     if (values.get("min_version") or 0) > (values.get("max_version") or LARGEST_VERSION):
-        problems.add(line_of("max_version"), "no version of the server lies between min_version and max_version")
+        problems.add(line_of("max_version"), "min_version is above max_version")
     read = [input_of(name, one, line_of, problems) for name, one in inputs.items()]
     lines = {name: line_of(name) for name in (*table, *inputs)}
     return RunbookHead(**values, inputs=tuple(one for one in read if one is not None), lines=lines)
 
 
 def input_of(name: str, table: Mapping[str, Any], line_of: Callable[[str], int], problems: Problems) -> Input | None:
-    """An input of its table; None after telling what is wrong with it."""
+    """Return the input of a table, or report the problem and return None."""
     where = f"input {name}" if name else "an input"
     if name and (not RESULT.fullmatch(name) or name in RESERVED):
-        problems.add(line_of(name), f"an input cannot be called {name!r}", "small letters, digits and _")
+        problems.add(line_of(name), f"an input cannot be named {name!r}", "lower-case letters, digits and _")
         return None
     values = read_table(table, INPUT, lambda key: _within(name, key, line_of), problems, where)
     if "type" not in values:
         return None
     kind = values["type"]
     if (kind == "choice") != ("choices" in values):
-        problems.add(line_of(name), f"{where}: choices and type choice go together", 'choices = ["a", "b"]')
+        problems.add(line_of(name), f'{where}: choices and type = "choice" need each other', 'choices = ["a", "b"]')
         return None
     if kind == "secret" and "default" in table:
-        problems.add(line_of(name), f"{where}: a secret has no default", "nothing secret belongs in a document")
+        problems.add(line_of(name), f"{where}: a secret cannot have a default", "do not write secrets into a document")
         return None
     limits = {key: values.pop(key, None) for key in ("minimum", "maximum")}
     default = values.pop("default", None)
@@ -270,7 +270,7 @@ def input_of(name: str, table: Mapping[str, Any], line_of: Callable[[str], int],
 def _with_values(
     one: Input, default: Any, limits: Mapping[str, Any], line_of: Callable[[str], int], problems: Problems
 ) -> Input:
-    """The input with its default and limits, read as its type is."""
+    """Return the input with its default and limits, converted to its type."""
     for name, written in [*limits.items(), ("default", default)]:
         if written is None:
             continue
@@ -293,41 +293,41 @@ def _pattern(text: str | None, where: str, line: int, problems: Problems) -> str
         re.compile(text)
         why = backtracking_risk(text)
     except (re.error, RecursionError, OverflowError) as error:
-        problems.add(line, f"{where}: the pattern is no regular expression: {error}")
+        problems.add(line, f"{where}: the pattern is not a valid regular expression: {error}")
         return None
     if why is not None:
-        problems.add(line, f"{where}: the pattern may take for ever to match: it has {why}", "a simpler one")
+        problems.add(line, f"{where}: matching the pattern may take forever: it has {why}", "simplify the pattern")
         return None
     return text
 
 
 def _within(name: str, key: str, line_of: Callable[[str], int]) -> int:
-    """The line of a key of an input's table; that of the table itself where the key could be another's."""
+    """Return the line of a key of an input's table; the line of the table if another table may have the same key."""
     return line_of(name) if name else line_of(key)
 
 
 FIELDS = frozenset(Block.__struct_fields__)
 PEOPLE = 2
 LONGEST_BLOCK = 16_000
-"""Characters: it is shown before it runs, and nobody reads more."""
+"""Maximum characters of a block: it must be readable before it runs."""
 _SYNONYMS = {"approve": "confirm", "ask": "input", "branch": "choose", "cleanup": "undo", "command": "run",
           "decision": "choose", "exec": "run", "loop": "repeat", "prompt": "input", "query": "preview",
           "rollback": "undo", "script": "run", "shell": "run", "sleep": "wait", "sql": "change",
           "verify": "check"}  # fmt: skip
-"""What other formats call a kind."""
+"""Names of other formats -> kind of block."""
 
 
 def block_of(fence: Fence, block_id: Callable[[str, str], str], problems: Problems) -> Block | None:
-    """The block of a fence with braces; None after telling what is wrong with it.
+    """Return the block of a fence with braces, or report the problem and return None.
 
-    `block_id` gives the id for a kind and a `#name`.
+    `block_id` returns the id for a kind and a `#name`.
     """
     assert fence.braces is not None
     kind = _kind(fence, problems)
     if kind is None:
         return None
     if len(fence.body) > LONGEST_BLOCK:
-        problems.add(fence.line, f"the block has more than {LONGEST_BLOCK} characters", "put it into a file of its own")
+        problems.add(fence.line, f"the block has more than {LONGEST_BLOCK} characters", "move it into a file")
         return None
     words = list(fence.braces.words[1:])
     action, level = _second_word(kind, words, fence.line, problems)
@@ -339,18 +339,18 @@ def block_of(fence: Fence, block_id: Callable[[str, str], str], problems: Proble
 
 
 def toml_of(fence: Fence, problems: Problems) -> dict[str, Any]:
-    """The table of a fence; empty after telling that it is none."""
+    """Return the TOML table of a fence; report invalid TOML and return an empty table."""
     try:
         return tomllib.loads(fence.body)
     except tomllib.TOMLDecodeError as error:
         at = re.search(r"at line (\d+)", str(error))
         line = fence.line + (int(at[1]) if at else 0)
-        problems.add(line, f"the settings are not TOML: {error}", 'as in every = "30s"')
+        problems.add(line, f"the settings are not valid TOML: {error}", 'as in every = "30s"')
         return {}
 
 
 def lines_of(fence: Fence) -> Callable[[str], int]:
-    """The line of a key within the document; that of the fence where it cannot be found."""
+    """Return a function that gives the line of a key in the document; the line of the fence if it is not found."""
     lines = fence.body.splitlines()
 
     def line_of(key: str) -> int:
@@ -367,19 +367,19 @@ def _kind(fence: Fence, problems: Problems) -> BlockKind | None:
     words = fence.braces.words if fence.braces else ()
     names = [kind.name for kind in KINDS]
     if not words:
-        problems.add(fence.line, "the braces name no kind", f"as in {{check}}; {suggest('', names)}")
+        problems.add(fence.line, "the braces have no kind", f"as in {{check}}; {suggest('', names)}")
         return None
     name = words[0]
     kind = BY_NAME.get(name)
     if kind is None:
         hint = f"did you mean {_SYNONYMS[name]}?" if name in _SYNONYMS else suggest(name, names)
-        problems.add(fence.line, f"there is no kind of block {name!r}", hint)
+        problems.add(fence.line, f"unknown kind of block {name!r}", hint)
         return None
     if fence.language not in kind.languages:
         language = ALIASES.get(fence.language.lower(), fence.language.lower())
         hint = f"write {language}" if language in kind.languages else f"it is written in {', '.join(kind.languages)}"
         language_text = f"language {fence.language!r}" if fence.language else "no language"
-        problems.add(fence.line, f"a block {name} with {language_text} cannot be read", hint)
+        problems.add(fence.line, f"a block {name} cannot have {language_text}", hint)
         return None
     return kind
 
@@ -387,11 +387,11 @@ def _kind(fence: Fence, problems: Problems) -> BlockKind | None:
 def _second_word(
     kind: BlockKind, words: list[str], line: int, problems: Problems
 ) -> tuple[str | None, Confirmation | None]:
-    """The name of an action, the level of a confirmation; taken from the words."""
+    """Take the name of an action or the level of a confirmation from the words."""
     if kind.name == "action":
         if words and NAME.fullmatch(words[0]):
             return words.pop(0), None
-        problems.add(line, "an action has no name", "as in {action drop-caches}; `docs/actions.md` lists them")
+        problems.add(line, "the action has no name", "as in {action drop-caches}; `docs/actions.md` lists them")
     elif kind.name == "confirm" and words:
         try:
             level = read_confirmation(words[0])
@@ -452,7 +452,7 @@ def _build_block(
     settings: dict[str, Any],
     problems: Problems,
 ) -> Block:
-    """The block of what was read: attributes that are no field of a block are settings."""
+    """Return the block: attributes that are not fields of Block become settings."""
     fields = {name: value for name, value in attributes.items() if name in FIELDS}
     if kind.free:
         strange = [name for name in attributes if name not in FIELDS and name != "people"]
@@ -471,7 +471,7 @@ def _build_block(
     if kind.name == "wait" and "timeout_s" not in fields and isinstance(settings.get("timeout_s"), float):
         fields["timeout_s"] = settings["timeout_s"]
     if fields.pop("tag", None) is not None and not re.fullmatch(r"[A-Za-z0-9_-]{1,32}", attributes["tag"]):
-        problems.add(fence.line, f"tag {attributes['tag']!r} cannot stand in a log", "letters, digits, - and _")
+        problems.add(fence.line, f"tag {attributes['tag']!r} is not valid", "letters, digits, - and _")
     return Block(
         id=block_id,
         kind=kind.name,  # type: ignore[arg-type]
@@ -487,8 +487,8 @@ def _build_block(
 
 def _second_person(fields: dict[str, Any], people: int, line: int, problems: Problems) -> None:
     if people != PEOPLE:
-        problems.add(line, f"people={people} cannot be asked for", "people=2, or leave it out")
+        problems.add(line, f"people={people} is not supported", "write people=2, or remove it")
     elif "confirm" not in fields:
-        problems.add(line, "people=2 has nothing to confirm", "add confirm=type:target")
+        problems.add(line, "people=2 needs a confirmation", "add confirm=type:target")
     else:
         fields["confirm"] = msgspec.structs.replace(fields["confirm"], people=PEOPLE)

@@ -1,4 +1,4 @@
-"""Which inputs and results a piece of code refers to, and in which form."""
+"""Find the inputs and results that SQL, shell code and settings refer to."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from dba_console.runbooks.values import PHRASE_REFERENCE, REFERENCE, WHOLE
 SHELL = re.compile(r"\$(?:RB_(\w+)|\{RB_(\w+)[^}]*\})")
 """`$RB_name`, `${RB_name}`, `${RB_name:-…}`."""
 _COUNTED = re.compile(r"\(\((.*?)(?:\)\)|\Z)", re.DOTALL)
-"""Arithmetic, in which the shell takes a name for its value with no `$` before it."""
+"""Shell arithmetic, where a name without `$` means its value."""
 _BARE = re.compile(r"(?<![\w${])RB_(\w+)")
 
 
 def sql_references(text: str) -> list[str]:
-    """Names of bound values and identifiers, each once, in their order."""
+    """Return the names of bound values and identifiers, without duplicates, in order."""
     return list(dict.fromkeys(match[1].partition(".")[0] for match in REFERENCE.finditer(text)))
 
 
 def phrase_references(confirmation: Confirmation | None) -> list[str]:
-    """Names of the inputs that have to be typed."""
+    """Return the names of the inputs that must be typed."""
     return [] if confirmation is None else PHRASE_REFERENCE.findall(confirmation.text)
 
 
 def shell_references(text: str, known: Collection[str]) -> tuple[list[str], list[str]]:
-    """Names it takes from the environment, and those that are none: `RB_copy_exit` is `exit` of the result `copy`."""
+    """Return the known and the unknown names that it reads: `RB_copy_exit` is `exit` of the result `copy`."""
     names: list[str] = []
-    strange: list[str] = []
+    unknown: list[str] = []
     for variable in _shell_names(text):
         owner = next((name for name in known if variable == name or variable.startswith(f"{name}_")), None)
-        (strange if owner is None else names).append(owner or variable)
-    return list(dict.fromkeys(names)), list(dict.fromkeys(strange))
+        (unknown if owner is None else names).append(owner or variable)
+    return list(dict.fromkeys(names)), list(dict.fromkeys(unknown))
 
 
 def _shell_names(text: str) -> Iterator[str]:
@@ -45,7 +45,7 @@ def _shell_names(text: str) -> Iterator[str]:
 
 
 def settings_references(settings: Any) -> Iterator[str]:
-    """Names of references that are a whole value."""
+    """Yield the names of references that are a whole value."""
     if isinstance(settings, str):
         if match := WHOLE.fullmatch(settings):
             yield match[1]

@@ -1,4 +1,4 @@
-"""What a command of a runbook finds in its environment: how to reach the run's server, and the values it names."""
+"""Environment of a runbook's commands: libpq variables for the server of the run, and the secrets to redact."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from dba_console.core.errors import UsageError
 from dba_console.core.target import parse_conninfo
 
 _NOT_INHERITED = frozenset({"application_name", "client_encoding"})
-"""Of the console's own connection: the first would make every program go by one name, which sessions are told apart by;
-the second would have pg_dump write another encoding than that of the database."""
+"""Keywords of the console's own connection that are not passed on: the first would give every program the same
+application_name; the second would make pg_dump use another encoding than that of the database."""
 
 
 @cache
 def libpq_variables() -> dict[str, str]:
-    """Keyword of a connection string -> variable by which programs are given it, as this process's libpq lists them.
+    """Return keyword of a connection string -> environment variable, from the list of this process's libpq.
 
-    What has none reaches no program: keepalives, tcp_user_timeout, sslpassword, what OAuth needs, replication. An older
-    libpq of a program knows no newer variable and goes without.
+    Keywords without a variable are not passed on: keepalives, tcp_user_timeout, sslpassword, OAuth, replication. An
+    older libpq of a program ignores newer variables.
     """
     known = {one.keyword.decode(): one.envvar for one in Conninfo.get_defaults()}
     return {key: name.decode() for key, name in known.items() if name and key not in _NOT_INHERITED}
@@ -32,10 +32,10 @@ def libpq_variables() -> dict[str, str]:
 def server_environment(
     conninfo: str, environ: Mapping[str, str] = os.environ, *, direct: bool = True, read_only: bool = False
 ) -> dict[str, str]:
-    """By which libpq reaches the server without any argument.
+    """Return the environment with which libpq reaches the server without arguments.
 
-    `direct`: no pooler stands between, which would refuse settings. Then names mean what PostgreSQL itself means by
-    them, whatever search_path the owner of the database has set; and with `read_only` nothing is changed by accident.
+    `direct`: there is no pooler, which would refuse settings. Then search_path is `pg_catalog, pg_temp`, whatever the
+    owner of the database has set, and with `read_only` default_transaction_read_only is on.
 
     >>> server_environment("host=db1 dbname=app", {"PGHOST": "other", "PGPORT": "5433", "HOME": "/root"})
     {'PGHOST': 'db1', 'PGPORT': '5433', 'PGDATABASE': 'app', 'PGOPTIONS': '-c search_path=pg_catalog,pg_temp'}
@@ -52,14 +52,14 @@ def server_environment(
     if direct:
         read = ["-c default_transaction_read_only=on"] if read_only else []
         ours = ["-c search_path=pg_catalog,pg_temp", *read]
-        # The last setting of a name counts: what was given before cannot take ours back.
+        # The last setting of a name wins, so earlier options cannot override ours.
         found["PGOPTIONS"] = " ".join([*filter(None, [found.get("PGOPTIONS")]), *ours])
     return found
 
 
 def find_secrets(conninfo: str, config: Config, values: Mapping[str, Any], secret: frozenset[str]) -> tuple[str, ...]:
-    """What must appear nowhere: the passwords of the connection string and of all clusters' nodes and poolers, and
-    inputs that are secret."""
+    """Return the values to redact: passwords of the connection string, of all clusters' nodes and poolers, and secret
+    inputs."""
     conninfos = [conninfo]
     for cluster in config.clusters.values():
         conninfos += [dsn for node in cluster.nodes.values() for dsn in (node.dsn, node.replication_dsn) if dsn]

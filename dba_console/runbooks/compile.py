@@ -1,4 +1,4 @@
-"""A document becomes a plan: read, checked and normalised. What keeps it from being one is told all at once."""
+"""Compile a runbook document into a plan: parse, check, normalise. All problems are reported together."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from dba_console.runbooks.problems import Problem, Problems, suggest
 from dba_console.runbooks.schema import ALIASES, RUNNABLE, STEP
 from dba_console.watch.frames.model import PANELS
 
-# What blocks refer to: inputs, results of earlier blocks, fields, steps. Names that lead nowhere are problems.
+# Resolve the names that blocks use: inputs, results of earlier blocks, fields, steps.
 
 TESTS = ("until", "while")
-"""Settings that are tests."""
+"""Settings that are conditions."""
 
 
 def resolve_names(plan: Plan, problems: Problems, lines: Mapping[str, int]) -> Plan:
-    """The plan with `uses` of its blocks, panels of its steps, and measurements that repeat earlier ones.
+    """Return the plan with `uses` of its blocks, panels of its steps, and measurements that repeat earlier ones.
 
-    `lines` are those of its inputs.
+    `lines`: line of each input.
     """
     plan = _compared(plan, problems)
     known: dict[str, str] = {one.name: "input" for one in plan.inputs}
@@ -52,18 +52,18 @@ def resolve_names(plan: Plan, problems: Problems, lines: Mapping[str, int]) -> P
         used.update(name for block in (*blocks, *undo) for name in block.uses)
         for panel in step.panels:
             if panel not in PANELS:
-                problems.add(step.line, f"there is no panel {panel!r}", suggest(panel, PANELS))
+                problems.add(step.line, f"unknown panel {panel!r}", suggest(panel, PANELS))
         steps.append(replace(step, blocks=blocks, undo=undo, panels=step.panels or tuple(panels)))
     for one in plan.inputs:
         if one.name not in used:
-            problems.add(lines.get(one.name, 1), f"input {one.name} is asked for and never used",
+            problems.add(lines.get(one.name, 1), f"input {one.name} is never used",
                          f"%({one.name})s in SQL, \"$RB_{one.name}\" in a command, {one.name} in an expression",
                          "unused-input")  # fmt: skip
     return replace(plan, steps=tuple(steps))
 
 
 def _compared(plan: Plan, problems: Problems) -> Plan:
-    """Measurements taken against an earlier one get its lines where they have none of their own."""
+    """Fill in the lines of measurements that name an earlier one with `against` and have no lines."""
     earlier: dict[str, Block] = {}
     steps = []
     for step in plan.steps:
@@ -82,11 +82,11 @@ def _against(block: Block, earlier: dict[str, Block], problems: Problems) -> Blo
     name = block.settings.get("against")
     if name is None:
         if not block.body.strip():
-            problems.add(block.line, "the measurement takes nothing", "a field on each line, or against=NAME")
+            problems.add(block.line, "the measurement is empty", "write a field on each line, or against=NAME")
         return block
     if name not in earlier:
         problems.add(block.line, f"there is no measurement {name!r} before this one",
-                     suggest(name, earlier, what="there are") or "the earlier one needs as=NAME")  # fmt: skip
+                     suggest(name, earlier, what="available:") or "the earlier one needs as=NAME")  # fmt: skip
         return block
     if block.body.strip():
         return block
@@ -94,11 +94,11 @@ def _against(block: Block, earlier: dict[str, Block], problems: Problems) -> Blo
 
 
 def _block(plan: Plan, step: Step, block: Block, known: dict[str, str], panels: list[str], problems: Problems) -> Block:
-    """The block with the names it uses; its own result is known from then on."""
+    """Return the block with the names it uses, and add its own result to `known`."""
     names = list(dict.fromkeys(_names(plan, block, known, panels, problems)))
     if block.name:
         if block.name in known and known[block.name] == "input":
-            problems.add(block.line, f"{block.name} is the name of an input already", "call the result otherwise")
+            problems.add(block.line, f"{block.name} is already the name of an input", "use another name for the result")
         known[block.name] = block.kind
     return replace(block, uses=tuple(names))
 
@@ -118,7 +118,7 @@ def _names(plan: Plan, block: Block, known: dict[str, str], panels: list[str], p
         if known.get(source) != "preview":
             previews = [name for name, kind in known.items() if kind == "preview"]
             problems.add(block.line, f"there is no preview {source!r} before this one",
-                         suggest(source, previews, what="there are") or "the earlier one needs as=NAME")  # fmt: skip
+                         suggest(source, previews, what="available:") or "the earlier one needs as=NAME")  # fmt: skip
         yield source
     for name in settings_references(block.settings):
         if name in known:
@@ -128,21 +128,21 @@ def _names(plan: Plan, block: Block, known: dict[str, str], panels: list[str], p
 
 
 def _phrase_names(plan: Plan, block: Block, known: dict[str, str], problems: Problems) -> Iterator[str]:
-    """Inputs a confirmation wants typed: each known before the start, shown, and with a value."""
+    """Yield the inputs that a confirmation asks to type: known before the start, not secret, with a value."""
     inputs = {one.name: one for one in plan.inputs}
     for name in phrase_references(block.confirm):
         one = inputs.get(name)
         if one is None and name in known:
             problems.add(block.line, f"the confirmation asks for {name}, which is not an input of the runbook",
-                         "declare it under [inputs.…]: what must be typed is known before the start")  # fmt: skip
+                         "declare it under [inputs.…]: it must be known before the start")  # fmt: skip
         elif one is None:
             _undeclared(block, name, known, problems)
         elif one.secret:
             problems.add(block.line, f"the confirmation asks for {name}, which is secret",
-                         "the phrase stands in the question; ask for another input")  # fmt: skip
+                         "the question shows the phrase; ask for another input")  # fmt: skip
         elif one.default is None and not one.required:
-            problems.add(block.line, f"the confirmation asks for {name}, which may be left out",
-                         f"give {name} a default, or leave out required = false")  # fmt: skip
+            problems.add(block.line, f"the confirmation asks for {name}, which is optional",
+                         f"give {name} a default, or remove required = false")  # fmt: skip
         yield name
 
 
@@ -172,10 +172,10 @@ def _expression_names(block: Block, known: dict[str, str], panels: list[str], pr
     names_seen: set[str] = set()
     for name, text in measure_lines(block.body):
         if not RESULT.fullmatch(name) or name in names_seen:
-            problem = "is taken twice" if name in names_seen else "is no name"
-            problems.add(block.line, f"measured: {name!r} {problem}", "write name = expression")
+            problem = "is measured twice" if name in names_seen else "is not a valid name"
+            problems.add(block.line, f"{name!r} {problem}", "write name = expression")
         names_seen.add(name)
-        line = block.line + next((at for at, said in enumerate(block.body.splitlines(), 1) if text in said), 1)
+        line = block.line + next((at for at, content in enumerate(block.body.splitlines(), 1) if text in content), 1)
         yield from _read(read_expression(text, known, verdict=False), line, panels, problems)
 
 
@@ -202,7 +202,7 @@ def _shell_names(block: Block, known: dict[str, str], problems: Problems) -> Ite
 
 
 def _is_column(plan: Plan, block: Block, name: str) -> bool:
-    """Whether it may be a column of the preview the block is bound to: only the server knows its columns."""
+    """Return whether the name may be a column of the block's preview; only the server knows its columns."""
     if block.kind not in ("change", "action"):
         return False
     preview = bound_preview(plan, block)
@@ -215,25 +215,25 @@ def _is_column(plan: Plan, block: Block, name: str) -> bool:
 
 def _undeclared(block: Block, name: str, known: dict[str, str], problems: Problems) -> None:
     hint = (
-        suggest(name, known, what="here there are") or "declare it under [inputs.…], or give an earlier block as=NAME"
+        suggest(name, known, what="available here:") or "declare it under [inputs.…], or give an earlier block as=NAME"
     )
-    problems.add(block.line, f"{name} is neither an input nor a result of an earlier block", hint, "undeclared")
+    problems.add(block.line, f"{name} is not an input or a result of an earlier block", hint, "undeclared")
 
 
 SOURCES = "sources"
-"""Id of the last section's heading, where it is no step."""
+"""Id of the last section if it is not a step."""
 LEADING_ENDS = frozenset({"change", "run", "action", "wait", "choose", "manual", "input", "repeat"})
-"""A check after one of these looks at what they made of the world."""
+"""A check after one of these depends on its effect, so it cannot run before the start."""
 
 FOLLOWING = frozenset({"empty-step", "undeclared", "unused-input", "nothing-to-count", "preview-unused"})
-"""Rules that miss what an unreadable block may have been."""
+"""Rules that may fail only because an earlier block could not be parsed."""
 
 
 class CheckResult(Struct, frozen=True):
-    """What came of a document: a plan, or problems; or both, where the plan could be made all the same."""
+    """Result of checking a document: a plan, or problems."""
 
     plan: Plan | None
-    """None where there are problems."""
+    """None if there are problems."""
     problems: tuple[Problem, ...] = ()
     title: str = ""
     id: str = ""
@@ -241,9 +241,9 @@ class CheckResult(Struct, frozen=True):
 
 
 def compile_text(text: str, source: str, actions: Mapping[str, Any] | None = None) -> Plan:
-    """The plan of a document. Raises RunbookError: the first problem with its line, and how many there are.
+    """Return the plan of a document. Raises RunbookError: the first problem with its line, and the number of others.
 
-    `actions` are those that exist, by name; None: their names and settings are not checked.
+    `actions`: available actions by name; None: names and settings of actions are not checked.
     """
     checked = check_text(text, source, actions)
     if checked.plan is not None:
@@ -251,18 +251,18 @@ def compile_text(text: str, source: str, actions: Mapping[str, Any] | None = Non
     first, more = checked.problems[0], len(checked.problems) - 1
     hint = first.hint
     if more:
-        hint = (f"{hint}; " if hint else "") + f"{more} more: `dba-console runbook lint` names them"
+        hint = (f"{hint}; " if hint else "") + f"{more} more: `dba-console runbook lint` lists them"
     raise RunbookError(f"{source}:{first.line}: {first.text}", hint=hint or None)
 
 
 def check_text(text: str, source: str, actions: Mapping[str, Any] | None = None) -> CheckResult:
-    """Everything that is wrong with a document, or its plan. Never raises."""
+    """Return the plan of a document, or all its problems. Never raises."""
     if len(text) > LONGEST:
         return CheckResult(None, (Problem(line=1, text=f"the document has more than {LONGEST} characters"),))
     try:
         return _checked(text, source, actions)
     except (RecursionError, MemoryError):
-        return CheckResult(None, (Problem(line=1, text="the document is nested too deeply to be read"),))
+        return CheckResult(None, (Problem(line=1, text="the document is nested too deeply"),))
 
 
 def _checked(text: str, source: str, actions: Mapping[str, Any] | None) -> CheckResult:
@@ -295,22 +295,22 @@ def _checked(text: str, source: str, actions: Mapping[str, Any] | None) -> Check
 
 
 def _without_follow_ups(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
-    """Without those that may be there only because a block could not be read."""
+    """Return the problems without those that may exist only because a block could not be parsed."""
     if all(problem.rule for problem in problems):
         return problems
     return tuple(problem for problem in problems if problem.rule not in FOLLOWING)
 
 
 def read_document(path: Path, *, shipped: bool = False) -> str:
-    """The text of a runbook's file. Raises RunbookError naming it, also where others may have written it: what it says
-    is done with our rights. One that is `shipped` is as trusted as this program."""
+    """Return the text of a runbook's file. Raises RunbookError naming it, also if other users may write it: the runbook
+    runs with our rights. A `shipped` file is trusted as this program is."""
     if not shipped and path.exists() and (why := trust_problem(path)) is not None:
-        raise RunbookError(f"{path} is not used: {why.text}", hint=f"`{why.fix}`")
+        raise RunbookError(f"cannot use {path}: {why.text}", hint=f"`{why.fix}`")
     try:
         with path.open("rb") as file:
             content = file.read(LONGEST + 1)
         if len(content) > LONGEST:
-            raise RunbookError(f"{path} is no runbook: it has more than {LONGEST} bytes")
+            raise RunbookError(f"{path} is not a runbook: it has more than {LONGEST} bytes")
         return content.decode("utf-8")
     except UnicodeDecodeError:
         raise RunbookError(f"{path} is not UTF-8 text") from None
@@ -323,23 +323,23 @@ def _head(document: Document, problems: Problems) -> RunbookHead:
     for section in document.sections:
         for fence in section.fences:
             if _word(fence) == "runbook":
-                problems.add(fence.line, "the runbook's head stands within a step", "move it under the title")
+                problems.add(fence.line, "the runbook's head is inside a step", "move it under the title")
     for fence in heads[1:]:
-        problems.add(fence.line, "the runbook has a second head", "one block toml {runbook} under the title")
+        problems.add(fence.line, "the runbook has a second head", "keep one block toml {runbook} under the title")
     if not heads:
         problems.add(document.title_line, "the runbook has no head",
-                     "a block ```toml {runbook} with id = \"…\" under the title")  # fmt: skip
+                     "add a block ```toml {runbook} with id = \"…\" under the title")  # fmt: skip
         return RunbookHead()
     fence = heads[0]
     words = [*(fence.braces.words[1:] if fence.braces else ()), *(fence.braces.values if fence.braces else ())]
     if fence.language != "toml" or words:
-        problems.add(fence.line, "the runbook's head is written as toml {runbook}, without attributes")
+        problems.add(fence.line, "the runbook's head must be toml {runbook}, without attributes")
         return RunbookHead()
     return head_of(toml_of(fence, problems), lines_of(fence), problems)
 
 
 def _runnable(section: Section, problems: Problems, *, head: bool = False) -> list[Fence]:
-    """The fences of a section that are blocks. In a step, one that only looks like a block is a problem."""
+    """Return the fences of a section that are blocks. In a step, a fence that only looks like a block is a problem."""
     found = []
     for fence in section.fences:
         if fence.braces is None:
@@ -348,14 +348,14 @@ def _runnable(section: Section, problems: Problems, *, head: bool = False) -> li
                 problems.add(
                     fence.line,
                     f"this {fence.language} block has no braces and would not run",
-                    f"`{language} {{run}}`, say, or `{language} {{example}}` if it is only shown"
+                    f"write `{language} {{run}}`, or `{language} {{example}}` if it is only shown"
                     if language == "sh" else f"give it a kind, or write {{example}} after {fence.language}",
                     "no-braces",
                 )  # fmt: skip
         elif _word(fence) == "example":
             continue
         elif head and _word(fence) != "runbook":
-            problems.add(fence.line, "this block belongs to no step", "put it under a heading of level two")
+            problems.add(fence.line, "this block is outside a step", "put it under a heading of level two")
         else:
             found.append(fence)
     return found
@@ -366,7 +366,7 @@ def _word(fence: Fence) -> str:
 
 
 def _sources(document: Document) -> Section | None:
-    """The last section, where it only says what the document is based on: it is no step, and nothing is done in it."""
+    """Return the last section if it only lists sources: it is not a step."""
     last = document.sections[-1] if document.sections else None
     if last is None or last.slug != SOURCES or any(fence.braces is not None for fence in last.fences):
         return None
@@ -378,18 +378,18 @@ def _steps(sections: Sequence[Section], title_line: int, problems: Problems) -> 
     counts: dict[str, int] = {}
     for section in sections:
         if not section.slug:
-            problems.add(section.line, "the heading gives no id", "write a letter or a digit in it")
+            problems.add(section.line, "the heading gives no id", "it needs a letter or a digit")
             continue
         if section.slug in counts:
-            problems.add(section.line, f"a second step has the id {section.slug!r}: line {counts[section.slug]}",
-                         "ids come from headings; call one of them otherwise")  # fmt: skip
+            problems.add(section.line, f"the step in line {counts[section.slug]} has the same id {section.slug!r}",
+                         "ids come from headings; change one of them")  # fmt: skip
             continue
         if section.slug == "end" or section.slug == "next":
-            problems.add(section.line, f"a step cannot be called {section.slug!r}", "decisions use that word")
+            problems.add(section.line, f"a step cannot be named {section.slug!r}", "the word is reserved for decisions")
         counts[section.slug] = section.line
         steps.append(_step(section, problems))
     if not steps:
-        problems.add(title_line, "the runbook has no step", "a heading of level two begins one: `## …`")
+        problems.add(title_line, "the runbook has no step", "a heading of level two starts one: `## …`")
     return tuple(steps)
 
 
@@ -401,7 +401,7 @@ def _step(section: Section, problems: Problems) -> Step:
         base_name = name or kind
         counts[base_name] = counts.get(base_name, 0) + 1
         if name and counts[base_name] > 1:
-            problems.add(section.line, f"two blocks of step {section.slug} are called #{name}")
+            problems.add(section.line, f"two blocks of step {section.slug} are named #{name}")
         return f"{section.slug}/{base_name}" + (f"-{counts[base_name]}" if counts[base_name] > 1 else "")
 
     blocks: list[Block] = []
@@ -427,7 +427,7 @@ def _step_attributes(section: Section, problems: Problems) -> dict[str, Any]:
     keys = {key.name: key for key in STEP}
     values_given: dict[str, Any] = {**section.braces.values, **dict.fromkeys(section.braces.words, True)}
     if section.braces.name:
-        problems.add(section.line, f"#{section.braces.name}: a step is called by its heading",
+        problems.add(section.line, f"#{section.braces.name}: a step is named by its heading",
                      f"its id is {section.slug}")  # fmt: skip
     values: dict[str, Any] = {}
     for name, value in values_given.items():
@@ -441,7 +441,7 @@ def _step_attributes(section: Section, problems: Problems) -> dict[str, Any]:
 
 
 def _leading(plan: Plan) -> Plan:
-    """The plan with those checks marked that are asked before the start: they depend on nothing done before them."""
+    """Return the plan with the leading checks marked: they run before the start and depend on no earlier block."""
     results = {block.name for _, block in plan.blocks() if block.name}
     steps = []
     leading = True

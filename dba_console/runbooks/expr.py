@@ -1,7 +1,7 @@
-"""Expressions of checks, waits and conditions: fields of the panels, results and inputs compared; no code.
+"""Evaluate the expressions of checks, waits and conditions: comparisons of panel fields, results and inputs; no code.
 
-Three-valued: what is not known makes a comparison unknown, `and`, `or` and `not` carry that on as in SQL, and unknown
-is never taken for yes. Every operand is evaluated, for the text that explains the verdict names every value.
+Three-valued logic as in SQL: an unknown operand makes a comparison unknown, `and`, `or` and `not` pass it on, and
+unknown never counts as true. Every operand is evaluated, because the explanation lists every value.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from dba_console.core.units import human_duration
 from dba_console.runbooks.result_tables import format_value, replace_units
 from dba_console.watch.frames.model import PANELS, Frame
 
-# The fields an expression may name: those of the panels, as `show --json` gives them, and of the target.
+# Fields that an expression may name: those of the panels, as in `show --json`, and of the target.
 
 SPOKEN: dict[str, str] = {"self": "own"}
-"""Names of `show --json` that the frame calls otherwise."""
+"""Name in `show --json` -> name in the frame, where they differ."""
 ROOTS: tuple[str, ...] = (*PANELS, "target", "self")
 KEYS: tuple[str, ...] = ("name", "path", "database", "application", "table", "kind", "pid", "node")
-"""What a row of a list is found by, in this order: `disks.mounts["/var"]`, `replication.slots["old"]`."""
+"""Columns that identify a row of a list, in this order: `disks.mounts["/var"]`, `replication.slots["old"]`."""
 
 
 @cache
 def structs() -> dict[str, type[msgspec.Struct]]:
-    """The struct of each root."""
+    """Return the struct of each root."""
     hints = typing.get_type_hints(Frame)
     return {root: hints[SPOKEN.get(root, root)] for root in ROOTS}
 
 
 @cache
 def fields_of(struct: type[msgspec.Struct]) -> dict[str, Any]:
-    """Name -> type of its fields."""
+    """Return name -> type of the fields of a struct."""
     return dict(typing.get_type_hints(struct))
 
 
 def row_type(annotation: Any) -> type[msgspec.Struct] | None:
-    """The struct of the rows of a list; None where it is no list of structs."""
+    """Return the struct of a list's rows; None if it is not a list of structs."""
     if typing.get_origin(annotation) is list:
         (inner,) = typing.get_args(annotation)
         if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
@@ -58,7 +58,7 @@ def is_list(annotation: Any) -> bool:
 
 
 def all_fields() -> list[str]:
-    """`panel.field` of everything there is, `panel.list.column` for the columns of rows."""
+    """Return every field as `panel.field`, columns of rows as `panel.list.column`."""
     names = []
     for root, struct in structs().items():
         for name, annotation in fields_of(struct).items():
@@ -69,37 +69,37 @@ def all_fields() -> list[str]:
 
 
 KNOWN_STATUS = frozenset({"ok", "denied", "unsupported"})
-"""A panel in another state shows what was read some time ago: its fields count as unknown. Where something is denied or
-not there, the fields it is about are None of themselves."""
+"""A panel with another status shows old values, so its fields count as unknown. Fields of what is denied or missing are
+None anyway."""
 FUNCTIONS = ("count", "max", "min", "sum", "known", "finding", "abs")
 
 
 class ExpressionResult(Struct, frozen=True, kw_only=True):
-    """What became of an expression."""
+    """Result of an expression."""
 
     holds: bool | None
-    """None: it could not be told."""
+    """None: unknown."""
     text: str
-    """Every value it looked at, with unit and age."""
+    """Every value that was read, with unit and age."""
     values: dict[str, Any] = {}
     error: str | None = None
-    """It could not be evaluated at all."""
+    """Why it could not be evaluated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What the names of an expression mean at one moment."""
+    """Values of the names in an expression at one time."""
 
     frame: Frame | None = None
     inputs: Mapping[str, Any] = field(default_factory=dict)
     results: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Name of a block's result -> its values: `before.cached_bytes`, `idle.rows`, `copy.exit`."""
     secrets: frozenset[str] = frozenset()
-    """Inputs whose values are not told."""
+    """Inputs whose values are not shown."""
 
 
 def evaluate(text: str, scope: Scope) -> ExpressionResult:
-    """The verdict of an expression. Never raises."""
+    """Return the result of an expression. Never raises."""
     evaluator = Evaluator(scope)
     try:
         value = evaluator.value(text)
@@ -112,13 +112,13 @@ def evaluate(text: str, scope: Scope) -> ExpressionResult:
     if value is not None and not isinstance(value, bool):
         return ExpressionResult(
             holds=None, text=explained, values=evaluator.seen,
-            error=f"{text.strip()} is {format_value('', value)}, and neither true nor false",
+            error=f"{text.strip()} is {format_value('', value)}, not true or false",
         )  # fmt: skip
     return ExpressionResult(holds=value, text=explained, values=evaluator.seen)
 
 
 def evaluate_measurement(body: str, scope: Scope) -> tuple[dict[str, Any], str]:
-    """The values of a measurement's lines, `name = expression` or a field, and the text that tells them."""
+    """Return the values of a measurement's lines (`name = expression`, or a field) and the text that shows them."""
     values: dict[str, Any] = {}
     value_texts = []
     for name, expression in measure_lines(body):
@@ -132,7 +132,7 @@ def evaluate_measurement(body: str, scope: Scope) -> tuple[dict[str, Any], str]:
 
 
 def measure_lines(body: str) -> list[tuple[str, str]]:
-    """Name and expression of each line; a field is called by its last word.
+    """Return name and expression of each line; a field is named by its last part.
 
     >>> measure_lines("io.read_bytes_per_s\\nslots = count(replication.slots)  # all of them")
     [('read_bytes_per_s', 'io.read_bytes_per_s'), ('slots', 'count(replication.slots)')]
@@ -148,18 +148,18 @@ def measure_lines(body: str) -> list[tuple[str, str]]:
 
 
 class FrameRows(list[Any]):
-    """Rows or values of a list of the frame; a column of it is a list again."""
+    """Rows or values of a list in the frame; a column is a list again."""
 
 
 class _Root:
-    """A panel, the target, or the results of a block, named at the left of a dot."""
+    """A panel, the target, or the results of a block: the left side of a dot."""
 
     def __init__(self, name: str, value: Any, age: str = "", known: bool = True) -> None:
         self.name, self.value, self.age, self.known = name, value, age, known
 
 
 class Evaluator(SimpleEval):  # type: ignore[misc, unused-ignore]
-    """Evaluates one expression and remembers what it looked at."""
+    """Evaluates one expression and records the values it reads."""
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(functions={name: getattr(self, f"_do_{name}") for name in FUNCTIONS}, names={})
@@ -178,14 +178,14 @@ class Evaluator(SimpleEval):  # type: ignore[misc, unused-ignore]
         self.seen: dict[str, Any] = {}
 
     def value(self, text: str) -> Any:
-        """Its value; None where unknown. Raises InvalidExpression, SyntaxError, TypeError."""
+        """Return the value; None if unknown. Raises InvalidExpression, SyntaxError, TypeError."""
         tree = ast.parse(" ".join(replace_units(text).split()), mode="eval")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return self._final(self._eval(tree.body))
 
     def explained(self) -> str:
-        """Each value it looked at, with unit and age, in the order they were met."""
+        """Return each value that was read, with unit and age, in order of first use."""
         return ", ".join(
             f"{name} {format_value(name, value)}{self._ages.get(name, '')}" for name, value in self.seen.items()
         )
@@ -195,7 +195,7 @@ class Evaluator(SimpleEval):  # type: ignore[misc, unused-ignore]
 
     def _final(self, value: Any) -> Any:
         if isinstance(value, _Root):
-            raise InvalidExpression(f"{value.name} is a whole panel or result; name a field of it")
+            raise InvalidExpression(f"{value.name} is a whole panel or result; name one of its fields")
         return value
 
     def _note_value(self, name: str, value: Any, age: str = "") -> Any:
@@ -204,7 +204,7 @@ class Evaluator(SimpleEval):  # type: ignore[misc, unused-ignore]
             self._ages[name] = age
         return value
 
-    # What each part of an expression means. The names of the methods are the library's.
+    # Evaluation of each kind of node; the method names are those of simpleeval.
 
     def _eval_name(self, node: ast.Name) -> Any:
         name = node.id
@@ -234,7 +234,7 @@ class Evaluator(SimpleEval):  # type: ignore[misc, unused-ignore]
 
     def _eval_attribute(self, node: ast.Attribute) -> Any:
         if node.attr.startswith("_"):
-            raise InvalidExpression(f"{node.attr} is no field")
+            raise InvalidExpression(f"{node.attr} is not a field")
         owner = self._eval(node.value)
         name = ast.unparse(node)
         if isinstance(owner, _Root):
@@ -259,7 +259,7 @@ class Evaluator(SimpleEval):  # type: ignore[misc, unused-ignore]
         if owner is None or key is None:
             return self._note_value(ast.unparse(node), None)
         if not isinstance(owner, FrameRows):
-            raise InvalidExpression(f"{ast.unparse(node.value)} is no list; rows are picked as in disks.mounts['/var']")
+            raise InvalidExpression(f"{ast.unparse(node.value)} is not a list; select a row as in disks.mounts['/var']")
         found = next((row for row in owner if _key(row) == key), None)
         age = self._age_of(node.value)
         self.seen.pop(ast.unparse(node.value), None)
@@ -278,12 +278,12 @@ class Evaluator(SimpleEval):  # type: ignore[misc, unused-ignore]
         if left is None or right is None:
             return None
         if not all(isinstance(one, (int, float)) for one in (left, right)):
-            raise InvalidExpression(f"{ast.unparse(node)} reckons with what is no number")
+            raise InvalidExpression(f"{ast.unparse(node)}: arithmetic needs numbers")
         if isinstance(node.op, ast.Div) and right == 0:
             return None
         operator: Callable[[Any, Any], Any] | None = self.operators.get(type(node.op))
         if operator is None:
-            raise InvalidExpression(f"{ast.unparse(node)}: only + - * / reckon")
+            raise InvalidExpression(f"{ast.unparse(node)}: unsupported operator; use + - * /")
         return operator(left, right)
 
     def _eval_unaryop(self, node: ast.UnaryOp) -> Any:
@@ -293,7 +293,7 @@ class Evaluator(SimpleEval):  # type: ignore[misc, unused-ignore]
         if value is None:
             return None
         if not isinstance(value, (int, float)):
-            raise InvalidExpression(f"{ast.unparse(node)} reckons with what is no number")
+            raise InvalidExpression(f"{ast.unparse(node)}: arithmetic needs numbers")
         return -value if isinstance(node.op, ast.USub) else value
 
     def _eval_boolop(self, node: ast.BoolOp) -> bool | None:
@@ -316,7 +316,7 @@ class Evaluator(SimpleEval):  # type: ignore[misc, unused-ignore]
 
     def _eval_call(self, node: ast.Call) -> Any:
         if not isinstance(node.func, ast.Name) or node.func.id not in FUNCTIONS or node.keywords:
-            raise InvalidExpression(f"{ast.unparse(node.func)} is no function; there are {', '.join(FUNCTIONS)}")
+            raise InvalidExpression(f"unknown function {ast.unparse(node.func)}; available: {', '.join(FUNCTIONS)}")
         return self.functions[node.func.id](*[self._eval(one) for one in node.args])
 
     # The functions.
@@ -334,7 +334,7 @@ class Evaluator(SimpleEval):  # type: ignore[misc, unused-ignore]
 
     def _extreme(self, pick: Callable[[list[Any]], Any], values: tuple[Any, ...]) -> Any:
         figures = list(_rows(values[0], "max and min") if len(values) == 1 and values[0] is not None else values)
-        # One that is not known might be the largest.
+        # An unknown value might be the largest.
         return None if not figures or None in figures else pick(figures)
 
     def _do_sum(self, rows: Any) -> Any:
@@ -357,13 +357,13 @@ class Evaluator(SimpleEval):  # type: ignore[misc, unused-ignore]
 
 
 def _part(owner: Any, name: str) -> Any:
-    """A field of a record; nothing else has any."""
+    """Return a field of a record. Raises InvalidExpression for anything else."""
     if isinstance(owner, Mapping):
         value = owner.get(name)
     elif isinstance(owner, Struct) and name in owner.__struct_fields__:
         value = getattr(owner, name)
     else:
-        raise InvalidExpression(f"there is no field {name} in it")
+        raise InvalidExpression(f"unknown field {name}")
     return FrameRows(value) if isinstance(value, list) else value
 
 
@@ -389,12 +389,12 @@ def _rows(value: Any, function: str) -> FrameRows:
 
 def _truth(value: Any, node: ast.expr) -> bool:
     if not isinstance(value, bool):
-        raise InvalidExpression(f"{ast.unparse(node)} is neither true nor false")
+        raise InvalidExpression(f"{ast.unparse(node)} is not true or false")
     return value
 
 
 def _compared(kind: ast.cmpop, left: Any, right: Any) -> bool | None:
-    """Of one comparison; None where a side is not known."""
+    """Return the result of one comparison; None if a side is unknown."""
     if left is None or right is None:
         return None
     if isinstance(kind, (ast.In, ast.NotIn)):
@@ -407,7 +407,7 @@ def _compared(kind: ast.cmpop, left: Any, right: Any) -> bool | None:
         return bool((left == right) is isinstance(kind, ast.Eq))
     figures = isinstance(left, (int, float)) and isinstance(right, (int, float))
     if not figures and not (isinstance(left, str) and isinstance(right, str)):
-        raise InvalidExpression("only two numbers, or two texts, can be compared by size")
+        raise InvalidExpression("< <= > >= compare two numbers or two texts")
     if isinstance(kind, ast.Lt):
         return bool(left < right)
     if isinstance(kind, ast.LtE):
@@ -416,4 +416,4 @@ def _compared(kind: ast.cmpop, left: Any, right: Any) -> bool | None:
         return bool(left > right)
     if isinstance(kind, ast.GtE):
         return bool(left >= right)
-    raise InvalidExpression("is and is not compare nothing here; write == or !=")
+    raise InvalidExpression("is and is not are not supported; write == or !=")

@@ -1,4 +1,4 @@
-"""Whether an expression can be evaluated at all, told before anything runs: its names, fields, functions and units."""
+"""Check an expression before anything runs: its names, fields, functions and units."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ _VERDICTS = (ast.Compare, ast.BoolOp)
 
 @dataclass(slots=True)
 class ExpressionNames:
-    """What an expression names, and what is wrong with it."""
+    """Names used in an expression, and its problems."""
 
     names: set[str] = field(default_factory=set)
     """Inputs and results."""
     panels: list[str] = field(default_factory=list)
     findings: set[str] = field(default_factory=set)
     wrong: list[tuple[str, str]] = field(default_factory=list)
-    """Sentence and hint."""
+    """Message and hint."""
     fields: bool = False
-    """It names something of a frame: else it holds or does not hold whatever is read."""
+    """It uses live data; otherwise its value depends on inputs and results only."""
 
 
 def read_expression(text: str, known: Collection[str], *, verdict: bool = True) -> ExpressionNames:
-    """What the expression names; `known` are inputs and results declared. `verdict`: it must be true or false."""
+    """Return the names an expression uses. `known`: declared inputs and results; `verdict`: it must be a condition."""
     reading = ExpressionNames()
     if not text.strip():
         reading.wrong.append(("the expression is empty", "as in memory.free_bytes > 1GB"))
         return reading
     if unit := unknown_unit(text):
-        reading.wrong.append((f"{unit} has no known unit", "write 64kB 10MB 1GB, 250ms 5s 10m 2h 3d, or 10%"))
+        reading.wrong.append((f"{unit} has an unknown unit", "write 64kB 10MB 1GB, 250ms 5s 10m 2h 3d, or 10%"))
         return reading
     try:
         tree = ast.parse(" ".join(replace_units(text).split()), mode="eval")
@@ -50,17 +50,15 @@ def read_expression(text: str, known: Collection[str], *, verdict: bool = True) 
         return reading
     figure = _non_condition(tree.body, known) if verdict else ""
     if figure:
-        reading.wrong.append((f"{figure} is neither true nor false", f"compare it, as in {figure} > 10"))
+        reading.wrong.append((f"{figure} is not true or false", f"compare it, as in {figure} > 10"))
     elif verdict and not _is_condition(tree.body, known):
-        reading.wrong.append(
-            (f"{text.strip()!r} compares nothing", "a check is true or false: compare it, as in … > 10MB")
-        )
+        reading.wrong.append((f"{text.strip()!r} is not a condition", "compare it, as in … > 10MB"))
     _walk(tree.body, reading, known)
     return reading
 
 
 def reads_live_data(text: str, known: Collection[str]) -> bool:
-    """Whether it speaks of anything but these inputs and results; what cannot be read does.
+    """Return whether an expression uses more than these inputs and results; true if it cannot be parsed.
 
     >>> reads_live_data("jobs > 4", {"jobs"}), reads_live_data("io.iowait_pct > jobs", {"jobs"})
     (False, True)
@@ -72,12 +70,12 @@ def reads_live_data(text: str, known: Collection[str]) -> bool:
 def _unreadable(text: str) -> tuple[str, str]:
     for sign, word in (("&&", "and"), ("||", "or"), ("<>", "!=")):
         if sign in text:
-            return f"{text.strip()!r} is no expression", f"write {word} for {sign}"
+            return f"not a valid expression: {text.strip()!r}", f"write {word} for {sign}"
     if " = " in text:
-        return f"{text.strip()!r} is no expression", "== compares"
+        return f"not a valid expression: {text.strip()!r}", "== compares"
     if "%(" in text or "$RB_" in text:
-        return f"{text.strip()!r} is no expression", "an input is named by its bare name here"
-    return f"{text.strip()!r} is no expression", "one expression over fields, as in memory.free_bytes > 1GB and …"
+        return f"not a valid expression: {text.strip()!r}", "write the name of an input alone, without % or $"
+    return f"not a valid expression: {text.strip()!r}", "write one over fields, as in memory.free_bytes > 1GB and …"
 
 
 def _is_condition(node: ast.expr, known: Collection[str]) -> bool:
@@ -85,14 +83,14 @@ def _is_condition(node: ast.expr, known: Collection[str]) -> bool:
         return isinstance(node.op, ast.Not)
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Name) and node.func.id in ("known", "finding")
-    # A field, a result or an input may be true or false itself; only when it is read does it show.
+    # A field, a result or an input may be true or false: known only at run time.
     return isinstance(node, (*_VERDICTS, ast.Attribute)) or (
         isinstance(node, ast.Name) and (node.id in known or node.id in ("true", "false"))
     )
 
 
 def _non_condition(node: ast.expr, known: Collection[str]) -> str:
-    """The field that stands where something true or false is wanted, and is neither; empty where that is not so."""
+    """Return the field that is used as a condition but is not a boolean; empty if there is none."""
     if isinstance(node, ast.BoolOp):
         return next((found for one in node.values if (found := _non_condition(one, known))), "")
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -110,8 +108,8 @@ def _walk(node: ast.AST, reading: ExpressionNames, known: Collection[str]) -> No
         construct = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__.lower()
         reading.wrong.append(
             (
-                f"{construct} is not part of expressions",
-                "fields, numbers and texts, + - * /, comparisons, in, and, or, not",
+                f"{construct} is not allowed in expressions",
+                "allowed: fields, numbers and texts, + - * /, comparisons, in, and, or, not",
             )
         )
         return
@@ -127,9 +125,9 @@ def _walk(node: ast.AST, reading: ExpressionNames, known: Collection[str]) -> No
 def _call(node: ast.Call, reading: ExpressionNames, known: Collection[str]) -> None:
     name = node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
     if name not in FUNCTIONS:
-        reading.wrong.append((f"{name} is no function", suggest(name, FUNCTIONS, what="there are")))
+        reading.wrong.append((f"unknown function {name}", suggest(name, FUNCTIONS, what="available:")))
     elif not node.args or node.keywords or (len(node.args) > 1 and name not in ("min", "max")):
-        reading.wrong.append((f"{name} takes one value", f"as in {name}(…)"))
+        reading.wrong.append((f"{name} takes one argument", f"as in {name}(…)"))
     if name == "finding":
         reading.findings.update(str(one.value) for one in node.args if isinstance(one, ast.Constant))
     for argument in node.args:
@@ -137,7 +135,7 @@ def _call(node: ast.Call, reading: ExpressionNames, known: Collection[str]) -> N
 
 
 def _name(node: ast.Attribute | ast.Name | ast.Subscript, reading: ExpressionNames, known: Collection[str]) -> None:
-    """A dotted name: `panel.field`, `panel.list.column`, `panel.list[key].column`, `result.value`, an input."""
+    """Check a dotted name: `panel.field`, `panel.list.column`, `panel.list[key].column`, `result.value`, an input."""
     parts = list(_parts(node, reading, known))
     root = parts[0]
     if root in known:
@@ -151,9 +149,9 @@ def _name(node: ast.Attribute | ast.Name | ast.Subscript, reading: ExpressionNam
         names = all_fields() if len(parts) > 1 else [*known, *all_fields()]
         hint = (
             suggest(dotted_name, names, what="inputs and results here:")
-            or "`dba-console show --json` gives every field"
+            or "`dba-console show --json` lists every field"
         )
-        reading.wrong.append((f"{dotted_name} is neither a field nor an input nor a result", hint))
+        reading.wrong.append((f"{dotted_name} is not a field, an input or a result", hint))
         return
     if root in PANELS and root not in reading.panels:
         reading.panels.append(root)
@@ -176,28 +174,28 @@ def _parts(node: ast.AST, reading: ExpressionNames, known: Collection[str]) -> I
 
 
 def _unknown_part(parts: list[str]) -> tuple[str, str] | None:
-    """The first part of a dotted name that the registry does not know."""
+    """Return the problem with the first unknown part of a dotted name, with its hint."""
     struct = structs()[parts[0]]
     path = parts[0]
     if len(parts) == 1:
-        return f"{path} is a whole panel", f"name a field of it, as in {path}.{next(iter(fields_of(struct)))}"
+        return f"{path} is a whole panel", f"name one of its fields, as in {path}.{next(iter(fields_of(struct)))}"
     annotation: Any = None
     for part in parts[1:]:
         if part == "[]":
             path += "[…]"
             if not is_list(annotation) and "dict" not in str(annotation):
-                return f"{path} picks a row, and there are none", f"{path.removesuffix('[…]')} is one value"
+                return f"{path} selects a row", f"{path.removesuffix('[…]')} is a single value"
             continue
         if annotation is not None:
             rows = row_type(annotation)
             if rows is None:
                 if "dict" in str(annotation):
                     return None
-                return f"{path} has no field {part}", f"{path} is one value"
+                return f"{path} has no field {part}", f"{path} is a single value"
             struct = rows
         names = fields_of(struct)
         if part not in names:
-            close = suggest(part, names, what=f"{path} has") or "`dba-console show --json` gives every field"
+            close = suggest(part, names, what=f"{path} has") or "`dba-console show --json` lists every field"
             return f"{path} has no field {part}", close
         path, annotation = f"{path}.{part}", names[part]
     return None

@@ -1,4 +1,4 @@
-"""Where runbooks lie: those shipped, and those of the configured directories, which come first."""
+"""Library of runbooks: the configured directories, which take precedence, and the shipped runbooks."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ from dba_console.runbooks.problems import Problem, suggest
 SHIPPED = Path(__file__).resolve().parent / "documents"
 SUFFIX = ".md"
 MOST = 1_000
-"""Documents of one directory that are looked at."""
+"""Maximum documents read from one directory."""
 
 
 class LibraryEntry(Struct, frozen=True, kw_only=True):
     """A runbook of the library."""
 
     id: str
-    """The name of its file without `.md`, by which it is called."""
+    """Name of its file without `.md`."""
     path: Path
     shipped: bool
     shadows: tuple[Path, ...] = ()
-    """Files of the same name further down, which are not used."""
+    """Files of the same name in later directories, which are not used."""
 
     @property
     def origin(self) -> str:
-        """Where it is from: `shipped`, or its directory."""
+        """Return `shipped`, or its directory."""
         return "shipped" if self.shipped else str(self.path.parent)
 
 
 class ListedRunbook(Struct, frozen=True, kw_only=True):
-    """A runbook as a list shows it."""
+    """A runbook as listed."""
 
     entry: LibraryEntry
     title: str
     answers: tuple[str, ...] = ()
     plan: Plan | None = None
-    """None where it has problems."""
+    """None if it has problems."""
     problems: tuple[Problem, ...] = ()
 
     @property
     def error(self) -> str:
-        """Why it cannot be run, in a sentence; empty where it can."""
+        """Return why it cannot run; empty if it can."""
         if not self.problems:
             return ""
         more = f", and {len(self.problems) - 1} more" if len(self.problems) > 1 else ""
@@ -58,30 +58,30 @@ class ListedRunbook(Struct, frozen=True, kw_only=True):
 
 
 class RunbookDocument(Struct, frozen=True, kw_only=True):
-    """A document, by its name or its file."""
+    """A document, found by name or file."""
 
     path: Path
     text: str
     entry: LibraryEntry | None = None
-    """None: a file, not one of the library."""
+    """None: a file outside the library."""
 
     @property
     def source(self) -> str:
-        """How it is called in messages and in the plan."""
+        """Return its name in messages and in the plan."""
         return str(self.path)
 
     def checked(self, actions: Mapping[str, Any] | None = None) -> CheckResult:
         return check(self.path, self.text, actions)
 
     def plan(self, actions: Mapping[str, Any] | None = None) -> Plan:
-        """Its plan. Raises RunbookError."""
+        """Return its plan. Raises RunbookError."""
         return compile_text(self.text, self.source, actions)
 
 
 def entries(directories: Sequence[str] = ()) -> list[LibraryEntry]:
-    """Every runbook by its name, sorted. `directories` come first, in their order; what they hide is told.
+    """Return every runbook, sorted by name. `directories` take precedence, in order; hidden files are listed.
 
-    A directory that cannot be read, or that others may write, is passed over; `unreadable` names it.
+    A directory that cannot be read, or that other users can write, is skipped; see `unreadable`.
     """
     found: dict[str, LibraryEntry] = {}
     for directory, shipped in [*((Path(os.path.expanduser(one)), False) for one in directories), (SHIPPED, True)]:
@@ -99,12 +99,12 @@ def entries(directories: Sequence[str] = ()) -> list[LibraryEntry]:
 
 
 def listed(directories: Sequence[str] = (), actions: Mapping[str, Any] | None = None) -> list[ListedRunbook]:
-    """Every runbook with its title and what it answers; one that cannot be read is listed with the reason."""
+    """Return every runbook with its title and answered findings; an unreadable one is listed with the reason."""
     return [load_entry(entry, actions) for entry in entries(directories)]
 
 
 def load_entry(entry: LibraryEntry, actions: Mapping[str, Any] | None = None) -> ListedRunbook:
-    """One runbook of the library, read. Never raises."""
+    """Return one runbook of the library, checked. Never raises."""
     try:
         text = read_document(entry.path, shipped=entry.shipped)
     except RunbookError as error:
@@ -116,21 +116,21 @@ def load_entry(entry: LibraryEntry, actions: Mapping[str, Any] | None = None) ->
 
 
 def check(path: Path, text: str, actions: Mapping[str, Any] | None = None) -> CheckResult:
-    """Everything wrong with a document; in a library its id is the name of its file."""
+    """Check a document; its id must equal the name of its file."""
     checked = check_text(text, str(path), actions)
     if checked.id and path.suffix == SUFFIX and checked.id != path.stem:
         line = next((at for at, text_line in enumerate(text.splitlines(), 1) if text_line.strip().startswith("id")), 1)
-        problem = Problem(line=line, text=f"the id is {checked.id!r}, and the file is called {path.name}",
-                          hint=f"call it {checked.id}{SUFFIX}: a runbook is called by its file")  # fmt: skip
+        problem = Problem(line=line, text=f"the id is {checked.id!r}, but the file is named {path.name}",
+                          hint=f"rename the file to {checked.id}{SUFFIX}")  # fmt: skip
         problems = tuple(sorted((*checked.problems, problem), key=lambda one: one.line))
         return CheckResult(None, problems, checked.title, checked.id, checked.answers)
     return checked
 
 
 def find(name: str, directories: Sequence[str] = ()) -> RunbookDocument:
-    """The document of a name of the library, or of a file: whatever has a `/` or ends in `.md` is a file.
+    """Return the document with this name from the library, or from a file: a name with `/` or ending in `.md`.
 
-    Raises RunbookError: nothing is called so, or it cannot be read.
+    Raises RunbookError if it does not exist or cannot be read.
     """
     if "/" in name or name.endswith(SUFFIX):
         path = Path(os.path.expanduser(name))
@@ -139,13 +139,13 @@ def find(name: str, directories: Sequence[str] = ()) -> RunbookDocument:
     by_id = {entry.id: entry for entry in entries(directories)}
     entry = by_id.get(name)
     if entry is None:
-        hint = f"./{name} for a file of that name" if Path(name).is_file() else suggest(name, by_id, what="there are")
-        raise RunbookError(f"no runbook is called {name!r}", hint=hint or "`dba-console runbook list` lists them")
+        hint = f"./{name} for a file of that name" if Path(name).is_file() else suggest(name, by_id, what="available:")
+        raise RunbookError(f"unknown runbook {name!r}", hint=hint or "`dba-console runbook list` lists them")
     return RunbookDocument(path=entry.path, text=read_document(entry.path, shipped=entry.shipped), entry=entry)
 
 
 def is_shipped(name: str, text: str) -> bool:
-    """Whether `text` is, byte for byte, the document of that name that comes with the console."""
+    """Return whether `text` equals the shipped document of that name, byte for byte."""
     try:
         return (SHIPPED / f"{name}{SUFFIX}").read_text(encoding="utf-8") == text
     except (OSError, UnicodeDecodeError):
@@ -153,18 +153,18 @@ def is_shipped(name: str, text: str) -> bool:
 
 
 def answering(finding: str, rows: Sequence[ListedRunbook]) -> list[ListedRunbook]:
-    """Runbooks that can be run and say that they answer a finding of this rule."""
+    """Return the runbooks that can run and answer a finding of this rule."""
     rule = finding.partition(":")[0]
     return [row for row in rows if rule in row.answers and not row.problems]
 
 
 def unreadable(directories: Sequence[str]) -> list[str]:
-    """A sentence for each configured directory that cannot be read."""
+    """Return a message for each configured directory that cannot be used."""
     sentences = []
     for directory in directories:
         path = os.path.expanduser(directory)
         if os.path.isdir(path) and (why := trust_problem(path)) is not None:
-            sentences.append(f"the runbooks of {directory} (runbooks.path) are not used: {why.text}; `{why.fix}`")
+            sentences.append(f"cannot use the runbooks of {directory} (runbooks.path): {why.text}; `{why.fix}`")
             continue
         try:
             os.scandir(path).close()
@@ -178,5 +178,5 @@ def _documents(directory: Path) -> list[Path]:
         names = sorted(entry.name for entry in os.scandir(directory) if entry.name.endswith(SUFFIX))
     except OSError:
         return []
-    # README.md and the like may lie beside them.
+    # README.md and similar files are not runbooks.
     return [directory / name for name in names[:MOST] if NAME.fullmatch(name.removesuffix(SUFFIX))]

@@ -1,6 +1,6 @@
-"""The rules a plan is held to before it may run, each for something that went wrong somewhere.
+"""Lint rules of runbooks: what a plan must satisfy before it may run. Each rule comes from a real accident.
 
-A rule is a function that yields problems; its docstring says what it refuses and why, and is printed in the reference.
+A rule is a function that yields problems. Its docstring says what it refuses and why; docs/runbook-format.md prints it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from dba_console.runbooks.row_choice import has_act
 from dba_console.runbooks.values import WHOLE
 from dba_console.watch.findings.rule_engine import RULES
 
-# What has to be said of blocks that change something.
+# Rules for blocks that change something.
 
 
 def unconfirmed(plan: Plan) -> Iterator[Problem]:
-    """What changes something needs a person's word: `confirm=…` on it, or a block `confirm` before it in its step. A
-    command that only reads says so with `role=monitor`."""
+    """A block that changes something needs a confirmation: `confirm=…` on it, or a block `confirm` before it in its
+    step. A command that only reads declares it with `role=monitor`."""
     for step in plan.steps:
         confirmed = False
         for block in step.blocks:
@@ -37,28 +37,28 @@ def unconfirmed(plan: Plan) -> Iterator[Problem]:
                 yield Problem(line=block.line, text="the confirmation has no level",
                               hint="as in {confirm yes} or {confirm type:target}")  # fmt: skip
             if block.kind in ACTING_KINDS and block.confirm is None and not confirmed and not _reads(block):
-                yield Problem(line=block.line, text=f"the {block.kind} changes something without a confirmation",
+                yield Problem(line=block.line, text=f"the {block.kind} makes a change without a confirmation",
                               hint="confirm=ack, confirm=yes or confirm=type:target"
                               + ("; role=monitor if it only reads" if block.kind == "run" else ""))  # fmt: skip
 
 
 def nothing_to_count(plan: Plan) -> Iterator[Problem]:
-    """`type:count` asks for the number of rows that will be acted on; without a preview there is none. `type:name` is
-    for actions, which know what their thing is called."""
+    """`type:count` asks for the number of affected rows, which only a preview gives. `type:name` is for actions, which
+    know the name of their object."""
     for _, block in plan.blocks():
         if block.confirm is None or block.confirm.text not in ("count", "name") or block.kind == "action":
             continue
         if block.confirm.text == "name":
-            yield Problem(line=block.line, text=f"confirm=type:name, and the {block.kind} has nothing with a name",
-                          hint="confirm=type:count or confirm=type:target; an action may ask for a name")  # fmt: skip
+            yield Problem(line=block.line, text=f"confirm=type:name needs an action, not a {block.kind}",
+                          hint="confirm=type:count or confirm=type:target")  # fmt: skip
             continue
         if block.kind != "change" or bound_preview(plan, block) is None:
-            yield Problem(line=block.line, text="confirm=type:count, and nothing is counted",
-                          hint="a preview before it in the step, or confirm=type:target")  # fmt: skip
+            yield Problem(line=block.line, text="confirm=type:count needs a preview to count",
+                          hint="put a preview before it in the step, or write confirm=type:target")  # fmt: skip
 
 
 def undo_past_no_return(plan: Plan) -> Iterator[Problem]:
-    """A step that cannot be taken back has no undo: one of the two is not true."""
+    """A step cannot be a point of no return and have an undo: the two contradict each other."""
     for step in plan.steps:
         if step.point_of_no_return and step.undo:
             yield Problem(line=step.undo[0].line, text=f"step {step.id} is a point of no return and has an undo",
@@ -66,9 +66,9 @@ def undo_past_no_return(plan: Plan) -> Iterator[Problem]:
 
 
 def half_an_undo(plan: Plan) -> Iterator[Problem]:
-    """Once a step can be taken back, each later one that changes something says how it is, or that nothing of it has to
-    be, or is a point of no return. Else taking back the first alone is offered: a fenced primary let loose again
-    beside the one that was promoted."""
+    """After a step with an undo, each later step that makes a change needs an undo, `undo=none`, or must be a point of
+    no return. Otherwise a run would offer to revert the first step alone: a fenced primary would be released while the
+    promoted standby is already primary."""
     first: Step | None = None
     for step in plan.steps:
         if step.point_of_no_return:
@@ -78,23 +78,23 @@ def half_an_undo(plan: Plan) -> Iterator[Problem]:
         if first is not None and open_acts:
             yield Problem(
                 line=open_acts[0].line,
-                text=f"nothing takes back step {step.id}, and step {first.id} before it can be taken back alone",
-                hint="a block {undo}, undo=none on it, or {point_of_no_return} after the heading",
+                text=f"step {step.id} has no undo, but the earlier step {first.id} has: it could be reverted alone",
+                hint="add a block {undo}, undo=none on the block, or {point_of_no_return} after the heading",
             )
         if first is None and step.undo:
             first = step
 
 
 def read_only_role(plan: Plan) -> Iterator[Problem]:
-    """`role=monitor` is a connection that can only read: no change goes over it."""
+    """`role=monitor` is a read-only connection: no change can use it."""
     for _, block in plan.blocks():
         if block.role == "monitor" and block.kind in ("change", "action", "undo"):
-            yield Problem(line=block.line, text=f"role=monitor only reads, and the {block.kind} changes something",
-                          hint="leave role out")  # fmt: skip
+            yield Problem(line=block.line, text=f"role=monitor is read-only, but the {block.kind} makes a change",
+                          hint="remove role")  # fmt: skip
 
 
 def preview_unused(plan: Plan) -> Iterator[Problem]:
-    """The rows of a preview are for a change, an action or a person to decide on. `%(rows)s` and `each` need one."""
+    """A change that uses `of`, `%(rows)s` or `each` needs a preview before it, which reads one database only."""
     for _, block in plan.blocks():
         if block.kind != "change":
             continue
@@ -102,39 +102,39 @@ def preview_unused(plan: Plan) -> Iterator[Problem]:
         name = block.settings.get("rows_from")
         if preview is None and (name or block.settings.get("each")):
             what = f"there is no preview {name!r}" if name else "there is no preview before it in the step"
-            yield Problem(line=block.line, text=f"the change acts on the rows of a preview, and {what}",
-                          hint="a block {preview} before it, or of=NAME with preview as=NAME")  # fmt: skip
+            yield Problem(line=block.line, text=f"the change needs the rows of a preview, but {what}",
+                          hint="add a block {preview} before it, or write of=NAME and preview as=NAME")  # fmt: skip
         elif preview is not None and preview.line > block.line:
-            yield Problem(line=block.line, text=f"the preview {name!r} comes after the change that is bound to it")
+            yield Problem(line=block.line, text=f"the preview {name!r} comes after the change that uses it")
         elif preview is not None and preview.settings.get("databases"):
-            yield Problem(line=block.line, text="its rows are of several databases, and a change runs in one",
-                          hint="an action that takes rows with `datname`, as vacuum does")  # fmt: skip
+            yield Problem(line=block.line, text="the preview reads several databases, but a change runs in one",
+                          hint="use an action that takes rows with `datname`, such as vacuum")  # fmt: skip
 
 
 def chosen_rows(plan: Plan) -> Iterator[Problem]:
-    """`chosen=COLUMN` names a column of the preview's rows, and says on which of them an act works at first: without an
-    act that is bound to them it would choose nothing."""
+    """`chosen=COLUMN` names a column of the preview's rows that preselects the rows to act on. A change or an action
+    must use these rows."""
     for _, block in plan.blocks():
         column = block.settings.get("chosen") if block.kind == "preview" else None
         if column is None:
             continue
         if not re.search(rf"\b{re.escape(column)}\b", block.body):
-            yield Problem(line=block.line, text=f"chosen={column}, and the query has no column of that name",
-                          hint=f"… as {column}, true for the rows that are chosen at first")  # fmt: skip
+            yield Problem(line=block.line, text=f"chosen={column}, but the query has no column of that name",
+                          hint=f"add … as {column}, true for the preselected rows")  # fmt: skip
         if not has_act(plan, block):
-            yield Problem(line=block.line, text=f"chosen={column}, and no act is bound to the rows",
-                          hint="a change after it in its step, or an action with rows = \"%(NAME)s\"")  # fmt: skip
+            yield Problem(line=block.line, text=f"chosen={column}, but nothing uses the rows",
+                          hint="add a change after it in its step, or an action with rows = \"%(NAME)s\"")  # fmt: skip
 
 
 def no_such_action(plan: Plan, actions: Mapping[str, Any]) -> Iterator[Problem]:
-    """Actions by name, and their settings by their declarations."""
+    """An action must exist, and its settings must match its declaration."""
     for _, block in plan.blocks():
         if block.kind != "action" or block.action is None:
             continue
         action = actions.get(block.action)
         if action is None:
-            yield Problem(line=block.line, text=f"there is no action {block.action!r}",
-                          hint=suggest(block.action, actions, what="there are"), rule="action")  # fmt: skip
+            yield Problem(line=block.line, text=f"unknown action {block.action!r}",
+                          hint=suggest(block.action, actions, what="available:"), rule="action")  # fmt: skip
             continue
         yield from _settings(block, action.Settings)
 
@@ -148,7 +148,7 @@ def _settings(block: Block, settings: type[msgspec.Struct]) -> Iterator[Problem]
     for name, field in fields.items():
         if field.required and name not in block.settings:
             yield Problem(line=block.line, text=f"action {block.action} needs {name!r}", rule="action")
-    # Only when it runs is it known what stands in place of a reference.
+    # The value of a reference is known only when the action runs.
     if set(block.settings) <= set(fields) and not list(settings_references(block.settings)):
         try:
             convert(block.settings, settings)
@@ -162,30 +162,31 @@ def _reads(block: Block) -> bool:
 
 
 def _leaves_something(block: Block) -> bool:
-    """An action takes itself back where it can, and its page says whether; a command and a change do not."""
+    """Return whether a block leaves a change behind. An action reverts itself where it can; see its documentation."""
     return block.kind in ("change", "run") and block.undo != "none" and not _reads(block)
 
 
-# Where a run goes: waits that end, repetitions that end, decisions that lead somewhere.
+# Rules for control flow: waits and repetitions must end, decisions must lead to an existing later step.
 
 WORDS = ("next", "end")
 _CLOCK = re.compile(r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?")
 
 
 def unbounded_wait(plan: Plan) -> Iterator[Problem]:
-    """A wait for something has a timeout: it does not decide anything, but it asks."""
+    """A wait for a condition needs a timeout. When it is reached, the operator is asked; nothing is decided
+    automatically."""
     for _, block in plan.blocks():
         if block.kind != "wait":
             continue
         settings = block.settings
         if "until" in settings and "timeout_s" not in settings and block.timeout_s is None:
-            yield Problem(line=block.line, text="the wait has no end: what it waits for may never come",
-                          hint='timeout = "10m"; then it asks whether to go on waiting')  # fmt: skip
+            yield Problem(line=block.line, text="the wait has no timeout, and its condition may never hold",
+                          hint='timeout = "10m"; the operator is then asked whether to wait longer')  # fmt: skip
         if not {"until", "hold_for_s", "until_time"} & set(settings):
-            yield Problem(line=block.line, text="the wait waits for nothing",
+            yield Problem(line=block.line, text="the wait has no condition, duration or time",
                           hint='until = "an expression", hold_for = "10m", or until_time = "03:30"')  # fmt: skip
         if "until_time" in settings and not _is_time(str(settings["until_time"])):
-            yield Problem(line=block.line, text=f"{settings['until_time']!r} is no time",
+            yield Problem(line=block.line, text=f"{settings['until_time']!r} is not a time",
                           hint="03:30, or 2026-11-22T03:30:00Z")  # fmt: skip
 
 
@@ -199,7 +200,7 @@ def _is_time(text: str) -> bool:
 
 
 def endless_repeat(plan: Plan) -> Iterator[Problem]:
-    """A repetition ends: after so many times, when something no longer holds, or because a person says so."""
+    """A repetition must end: after a number of rounds, when a condition fails, or on the operator's answer."""
     for step in plan.steps:
         for block in step.blocks:
             if block.kind != "repeat":
@@ -211,13 +212,13 @@ def endless_repeat(plan: Plan) -> Iterator[Problem]:
             order = [one.id for one in plan.steps]
             if origin not in order:
                 yield Problem(line=block.line, text=f"there is no step {origin!r} to repeat from",
-                              hint=suggest(str(origin), order, what="there are"))  # fmt: skip
+                              hint=suggest(str(origin), order, what="available:"))  # fmt: skip
             elif order.index(origin) > order.index(step.id):
-                yield Problem(line=block.line, text=f"step {origin!r} comes later; a repetition goes back")
+                yield Problem(line=block.line, text=f"step {origin!r} comes later; a repetition can only go back")
 
 
 def no_such_step(plan: Plan) -> Iterator[Problem]:
-    """Decisions and `then` lead forward, to a step that is there, to `next` or to `end`."""
+    """Decisions and `then` must lead to a later step, to `next` or to `end`."""
     order = [step.id for step in plan.steps]
     for at, step in enumerate(plan.steps):
         targets = [(step.line, step.then)] if step.then is not None and step.then != "end" else []
@@ -231,14 +232,14 @@ def no_such_step(plan: Plan) -> Iterator[Problem]:
         for line, target in targets:
             if target not in order:
                 yield Problem(line=line, text=f"there is no step {target!r}",
-                              hint=suggest(str(target), order[at + 1 :], what="later steps are"))  # fmt: skip
+                              hint=suggest(str(target), order[at + 1 :], what="later steps:"))  # fmt: skip
             elif order.index(target) <= at:
                 yield Problem(line=line, text=f"step {target!r} does not come later",
-                              hint="decisions lead forward; a block repeat goes back")  # fmt: skip
+                              hint="decisions only lead forward; use a block repeat to go back")  # fmt: skip
 
 
 def unreached(plan: Plan) -> Iterator[Problem]:
-    """A branch that no decision leads to is never walked."""
+    """A branch that no decision leads to would never run."""
     reached = {
         option["goto"]
         for _, block in plan.blocks() if block.kind == "choose"
@@ -248,28 +249,28 @@ def unreached(plan: Plan) -> Iterator[Problem]:
     for step in plan.steps:
         if step.branch and step.id not in reached:
             yield Problem(line=step.line, text=f"no decision leads to the branch {step.id!r}",
-                          hint="an option with goto, or no {branch}")  # fmt: skip
+                          hint="add an option with goto, or remove {branch}")  # fmt: skip
 
 
 def empty_step(plan: Plan) -> Iterator[Problem]:
-    """A step has a block that runs; what is only read stands under the title or in a step that does something."""
+    """A step needs a block that runs. Text alone belongs under the title or into a step with blocks."""
     for step in plan.steps:
         if not step.blocks:
-            yield Problem(line=step.line, text=f"step {step.id} has no block: nothing would happen in it",
-                          hint="`toml {manual}` for what a person does; headings of level three for text")  # fmt: skip
+            yield Problem(line=step.line, text=f"step {step.id} has no block",
+                          hint="`toml {manual}` for a manual step; headings of level three for text")  # fmt: skip
 
 
-# Whether the findings a runbook names are raised by any rule.
+# Rules for the findings that a runbook names.
 
 _FINDING = re.compile(r"\bfinding\(\s*['\"]([^'\"]*)['\"]\s*\)")
 
 
 def no_such_finding(plan: Plan) -> Iterator[Problem]:
-    """A finding that no rule raises would never offer the runbook, and never hold in a check."""
+    """A finding that no rule raises would never offer the runbook, and would never be open in a check."""
     names = sorted({rule.name for rule in RULES})
     for name in plan.answers:
         if name not in names:
-            yield Problem(line=0, text=f"no rule raises the finding {name!r} it answers",
+            yield Problem(line=0, text=f"answers: no rule raises the finding {name!r}",
                           hint=suggest(name, names) or "`dba-console findings rules` lists them")  # fmt: skip
     for _, block in plan.blocks():
         texts = [test.text for test in (block.when, block.done) if test is not None and test.language == "expr"]
@@ -314,15 +315,15 @@ LINT_RULES: Mapping[str, Rule] = {
     "empty-step": empty_step,
     "no-such-finding": no_such_finding,
 }
-"""Name -> rule. `action` stands for what needs the actions that exist, and is asked apart."""
+"""Name -> rule. `action` is the rule that needs the list of actions and is called separately."""
 
 
 MOST = 100
-"""Problems of one rule that are named: of more, nobody reads the rest, and each takes a search for its line."""
+"""Maximum problems reported per rule: finding the line of each is a search."""
 
 
 def lint(plan: Plan, actions: Mapping[str, Any] | None, lines: Mapping[str, int]) -> Iterator[Problem]:
-    """What the rules say of a plan; `lines` are those of the keys of its head."""
+    """Yield the problems that the rules find in a plan. `lines`: line of each key of its head."""
     for name, rule in LINT_RULES.items():
         for problem in islice(rule(plan), MOST):
             line = problem.line or lines.get("answers", 1)

@@ -1,4 +1,4 @@
-"""What a command in a runbook may not do."""
+"""Lint rules for the shell commands and the SQL of a runbook."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _NAMES_VARIABLES = re.compile(
     r"(?<![\w\"$./-])(declare|typeset|local|export|readonly|read|printf\s+-v|unset|mapfile|readarray|getopts|wait\s+-p|"
     r"test\s+-[vR]|\[\s+-[vR]|nameref|trap|source|\.|alias|enable|hash|bind|compgen|complete)(\s[^;|&]*)"
 )
-"""Builtins that take an argument for a name, or for code."""
+"""Builtins that interpret an argument as a name or as code."""
 _REDIRECTION = re.compile(r"\d?[<>]+[&|]?\s*\"(?:[^\"\\]|\\.)*\"")
 _AS_NUMBER = re.compile(r"\s-\w*[in]\w*\s")
 _LANGUAGES = re.compile(
     r"\b(g?awk|mawk|nawk|sed|perl|python[\d.]*|ruby|jq|node|php|lua|tclsh|expect|bc|dc|ssh|su|runuser|xargs|parallel|watch|"
     r"find|sqlite3|mysql|psql|gdb|env\s+-S)\b((?:\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^;|&\"'])*)"
 )
-"""Programs whose arguments are texts in a language of their own."""
+"""Programs whose arguments are code in their own language."""
 _PROGRAM_FIRST = frozenset(
     {"awk", "gawk", "mawk", "nawk", "sed", "perl", "python", "ruby", "jq", "node", "php", "xargs"}
 )
@@ -60,7 +60,7 @@ _DOUBLE = re.compile(r"\"(?:[^\"\\]|\\.)*\"")
 
 def masked_error(plan: Plan) -> Iterator[Problem]:
     """A check or measurement that hides its own error (`|| true`, `|| echo`, `2>/dev/null`) can only pass. A failover
-    was once let through by a lag that was always 0, because the query for it never worked."""
+    was once permitted because the replication lag was always 0: the query for it never worked."""
     for block in _shells(plan):
         if block.kind in ("check", "measure"):
             yield from _masks(block)
@@ -71,15 +71,15 @@ def _masks(block: Block) -> Iterator[Problem]:
         for pattern, sign in _MASKS:
             if pattern.search(text):
                 yield Problem(line=line, text=f"the {block.kind} hides its error: {sign}",
-                              hint="a check that cannot fail says nothing; let the error be seen")  # fmt: skip
+                              hint="remove it: a check that cannot fail proves nothing")  # fmt: skip
                 break
     if _AT_THE_END.search(_without_comments(block.body).rstrip()):
-        yield Problem(line=block.line, text=f"the {block.kind} hides its error: it always ends with success",
-                      hint="its exit code is the answer")  # fmt: skip
+        yield Problem(line=block.line, text=f"the {block.kind} hides its error: it always exits with 0",
+                      hint="its exit code is the result")  # fmt: skip
 
 
 def pipefail(plan: Plan) -> Iterator[Problem]:
-    """A pipeline without `set -o pipefail` succeeds when its first command has failed: a dump cut short looks whole."""
+    """A pipeline without `set -o pipefail` succeeds when its first command fails: a truncated dump looks complete."""
     for block in _shells(plan):
         if _PIPEFAIL.search(_without_comments(block.body)):
             continue
@@ -91,19 +91,19 @@ def pipefail(plan: Plan) -> Iterator[Problem]:
 
 
 def guessed_file(plan: Plan) -> Iterator[Problem]:
-    """A file picked by its age (`ls -t | head -1`) is not always the one that was meant; a restore took a cut dump."""
+    """A file picked by its age (`ls -t | head -1`) may be the wrong one: a restore once used a truncated dump."""
     for block in _shells(plan):
         for line, text in _lines(block):
             parts = text.split("|")
             if any(_BY_AGE.search(one) and _FIRST.match(two) for one, two in pairwise(parts)):
                 yield Problem(line=line, text="a file is picked by its age or size",
-                              hint="name it by an input, or by the result of the step that made it")  # fmt: skip
+                              hint="use an input, or the result of the step that created it")  # fmt: skip
 
 
 def pasted_value(plan: Plan) -> Iterator[Problem]:
-    """A value reaches a command as an argument or through the environment, in double quotes. Pasted into code, a name
-    with a quote in it becomes a command; and bash itself takes values for code in arithmetic, in `[[ … -gt … ]]`, as
-    the name of a variable and by `${…@P}`. What is declared as int, number or bool holds no code."""
+    """A value must reach a command as an argument or through the environment, in double quotes. Pasted into code, a
+    name with a quote in it becomes a command; and bash itself executes values in arithmetic, in `[[ … -gt … ]]`, as
+    the name of a variable and in `${…@P}`. Inputs of type int, number or bool cannot contain code."""
     numbers = frozenset(one.name for one in plan.inputs if one.type in _HOLD_NO_CODE)
     for block in _shells(plan):
         tainted = _tainted(_without_comments(block.body), numbers)
@@ -112,12 +112,12 @@ def pasted_value(plan: Plan) -> Iterator[Problem]:
                 yield Problem(line=line, text=pasted[0], hint=pasted[1])
         for word, quoted, text in _documents(block.body)[1]:
             if not quoted and re.search(r"\$\{?RB_", text):
-                yield Problem(line=block.line, text=f"a value is pasted into the text before {word}",
-                              hint="what reads it may take a sign of it for code; give it as an argument")  # fmt: skip
+                yield Problem(line=block.line, text=f"a value is pasted into the here-document {word}",
+                              hint="the program that reads it may execute it; pass it as an argument")  # fmt: skip
 
 
 def _tainted(code: str, numbers: frozenset[str]) -> frozenset[str]:
-    """Names of variables with a value that was given, or with what was made of one."""
+    """Return the variables whose value comes from an input or result, directly or through another variable."""
     found = {name for name in re.findall(r"\bRB_\w+", code) if name.removeprefix("RB_") not in numbers}
     while True:
         more = {
@@ -131,37 +131,37 @@ def _tainted(code: str, numbers: frozenset[str]) -> frozenset[str]:
 
 
 def taken_for_code(text: str, tainted: Set[str]) -> tuple[str, str] | None:
-    """Where bash, or a program with a language of its own, takes the value of such a variable for code.
+    """Return message and hint where bash, or a program with its own language, would execute the value of a variable.
 
     >>> taken_for_code('[[ "$RB_v" -gt 5 ]]', {"RB_v"})[0]
-    'arithmetic takes the value of RB_v for code'
+    'bash arithmetic executes the value of RB_v as code'
     >>> taken_for_code('test "$RB_v" -gt 5', {"RB_v"})
     """
     for name in sorted(tainted):
         if not re.search(rf"\b{name}\b", text):
             continue
         use = rf"\$\{{?[#!]?{name}\b"
-        hint = f'compare by test: test "${name}" -gt 5, which takes numbers alone'
+        hint = f'compare with test: test "${name}" -gt 5, which accepts numbers only'
         for expression in (*_ARITHMETIC.findall(text), *_LET.findall(text), *_subscripts(text)):
             if re.search(rf"\b{name}\b", expression):
-                return f"arithmetic takes the value of {name} for code", hint
+                return f"bash arithmetic executes the value of {name} as code", hint
         for expression in _BRACKETS.findall(text):
             if re.search(rf"\b{name}\b", expression) and _COMPARES.search(expression):
-                return f"arithmetic takes the value of {name} for code", hint
+                return f"bash arithmetic executes the value of {name} as code", hint
         if re.search(rf"\$\{{!{name}\b|\$\{{{name}[^}}]*@\w\}}", text):
-            return f"${{…}} takes the value of {name} for code", f'write "${name}"'
+            return f"${{…}} executes the value of {name} as code", f'write "${name}"'
         for builtin, arguments in _NAMES_VARIABLES.findall(text):
             rest = _REDIRECTION.sub("", arguments)
             if re.search(rf'(?:^|\s)"?{use}', rest) or (_AS_NUMBER.search(rest) and re.search(use, rest)):
-                return f"{builtin} takes the value of {name} for the name of a variable", "name the variable itself"
+                return f"{builtin} uses the value of {name} as the name of a variable", "write the variable name itself"
         for program, rest in _LANGUAGES.findall(text):
             runs_first = program.rstrip("0123456789.") in _PROGRAM_FIRST
             if (runs_first and re.match(rf'(?:\s+-\S+)*\s+"{use}', rest)) or any(
                 re.search(use, quoted) and not _ALONE.fullmatch(quoted) for quoted in _QUOTES.findall(rest)
             ):
                 return (
-                    f"the value of {name} becomes part of a text that {program} runs",
-                    f'give it as an argument, or read it from the environment (awk: ENVIRON["{name}"])',
+                    f"the value of {name} becomes part of code that {program} runs",
+                    f'pass it as an argument, or read it from the environment (awk: ENVIRON["{name}"])',
                 )
     return None
 
@@ -175,16 +175,16 @@ def _pasted(text: str) -> tuple[str, str] | None:
     if "{{" in text:
         return "a value is pasted into the command: {{…}}", 'write "$RB_name"'
     if match := re.search(r"%\((\w+)\)s", text):
-        return f"%({match[1]})s is not put into a command", f'write "$RB_{match[1]}"'
+        return f"%({match[1]})s is not replaced in a command", f'write "$RB_{match[1]}"'
     if "$" not in text or "RB_" not in text:
         return None
     if _CODE.search(text):
-        return "a value becomes part of code that is run", "give it as an argument, not in the text of eval or sh -c"
+        return "a value becomes part of code that is run", "pass it as an argument, not in the text of eval or sh -c"
     if _SQL_TEXT.search(text):
         return "a value is pasted into SQL", "use a block of SQL with %(name)s, or psql -v and :'name' in a file"
     outside = _DOUBLE.sub('""', _QUOTED.sub("''", text))
     if match := re.search(r"\$\{?RB_(\w+)", outside):
-        return f"$RB_{match[1]} stands outside double quotes", f'write "$RB_{match[1]}": it may hold blanks or signs'
+        return f"$RB_{match[1]} is not in double quotes", f'write "$RB_{match[1]}": it may contain spaces or quotes'
     return None
 
 
@@ -195,7 +195,7 @@ def _shells(plan: Plan) -> Iterator[Block]:
 
 
 def _lines(block: Block) -> Iterator[tuple[int, str]]:
-    """Lines of its code with their numbers, comments left out, continued lines joined."""
+    """Yield the lines of its code with their numbers: without comments, continued lines joined."""
     partial, start = "", 0
     for at, text in enumerate(_without_comments(block.body).splitlines(), start=block.line + 1):
         start = start if partial else at
@@ -209,12 +209,12 @@ def _lines(block: Block) -> Iterator[tuple[int, str]]:
 
 
 def _without_comments(body: str) -> str:
-    """The code: comments left out, and the text of here-documents, which is no code (their lines stay, empty)."""
+    """Return the code without comments and without the text of here-documents (their lines stay, empty)."""
     return _COMMENT.sub("", _documents(body)[0])
 
 
 def _documents(body: str) -> tuple[str, list[tuple[str, bool, str]]]:
-    """The body with its here-documents emptied; of each its word, whether that is quoted, and its text."""
+    """Return the body with its here-documents emptied, and per here-document: word, whether it is quoted, text."""
     lines = body.split("\n")
     last = {line.strip("\t"): at for at, line in enumerate(lines)}
     kept: list[str] = []
@@ -235,12 +235,12 @@ def _documents(body: str) -> tuple[str, list[tuple[str, bool, str]]]:
 
 
 def _bare(text: str) -> str:
-    """The line without what stands in quotes, but with the commands within them; without the patterns of a case."""
+    """Return the line without quoted text (but with the commands inside it) and without the patterns of a case."""
     kept = _DOUBLE.sub(lambda quoted: " ".join(re.findall(r"\$\(.*\)", quoted[0])), _QUOTED.sub("''", text))
     return _CASES.sub("", re.sub(r"\[\[[^\[]*?\]\]", "", kept))
 
 
-# What SQL in a runbook may not do.
+# Rules for SQL.
 
 _WRITES = re.compile(
     r"\b(?:insert\s+into|update\s+(?:only\s+)?[\w\".]+\s+set|delete\s+from|truncate|drop|alter|create|grant|revoke|"
@@ -254,7 +254,7 @@ _TRANSACTION = re.compile(
     r"\s*(begin|start\s+transaction|commit|rollback(?!\s+prepared)|end|abort|savepoint|release)\b", re.IGNORECASE
 )
 _NO_QUERY = re.compile(r"\s*(?!select\b|with\b|values\b|table\b|show\b|\(|\Z)[^\s;]+", re.IGNORECASE)
-# What is never closed goes to the end: each that is open would be searched to the end for its close otherwise.
+# An unclosed one matches up to the end; otherwise each of them would be searched to the end again.
 _SQL_COMMENT = re.compile(r"--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _TEXT = re.compile(
     r"(?<![\w$])(?:[eE]'(?:[^'\\]|''|\\.)*+(?:'|\Z)|'(?:[^']|'')*+(?:'|\Z)|\$(\w*+)\$.*?(?:\$\1\$|\Z))", re.DOTALL
@@ -282,15 +282,15 @@ _BEFORE_A_RELATION = re.compile(
     re.IGNORECASE,
 )
 _FROM_IN_CALL = re.compile(r"\b(?:extract|substring|trim|overlay)\s*\([^()]*\Z", re.IGNORECASE)
-"""`extract(epoch from now())` and the like: no table follows."""
+"""`extract(epoch from now())` and similar: no table follows."""
 _LONGEST_CALL = 400
-"""Characters of what stands before `from` in such a call, or before a value in a command."""
+"""Characters searched before `from` in such a call, or before a value in a command."""
 _PSQL = re.compile(r"(?<![:\w]):(?:''|\"\"|[a-z_]\w*)", re.IGNORECASE)
 
 
 def pasted_sql_value(plan: Plan) -> Iterator[Problem]:
-    """A value reaches SQL as a bound parameter, `%(name)s`, or a quoted identifier, `%(name)I`; never as part of the
-    text, where a quote in it would end what was meant."""
+    """A value must reach SQL as a bound parameter, `%(name)s`, or as a quoted identifier, `%(name)I`; never as part of
+    the text, where a quote in it would end the literal."""
     for block, line, text in _statements(plan):
         for found, hint in _pasted_in_sql(text):
             yield Problem(line=line if block.language != "sql" else _line(block, found, line),
@@ -298,7 +298,7 @@ def pasted_sql_value(plan: Plan) -> Iterator[Problem]:
         for match in _LETTERLESS.finditer(_NAMED.sub('""', _TEXT.sub("''", _SQL_COMMENT.sub(" ", text)))):
             found, name = match[0], match[1]
             yield Problem(line=line if block.language != "sql" else _line(block, found, line),
-                          text=f"{found} has no letter that says how the value is written",
+                          text=f"{found} has no format letter",
                           hint=f"write %({name})s for a value, %({name})I for an identifier")  # fmt: skip
 
 
@@ -308,19 +308,19 @@ def _pasted_in_sql(text: str) -> Iterator[tuple[str, str]]:
         yield match[0], "write %(name)s for a value, %(name)I for an identifier"
     for literal in _TEXT.finditer(bare):
         if match := re.search(r"%\(([\w.]+)\)[sIRL]", literal[0]):
-            yield match[0], f"it stands within a text: take the quotes away; it is bound as it is, %({match[1]})s"
+            yield match[0], f"it is inside quotes: remove the quotes; %({match[1]})s is bound as a value"
     for name in _NAMED.finditer(_TEXT.sub("''", bare)):
         if match := re.search(r"%\(([\w.]+)\)[sIRL]", name[0]):
             yield match[0], f"write %({match[1]})I without quotes"
     if match := _PSQL.search(_NAMED.sub('""', _TEXT.sub("''", bare))):
-        yield match[0], "that is psql's way; write %(name)s"
+        yield match[0], "that is psql syntax; write %(name)s"
     if match := re.search(r"%s\b", _TEXT.sub("''", bare)):
         yield match[0], "name it: %(name)s"
 
 
 def unbound_command(plan: Plan) -> Iterator[Problem]:
-    """The server binds values in SELECT, INSERT, UPDATE, DELETE and the like only; a command such as ALTER takes them
-    as quoted literals, `%(name)L`."""
+    """The server binds values only in SELECT, INSERT, UPDATE, DELETE, MERGE, VALUES, WITH and TABLE; a command such as
+    ALTER needs them as quoted literals, `%(name)L`."""
     for block, line, text in _statements(plan):
         bare = _NAMED.sub('""', _TEXT.sub("''", _SQL_COMMENT.sub(" ", text))).strip()
         first = re.match(r"[a-z]*", bare, re.IGNORECASE)
@@ -338,20 +338,20 @@ def unbound_command(plan: Plan) -> Iterator[Problem]:
 
 
 def writing_check(plan: Plan) -> Iterator[Problem]:
-    """What only looks is really run in a rehearsal, and asked again and again: it may change nothing."""
+    """A check, measurement, preview or condition must not change anything: a rehearsal runs it too, and repeatedly."""
     for block, line, text in _statements(plan):
         is_read_only = block.kind not in (*ACTING, "undo") or text is not block.body
         bare = _NAMED.sub('""', _TEXT.sub("''", _SQL_COMMENT.sub(" ", text)))
         if is_read_only and (match := _WRITES.search(bare) or _NO_QUERY.match(bare)):
-            what = "test" if text is not block.body else block.kind
+            what = "condition" if text is not block.body else block.kind
             yield Problem(line=line if text is not block.body else _line(block, match[0], line),
                           text=f"the {what} would change something: {' '.join(match[0].split())}",
-                          hint="put it into a block change")  # fmt: skip
+                          hint="use a block change")  # fmt: skip
 
 
 def no_schema(plan: Plan) -> Iterator[Problem]:
-    """SQL of a runbook runs with search_path `pg_catalog, pg_temp`, whatever the owner of the database has set, so that
-    nobody else decides what a name means: a table that is not PostgreSQL's own is named with its schema."""
+    """SQL of a runbook runs with search_path `pg_catalog, pg_temp`, so that the owner of a database cannot change what
+    a name means: a table outside pg_catalog needs its schema."""
     for block, line, text in _statements(plan):
         bare = _TEXT.sub("''", _SQL_COMMENT.sub(" ", text))
         own = {match[1].lower() for match in _QUERY_NAME.finditer(bare)}
@@ -363,28 +363,28 @@ def no_schema(plan: Plan) -> Iterator[Problem]:
             in_call = _FROM_IN_CALL.search(before) or before.lower().endswith("distinct ")
             needs_no_schema = name.lower() in own or name.lower().startswith("pg_") or "%" in name
             if not in_call and not needs_no_schema:
-                yield Problem(line=_line(block, name, line), text=f"{name} is named without its schema",
-                              hint=f"public.{name}, or the schema it is in")  # fmt: skip
+                yield Problem(line=_line(block, name, line), text=f"{name} has no schema",
+                              hint=f"write public.{name}, or the schema it is in")  # fmt: skip
 
 
 def several_statements(plan: Plan) -> Iterator[Problem]:
-    """One block holds one statement: of several nobody could say which was the last that took effect."""
+    """A block must hold one statement: after a failure it would be unknown which of several took effect."""
     for _, line, text in _statements(plan):
         bare = _NAMED.sub('""', _TEXT.sub("''", _SQL_COMMENT.sub(" ", text))).strip().rstrip(";")
         if ";" in bare:
-            yield Problem(line=line, text="the block holds several statements", hint="a block for each")
+            yield Problem(line=line, text="the block holds several statements", hint="write one block per statement")
 
 
 def own_transaction(plan: Plan) -> Iterator[Problem]:
-    """A change runs in a transaction that the console begins and ends, so that its end can be told by evidence."""
+    """A change runs in a transaction that the console begins and ends, so that its outcome can be verified."""
     for block, line, text in _statements(plan):
         if match := _TRANSACTION.match(_SQL_COMMENT.sub(" ", text)):
-            hint = "leave it out: every change is a transaction" if block.kind in ("change", "undo") else ""
-            yield Problem(line=line, text=f"{match[1].upper()} begins or ends a transaction by itself", hint=hint)
+            hint = "remove it: every change is a transaction" if block.kind in ("change", "undo") else ""
+            yield Problem(line=line, text=f"{match[1].upper()} begins or ends a transaction", hint=hint)
 
 
 def _statements(plan: Plan) -> Iterator[tuple[Block, int, str]]:
-    """Every piece of SQL with its block and the line it begins at."""
+    """Yield every piece of SQL with its block and first line."""
     for _, block in plan.blocks():
         if block.language == "sql":
             yield block, block.line + 1, block.body

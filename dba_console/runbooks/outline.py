@@ -1,4 +1,4 @@
-"""A plan as lines of text: what it would do, in order, verbatim. For `runbook show` and `runbook plan`."""
+"""Text outline of a plan for `runbook show` and `runbook plan`: every block in order, with its exact code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INDENT = "    "
 
 
 def full_lines(plan: Plan) -> Iterator[str]:
-    """The compiled runbook: prose, inputs, every step with its blocks as they stand."""
+    """Yield the compiled runbook: prose, and every step with its blocks."""
     yield from head(plan)
     if plan.prose:
         yield from ("", *plan.prose.splitlines())
@@ -38,14 +38,14 @@ def full_lines(plan: Plan) -> Iterator[str]:
 
 
 def plan_lines(plan: Plan, values: Mapping[str, Any]) -> Iterator[str]:
-    """What a run with these inputs would do: every block in full, with the values that are known before it."""
+    """Yield what a run with these inputs would do: every block in full, with the values known before the run."""
     yield from head(plan)
     for one in plan.inputs:
         yield f"input      {one.name} = {input_text(one, values.get(one.name))}"
     leading = [block for _, block in plan.blocks() if block.leading]
     if leading:
         yield ""
-        yield "before the start is asked for:"
+        yield "checked before the start:"
         yield from (f"{INDENT}{block.id}" + (f": {block.title}" if block.title else "") for block in leading)
     masked_values = {**values, **{name: mask for name, mask in masked_inputs(plan).items() if name in values}}
     for number, step in enumerate(plan.steps, start=1):
@@ -58,7 +58,7 @@ def plan_lines(plan: Plan, values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def head(plan: Plan) -> Iterator[str]:
-    """Its name, what it answers and needs."""
+    """Yield name, answered findings and requirements."""
     yield plan.title
     yield f"runbook    {plan.id} · {plan.source}"
     if plan.answers:
@@ -69,36 +69,36 @@ def head(plan: Plan) -> Iterator[str]:
     if low or high:
         yield f"servers    {low or '…'} to {high or '…'}"
     if plan.strict:
-        yield "strict     no step may be skipped or jumped to"
+        yield "strict     no step can be skipped or jumped to"
     if plan.reverts:
-        yield "reverts    every step before the point of no return, where it fails or is aborted"
+        yield "reverts    every step, if it fails or is aborted before the point of no return"
 
 
 def block_counts(plan: Plan) -> str:
-    """How many blocks there are, how many change something, and what they take as a rule."""
+    """Return the number of blocks, the number that make changes, and their typical duration."""
     blocks = [block for step in plan.steps for block in step.blocks]
     acting = sum(block.kind in ACTING_KINDS for block in blocks)
-    parts = [f"{len(blocks)} blocks in {len(plan.steps)} steps", f"{acting} of them change something"]
+    parts = [f"{len(blocks)} blocks in {len(plan.steps)} steps", f"{acting} make changes"]
     usual = [block.usual_s for block in blocks if block.usual_s is not None]
     if usual:
-        parts.append(f"usually {human_duration(sum(usual))} in all")
+        parts.append(f"typically {human_duration(sum(usual))} in total")
     return ", ".join(parts)
 
 
 def step_line(number: int, step: Step) -> str:
-    """`2 Drop it · drop-it · point of no return`."""
+    """Return `2 Drop it · drop-it · point of no return`."""
     marks = [step.id]
     if step.point_of_no_return:
         marks.append("point of no return")
     if step.branch:
-        marks.append("by a decision only")
+        marks.append("optional branch")
     if step.then:
         marks.append(f"then {step.then}")
     return f"{number:2d}  {step.title}  ({' · '.join(marks)})"
 
 
 def block_line(block: Block) -> str:
-    """`change "Terminate them" · type the number of rows · usually 5s`."""
+    """Return `change "Terminate them" · confirm: type the number of rows · typically 5s`."""
     name = f"action {block.action}" if block.kind == "action" else block.kind
     marks = [name + (f" as {block.name}" if block.name else "") + (f" “{block.title}”" if block.title else "")]
     if block.confirm is not None:
@@ -109,29 +109,29 @@ def block_line(block: Block) -> str:
         if test is not None:
             marks.append(f"{word} {' '.join(test.text.split())}")
     if column := block.settings.get("chosen") if block.kind == "preview" else None:
-        marks.append(f"rows whose {column} is true are chosen at first")
+        marks.append(f"rows whose {column} is true are preselected")
     if block.timeout_s is not None and block.kind != "wait":
-        marks.append(f"at most {human_duration(block.timeout_s)}")
+        marks.append(f"timeout {human_duration(block.timeout_s)}")
     if block.usual_s is not None:
-        marks.append(f"usually {human_duration(block.usual_s)}")
+        marks.append(f"typically {human_duration(block.usual_s)}")
     if not block.transaction:
         marks.append("outside a transaction")
     return " · ".join(marks)
 
 
 def confirmation(one: Confirmation) -> str:
-    """What has to be said, in words."""
-    words = {"ack": "a letter", "yes": "the word yes", "target": "the target's name", "count": "the number of rows",
+    """Return how a block is confirmed."""
+    words = {"ack": "y", "yes": "yes", "target": "the target name", "count": "the number of rows",
              "name": "its name, or the number of rows"}  # fmt: skip
     phrase = f"“{one.text}”"
     if (named := WHOLE.fullmatch(one.text)) is not None:
         phrase = f"the value of {named[1]}"
     expected_text = words.get(one.text if one.level == "type" else one.level, phrase)
-    return f"asks for {expected_text}" + (", twice: by two people" if one.people > 1 else "")
+    return f"confirm: type {expected_text}" + (", two operators" if one.people > 1 else "")
 
 
 def code_text(block: Block, values: Mapping[str, Any] | None = None) -> str:
-    """What runs, verbatim; settings as they were read. With `values` in their places, where they are known."""
+    """Return the exact code or settings of a block, with known `values` inserted."""
     if block.body:
         text = textwrap.dedent(block.body).rstrip()
         return text if values is None or block.language != "sql" else statement_text(text, for_sql(values))
@@ -150,9 +150,9 @@ def _argument(word: str, values: Mapping[str, Any]) -> str:
 
 
 def input_text(one: Input, value: Any) -> str:
-    """The value of an input with its unit; a secret's is not told."""
+    """Return the value of an input with its unit; a secret is not shown."""
     if value is None:
-        return "left out"
+        return "not given"
     if one.secret:
         return "(secret)"
     if one.type == "duration":

@@ -1,8 +1,8 @@
-"""Reads a document: its headings, prose and fences with the lines they stand on. Says nothing yet of what they mean.
+"""Parse a runbook document into headings, prose and fences with their lines; their meaning is checked elsewhere.
 
-What looks like a block but would not run is an error here: a fence that is indented, stands in a list or a quotation,
-was swallowed by another one that is never closed, or whose braces cannot be read. A block that silently does not run is
-the worst that can happen to a runbook.
+A fence that looks like a block but would not run is an error: indented, inside a list or a quotation, inside another
+fence that is never closed, or with invalid braces. A block that silently does not run is the worst failure of a
+runbook.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from msgspec import Struct
 
 from dba_console.runbooks.problems import Problem, Problems
 
-# The braces of a fence or a heading: `{kind word attribute attribute=value attribute="a value" #name}`.
+# Braces of a fence or a heading: `{kind word attribute attribute=value attribute="a value" #name}`.
 
 QUOTES = "\"'"
 
 
 class BracesError(Exception):
-    """Braces that cannot be read; the message is the rest of a sentence."""
+    """Invalid braces; the message follows a colon."""
 
 
 class Braces(Struct, frozen=True):
-    """What stood between them."""
+    """Content of braces."""
 
     words: tuple[str, ...] = ()
-    """Those without a value, in their order; the first names the kind of a block."""
+    """Words without a value, in order; the first is the kind of a block."""
     values: dict[str, str] = {}
     name: str = ""
     """`#name`."""
 
 
 def split_braces(info: str) -> tuple[str, str | None]:
-    """What stands before the braces, and the text between them; None where there are none.
+    """Return the text before the braces and the text between them; None if there are no braces.
 
     >>> split_braces("sql {check}"), split_braces("sql")
     (('sql', 'check'), ('sql', None))
@@ -45,17 +45,17 @@ def split_braces(info: str) -> tuple[str, str | None]:
     start = info.find("{")
     if start < 0:
         if "}" in info:
-            raise BracesError("a brace is closed that was never opened")
+            raise BracesError("closing brace without an opening one")
         return info.strip(), None
     before, rest = info[:start].strip(), info[start + 1 :]
     end = _closing(rest)
     if rest[end + 1 :].strip():
-        raise BracesError(f"something follows the braces: {rest[end + 1 :].strip()!r}")
+        raise BracesError(f"text after the braces: {rest[end + 1 :].strip()!r}")
     return before, rest[:end]
 
 
 def parse_braces(text: str) -> Braces:
-    """The words and values of it. Raises BracesError.
+    """Return the words and values between braces. Raises BracesError.
 
     >>> parse_braces('change confirm=type:"drop it" each #kill')
     Braces(words=('change', 'each'), values={'confirm': 'type:drop it'}, name='kill')
@@ -71,7 +71,7 @@ def parse_braces(text: str) -> Braces:
             name = token[1:]
         elif equals and (quoted_from is None or quoted_from > len(key)):
             if not key or key in values:
-                raise BracesError(f"{key!r} is given twice" if key else f"{token!r} has no name before its sign =")
+                raise BracesError(f"{key!r} is given twice" if key else f"{token!r} has no name before =")
             values[key] = value
         else:
             words.append(token)
@@ -79,7 +79,7 @@ def parse_braces(text: str) -> Braces:
 
 
 def _closing(text: str) -> int:
-    """Where the braces end, counted outside quotes."""
+    """Return the position of the closing brace, ignoring quoted text."""
     quote = ""
     for at, sign in enumerate(text):
         if quote:
@@ -87,14 +87,14 @@ def _closing(text: str) -> int:
         elif sign in QUOTES:
             quote = sign
         elif sign == "{":
-            raise BracesError("a brace stands within braces; put it in quotes if it is part of a value")
+            raise BracesError("brace inside braces; quote it if it is part of a value")
         elif sign == "}":
             return at
-    raise BracesError(f"a quote {quote} is never closed" if quote else "the brace is never closed")
+    raise BracesError(f"quote {quote} is never closed" if quote else "the brace is never closed")
 
 
 def _tokens(text: str) -> list[tuple[str, int | None]]:
-    """Tokens between blanks, quotes taken off; with each where its first quote stood, None where it has none."""
+    """Return the tokens without quotes, each with the position of its first quote (None: unquoted)."""
     tokens: list[tuple[str, int | None]] = []
     token, quoted, quote = "", None, ""
     for sign in [*text, " "]:
@@ -115,17 +115,17 @@ def _tokens(text: str) -> list[tuple[str, int | None]]:
 
 
 LONGEST = 250_000
-"""Bytes of a document: far more than anyone reads at night."""
+"""Maximum bytes of a document."""
 LONGEST_ID = 60
 _CANDIDATE = re.compile(r"^(?P<indent>[\s>*+\-0-9.)]*)(?P<marks>`{3,}|~{3,})[^`]*\{")
 _MARKS = re.compile(r"^ {0,3}(`{3,}|~{3,})")
 
 
 class Fence(Struct, frozen=True, kw_only=True):
-    """A fence, with what its info string says."""
+    """A fence with its parsed info string."""
 
     line: int
-    """Of its opening."""
+    """Line of its opening."""
     language: str
     braces: Braces | None
     """None: prose."""
@@ -133,7 +133,7 @@ class Fence(Struct, frozen=True, kw_only=True):
 
 
 class Section(Struct, frozen=True, kw_only=True):
-    """A heading of level two with what stands under it; the part before the first has no title."""
+    """A heading of level two with its content; the part before the first heading has no title."""
 
     line: int
     title: str
@@ -144,18 +144,18 @@ class Section(Struct, frozen=True, kw_only=True):
 
 
 class Document(Struct, frozen=True, kw_only=True):
-    """A document as it stands."""
+    """A parsed document."""
 
     title: str
     title_line: int
     head: Section
-    """What stands before the first step."""
+    """The part before the first step."""
     sections: tuple[Section, ...]
     problems: tuple[Problem, ...]
 
 
 def slug(title: str) -> str:
-    """The id of a heading: small letters and digits, everything else a dash.
+    """Return the id of a heading: lower-case letters and digits, everything else becomes a dash.
 
     >>> slug("Is this a reclaim stall?"), slug("Größe & Ort")
     ('is-this-a-reclaim-stall', 'grosse-ort')
@@ -165,7 +165,7 @@ def slug(title: str) -> str:
 
 
 def parse(text: str) -> Document:
-    """The document of this text. Never raises: what cannot be read stands in its problems."""
+    """Parse a document. Never raises: what cannot be parsed is in its problems."""
     problems = Problems()
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     lines = text.split("\n")
@@ -176,8 +176,8 @@ def parse(text: str) -> Document:
     fences = [_fence(token, problems) for token in tokens if token.type == "fence" and token.level == 0]
     if len(titles) != 1:
         line = titles[1][0] if titles else 1
-        problems.add(line, "a runbook has one title" + (", this is a second one" if titles else ", this has none"),
-                     "begin it with `# What it does`; steps are headings of level two: `## …`")  # fmt: skip
+        problems.add(line, "the runbook has a second title" if titles else "the runbook has no title",
+                     "write one `# What it does` at the top; steps are headings of level two: `## …`")  # fmt: skip
     starts = [start for start, _, _ in headings]
     head = _section(lines, fences, (1, "", 0), starts[0] if starts else len(lines) + 1, problems)
     sections = tuple(
@@ -194,7 +194,7 @@ def parse(text: str) -> Document:
 
 
 def _headings(tokens: Sequence[Token], tag: str) -> list[tuple[int, str, int]]:
-    """Line, text and number of lines of each heading of that level which stands in nothing else."""
+    """Return line, text and number of lines of each top-level heading of that level."""
     found = []
     for at, token in enumerate(tokens):
         if token.type == "heading_open" and token.tag == tag and token.level == 0 and token.map:
@@ -205,7 +205,7 @@ def _headings(tokens: Sequence[Token], tag: str) -> list[tuple[int, str, int]]:
 def _section(
     lines: Sequence[str], fences: Sequence[Fence], heading: tuple[int, str, int], end: int, problems: Problems
 ) -> Section:
-    """What stands from a heading's line up to the line `end`."""
+    """Return the section from a heading's line up to the line `end`."""
     line, title, height = heading
     within = tuple(fence for fence in fences if line <= fence.line < end)
     braces = Braces()
@@ -214,7 +214,7 @@ def _section(
             title, text = split_braces(title)
             braces = parse_braces(text or "")
         except BracesError as error:
-            problems.add(line, f"the braces of the heading cannot be read: {error}")
+            problems.add(line, f"invalid braces of the heading: {error}")
             title = title.partition("{")[0].strip()
     title = re.sub(r"[`*]", "", title)
     prose = _prose(lines, within, line + height, end)
@@ -222,7 +222,7 @@ def _section(
 
 
 def _prose(lines: Sequence[str], fences: Sequence[Fence], start: int, end: int) -> str:
-    """The lines of a section without its runnable fences and its title."""
+    """Return the lines of a section without its runnable fences and its title."""
     runnable: set[int] = set()
     for fence in fences:
         if fence.braces is not None and "example" not in fence.braces.words:
@@ -239,16 +239,16 @@ def _fence(token: Token, problems: Problems) -> Fence:
         language, text = split_braces(token.info.strip())
         read = None if text is None else parse_braces(text)
     except BracesError as error:
-        problems.add(line, f"the braces of the block cannot be read: {error}",
+        problems.add(line, f"invalid braces of the block: {error}",
                      "write them as {kind attribute=value attribute=\"a value\"}")  # fmt: skip
         language, read = token.info.partition("{")[0].strip(), None
-        # It was meant to run: nothing may take it for prose.
+        # The author meant it to run: do not treat it as prose.
         return Fence(line=line, language=language, braces=Braces(("example",)), body=token.content)
     return Fence(line=line, language=language, braces=read, body=token.content)
 
 
 def _swallowed(lines: Sequence[str], tokens: Sequence[Token], problems: Problems) -> None:
-    """Names every line that looks like the opening of a runnable fence and is none."""
+    """Report every line that looks like the opening of a runnable fence but is not one."""
     opened = {token.map[0] for token in tokens if token.type == "fence" and token.level == 0 and token.map}
     fences = [token for token in tokens if token.type == "fence" and token.map]
     for token in fences:
@@ -257,21 +257,21 @@ def _swallowed(lines: Sequence[str], tokens: Sequence[Token], problems: Problems
     for at, line in _candidates(lines):
         if at in opened:
             if line.startswith(" "):
-                problems.add(at + 1, "a block with braces is indented", "begin it at the start of the line")
+                problems.add(at + 1, "a block with braces is indented", "start it at the beginning of the line")
             continue
         around = next((fence for fence in fences if fence.map and fence.map[0] < at < fence.map[1]), None)
         if around is not None:
             if not _may_hold(around, line):
                 problems.add(
                     at + 1,
-                    f"this block would not run: it lies within the one opened in line {_line(around)}",
-                    "close that one first; a fence that shows a fence needs a longer mark around it",
+                    f"this block would not run: it is inside the one opened in line {_line(around)}",
+                    "close that one first; a fence that shows a fence needs a longer mark",
                 )
         elif not _commented(lines, tokens, at):
             problems.add(
                 at + 1,
-                "this block would not run: it is indented, or stands in a list or a quotation",
-                "begin it at the start of a line, after an empty line",
+                "this block would not run: it is indented, or inside a list or a quotation",
+                "start it at the beginning of a line, after an empty line",
             )
 
 
@@ -284,14 +284,14 @@ def _candidates(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
 def _closed(lines: Sequence[str], token: Token) -> bool:
     if token.map is None or token.level > 0:
         return True
-    # One that is never closed may end a line after the last one.
+    # An unclosed one may end a line after the last one.
     end = min(token.map[1], len(lines))
     last = lines[end - 1].strip() if end - 1 > token.map[0] else ""
     return bool(last) and set(last) == {token.markup[0]} and len(last) >= len(token.markup)
 
 
 def _may_hold(around: Token, line: str) -> bool:
-    """A fence without braces may show one with shorter marks; that is an example on purpose."""
+    """Return whether a fence shows the line as an example: without braces, and with longer marks."""
     marks = _MARKS.match(line)
     inner = marks[1] if marks else ""
     return "{" not in around.info and (inner[:1] != around.markup[0] or len(inner) < len(around.markup))

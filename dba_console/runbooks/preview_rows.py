@@ -1,4 +1,5 @@
-"""What an act is bound to: the rows of the preview before it, and the values its code names."""
+"""Rows and values of a changing block: its preview, its parameters, its statements; and the steps that can be
+reverted."""
 
 from __future__ import annotations
 
@@ -13,25 +14,23 @@ from dba_console.recording.plan import Block, Plan, Step
 from dba_console.runbooks.run_state import Execution, RunState
 from dba_console.runbooks.values import fill_references, for_sql, rows_or_value, statement_text
 
-# What can be taken back of a run, and in which order: computed from what was done, offered, never begun by itself.
-#
-# Steps are taken back in the reverse of the order in which they acted, down to the last point of no return that was
-# passed: to take back what lies before it would leave things in a state nobody has planned for.
+# Steps that can be reverted: in the reverse order of their changes, back to the last point of no return that was
+# passed, because a revert beyond it would lead to an unplanned state. They are offered, not reverted automatically.
 
 
 @dataclass(frozen=True, slots=True)
 class UndoItem:
-    """One act that takes something back."""
+    """One execution of a revert."""
 
     key: str
     block: Block
-    """A block of the step's undo, or the action whose own undo it is."""
+    """An undo block of the step, or the action that reverts itself."""
     undo_of: dict[str, Any] | None
-    """What the execution left for it."""
+    """Undo data of the execution."""
 
 
 def revertible_steps(plan: Plan, state: RunState) -> tuple[Step, ...]:
-    """The steps that could be taken back, the last one first."""
+    """Return the steps that can be reverted, the last one first."""
     acted = sorted(
         (step for step in plan.steps if state.steps[step.id].passed),
         key=lambda step: state.steps[step.id].passed,
@@ -47,24 +46,24 @@ def revertible_steps(plan: Plan, state: RunState) -> tuple[Step, ...]:
 
 
 def no_return_notice(plan: Plan, state: RunState) -> str:
-    """That a point of no return was passed after something acted; empty where none was."""
+    """Return a notice if earlier changes are before a passed point of no return; else empty."""
     acted = [step for step in plan.steps if state.acted(step)]
     final = [step for step in acted if step.point_of_no_return and no_return_passed(state, step)]
     last = max(final, key=lambda step: state.steps[step.id].passed, default=None)
     if last is None or all(state.steps[step.id].passed >= state.steps[last.id].passed for step in acted):
         return ""
-    return f"{last.id} was a point of no return: nothing before it is taken back"
+    return f"{last.id} was a point of no return: nothing before it is reverted"
 
 
 def no_return_passed(state: RunState, step: Step) -> bool:
-    """Whether a point of no return lies behind: its step did something, by a command or by hand."""
+    """Return whether a point of no return was passed: its step changed something, by a block or manually."""
     by_hand = any(block.kind == "manual" and state.blocks[block.id].status == "ok" for block in step.blocks)
     return by_hand or state.acted(step) or state.steps[step.id].status == "ok"
 
 
 def undo_items(state: RunState, step: Step) -> tuple[UndoItem, ...]:
-    """What takes the step back: the blocks its author wrote for it, then what its actions can take back themselves,
-    the last execution first."""
+    """Return what reverts the step: its undo blocks, then its actions that can revert themselves, the last execution
+    first."""
     done = forward_executions(state, step)
     left = next((one.undo for one in reversed(done) if one.undo is not None), None)
     written = tuple(UndoItem(block.id, block, left) for block in step.undo)
@@ -81,12 +80,12 @@ def undo_items(state: RunState, step: Step) -> tuple[UndoItem, ...]:
 
 
 def is_temporary_setting(block: Block) -> bool:
-    """Whether it sets parameters for a time only. These are put back without a question (`unreverted_settings`)."""
+    """Return whether it sets parameters temporarily. These are reverted without a question (`unreverted_settings`)."""
     return block.kind == "action" and block.settings.get("temporary") is True
 
 
 def unreverted_settings(plan: Plan, state: RunState) -> tuple[Block, ...]:
-    """A block for each server on which the run has set parameters for a time and has not put them back since."""
+    """Return one block per server on which the run has temporary settings that are not reverted yet."""
     left: dict[str, Block] = {}
     for one in state.executions:
         _, block = plan.block(one.block)
@@ -100,20 +99,20 @@ def unreverted_settings(plan: Plan, state: RunState) -> tuple[Block, ...]:
 
 
 def forward_executions(state: RunState, step: Step) -> list[Execution]:
-    """Executions of the step that may have changed something, in order; not those that took something back."""
+    """Return the executions of the step that may have changed something, in order, without those of a revert."""
     ids = {block.id for block in step.blocks}
     return [one for one in state.executions if one.block in ids and not one.item and one.state != "refused"]
 
 
 MOST_STATEMENTS = 20
-"""Of a change that is executed for each row: so many are shown one by one."""
+"""Maximum statements shown of a change with `each`."""
 MOST_VALUE = 1_000
-"""Characters of a value within a statement; a longer one, as rows in JSON, is named and stands beside it."""
+"""Maximum characters of a value inserted into a shown statement; a longer one stays a reference and is shown below."""
 
 
 def bound_preview(plan: Plan, block: Block) -> Block | None:
-    """The preview whose rows the block may act on, and on no others: the one it names, else for a change the one before
-    it in its step that no other change has taken. An action names it in its settings, as `rows = "%(NAME)s"`."""
+    """Return the preview whose rows the block acts on: the one it names, else for a change the last one before it in
+    its step that no other change uses. An action names it in its settings: `rows = "%(NAME)s"`."""
     step, _ = plan.block(block.id)
     name = _preview_name(block)
     if name:
@@ -138,24 +137,24 @@ def _preview_name(block: Block) -> str:
 
 
 def inputs_of(plan: Plan, block: Block) -> list[Block]:
-    """The blocks before it in its step that ask for a value it uses."""
+    """Return the input blocks before it in its step whose values it uses."""
     step, _ = plan.block(block.id)
     before = step.blocks[: step.blocks.index(block)] if block in step.blocks else ()
     return [one for one in before if one.kind == "input" and one.name in block.uses]
 
 
 def runs_per_row(block: Block) -> bool:
-    """Whether it is executed once for every row."""
+    """Return whether it is executed once per row."""
     return bool(block.settings.get("each"))
 
 
 def parameters(state: RunState, block: Block) -> dict[str, Any]:
-    """The values its code names, as the run knows them. Secrets are not among them: the run does not know them."""
+    """Return the values its code uses, from the state of the run, which has no secrets."""
     return {name: state.values[name] for name in block.uses if name in state.values}
 
 
 def named_values(state: RunState, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """What the names in code mean: inputs, results, and the rows of previews by their name."""
+    """Return the values of names in code: inputs, results, and the rows of previews."""
     named = {name: rows_or_value(value) for name, value in {**state.values, **inputs}.items()}
     for _, other in state.plan.blocks():
         rows = state.blocks[other.id].chosen
@@ -167,14 +166,14 @@ def named_values(state: RunState, inputs: Mapping[str, Any]) -> dict[str, Any]:
 def act_values(
     named: Mapping[str, Any], intent: Mapping[str, Any], undo_of: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The same for an act with this intent: what stands in the intent goes before what is known by now."""
+    """Return the values for an execution with this intent: values in the intent take precedence over current ones."""
     params = {name: rows_or_value(value) for name, value in intent.get("params", {}).items()}
     rows = {"rows": list(intent["rows"])} if "rows" in intent else {}
     return {**named, **params, **rows, **(intent.get("row") or {}), **(undo_of or {})}
 
 
 def masked_inputs(plan: Plan) -> dict[str, str]:
-    """The secret inputs, each with what is shown in its place."""
+    """Return the secret inputs with the text shown instead."""
     secret_inputs = (
         block for _, block in plan.blocks() if block.kind == "input" and block.settings.get("type") == "secret"
     )
@@ -190,14 +189,14 @@ def statement_shown(
     undo_of: Mapping[str, Any] | None = None,
     most: int | None = None,
 ) -> str:
-    """The statement an act with this intent sends, secrets masked: what is confirmed, and what is written down. A value
-    of more than `most` characters stays as it is named."""
+    """Return the statement of an execution with this intent, secrets masked, as it is confirmed and recorded. A value
+    of more than `most` characters stays a reference."""
     values = for_sql(act_values(named_values(state, masked_inputs(state.plan)), intent, undo_of))
     return statement_text(block.body, values, most).strip()
 
 
 def code_shown(state: RunState, block: Block) -> str:
-    """What the block runs, with its values as far as they are known."""
+    """Return what the block runs, with its known values."""
     if block.language != "sql":
         return _command(state, block)
     preview = bound_preview(state.plan, block)
@@ -205,7 +204,7 @@ def code_shown(state: RunState, block: Block) -> str:
 
 
 def _statements(state: RunState, block: Block, rows: Sequence[Mapping[str, Any]] | None) -> str:
-    """What is sent, values and all: of a change that is executed for each row, the statements that are left."""
+    """Return the statements with their values; of a change with `each`, the remaining ones."""
     if rows is None or not runs_per_row(block):
         intent = {} if rows is None else {"rows": rows}
         return statement_shown(state, block, intent, undo_of(state, block), MOST_VALUE)
@@ -218,8 +217,8 @@ def _statements(state: RunState, block: Block, rows: Sequence[Mapping[str, Any]]
 
 
 def done_before(state: RunState, block: Block) -> int:
-    """How many rows of a change for each are done where somebody has to decide about the rest; while it goes on, and of
-    what is through, 0: all of it is told once, and not again with each row."""
+    """Return how many rows of a change with `each` are done if the operator must decide about the rest; 0 while it runs
+    and when it is finished, so that the text does not change with each row."""
     preview, done = bound_preview(state.plan, block), state.blocks[block.id].row
     if preview is None or not runs_per_row(block) or (state.asked is None and state.failure is None):
         return 0
@@ -227,7 +226,7 @@ def done_before(state: RunState, block: Block) -> int:
 
 
 def undo_of(state: RunState, block: Block) -> Mapping[str, Any] | None:
-    """What the step that is being taken back left for its undo, where the block belongs to it."""
+    """Return the undo data of the step that is being reverted, if the block belongs to it."""
     if state.undo is None or not state.undo.active_step:
         return None
     items = [one for one in undo_items(state, state.plan.step(state.undo.active_step)) if one.block.id == block.id]
@@ -236,13 +235,13 @@ def undo_of(state: RunState, block: Block) -> Mapping[str, Any] | None:
 
 
 def _command(state: RunState, block: Block) -> str:
-    """A script as it stands, arguments with their values, an action with its settings."""
+    """Return the script, the arguments with their values, or the action with its settings."""
     if block.body:
         return block.body.rstrip()
     named = named_values(state, masked_inputs(state.plan))
     try:
         settings = fill_references(block.settings, named)
-    except KeyError:  # a result that nobody has yet
+    except KeyError:  # a result that does not exist yet
         settings = block.settings
     if block.kind != "action":
         return shlex.join(str(word) for word in settings.get("argv", ()))

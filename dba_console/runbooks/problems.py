@@ -1,4 +1,4 @@
-"""What is wrong with a document: where, what, and what was probably meant."""
+"""Problems of a runbook document: line, message and hint."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 LISTED = 16
-"""Names told in one hint."""
+"""Maximum number of names listed in one hint."""
 
 
 class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that keeps a document from being run."""
+    """One reason why a document cannot be run."""
 
     line: int
-    """Counted from 1; 0 from a rule that looks at the head."""
+    """Counted from 1; 0 from a rule that checks the head."""
     text: str
     hint: str = ""
     rule: str = ""
-    """Which rule of the lint said so; empty: the format itself."""
+    """Lint rule that reported it; empty: the format itself."""
 
     def formatted(self, source: str) -> str:
-        """`FILE:LINE: sentence`, and the hint after it on a line of its own."""
+        """Return `FILE:LINE: message`, with the hint on a second line."""
         sentence = f"{source}:{self.line}: {self.text}"
         return f"{sentence}\n  hint: {self.hint}" if self.hint else sentence
 
 
 class Problems:
-    """Collects what is found, so that one reading names everything."""
+    """Collects problems, so that one check reports all of them."""
 
     def __init__(self) -> None:
         self._found: list[Problem] = []
@@ -43,12 +43,12 @@ class Problems:
         return bool(self._found)
 
     def sorted(self) -> tuple[Problem, ...]:
-        """Each once, in the order of their lines."""
+        """Return the problems without duplicates, ordered by line."""
         return tuple(sorted(dict.fromkeys(self._found), key=lambda problem: problem.line))
 
 
 def suggest(name: str, known: Iterable[str], *, what: str = "it can be") -> str:
-    """`did you mean X?` where a known name is close, else all of them where they are few.
+    """Return `did you mean X?` if a known name is close, else the list of names if it is short.
 
     >>> suggest("chek", ["check", "wait"]), suggest("zzz", ["check", "wait"])
     ('did you mean check?', 'it can be check, wait')

@@ -1,8 +1,8 @@
-"""A rehearsal: what only looks really runs, what acts is told and not done. One thing is asked, once: whether the shell
-commands among the checks of a document that is not shipped may run, for those can do anything.
+"""Rehearse a plan: read-only blocks run, changes are shown but not executed. One question is asked: whether the shell
+commands in the checks of a document that is not shipped may run, because they can do anything.
 
-What an act would have given is not known, so what depends on it is told as unknown and never made up; every branch is
-gone through, for the decision is not made.
+Results of changes are unknown, and so is everything that depends on them. All branches are rehearsed, because no
+decision is made.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from dba_console.runbooks.walk_checks import MOST_ROWS, test_of
 from dba_console.runbooks.walk_context import Purpose, Turn, WalkContext, end_run
 from dba_console.runbooks.walk_manual import ask_start
 
-CAVEAT = "that a rehearsal passes does not promise that the run will succeed"
+CAVEAT = "a passed rehearsal does not guarantee that the run succeeds"
 
 
 def rehearse(context: WalkContext) -> Turn[None]:
-    """The next thing of a rehearsal."""
+    """Do the next thing of a rehearsal."""
     if not context.state.started and not context.state.shipped and (commands := shell_checks(context.plan)):
         yield from _ask_shell_checks(context, commands)
         return
@@ -45,15 +45,15 @@ def rehearse(context: WalkContext) -> Turn[None]:
 
 
 def shell_checks(plan: Plan) -> list[str]:
-    """The blocks whose shell commands a rehearsal runs."""
+    """Return the blocks whose shell commands a rehearsal runs."""
     return [block.id for _, block in plan.blocks() if block.kind in READING_KINDS and block.language == "sh"]
 
 
 def _ask_shell_checks(context: WalkContext, commands: list[str]) -> Turn[None]:
-    """Whether the shell commands of the document may run; anything but yes ends the rehearsal before any of them."""
+    """Ask whether the shell commands of the document may run; without yes, the rehearsal ends before any of them."""
     text = (
         f"This runbook is not shipped with the console. Its rehearsal runs shell commands ({', '.join(commands)}) that "
-        "can do whatever their author wrote. Run them? Default: no"
+        "can change anything. Run them? Default: no"
     )
     refused = "its shell checks were not allowed to run"
     yield from ask_start(context, text, yes="shell checks allowed", no="not rehearsed", ending=refused)
@@ -66,7 +66,7 @@ def _end(context: WalkContext) -> Turn[None]:
         1 for _, block in context.plan.blocks() if block.kind in READING_KINDS and states[block.id].status == "ok"
     )
     acts = sum(1 for step in context.plan.steps for block in step.blocks if block.kind in ACTING_KINDS)
-    summary = f"{checks} looks taken, {acts} acts told and not done; {CAVEAT}"
+    summary = f"{checks} read-only blocks run, {acts} changes not executed; {CAVEAT}"
     if failed:
         yield from end_run(context, "failed", f"{', '.join(failed)} failed; {summary}")
     else:
@@ -74,7 +74,7 @@ def _end(context: WalkContext) -> Turn[None]:
 
 
 def _unknown_results(state: RunState, plan: Plan, block: Block) -> list[str]:
-    """Names of results it goes by that nobody has, because nothing was done."""
+    """Return the names of results that the block uses and that a rehearsal does not have."""
     result_names = {one.name for _, one in plan.blocks() if one.name}
     return [name for name in block.uses if name in result_names and name not in state.values]
 
@@ -82,7 +82,7 @@ def _unknown_results(state: RunState, plan: Plan, block: Block) -> list[str]:
 def _block(context: WalkContext, block: Block) -> Turn[None]:
     missing = _unknown_results(context.state, context.plan, block)
     if missing:
-        yield from _record_rehearsed(context, block, f"unknown until it is really run: needs {', '.join(missing)}")
+        yield from _record_rehearsed(context, block, f"unknown without a real run: needs {', '.join(missing)}")
         return
     if not (yield from _applies(context, block)):
         return
@@ -93,7 +93,7 @@ def _block(context: WalkContext, block: Block) -> Turn[None]:
     elif block.kind in ACTING_KINDS:
         yield from _act(context, block)
     else:
-        yield from _record_rehearsed(context, block, f"would ask or tell a person: {_question_text(block)}")
+        yield from _record_rehearsed(context, block, f"would ask the operator: {_question_text(block)}")
 
 
 def _question_text(block: Block) -> str:
@@ -117,7 +117,7 @@ def _applies(context: WalkContext, block: Block) -> Turn[bool]:
             )
             return False
         if result.holds is (purpose == "done"):
-            why = "already so" if purpose == "done" else "not applicable"
+            why = "already done" if purpose == "done" else "not applicable"
             yield from _record_rehearsed(context, block, f"{why}: {result.text or test.text}")
             return False
     return True
@@ -138,7 +138,7 @@ def _read_block(context: WalkContext, block: Block) -> Turn[None]:
         yield from _record_read(context, block, "ok", note, result, **fields)
     elif _after_an_act(context.plan, block):
         yield from _record_rehearsed(
-            context, block, f"{note}; what comes before it was not done", machine_s=result.machine_s
+            context, block, f"{note}; the changes before it were not executed", machine_s=result.machine_s
         )
     else:
         yield from _record_read(context, block, "failed", note, result)
@@ -148,7 +148,7 @@ def _note(block: Block, result: ReadResult) -> str:
     if result.error:
         return result.error
     if block.kind == "check":
-        word = {True: "holds", False: "does not hold", None: "it cannot be told whether it holds"}[result.holds]
+        word = {True: "passed", False: "does not hold", None: "unknown whether it holds"}[result.holds]
         return f"{word}: {result.text}" if result.text else word
     if block.kind == "preview":
         return counted(len(result.rows))
@@ -165,7 +165,7 @@ def _record_read(
 
 
 def _after_an_act(plan: Plan, block: Block) -> bool:
-    """Whether anything that would have changed the world stands before it."""
+    """Return whether a changing or manual block comes before it."""
     for _, one in plan.blocks():
         if one.id == block.id:
             return False
@@ -177,15 +177,15 @@ def _after_an_act(plan: Plan, block: Block) -> bool:
 def _wait(context: WalkContext, block: Block) -> Turn[None]:
     test = test_of(block.settings.get("until"))
     if test is None:
-        yield from _record_rehearsed(context, block, "would let time pass")
+        yield from _record_rehearsed(context, block, "would wait")
         return
     result = yield from context.read_block(block, "until", test)
-    now = "it is so now" if result.holds and not result.error else "it is not so now"
+    now = "true now" if result.holds and not result.error else "not true now"
     yield from _record_rehearsed(context, block, f"would wait until {test.text}; {now}: {result.error or result.text}")
 
 
 def _act(context: WalkContext, block: Block) -> Turn[None]:
-    """What would be done, verbatim."""
+    """Record exactly what a changing block would do."""
     if block.kind == "action":
         result = yield from context.read_block(block, "preview")
         action_preview = result.values.get("sight") or {}
@@ -194,7 +194,7 @@ def _act(context: WalkContext, block: Block) -> Turn[None]:
             yield from _record_rehearsed(context, block, f"would be refused now: {refusal}", refused=refusal)
         else:
             exact = action_preview.get("exact") or result.text
-            yield from _record_rehearsed(context, block, f"would do: {exact}", exact=exact, sight=action_preview)
+            yield from _record_rehearsed(context, block, f"would execute: {exact}", exact=exact, sight=action_preview)
         return
     preview = bound_preview(context.plan, block)
     preview_state = context.state.blocks[preview.id] if preview is not None else None
@@ -204,5 +204,5 @@ def _act(context: WalkContext, block: Block) -> Turn[None]:
         else ""
     )
     exact = code_shown(context.state, block)
-    # Within a sentence a statement is no longer known as one, and its literals would not be masked.
+    # redact() masks literals only in text that starts as a statement, so it is applied before the prefix.
     yield from _record_rehearsed(context, block, f"would run{on}: {redact(exact)}", exact=exact)

@@ -1,9 +1,9 @@
-"""What the walk asks of the world, and what it is told: the walk itself performs no I/O.
+"""Requests of the walk and the replies to them. The walk performs no I/O.
 
     request = walk.send(None)
     while True: request = walk.send(reply to request)
 
-Everything the walk knows of the past are the records it had written; begun again with them it goes on where it was.
+The walk depends only on its records; restarted with them it continues where it stopped.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from dba_console.runbooks.run_view import Option, QuestionKind, RunTable
 
 
 class WriteRequest(Struct, frozen=True):
-    """Append this record to the journal, synced before the reply. Reply: None."""
+    """Append this record to the journal and sync it. Reply: None."""
 
     record: JournalRecord
 
 
 class ReadRequest(Struct, frozen=True, kw_only=True):
-    """Read the world for a block: run a check, measure, preview, or one of its tests. Reply: Seen."""
+    """Run a block's check, measurement or preview, or one of its conditions. Reply: ReadResult."""
 
     block: Block
     purpose: Literal["check", "measure", "preview", "when", "done", "until", "while", "needs"]
     test: BlockCondition | None = None
-    """Of the purposes that are tests; else the block's own code is meant."""
+    """The condition to evaluate; None: the block's own code."""
 
 
 class AskRequest(Struct, frozen=True, kw_only=True):
-    """Put a question to the operator and wait as long as it takes. Reply: Answer."""
+    """Ask the operator and wait without a timeout. Reply: Answer."""
 
     kind: QuestionKind
     text: str
@@ -44,23 +44,23 @@ class AskRequest(Struct, frozen=True, kw_only=True):
     people: int = 1
     secret: bool = False
     rows: str = ""
-    """The preview of whose rows some can be left out instead of an answer (`OperatorInterrupt`, verb `choose`)."""
+    """The preview whose rows can be chosen instead of an answer (`OperatorInterrupt`, verb `choose`)."""
 
 
 class ExecuteRequest(Struct, frozen=True, kw_only=True):
-    """Execute an acting block; its intent has been written. Reply: Outcome."""
+    """Execute a changing block whose intent has been recorded. Reply: Outcome."""
 
     block: Block
     execution: int
-    """Counted from 1 for each block, over rounds and retries."""
+    """Counted from 1 per block, over rounds and retries."""
     intent: JournalRecord
     undo_of: dict[str, Any] | None = None
-    """What the execution that is taken back left for its undo."""
+    """Undo data of the execution that is reverted."""
 
 
 class SettleRequest(Struct, frozen=True, kw_only=True):
-    """An intent without result was found: what can be said of its end by evidence? Reply: Outcome (state unknown where
-    nothing tells)."""
+    """Find evidence for the outcome of an intent without result. Reply: Outcome (state unknown if there is no
+    evidence)."""
 
     block: Block
     execution: int
@@ -68,22 +68,22 @@ class SettleRequest(Struct, frozen=True, kw_only=True):
 
 
 class RevertSettingsRequest(Struct, frozen=True, kw_only=True):
-    """Put back what the run has set for a time (`temporary`) on the server of this block. Doing it twice does no harm.
-    Reply: Outcome (state unknown where the server does not answer)."""
+    """Revert the temporary settings of the run (`temporary`) on the server of this block. Idempotent. Reply: Outcome
+    (state unknown if the server does not answer)."""
 
     block: Block
 
 
 class PauseRequest(Struct, frozen=True, kw_only=True):
-    """Let time pass: until the next look of a wait, or the next round. Reply: Passed."""
+    """Wait for the next check of a wait or the next round. Reply: TimePassed."""
 
     seconds: float
     until_us: int | None = None
-    """Wall clock, where a point in time is meant."""
+    """Wall clock, if the end is a point in time."""
 
 
 class RejectRequest(Struct, frozen=True):
-    """The last answer does not do; told to who gave it. Reply: None."""
+    """Reject the last answer with a reason. Reply: None."""
 
     text: str
 
@@ -101,64 +101,64 @@ Request = (
 
 
 class ReadResult(Struct, frozen=True, kw_only=True):
-    """What a look saw."""
+    """Result of a read request."""
 
     holds: bool | None = None
-    """None: it could not be told; never taken for yes."""
+    """None: unknown; never counts as true."""
     text: str = ""
-    """The values looked at, with unit and age, or the error."""
+    """The values that were read, with unit and age, or the error."""
     values: dict[str, Any] = {}
-    """Name -> number or text; what `measure` keeps."""
+    """Name -> number or text; recorded by `measure`."""
     table: RunTable | None = None
     rows: tuple[dict[str, Any], ...] = ()
-    """Of a preview: all of them, as JSON can hold them."""
+    """All rows of a preview, JSON-serializable."""
     error: str | None = None
-    """The look itself failed: the check fails."""
+    """The read itself failed: the check fails."""
     machine_s: float = 0.0
 
     def append_to(self, text: str) -> str:
-        """`words`, and behind them why or what was seen, where there is anything to say."""
+        """Return `text: detail` with the error or the values, if there are any."""
         detail = self.error or self.text
         return f"{text}: {detail}" if detail else text
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """What a person said."""
+    """Answer of the operator."""
 
     text: str
     who: str
     second: str = ""
-    """Who confirmed as second person."""
+    """The second operator who confirmed."""
     human_s: float = 0.0
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """How an execution ended."""
+    """Outcome of an execution."""
 
     state: Literal["ok", "failed", "unknown", "stopped", "refused"]
     text: str
     values: dict[str, Any] = {}
     """Results by name, `exit`, `rows`, `first_line`…; before and after of an action."""
     undo: dict[str, Any] | None = None
-    """What would be needed to take it back."""
+    """Data needed to revert it."""
     evidence: str = ""
     machine_s: float = 0.0
     table: RunTable | None = None
-    """What it did, where that is more than a sentence; shown until something else is looked at, and kept."""
+    """Details of what it did; recorded, and shown until the next rows are read."""
     again: bool = False
-    """Of an act that was settled: it was not begun, or a part of it was done, and doing it again goes on from there.
-    Where its agent was killed it is looked at, confirmed and done, without a decision of a person about a failure."""
+    """Of a settled execution: it did not start or was partly done, and can be executed again to continue. After a kill
+    of the agent it is previewed, confirmed and executed again, without a failure question."""
 
 
 class TimePassed(Struct, frozen=True, kw_only=True):
-    """Time went by."""
+    """A pause has ended."""
 
     seconds: float
     wall_us: int
 
 
 class OperatorInterrupt(Struct, frozen=True, kw_only=True):
-    """Instead of a reply to Ask, Pause or Look: the operator wants something else. Nothing was answered."""
+    """Reply to AskRequest, PauseRequest or ReadRequest if the operator interrupts instead of answering."""
 
     verb: Literal["pause", "skip", "abort", "jump", "undo", "choose"]
     who: str
@@ -168,9 +168,9 @@ class OperatorInterrupt(Struct, frozen=True, kw_only=True):
     block: str = ""
     """With `choose`: the preview."""
     look: int = 0
-    """The look at it that gave the rows."""
+    """Number of the preview that returned the rows."""
     rows: tuple[int, ...] = ()
-    """Places, from 0, of all rows that are to be acted on."""
+    """Indexes, from 0, of all rows to act on."""
 
 
 Reply = None | ReadResult | Answer | Outcome | TimePassed | OperatorInterrupt

@@ -1,4 +1,4 @@
-"""Rows as a table of text, of a size a screen can show."""
+"""Text tables of preview rows and measurements, and quantities with units."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from dba_console.core.units import human_bytes, human_count, human_duration, human_pct, parse_duration, parse_size
 from dba_console.runbooks.run_view import RunTable
 
-# Amounts as people write them in expressions, and as they are told with the unit of the field they belong to.
+# Quantities: parse units in expressions, and format values with the unit of their field.
 
 _TEXT = r"\"[^\"]*\"|'[^']*'"
 _AMOUNT = r"(?<![\w.])\d+(?:\.\d+)?(?:TB|GB|MB|kB|B|ms|min|[smhd]|%)(?![\w(])"
@@ -21,7 +21,7 @@ _NEAR = re.compile(r"(?<![\w.])\d+(?:\.\d+)?[A-Za-z]\w*")
 
 
 def replace_units(text: str) -> str:
-    """The expression with amounts as plain numbers: bytes, seconds, percent from 0 to 100.
+    """Return the expression with quantities as plain numbers: bytes, seconds, percent from 0 to 100.
 
     >>> replace_units("io.read_bytes_per_s < 1MB and x > 10% and y == '5s' and z < 1.5h")
     "io.read_bytes_per_s < 1048576 and x > 10 and y == '5s' and z < 5400.0"
@@ -30,13 +30,13 @@ def replace_units(text: str) -> str:
 
 
 def unknown_unit(text: str) -> str | None:
-    """The first amount whose unit is none: `5mb`, `3x`."""
+    """Return the first quantity with an unknown unit: `5mb`, `3x`."""
     match = _NEAR.search(re.sub(_TEXT, "''", replace_units(text)))
     return match[0] if match and not re.fullmatch(r"\d+(\.\d+)?e\d+", match[0]) else None
 
 
 def format_value(name: str, value: Any) -> str:
-    """A value as its field's name says it is measured.
+    """Return a value with the unit that the name of its field implies.
 
     >>> (format_value("memory.cached_change_bytes_per_s", -325058560), format_value("safety.xid_pct", 12.5),
     ...  format_value("x.y", None))
@@ -79,23 +79,23 @@ def _number(amount: str) -> str:
 
 MOST_ROWS = 200
 MOST_CHARACTERS = 200
-"""Of a cell where there are many rows."""
+"""Maximum characters of a cell if there are many rows."""
 WHOLE_CHARACTERS = 10_000
-"""Of a cell where there are few: a statement that is to be ended is read whole before."""
+"""Maximum characters of a cell if there are few rows: a statement must be readable before it is cancelled."""
 TABLE_CHARACTERS = 50_000
-"""What the cells of one column may take together."""
+"""Maximum characters of all cells of a column."""
 NULL = "-"
-"""Of a row of the server's: there is no value, which is known."""
+"""Text of NULL in a row from the server: known to be empty, unlike `?`."""
 TIMES = ("_start", "_at", "_us", "_change")
-"""How the names of columns end that hold a time."""
+"""Suffixes of columns that contain a time."""
 WITH_UNIT = ("_bytes", "_bytes_per_s", "_per_s", "_pct", "_s", "_ms")
-"""How the names of measures end that say in what they are measured (amounts.told)."""
+"""Suffixes of measures that imply a unit (`format_value`)."""
 FIRST_TIME_US = 10**15
-"""A number below it is no time of ours: it would lie before 2001."""
+"""A smaller number is not a time: it would be before 2001."""
 
 
 def cell(value: Any, column: str = "", *, most: int = MOST_CHARACTERS) -> str:
-    """A value as text, cut to what a cell holds; unknown is `?`, microseconds since 1970 are told as a time."""
+    """Return a value as text of at most `most` characters; unknown is `?`, microseconds since 1970 become a time."""
     if value is None:
         return "?"
     if column.endswith(TIMES) and isinstance(value, int) and value > FIRST_TIME_US:
@@ -108,7 +108,7 @@ def cell(value: Any, column: str = "", *, most: int = MOST_CHARACTERS) -> str:
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], title: str = "", block: str = "") -> RunTable | None:
-    """The rows with the columns of the first; None for none."""
+    """Return the rows with the columns of the first; None if there are no rows."""
     if not rows:
         return None
     columns = tuple(rows[0])
@@ -122,7 +122,7 @@ def table_of(rows: Sequence[Mapping[str, Any]], title: str = "", block: str = ""
 
 
 def comparison(measures: Mapping[str, Sequence[Mapping[str, Any]]]) -> RunTable | None:
-    """What was measured first and last, and the change where both are numbers. Measured once: `after` is empty."""
+    """Return the first and last measurement, and the change if both are numbers. If measured once, `after` is empty."""
     lines: list[tuple[str, ...]] = []
     for name, values_taken in measures.items():
         first, last = values_taken[0], values_taken[-1] if len(values_taken) > 1 else None
@@ -143,7 +143,7 @@ def comparison(measures: Mapping[str, Sequence[Mapping[str, Any]]]) -> RunTable 
 
 
 def _measure(value: Any, key: str) -> str:
-    """A measured value, with its unit where its name says one.
+    """Return a measured value, with the unit if its name implies one.
 
     >>> _measure(335544320, "wal_files_bytes"), _measure(335544320, "rows"), _measure(None, "wal_bytes")
     ('320 MB', '335544320', '?')
@@ -163,7 +163,7 @@ def _change(before: Any, after: Any, key: str) -> str:
 
 
 def _number_text(value: float) -> str:
-    """A measured number as a person reads it: four digits are enough of a fraction, a whole number stays whole.
+    """Return a measured number for display: fractions with four significant digits, whole numbers unchanged.
 
     >>> _number_text(135.63812), _number_text(0.020023), _number_text(1234567), _number_text(1234567.8)
     ('135.6', '0.02002', '1234567', '1234568')

@@ -1,4 +1,4 @@
-"""Which rows of a preview are acted on: at first those its author chose, then those a person did before confirming."""
+"""Choice of a preview's rows: preselected by the author, then by the operator before the confirmation."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from dba_console.runbooks.run_state import BlockState, RunState
 
 RowKey = tuple[tuple[str, str], ...]
 MOST_NAMED = 5
-"""Rows that a sentence names one by one."""
+"""Maximum rows listed by name in a text."""
 _IDS = re.compile(r"(?:.*_)?(?:pid|oid|id|xid|relid|datid|filenode)")
-"""Whole numbers in columns of these names tell which row it is; others measure it."""
+"""Whole numbers in columns with these names identify a row; others are measurements."""
 _AMOUNT = re.compile(r"[-+~]?\d[\d.,]*\s?(?:[kMGTP]?B|bytes|ms|s|min|%)?")
 
 
 def row_key(row: Mapping[str, Any]) -> RowKey:
-    """What tells a row from the others, and again when it is looked at anew: its names, times, texts and ids, and not
-    what is measured of it. A session that has gone on to another query is another row.
+    """Return what identifies a row in this and later previews: its names, times, texts and ids, not its measurements. A
+    session with another query is another row.
 
     >>> row_key({"pid": 7, "query": "select 1", "waits_s": 3, "kept": "12 MB", "stale": True})
     (('pid', '7'), ('query', 'select 1'))
@@ -40,8 +40,8 @@ def _identifies_row(name: str, value: Any) -> bool:
 
 
 def left_out_at_first(block: Block, block_state: BlockState, rows: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Places of the rows that a new look at the preview does not choose: where a person chose before, all but the rows
-    they chose; else those the author's column does not name.
+    """Return the indexes of rows that are not chosen after a new preview: if the operator has chosen before, all other
+    rows; else those where the author's column is not true.
     """
     if block_state.kept is not None:
         chosen = frozenset(block_state.kept)
@@ -51,15 +51,15 @@ def left_out_at_first(block: Block, block_state: BlockState, rows: Sequence[Mapp
 
 
 def choice_column_error(block: Block, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Why the author's column cannot choose among these rows; empty where it can."""
+    """Return why the author's column cannot preselect rows; empty if it can."""
     column = block.settings.get("chosen")
     if not column or all(column in row and (row[column] is None or isinstance(row[column], bool)) for row in rows):
         return ""
-    return f"chosen={column}: the rows have no column {column} that is true or false"
+    return f"chosen={column}: the rows have no boolean column {column}"
 
 
 def chosen_keys(rows: Sequence[Mapping[str, Any]], left_out: Iterable[int]) -> tuple[RowKey, ...]:
-    """What the chosen rows are known by; not what a row that was left out has as well."""
+    """Return the keys of the chosen rows, without keys that a row not chosen also has."""
     out = frozenset(left_out)
     spared = {row_key(row) for place, row in enumerate(rows) if place in out}
     chosen = dict.fromkeys(row_key(row) for place, row in enumerate(rows) if place not in out)
@@ -67,8 +67,8 @@ def chosen_keys(rows: Sequence[Mapping[str, Any]], left_out: Iterable[int]) -> t
 
 
 def acts_on_preview(plan: Plan, block: Block) -> Block | None:
-    """The preview whose chosen rows the act works on. None where its rows only show what the act is about: a change
-    that names no row does the same whichever of them are chosen.
+    """Return the preview whose chosen rows the block acts on. None if its rows are only shown: a change that uses no
+    row does the same whatever is chosen.
     """
     preview = bound_preview(plan, block) if block.kind in ACTING_KINDS else None
     if preview is None or block.kind != "change" or runs_per_row(block):
@@ -77,13 +77,13 @@ def acts_on_preview(plan: Plan, block: Block) -> Block | None:
 
 
 def has_act(plan: Plan, preview: Block) -> bool:
-    """Whether an act works on its rows: else they are only read, and none of them is chosen or left out."""
+    """Return whether a block acts on its rows; otherwise they are only shown and cannot be chosen."""
     return any(acts_on_preview(plan, block) == preview for _, block in plan.blocks())
 
 
 def confirmed_preview(plan: Plan, state: RunState, block: Block) -> Block | None:
-    """The preview of whose rows some can be left out when the block's confirmation is asked for: that of the act, or of
-    an act the `confirm` covers. None where there are no rows, and once some of them are done.
+    """Return the preview whose rows can be chosen at the block's confirmation: that of the block, or of a block that
+    the `confirm` covers. None if there are no rows, or if some of them are already done.
     """
     step, _ = plan.block(block.id)
     preview = None
@@ -100,7 +100,7 @@ def confirmed_preview(plan: Plan, state: RunState, block: Block) -> Block | None
 
 
 def chosen_count_text(block_state: BlockState) -> str:
-    """How many of its rows are chosen, where not all are.
+    """Return how many of its rows are chosen; empty if all are.
 
     >>> chosen_count_text(BlockState(rows=({"pid": 1}, {"pid": 2}), left_out=(1,)))
     '1 of 2 rows'
@@ -111,7 +111,7 @@ def chosen_count_text(block_state: BlockState) -> str:
 
 
 def row_names(rows: Sequence[Mapping[str, Any]], indexes: Iterable[int]) -> str:
-    """Rows by their first two values, `pid 7, usename app; pid 9, usename app; and 3 more`."""
+    """Return rows by their first two values: `pid 7, usename app; pid 9, usename app; and 3 more`."""
     all_of = list(indexes)
     names = [
         ", ".join(f"{name} {_cell_text(value, name)}" for name, value in list(rows[index].items())[:2])

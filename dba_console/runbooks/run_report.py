@@ -1,5 +1,5 @@
-"""The story of a run, told from its records: what was planned, usual and taken, what happened when, who answered what,
-what was done otherwise than written, and what can be said of it as a whole.
+"""Report of a run from its records: planned, typical and actual times, events, answers, deviations and verdict; and the
+comparison of several runs of one runbook.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dba_console.runbooks.run_summary import BlockSummary, RunSummary, StepSumma
 from dba_console.runbooks.run_view import RunTable
 
 OMITTED_KINDS = frozenset({"block.asked"})
-"""Kinds of which the record that follows says enough."""
+"""Kinds that are omitted because the next record says the same."""
 
 
 def report_lines(
@@ -30,15 +30,15 @@ def report_lines(
     when: Callable[[int], str],
     usual: Mapping[str, TypicalDuration] | None = None,
 ) -> list[str]:
-    """The run in lines. `when` writes a wall time given in microseconds."""
+    """Return the report as lines. `when` formats a wall time in microseconds."""
     state = replay_records(plan, records)
     summary = summarize(plan, state, usual)
     parts = [
         _head(state, summary, when),
         _titled("Steps", columns(as_table(summary))),
         _titled("Measured", columns(summary.measures) if summary.measures is not None else []),
-        _titled("Otherwise than written", [f"- {one}" for one in summary.deviations]),
-        _titled("What happened", list(_record_lines(records, when))),
+        _titled("Deviations", [f"- {one}" for one in summary.deviations]),
+        _titled("Events", list(_record_lines(records, when))),
     ]
     lines = [line for part in parts if part for line in (*part, "")]
     return [*lines, f"Verdict: {summary.verdict}"]
@@ -53,7 +53,7 @@ def _head(state: RunState, summary: RunSummary, when: Callable[[int], str]) -> l
         f"{plan.id}: {plan.title}",
         f"{'rehearsal' if state.mode == 'rehearse' else 'run'} {state.run}: {status}",
         f"on {state.place or '?'}" + (f" ({state.identity})" if state.identity else "") + f", by {state.who or '?'}",
-        f"began {began}" + (f", lasted {lasted}" if lasted else "") + f"; {_times(summary)}",
+        f"started {began}" + (f", duration {lasted}" if lasted else "") + f"; {_times(summary)}",
     ]
     if plan.sha256:
         head.append(f"document {plan.source or plan.id}, sha256 {plan.sha256}")
@@ -64,7 +64,7 @@ def _head(state: RunState, summary: RunSummary, when: Callable[[int], str]) -> l
 
 def _times(summary: RunSummary) -> str:
     interruption = f", interrupted for {human_duration(summary.interrupted_s)}" if summary.interrupted_s else ""
-    return f"machine {human_duration(summary.machine_s)}, people {human_duration(summary.human_s)}{interruption}"
+    return f"machine {human_duration(summary.machine_s)}, operator {human_duration(summary.human_s)}{interruption}"
 
 
 def _titled(title: str, lines: list[str]) -> list[str]:
@@ -72,15 +72,15 @@ def _titled(title: str, lines: list[str]) -> list[str]:
 
 
 def columns(table: RunTable) -> list[str]:
-    """A table as aligned text."""
+    """Return a table as aligned text."""
     rows = [table.columns, *table.rows]
     widths = [max(len(row[at]) for row in rows) for at in range(len(table.columns))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _record_lines(records: Iterable[JournalRecord], when: Callable[[int], str]) -> Iterable[str]:
-    """Each record in a line. An intent is told with what it was to send; one without only where nobody saw its end, for
-    else its result says it."""
+    """Yield one line per record. An intent is shown with its exact statement; without one, only if its outcome is not
+    recorded, because otherwise the result says the same."""
     all_records = list(records)
     ended = {(one.block, one.execution) for one in all_records if one.kind in ("block.result", "block.settled")}
     for record in all_records:
@@ -91,53 +91,52 @@ def _record_lines(records: Iterable[JournalRecord], when: Callable[[int], str]) 
             continue
         open_end = ""
         if record.kind == "block.intent" and (record.block, record.execution) not in ended:
-            open_end = ", and how it ended is not on record"
+            open_end = ", outcome not recorded"
         round_ = f" (round {record.round})" if record.round > 1 and record.kind != "repeat.round" else ""
         yield f"{when(record.wall_us)}  {record.text}{round_}{open_end}{_duration_text(record)}"
         yield from (f"    {one}" for one in exact.splitlines())
 
 
 def _exact(record: JournalRecord) -> str:
-    """What an act was to send, word for word, as it was confirmed."""
+    """Return the exact statement of an intent, as it was confirmed."""
     return str(record.fields.get("statement") or (record.fields.get("sight") or {}).get("exact") or "")
 
 
 def _duration_text(record: JournalRecord) -> str:
     machine, human = seconds(record, "machine_s"), seconds(record, "human_s")
     parts = [human_duration(machine)] if machine else []
-    parts += [f"a person took {human_duration(human)}"] if human else []
+    parts += [f"operator {human_duration(human)}"] if human else []
     return f"  [{', '.join(parts)}]" if parts else ""
 
 
-# Runs of one runbook side by side: what each step took in each, and how the newest differs from the one before.
-#
-# Pure. Machine time and the time people took are rows of their own: a slow answer makes no slow step.
+# Comparison of runs of one runbook: duration of each step in each run, and the change of the newest run. Machine time
+# and operator time are separate rows, so a slow answer does not make a slow step.
 
 Part = TypeVar("Part", StepSummary, BlockSummary)
 BAD = frozenset({"failed", "unknown", "undone"})
 """States that are shown beside the time."""
 LEAST_S = 0.05
-"""Below it nobody was waited for: the answer was given beforehand."""
+"""Below it the answer was given in advance."""
 
 
 class ComparisonRow(Struct, frozen=True, kw_only=True):
-    """One figure in each run. Steps, blocks and totals are in seconds."""
+    """One value per run. Steps, blocks and totals are in seconds."""
 
     kind: str
     """step, block, people, machine_total, people_total, figure"""
     id: str
-    """Of the step or block; the name of a figure."""
+    """Id of the step or block; the name of a figure."""
     title: str
     values: tuple[float | None, ...]
-    """By run, oldest first. None: the run did not come to it, or did not measure it."""
+    """By run, oldest first. None: not reached or not measured."""
     states: tuple[str, ...] = ()
-    """Of steps and blocks: what became of each."""
+    """State of the step or block in each run."""
     change: float | None = None
-    """The newest less the one before it, where both are known and ended well."""
+    """The newest minus the previous one, if both are known and successful."""
 
 
 def compare(runs: Sequence[RunSummary]) -> list[ComparisonRow]:
-    """The rows; `runs` are oldest first. Steps stand in the order of the newest run's document."""
+    """Return the rows; `runs` are oldest first. Steps are in the order of the newest run's document."""
     rows: list[ComparisonRow] = []
     for step in _named(step for run in reversed(runs) for step in run.steps):
         there = [_of(step.id, run.steps) for run in runs]
@@ -149,11 +148,11 @@ def compare(runs: Sequence[RunSummary]) -> list[ComparisonRow]:
             rows += [row for row in within_step if any(value is not None for value in row.values)]
         people = [one.human_s if one is not None and one.rounds else None for one in there]
         if any(one is not None and one >= LEAST_S for one in people):
-            rows.append(_figure("people", step.id, "people", people))
+            rows.append(_figure("people", step.id, "operator", people))
     whole = all(run.state == "done" for run in runs[-2:])
     for kind, title, values in (
         ("machine_total", "all steps", [run.machine_s for run in runs]),
-        ("people_total", "all people", [run.human_s for run in runs]),
+        ("people_total", "operator", [run.human_s for run in runs]),
     ):
         total = _figure(kind, kind, title, values)
         rows.append(total if whole else replace(total, change=None))
@@ -163,11 +162,11 @@ def compare(runs: Sequence[RunSummary]) -> list[ComparisonRow]:
 
 
 def table(runs: Sequence[RunSummary], rows: Sequence[ComparisonRow], when: Callable[[int], str]) -> list[list[str]]:
-    """Cells of text, the first line is the head; `when` writes a wall time given in microseconds."""
+    """Return cells of text, the first line is the header; `when` formats a wall time in microseconds."""
     differing = [name for name in runs[-1].inputs if len({run.inputs.get(name) for run in runs}) > 1]
     lines = [
         ["run", *(run.run.rpartition("-")[2] for run in runs), "change"],
-        ["began", *(when(run.started_us) for run in runs), ""],
+        ["started", *(when(run.started_us) for run in runs), ""],
         *([name, *(run.inputs.get(name, "") for run in runs), ""] for name in differing),
         ["ended", *(run.state for run in runs), ""],
     ]
@@ -175,7 +174,7 @@ def table(runs: Sequence[RunSummary], rows: Sequence[ComparisonRow], when: Calla
 
 
 def _named(parts: Iterable[Part]) -> list[Part]:
-    """The first of each id."""
+    """Return the first part of each id."""
     found: dict[str, Part] = {}
     for part in parts:
         found.setdefault(part.id, part)
@@ -222,5 +221,5 @@ def _text(row: ComparisonRow, value: float | None) -> str:
         return "" if row.kind != "figure" else UNKNOWN
     if row.kind == "figure" and not row.id.endswith("_s"):
         return format_value(row.id, value)
-    # Two runs are told apart by hundredths: a promotion takes less than a second.
+    # Hundredths of a second, because a promotion takes less than a second.
     return f"{value:.2f}s" if value < 9.95 else human_duration(value)

@@ -1,5 +1,5 @@
-"""What is known of a run: the records of its journal, folded. Nothing here is known in any other way but `current` and
-`waiting`, which only say what is going on at this moment and are lost with the process.
+"""State of a run, replayed from the records of its journal. Only `current` and `waiting` are not from records; they are
+lost with the process.
 """
 
 from __future__ import annotations
@@ -13,55 +13,55 @@ from dba_console.runbooks.requests import JournalRecord
 from dba_console.runbooks.run_view import RunTable, WaitView
 
 FINISHED = frozenset({"ok", "skipped", "undone"})
-"""States of a block or step with which nothing is left to do."""
+"""Final states of a block or step."""
 END = "end"
-"""The place after the last step, as `goto` and `then` name it."""
+"""Target of `goto` and `then` after the last step."""
 
 
 @dataclass(slots=True)
 class Execution:
-    """One act, or an attempt at one: what was intended, and how it ended as far as is known."""
+    """An execution of a changing block: its intent and its outcome."""
 
     block: str
     number: int
     intent: JournalRecord
     item: str = ""
-    """Key of the item of the undo it belongs to; empty while walking forward."""
+    """Key of its undo item; empty if it is not part of a revert."""
     state: str = "running"
-    """running (no result on record), ok, failed, stopped, refused, unknown."""
+    """running (no result recorded), ok, failed, stopped, refused, unknown."""
     text: str = ""
     undo: dict[str, Any] | None = None
 
     @property
     def open(self) -> bool:
-        """Its end is not known: nothing else may happen before it is settled."""
+        """Return whether its outcome is unknown: it must be settled before anything else."""
         return self.state in ("running", "unknown")
 
 
 @dataclass(slots=True)
 class BlockState:
-    """A block in the present round of its step."""
+    """State of a block in the current round of its step."""
 
     status: str = "pending"
     """pending, running, ok, failed, skipped, unknown."""
     note: str = ""
     confirmed: str = ""
-    """Who confirmed an act that has not begun yet."""
+    """Operator who confirmed a change that has not started yet."""
     executions: int = 0
     """Over all rounds and retries."""
     rows: tuple[dict[str, Any], ...] | None = None
-    """What a preview gave."""
+    """Rows of a preview."""
     left_out: tuple[int, ...] = ()
-    """Places of those of its rows that are shown and not acted on."""
+    """Indexes of rows that are shown but not acted on."""
     preview_count: int = 0
-    """How often it gave rows, over all rounds: what a choice among them is bound to."""
+    """Number of previews so far, over all rounds; a choice of rows refers to it."""
     kept: tuple[tuple[tuple[str, str], ...], ...] | None = None
-    """What the rows are known by that a person chose (`rows.known_by`): it holds when it is looked at anew, so that a
-    row that is new is not acted on unasked. None: nobody chose."""
+    """Keys of the rows that the operator chose (`row_choice.row_key`). They apply to later previews, so that a new row
+    is not acted on without a choice. None: no choice was made."""
     row: int = 0
-    """The next row, of a change that is executed for each."""
+    """The next row, of a change with `each`."""
     sight: dict[str, Any] | None = None
-    """What an action saw before the question."""
+    """Preview of an action."""
     table: RunTable | None = None
     timed_out: bool = False
     due_us: int | None = None
@@ -70,14 +70,14 @@ class BlockState:
     human_s: float = 0.0
 
     def reset(self) -> None:
-        """Not run yet, as at the beginning of a round; what it took and how often it ran is kept."""
+        """Reset to the start of a round; times and execution counts are kept."""
         self.status, self.note, self.confirmed, self.rows, self.row = "pending", "", "", None, 0
         self.sight, self.table, self.timed_out, self.due_us = None, None, False, None
         self.left_out = ()
 
     @property
     def chosen(self) -> tuple[dict[str, Any], ...] | None:
-        """The rows of a preview that are acted on; None before it gave any."""
+        """Return the rows of a preview that are acted on; None before the preview ran."""
         if self.rows is None or not self.left_out:
             return self.rows
         out = frozenset(self.left_out)
@@ -86,7 +86,7 @@ class BlockState:
 
 @dataclass(slots=True)
 class StepState:
-    """A step in its present round; times are sums over all rounds."""
+    """State of a step in its current round; times are sums over all rounds."""
 
     status: str = "pending"
     note: str = ""
@@ -94,9 +94,9 @@ class StepState:
     started_us: int = 0
     ended_us: int = 0
     last_us: int = 0
-    """When it was last heard of."""
+    """Time of its last record."""
     passed: int = 0
-    """Number of the record with which it last did something: the order in which steps are taken back."""
+    """Number of the record of its last change; steps are reverted in the reverse order."""
     machine_s: float = 0.0
     human_s: float = 0.0
     interrupted_s: float = 0.0
@@ -115,22 +115,22 @@ class OpenQuestion:
 
 @dataclass(slots=True)
 class Failure:
-    """What failed and has not been decided upon."""
+    """A failure that needs a decision."""
 
     block: str
     item: str = ""
     acted: bool = False
-    """An execution failed, and not a look or a confirmation before it."""
+    """An execution failed, not a check or a confirmation before it."""
     declined: bool = False
-    """A person said no."""
+    """The operator declined."""
 
 
 @dataclass(slots=True)
 class UndoPlan:
-    """The end of a run that is given up: what was offered to be taken back, and what of it is still to be done."""
+    """Revert of an aborted run: the steps offered, chosen and finished."""
 
     state: str
-    """What the run will have ended as: failed or aborted."""
+    """Final state of the run: failed or aborted."""
     reason: str
     who: str | None
     offered: tuple[str, ...]
@@ -140,18 +140,18 @@ class UndoPlan:
     finished: dict[str, str] = field(default_factory=dict)
     """Step -> undone, failed, skipped."""
     left: dict[str, str] = field(default_factory=dict)
-    """Step -> what of it was left as it is, and why."""
+    """Step -> why it was not completely reverted."""
     items: dict[str, str] = field(default_factory=dict)
-    """Item of the step under way -> ok, skipped."""
+    """Item of the current step -> ok, skipped."""
     settings: tuple[str, ...] = ()
-    """Blocks that have set something for a time, one for each server: put back before anything is asked."""
+    """Blocks with temporary settings, one per server: reverted before the question."""
     put_back: tuple[str, ...] = ()
-    """What came of that, in sentences."""
+    """Messages of that."""
 
 
 @dataclass(slots=True)
 class RunState:
-    """A run, as its records tell it."""
+    """State of a run."""
 
     plan: Plan
     run: str = ""
@@ -159,7 +159,7 @@ class RunState:
     target: str = ""
     identity: str = ""
     host: str = ""
-    """The server's, or where there is none the one the run was begun on."""
+    """Host of the server, or without a server the host where the run started."""
     who: str = ""
     planned_us: int = 0
     shipped: bool = False
@@ -171,23 +171,23 @@ class RunState:
     ended_us: int = 0
     ending: str = ""
     paused: str = ""
-    """Why, where it is paused."""
+    """Why it is paused; empty if it is not."""
     interrupted: bool = False
     interrupted_us: int = 0
-    """Since when, as far as is known; 0 while it is not."""
+    """Since when, if known; 0 while it is not interrupted."""
     interrupted_s: float = 0.0
     """Seconds of all interruptions: from the last record before each one to the resumption."""
     blocks: dict[str, BlockState] = field(default_factory=dict)
     steps: dict[str, StepState] = field(default_factory=dict)
     executions: list[Execution] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
-    """Results by the name their block gave them, and inputs that are no secret."""
+    """Results by name of their block, and inputs that are not secret."""
     measures: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    """What each measure gave, oldest first; the first and the last are what is compared."""
+    """Values of each measurement, oldest first; the first and the last are compared."""
     figures: dict[str, float] = field(default_factory=dict)
-    """What actions measured, where the name says in what: `write_outage_s`."""
+    """Values measured by actions whose name ends in a unit: `write_outage_s`."""
     goto: str = ""
-    """The step, or the end, a decision leads to; what stands before it is skipped."""
+    """Step, or end, that a decision leads to; the steps before it are skipped."""
     asked: OpenQuestion | None = None
     failure: Failure | None = None
     undo: UndoPlan | None = None
@@ -195,11 +195,11 @@ class RunState:
     start_human_s: float = 0.0
     records: int = 0
     table: RunTable | None = None
-    """Rows of the last preview: what is decided next is decided on them."""
+    """Rows of the last preview, for the next decision."""
     current: str = ""
-    """Block under way, of this process only."""
+    """Current block; this process only."""
     waiting: WaitView | None = None
-    """Of the wait under way, of this process only."""
+    """Current wait; this process only."""
 
     def __post_init__(self) -> None:
         for step, block in self.plan.blocks():
@@ -210,21 +210,21 @@ class RunState:
 
     @property
     def place(self) -> str:
-        """The target as it is called, with its host where its name does not say it."""
+        """Return the target name, with the host if the name does not contain it."""
         return with_host(self.target, self.host)
 
     @property
     def open_execution(self) -> Execution | None:
-        """The act whose end is not known. There is never more than one."""
+        """Return the execution with an unknown outcome; there is at most one."""
         last = self.executions[-1] if self.executions else None
         return last if last is not None and last.open else None
 
     @property
     def active_step(self) -> Step | None:
-        """The step that was started and has not ended."""
+        """Return the step that has started and not ended."""
         return next((step for step in self.plan.steps if self.steps[step.id].status == "running"), None)
 
     def acted(self, step: Step) -> bool:
-        """Whether anything of the step may have changed the world."""
+        """Return whether the step may have changed anything."""
         ids = {block.id for block in step.blocks}
         return any(one.block in ids and one.state != "refused" for one in self.executions if not one.item)

@@ -1,4 +1,4 @@
-"""A run in figures: per step what was planned, what is usual, what it took; machine and human time apart."""
+"""Summary of a run: planned, typical and actual time per step, machine and operator time separately."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dba_console.runbooks.result_tables import comparison
 from dba_console.runbooks.run_state import RunState
 from dba_console.runbooks.run_view import RunTable
 
-# What a step, and each block of it, usually takes and took last: machine time of earlier runs, without people's.
+# Typical and last duration of steps and blocks: machine time of earlier runs, without operator time.
 
 MOST_RUNS = 20
-"""The newest ones; a host changes."""
+"""Only the newest runs count: a host changes."""
 
 
 class TypicalDuration(Struct, frozen=True):
-    """Of one step or block."""
+    """Typical duration of a step or block."""
 
     seconds: float
     """Median."""
@@ -31,13 +31,13 @@ class TypicalDuration(Struct, frozen=True):
 
 
 class ComparisonKey(Struct, frozen=True):
-    """What a run is compared by."""
+    """What two comparable runs have in common."""
 
     runbook: str
     identity: str = ""
-    """Of the server, in words (`Identity.words`)."""
+    """Identity of the server as text (`Identity.words`)."""
     about: str = ""
-    """The cluster or the databases it is given, or the one whose dump it restores."""
+    """The cluster or the databases it is given, or the database whose dump it restores."""
 
     def matches(self, one: RunSummary) -> bool:
         same_subject = (self.runbook, self.about) == (one.runbook, one.about)
@@ -45,7 +45,7 @@ class ComparisonKey(Struct, frozen=True):
 
 
 def _server(identity: str) -> str:
-    """What stays the same after a promotion or an update: the system identifier, where it could be read.
+    """Return what a promotion or an update does not change: the system identifier, if it could be read.
 
     >>> _server("system identifier 7412, primary, timeline 1, PG 15.18"), _server("system identifier ?, primary")
     ('system identifier 7412', 'system identifier ?, primary')
@@ -55,9 +55,8 @@ def _server(identity: str) -> str:
 
 
 def typical_durations(subject: ComparisonKey, earlier: Iterable[RunSummary]) -> dict[str, TypicalDuration]:
-    """By id of step and block. Only runs of the same server and database, or cluster, count, for those of others take
-    another time; of them only steps that were walked to their end in a run that was no rehearsal. A step that was
-    walked several times in a run counts with the mean of its rounds."""
+    """Return typical durations by id of step and block. Only successful steps of runs (not rehearsals) of the same
+    server and database, or cluster, count. A step with several rounds in a run counts with the mean of its rounds."""
     newest = sorted(
         (one for one in earlier if subject.matches(one) and one.mode == "run"), key=lambda one: one.started_us
     )[-MOST_RUNS:]
@@ -76,15 +75,15 @@ def typical_durations(subject: ComparisonKey, earlier: Iterable[RunSummary]) -> 
 
 
 FORMAT = 1
-"""Of summary.json."""
+"""Format number of summary.json."""
 TIMED = frozenset({*ACTING_KINDS, "wait"})
-"""Kinds of blocks whose time is kept apart."""
+"""Kinds of blocks whose time is recorded separately."""
 MOST_INPUT = 120
-"""Characters of an input's value."""
+"""Maximum characters of an input's value."""
 
 
 class BlockSummary(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an act or a wait of a step took; seconds of machine time."""
+    """Duration of a changing block or a wait; seconds of machine time."""
 
     id: str
     title: str = ""
@@ -93,29 +92,29 @@ class BlockSummary(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class StepSummary(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a step took; seconds. Waiting for a person is `human_s` and never part of `machine_s`."""
+    """Duration of a step, in seconds. Waiting for the operator is `human_s` and not part of `machine_s`."""
 
     id: str
     title: str
     state: str
     planned_s: float | None = None
-    """What the author says; None where nothing is said."""
+    """Sum of the durations in the document; None if it has none."""
     usual_s: float | None = None
     """Median of machine time in earlier runs."""
     usual_runs: int = 0
     last_s: float | None = None
-    """In the newest of them."""
+    """In the newest of these runs."""
     machine_s: float = 0.0
     human_s: float = 0.0
     interrupted_s: float = 0.0
-    """From the last record before each interruption to the resumption. A command that continued meanwhile counts in
-    `machine_s` as well.
+    """From the last record before each interruption to the resumption. A command that continued meanwhile also counts
+    in `machine_s`.
     """
     rounds: int = 1
     executions: int = 0
     note: str = ""
     blocks: tuple[BlockSummary, ...] = ()
-    """Its acts and waits that were reached."""
+    """Its changing blocks and waits that were reached."""
 
     @property
     def actual_s(self) -> float:
@@ -123,7 +122,7 @@ class StepSummary(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunSummary(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The file `summary.json` beside the journal it was made from."""
+    """Content of `summary.json`, stored beside the journal."""
 
     format: int = FORMAT
     run: str
@@ -131,14 +130,14 @@ class RunSummary(Struct, frozen=True, kw_only=True, omit_defaults=True):
     title: str = ""
     mode: str = "run"
     state: str
-    """done, failed, aborted; or, of a run that has not ended, what it is."""
+    """done, failed, aborted; interrupted if it has not ended."""
     verdict: str = ""
     target: str = ""
     identity: str = ""
     about: str = ""
-    """The cluster or the databases it was given, or the one whose dump it restored."""
+    """The cluster or the databases it was given, or the database whose dump it restored."""
     inputs: dict[str, str] = {}
-    """Those that are not secret."""
+    """Without secret ones."""
     who: str = ""
     sha256: str = ""
     started_us: int = 0
@@ -150,13 +149,13 @@ class RunSummary(Struct, frozen=True, kw_only=True, omit_defaults=True):
     deviations: tuple[str, ...] = ()
     measures: RunTable | None = None
     figures: dict[str, float] = {}
-    """What its actions measured, by name: `write_outage_s`."""
+    """Values measured by its actions, by name: `write_outage_s`."""
 
 
 def summarize(
     plan: Plan, state: RunState, usual: Mapping[str, TypicalDuration] | None = None, *, about: str = ""
 ) -> RunSummary:
-    """The figures of a run as its records tell them; `about`: as in `RunSummary`."""
+    """Return the summary of a run from its state; `about`: as in `RunSummary`."""
     usual = usual or {}
     steps = tuple(_step(state, step, usual.get(step.id)) for step in plan.steps)
     return RunSummary(
@@ -214,32 +213,32 @@ def _step(state: RunState, step: Step, usual: TypicalDuration | None) -> StepSum
 
 
 def verdict(plan: Plan, state: RunState) -> str:
-    """A sentence: how it ended, and what stands otherwise than the document has it."""
+    """Return how the run ended and how it deviates from the document."""
     if not state.ended:
         return "has not ended"
     parts = [state.ending or state.ended]
     unknown = [step.id for step in plan.steps if state.steps[step.id].status == "unknown"]
     never = [step.id for step in plan.steps if state.steps[step.id].status == "pending"]
     if unknown:
-        parts.append(f"how {', '.join(unknown)} ended is not known")
+        parts.append(f"outcome of {', '.join(unknown)} unknown")
     if never and state.started:
         parts.append(f"not reached: {', '.join(never)}")
     if state.deviations:
         parts.append(f"{len(state.deviations)} deviation{'s' if len(state.deviations) > 1 else ''} from the document")
     elif state.mode == "run" and state.ended == "done":
-        parts.append("as written")
+        parts.append("no deviations")
     return "; ".join(parts)
 
 
 def as_table(summary: RunSummary) -> RunTable:
-    """The figures for a screen; those of interruptions where there was one."""
+    """Return the summary as a table; with a column for interruptions if there was one."""
     interrupted = any(step.interrupted_s for step in summary.steps)
     return RunTable(
         columns=(
             "step",
             "state",
             "planned",
-            "usual",
+            "typical",
             "actual",
             "machine",
             "human",
@@ -263,7 +262,7 @@ def as_table(summary: RunSummary) -> RunTable:
 
 
 def usual_basis(runs: int, last_s: float | None) -> str:
-    """What stands behind a usual time.
+    """Return the basis of a typical duration: the number of runs, and the last one.
 
     >>> usual_basis(0, None), usual_basis(1, 2.0), usual_basis(3, 2.0)
     ('', ' (1)', ' (3, last 2.0s)')

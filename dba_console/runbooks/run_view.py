@@ -1,4 +1,4 @@
-"""A run as a console shows it: sent whole by the agent whenever it changed. Bounded, redacted, harmless text."""
+"""View of a run, sent by the agent to consoles whenever it changes. Its text is bounded, redacted and sanitized."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ ENDED_STATES: frozenset[str] = frozenset({"done", "failed", "aborted"})
 
 QuestionKind = Literal[
     "start",    # Start? default No
-    "ack",      # a letter
-    "yes",      # the word
+    "ack",      # y
+    "yes",      # yes
     "type",     # the text in `expects`
     "choose",   # one of `options` by its key
     "manual",   # evidence: a line of text
     "input",    # a value
     "failed",   # a block failed: retry / skip (with reason) / abort
-    "settle",   # an execution of unknown end: its state and a typed reason
-    "undo",     # the steps that would be taken back: which, or none
-    "journal",  # the disk of the session is stalled or full: go on with the journal in memory?
-    "second",   # the second person types the text
+    "settle",   # an execution with unknown outcome: its state and a typed reason
+    "undo",     # which steps to revert, or none
+    "journal",  # the disk of the session is stalled or full: continue with the journal in memory?
+    "second",   # the second operator types the text
 ]  # fmt: skip
 
 
@@ -33,11 +33,11 @@ class Option(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is typed."""
     text: str
     needs_reason: bool = False
-    """The answer is `KEY reason`, and the reason may not be empty."""
+    """The answer is `KEY reason`; the reason must not be empty."""
 
 
 def quote_for_typing(text: str) -> str:
-    """A text as a question shows it where it wants it typed: between backticks, or quotes where it holds a backtick.
+    """Return a text to be typed as a question shows it: in backticks, or in quotes if it contains a backtick.
 
     >>> quote_for_typing("db2"), quote_for_typing("a `b`")
     ('`db2`', '"a `b`"')
@@ -46,60 +46,60 @@ def quote_for_typing(text: str) -> str:
 
 
 class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the run waits for a person to say. It waits for ever: silence never acts."""
+    """An open question of a run. It has no timeout: no answer never means consent."""
 
     id: int
-    """Answers name it; an answer to another is refused."""
+    """Answers contain it; an answer to another question is refused."""
     kind: QuestionKind
     text: str
     step: str = ""
     block: str = ""
     expects: str = ""
-    """The text to be typed, where one is asked for."""
+    """The text that must be typed, if there is one."""
     options: tuple[Option, ...] = ()
     secret: bool = False
     """What is typed is not echoed."""
     rows: str = ""
-    """Id of the preview of whose rows some may be left out before it is answered; empty: of none."""
+    """Id of the preview whose rows can be deselected before the answer; empty: none."""
     default: Any = None
     since_us: int = 0
     first_by: str = ""
-    """With `second`: who gave the first confirmation."""
+    """With `second`: the operator who confirmed first."""
 
 
 class RunTable(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Rows a preview gave, or a measurement before and after."""
+    """Rows of a preview, or a measurement before and after."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     total: int = 0
-    """Rows there are; more than shown where cut."""
+    """Number of rows; more than shown if the table is cut."""
     title: str = ""
-    """What the rows are; empty where the place says it."""
+    """What the rows are; may be empty."""
     block: str = ""
-    """Id of the block they are of."""
+    """Id of their block."""
     chosen: tuple[bool, ...] = ()
-    """Of rows that are acted on: whether each of all `total` is; empty where they are only read."""
+    """Whether each of the `total` rows is acted on; empty if they are only read."""
     look: int = 0
-    """With `chosen`: which look at the preview gave them; a choice names it."""
+    """With `chosen`: number of the preview that returned them; a choice refers to it."""
 
 
 class WaitView(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A wait: what it waits for, and how far it is."""
+    """A wait and its progress."""
 
     text: str
     """The condition, as written."""
     values: str = ""
-    """The values it looks at now, with units and ages."""
+    """Its current values, with units and ages."""
     trend: tuple[float | None, ...] = ()
-    """The first of them at the last looks, oldest first."""
+    """Recent values of the first one, oldest first."""
     holds_s: float | None = None
-    """Seconds it has held so far, of `hold_for_s`."""
+    """Seconds that the condition has held, of `hold_for_s`."""
     hold_for_s: float | None = None
     until_us: int | None = None
     timeout_s: float | None = None
     left: str = ""
-    """What is left, in words, with its grade: `12 sessions`, `about 40 s (estimated)`, `unknown`."""
+    """Remaining time or value, with its quality: `12 sessions`, `about 40 s (estimated)`, `unknown`."""
 
 
 class BlockView(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -110,9 +110,9 @@ class BlockView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     title: str
     state: StepState
     exact: str = ""
-    """What runs, verbatim: SQL with its values, argv, the action's own words."""
+    """Exact text of what runs: SQL with its values, argv, the action's own text."""
     note: str = ""
-    """Its result in a sentence, or why it was skipped or failed."""
+    """Its result, or why it was skipped or failed."""
     usual_s: float | None = None
     elapsed_s: float | None = None
 
@@ -125,18 +125,18 @@ class StepView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: StepState
     note: str = ""
     elapsed_s: float | None = None
-    """Machine and human time of it so far."""
+    """Machine and operator time so far."""
     human_s: float = 0.0
     usual_s: float | None = None
     usual_from: str = ""
     """`author` or `3 runs`."""
     point_of_no_return: bool = False
     round: int = 0
-    """Counted from 1 where it is repeated."""
+    """Counted from 1 if it is repeated, else 0."""
 
 
 class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All of a run that a screen or a plain terminal needs."""
+    """Everything about a run that a screen or a plain terminal needs."""
 
     run: str
     """Its id, the name of its directory."""
@@ -145,49 +145,49 @@ class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     mode: Literal["run", "rehearse"]
     state: RunState
     target: str
-    """Name, as it has to be typed."""
+    """Name, as it must be typed."""
     place: str = ""
-    """The same, with the host where the name does not say it."""
+    """The same, with the host if the name does not contain it."""
     identity: str = ""
     """`system identifier 74…, primary, timeline 1, PG 15.18`."""
     who: str = ""
     """Who started it."""
     driver: str = ""
-    """Login of the console whose answers count; others watch."""
+    """Login of the console that controls the run; others watch."""
     started_us: int = 0
     directory: str = ""
     prose: str = ""
     steps: tuple[StepView, ...] = ()
     current: str = ""
-    """Id of the step under way."""
+    """Id of the current step."""
     step_prose: str = ""
     blocks: tuple[BlockView, ...] = ()
     """Of the current step."""
     block: str = ""
-    """Id of the block under way."""
+    """Id of the current block."""
     question: Question | None = None
     waiting: WaitView | None = None
     table: RunTable | None = None
     measures: RunTable | None = None
     """Before, after, change."""
     panels: tuple[str, ...] = ()
-    """Panels that matter for the step."""
+    """Panels relevant for the step."""
     progress: str = ""
-    """What an action or a long command says of itself now."""
+    """Current progress of an action or a long command."""
     can_stop: bool = False
-    """The block under way can be stopped by the operator."""
+    """The operator can stop the current block."""
     journal: str = ""
-    """Empty, or what is wrong with the journal: `in memory: the disk of the session is stalled`."""
+    """Empty, or the problem with the journal: `in memory: the disk of the session is stalled`."""
     must_finish: bool = False
-    """Ended here it would stay half done: its runbook reverts what is given up, and a point of no return is passed."""
+    """An abort now would leave it half done: its runbook has `reverts`, and a point of no return is passed."""
     ending: str = ""
-    """Why it ended, in a sentence."""
+    """Why it ended."""
     summary: RunTable | None = None
-    """After the end: per step planned, usual, actual, machine, human."""
+    """After the end, per step: planned, typical, actual, machine and operator time."""
 
 
 class OutputLine(Struct, frozen=True, array_like=True):
-    """A line of a command's output as it arrived."""
+    """A line of a command's output."""
 
     wall_us: int
     stream: str

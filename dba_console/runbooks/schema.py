@@ -1,5 +1,5 @@
-"""What may stand in a runbook, declared once: the reader checks against it, the reference page and the JSON Schema are
-made from it.
+"""Schema of the runbook format: kinds of blocks, keys and attributes. Documents are checked against it;
+docs/runbook-format.md and the JSON Schema are generated from it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Shape = Literal[
     "text", "name", "flag", "int", "number", "duration", "size", "texts", "names", "test", "confirm", "switch", "any",
     "exits", "options", "result", "tables",
 ]  # fmt: skip
-"""How a value is read; `test` is an expression, or SQL after `sql:`; `switch` is written yes or no."""
+"""Syntax of a value; `test` is a condition (an expression, or SQL after `sql:`), `switch` is yes or no."""
 
 SHAPES: dict[str, str] = {
     "text": "text",
-    "name": "name: small letters, digits, `-` and `_`",
-    "flag": "alone, without a value",
+    "name": "name: lower-case letters, digits, `-` and `_`",
+    "flag": "no value",
     "int": "whole number",
     "number": "number",
     "duration": "duration, as in `30s`",
@@ -29,12 +29,12 @@ SHAPES: dict[str, str] = {
     "texts": "list of texts",
     "names": "names, separated by commas",
     "test": "expression, or SQL after `sql:`",
-    "confirm": "`ack`, `yes`, `type:target`, `type:count`, `type:name` (of the one thing an action acts on, of several "
-    'how many) or `type:"a phrase"`, in which `%(name)s` is an input',
+    "confirm": "`ack`, `yes`, `type:target`, `type:count`, `type:name` (name of the object an action acts on; of "
+    'several, their count) or `type:"a phrase"`, in which `%(name)s` is an input',
     "switch": "`yes` or `no`",
-    "any": "as the type of the input has it",
+    "any": "value of the input's type",
     "exits": "whole numbers, separated by commas",
-    "result": "name: small letters, digits and `_`",
+    "result": "name: lower-case letters, digits and `_`",
     "tables": "tables",
     "options": "list of tables with `key`, `text` and `goto`",
 }
@@ -46,7 +46,7 @@ ALIASES: dict[str, str] = {
     "expression": "expr", "yaml": "toml", "json": "toml", "ini": "toml",
 }  # fmt: skip
 RUNNABLE: frozenset[str] = frozenset({*LANGUAGES, "bash", "shell", "zsh", "psql", "postgresql", "pgsql"})
-"""A fence of these languages within a step looks as if it would run."""
+"""A fence of these languages inside a step looks as if it would run."""
 
 
 class KeySpec(Struct, frozen=True):
@@ -62,7 +62,7 @@ class KeySpec(Struct, frozen=True):
     reference: bool = False
     """`%(input)s` may stand for the value."""
     kinds: frozenset[str] = frozenset()
-    """Of an attribute: the kinds that take it; empty: all."""
+    """Kinds of block that accept an attribute; empty: all."""
 
 
 class BlockKind(Struct, frozen=True):
@@ -72,9 +72,9 @@ class BlockKind(Struct, frozen=True):
     languages: tuple[str, ...]
     help: str
     keys: tuple[KeySpec, ...] = ()
-    """Of its table, with language toml."""
+    """Keys of its table, with language toml."""
     free: bool = False
-    """The table is checked elsewhere: settings of an action."""
+    """The table is checked elsewhere: it holds the settings of an action."""
 
 
 ACTING = frozenset({"change", "run", "action"})
@@ -82,139 +82,144 @@ CONFIRMED = frozenset({"change", "run", "action", "confirm", "undo"})
 NAMED = frozenset({"measure", "preview", "change", "run", "action", "input", "manual"})
 
 RUNBOOK: tuple[KeySpec, ...] = (
-    KeySpec("id", "name", "what it is called on the command line and in findings; the name of its file", required=True),
-    KeySpec("answers", "texts", "rules of the findings it is offered for"),
+    KeySpec("id", "name", "name on the command line and in findings; equals the name of its file", required=True),
+    KeySpec("answers", "texts", "rules whose findings it is offered for"),
     KeySpec("needs", "texts", "`root`, `server`, `superuser`, `pg_monitor`, `pg_signal_backend` or another role of the "
-        "server's, or a program on the path: looked at before anything else"),
-    KeySpec("strict", "switch", "`true`: no step may be skipped, none jumped to"),
-    KeySpec("reverts", "switch", "`true`: where it fails or is aborted before a point of no return, every step is "
+        "server, or a program on PATH: checked before anything else"),
+    KeySpec("strict", "switch", "`true`: no step can be skipped or jumped to"),
+    KeySpec("reverts", "switch", "`true`: if the run fails or is aborted before a point of no return, every step is "
         "reverted, the last one first, without a question; also headless"),
-    KeySpec("tag", "text", "tag of its lines in session.log; else the id in capitals"),
-    KeySpec("min_version", "int", "lowest major version of the server it is for"),
-    KeySpec("max_version", "int", "highest major version of the server it is for"),
+    KeySpec("tag", "text", "tag of its lines in session.log; default: the id in capitals"),
+    KeySpec("min_version", "int", "lowest major version of the server"),
+    KeySpec("max_version", "int", "highest major version of the server"),
     KeySpec("inputs", "tables", "tables `[inputs.NAME]`: values asked for before the start"),
 )  # fmt: skip
-"""Of the block `toml {runbook}` before the first step."""
+"""Keys of the block `toml {runbook}` before the first step."""
 
 INPUT: tuple[KeySpec, ...] = (
-    KeySpec("type", "text", "what is taken", required=True, choices=tuple(TYPES)),
-    KeySpec("help", "text", "what it is for, in a few words; asked with it"),
-    KeySpec("default", "any", "the value where none is given"),
+    KeySpec("type", "text", "type of the value", required=True, choices=tuple(TYPES)),
+    KeySpec("help", "text", "short description, shown with the question"),
+    KeySpec("default", "any", "value if none is given"),
     KeySpec(
-        "required", "switch", "`false`: it may be left out, and is unknown then; else one without default is asked for"
+        "required",
+        "switch",
+        "`false`: the input is optional, unknown if not given; else it is asked for if it has no default",
     ),
-    KeySpec("choices", "texts", "with type `choice`: what it can be"),
-    KeySpec("minimum", "any", "lowest value, written as the type is"),
-    KeySpec("maximum", "any", "highest value, written as the type is"),
-    KeySpec("pattern", "text", "regular expression the whole text has to match"),
+    KeySpec("choices", "texts", "allowed values of type `choice`"),
+    KeySpec("minimum", "any", "lowest value, in the syntax of the type"),
+    KeySpec("maximum", "any", "highest value, in the syntax of the type"),
+    KeySpec("pattern", "text", "regular expression that the whole text must match"),
 )
-"""Of a table `[inputs.NAME]`, and of a block `input` (which has a name besides)."""
+"""Keys of a table `[inputs.NAME]`, and of a block `input` (which also has a name)."""
 
 STEP: tuple[KeySpec, ...] = (
-    KeySpec("point_of_no_return", "flag", "what was done before it can no longer be taken back once it has begun"),
-    KeySpec("branch", "flag", "reached by a decision only; passed over when walked onto from above"),
+    KeySpec("point_of_no_return", "flag", "once this step has started, earlier steps can no longer be reverted"),
+    KeySpec("branch", "flag", "runs only when a decision leads to it; otherwise skipped"),
     KeySpec("then", "name", "id of the later step that follows it, or `end`"),
-    KeySpec("panels", "names", "panels in view while it runs; else those its expressions name"),
+    KeySpec("panels", "names", "panels shown while it runs; default: those its expressions use"),
 )
-"""Between braces after the heading of a step."""
+"""Attributes in braces after the heading of a step."""
 
 ATTRIBUTES: tuple[KeySpec, ...] = (
-    KeySpec("title", "text", "what the block is for, in a few words"),
-    KeySpec("when", "test", "it applies only if this holds; else the block is skipped"),
+    KeySpec("title", "text", "purpose of the block, in a few words"),
+    KeySpec("when", "test", "condition; if it does not hold, the block is skipped"),
     KeySpec("done", "test",
-        "what it is for is already there: the block is skipped; also settles an act of unknown end"),
-    KeySpec("timeout", "duration", "how long it may take", to="timeout_s"),
-    KeySpec("on", "text", "`primary`, `standby` or a target of the configuration; else the target of the run"),
-    KeySpec("role", "text", "`monitor`: over a connection that can only read; `operator`: over the one that acts",
+        "its effect already exists: the block is skipped; also decides an unknown outcome"),
+    KeySpec("timeout", "duration", "maximum duration", to="timeout_s"),
+    KeySpec("on", "text", "`primary`, `standby` or a target of the configuration; default: the target of the run"),
+    KeySpec("role", "text", "`monitor`: read-only connection; `operator`: connection for changes",
         choices=("monitor", "operator")),
-    KeySpec("confirm", "confirm", "what a person has to say before it runs", kinds=CONFIRMED),
-    KeySpec("people", "int", "`2`: a second person confirms as well, from another login", kinds=CONFIRMED),
-    KeySpec("usual", "duration", "what it takes as a rule", to="usual_s"),
-    KeySpec("urgent", "flag", "shown as what must not wait"),
+    KeySpec("confirm", "confirm", "confirmation required before it runs", kinds=CONFIRMED),
+    KeySpec("people", "int", "`2`: a second operator must also confirm, from another login", kinds=CONFIRMED),
+    KeySpec("usual", "duration", "typical duration", to="usual_s"),
+    KeySpec("urgent", "flag", "shown as urgent"),
     KeySpec("as", "result", "name of its result for later blocks", to="name", kinds=NAMED),
-    KeySpec("host", "flag", "touches this host only: no server has to be identified first", kinds=frozenset({"run"})),
+    KeySpec("host", "flag", "affects this host only: the server need not be identified", kinds=frozenset({"run"})),
     KeySpec("tag", "text", "tag of its lines", kinds=frozenset({"run", "undo"})),
-    KeySpec("undo", "text", "`none`: nothing of it has to be taken back, or nothing can be", choices=("none",),
+    KeySpec("undo", "text", "`none`: nothing needs to be, or nothing can be, reverted", choices=("none",),
         kinds=ACTING),
     KeySpec("transaction", "switch",
-        "`no`: outside a transaction, as VACUUM needs", kinds=frozenset({"change", "undo"})),
-    KeySpec("lock_timeout", "duration", "how long it may wait for a lock; else 2s", to="lock_timeout_s",
+        "`no`: run outside a transaction, as VACUUM requires", kinds=frozenset({"change", "undo"})),
+    KeySpec("lock_timeout", "duration", "lock_timeout of the transaction; default 2s", to="lock_timeout_s",
         kinds=frozenset({"change", "undo"})),
-    KeySpec("each", "flag", "executed once for each row of the preview, its columns as values",
+    KeySpec("each", "flag", "executed once for each row of the preview, with its columns as values",
         kinds=frozenset({"change"})),
-    KeySpec("of", "result", "name of the preview it is bound to; else the one before it in the step", to="rows_from",
-        kinds=frozenset({"change"})),
-    KeySpec("at_most", "int", "more rows than this and it fails", kinds=frozenset({"preview"})),
+    KeySpec("of", "result", "name of the preview whose rows it uses; default: the one before it in the step",
+        to="rows_from", kinds=frozenset({"change"})),
+    KeySpec("at_most", "int", "maximum number of rows; with more it fails", kinds=frozenset({"preview"})),
     KeySpec("chosen", "result",
-        "a column that is true or false: rows where it is not true are shown, and not chosen at "
-        "first", kinds=frozenset({"preview"})),
-    KeySpec("empty", "text", "what no row means: the change after it is skipped, or the preview fails",
+        "a boolean column: rows where it is not true are shown, but not preselected",
+        kinds=frozenset({"preview"})),
+    KeySpec("empty", "text", "if there are no rows: skip the change after it, or fail",
         choices=("skip", "fail"), kinds=frozenset({"preview"})),
     KeySpec("databases", "result",
-        "name of an earlier preview: it is asked in each database named there (`datname`), one "
-        "after the other, and its rows are those of all", kinds=frozenset({"preview"})),
+        "name of an earlier preview: run in each database listed there (`datname`), one "
+        "after the other, and join the rows", kinds=frozenset({"preview"})),
     KeySpec("against", "result",
-        "name of an earlier measurement it is compared with; without lines of its own it takes "
+        "name of an earlier measurement to compare with; a block without lines measures "
         "the same fields again", kinds=frozenset({"measure"})),
-    KeySpec("exit", "exits", "exit codes that count as success; else 0", kinds=frozenset({"run", "check", "undo"})),
+    KeySpec("exit", "exits", "exit codes that count as success; default 0",
+        kinds=frozenset({"run", "check", "undo"})),
     KeySpec("reads", "text",
-        "whose messages it prints: they are followed object by object, and its end is told by phase; "
-        "exit code 1 of `pg_restore` counts as success only where it says how many errors it ignored",
+        "program whose messages it prints: progress is shown per object, and the result per phase; "
+        "exit code 1 of `pg_restore` counts as success only if it reports the number of ignored errors",
         choices=("pg_dump", "pg_restore", "psql"), kinds=frozenset({"run"})),
-    KeySpec("archive", "text", "with `reads`: the dump that is written or read, for what it holds",
+    KeySpec("archive", "text", "with `reads`: the dump that is written or read, for its list of objects",
         kinds=frozenset({"run"}), reference=True),
-    KeySpec("jobs", "text", "with `reads`: how many of its objects go on at once", kinds=frozenset({"run"}),
+    KeySpec("jobs", "text", "with `reads`: number of parallel jobs", kinds=frozenset({"run"}),
         reference=True),
 )  # fmt: skip
-"""Between braces after the kind of a block."""
+"""Attributes in braces after the kind of a block."""
 
 KINDS: tuple[BlockKind, ...] = (
-    BlockKind("check", ("expr", "sql", "sh"), "Must hold; reads only. SQL: the first column of its one row is true. A "
-           "command: it exits with 0. An error, or a value that is not known, fails it."),
+    BlockKind("check", ("expr", "sql", "sh"), "A condition that must hold; read-only. SQL: one row whose first column "
+           "is true. A command: exit code 0. An error or an unknown value fails the check."),
     BlockKind("measure", ("expr", "sql"),
-        "Takes numbers, to be compared later: lines `field` or `name = expression`, or "
-           "SQL whose one row names them by its columns."),
+        "Records numbers for a later comparison: lines `field` or `name = expression`, or "
+           "SQL with one row whose columns are the names."),
     BlockKind("preview", ("sql",),
-        "Shows the rows that the next `change` of the step acts on, and on no others. Before "
-           "the confirmation rows can be left out; only those that are chosen are acted on."),
-    BlockKind("change", ("sql",), "Changes the server, in a transaction of its own. `%(rows)s` is the preview's chosen "
+        "Shows the rows that the next `change` of the step acts on; it acts on no others. Before "
+           "the confirmation the operator can deselect rows."),
+    BlockKind("change", ("sql",), "Changes the server, in its own transaction. `%(rows)s` is the preview's chosen "
            "rows as JSON; with `each`, every column of a row is a value."),
-    BlockKind("run", ("sh", "toml"), "Runs a command: a script for bash, or with toml an argv.", (
+    BlockKind("run", ("sh", "toml"), "Runs a command: a bash script, or an argv in toml.", (
         KeySpec("argv", "texts", "program and arguments; an argument that is `%(name)s` is that value", required=True),
     )),
-    BlockKind("action", ("toml",), "One of the console's own actions, `{action NAME}`, with its settings: "
+    BlockKind("action", ("toml",), "Runs one of the console's actions, `{action NAME}`, with its settings: see "
            "[actions.md](actions.md).", free=True),
-    BlockKind("wait", ("toml",), "Waits until something holds, showing value, trend and what is left.", (
-        KeySpec("until", "test", "what it waits for"),
-        KeySpec("hold_for", "duration", "how long that has to hold without a break; alone: simply lets that time pass",
+    BlockKind("wait", ("toml",), "Waits until a condition holds; shows value, trend and remaining time.", (
+        KeySpec("until", "test", "condition to wait for"),
+        KeySpec("hold_for", "duration", "time the condition must hold without a break; alone: wait that long",
             to="hold_for_s", reference=True),
         KeySpec("until_time", "text", "a time, `03:30` or RFC 3339", reference=True),
-        KeySpec("every", "duration", "how often to look; else 5s", to="every_s", reference=True),
-        KeySpec("timeout", "duration", "when to ask what to do; needed with `until`", to="timeout_s", reference=True),
+        KeySpec("every", "duration", "interval between checks; default 5s", to="every_s", reference=True),
+        KeySpec("timeout", "duration", "time after which the operator is asked; required with `until`",
+            to="timeout_s", reference=True),
     )),
-    BlockKind("confirm", ("toml",), "Asks a person for a word, `{confirm yes}`, `{confirm type:target}`; covers the "
-           "acting blocks after it in the step.", (
-        KeySpec("text", "text", "what is asked"),
+    BlockKind("confirm", ("toml",), "Asks for a confirmation, `{confirm yes}`, `{confirm type:target}`; covers the "
+           "`change`, `run` and `action` blocks after it in the step.", (
+        KeySpec("text", "text", "text of the question"),
     )),
     BlockKind("choose", ("toml",), "A decision: each option leads to a later step.", (
-        KeySpec("question", "text", "what is asked", required=True),
+        KeySpec("question", "text", "text of the question", required=True),
         KeySpec("options", "options",
-            "`key` is typed, `text` says what it means, `goto` is the id of a later step, `next` "
+            "`key` is typed, `text` describes it, `goto` is the id of a later step, `next` "
             "or `end`", required=True),
     )),
-    BlockKind("manual", ("toml",), "A person does it, and says what they saw.", (
-        KeySpec("text", "text", "what has to be done", required=True),
-        KeySpec("evidence", "text", "what is asked for afterwards; else what was seen"),
+    BlockKind("manual", ("toml",), "A manual step: the operator does it and reports the result.", (
+        KeySpec("text", "text", "instructions", required=True),
+        KeySpec("evidence", "text", "evidence that is asked for afterwards"),
     )),
-    BlockKind("input", ("toml",), "Asks for a value that is known only now; named by `as`.", INPUT),
-    BlockKind("repeat", ("toml",), "Goes back to a step, round after round.", (
-        KeySpec("from", "name", "id of the step each round begins with; else this one"),
+    BlockKind("input", ("toml",), "Asks for a value that is not known before the run; named by `as`.", INPUT),
+    BlockKind("repeat", ("toml",), "Repeats from a step, in rounds.", (
+        KeySpec("from", "name", "id of the first step of each round; default: this one"),
         KeySpec("every", "duration", "time between two rounds", to="every_s", required=True, reference=True),
-        KeySpec("times", "int", "how many rounds there are at most", reference=True),
-        KeySpec("while", "test", "goes on as long as this holds"),
-        KeySpec("ask", "switch", "`true`: asks before each round"),
+        KeySpec("times", "int", "maximum number of rounds", reference=True),
+        KeySpec("while", "test", "repeat while this condition holds"),
+        KeySpec("ask", "switch", "`true`: ask before each round"),
     )),
-    BlockKind("undo", ("sql", "sh"), "Takes its step back; offered when a run is aborted, never done by itself."),
+    BlockKind("undo", ("sql", "sh"), "Reverts its step; offered when a run is aborted, never executed automatically "
+        "except with `reverts`."),
 )  # fmt: skip
 
 BY_NAME: Mapping[str, BlockKind] = {kind.name: kind for kind in KINDS}
@@ -223,7 +228,7 @@ assert set(BY_NAME) == set(get_args(Kind))
 
 
 def attributes_of(kind: str) -> Iterator[KeySpec]:
-    """The attributes a kind takes."""
+    """Yield the attributes that a kind of block accepts."""
     for key in ATTRIBUTES:
         if not key.kinds or kind in key.kinds:
             yield key

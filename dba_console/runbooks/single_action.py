@@ -1,4 +1,5 @@
-"""Plans of one step for what is done from a screen: the same walk, questions, gate and record as a runbook's."""
+"""One-step plans for actions started from a screen, with the same walk, questions, permission gate and records as a
+runbook."""
 
 from __future__ import annotations
 
@@ -9,32 +10,33 @@ from dba_console.core.errors import UsageError
 from dba_console.recording.plan import Block, Confirmation, Plan, Step
 
 Verb = Literal["cancel", "terminate"]
-WORDS = {"cancel": "Cancel what runs in", "terminate": "Terminate"}
+WORDS = {"cancel": "Cancel the query of", "terminate": "Terminate"}
 COSTS = {
-    "cancel": "The statement that runs ends with an error; the session stays.",
-    "terminate": "The connection is closed and its transaction rolled back. Whoever holds it sees an error.",
+    "cancel": "The running statement ends with an error; the session stays.",
+    "terminate": "The connection is closed and its transaction rolled back. The client gets an error.",
 }
 SOURCE = "screen"
 PROGRESS = ("query_start", "xact_start", "state_change")
-"""Columns that may be given besides: the session is signalled only if they are what they were."""
+"""Optional columns: the session is signalled only if their values are unchanged."""
 
 
 def signal_plan(verb: Verb, rows: Sequence[Mapping[str, Any]]) -> Plan:
-    """Cancel or terminate the backends of these rows, each named by `pid` and `backend_start`, and no others: whoever
-    has the pid by then is left alone. Several are confirmed by their count, one to be terminated by the target's name.
+    """Return a plan that cancels or terminates exactly the backends of these rows, identified by `pid` and
+    `backend_start`; a new backend with the same pid is not signalled. Several are confirmed by their count, the
+    termination of one by the target name.
 
-    Raises UsageError for no rows, or a row that does not say when its backend started.
+    Raises UsageError for no rows, or a row without `backend_start`.
     """
     if verb not in WORDS:
-        raise UsageError(f"{verb!r} is no signal", hint="cancel or terminate")
+        raise UsageError(f"unknown signal {verb!r}", hint="use cancel or terminate")
     if not rows:
         raise UsageError("no session is chosen", hint="put the cursor on a row, or mark several")
     chosen = [_session_key(row) for row in rows]
     unknown = [str(row["pid"]) for row in chosen if row["backend_start"] in (None, "")]
     if unknown:
         raise UsageError(
-            f"it is not known when {', '.join(unknown)} started, so it cannot be told from whoever has that pid next",
-            hint="in blind mode there is nobody to ask; connect first",
+            f"start time of backend {', '.join(unknown)} unknown: a reused pid could not be detected",
+            hint="the console is not connected to the server; connect first",
         )
     what = f"backend {chosen[0]['pid']}" if len(chosen) == 1 else f"{len(chosen)} backends"
     block = Block(
@@ -63,13 +65,13 @@ def signal_plan(verb: Verb, rows: Sequence[Mapping[str, Any]]) -> Plan:
 
 
 def _session_key(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What names a session, and what says how far it was: one that has gone on since is left alone."""
+    """Return what identifies a session and its progress: a session that has progressed is not signalled."""
     progress = {name: row[name] for name in PROGRESS if row.get(name) not in (None, "")}
     return {"pid": int(row["pid"]), "backend_start": row.get("backend_start"), **progress}
 
 
 def confirms_itself(plan: Plan) -> bool:
-    """Whether the plan is one act from a screen: its own question, which shows the exact set, is the start."""
+    """Return whether the plan is a single action from a screen: its confirmation replaces the start question."""
     blocks = [block for _, block in plan.blocks()]
     return plan.source == SOURCE and not plan.sha256 and len(blocks) == 1 and blocks[0].confirm is not None
 

@@ -1,5 +1,5 @@
-"""Values of inputs and results, and the only ways by which they reach SQL and commands: bound parameters, quoted
-identifiers, arguments of their own, environment. Nothing is ever pasted into text.
+"""Values of inputs and results, and the only ways they reach SQL and commands: bound parameters, quoted identifiers
+and literals, separate arguments, environment. They are never pasted into text.
 """
 
 from __future__ import annotations
@@ -19,18 +19,16 @@ from dba_console.core.units import parse_duration, parse_size
 from dba_console.recording.plan import CONFIRMATION_WORDS, Block, Input, Plan
 from dba_console.runbooks.problems import suggest
 
-# Regular expressions of documents, held to what a backtracking matcher answers at once.
-#
-# A document may come from anywhere, and while a pattern is matched the whole process stands still. So no repetition is
-# within another, few are followed by what they could go on with, and the text is not long: it then takes milliseconds.
+# Patterns of inputs: only those that a backtracking matcher evaluates in milliseconds. A document may come from
+# anywhere, and matching blocks the whole process. So: no nested repetitions, few ambiguous ones, short texts.
 
 MOST_DOUBTFUL = 3
-"""Repetitions that the matcher may end at several places: each takes it as often again as the text is long."""
+"""Repetitions with an ambiguous end: each multiplies the matching time by the length of the text."""
 MOST_OPTIONAL = 8
 LONGEST_VALUE = 200
-"""Characters of a value that is put to a pattern."""
+"""Maximum characters of a value that is matched with a pattern."""
 FEW = 8
-"""So often may a part stand a fixed number of times, as in an address, and count as written out."""
+"""A part repeated a fixed number of times, at most this often (as in an IP address), does not count as a repetition."""
 _CHARACTERS = [chr(code) for code in range(128)] + ["é"]
 _ANY = frozenset(_CHARACTERS)
 _SINGLE = (op.LITERAL, op.NOT_LITERAL, op.IN, op.ANY)
@@ -39,7 +37,7 @@ Tree = list[tuple[Any, Any]]
 
 
 def backtracking_risk(pattern: str) -> str | None:
-    """Why a pattern may take for ever; None where it does not. Raises re.error where it is none.
+    """Return why matching a pattern may take forever; None if it cannot. Raises re.error for an invalid pattern.
 
     >>> backtracking_risk("(a+)+$"), backtracking_risk(r"[a-z]{1,63}-\\d+(\\.\\d+)?")
     ('a repetition within a repetition', None)
@@ -50,24 +48,24 @@ def backtracking_risk(pattern: str) -> str | None:
     except RecursionError:
         return "too many brackets"
     if counted.why is None and (counted.doubtful > MOST_DOUBTFUL or counted.optional > MOST_OPTIONAL):
-        return "too many parts of which it is not clear where they end"
+        return "too many parts whose end is ambiguous"
     return counted.why
 
 
 def matches_pattern(pattern: str, text: str) -> bool:
-    """Whether the whole text has the form; a longer one than LONGEST_VALUE never has."""
+    """Return whether the whole text matches; a text longer than LONGEST_VALUE never does."""
     return len(text) <= LONGEST_VALUE and re.fullmatch(pattern, text) is not None
 
 
 class _Counted:
-    """What a pattern has of each kind."""
+    """Counts the ambiguous parts of a pattern."""
 
     def __init__(self) -> None:
         self.why: str | None = None
         self.doubtful = self.optional = 0
 
     def see(self, tree: Tree, follow: frozenset[str], *, within: bool) -> None:
-        """Count what is in `tree`, after which one of `follow` comes; `within` a repetition."""
+        """Count the parts of `tree`. `follow`: characters that may come after it; `within`: inside a repetition."""
         for at, (what, value) in enumerate(tree):
             first, empty = _first(tree[at + 1 :])
             after = first | follow if empty else first
@@ -96,7 +94,7 @@ class _Counted:
 
 
 def _first(tree: Tree) -> tuple[frozenset[str], bool]:
-    """Characters that what is in `tree` may begin with, and whether it may be empty."""
+    """Return the characters that `tree` may start with, and whether it may be empty."""
     found: frozenset[str] = frozenset()
     for what, value in tree:
         if what in _SINGLE:
@@ -125,11 +123,10 @@ def _matching(what: Any, value: Any) -> frozenset[str]:
 
 
 REFERENCE = re.compile(r"%\((\w+(?:\.\w+)?)\)([sIRL])")
-"""In SQL: `%(name)s` a bound value, `%(name)I` a quoted identifier, `%(name)R` a quoted name with its schema,
-`%(name)L` a quoted literal, for commands that take no bound values (ALTER, CREATE, VACUUM …). `name.part` is a part of
-a result."""
+"""In SQL: `%(name)s` bound value, `%(name)I` quoted identifier, `%(name)R` quoted name with its schema, `%(name)L`
+quoted literal, for commands that take no bound values (ALTER, CREATE, VACUUM …). `name.part` is a part of a result."""
 WHOLE = re.compile(r"%\((\w+)(?:\.(\w+))?\)s")
-"""In settings and arguments: the whole text, or nothing of it; `%(name.part)s` is a part of a result."""
+"""In settings and arguments: the whole text must be the reference; `%(name.part)s` is a part of a result."""
 BOUND_KINDS = frozenset({"wait", "repeat"})
 PHRASE_REFERENCE = re.compile(r"%\((\w+)\)s")
 """In the phrase of a confirmation: the value of an input."""
@@ -142,15 +139,15 @@ _TRUE = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no":
 
 
 def typed(plan: Plan, inputs_given: Mapping[str, Any]) -> dict[str, Any]:
-    """Every input of the plan with its value: what was given, else its default, else None where it may be left out.
+    """Return every input of the plan with its value: the given one, else its default, else None if it is optional.
 
-    Values given are as people write them. Raises UsageError naming the input.
+    Given values are text as typed. Raises UsageError naming the input.
     """
     inputs = {one.name: one for one in plan.inputs}
     for name in inputs_given:
         if name not in inputs:
             raise UsageError(f"runbook {plan.id} has no input {name!r}",
-                             hint=suggest(name, inputs, what="it has") or "it has none")  # fmt: skip
+                             hint=suggest(name, inputs, what="it has") or "it has no inputs")  # fmt: skip
     values: dict[str, Any] = {}
     missing = []
     for name, one in inputs.items():
@@ -169,15 +166,15 @@ def typed(plan: Plan, inputs_given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def value_of(one: Input, text: Any) -> Any:
-    """The value of an input as it was written. Raises UsageError: the sentence names the input and what it takes."""
+    """Return the value of an input from its text. Raises UsageError naming the input and its type."""
     value_text = text if isinstance(text, str) else _written(text)
     if "\0" in value_text or len(value_text) > LONGEST_TEXT:
-        raise UsageError(f"{one.name}: that is too long, or no text")
+        raise UsageError(f"{one.name}: the value is too long, or contains a zero byte")
     try:
         value = _READERS[one.type](value_text.strip() if one.type != "secret" else value_text)
     except (ValueError, ConsoleError) as error:
         what = TYPES.get(one.type, one.type)
-        shown = "that" if one.secret else repr(value_text)
+        shown = "the value" if one.secret else repr(value_text)
         hint = error.hint if isinstance(error, ConsoleError) else None
         raise UsageError(f"{one.name}: {shown} is not {what}", hint=hint or one.help or None) from None
     _within(one, value)
@@ -185,7 +182,7 @@ def value_of(one: Input, text: Any) -> Any:
 
 
 def as_written(one: Input, value: Any) -> str:
-    """A value as a person would write it, so that it is read as the same value again: `1m`, `8GB`, `no`."""
+    """Return a value as typed text that converts back to the same value: `1m`, `8GB`, `no`."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if one.type == "duration" and isinstance(value, (int, float)):
@@ -196,8 +193,8 @@ def as_written(one: Input, value: Any) -> str:
 
 
 def bind_inputs(plan: Plan, values: Mapping[str, Any]) -> Plan:
-    """The plan with inputs put into the settings of its waits and repetitions, and into the phrases of its
-    confirmations, where a reference stands for a value. Raises UsageError for a phrase that cannot be typed."""
+    """Return the plan with input references replaced in the settings of waits and repetitions and in the phrases of
+    confirmations. Raises UsageError for a phrase that cannot be typed."""
 
     def filled_in(block: Block) -> Block:
         block = _phrase_filled(plan, block, values)
@@ -215,8 +212,8 @@ def bind_inputs(plan: Plan, values: Mapping[str, Any]) -> Plan:
 
 
 def _phrase_filled(plan: Plan, block: Block, values: Mapping[str, Any]) -> Block:
-    """The block with the inputs its confirmation names. Raises UsageError where the phrase would be empty, or one of
-    the words that stand for something else."""
+    """Return the block with the inputs in its confirmation phrase. Raises UsageError if the phrase is empty, has more
+    than one line, or is a reserved word."""
     confirmation = block.confirm
     if confirmation is None or PHRASE_REFERENCE.search(confirmation.text) is None:
         return block
@@ -224,14 +221,14 @@ def _phrase_filled(plan: Plan, block: Block, values: Mapping[str, Any]) -> Block
     phrase = PHRASE_REFERENCE.sub(lambda match: texts.get(match[1], ""), confirmation.text)
     if phrase.strip() != phrase or not phrase.isprintable() or phrase in ("", *CONFIRMATION_WORDS):
         raise UsageError(
-            f"{block.id} asks for {confirmation.text} to be typed, and {phrase!r} cannot be",
-            hint=f"not empty, one line, and none of the words {', '.join(CONFIRMATION_WORDS)}",
+            f"{block.id}: the confirmation phrase {confirmation.text} becomes {phrase!r}, which cannot be typed",
+            hint=f"it must be one line, not empty, and none of the words {', '.join(CONFIRMATION_WORDS)}",
         )
     return msgspec.structs.replace(block, confirm=msgspec.structs.replace(confirmation, text=phrase))
 
 
 def fill_references(settings: Any, values: Mapping[str, Any]) -> Any:
-    """Settings or arguments with each text that is wholly a reference replaced by its value. Raises KeyError."""
+    """Return settings or arguments with each text that is a reference replaced by its value. Raises KeyError."""
     if isinstance(settings, str):
         match = WHOLE.fullmatch(settings)
         return _referenced_value(match, values) if match else settings
@@ -243,21 +240,21 @@ def fill_references(settings: Any, values: Mapping[str, Any]) -> Any:
 
 
 def arguments(argv: Iterable[str], values: Mapping[str, Any]) -> list[str]:
-    """The argv of a command, each reference an argument of its own. Raises UsageError for a value not known."""
+    """Return the argv of a command, each reference as one argument. Raises UsageError for an unknown value."""
     found = []
     for argument in argv:
         match = WHOLE.fullmatch(argument)
         if match is None:
             found.append(argument)
         elif match[1] not in values or (value := _referenced_value(match, values)) is None:
-            raise UsageError(f"{match[1]} has no value: {argument} cannot be given to the command")
+            raise UsageError(f"{match[1]} has no value: cannot pass {argument} to the command")
         else:
             found.append(_written(value))
     return found
 
 
 def _referenced_value(match: re.Match[str], values: Mapping[str, Any]) -> Any:
-    """The value a reference stands for; None for a part the result does not have. Raises KeyError."""
+    """Return the value of a reference; None for a part that the result does not have. Raises KeyError."""
     value = values[match[1]]
     if match[2] is None:
         return value
@@ -265,7 +262,7 @@ def _referenced_value(match: re.Match[str], values: Mapping[str, Any]) -> Any:
 
 
 def statement(text: str, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """SQL for the driver with its parameters: identifiers quoted, every other `%` doubled. Raises UsageError.
+    """Return SQL for the driver and its parameters: identifiers quoted, every other `%` doubled. Raises UsageError.
 
     >>> statement("select %(n)s from %(t)I where x like 'a%'", {"n": 1, "t": 'a"b'})
     ('select %(n)s from "a""b" where x like \\'a%%\\'', {'n': 1})
@@ -278,7 +275,7 @@ def statement(text: str, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]
         pieces.append(text[at : match.start()].replace("%", "%%"))
         at = match.end()
         if name not in values:
-            raise UsageError(f"{name} has no value: the statement that names it cannot run")
+            raise UsageError(f"{name} has no value: the statement that uses it cannot run")
         if form == "s":
             params[name] = values[name]
             pieces.append(f"%({name})s")
@@ -290,8 +287,8 @@ def statement(text: str, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]
 
 
 def statement_text(text: str, values: Mapping[str, Any], most: int | None = None) -> str:
-    """The same statement as people read it: bound values as the literals they stand for. What has no value, or none
-    that can be written or one of more than `most` characters, stays as its author wrote it.
+    """Return the same statement for display: bound values as literals. A reference without a value, or whose value
+    cannot be written or has more than `most` characters, stays as its author wrote it.
 
     >>> print(statement_text("select %(n)s from %(t)I where a = %(gone)s", {"n": "it's", "t": 'a"b'}))
     select 'it''s' from "a""b" where a = %(gone)s
@@ -311,8 +308,8 @@ def statement_text(text: str, values: Mapping[str, Any], most: int | None = None
 
 
 def for_sql(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Rows and results go as JSON text, whose type the server infers, and the parts of a result beside it by
-    `name.part`; the rest as it is."""
+    """Return values for SQL: rows and results as JSON text, whose type the server infers, the parts of a result also as
+    `name.part`; all others unchanged."""
     whole = {name: json.dumps(value, default=str) if is_record(value) else value for name, value in values.items()}
     parts = {
         f"{name}.{part}": one
@@ -323,19 +320,19 @@ def for_sql(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_record(value: Any) -> bool:
-    """Whether it is the result of a block, or rows."""
+    """Return whether the value is the result of a block, or rows."""
     return isinstance(value, Mapping) or (
         isinstance(value, list | tuple) and (not value or isinstance(value[0], Mapping))
     )
 
 
 def rows_or_value(value: Any) -> Any:
-    """What a preview gave, as a name stands for it in SQL and settings: its rows."""
+    """Return the rows of a preview's result, which its name means in SQL and settings; any other value unchanged."""
     return value["rows"] if isinstance(value, Mapping) and isinstance(value.get("rows"), list | tuple) else value
 
 
 def quoted(name: Any, *, schema: bool = False) -> str:
-    """A name as SQL takes it, always in quotes. Raises UsageError for what cannot be one.
+    """Return a quoted SQL identifier. Raises UsageError for an invalid name.
 
     >>> quoted("order"), quoted("s.order", schema=True)
     ('"order"', '"s"."order"')
@@ -343,12 +340,12 @@ def quoted(name: Any, *, schema: bool = False) -> str:
     parts = _split_name(name) if schema and isinstance(name, str) else [name]
     for part in parts:
         if not isinstance(part, str) or not part or "\0" in part or len(part.encode()) > IDENTIFIER_BYTES:
-            raise UsageError(f"{name!r} is not a name of the server's")
+            raise UsageError(f"{name!r} is not a valid SQL identifier")
     return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
 
 
 def literal(value: Any) -> str:
-    """A value as SQL writes it, whatever signs it holds. Raises UsageError for what cannot be written.
+    """Return a value as an SQL literal. Raises UsageError if it cannot be written.
 
     >>> literal(5), literal("it's"), literal(None)
     ('5', "'it''s'", 'NULL')
@@ -358,18 +355,18 @@ def literal(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"ARRAY[{', '.join(literal(one).strip() for one in value)}]"
     if isinstance(value, (int, float)):
-        # A blank keeps its sign from joining the one before it to a comment.
+        # A space prevents two minus signs from starting a comment.
         return f" {value!r}" if value < 0 else repr(value)
     if not isinstance(value, str) or "\0" in value:
         raise UsageError(f"{value!r} cannot be written as SQL")
     text = value.replace("'", "''")
-    # As with a number's sign: E after a word would belong to it.
+    # The space separates E from a word before it.
     return " E'" + text.replace("\\", "\\\\") + "'" if "\\" in text else f"'{text}'"
 
 
 def environment(names: Iterable[str], values: Mapping[str, Any]) -> dict[str, str]:
-    """`RB_name` of each value that is known: numbers plain, sizes in bytes, durations in seconds, yes and no as 1
-    and 0, everything else as text; results with their parts as `RB_copy_exit`.
+    """Return `RB_name` of each known value: sizes in bytes, durations in seconds, yes and no as 1 and 0, everything
+    else as text; the parts of a result as `RB_copy_exit`.
     """
     found: dict[str, str] = {}
     for name in names:
@@ -382,7 +379,7 @@ def environment(names: Iterable[str], values: Mapping[str, Any]) -> dict[str, st
 
 
 def _split_name(name: str) -> list[str]:
-    """A name with its schema in parts; within double quotes a dot is part of the name, as the server writes it."""
+    """Split a name with its schema; inside double quotes a dot is part of the name, as in PostgreSQL."""
     if not re.fullmatch(r'(?:"(?:[^"]|"")*"|[^".]+)(?:\.(?:"(?:[^"]|"")*"|[^".]+))?', name):
         return [""]
     found = re.findall(r'"((?:[^"]|"")*)"|([^".]+)', name)
@@ -400,13 +397,13 @@ def _written(value: Any) -> str:
 def _within(one: Input, value: Any) -> None:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if one.minimum is not None and value < one.minimum:
-            raise UsageError(f"{one.name}: not below {_written(one.minimum)}", hint=one.help or None)
+            raise UsageError(f"{one.name}: must be at least {_written(one.minimum)}", hint=one.help or None)
         if one.maximum is not None and value > one.maximum:
-            raise UsageError(f"{one.name}: not above {_written(one.maximum)}", hint=one.help or None)
+            raise UsageError(f"{one.name}: must be at most {_written(one.maximum)}", hint=one.help or None)
     if one.choices and value not in one.choices:
-        raise UsageError(f"{one.name}: {value!r} is none of {', '.join(one.choices)}")
+        raise UsageError(f"{one.name}: {value!r} is not one of {', '.join(one.choices)}")
     if one.pattern is not None and not matches_pattern(one.pattern, str(value)):
-        raise UsageError(f"{one.name}: {'that' if one.secret else repr(value)} does not have the form {one.pattern}",
+        raise UsageError(f"{one.name}: {'the value' if one.secret else repr(value)} does not match {one.pattern}",
                          hint=one.help or None)  # fmt: skip
 
 
@@ -441,7 +438,7 @@ def _relation(text: str) -> str:
 
 def _path(text: str) -> str:
     if not text.startswith("/") or any(part == ".." for part in text.split("/")):
-        raise UsageError("not a path", hint="an absolute path without `..`, as in /var/backups/old.tar")
+        raise UsageError("not a path", hint="use an absolute path without `..`, as in /var/backups/old.tar")
     return text
 
 
@@ -453,14 +450,14 @@ TYPES: dict[str, str] = {
     "size": "a size",
     "bool": "yes or no",
     "choice": "one of the choices",
-    "identifier": "a name of the server's",
-    "relation": "a table's name with its schema",
-    "database": "a database's name",
-    "role": "a role's name",
+    "identifier": "an SQL identifier",
+    "relation": "a table name with its schema",
+    "database": "a database name",
+    "role": "a role name",
     "path": "an absolute path",
     "secret": "a secret",
 }
-"""Types of inputs, and how a sentence calls them."""
+"""Types of inputs -> their name in messages."""
 
 _READERS: dict[str, Callable[[str], Any]] = {
     "text": _text, "int": int, "number": _number, "duration": parse_duration, "size": parse_size, "bool": _bool,

@@ -1,4 +1,4 @@
-"""A run as a console shows it, made of its state and of what is going on at this moment."""
+"""Build the view of a run for consoles from its state and its live status."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from dba_console.runbooks.run_view import BlockView, Option, Question, RunTable,
 from dba_console.runbooks.run_view import RunState as Standing
 
 MOST_PROSE = 20_000
-"""Characters of a text of the document."""
+"""Maximum characters of a text of the document."""
 MOST_NOTE = 2_000
-"""Characters of what the world said."""
+"""Maximum characters of a text from servers and commands."""
 CACHED = 256
-"""Texts kept as they were made harmless: a view is made several times for each block, most of it of the same texts."""
+"""Sanitized texts kept: a view is built several times per block, mostly from the same texts."""
 
 
 class LiveStatus(Struct, frozen=True, kw_only=True):
-    """What no record tells: what is going on."""
+    """Live status of a run, which is not in the records."""
 
     now_us: int
     """Wall clock."""
@@ -52,7 +52,7 @@ class LiveStatus(Struct, frozen=True, kw_only=True):
 
 
 def question_view(ask: AskRequest, *, number: int, since_us: int, first_by: str = "") -> Question:
-    """A question of the walk as it is sent to consoles."""
+    """Return a question of the walk as it is sent to consoles."""
     return Question(
         id=number,
         kind="second" if first_by else ask.kind,
@@ -69,7 +69,7 @@ def question_view(ask: AskRequest, *, number: int, since_us: int, first_by: str 
 
 
 def run_view(plan: Plan, state: RunState, live: LiveStatus) -> RunView:
-    """Everything a screen needs; its size has a bound, whatever the server said."""
+    """Return everything a screen needs, of bounded size."""
     step, blocks = _current(plan, state)
     mode: Literal["run", "rehearse"] = "rehearse" if state.mode == "rehearse" else "run"
     return RunView(
@@ -107,7 +107,7 @@ def run_view(plan: Plan, state: RunState, live: LiveStatus) -> RunView:
 
 
 def run_status(state: RunState, live: LiveStatus) -> Standing:
-    """What the run as a whole is doing."""
+    """Return the state of the run."""
     if state.ended in ("done", "failed", "aborted"):
         return state.ended  # type: ignore[return-value]
     if state.paused:
@@ -120,7 +120,7 @@ def run_status(state: RunState, live: LiveStatus) -> Standing:
 
 
 def _current(plan: Plan, state: RunState) -> tuple[Step | None, tuple[Block, ...]]:
-    """The step that is looked at, and its blocks: while it is taken back, those that do so."""
+    """Return the current step and its blocks; during its revert, its undo blocks."""
     if state.undo is not None and state.undo.active_step:
         step = plan.step(state.undo.active_step)
         return step, step.undo or step.blocks
@@ -196,12 +196,12 @@ def _block_state(state: RunState, block: Block, block_state: BlockState) -> Step
 
 
 def code_text(plan: Plan, state: RunState, block: Block) -> str:
-    """What runs, verbatim, with what it is bound to beside it."""
+    """Return the exact text of what runs, with the values and rows it uses as comments."""
     block_state = state.blocks[block.id]
     action_preview = block_state.sight or _last_intent_fields(state, block).get("sight") or {}
     if block.kind == "action" and (undone := undo_of(state, block)) is not None:
         action_text = str(action_preview.get("exact") or code_shown(state, block))
-        what = [f"take back: {action_text}", *(f"-- {name}: {_short(value)}" for name, value in undone.items())]
+        what = [f"revert: {action_text}", *(f"-- {name}: {_short(value)}" for name, value in undone.items())]
         return lines("\n".join(what), MOST_PROSE)
     if block.kind == "action" and action_preview.get("exact"):
         return lines(str(action_preview["exact"]), MOST_PROSE)
@@ -211,9 +211,9 @@ def code_text(plan: Plan, state: RunState, block: Block) -> str:
     left = set(sql_references(text)) if block.language == "sql" else set(block.uses)
     beside = [f"{name}: {_short(state.values[name])}" for name in block.uses if name in state.values and name in left]
     if rows is not None:
-        each = "one after the other, " if runs_per_row(block) else ""
+        each = ", executed once per row" if runs_per_row(block) else ""
         many = (chosen_count_text(state.blocks[preview.id]) if preview else "") or counted(len(rows))
-        beside.append(f"on {each}{many} of {preview.id if preview else ''}")
+        beside.append(f"on {many} of {preview.id if preview else ''}{each}")
     return lines("\n".join([text, *(f"-- {one}" for one in beside)]), MOST_PROSE)
 
 
@@ -232,7 +232,7 @@ _OF_OUTPUT = ("signal", "lines", "bytes", "seconds", "first_line", "last_line")
 
 
 def _short(value: Any) -> str:
-    """A value in a few words; rows are counted, for the table shows them, and of a command counts what it said."""
+    """Return a short text for a value: the number of rows (the table shows them); the first line of a command."""
     if value is None:
         return "not given"
     if isinstance(value, bool):
@@ -240,7 +240,7 @@ def _short(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, Mapping):
-        if "wall_s" in value:  # of a dump or restore what it took says more than its first message
+        if "wall_s" in value:  # for a dump or restore, the times say more than its first message
             value = {name: item for name, item in value.items() if name not in _OF_OUTPUT}
         elif value.get("exit") == 0 and isinstance(value.get("first_line"), str):
             return str(value["first_line"])[:200]
@@ -252,8 +252,7 @@ def _short(value: Any) -> str:
 
 
 def _table(plan: Plan, state: RunState) -> RunTable | None:
-    """The rows that are being asked about or acted on; else those that were looked at last, on which the next decision
-    is made."""
+    """Return the rows of the current question or change; else the rows read last, for the next decision."""
     if state.current and not state.ended:
         _, block = plan.block(state.current)
         preview = bound_preview(plan, block)
@@ -266,7 +265,7 @@ def _table(plan: Plan, state: RunState) -> RunTable | None:
 
 
 def _measures(plan: Plan, state: RunState) -> RunTable | None:
-    """What was measured, of the block that measured last."""
+    """Return the comparison of measurements, with the id of the last measuring block."""
     table = comparison(state.measures)
     measured = [
         block.id for _, block in plan.blocks() if block.kind == "measure" and state.blocks[block.id].status == "ok"
@@ -275,16 +274,16 @@ def _measures(plan: Plan, state: RunState) -> RunTable | None:
 
 
 def _remaining_rows(preview: BlockState, done: int) -> RunTable | None:
-    """The rows of a preview that are still to be acted on, of a change for each of them."""
+    """Return the remaining rows of a preview, of a change with `each`."""
     rows, table = preview.chosen or (), preview.table
     if table is None or not done:
         return table
     rows = tuple({name: row[name] for name in table.columns if name in row} for row in rows)
-    return table_of(rows[done:], f"{table.title}: {done} of {len(rows)} done, these are left", table.block)
+    return table_of(rows[done:], f"{table.title}: {done} of {len(rows)} done, remaining rows", table.block)
 
 
 def _acted_on(plan: Plan, state: RunState) -> bool:
-    """Whether the rows looked at last have been acted on: what they show is not so any more."""
+    """Return whether the rows read last have been acted on, so that they are outdated."""
     for _, block in plan.blocks():
         preview = bound_preview(plan, block) if state.blocks[block.id].executions else None
         if preview is not None and state.blocks[preview.id].table == state.table:
@@ -317,16 +316,16 @@ def _clean_table(table: RunTable | None) -> RunTable | None:
 
 @lru_cache(CACHED)
 def line(text: str) -> str:
-    """Text of the world as one line that drives no terminal and holds no secret."""
+    """Return foreign text as one line, sanitized and redacted."""
     return clean(redact(text)[:MOST_NOTE])
 
 
 def _in_one_line(text: str) -> str:
-    """What a command said in several lines, as one that can still be read."""
+    """Return several lines of output joined into one readable line."""
     return line(" · ".join(" ".join(one.split()) for one in text.splitlines() if one.strip()))
 
 
 @lru_cache(CACHED)
 def lines(text: str, most: int = MOST_NOTE) -> str:
-    """The same for text of several lines."""
+    """Return foreign text of several lines, sanitized and redacted."""
     return "\n".join(clean(one) for one in redact(text)[:most].replace("\t", "    ").split("\n"))

@@ -1,12 +1,12 @@
-"""The walk through a plan: a generator of requests, driven by who can fulfil them.
+"""The walk through a plan: a generator of requests that the caller fulfils.
 
     course = walk(plan, fold(plan, records), inputs=…, now=…)
     request = next(course)
     while True: request = course.send(reply)        # StopIteration.value is the Ending
 
-It looks at the state, does the next thing, and by the records it writes the state becomes another; nothing else is kept
-from one thing to the next. So it does not matter whether it goes on or is begun again with the records it had written:
-an act whose intent is on record is settled before anything else, a question is put again, a look is taken again.
+Each turn reads the state, does the next thing and writes records, which change the state; nothing else is kept between
+turns. So a walk that continues and one restarted with the recorded records behave the same: an execution with a
+recorded intent is settled first, a question is asked again, a check runs again.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ from dba_console.runbooks.walk_manual import (
     missing_object,
 )
 
-# What the operator may want instead of what was asked: hold still, leave rows or steps out, go elsewhere, end it.
+# Interrupts of the operator: pause, choose rows, skip a step, jump, abort.
 
 
 def handle_interrupt(context: WalkContext, interrupt: OperatorInterrupt) -> Turn[None]:
-    """Do what was asked for, or say why not; then the walk goes on with its next thing."""
+    """Handle an interrupt, or reject it with the reason; then the walk continues."""
     if interrupt.verb == "pause":
         yield from _pause(context, interrupt)
     elif interrupt.verb == "choose":
         yield from _choose(context, interrupt)
     elif interrupt.verb in ("abort", "undo"):
-        what, why = failure_text(context), interrupt.reason or f"ended by {interrupt.who}"
+        what, why = failure_text(context), interrupt.reason or f"aborted by {interrupt.who}"
         yield from abort_run(
             context, "failed" if what else "aborted", f"{what} ({why})" if what else why, interrupt.who
         )
@@ -76,14 +76,14 @@ def handle_interrupt(context: WalkContext, interrupt: OperatorInterrupt) -> Turn
 
 def _pause(context: WalkContext, interrupt: OperatorInterrupt) -> Turn[None]:
     if context.state.paused:
-        yield from context.reject("the run is paused already")
+        yield from context.reject("the run is already paused")
         return
     text = f"paused by {interrupt.who}" + (f": {interrupt.reason}" if interrupt.reason else "")
     yield from context.write("run.paused", text, who=interrupt.who, reason=interrupt.reason)
 
 
 def _choose(context: WalkContext, interrupt: OperatorInterrupt) -> Turn[None]:
-    """Which rows are acted on, of those that are being asked about; the question is put again, with their number."""
+    """Change which rows of the current question are acted on; the question is asked again with their count."""
     state = context.state
     preview_state = state.blocks.get(interrupt.block)
     if (
@@ -92,7 +92,7 @@ def _choose(context: WalkContext, interrupt: OperatorInterrupt) -> Turn[None]:
         or preview_state.preview_count != interrupt.look
         or not _asks_about(context, interrupt.block)
     ):
-        yield from context.reject("these rows are not asked about now: the choice stays as it was")
+        yield from context.reject("the current question is not about these rows: the choice is unchanged")
         return
     chosen_indexes = frozenset(interrupt.rows)
     left_out = [index for index in range(len(preview_state.rows)) if index not in chosen_indexes]
@@ -100,14 +100,14 @@ def _choose(context: WalkContext, interrupt: OperatorInterrupt) -> Turn[None]:
         return
     count = len(preview_state.rows) - len(left_out)
     text = f"{interrupt.block}: {count} of {len(preview_state.rows)} rows chosen by {interrupt.who}"
-    text += f"; left out: {row_names(preview_state.rows, left_out)}" if left_out else ""
+    text += f"; not chosen: {row_names(preview_state.rows, left_out)}" if left_out else ""
     _, preview = context.plan.block(interrupt.block)
     chosen = [place for place in range(len(preview_state.rows)) if place in chosen_indexes]
     yield from context.write("rows.chosen", text, block=preview, who=interrupt.who, chosen=chosen, left_out=left_out)
 
 
 def _asks_about(context: WalkContext, preview: str) -> bool:
-    """Whether the rows are those of the block that is to be confirmed next, or was refused or declined."""
+    """Return whether the rows belong to the block that is confirmed next, or was refused or declined."""
     state = context.state
     if not state.current or state.undo is not None or state.open_execution is not None:
         return False
@@ -119,20 +119,20 @@ def _asks_about(context: WalkContext, preview: str) -> bool:
 
 
 def _refusal(context: WalkContext, interrupt: OperatorInterrupt) -> str:
-    """Why a step may not be skipped or left for another; empty where it may."""
+    """Return why a step cannot be skipped or left for another; empty if it can."""
     state, plan = context.state, context.plan
     if plan.strict:
-        return "this runbook is strict: its steps are walked in order, none is left out"
+        return "this runbook is strict: no step can be skipped or jumped to"
     if state.mode == "rehearse":
-        return "a rehearsal goes through all steps"
+        return "a rehearsal runs all steps in order"
     if not state.started:
-        return "the run has not been started; there is no step to leave"
+        return "the run has not started yet"
     if state.undo is not None:
-        return "the run is being ended; answer the question"
+        return "the run is being aborted; answer the question"
     if state.open_execution is not None:
-        return f"how {state.open_execution.block} ended has to be settled first"
+        return f"the unknown outcome of {state.open_execution.block} must be settled first"
     if state.active_step is None:
-        return "no step is under way"
+        return "no step is running"
     if not interrupt.reason.strip():
         return f"a {interrupt.verb} needs a reason"
     return _jump_refusal(context, interrupt) if interrupt.verb == "jump" else ""
@@ -144,18 +144,18 @@ def _jump_refusal(context: WalkContext, interrupt: OperatorInterrupt) -> str:
     if interrupt.step == END or current is None:
         return ""
     if interrupt.step not in ids:
-        return f"there is no step {interrupt.step!r}"
+        return f"unknown step {interrupt.step!r}"
     if interrupt.step == current.id:
-        return f"step {interrupt.step} is under way"
+        return f"step {interrupt.step} is already running"
     between = context.plan.steps[ids.index(interrupt.step) : ids.index(current.id) + 1]
     final = [step.id for step in between if step.point_of_no_return and no_return_passed(context.state, step)]
-    return f"step {final[-1]} was a point of no return: there is no way back past it" if final else ""
+    return f"step {final[-1]} was a point of no return: cannot jump back past it" if final else ""
 
 
 def _skip(context: WalkContext, interrupt: OperatorInterrupt) -> Turn[None]:
     step = context.state.active_step
     if step is not None:
-        text = f"step {step.id}: left out by {interrupt.who}: {interrupt.reason}"
+        text = f"step {step.id}: skipped by {interrupt.who}: {interrupt.reason}"
         yield from context.write(
             "deviation", text, step=step.id, who=interrupt.who, what="skip", reason=interrupt.reason
         )
@@ -167,7 +167,7 @@ def _jump(context: WalkContext, interrupt: OperatorInterrupt) -> Turn[None]:
         return
     ids = [one.id for one in context.plan.steps]
     is_backward = interrupt.step != END and ids.index(interrupt.step) < ids.index(step.id)
-    text = f"step {step.id}: left by {interrupt.who} for {place(interrupt.step)}: {interrupt.reason}"
+    text = f"step {step.id}: {interrupt.who} jumped to {place(interrupt.step)}: {interrupt.reason}"
     yield from context.write(
         "deviation",
         text,
@@ -180,20 +180,20 @@ def _jump(context: WalkContext, interrupt: OperatorInterrupt) -> Turn[None]:
     )
 
 
-# Taking back what a run did once it was given up: what it has set for a time without a question, for what was there
-# before is on record; the rest step by step, and only what a person chose.
+# Revert after an abort: temporary settings without a question, because the old values are recorded; other changes step
+# by step, and only the steps that the operator chose.
 
 ALL, NONE = "all", "none"
 ITSELF = "the runbook"
-"""Who chose what is reverted, where its author did."""
+"""Recorded as the one who chose the steps if the plan has `reverts`."""
 SERVER_S = 60.0
-"""A server that does not answer, as while it recovers from a crash, is waited for so long before the run ends."""
+"""Maximum wait for a server that does not answer, for example during crash recovery, before the run ends."""
 AGAIN_S = 2.0
-"""Between two tries."""
+"""Pause between two attempts."""
 
 
 def continue_undo(context: WalkContext, undo: UndoPlan) -> Turn[None]:
-    """The next thing to do for a run that was given up."""
+    """Do the next thing for an aborted run."""
     if undo.settings:
         yield from _revert_settings(context, undo)
         return
@@ -205,7 +205,7 @@ def continue_undo(context: WalkContext, undo: UndoPlan) -> Turn[None]:
         return
     remaining = [step for step in undo.chosen or () if step not in undo.finished]
     if remaining:
-        yield from context.write("undo.began", f"step {remaining[0]}: being taken back", step=remaining[0])
+        yield from context.write("undo.began", f"step {remaining[0]}: revert started", step=remaining[0])
         return
     yield from end_run(context, undo.state, _undo_result(undo), undo.who)
 
@@ -215,22 +215,22 @@ def _undo_result(undo: UndoPlan) -> str:
     rest = [step for step in undo.offered if step not in reverted]
     parts = [undo.reason, *(one for one in undo.put_back if one)]
     if reverted:
-        parts.append(f"taken back: {', '.join(reverted)}")
+        parts.append(f"reverted: {', '.join(reverted)}")
     if rest:
         why = [f"{step} ({reason})" if (reason := undo.left.get(step)) else step for step in rest]
-        parts.append(f"left as it is: {', '.join(why)}")
+        parts.append(f"not reverted: {', '.join(why)}")
     return "; ".join(parts)
 
 
 def _revert_settings(context: WalkContext, undo: UndoPlan) -> Turn[None]:
-    """Those of one server. What cannot be put back ends the run all the same: it stays on record, and a finding."""
+    """Revert the temporary settings of one server. A failure does not stop the abort: a record and a finding remain."""
     _, block = context.plan.block(undo.settings[0])
     context.state.current = block.id
     until_us = context.now() + int(SERVER_S * 1e6)
     outcome = yield from _try_revert(context, block)
     while outcome.state == "unknown" and (left_s := (until_us - context.now()) / 1e6) > 0:
         context.state.waiting = WaitView(
-            text="the server answers, so that settings can be put back",
+            text="the server answers, to revert temporary settings",
             values=outcome.text,
             timeout_s=SERVER_S,
             left=f"{human_duration(left_s)} at most",
@@ -241,10 +241,10 @@ def _revert_settings(context: WalkContext, undo: UndoPlan) -> Turn[None]:
             context.state.waiting = None
         outcome = yield from _try_revert(context, block)
     if outcome.state == "ok":
-        message = "its settings are put back" if outcome.values.get("put_back") else ""
+        message = "temporary settings reverted" if outcome.values.get("put_back") else ""
     else:
-        message = f"its settings could not be put back: {outcome.text}; runbook put-back does it"
-    text = f"{block.id}: {message or 'nothing of its settings was left to be put back'}"
+        message = f"cannot revert temporary settings: {outcome.text}; use runbook put-back"
+    text = f"{block.id}: {message or 'no temporary setting to revert'}"
     text += f": {outcome.text}" if outcome.state == "ok" and message else ""
     state = "ok" if outcome.state == "ok" else "failed"
     yield from context.write("undo.settings", text, block=block, state=state, told=message, machine_s=outcome.machine_s)
@@ -262,22 +262,22 @@ def _ask_which(context: WalkContext, undo: UndoPlan) -> Turn[None]:
         return
     titles = {step.id: step.title for step in context.plan.steps}
     options = (
-        Option(key=NONE, text="leave everything as it is"),
+        Option(key=NONE, text="revert nothing"),
         Option(key=ALL, text="all of these, in this order"),
         *(Option(key=step, text=titles[step]) for step in undo.offered),
     )
-    text = f"Take back {', '.join(undo.offered)}? Type {quote_for_typing(NONE)}, {quote_for_typing(ALL)}, or the steps"
+    text = f"Revert {', '.join(undo.offered)}? Type {quote_for_typing(NONE)}, {quote_for_typing(ALL)}, or the steps"
     while True:
         answer = yield from context.ask("undo", text, options=options)
         words = answer.text.replace(",", " ").split()
         unknown = [word for word in words if word not in (ALL, NONE, *undo.offered)]
         if unknown or not words or (len(words) > 1 and {ALL, NONE} & set(words)):
             yield from context.reject(
-                f"type {quote_for_typing(NONE)}, {quote_for_typing(ALL)}, or of {', '.join(undo.offered)}"
+                f"type {quote_for_typing(NONE)}, {quote_for_typing(ALL)}, or steps of {', '.join(undo.offered)}"
             )
             continue
         steps = [step for step in undo.offered if words == [ALL] or step in words]
-        record_text = f"{answer.who}: take back {', '.join(steps) or 'nothing'}"
+        record_text = f"{answer.who} chose to revert {', '.join(steps) or 'nothing'}"
         yield from context.answered("undo", answer, record_text, steps=steps, answer=" ".join(words))
         return
 
@@ -292,7 +292,7 @@ def _next_item(context: WalkContext, undo: UndoPlan) -> Turn[None]:
     reason = "; ".join(
         f"{block}: {context.state.blocks[block].note.removeprefix(f'{block}: ')}" for block in dict.fromkeys(failed)
     )
-    text = f"step {step.id}: not taken back as a whole: {reason}" if failed else f"step {step.id}: taken back"
+    text = f"step {step.id}: not completely reverted: {reason}" if failed else f"step {step.id}: reverted"
     yield from context.write("undo.ended", text, step=step.id, state="skipped" if failed else "undone", reason=reason)
 
 
@@ -323,8 +323,8 @@ BLOCKS: dict[str, Callable[[WalkContext, Block], Turn[None]]] = {
 def walk(
     plan: Plan, state: RunState, *, inputs: dict[str, Any] | None = None, now: Callable[[], int]
 ) -> Generator[Request, Reply, RunEnding]:
-    """Go on from `state` to the end of the run. `state` is changed in place by each record written; `inputs` has the
-    values of all inputs and is given those that are asked for on the way; `now` is the wall clock in microseconds.
+    """Continue from `state` to the end of the run. Each written record changes `state` in place. `inputs`: values of
+    all inputs, extended by those asked for during the run; `now`: wall clock in microseconds.
     """
     context = WalkContext(plan, state, now, {} if inputs is None else inputs)
     secrets_asked = state.mode == "rehearse"
@@ -341,14 +341,14 @@ def walk(
 
 
 def _next_turn(context: WalkContext) -> Turn[None]:
-    """The next thing."""
+    """Do the next thing."""
     state = context.state
     if state.paused:
         yield from _paused(context)
     elif state.mode == "rehearse":
         yield from rehearse(context)
     elif (execution := state.open_execution) is not None and (state.undo is None or execution.item):
-        yield from settle(context, execution)  # one whose end stayed unknown when the run was given up is left so
+        yield from settle(context, execution)  # an outcome that was unknown when the run was aborted stays unknown
     elif state.failure is not None:
         yield from _decide_failure(context)
     elif state.undo is not None:
@@ -360,9 +360,9 @@ def _next_turn(context: WalkContext) -> Turn[None]:
 
 
 def _paused(context: WalkContext) -> Turn[None]:
-    """Held still until a person says otherwise."""
+    """Ask whether to continue a paused run."""
     step_running = context.state.active_step
-    answer = yield from context.ask("choose", f"{context.state.paused}. Go on?", options=PAUSED)
+    answer = yield from context.ask("choose", f"{context.state.paused}. Continue?", options=PAUSED)
     try:
         option, reason = chosen(PAUSED, answer.text)
     except NotAnAnswer as why:
@@ -370,25 +370,25 @@ def _paused(context: WalkContext) -> Turn[None]:
         return
     step = step_running.id if step_running is not None else ""
     if option.key == "continue":
-        text = f"{answer.who} goes on"
+        text = f"continued by {answer.who}"
         yield from context.write("run.resumed", text, step=step, who=answer.who, human_s=answer.human_s)
     else:
-        yield from context.answered("choose", answer, f"{answer.who} ends the run", answer=option.key, reason=reason)
-        yield from abort_run(context, "aborted", reason or "while it was paused", answer.who)
+        yield from context.answered("choose", answer, f"aborted by {answer.who}", answer=option.key, reason=reason)
+        yield from abort_run(context, "aborted", reason or "aborted while paused", answer.who)
 
 
 def _before_start(context: WalkContext) -> Turn[None]:
-    """The checks that stand before the first act, then the question. No is the default, and leaves all as it is."""
+    """Run the leading checks, then ask whether to start. The default is no and changes nothing."""
     for _, block in context.plan.blocks():
         if block.leading and context.state.blocks[block.id].status not in FINISHED:
             yield from _run(context, block)
             return
     if confirms_itself(context.plan):
-        yield from context.write("run.started", f"begun by {context.state.who}", who=context.state.who)
+        yield from context.write("run.started", f"started by {context.state.who}", who=context.state.who)
         return
     blocks = [block for step in context.plan.steps for block in step.blocks]
     usual = sum(block.usual_s or 0.0 for block in blocks)
-    about = f", usually about {human_duration(usual)}" if usual else ""
+    about = f", typically about {human_duration(usual)}" if usual else ""
     on = f" on {context.state.place}" if context.state.place else ""
     doubts = []
     for one in context.plan.inputs if blocks else ():
@@ -397,11 +397,11 @@ def _before_start(context: WalkContext) -> Turn[None]:
     text = "".join(doubts) + (
         f"Start “{context.plan.title}”{on}? {len(blocks)} blocks in {len(context.plan.steps)} steps{about}. Default: no"
     )
-    yield from ask_start(context, text, yes="started", no="not started", ending="it was not started")
+    yield from ask_start(context, text, yes="started", no="not started", ending="not started")
 
 
 def _decide_failure(context: WalkContext) -> Turn[None]:
-    """Something failed: a person decides. Each way but the end is a deviation, and is listed as one."""
+    """Ask the operator what to do about a failure. Each answer except abort is recorded as a deviation."""
     failure = context.state.failure
     if failure is None:
         return
@@ -411,7 +411,7 @@ def _decide_failure(context: WalkContext) -> Turn[None]:
         yield from abort_run(context, "aborted", block_state.note, context.state.who)
         return
     if failure.item and context.plan.reverts:
-        text = f"{block.id}: left as it is, the others are reverted"
+        text = f"{block.id}: not reverted, the others are reverted"
         yield from context.write("deviation", text, block=block, what="skip", answer="skip", reason=block_state.note)
         return
     may_skip = not context.plan.strict or bool(failure.item)
@@ -419,7 +419,7 @@ def _decide_failure(context: WalkContext) -> Turn[None]:
     options: tuple[Option, ...] = after_failure(timed_out=block_state.timed_out, may_skip=may_skip, input_names=names)
     note = block_state.note.removeprefix(f"{block.id}: ")
     text = f"{f'“{block.title}”' if block.title else block.id} failed: {note}"
-    # Of an act that was refused or declined: it may be right without some of its rows.
+    # If it was refused or declined, it may be right without some of its rows.
     preview = None if failure.acted or failure.item else confirmed_preview(context.plan, context.state, block)
     while True:
         answer = yield from context.ask(
@@ -430,7 +430,7 @@ def _decide_failure(context: WalkContext) -> Turn[None]:
             break
         except NotAnAnswer as why:
             yield from context.reject(str(why))
-    record_text = f"{block.id}: {answer.who} decided: {answer.text.strip()}"
+    record_text = f"{block.id}: {answer.who} answered: {answer.text.strip()}"
     yield from context.answered("failed", answer, record_text, block=block, answer=option.key, reason=reason)
     if option.key == "abort":
         yield from abort_run(context, "failed", failure_text(context) + (f" ({reason})" if reason else ""), answer.who)
@@ -443,7 +443,7 @@ def _decide_failure(context: WalkContext) -> Turn[None]:
 
 
 def _next_step(context: WalkContext) -> Turn[None]:
-    """The first step that has not ended, and in it the first block that has not."""
+    """Run the first step that has not ended, and in it the first block that has not."""
     state = context.state
     for step in context.plan.steps:
         step_state = state.steps[step.id]
@@ -462,11 +462,11 @@ def _next_step(context: WalkContext) -> Turn[None]:
 
 
 def _step_skip_reason(state: RunState, step: Step) -> str:
-    """Why a step is not walked; empty where it is."""
+    """Return why a step is skipped; empty if it is not."""
     if state.goto and state.goto != step.id:
-        return f"on to {place(state.goto)}"
+        return f"jumped to {place(state.goto)}"
     if step.branch and state.goto != step.id:
-        return "reached by a decision only"
+        return "branch not chosen"
     return ""
 
 
@@ -484,8 +484,8 @@ def _next_block(context: WalkContext, step: Step) -> Turn[None]:
 
 
 def _run(context: WalkContext, block: Block) -> Turn[None]:
-    """One block. An act asks by itself whether it is wanted, for it may be in the middle of its rows; a wait or round
-    whose end is fixed has been asked before."""
+    """Run one block. A changing block evaluates `when` and `done` itself, because it may be between two of its rows; a
+    wait or round with a fixed end has evaluated them before."""
     context.state.current = block.id
     going_on = context.state.blocks[block.id].due_us is not None
     if BLOCKS[block.kind] is not act and not going_on and not (yield from should_run(context, block)):

@@ -1,4 +1,4 @@
-"""An act: whether it applies, what it would do, the word of a person, its intent on disk, and only then the doing."""
+"""Walk a changing block: evaluate its conditions, preview, confirm, record the intent, execute, settle its outcome."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from dba_console.runbooks.walk_context import (
 )
 
 UNDO_CONFIRMATION = Confirmation(level="yes")
-"""Of an undo whose author asks for nothing else."""
+"""Default confirmation of an undo."""
 
 
 def should_run(context: WalkContext, block: Block, item: str = "") -> Turn[bool]:
-    """Whether the block is to run at all. A test that cannot tell is a failure: it is taken neither for yes nor no."""
+    """Evaluate `when` and `done`, and return whether the block runs. An unknown condition is a failure."""
     if block.when is not None:
         result = yield from context.read_block(block, "when", block.when)
         if result.holds is None or result.error:
@@ -50,35 +50,35 @@ def should_run(context: WalkContext, block: Block, item: str = "") -> Turn[bool]
     if block.done is not None:
         result = yield from context.read_block(block, "done", block.done)
         if result.holds is None or result.error:
-            yield from _fail_unknown(context, block, "whether it is done already", result, item)
+            yield from _fail_unknown(context, block, "whether it is already done", result, item)
             return False
         if result.holds:
-            yield from skip(context, block, f"already so: {result.text or block.done.text}", item)
+            yield from skip(context, block, f"already done: {result.text or block.done.text}", item)
             return False
     return True
 
 
 def skip(context: WalkContext, block: Block, reason: str, item: str = "") -> Turn[None]:
-    """Say that a block is left out, and why."""
+    """Record that a block is skipped, and why."""
     yield from context.write("block.skipped", f"{block.id}: skipped, {reason}", block=block, reason=reason, item=item)
 
 
 def _fail_unknown(context: WalkContext, block: Block, what: str, result: ReadResult, item: str) -> Turn[None]:
-    yield from fail(context, block, result.append_to(f"it cannot be told {what}"), item, machine_s=result.machine_s)
+    yield from fail(context, block, result.append_to(f"unknown {what}"), item, machine_s=result.machine_s)
 
 
 def fail(context: WalkContext, block: Block, note: str, item: str = "", **fields: Any) -> Turn[None]:
-    """Say that a block failed before anything was done."""
+    """Record that a block failed before it was executed."""
     text = f"{block.id}: failed, {note}"
     yield from context.write("block.seen", text, block=block, state="failed", note=note, item=item, **fields)
 
 
 def act(context: WalkContext, block: Block, item: UndoItem | None = None) -> Turn[None]:
-    """One act. Of a change for each row: the next row."""
+    """Run one changing block; of a change with `each`, the next row."""
     key = item.key if item is not None else ""
     block_state = context.state.blocks[block.id]
     going_on = block_state.row > 0 and not key
-    # An action's own undo is not what its `when` and `done` speak of.
+    # `when` and `done` of an action do not apply to its own undo.
     conditions_apply = item is None or item.key == block.id
     if (
         conditions_apply
@@ -89,13 +89,13 @@ def act(context: WalkContext, block: Block, item: UndoItem | None = None) -> Tur
         return
     covering = None if key else _covering_confirm(context, block)
     if covering is not None and context.state.blocks[covering.id].status != "ok":
-        yield from skip(context, block, f"{covering.id}, which confirms it, was left out")
+        yield from skip(context, block, f"its confirmation {covering.id} was skipped")
         return
     rows: tuple[dict[str, Any], ...] | None = None
     if not key and (preview := bound_preview(context.plan, block)) is not None:
         rows = context.state.blocks[preview.id].rows
         if not rows:
-            why = "the preview gave no rows" if rows is not None else "its preview was not run"
+            why = "the preview returned no rows" if rows is not None else "its preview did not run"
             yield from skip(context, block, f"nothing to act on: {why}")
             return
         if acts_on_preview(context.plan, block) is not None and not (rows := context.state.blocks[preview.id].chosen):
@@ -114,7 +114,7 @@ def act(context: WalkContext, block: Block, item: UndoItem | None = None) -> Tur
 
 
 def _covering_confirm(context: WalkContext, block: Block) -> Block | None:
-    """The `confirm` before it in its step, where it has no confirmation of its own."""
+    """Return the `confirm` before the block in its step, if the block has no confirmation."""
     step, _ = context.plan.block(block.id)
     if block.confirm is not None or block not in step.blocks:
         return None
@@ -123,7 +123,7 @@ def _covering_confirm(context: WalkContext, block: Block) -> Block | None:
 
 
 def _preview_action(context: WalkContext, block: Block) -> Turn[bool]:
-    """What an action would do, before the question about it. False: it will not be done."""
+    """Preview an action before its confirmation. Return False if it will not be executed."""
     result = yield from context.read_block(block, "preview")
     action_preview = result.values.get("sight") or {}
     refusal = result.error or action_preview.get("refusal")
@@ -133,7 +133,7 @@ def _preview_action(context: WalkContext, block: Block) -> Turn[bool]:
         yield from fail(context, block, note, machine_s=result.machine_s)
         return False
     if action_preview.get("done"):
-        reason = f"{action_preview['by']} does this" if action_preview.get("by") else "already so"
+        reason = f"done by {action_preview['by']}" if action_preview.get("by") else "already done"
         yield from skip(context, block, f"{reason}: {action_preview.get('text') or result.text}")
         return False
     text = f"{block.id}: {action_preview.get('text') or result.text}"
@@ -144,7 +144,7 @@ def _preview_action(context: WalkContext, block: Block) -> Turn[bool]:
 
 
 def _count(context: WalkContext, block: Block, rows: tuple[dict[str, Any], ...] | None) -> int | None:
-    """How many things would be acted on; an action has counted them itself."""
+    """Return the number of affected objects; an action counts them in its preview."""
     block_state = context.state.blocks[block.id]
     count = (block_state.sight or {}).get("count")
     if isinstance(count, int):
@@ -157,7 +157,7 @@ def _confirmed(
 ) -> Turn[bool]:
     confirmation = block.confirm
     if item is not None and (confirmation is None or confirmation.text in ("count", "name")):
-        confirmation = UNDO_CONFIRMATION  # what was counted or named was what the act saw
+        confirmation = UNDO_CONFIRMATION  # the count or name belonged to the execution that is reverted
     if confirmation is None or context.state.blocks[block.id].confirmed:
         return True
     if item is not None and context.plan.reverts:
@@ -167,14 +167,14 @@ def _confirmed(
 
 
 def none_chosen(context: WalkContext, block: Block, preview: Block) -> Turn[None]:
-    """Leave a block out because no row it would act on is chosen. Who can still choose one is asked first."""
+    """Skip a block because none of its rows is chosen. Ask first if rows can still be chosen."""
     if (
         confirmed_preview(context.plan, context.state, block) == preview
         and not context.state.blocks[block.id].confirmed
     ):
         count = len(context.state.blocks[preview.id].rows or ())
         none = f"none of {count} rows is" if count != 1 else "its only row is not"
-        text = f"{_act_text(context, block)}: {none} chosen, so nothing would be done"
+        text = f"{_act_text(context, block)}: {none} chosen, nothing to do"
         while True:
             answer = yield from context.ask("choose", text, block=block, options=(NONE,), rows=preview.id)
             try:
@@ -182,7 +182,7 @@ def none_chosen(context: WalkContext, block: Block, preview: Block) -> Turn[None
                 break
             except NotAnAnswer as why:
                 yield from context.reject(str(why))
-        record_text = f"{block.id}: {answer.who} leaves it out"
+        record_text = f"{block.id}: skipped by {answer.who}"
         yield from context.answered("choose", answer, record_text, block=block, answer=NONE.key)
     yield from skip(context, block, f"nothing to act on: no row of {preview.id} is chosen")
 
@@ -190,15 +190,15 @@ def none_chosen(context: WalkContext, block: Block, preview: Block) -> Turn[None
 def confirm(
     context: WalkContext, block: Block, confirmation: Confirmation, *, count: int | None = None, item: str = ""
 ) -> Turn[bool]:
-    """Ask until it is confirmed or declined."""
+    """Ask until the block is confirmed or declined."""
     name = str((context.state.blocks[block.id].sight or {}).get("name") or "")
     expects = expected(confirmation, context.state, count, name)
     if not expects:
-        yield from fail(context, block, "it is not known what would have to be typed to confirm it", item)
+        yield from fail(context, block, "the text to type for its confirmation is unknown", item)
         return False
     preview = confirmed_preview(context.plan, context.state, block) if not item else None
     step, _ = context.plan.block(block.id)
-    final = "No way back after this. " if step.point_of_no_return and not item else ""
+    final = "Point of no return. " if step.point_of_no_return and not item else ""
     what = _continuation_text(context, block) or final + (
         _undo_text(context, block) if item else _act_text(context, block)
     )
@@ -215,12 +215,12 @@ def confirm(
             yield from context.reject(str(why))
             continue
         if yes and confirmation.people > 1 and not answer.second:
-            yield from context.reject("a second person has to confirm it")
+            yield from context.reject("a second operator must confirm it")
             continue
         confirmed_by = f"{answer.who} and {answer.second}" if answer.second else answer.who
         record_text = f"{block.id}: {'confirmed' if yes else 'declined'} by {confirmed_by}"
         state = "" if yes else "declined"
-        # Not `ask`'s business to keep: what was typed is what was expected, or no.
+        # What was typed is the expected text, or no: safe to record.
         yield from context.answered(
             confirmation.level, answer, record_text, block=block, state=state, answer=answer.text.strip(), item=item
         )
@@ -228,14 +228,14 @@ def confirm(
 
 
 def _undo_text(context: WalkContext, block: Block) -> str:
-    """The step, and of several acts in it which."""
+    """Return what is reverted: the step, and the block if the step has several."""
     step, _ = context.plan.block(block.id)
     several = len(undo_items(context.state, step)) > 1
-    return f"Take back: {step.title}" + (f" ({block.title or block.id})" if several else "")
+    return f"Revert: {step.title}" + (f" ({block.title or block.id})" if several else "")
 
 
 def _continuation_text(context: WalkContext, block: Block) -> str:
-    """What a `confirm` is asked for again in the middle of its step; empty at the beginning of it."""
+    """Return what a `confirm` asks for in the middle of its step; empty at the start of the step."""
     step, _ = context.plan.block(block.id)
     if block.kind != "confirm" or block not in step.blocks:
         return ""
@@ -243,11 +243,11 @@ def _continuation_text(context: WalkContext, block: Block) -> str:
     remaining = [one for one in covered if context.state.blocks[one.id].status == "pending"]
     if not remaining or len(remaining) == len(covered):
         return ""
-    return f"Go on in “{step.title}” with: {remaining[0].title or remaining[0].id}"
+    return f"Continue “{step.title}” with: {remaining[0].title or remaining[0].id}"
 
 
 def _act_text(context: WalkContext, block: Block) -> str:
-    """What would be done, in the action's own words where it has seen it, else in the author's."""
+    """Return what would be done: from the action's preview if there is one, else from the author's text."""
     step, _ = context.plan.block(block.id)
     preview_text = (context.state.blocks[block.id].sight or {}).get("text")
     return str(preview_text or block.title or block.settings.get("text") or step.title)
@@ -267,7 +267,7 @@ def _execute(
     elif rows is not None:
         fields |= {"rows": rows}
     if block_state.row:
-        # Between two rows nothing else would hear of somebody who wants it to stop.
+        # Between two rows this is the only place where an interrupt is received.
         yield from context.pause(0.0)
     undo_of = item.undo_of if item is not None else None
     if block.language == "sql":
@@ -281,14 +281,14 @@ def _execute(
 
 
 def outcome_of(reply: object) -> Outcome:
-    """What the world replied to an act. Raises TypeError, where the driver of the walk has a defect."""
+    """Return the reply to an execution. Raises TypeError for any other type, a bug in the caller."""
     if not isinstance(reply, Outcome):
-        raise TypeError(f"the walk was told {type(reply).__name__}, not Outcome")
+        raise TypeError(f"the walk received {type(reply).__name__}, not Outcome")
     return reply
 
 
 def _row_text(intent: Mapping[str, Any]) -> str:
-    """Which row of how many an execution was for, of a change that is executed for each."""
+    """Return the row of an execution, of a change with `each`."""
     if "row_index" not in intent:
         return ""
     named = [f"{name} {cell(value)}" for name, value in list(intent["row"].items())[:2]]
@@ -305,10 +305,10 @@ def _record_end(
     *,
     who: str | None = None,
 ) -> Turn[None]:
-    # A program that went on over errors has come to its end, and that is all that is well with it.
+    # A program may exit with success although it reported errors.
     outcome_text: str = "ended with errors" if outcome.state == "ok" and outcome.values.get("errors") else outcome.state
     if outcome.again:
-        outcome_text = "not finished, goes on"
+        outcome_text = "not finished, will continue"
     more: dict[str, Any] = {"again": True} if outcome.again else {}
     yield from context.write(
         kind,
@@ -328,7 +328,7 @@ def _record_end(
 
 
 def settle(context: WalkContext, execution: Execution) -> Turn[None]:
-    """An execution whose end nobody saw: evidence first, then the word of a person with a reason. Never a guess."""
+    """Settle an execution with an unknown outcome: by evidence, else by the operator's answer with a reason."""
     _, block = context.plan.block(execution.block)
     context.state.current = block.id
     outcome = outcome_of((yield SettleRequest(block=block, execution=execution.number, intent=execution.intent)))
@@ -336,9 +336,9 @@ def settle(context: WalkContext, execution: Execution) -> Turn[None]:
         result = yield from context.read_block(block, "done", block.done)
         if result.holds and not result.error:
             evidence = f"done: {result.text or block.done.text}"
-            outcome = Outcome(state="ok", text="what it was for is so", evidence=evidence, machine_s=result.machine_s)
+            outcome = Outcome(state="ok", text="its effect is present", evidence=evidence, machine_s=result.machine_s)
     if execution.state == "unknown":
-        # What went wrong with this agent alive may go wrong again and again: a person decides.
+        # The agent was alive when it failed, so it may fail again: the operator decides.
         outcome = msgspec.structs.replace(outcome, again=False)
     if outcome.state != "unknown":
         yield from _record_end(context, "block.settled", block, execution.number, outcome, execution.intent)
@@ -349,7 +349,7 @@ def settle(context: WalkContext, execution: Execution) -> Turn[None]:
 
 
 def _ask_outcome(context: WalkContext, block: Block, execution: Execution, outcome: Outcome) -> Turn[None]:
-    text = f"{block.id}: how execution {execution.number} ended is not known: {outcome.text}. What is so?"
+    text = f"{block.id}: outcome of execution {execution.number} unknown: {outcome.text}. What happened?"
     while True:
         answer = yield from context.ask("settle", text, block=block, options=SETTLING)
         try:
@@ -357,13 +357,13 @@ def _ask_outcome(context: WalkContext, block: Block, execution: Execution, outco
             break
         except NotAnAnswer as why:
             yield from context.reject(str(why))
-    record_text = f"{block.id}: {answer.who} says {option.key}" + (f": {reason}" if reason else "")
+    record_text = f"{block.id}: {answer.who} answered {option.key}" + (f": {reason}" if reason else "")
     yield from context.answered("settle", answer, record_text, block=block, answer=option.key, reason=reason)
     if option.key == "abort":
-        yield from abort_run(context, "failed", reason or f"the end of {block.id} is not known", answer.who)
+        yield from abort_run(context, "failed", reason or f"the outcome of {block.id} is unknown", answer.who)
     elif option.key in ("ok", "failed"):
         settled = Outcome(
-            state="ok" if option.key == "ok" else "failed", text=reason, evidence=f"the word of {answer.who}"
+            state="ok" if option.key == "ok" else "failed", text=reason, evidence=f"reported by {answer.who}"
         )
         yield from _record_end(
             context, "block.settled", block, execution.number, settled, execution.intent, who=answer.who

@@ -1,4 +1,4 @@
-"""Blocks that only look: a check must hold, a measure keeps its values, a preview gives the rows to act on."""
+"""Walk the read-only blocks: check, measure and preview; waits and repetitions."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from dba_console.runbooks.walk_actions import fail
 from dba_console.runbooks.walk_context import NotAnAnswer, Turn, WalkContext, chosen
 
 MOST_ROWS = 1000
-"""Of a preview: more than a person can confirm with open eyes."""
+"""Maximum rows of a preview: an operator cannot review more."""
 
 
 def check(context: WalkContext, block: Block) -> Turn[None]:
-    """It passes only if it is known to hold."""
+    """Run a check; it passes only if its condition is known to hold."""
     result = yield from context.read_block(block, "check")
     if result.holds is True and not result.error:
-        yield from _record_ok(context, block, result, f"holds: {result.text}" if result.text else "holds")
+        yield from _record_ok(context, block, result, f"passed: {result.text}" if result.text else "passed")
         return
-    what = "does not hold" if result.holds is False and not result.error else "it cannot be told whether it holds"
+    what = "does not hold" if result.holds is False and not result.error else "unknown whether it holds"
     yield from fail(context, block, result.append_to(what), machine_s=result.machine_s)
 
 
 def measure(context: WalkContext, block: Block) -> Turn[None]:
-    """Values now; with those taken later they are before and after."""
+    """Record the values of a measurement; a later one gives before and after."""
     result = yield from context.read_block(block, "measure")
     if result.error:
         yield from fail(context, block, result.error, machine_s=result.machine_s)
@@ -39,17 +39,17 @@ def measure(context: WalkContext, block: Block) -> Turn[None]:
 
 
 def preview(context: WalkContext, block: Block) -> Turn[None]:
-    """The exact set the next change may act on. Too many rows are a failure: nobody has seen what they confirm."""
+    """Record the exact rows that the next change may act on. Too many rows fail: they could not be reviewed."""
     result = yield from context.read_block(block, "preview")
     most = block.settings.get("at_most")
     most = min(most, MOST_ROWS) if isinstance(most, int) else MOST_ROWS
     if result.error:
         yield from fail(context, block, result.error, machine_s=result.machine_s)
     elif len(result.rows) > most:
-        note = f"{len(result.rows)} rows, and {most} are the most that may be acted on"
+        note = f"{len(result.rows)} rows, more than the maximum of {most}"
         yield from fail(context, block, note, machine_s=result.machine_s)
     elif not result.rows and block.settings.get("empty") == "fail":
-        yield from fail(context, block, "it gave no rows", machine_s=result.machine_s)
+        yield from fail(context, block, "it returned no rows", machine_s=result.machine_s)
     elif why := choice_column_error(block, result.rows):
         yield from fail(context, block, why, machine_s=result.machine_s)
     else:
@@ -76,18 +76,17 @@ def _record_ok(context: WalkContext, block: Block, result: ReadResult, note: str
     )
 
 
-# Time in a run: waits that look until something holds, and rounds that are walked again. Neither holds a process: what
-# has to be known of them after a kill is on record.
+# Waits and repetitions. Their state is recorded, so they survive a kill of the agent.
 
 EVERY_S = 5.0
-"""Between two looks, where the author says nothing else."""
+"""Default interval between two checks of a wait."""
 TREND = 60
-"""Looks that are kept for the trend."""
-ROUND_OPTIONS = (Option(key="again", text="another round"), Option(key="enough", text="go on"))
+"""Values kept for the trend."""
+ROUND_OPTIONS = (Option(key="again", text="another round"), Option(key="enough", text="continue without it"))
 
 
 def test_of(value: Any) -> BlockCondition | None:
-    """The condition of a wait or a repeat as its settings hold it."""
+    """Return the condition of a wait or a repeat from its settings."""
     if value is None:
         return None
     return value if isinstance(value, BlockCondition) else convert(value, BlockCondition)
@@ -99,7 +98,8 @@ def number(settings: dict[str, Any], name: str) -> float | None:
 
 
 def parse_moment(text: str, now_us: int) -> int:
-    """Wall time of `HH:MM` (the next one, in the host's time) or of an RFC 3339 time. Raises UsageError."""
+    """Return the wall time in microseconds of `HH:MM` (the next one, in the host's time zone) or of an RFC 3339 time.
+    Raises UsageError."""
     now = datetime.fromtimestamp(now_us / 1e6).astimezone()
     try:
         if len(text) <= 8:
@@ -115,7 +115,7 @@ def parse_moment(text: str, now_us: int) -> int:
 
 
 def wait(context: WalkContext, block: Block) -> Turn[None]:
-    """Look until it holds, or let time pass. What cannot be told is not taken for yes: the wait goes on."""
+    """Wait until a condition holds, or for a time. An unknown condition does not count as true: the wait continues."""
     settings = block.settings
     test = test_of(settings.get("until"))
     if test is None and block.language in ("expr", "sql") and block.body.strip():
@@ -146,7 +146,7 @@ def _wait_text(test: BlockCondition | None, settings: dict[str, Any]) -> str:
 
 
 def _due(context: WalkContext, block: Block, test: BlockCondition | None) -> int | None:
-    """When a wait for a point in time is over. One that was fixed before an interruption stays where it was."""
+    """Return the end of a wait for a point in time. An end recorded before an interruption is kept."""
     due_us = context.state.blocks[block.id].due_us
     if due_us is not None:
         return due_us
@@ -163,15 +163,15 @@ def _until_due(context: WalkContext, block: Block, due: int) -> Turn[None]:
     context.state.current = block.id
     while (left := (due - context.now()) / 1e6) > 0:
         context.state.waiting = WaitView(
-            text=block.title or "time to pass", until_us=due, left=f"{human_duration(left)} (measured)"
+            text=block.title or "the time has passed", until_us=due, left=f"{human_duration(left)} (measured)"
         )
         yield from context.pause(left, due)
-    yield from _record_held(context, block, began, "the time has come", {})
+    yield from _record_held(context, block, began, "the time has passed", {})
 
 
 def _record_held(context: WalkContext, block: Block, began: int, note: str, values: dict[str, Any]) -> Turn[None]:
     waited = max(0.0, (context.now() - began) / 1e6)
-    text = f"{block.id}: held after {human_duration(waited)}: {note}"
+    text = f"{block.id}: satisfied after {human_duration(waited)}: {note}"
     yield from context.write("wait.held", text, block=block, state="ok", note=note, values=values, machine_s=waited)
 
 
@@ -204,14 +204,14 @@ def _until_it_holds(context: WalkContext, block: Block, test: BlockCondition, du
         left = (began + timeout * 1e6 - now) / 1e6 if timeout is not None else every
         if left <= 0 or (due is not None and now >= due):
             waited = (now - began) / 1e6
-            note = result.append_to(f"not so after {human_duration(waited)}")
+            note = result.append_to(f"not satisfied after {human_duration(waited)}")
             yield from fail(context, block, note, timed_out=True, machine_s=waited)
             return
         yield from context.pause(min(every, left, hold - held_s if since is not None else every))
 
 
 def _first_number(result: ReadResult) -> float | None:
-    """The first number looked at: what the trend is of."""
+    """Return the first number of a result; the trend shows it."""
     for value in result.values.values():
         if isinstance(value, int | float) and not isinstance(value, bool):
             return float(value)
@@ -219,18 +219,18 @@ def _first_number(result: ReadResult) -> float | None:
 
 
 def _remaining_text(trend: list[float | None], every_s: float, to_hold_s: float | None) -> str:
-    """What is left. Only what is counted down to zero is told with a time, and it is an estimate."""
+    """Return what remains. A time is estimated only for a value that falls towards zero."""
     if to_hold_s is not None:
-        return f"{human_duration(to_hold_s)} to hold"
+        return f"must hold {human_duration(to_hold_s)} more"
     recent = [value for value in trend[-10:] if value is not None]
     if len(recent) < 3 or recent[-1] <= 0 or recent[0] <= recent[-1]:
         return "unknown"
     per_s = (recent[0] - recent[-1]) / ((len(recent) - 1) * every_s)
-    return f"{recent[-1]:.6g} left, about {human_duration(recent[-1] / per_s)} to none (estimated)"
+    return f"{recent[-1]:.6g}, about {human_duration(recent[-1] / per_s)} to zero (estimated)"
 
 
 def repeat(context: WalkContext, block: Block) -> Turn[None]:
-    """Another round from an earlier step, or on."""
+    """Start another round from an earlier step, or continue."""
     another_round = yield from _needs_another_round(context, block)
     if not another_round:
         return
@@ -251,16 +251,16 @@ def _needs_another_round(context: WalkContext, block: Block) -> Turn[bool]:
         if test is not None:
             result = yield from context.read_block(block, "while", test)
             if result.holds is None or result.error:
-                why = result.append_to("it cannot be told whether another round is needed")
+                why = result.append_to("unknown whether another round is needed")
                 yield from fail(context, block, why, machine_s=result.machine_s)
                 return False
             if not result.holds:
-                yield from _end_repeat(context, block, f"no longer so: {result.text or test.text}")
+                yield from _end_repeat(context, block, f"condition no longer true: {result.text or test.text}")
                 return False
         if settings.get("ask") or (times is None and test is None):
             wanted_round = yield from _ask_again(context, block)
             if not wanted_round:
-                yield from _end_repeat(context, block, "enough")
+                yield from _end_repeat(context, block, "declined by the operator")
                 return False
     yield from _until_next(context, block)
     return True
@@ -286,7 +286,7 @@ def _ask_again(context: WalkContext, block: Block) -> Turn[bool]:
 
 
 def _until_next(context: WalkContext, block: Block) -> Turn[None]:
-    """Let the time between two rounds pass; when it ends is on record, so that a kill does not begin it anew."""
+    """Wait until the next round; its start time is recorded, so a kill does not restart the wait."""
     every = number(block.settings, "every_s") or 0.0
     due = context.state.blocks[block.id].due_us
     if due is None:
@@ -296,7 +296,7 @@ def _until_next(context: WalkContext, block: Block) -> Turn[None]:
     try:
         while (left := (due - context.now()) / 1e6) > 0:
             context.state.waiting = WaitView(
-                text=block.title or "the next round", until_us=due, left=f"{human_duration(left)} (measured)"
+                text=block.title or "the next round starts", until_us=due, left=f"{human_duration(left)} (measured)"
             )
             yield from context.pause(left, due)
     finally:

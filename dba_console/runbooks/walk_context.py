@@ -1,4 +1,4 @@
-"""What every part of the walk goes by: its plan and state, and the four ways to speak to the world."""
+"""Context of a walk: plan, state, and requests to write a record, read, pause and ask; abort, questions, records."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from dba_console.runbooks.run_view import Option, QuestionKind, quote_for_typing
 Purpose = Literal["check", "measure", "preview", "when", "done", "until", "while"]
 T = TypeVar("T")
 Turn = Generator[Request, Reply, T]
-"""A piece of the walk that comes to a T."""
+"""A part of the walk that returns a T."""
 
 
 class WalkInterrupted(Exception):
-    """The operator wants something else than what was asked, looked at or waited for."""
+    """The operator interrupted a question, a read or a wait."""
 
     def __init__(self, interrupt: OperatorInterrupt) -> None:
         super().__init__(interrupt.verb)
@@ -44,14 +44,14 @@ class WalkInterrupted(Exception):
 
 @dataclass(slots=True)
 class WalkContext:
-    """One walk."""
+    """Plan, state and inputs of one walk."""
 
     plan: Plan
     state: RunState
     now: Callable[[], int]
     """Wall clock in microseconds."""
     inputs: dict[str, Any] = field(default_factory=dict)
-    """Values of the inputs, secret ones too; an input asked for on the way is put here."""
+    """Values of the inputs, including secrets; an input asked for during the run is added here."""
 
     def write(
         self,
@@ -65,7 +65,7 @@ class WalkContext:
         execution: int = 0,
         **fields: Any,
     ) -> Turn[JournalRecord]:
-        """Put a record on disk, and only then go by it."""
+        """Write a record to disk, then apply it to the state."""
         step = step or (self.plan.block(block.id)[0].id if block is not None else "")
         record = JournalRecord(
             kind=kind,
@@ -84,13 +84,13 @@ class WalkContext:
         return record
 
     def read_block(self, block: Block, purpose: Purpose, test: BlockCondition | None = None) -> Turn[ReadResult]:
-        """Read the world. Raises Interrupted."""
+        """Read a block's condition, values or rows. Raises WalkInterrupted."""
         self.state.current = block.id
         reply = yield ReadRequest(block=block, purpose=purpose, test=test)
         return _expected(reply, ReadResult)
 
     def pause(self, seconds: float, until_us: int | None = None) -> Turn[TimePassed]:
-        """Let time pass. Raises Interrupted."""
+        """Wait. Raises WalkInterrupted."""
         reply = yield PauseRequest(seconds=seconds, until_us=until_us)
         return _expected(reply, TimePassed)
 
@@ -106,7 +106,7 @@ class WalkContext:
         secret: bool = False,
         rows: str = "",
     ) -> Turn[Answer]:
-        """Put a question; told to the journal once, however often it is put again. Raises Interrupted."""
+        """Ask the operator; the question is recorded once, even if it is asked again. Raises WalkInterrupted."""
         step = self.plan.block(block.id)[0].id if block is not None else ""
         block_id = block.id if block is not None else ""
         self.state.current = block_id
@@ -135,7 +135,7 @@ class WalkContext:
         state: str = "",
         **fields: Any,
     ) -> Turn[JournalRecord]:
-        """Record what was answered, and the time the person took. A secret is not what `fields` may hold."""
+        """Record an answer and the operator's time. `fields` must not contain a secret."""
         if given.second:
             fields["second"] = given.second
         return (
@@ -152,7 +152,7 @@ class WalkContext:
         )
 
     def reject(self, text: str) -> Turn[None]:
-        """Tell who answered that it does not do."""
+        """Reject the last answer with the reason."""
         yield RejectRequest(text)
 
 
@@ -164,22 +164,22 @@ def _expected(reply: Reply, kind: type[T]) -> T:
     if isinstance(reply, OperatorInterrupt):
         raise WalkInterrupted(reply)
     if not isinstance(reply, kind):
-        raise TypeError(f"the walk was told {type(reply).__name__}, not {kind.__name__}")
+        raise TypeError(f"the walk received {type(reply).__name__}, not {kind.__name__}")
     return reply
 
 
-# A run that is given up: what it has set for a time is put back, what can be taken back is offered, then it ends.
+# Abort of a run: revert temporary settings, offer to revert the steps that can be reverted, then end.
 
 MOST_SAID = 400
-"""Characters of what a command said, in the line the run ends with."""
+"""Maximum characters of a command's output in the last line of a run."""
 
 
 def abort_run(context: WalkContext, state: str, reason: str, who: str | None) -> Turn[None]:
-    """End the run, after its settings are put back and an offer to take back what can be. A second time, while taking
-    back: at once."""
+    """End the run after its temporary settings are reverted and a revert of its steps is offered. A second abort,
+    during the revert, ends it immediately."""
     undo = context.state.undo
     if undo is not None:
-        yield from end_run(context, undo.state, f"{undo.reason}; taking it back was given up: {reason}", who)
+        yield from end_run(context, undo.state, f"{undo.reason}; revert aborted: {reason}", who)
         return
     steps = [step.id for step in revertible_steps(context.plan, context.state)]
     settings = [block.id for block in unreverted_settings(context.plan, context.state)]
@@ -187,8 +187,8 @@ def abort_run(context: WalkContext, state: str, reason: str, who: str | None) ->
         reason = f"{reason}; {stays}"
     if steps or settings:
         text = f"run {state}: {reason}"
-        text += "; what it has set for a time is put back now" if settings else ""
-        text += f"; can be taken back: {', '.join(steps)}" if steps else ""
+        text += "; temporary settings are reverted now" if settings else ""
+        text += f"; can be reverted: {', '.join(steps)}" if steps else ""
         yield from context.write(
             "undo.offered", text, state=state, who=who, steps=steps, reason=reason, settings=settings
         )
@@ -197,55 +197,54 @@ def abort_run(context: WalkContext, state: str, reason: str, who: str | None) ->
 
 
 def failure_text(context: WalkContext) -> str:
-    """What has failed, or of what nobody knows the end, in one line: the block, its label and why. Empty where nothing
-    has."""
+    """Return what failed or has an unknown outcome, in one line: block, title and reason. Empty if there is neither."""
     failure, execution = context.state.failure, context.state.open_execution
     if failure is None and execution is None:
         return ""
     _, block = context.plan.block(failure.block if failure is not None else execution.block)  # type: ignore[union-attr]
     label = f" (“{block.title}”)" if block.title else ""
     if failure is None:
-        return f"how {block.id}{label} ended is not known"
+        return f"outcome of {block.id}{label} unknown"
     note = context.state.blocks[block.id].note.removeprefix(f"{block.id}: ")
     error_text = " · ".join(" ".join(one.split()) for one in note.splitlines() if one.strip())
     return f"{block.id}{label}: {error_text if len(error_text) <= MOST_SAID else error_text[: MOST_SAID - 1] + '…'}"
 
 
 def end_run(context: WalkContext, state: str, reason: str, who: str | None = None) -> Turn[None]:
-    """The last record of a run."""
+    """Write the last record of a run."""
     yield from context.write("run.ended", f"run {state}: {reason}" if reason else f"run {state}", state=state, who=who)
 
 
-# Questions put in words, and answers read: nothing is taken for an answer that does not say plainly what it means.
+# Texts of questions, and parsing of answers: an ambiguous answer is rejected.
 
 ACKNOWLEDGED = "y"
-"""The letter of an `ack`."""
+"""Answer that confirms an `ack`."""
 DECLINED = frozenset({"n", "no"})
 YES = "yes"
 
-COUNTED = " (how many it acts on)"
-NAMED = " (the name of the target)"
-ITS_NAME = " (its name)"
+COUNTED = " (the number affected)"
+NAMED = " (the target name)"
+ITS_NAME = " (the object name)"
 
-GO_ON = Option(key="continue", text="go on")
-GIVE_UP = Option(key="abort", text="end the run here")
+GO_ON = Option(key="continue", text="continue the run")
+GIVE_UP = Option(key="abort", text="abort the run")
 PAUSED = (GO_ON, GIVE_UP)
-NONE = Option(key="none", text="leave it out")
-"""The only answer where no row is chosen."""
+NONE = Option(key="none", text="skip it")
+"""The only answer if no row is chosen."""
 
 
 class NotAnAnswer(Exception):
-    """What was typed does not do, and why."""
+    """The typed text is not a valid answer; the message says why."""
 
 
 def chosen(options: Iterable[Option], text: str) -> tuple[Option, str]:
-    """The option that is meant, and the reason given. Raises NotAnAnswer."""
+    """Return the chosen option and the given reason. Raises NotAnAnswer."""
     key, _, reason = text.strip().partition(" ")
     by_key = {option.key: option for option in options}
     option = by_key.get(key)
     if option is None:
-        of = f"not {next(iter(by_key))!r}" if len(by_key) == 1 else f"none of {', '.join(by_key)}"
-        raise NotAnAnswer(f"{key or 'nothing'!r} is {of}")
+        one_of = "one of " if len(by_key) > 1 else ""
+        raise NotAnAnswer(f"invalid answer {key!r}: expected {one_of}{', '.join(by_key)}")
     reason = reason.strip()
     if option.needs_reason and not reason:
         raise NotAnAnswer(f"{key} needs a reason: {key} REASON")
@@ -253,33 +252,33 @@ def chosen(options: Iterable[Option], text: str) -> tuple[Option, str]:
 
 
 def confirms(confirmation: Confirmation, expects: str, text: str) -> bool:
-    """True: confirmed; False: declined. Raises NotAnAnswer."""
+    """Return True if confirmed, False if declined. Raises NotAnAnswer."""
     typed = text.strip()
     accepted = {"ack": ACKNOWLEDGED, "yes": YES, "type": expects}[confirmation.level]
     if not accepted:
-        raise NotAnAnswer("it is not known what would have to be typed, so nothing confirms it")
+        raise NotAnAnswer("cannot confirm: the text to type is unknown")
     if typed == accepted or (confirmation.level == "ack" and typed.lower() in (ACKNOWLEDGED, YES)):
         return True
     if typed.lower() in DECLINED:
         return False
     raise NotAnAnswer(
-        f"{typed!r} is not {accepted!r}; nothing was done" if typed else "nothing was typed; nothing was done"
+        f"{typed!r} is not {accepted!r}; nothing was changed" if typed else "no text typed; nothing was changed"
     )
 
 
 def confirms_start(text: str) -> bool:
-    """Whether to start. Raises NotAnAnswer."""
+    """Return whether to start. Raises NotAnAnswer."""
     typed = text.strip().lower()
     if typed == YES:
         return True
     if typed in DECLINED:
         return False
-    raise NotAnAnswer(f"type {quote_for_typing(YES)} to start, no to leave everything as it is")
+    raise NotAnAnswer(f"type {quote_for_typing(YES)} to start, no to cancel")
 
 
 def expected(confirmation: Confirmation, state: RunState, count: int | None, name: str = "") -> str:
-    """The text that has to be typed; empty where it cannot be told, and then nothing confirms. `name` is that of the
-    one thing it acts on."""
+    """Return the text that must be typed; empty if it is unknown, and then nothing confirms. `name`: the single object
+    it acts on."""
     if confirmation.level == "ack":
         return ACKNOWLEDGED
     if confirmation.level == "yes":
@@ -296,51 +295,51 @@ def expected(confirmation: Confirmation, state: RunState, count: int | None, nam
 def confirmation_text(
     what: str, confirmation: Confirmation, expects: str, target: str, part: str = "", name: str = ""
 ) -> str:
-    """What is asked before something is done: what, where, to which `part` of the rows, and how it is confirmed."""
+    """Return the question before a change: what, where, which `part` of the rows, and how to confirm."""
     where = ", ".join(filter(None, (f"On {target}" if target else "", part)))
     where = f" {where}:" if where else ""
     what = f"{what.rstrip().rstrip('.?!')}.{where} "
     if confirmation.level == "ack":
-        how = f"press {ACKNOWLEDGED} to go on, n to stop here"
+        how = f"press {ACKNOWLEDGED} to confirm, n to decline"
     else:
         meant = {"count": COUNTED, "target": NAMED, "name": ITS_NAME if name else COUNTED}.get(confirmation.text, "")
         how = (
-            f"type {quote_for_typing(expects or '?')}{meant if confirmation.level == 'type' else ''} to go "
-            f"on, no to stop here"
+            f"type {quote_for_typing(expects or '?')}{meant if confirmation.level == 'type' else ''} to "
+            f"confirm, no to decline"
         )
     how = how if where else how[0].upper() + how[1:]
-    return what + how + ("; a second person types it too" if confirmation.people > 1 else "")
+    return what + how + ("; a second operator must type it too" if confirmation.people > 1 else "")
 
 
 def after_failure(*, timed_out: bool, may_skip: bool, input_names: Iterable[str] = ()) -> tuple[Option, ...]:
-    """What can be done about a block that failed; `given` are the inputs of its step that it uses."""
-    options = [Option(key="retry", text="look and try again")]
+    """Return the options after a failure; `input_names`: the inputs of its step that the block uses."""
+    options = [Option(key="retry", text="check again and retry")]
     if names := ", ".join(input_names):
-        options.append(Option(key="input", text=f"give {names} again, then try again"))
+        options.append(Option(key="input", text=f"enter {names} again, then retry"))
     if timed_out:
-        options.append(Option(key="wait", text="wait as long again"))
+        options.append(Option(key="wait", text="wait for the same time again"))
     if may_skip:
-        options.append(Option(key="skip", text="leave it out", needs_reason=True))
+        options.append(Option(key="skip", text="skip it", needs_reason=True))
     return (*options, GIVE_UP)
 
 
 SETTLING = (
-    Option(key="again", text="look for evidence again"),
-    Option(key="ok", text="it was done", needs_reason=True),
-    Option(key="failed", text="it was not done", needs_reason=True),
+    Option(key="again", text="check the evidence again"),
+    Option(key="ok", text="it succeeded", needs_reason=True),
+    Option(key="failed", text="it did not happen", needs_reason=True),
     GIVE_UP,
 )
 
 
 def decisions(block: Block) -> tuple[Option, ...]:
-    """The options of a `choose`."""
+    """Return the options of a `choose`."""
     return tuple(
         Option(key=str(one["key"]), text=str(one.get("text", ""))) for one in block.settings.get("options", ())
     )
 
 
 def leads_to(block: Block, key: str) -> str:
-    """The step an option leads to, or the end; empty: what follows."""
+    """Return the step that an option leads to, or `end`; empty: the next step."""
     goto = next((str(one.get("goto") or "") for one in block.settings.get("options", ()) if one["key"] == key), "")
     return "" if goto == "next" else goto
 
@@ -349,7 +348,7 @@ def place(goto: str) -> str:
     return "the end" if goto == END else goto
 
 
-# The records of a run that its walk does not write itself, for it has not begun, or has been broken off.
+# Records written outside the walk: before it starts, or after an interruption.
 
 
 def planned(
@@ -363,7 +362,7 @@ def planned(
     inputs: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> JournalRecord:
-    """The first record: which document, on which server, for whom. Inputs that are secret are left out here."""
+    """Return the first record of a run: document, server, operator. Secret inputs are not included."""
     secret = {one.name for one in plan.inputs if one.secret}
     shown_inputs = {name: value for name, value in (inputs or {}).items() if name not in secret}
     return JournalRecord(
@@ -386,25 +385,25 @@ def planned(
 
 
 def interrupted(text: str, since_us: int | None = None) -> JournalRecord:
-    """Written by who finds a run without end whose agent is gone."""
+    """Return the record that marks an unfinished run whose agent is gone."""
     return JournalRecord(kind="run.interrupted", text=text, fields={} if since_us is None else {"since_us": since_us})
 
 
 def resumed(who: str) -> JournalRecord:
-    """Written before an interrupted run is walked on: what was seen and confirmed for an act is asked again."""
+    """Return the record before an interrupted run continues: previews and confirmations are repeated."""
     return JournalRecord(kind="run.resumed", text=f"resumed by {who}", who=who)
 
 
 def taken_over(who: str, before: str) -> JournalRecord:
-    """Another person's answers count from now on."""
-    return JournalRecord(kind="person.took", text=f"{who} takes over from {before or 'nobody'}", who=who)
+    """Return the record that another operator controls the run from now on."""
+    return JournalRecord(kind="person.took", text=f"{who} takes over" + (f" from {before}" if before else ""), who=who)
 
 
 def adhoc(who: str, text: str, step: str = "") -> JournalRecord:
-    """Something was done beside the document: a candidate for its next edition."""
+    """Return the record of a change outside the document."""
     return JournalRecord(
         kind="deviation",
-        text=f"{who}, beside the runbook: {text}",
+        text=f"{who}, outside the runbook: {text}",
         step=step,
         who=who,
         fields={"what": "adhoc", "reason": text},

@@ -1,4 +1,4 @@
-"""Blocks a person does: decisions, manual steps with their evidence, values asked for on the way."""
+"""Walk the blocks that the operator answers: confirmations, decisions, manual steps with evidence, inputs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dba_console.runbooks.walk_context import (
 
 
 def confirm_block(context: WalkContext, block: Block) -> Turn[None]:
-    """A `confirm` of its own; it covers the acts after it in its step, and the rows before it are what it counts."""
+    """Ask a `confirm` block; it covers the changes after it in its step and counts rows of the preview before it."""
     step, _ = context.plan.block(block.id)
     shown = [one for one in step.blocks[: step.blocks.index(block)] if one.kind == "preview"]
     bound = confirmed_preview(context.plan, context.state, block)
@@ -40,9 +40,9 @@ def confirm_block(context: WalkContext, block: Block) -> Turn[None]:
 
 
 def ask_start(context: WalkContext, text: str, *, yes: str, no: str, ending: str) -> Turn[None]:
-    """The one question before a run or a rehearsal starts. Anything but yes ends it, and leaves all as it is.
+    """Ask whether a run or a rehearsal may start. Only yes starts it; no ends it without changes.
 
-    `yes` and `no` are what the journal says before and after the person's name, `ending` how the run ended then.
+    `yes` and `no` start the text of the record, `ending` is the reason recorded for the end.
     """
     answer = yield from context.ask("start", text, expects="yes")
     try:
@@ -53,14 +53,14 @@ def ask_start(context: WalkContext, text: str, *, yes: str, no: str, ending: str
     if wanted:
         yield from context.write("run.started", f"{yes} by {answer.who}", who=answer.who, human_s=answer.human_s)
     else:
-        yield from context.answered("start", answer, f"{no}: {answer.who} said no", answer="no")
+        yield from context.answered("start", answer, f"{no}: {answer.who} answered no", answer="no")
         yield from end_run(context, "aborted", ending, answer.who)
 
 
 def choose(context: WalkContext, block: Block) -> Turn[None]:
-    """A decision; what it jumps over is skipped, and told so."""
+    """Ask a decision; the steps that it jumps over are recorded as skipped."""
     options = decisions(block)
-    text = str(block.settings.get("question") or block.title or "Which way?")
+    text = str(block.settings.get("question") or block.title or "How to continue?")
     while True:
         answer = yield from context.ask("choose", text, block=block, options=options)
         try:
@@ -69,7 +69,7 @@ def choose(context: WalkContext, block: Block) -> Turn[None]:
         except NotAnAnswer as why:
             yield from context.reject(str(why))
     goto = leads_to(block, option.key)
-    record_text = f"decision: {option.key}" + (f", on to {place(goto)}" if goto else "")
+    record_text = f"decision: {option.key}" + (f", jump to {place(goto)}" if goto else "")
     yield from context.answered(
         "choose", answer, f"{block.id}: {answer.who} chose {option.key}", block=block, answer=option.key
     )
@@ -77,14 +77,14 @@ def choose(context: WalkContext, block: Block) -> Turn[None]:
 
 
 def manual(context: WalkContext, block: Block) -> Turn[None]:
-    """Something a human does; what shows that it was done is asked for, and may not be empty."""
-    what = str(block.settings.get("text") or block.title or block.body or "do as it is written")
+    """Ask the operator to do a manual step and to report evidence, which must not be empty."""
+    what = str(block.settings.get("text") or block.title or block.body or "follow the instructions")
     evidence = str(block.settings.get("evidence") or "what shows that it is done")
     while True:
         answer = yield from context.ask("manual", f"{what}\nEvidence ({evidence}):", block=block)
         if answer.text.strip():
             break
-        yield from context.reject("say what shows that it is done")
+        yield from context.reject("evidence is required")
     evidence_given = answer.text.strip()
     yield from context.answered(
         "manual",
@@ -97,7 +97,7 @@ def manual(context: WalkContext, block: Block) -> Turn[None]:
 
 
 def declared_input(block: Block) -> Input:
-    """The input a block declares."""
+    """Return the input that a block declares."""
     input_settings = {name: value for name, value in block.settings.items() if name in Input.__struct_fields__}
     return convert(
         {"type": "text", **input_settings, "name": block.name or str(input_settings.get("name", block.id))}, Input
@@ -115,13 +115,13 @@ _EXISTS = {
                             or n.nspname = 'pg_catalog' and %({name})s = c.relname end
         ) as there""",
 }
-"""Whether the server has what an input of that type names, as SQL takes the name."""
+"""Type of input -> query whether the named object exists on the server."""
 
 
 def missing_object(context: WalkContext, block: Block, one: Input, value: Any) -> Turn[str]:
-    """What to say of a value that names nothing on this server; empty where it does, or the server cannot tell.
+    """Return a warning if a value names an object that does not exist on this server; empty if it exists or is unknown.
 
-    It is no refusal: the object may be one that is yet to be made.
+    Not an error: the object may be created later.
     """
     if one.type not in _EXISTS or value is None:
         return ""
@@ -132,7 +132,7 @@ def missing_object(context: WalkContext, block: Block, one: Input, value: Any) -
 
 
 def ask_value(context: WalkContext, block: Block) -> Turn[None]:
-    """A value. A secret one is kept in the memory of this process and nowhere else."""
+    """Ask for a value. A secret is kept only in the memory of this process."""
     one = declared_input(block)
     text = one.help or block.title or f"Value of {one.name}"
     doubted = None
@@ -147,10 +147,10 @@ def ask_value(context: WalkContext, block: Block) -> Turn[None]:
         if value == doubted or not (why := (yield from missing_object(context, block, one, value))):
             break
         doubted = value
-        yield from context.reject(f"{why}; give it again if it is meant all the same")
+        yield from context.reject(f"{why}; enter it again to use it anyway")
     shown: dict[str, Any] = {} if one.secret else {"value": value}
     value_text = "a secret" if one.secret else str(value)
-    text = f"{block.id}: {answer.who} gave {value_text}"
+    text = f"{block.id}: {answer.who} entered {value_text}"
     yield from context.write(
         "input.given", text, block=block, who=answer.who, name=one.name, human_s=answer.human_s, **shown
     )
@@ -162,12 +162,12 @@ def _value(one: Input, text: str) -> Any:
     if one.default is not None:
         return value_of(one, one.default)
     if one.required:
-        raise UsageError(f"{one.name} is needed")
+        raise UsageError(f"{one.name} is required")
     return None
 
 
 def ask_secrets_again(context: WalkContext) -> Turn[None]:
-    """After a resume: secrets that were given on the way are asked for anew, for no file knows them."""
+    """Ask again for secrets entered before a resume: no file contains them."""
     for _, block in context.plan.blocks():
         if block.kind != "input" or context.state.blocks[block.id].status != "ok":
             continue

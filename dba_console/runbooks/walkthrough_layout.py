@@ -1,6 +1,6 @@
-"""The walkthrough in the lines of a screen: steps at the left, the step at the right, output below, panels at the end.
+"""Screen layout of a walkthrough: steps left, current step right, output below, panels at the bottom.
 
-80×24 decides: what asks and what waits is always seen whole, prose and output take what is left.
+Designed for 80×24: questions and waits are always shown completely, prose and output get the remaining lines.
 """
 
 from __future__ import annotations
@@ -32,40 +32,40 @@ from dba_console.watch.panels.registry import PANELS
 from dba_console.watch.panels.text_elements import Line, Span, Style, clean, fit_line, line, line_width, wrap_lines
 
 Pane = Literal["step", "whole", "output", "steps"]
-"""whole: the step alone, across the screen: what wide rows want."""
+"""whole: the step alone over the full width, for wide rows."""
 _UNDRIVEN = ENDED_STATES | {"interrupted"}
 PANES: tuple[Pane, ...] = ("step", "whole", "output", "steps")
 _OUTPUT_LEAST, _TALL = 3, 30
 _MIN_LINES_FOR_NOTICE = 6
-"""Lines from which on one of them may be spent on saying that there is more above."""
+"""Minimum number of lines for a `more lines` notice at the top."""
 FEW_ROWS, MOST_ROWS = 5, 1000
-"""So many rows that do not fit are shown whole, on their side: beside the steps, and where the step has the screen."""
+"""Maximum rows shown vertically if they do not fit: beside the steps, and with the step over the full width."""
 _STEPS_NARROW, _STEPS_WIDE, _WIDE = 26, 40, 110
 
 
 @dataclass(frozen=True, slots=True)
 class ViewOptions:
-    """How a run is looked at."""
+    """Options of the view of a run."""
 
     pane: Pane = "step"
-    """Which part has the room."""
+    """The part that gets the space."""
     top: int | None = None
-    """First line of that part shown; None follows what goes on."""
+    """First line shown of that part; None: follow the run."""
     yours: bool = True
-    """This console drives: its answers count."""
+    """This console controls the run: its answers count."""
     may_answer: bool = True
-    """This console may answer the question there is: as who drives, or as the second person."""
+    """This console may answer the open question: because it controls the run, or as the second operator."""
     why_not: str = ""
-    """Why it may not, in a sentence."""
+    """Why it may not answer."""
     dropped: int = 0
-    """Lines of output this console did not get."""
+    """Lines of output this console did not receive."""
     row: int | None = None
-    """Place of the row the cursor is on, of rows that can be chosen."""
+    """Index of the row with the cursor, if rows can be chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaidOutLines:
-    """The lines, and how far the part with the room can be scrolled."""
+    """The lines, and the scroll range of the part that has the space."""
 
     lines: list[Line]
     top: int
@@ -76,11 +76,11 @@ class LaidOutLines:
 def walkthrough(
     view: RunView, output: Sequence[OutputLine], panels: Sequence[Line], options: ViewOptions, width: int, height: int
 ) -> LaidOutLines:
-    """The run in exactly `height` lines. `panels`: the lines of panels that matter, most important first."""
+    """Return the run in exactly `height` lines. `panels`: lines of the relevant panels, most important first."""
     foot = [fit_line(one, width) for one in panels[: 1 if height < _TALL else 4]]
     head = [title_line(view, options, width)]
     if view.journal:
-        head.append(fit_line(line(Span(f" ! the journal: {clean(view.journal)}", "crit")), width))
+        head.append(fit_line(line(Span(f" ! journal: {clean(view.journal)}", "crit")), width))
     rows_left = height - len(head) - len(foot)
     if options.pane == "output":
         laid = _output(output, options, width, rows_left)
@@ -95,18 +95,18 @@ def walkthrough(
     return LaidOutLines([*lines, *foot], laid.top, laid.most, laid.page)
 
 
-# The line on top
+# Title line
 
 
 def title_line(view: RunView, options: ViewOptions, cells: int) -> Line:
-    """`─ cache-drop on db2 · step 4 of 6 · asks ───`, and what is unusual about it."""
+    """Return `─ cache-drop on db2 · step 4 of 6 · waiting ───`, with a notice if another console controls the run."""
     parts: list[Line] = [
         line(Span(f"{clean(view.runbook)} on {clean(view.place or view.target)}", "title")),
         line(_place(view)),
         line(run_word(view)),
     ]
     if not options.yours and view.state not in _UNDRIVEN:
-        parts.append(line(Span(f"you watch, {_driver(view)} drives", "warn")))
+        parts.append(line(Span(f"controlled by {_driver(view)}", "warn")))
     spans: list[Span] = [Span("─ ", "dim")]
     for part in parts:
         if part:
@@ -124,7 +124,7 @@ def _place(view: RunView) -> str:
     return f"step {ids.index(view.current) + 1} of {len(ids)}" if view.current in ids else ""
 
 
-# Steps beside the step under way
+# Steps beside the current step
 
 
 def _step(
@@ -144,7 +144,7 @@ def _step(
     cursor = next((at for at, one in enumerate(step_lines) if one and one[0].style == "selected"), None)
     if cursor is None:
         follow = _follow(view, right, few, upper - len(question_part), len(parts[0]))
-    else:  # with what follows of its row, and never behind what is said of lines above or below
+    else:  # with the rest of its row, and not hidden by a `more lines` notice
         follow = cursor + max(2, (upper - len(question_part)) // 2)
     body = _scrolled(step_lines, options.top, upper - len(question_part), follow=follow)
     lines_of_step = [*body.lines, *[()] * (upper - len(question_part) - len(body.lines)), *question_part]
@@ -159,17 +159,17 @@ def _step(
 
 
 def _asks_for_rows(view: RunView) -> bool:
-    """Whether somebody is to read rows now to choose among them, or one of several ways: a small screen is theirs."""
+    """Return whether the operator must read rows to choose some or to decide: on a small screen they get the space."""
     question = view.question
     return question is not None and view.table is not None and (bool(question.rows) or question.kind == "choose")
 
 
 def asked_lines(view: RunView, cells: int, options: ViewOptions) -> list[Line]:
-    """What is always seen whole: progress, a wait, the question."""
+    """Return what is always shown completely: progress, a wait, the question."""
     lines: list[Line] = []
     if view.state == "interrupted":
-        message = "Its agent was gone in the middle of it. What runs by itself goes on; nothing else is done."
-        choices = ("r resumes it: what is not known is settled first.", "e ends it.")
+        message = "The agent ended during this run. Commands already started continue; nothing else runs."
+        choices = ("r resumes it: unknown outcomes are settled first.", "e ends it.")
         lines += [(), *texts(message, cells, "warn"), *(line for choice in choices for line in texts(choice, cells))]
     if view.waiting is not None:
         lines += waiting_lines(view.waiting, cells)
@@ -179,19 +179,19 @@ def asked_lines(view: RunView, cells: int, options: ViewOptions) -> list[Line]:
     if view.question is not None:
         lines += [(), *question_lines(view.question, cells)]
         if view.question.rows and options.may_answer:
-            lines += texts("Rows with ● are acted on: ↓ to a row, x leaves it out or takes it in.", cells, "dim")
+            lines += texts("Rows with ● are chosen: ↓ moves to a row, x adds or removes it.", cells, "dim")
         if not options.may_answer:
-            lines += texts(options.why_not or f"{_driver(view)} answers; t takes over.", cells, "warn")
+            lines += texts(options.why_not or f"controlled by {_driver(view)}; press t to take over.", cells, "warn")
     return lines
 
 
 def body_lines(view: RunView, cells: int, few: int = FEW_ROWS) -> list[Line]:
-    """The step in full: its title, the author's words, its blocks, and the rows they gave."""
+    """Return the whole step: title, prose, blocks and their rows."""
     return [line for part in _body_parts(view, cells, few) for line in part]
 
 
 def _body_parts(view: RunView, cells: int, few: int, selected: int | None = None) -> tuple[list[Line], list[Line]]:
-    """Up to the end of the block under way, and what comes after."""
+    """Return the lines up to the end of the current block, and the lines after it."""
     step = next((step for step in view.steps if step.id == view.current), None)
     if step is None:
         lines = [line(Span(clean(view.title), "title")), *texts(view.identity, cells, "dim"), ()]
@@ -200,7 +200,7 @@ def _body_parts(view: RunView, cells: int, few: int, selected: int | None = None
         return [*lines, *([(), line(Span("Checked on this server", "title")), *checked] if checked else [])], []
     lines = [line(Span(clean(step.title), "title"))]
     if step.point_of_no_return:
-        lines += texts("Point of no return: what is done from here on is not taken back.", cells, "warn")
+        lines += texts("Point of no return: this step and earlier ones cannot be reverted.", cells, "warn")
     lines += prose_lines(view.step_prose, cells)
     after: list[Line] = []
     before = True
@@ -226,15 +226,15 @@ def _tables(view: RunView, cells: int, few: int, selected: int | None = None) ->
 
 
 def _follow(view: RunView, cells: int, few: int, rows_left: int, end: int) -> int:
-    """The line that should be the last one seen: the end of the block under way. Of rows that do not fit the first ones
-    are seen, below their names.
+    """Return the last line to show: the end of the current block. Of rows that do not fit, the first ones are shown,
+    below the column names.
     """
     rows = len(_tables(view, cells, few))
     return min(end, end - rows + rows_left - 1) if rows else end
 
 
 def _steps_shown(view: RunView, cells: int, rows: int) -> list[Line]:
-    """The list of steps, the one under way in sight."""
+    """Return the list of steps, scrolled to the current one."""
     lines = [step_line(number, step, cells) for number, step in enumerate(view.steps, 1)]
     ids = [step.id for step in view.steps]
     now = ids.index(view.current) if view.current in ids else 0
@@ -246,13 +246,13 @@ def _steps_shown(view: RunView, cells: int, rows: int) -> list[Line]:
 
 
 def _step_table(view: RunView, width: int) -> list[Line]:
-    """All steps in full width, with what became of each."""
+    """Return all steps in full width, with state, note and times."""
     lines: list[Line] = []
     for number, step in enumerate(view.steps, 1):
         lines.append(step_line(number, step, min(width - 2, 78)))
         note = clean(step.note)
-        usual = "" if step.usual_s is None else f"usual {taken_time(step.usual_s)} ({step.usual_from or 'author'})"
-        human = f"person {short_time(step.human_s)}" if step.human_s >= 0.5 else ""
+        usual = "" if step.usual_s is None else f"typical {taken_time(step.usual_s)} ({step.usual_from or 'author'})"
+        human = f"operator {short_time(step.human_s)}" if step.human_s >= 0.5 else ""
         return_ = "point of no return" if step.point_of_no_return else ""
         note_text = " · ".join(filter(None, (step.state, note, usual, human, return_)))
         lines += texts(note_text, width - 2, "dim", "    ")
@@ -267,13 +267,13 @@ def _output(output: Sequence[OutputLine], options: ViewOptions, width: int, rows
     top = most if options.top is None else min(options.top, most)
     head = _output_title(output, options, width)
     shown = wrap_lines(map(output_line, output[top : top + rows_left - 1]), width)
-    # A line may take several here: what is at the end is seen by going there, whole.
+    # A wrapped line takes several here; at the end, the last ones are shown completely.
     shown = shown[: rows_left - 1] if top < most else shown[-(rows_left - 1) :]
     return LaidOutLines([head, *shown], top, most, max(1, rows_left - 2))
 
 
 def _tail(output: Sequence[OutputLine], options: ViewOptions, width: int, rows_left: int) -> list[Line]:
-    """The newest lines under a rule; a bare rule where there are none."""
+    """Return the newest output lines below a title."""
     lines = [output_line(one) for one in output[-(rows_left - 1) :]] if rows_left > 1 else []
     return [_output_title(output, options, width), *lines]
 
@@ -289,25 +289,25 @@ def _output_title(output: Sequence[OutputLine], options: ViewOptions, width: int
 
 
 def ended_lines(view: RunView, width: int) -> list[Line]:
-    """What it came to: how it ended, times per step, before and after."""
+    """Return the lines of an ended run: result, times per step, measurements before and after."""
     cells = width - 2
     style: Style = "ok" if view.state == "done" else "crit" if view.state == "failed" else "warn"
     lines = [(), *texts(view.ending or f"The run is {view.state}.", cells, style)]
     if view.mode == "rehearse":
-        lines += texts("What each step would have done is in the output: tab.", cells)
+        lines += texts("The output (tab) shows what each step would do.", cells)
     if view.summary is not None:
         lines += [(), *values_table(view.summary, cells)]
     if view.measures is not None:
         lines += [(), *values_table(view.measures, cells)]
     if view.directory:
         name = view.directory.rstrip("/").rpartition("/")[2]
-        lines += [(), *texts(f"its story: dba-console runbook runs {name}", cells, "dim")]
-        lines += texts(f"kept in {view.directory}", cells, "dim")
+        lines += [(), *texts(f"report: dba-console runbook runs {name}", cells, "dim")]
+        lines += texts(f"stored in {view.directory}", cells, "dim")
     return [line(" ", *one) if one else () for one in lines]
 
 
 def _scrolled(lines: list[Line], top: int | None, rows_left: int, follow: int | None = None) -> LaidOutLines:
-    """`room` of the lines from `top` on; None: so that `follow` lines of them end in sight."""
+    """Return `rows_left` lines from `top` on; None: scrolled so that line `follow` is the last one shown."""
     most = max(0, len(lines) - rows_left)
     first = _followed(len(lines), rows_left, follow) if top is None else top
     first = max(0, min(first, most))
@@ -320,26 +320,26 @@ def _scrolled(lines: list[Line], top: int | None, rows_left: int, follow: int | 
 
 
 def _followed(lines: int, rows_left: int, follow: int | None) -> int:
-    """The first line to be shown where line `follow` is the last one wanted; one more, where the last says `more`."""
+    """Return the first line if line `follow` is the last one shown; one more if the last line is a `more` notice."""
     last = 0 if follow is None else follow
     return last - rows_left + (1 if rows_left < lines and rows_left <= last < lines else 0)
 
 
-# A runbook before it is begun: its words, its inputs with what was given, and its plan.
+# A runbook before it is started: prose, inputs with given values, plan.
 
-_KINDS = {"choose": "a decision", "manual": "by hand, with what shows it"}
-"""What a block is, where its kind alone says little."""
+_KINDS = {"choose": "decision", "manual": "manual step, with evidence"}
+"""Text for kinds of blocks whose name is not clear."""
 _NONE: Mapping[str, str] = {}
 
 
 def runbook_lines(
     plan: Plan, given_values: Mapping[str, str], cells: int, finding_values: Mapping[str, str] = _NONE
 ) -> list[Line]:
-    """Everything about it, most important first: why and when not, what it needs, inputs, steps."""
-    blocks = [block for step in plan.steps for block in step.blocks]  # not what would take a step back
+    """Return a runbook, most important first: prose, requirements, inputs, steps."""
+    blocks = [block for step in plan.steps for block in step.blocks]  # without undo blocks
     acts = sum(1 for block in blocks if block.kind in ACTING_KINDS)
     usual = sum(block.usual_s or 0.0 for block in blocks)
-    extent = f"{len(plan.steps)} steps, {len(blocks)} blocks run, {acts} of them change something"
+    extent = f"{len(plan.steps)} steps, {len(blocks)} blocks, {acts} make changes"
     lines = [*prose_lines(plan.prose, cells), ()]
     if plan.answers:
         lines += texts(f"answers {', '.join(plan.answers)}", cells, "dim")
@@ -350,7 +350,7 @@ def runbook_lines(
         lines += [(), line(Span("Inputs", "title"))]
         for one in plan.inputs:
             lines += _input_lines(one, given_values.get(one.name), finding_values.get(one.name), cells)
-    lines += [(), line(Span("Plan", "title"), f"  {extent}", f", usual {short_time(usual)}" if usual else "")]
+    lines += [(), line(Span("Plan", "title"), f"  {extent}", f", typical {short_time(usual)}" if usual else "")]
     for number, step in enumerate(plan.steps, 1):
         lines += _step_lines(number, step, cells)
     if plan.sources:
@@ -359,12 +359,12 @@ def runbook_lines(
 
 
 def shown_value(one: Input, given_value: str | None) -> tuple[str, bool]:
-    """What an input is worth in words, and whether it still has to be given."""
+    """Return the text of an input's value, and whether a value is missing."""
     if given_value:
         return ("given, not shown" if one.secret else given_value), False
     if one.default is not None:
         return f"{_default_text(one, one.default)} (default)", False
-    return ("has to be given", True) if one.required else ("left out", False)
+    return ("required", True) if one.required else ("not given", False)
 
 
 def _default_text(one: Input, value: object) -> str:
@@ -386,53 +386,53 @@ def _input_lines(one: Input, given_value: str | None, finding_value: str | None,
 
 
 def _step_lines(number: int, step: Step, cells: int) -> list[Line]:
-    only = "  (only by a decision)" if step.branch else ""
+    only = "  (optional branch)" if step.branch else ""
     no_return_text = "  (point of no return)" if step.point_of_no_return else ""
     lines = [line(f" {number:>2} ", Span(clean(step.title), "head"), Span(only + no_return_text, "dim"))]
     for block in step.blocks:
         lines += texts(_block_words(block), cells, "", "      ")
     if step.undo:
-        lines += texts("can be taken back", cells, "dim", "      ")
+        lines += texts("can be reverted", cells, "dim", "      ")
     return lines
 
 
 def _confirmation_text(one: Confirmation) -> str:
-    """What has to be said before it is done."""
+    """Return how a block is confirmed."""
     if one.level == "type":
-        phrases = {"target": "the target's name", "count": "how many it acts on", "name": "its name, or how many"}
+        phrases = {"target": "the target name", "count": "the number affected", "name": "its name, or the number"}
         phrase = phrases.get(one.text, f"“{clean(one.text)}”")
     else:
-        phrase = "a y" if one.level == "ack" else "yes"
-    return f"asks for {phrase}" + (", of two people" if one.people > 1 else "")
+        phrase = "y" if one.level == "ack" else "yes"
+    return f"confirm: type {phrase}" + (", two operators" if one.people > 1 else "")
 
 
 def _block_words(block: Block) -> str:
     what = f"{block.kind} {block.action}" if block.action else _KINDS.get(block.kind, block.kind)
     title = f": {block.title}" if block.title else ""
     confirm = "" if block.confirm is None else f", {_confirmation_text(block.confirm)}"
-    usual = "" if block.usual_s is None else f", usual {short_time(block.usual_s)}"
+    usual = "" if block.usual_s is None else f", typical {short_time(block.usual_s)}"
     return f"{what}{title}{confirm}{usual}"
 
 
-# The panels that matter for a step, one line each: they stay in view while a runbook is walked.
+# Panels relevant for a step, one line each; shown during the whole run.
 
 ALWAYS = ("connections", "io")
-"""What any intervention may break first: shown where the runbook names no panels."""
+"""Default panels: what a change may break first."""
 
 
 def panel_lines(frame: Frame | None, history: ChartHistory, names: Sequence[str], width: int) -> list[Line]:
-    """A line for each panel, its title first; names that are no panels are passed over."""
+    """Return one line per panel, starting with its title; unknown names are ignored."""
     if frame is None:
         return []
     lines: list[Line] = []
     for name in [name for name in names if name in PANELS] or ALWAYS:
         title = f" {PANELS[name].title}: "
         laid = PANELS[name].compact(frame, max(10, width - len(title)), 2, history)
-        first_line = next((one for one in laid if not _heads(one)), (Span("nothing is known", "dim"),))
+        first_line = next((one for one in laid if not _heads(one)), (Span("no data", "dim"),))
         lines.append(line(Span(title, "head"), *first_line))
     return lines
 
 
 def _heads(one: Line) -> bool:
-    """Whether a line only names the columns of those below it."""
+    """Return whether a line only contains column names."""
     return all(span.style == "head" for span in one)

@@ -1,6 +1,6 @@
-"""The pieces of a walkthrough as lines: questions, blocks, waits, tables, output. For screen and plain terminal alike.
+"""Text lines of a walkthrough for screen and plain terminal: questions, blocks, waits, tables, output, prose.
 
-All text of a view is made harmless here once more: it comes from documents, servers and commands.
+All text of a view is sanitized here again: it comes from documents, servers and commands.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from dba_console.watch.panels.text_elements import (
 )
 from dba_console.watch.panels.time_formats import time_of_day
 
-# What the states of steps, blocks and runs look like: a sign and a word, and colour only on top of them.
+# States of steps, blocks and runs: a symbol and a word; colour is never the only sign.
 
 _STEPS: dict[StepState, tuple[str, Style]] = {
     "pending": ("·", "dim"),
@@ -65,38 +65,38 @@ _RUNS: dict[RunState, Style] = {
 
 
 def step_symbol(state: StepState) -> Span:
-    """One cell for a step or a block in that state."""
+    """Return the one-cell symbol of a state of a step or block."""
     sign, style = _STEPS.get(state, ("?", "warn"))
     return Span(sign, style)
 
 
 def step_style(state: StepState) -> Style:
-    """How words about it are shown."""
+    """Return the style of text about a step or block in that state."""
     return _STEPS.get(state, ("?", "warn"))[1]
 
 
 def run_word(view: RunView) -> Span:
-    """The run's state in words: `rehearsal, asks`."""
-    words: str = "asks" if view.question is not None else view.state
+    """Return the text of the run's state: `rehearsal, waiting`."""
+    words: str = "waiting" if view.question is not None else view.state
     if view.mode == "rehearse":
         words = f"rehearsal, {words}"
     return Span(words, "warn" if view.question is not None else _RUNS.get(view.state, "warn"))
 
 
 EXACT_LINES = 200
-"""Of what runs, shown at most; its whole text is in the run's directory."""
+"""Maximum lines shown of what runs; the whole text is in the run's directory."""
 _ANSWER_HINTS = re.compile(r"(?i)\btype [`\"]")
-"""In a question whose own text says what to type. The text of a failure may hold a server's message: `type "x" does not
-exist`."""
+"""Matches a question whose own text says what to type. The text of a failure may contain a server message such as `type
+"x" does not exist`."""
 _NUMBER = re.compile(r"[-+−~]?[\d.,]+( ?[a-zA-Zµ%/]+)?|\?|")
 _BLOCKS = "▁▂▃▄▅▆▇█"
-_UNTITLED = {"choose": "a decision", "manual": "to be done by hand", "action": "the act", "confirm": "a confirmation"}
-"""What a block without a title is called, where its kind alone says little."""
+_UNTITLED = {"choose": "decision", "manual": "manual step", "action": "action", "confirm": "confirmation"}
+"""Default titles of blocks, where the kind is not a good one."""
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?( UTC|Z|[-+]\d\d(:?\d\d)?)")
 
 
 def texts(text: str, cells: int, style: Style = "", indent: str = "") -> list[Line]:
-    """Text of several lines, each broken to the width; blank lines stay."""
+    """Return text of several lines, each wrapped to the width; blank lines stay."""
     width = max(1, cells - len(indent))
     pieces = [piece for one in text.splitlines() for piece in wrap(clean(one.expandtabs(4)), width)]
     return [line(indent, Span(piece, style)) for piece in pieces]
@@ -106,10 +106,10 @@ def texts(text: str, cells: int, style: Style = "", indent: str = "") -> list[Li
 
 
 def question_lines(question: Question, cells: int) -> list[Line]:
-    """What is asked, what may be answered, and how."""
+    """Return a question with its options and how to answer."""
     lines = texts(question.text, cells, "warn")
     if question.kind == "second" and question.first_by:
-        lines += texts(f"{question.first_by} has confirmed; a second person has to, at another console.", cells)
+        lines += texts(f"{question.first_by} has confirmed; a second operator must confirm at another console.", cells)
     for option in question.options:
         reason = "  (with a reason)" if option.needs_reason else ""
         head = f"  {clean(option.key)}  "
@@ -122,22 +122,22 @@ def question_lines(question: Question, cells: int) -> list[Line]:
 
 
 def how_to_answer(question: Question) -> str:
-    """What has to be typed, in a sentence. Nothing is ever answered by enter alone, nor by waiting."""
+    """Return what must be typed. Neither Enter alone nor waiting ever answers a question."""
     match question.kind:
         case "ack":
-            return "Type `y` when you have read it."
+            return "Type `y` to confirm, n to decline."
         case "start":
-            return "Type `yes` to start, no to leave everything as it is."
+            return "Type `yes` to start, no to cancel."
         case "yes":
-            return "Type `yes` to go on, no to stop here."
+            return "Type `yes` to confirm, no to decline."
         case "type" | "second":
-            return f"Type {quote_for_typing(clean(question.expects))} to run it."
+            return f"Type {quote_for_typing(clean(question.expects))} to confirm."
         case "manual":
-            return "Type what you did and what you saw: it is kept as evidence."
+            return "Type what you did and what you saw; it is recorded as evidence."
         case "input":
             if question.secret:
-                return "Type the value; it is neither shown nor kept."
-            return "Type the value." if question.default is None else f"Type the value; usual: {question.default}."
+                return "Type the value; it is not shown and not recorded."
+            return "Type the value." if question.default is None else f"Type the value; default: {question.default}."
         case _:
             return _by_key(question)
 
@@ -146,15 +146,15 @@ def _by_key(question: Question) -> str:
     keys = [quote_for_typing(clean(option.key)) for option in question.options]
     named = ", ".join(keys[:-1]) + " or " + keys[-1] if len(keys) > 1 else "".join(keys)
     reason = next((option for option in question.options if option.needs_reason), None)
-    more = f"; for a reason, after a blank: {quote_for_typing(clean(reason.key) + ' REASON')}" if reason else ""
+    more = f"; with a reason: {quote_for_typing(clean(reason.key) + ' REASON')}" if reason else ""
     return f"Type {named}{more}." if named else "Type your answer."
 
 
 def prompt_of(question: Question) -> str:
-    """The question in the few words that stand before what is typed."""
+    """Return the short prompt before the typed answer."""
     match question.kind:
         case "ack":
-            return "read? y"
+            return "y or n"
         case "yes" | "start":
             return "type `yes`"
         case "type" | "second":
@@ -171,7 +171,7 @@ def prompt_of(question: Question) -> str:
 
 
 def block_lines(block: BlockView, cells: int, *, full: bool) -> list[Line]:
-    """A block: its state and what it is for; with `full` also what runs, word for word."""
+    """Return the lines of a block: state, title, times and note; with `full` also the exact text of what runs."""
     title = clean(block.title or _UNTITLED.get(block.kind, block.kind))
     times = block_times(block)
     words = wrap(f"{title}{f'  {times}' if times else ''}", max(1, cells - 2))
@@ -186,7 +186,7 @@ def block_lines(block: BlockView, cells: int, *, full: bool) -> list[Line]:
 
 
 def exact_lines(exact: str, kind: str, cells: int) -> list[Line]:
-    """What runs, verbatim: `$` before a command."""
+    """Return the exact text of what runs, with `$` before a command."""
     shown = exact.rstrip().splitlines()[:EXACT_LINES]
     left = len(exact.rstrip().splitlines()) - len(shown)
     lead = "$ " if kind == "run" else "  "
@@ -199,15 +199,15 @@ def exact_lines(exact: str, kind: str, cells: int) -> list[Line]:
 
 
 def block_times(block: BlockView) -> str:
-    """`0:12, usual 0:02`: what it took or takes so far against what it usually takes."""
+    """Return `0:12, typical 0:02`: the duration so far and the typical duration."""
     shown = short_time if block.state in ("running", "waiting") else taken_time
     taken = "" if block.elapsed_s is None else shown(block.elapsed_s)
-    usual = "" if block.usual_s is None else f"usual {taken_time(block.usual_s)}"
+    usual = "" if block.usual_s is None else f"typical {taken_time(block.usual_s)}"
     return ", ".join(filter(None, (taken, usual)))
 
 
 def short_time(seconds: float) -> str:
-    """A time as on a stopwatch, in few cells: `0:03`, `12:41`, `2h05`.
+    """Return a short duration: `0:03`, `12:41`, `2h05`.
 
     >>> short_time(3.4), short_time(761), short_time(7530), short_time(200_000)
     ('0:03', '12:41', '2h05', '2d7h')
@@ -217,7 +217,7 @@ def short_time(seconds: float) -> str:
 
 
 def taken_time(seconds: float) -> str:
-    """What something took: below a second in tenths, for the acts of a cutover are that short.
+    """Return a short duration, below one second in tenths, because the changes of a cutover are that fast.
 
     >>> taken_time(0.34), taken_time(3.4)
     ('0.3s', '0:03')
@@ -229,16 +229,16 @@ def taken_time(seconds: float) -> str:
 
 
 def waiting_lines(waiting: WaitView, cells: int) -> list[Line]:
-    """What it waits for, the value now with its trend, how long it has held, what is left."""
-    lines = [*texts(f"waits until {waiting.text}", cells, "changed")]
+    """Return the lines of a wait: condition, current value with its trend, time held, remaining time."""
+    lines = [*texts(f"waiting until {waiting.text}", cells, "changed")]
     curve = trend(waiting.trend, min(20, cells // 3))
     if waiting.values or curve:
         lines += wrap_line(line("now ", Span(clean(waiting.values or "?")), Span(f"  {curve}", "bar")), cells)
     if waiting.hold_for_s is not None:
-        held_text = human_duration(waiting.holds_s) if waiting.holds_s is not None else "not yet"
-        lines += texts(f"has held {held_text} of {human_duration(waiting.hold_for_s)}", cells)
-    left = f"left: {waiting.left}" if waiting.left else ""
-    timeout_text = "" if waiting.timeout_s is None else f"asks after {human_duration(waiting.timeout_s)}"
+        held_text = human_duration(waiting.holds_s or 0.0)
+        lines += texts(f"condition true for {held_text} of {human_duration(waiting.hold_for_s)}", cells)
+    left = f"remaining: {waiting.left}" if waiting.left else ""
+    timeout_text = "" if waiting.timeout_s is None else f"timeout {human_duration(waiting.timeout_s)}"
     until = "" if waiting.until_us is None else f"until {time_of_day(waiting.until_us)}"
     if times_text := " · ".join(filter(None, (left, until, timeout_text))):
         lines += texts(times_text, cells, "dim")
@@ -246,7 +246,7 @@ def waiting_lines(waiting: WaitView, cells: int) -> list[Line]:
 
 
 def trend(values: Sequence[float | None], cells: int) -> str:
-    """The last values as blocks between their lowest and highest, blank where a value was not known.
+    """Return the last values as bars scaled between their minimum and maximum, blank for an unknown value.
 
     >>> trend((1, 2, None, 3), 8), trend((5, 5), 8), trend((), 8)
     ('▁▅ █', '▁▁', '')
@@ -263,17 +263,17 @@ def trend(values: Sequence[float | None], cells: int) -> str:
 
 
 CHOSEN = "●"
-"""Beside the rows that are acted on, as beside those ticked in a table of sessions."""
+"""Mark of the chosen rows, as in the table of sessions."""
 
 
 def values_table(
     table: RunTable, cells: int, most: int = 1000, *, few: int = 0, selected: int | None = None
 ) -> list[Line]:
-    """Rows of a preview, of measures or of the summary; how many are not shown is said. Where some can be chosen each
-    has its number, and those that are have a mark; `selected` is the place of the one the cursor is on.
+    """Return rows of a preview, of measurements or of the summary, with the number of rows not shown. Rows that can be
+    chosen have a number, chosen ones also a mark; `selected` is the index of the row with the cursor.
 
-    Up to `few` rows that do not fit are turned on their side, so that nothing of them is cut. Else the columns of times
-    are left out before a column is cut, and those by which a row is known are cut last.
+    Up to `few` rows that do not fit are shown vertically, so that nothing is cut. Otherwise time columns are omitted
+    before a column is cut, and key columns are cut last.
     """
     count = len(table.columns)
     rows = [tuple(_short_moment(text) for text in (*row, *[""] * count)[:count]) for row in table.rows[:most]]
@@ -289,14 +289,14 @@ def values_table(
 
 
 def _title(table: RunTable) -> Line:
-    """What the rows are, and how many of them are acted on."""
+    """Return the title of the rows and how many are chosen."""
     chosen = f"{sum(table.chosen)} of {len(table.chosen)} chosen {CHOSEN}" if table.chosen else ""
     gap = "  " if table.title and chosen else ""
     return line(Span(chosen, "changed"), gap, Span(clean(table.title), "head"))
 
 
 def _number(index: int, marks: Sequence[bool]) -> str:
-    """` 3 ●`: what a row is called, and that it is acted on."""
+    """Return number and mark of a row: ` 3 ●`."""
     return f"{index + 1:>{len(str(len(marks)))}} {CHOSEN if marks[index] else ' '}"
 
 
@@ -304,11 +304,11 @@ def _side_by_side(
     names: Sequence[str], rows: Sequence[Sequence[str]], cells: int, marks: Sequence[bool] = (),
     selected: int | None = None,
 ) -> list[Line]:  # fmt: skip
-    """One line for each row, under the names of the columns; which of them are not shown is said."""
+    """Return one line per row under the column names, and the names of time columns that are not shown."""
     if marks and rows:
         marks_width = len(_number(0, marks)) + 1
         lines = _side_by_side(names, rows, cells - marks_width)
-        # Heads, then the rows, then what is not shown.
+        # Column names, rows, then the columns not shown.
         for index in range(len(rows)):
             mark = Span(_number(index, marks) + " ", "changed" if marks[index] else "dim")
             lines[index + 1] = _selected((mark, *lines[index + 1])) if index == selected else (mark, *lines[index + 1])
@@ -327,7 +327,7 @@ def _side_by_side(
     times = [column.title for column in columns if column.spare == _TIMES and column.id not in column_ids | blank]
     return [
         *table_lines(columns, shown, cells),
-        *(texts(f"not shown, for want of room: {', '.join(times)}", cells, "dim") if times else []),
+        *(texts(f"not shown, no space: {', '.join(times)}", cells, "dim") if times else []),
     ]
 
 
@@ -339,8 +339,8 @@ def _row_blocks(
     names: Sequence[str], rows: Sequence[Sequence[str]], cells: int, marks: Sequence[bool] = (),
     selected: int | None = None,
 ) -> list[Line]:  # fmt: skip
-    """Each row as its values after their names: short ones side by side, long ones and those of several lines whole on
-    lines of their own, times last.
+    """Return each row as names and values: short values side by side, long and multi-line ones on separate lines, times
+    last.
     """
     lines: list[Line] = []
     for number, row in enumerate(rows, 1):
@@ -377,7 +377,7 @@ def _pairs(pairs: Sequence[tuple[str, str]], cells: int) -> list[Line]:
 
 
 def _fits(names: Sequence[str], rows: Sequence[Sequence[str]], cells: int) -> bool:
-    """Whether all of every row can be seen on one line."""
+    """Return whether every row fits on one line."""
     if any("\n" in text for row in rows for text in row):
         return False
     widest = [max(map(width, (name, *values))) for name, *values in zip(names, *rows, strict=True) if any(values)]
@@ -389,8 +389,8 @@ def _in_one_line(text: str) -> str:
 
 
 def _short_moment(text: str) -> str:
-    """A moment with its zone as this host's clock shows it, without the year, one of today without the date; any other
-    text as it is.
+    """Return a timestamp in this host's time zone without the year, and without the date if it is today; any other text
+    unchanged.
     """
     if not _MOMENT.fullmatch(text):
         return text
@@ -404,13 +404,13 @@ def _short_moment(text: str) -> str:
 
 _SHORT_MOMENT = re.compile(r"(\d\d-\d\d )?\d\d:\d\d:\d\d")
 _TIMES = 9
-"""Columns of times are the first to go where there is no room."""
+"""Time columns are dropped first if there is not enough space."""
 _SPARE = {"rate": 4, "objects": 3, "together": 2, "size": 1}
-"""Of what a dump or restore took: what goes first where there is no room for the names of its objects."""
+"""Columns of a dump's or restore's times that are dropped if there is no space for the object names; highest first."""
 _KEY_COLUMNS = re.compile(
     r"(?i)pid|.*name|.*role|user.*|owner|appl.*|.*slot.*|relation|table|index|schema|.*database|client.*|gid|.*path|file|object|part"
 )
-"""Names of columns by which a row is known from the others."""
+"""Names of columns that identify a row."""
 
 
 def _column(index: int, name: str, cells: Sequence[str], spare: int) -> TableColumn:
@@ -426,11 +426,11 @@ def _column(index: int, name: str, cells: Sequence[str], spare: int) -> TableCol
 _PROGRESS_MESSAGE = re.compile(
     r"(?:pg_dump|pg_dumpall|pg_restore|pg_basebackup): (?!error|warning|detail|hint|from TOC)"
 )
-"""What these programs tell on standard error as they go on with --verbose: nothing to be alarmed by."""
+"""Progress messages of these programs on standard error with --verbose: not errors."""
 
 
 def output_line(one: OutputLine) -> Line:
-    """`14:58:02 CACHEDROP: text`; what came on standard error has `!` in place of the colon."""
+    """Return `14:58:02 CACHEDROP: text`; a line of standard error has `!` instead of the colon."""
     error = one.stream == "e"
     head = Span(f"{time_of_day(one.wall_us)} {clean(one.tag)}{' !' if error else ':'} ", "dim")
     return line(
@@ -442,7 +442,7 @@ def output_line(one: OutputLine) -> Line:
 
 
 def step_line(number: int, step: StepView, cells: int) -> Line:
-    """`✓ 2 before              0:01` in exactly `cells` cells; the time gives way to nothing but a missing one."""
+    """Return `✓ 2 before              0:01` in exactly `cells` cells; the title is cut, the time is not."""
     taken = "" if step.elapsed_s is None else short_time(step.elapsed_s)
     if step.state == "pending" and step.usual_s is not None and step.usual_s >= 0.5:
         taken = f"~{short_time(step.usual_s)}"
@@ -454,23 +454,22 @@ def step_line(number: int, step: StepView, cells: int) -> Line:
     return line(step_symbol(step.state), Span(f" {number} ", "dim"), Span(title, style), gap, Span(taken, "dim"))
 
 
-# Markdown of a runbook as lines to be read: paragraphs refilled to the width, lists and code kept as they stand.
-#
-# The text of a document is somebody's: it is made harmless, and nothing in it drives the terminal.
+# Markdown of a runbook as text lines: paragraphs are rewrapped, lists and code are kept. The text is sanitized, so that
+# it cannot control the terminal.
 
 _ITEM = re.compile(r"^(\s*)([-*+]|\d{1,3}[.)])\s+(.*)$")
 _HEADING = re.compile(r"^#{1,6}\s+(.*)$")
 _FENCE = re.compile(r"^\s*(```|~~~)")
 _CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)")
-"""A span of code: what stands in it is meant as it is written."""
+"""A span of code, shown unchanged."""
 _HIDE, _SHOW = str.maketrans("*_", "\x01\x02"), str.maketrans("\x01\x02", "*_")
 _STRONG = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1")
 _EMPHASIS = re.compile(r"(?<![\w*\\])([*_])(?=[\w\"'(`])((?:(?!\1).)+?)(?<=\S)\1(?![\w*])")
-"""One sign around words, as Markdown reads it: not in `a * b`, `count(*)`, `pg_dump_all`."""
+"""Emphasis with one character, as in Markdown: not in `a * b`, `count(*)`, `pg_dump_all`."""
 
 
 def prose_lines(markdown: str, cells: int) -> list[Line]:
-    """The text in lines of at most `cells` cells, one blank line between paragraphs."""
+    """Return the text in lines of at most `cells` cells, one blank line between paragraphs."""
     lines: list[Line] = []
     for kind, text in _pieces(markdown):
         match kind:
@@ -489,19 +488,19 @@ def prose_lines(markdown: str, cells: int) -> list[Line]:
 
 
 def _hanging(text: str, lead: str, cells: int) -> list[Line]:
-    """A paragraph, or an item of a list whose further lines stand under its first word."""
+    """Return a paragraph, or a list item with its continuation lines indented."""
     pieces = wrap(_plain(text), max(8, cells - len(lead)))
     return [line((lead if place == 0 else " " * len(lead)) + piece) for place, piece in enumerate(pieces)]
 
 
 def _plain(text: str) -> str:
-    """Without the signs of emphasis, which mean nothing here; spans of code as they stand."""
+    """Return the text without emphasis characters; spans of code unchanged."""
     hidden = _CODE.sub(lambda code: code[0].translate(_HIDE), text)
     return clean(_EMPHASIS.sub(r"\2", _STRONG.sub(r"\2", hidden)).translate(_SHOW))
 
 
 def _pieces(markdown: str) -> list[tuple[str, str]]:
-    """Kind and text of each paragraph, item, heading, line of code, blank line; an item's kind is its lead."""
+    """Return kind and text of each paragraph, item, heading, code line and blank line; an item's kind is its bullet."""
     pieces: list[tuple[str, str]] = []
     code = False
     for one in markdown.splitlines():

@@ -1,1 +1,1 @@
-"""The screen: the only room that imports textual."""
+"""The screen: the only package that imports textual."""

@@ -1,6 +1,6 @@
-"""The screen's entrance: judges the terminal, starts the feed, and only then loads Textual.
+"""Start the screen: check the terminal, start the feed, then load Textual.
 
-Connecting and loading take about as long as each other, so they go on side by side.
+Connecting and loading take similar time, so they run in parallel.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dba_console.tui.terminal import ScreenOptions, configure_textual, require_t
 
 
 def live_feed(first_socket: Callable[[], Path], later_socket: Callable[[], Path], name: str = "the target") -> Feed:
-    """The feed of an agent: `first` waits for its socket, `again` finds or starts one after it was lost."""
+    """The feed of an agent: `first_socket` waits for its socket, `later_socket` finds or starts one after a loss."""
     from dba_console.agent.client import AgentClient
     from dba_console.tui.live_feed import LiveFeed
 
@@ -28,7 +28,7 @@ def live_feed(first_socket: Callable[[], Path], later_socket: Callable[[], Path]
 
 
 def replay_feed(directory: Path, name: str) -> Feed:
-    """The feed of a recording in `directory`; `name` is what the header calls it."""
+    """The feed of a recording in `directory`; `name` is shown in the header."""
     from dba_console.tui.live_feed import ReplayFeed
 
     return ReplayFeed(directory, name)
@@ -37,7 +37,7 @@ def replay_feed(directory: Path, name: str) -> Feed:
 def run_console(feed: Feed, options: ScreenOptions) -> int:
     """Show the screen until the operator leaves it. Returns an exit code.
 
-    Raises Unsupported where the terminal cannot hold a screen, and what the feed's first attempt to attach raised.
+    Raises Unsupported if the terminal cannot show a screen, and the error of the feed's first attempt to attach.
     """
     colours = require_terminal(options.colours)
     configure_textual(colours)
@@ -79,31 +79,31 @@ def _report_crash(error: BaseException) -> int:
     return CRASH_EXIT_CODE
 
 
-# What the operator is told when the screen itself failed: three lines on a terminal that is whole again.
+# The crash message: three lines, printed after the terminal was restored.
 
 
 def crash_message(error: BaseException) -> str:
-    """Write the report of the defect; what failed, what goes on, where the report is. Never raises."""
+    """Write the crash report and return: what failed, what continues, where the report is. Never raises."""
     path = _write_report(error)
     where = f"report (no secrets, please attach it): {path}" if path else "no report could be written"
     reason = summary(error, sys.argv)
-    return f"dba-console: the screen failed: {reason}\nthe agent goes on recording; start the console again\n{where}"
+    return f"dba-console: the screen failed: {reason}\nthe agent keeps recording; start the console again\n{where}"
 
 
 def _write_report(error: BaseException) -> Path | None:
     try:
         return write_report(error, sys.argv)
     except Exception:
-        return None  # a full disk must not hide the cause
+        return None  # a full disk must not hide the original error
 
 
-# What is said after the screen was left, and the exit code: what goes on without it, and how to come back.
+# The exit message and exit code: what continues without the screen, and how to return to it.
 
 
 def report_exit(
     session: Session | None, runs: KnownRuns, request: RunBegin | RunResume | RunWatch | None, *, lost: bool
 ) -> int:
-    """Say on stderr what goes on; the exit code is that of the run which the command line asked for, else 0.
+    """Print what continues on stderr; return the exit code of the run started on the command line, else 0.
 
     `session`: the agent's, None for a recording. `lost`: no agent is attached.
     """
@@ -118,23 +118,23 @@ def _exit_lines(session: Session | None, runs: KnownRuns, *, lost: bool) -> list
         return _open_run_lines(run, lost=lost)
     if session is None or lost:
         return []
-    return [f"The agent goes on recording {_grace_text(session.grace_s)}; `dba-console attach` shows it again."]
+    return [f"The agent keeps recording {_grace_text(session.grace_s)}; `dba-console attach` shows it again."]
 
 
 def _open_run_lines(run: KnownRun, *, lost: bool) -> list[str]:
     resume = f"`dba-console runbook resume {run.run}`"
     if lost:
         return [
-            f"No agent is running for the run of {run.told.runbook}: it is interrupted.",
+            f"No agent is running for the run of {run.summary.runbook}: it is interrupted.",
             f"hint: {resume} starts an agent and resumes the run",
         ]
-    if run.told.state == "interrupted":
+    if run.summary.state == "interrupted":
         return [
-            f"The run of {run.told.runbook} stays interrupted: nothing of it is done until it is resumed.",
+            f"The run of {run.summary.runbook} stays interrupted until it is resumed.",
             f"hint: {resume}, or `dba-console attach` and then w",
         ]
     return [
-        f"The run of {run.told.runbook} continues until it needs an answer, and then waits for it.",
+        f"The run of {run.summary.runbook} continues until it needs an answer, and then waits for it.",
         f"hint: `dba-console attach` or {resume} shows it again",
     ]
 
@@ -142,18 +142,18 @@ def _open_run_lines(run: KnownRun, *, lost: bool) -> list[str]:
 def _grace_text(grace_s: float | None) -> str:
     from dba_console.core.units import human_duration
 
-    return "until it is told to stop" if grace_s is None else f"for {human_duration(grace_s)}"
+    return "until it is stopped" if grace_s is None else f"for {human_duration(grace_s)}"
 
 
 def _exit_code(runs: KnownRuns, request: RunBegin | RunResume | RunWatch) -> int:
-    """As `runbook run` documents it."""
+    """Map to the exit codes that `runbook run` documents."""
     name = runs.first_started if isinstance(request, RunBegin) else request.run
     run = None if name is None else runs.get(name)
     if run is None:
         return ExitCode.INTERRUPTED if runs.refusal_code is None else runs.refusal_code
     if not run.ended:
         return ExitCode.INTERRUPTED
-    if run.told.state == "done":
+    if run.summary.state == "done":
         return ExitCode.OK
     from dba_console.recording.run_reader import last_act_refused
 

@@ -1,4 +1,4 @@
-"""The Textual application: keys to actions, arrivals to lines. All it knows of the server comes from the navigator."""
+"""The Textual application: maps keys to actions and arrivals to lines. All server data come from the navigator."""
 
 from __future__ import annotations
 
@@ -37,11 +37,10 @@ from dba_console.tui.view_stack import ViewStack
 from dba_console.watch.frames.past_jobs import NO_WINDOWS, TargetJobHistory, windows_of
 from dba_console.watch.panels.text_elements import Line, Style, fit_line
 
-# Meanings to terminal styles: the one table of colours.
+# Terminal styles of all meanings: the one table of colours.
 #
-# Upheld here: only the terminal's own sixteen colours on its own background are used, at every depth, so what is
-# readable in the operator's theme stays readable; colour repeats what the text already says, and without it (`mono`)
-# weight and reverse video remain.
+# Only the terminal's own 16 colours on its own background are used at every depth, so text stays readable in the
+# operator's theme. Colour only repeats what the text says; without colour (`mono`) weight and reverse video remain.
 
 _COLOURED: dict[Style, str] = {
     "": "",
@@ -76,41 +75,41 @@ StyleTable = dict[str, RichStyle]
 
 
 def style_table(colours: Colours) -> StyleTable:
-    """The Rich style of every meaning a span can have."""
+    """Return the Rich style of every meaning a span can have."""
     table = _MONO if colours == "mono" else _COLOURED
     return {name: RichStyle.parse(text) if text else RichStyle.null() for name, text in table.items()}
 
 
-# Lines to strips: the last step before the terminal. Nothing here is parsed as markup.
+# Lines to strips: the last step before the terminal. Text is never parsed as markup.
 
 
 def paint(spans: Line, cells: int, table: StyleTable, overlay: RichStyle | None = None) -> Strip:
-    """The line in exactly `cells` cells. `over` lies over every span's own style: the selected row."""
+    """Return the line in exactly `cells` cells. `overlay` goes over every span's own style (the selected row)."""
     fitted = fit_line(spans, cells)
     segments = [Segment(text, table[style] + overlay if overlay else table[style]) for text, style in fitted if text]
     return Strip(segments, cells)
 
 
-# The one widget: lines on the terminal. Only lines that changed are painted again, which is what a slow link feels.
+# The only widget: lines on the terminal. Only changed lines are repainted, which matters on a slow connection.
 
 
 class Canvas(Widget, can_focus=True):
-    """Shows lines; passes keys, presses and the wheel on as events bubble."""
+    """Shows lines; passes keys, clicks and the wheel on as bubbling events."""
 
     DEFAULT_CSS = "Canvas { width: 100%; height: 100%; }"
 
     class Resized(Message):
-        """The place for lines has another size: all of them are wanted again."""
+        """The canvas has another size: all lines must be laid out again."""
 
     def __init__(self, table: StyleTable) -> None:
         super().__init__()
         self._table = table
         self._lines: list[Line] = []
         self.painted = 0
-        """Lines painted since the start: the tests' measure of damage."""
+        """Lines painted since the start; used by tests to measure repainting."""
 
     def show(self, lines: list[Line]) -> None:
-        """Take the lines of a new picture; those that differ from the ones shown are painted."""
+        """Take the lines of a new frame and repaint those that differ."""
         before, self._lines = self._lines, lines
         if len(before) != len(lines):
             self.refresh()
@@ -130,11 +129,11 @@ class Canvas(Widget, can_focus=True):
         self.post_message(self.Resized())
 
 
-# The command palette (ctrl+p): the registry's keys by their names.
+# The command palette (ctrl+p): the keys by their titles.
 
 
 class KeyCommands(Provider):
-    """Every key of the screen as a command."""
+    """Every key of the screen as a command of the palette."""
 
     def _commands(self) -> Iterator[tuple[str, str, Key]]:
         titles = panel_titles()
@@ -158,11 +157,11 @@ class KeyCommands(Provider):
         cast("ConsoleApp", self.app).act(key)
 
 
-# Textual's Linux driver with one thing more: nothing is written to a terminal that is gone.
+# Textual's Linux driver, which stops writing after the terminal hung up.
 
 
 class ConsoleDriver(LinuxDriver):
-    """Writes until the guard says that the terminal hung up."""
+    """Writes until the guard reports that the terminal hung up."""
 
     def write(self, data: str) -> None:
         guard = cast("ConsoleApp", self._app).guard
@@ -171,22 +170,22 @@ class ConsoleDriver(LinuxDriver):
 
 
 SUSPEND = "ctrl+z"
-"""Means the same while something is typed, as in any program of a terminal."""
+"""Works while text is typed too, as in any terminal program."""
 PLAY_INTERVAL_S = 0.25
-"""Between two pictures while playing: enough for the eye, little for the link."""
+"""Between two frames while playing: smooth enough, and little traffic."""
 CHECK_INTERVAL_S = 1.0
-"""Between two looks at whether the agent is still heard of."""
+"""Between two checks whether the agent still sends."""
 
 
 class Arrived(Message, bubble=False):
-    """Something lies in the mailbox. Any number of them are one."""
+    """The mailbox holds something. Several such messages are merged into one."""
 
     def can_replace(self, message: Message) -> bool:
         return isinstance(message, Arrived)
 
 
 class ConsoleApp(App[int], inherit_bindings=False):
-    """The screen. Owns the stage (what is shown) and the actions (what keys do)."""
+    """The screen. Owns the view stack (what is shown) and the actions (what keys do)."""
 
     CSS = "Screen { layers: base; background: ansi_default; color: ansi_default; }"
     COMMANDS = {KeyCommands}
@@ -209,7 +208,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
         self.theme = "ansi-dark"
         self.guard = guard
         self.failure: BaseException | None = None
-        """What ended the screen, for run_console to report; None where the operator did."""
+        """Error that ended the screen, for run_console to report; None if the operator left."""
         self._feed = feed
         self._canvas = Canvas(style_table(colours))
         self.navigator = TimeNavigator(feed, clock, begin_at=options.at)
@@ -235,7 +234,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
 
     @property
     def view(self) -> ScreenView:
-        """What the keys act on."""
+        """The view the keys act on."""
         return self.view_stack.view
 
     def compose(self) -> ComposeResult:
@@ -245,16 +244,16 @@ class ConsoleApp(App[int], inherit_bindings=False):
         self._loop = asyncio.get_running_loop()
         self._canvas.focus()
         self._feed.mailbox.wake = self._wake
-        # After `fg` nothing of what was painted is on the terminal any more.
+        # After `fg` nothing of what was painted is left on the terminal.
         self.app_resume_signal.subscribe(self._canvas, lambda _: self.refresh(layout=True))
         self.set_interval(PLAY_INTERVAL_S, self._play)
         self.set_interval(CHECK_INTERVAL_S, self._check_header_footer)
         self._take_arrivals()
 
-    # What arrives
+    # Arrivals
 
     def _wake(self) -> None:
-        # From the feed's threads, also while the screen is closing: then nobody needs it.
+        # Called from the feed's threads, also while the screen is closing and no longer needs it.
         try:
             self.post_message(Arrived())
         except RuntimeError:
@@ -289,10 +288,10 @@ class ConsoleApp(App[int], inherit_bindings=False):
         if self.view_stack.header_or_footer_changed():
             self.paint()
 
-    # What is shown
+    # Painting
 
     def paint(self) -> None:
-        """Lay out what is to be seen and paint the lines that changed."""
+        """Lay out the view and paint the lines that changed."""
         width, height = self._canvas.size
         if width and height:
             self._canvas.show(self.view_stack.lines(width, height))
@@ -300,11 +299,11 @@ class ConsoleApp(App[int], inherit_bindings=False):
     def on_canvas_resized(self) -> None:
         self.paint()
 
-    # What the operator does
+    # Input
 
     def on_key(self, event: events.Key) -> None:
         if self.screen is not self._canvas.screen:
-            return  # the palette has its own keys
+            return  # the palette handles its own keys
         event.stop()
         event.prevent_default()
         self.navigator.notice = None
@@ -318,7 +317,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
         self.paint()
 
     def act(self, key: Key) -> None:
-        """Do what a key does, pressed or chosen from the palette."""
+        """Perform a key, pressed or chosen from the palette."""
         self._actions.perform(key)
         if self._running:
             self.paint()
@@ -351,30 +350,30 @@ class ConsoleApp(App[int], inherit_bindings=False):
         self.view.wheel(-3)
         self.paint()
 
-    # The way out
+    # Leaving
 
     def _leave(self) -> None:
         self.exit(0)
 
     def _suspend_to_shell(self) -> None:
-        """Stop this process as any program of a terminal does, or say why not; `fg` goes on."""
+        """Stop this process like any terminal program, or show why it is not possible; `fg` resumes it."""
         if os.getpgrp() == os.getsid(0):
-            self.navigator.notice = "ctrl+z needs a shell with job control, and none started this console"
+            self.navigator.notice = "cannot suspend: not started from a shell with job control"
             return
         self._suspend_signal()
-        # The whole job: `dba-console demo` waits for this process, and the shell for it.
+        # Stop the whole process group: `dba-console demo` waits for this process, and the shell for it.
         os.killpg(os.getpgrp(), signal.SIGTSTP)
 
     def _palette(self) -> None:
         self.action_command_palette()
 
     def end_from_thread(self) -> None:
-        """Ask for an orderly end from another thread; the guard ends the process where that is not heard."""
+        """Request an orderly exit from another thread; the guard ends the process if this has no effect."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self.exit, 130)
 
     def _handle_exception(self, error: Exception) -> None:
-        # Textual's own report prints local variables. Kept here: the error for run_console, and for the test driver.
+        # Textual's report prints local variables. Keep only the error, for run_console and the test driver.
         self._return_code = 1
         self.failure = self.failure or error
         if self._exception is None:
@@ -383,5 +382,5 @@ class ConsoleApp(App[int], inherit_bindings=False):
         self._close_messages_no_wait()
 
     def panic(self, *renderables: RenderableType) -> None:
-        """Textual's word for a failure it has already rendered; its text may hold values, so it is not shown."""
-        self._handle_exception(RuntimeError("the terminal library gave up"))
+        """Called by Textual with a rendered failure; its text may hold values, so it is not shown."""
+        self._handle_exception(RuntimeError("the terminal library failed"))

@@ -1,7 +1,7 @@
-"""What feeds the screen: samples and events of a running agent, moments of a recording, or both.
+"""The feed of the screen: samples and events of a running agent, recorded moments, or both.
 
-A feed's threads only put things that never change into its mailbox; the screen's thread takes them out. Nothing queues
-without a bound, and a screen that stopped reading (nobody empties the terminal) costs old samples, never the agent.
+A feed's threads only put immutable objects into its mailbox; the screen's thread takes them out. Every queue is
+bounded: a screen that cannot keep up (terminal not read) loses old samples and never blocks the agent.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from dba_console.tui.recorded_runs import RecordedRunsArrived
 from dba_console.watch.frames.picture import Picture
 from dba_console.watch.samples.event import Event
 
-# What can be asked of a recording. The answers are moments; archive.py gives them, feed.py carries them.
+# Queries to the recording. recording_reader.py answers them with moments; the feed carries both.
 
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """The moment at a wall time."""
+    """The moment at a wall-clock time."""
 
     wall_us: int
     since_us: int | None = None
-    """Playing: points up to here are at hand, only later ones are wanted."""
+    """Playing: the points up to this time are known, only later ones are needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class NextSample:
-    """The sample after (+1) or before (-1)."""
+    """The sample after (+1) or before (-1) a time."""
 
     from_us: int
     direction: int
@@ -50,7 +50,7 @@ class NextSample:
 
 @dataclass(frozen=True, slots=True)
 class NextNotable:
-    """The mark, note, finding or trouble after (+1) or before (-1)."""
+    """The mark, note, finding or error after (+1) or before (-1) a time."""
 
     from_us: int
     direction: int
@@ -65,24 +65,24 @@ class RecordingEdge:
 
 @dataclass(frozen=True, slots=True)
 class NamedTime:
-    """A TIME as the operator wrote it."""
+    """A TIME as typed by the operator."""
 
     text: str
     now_us: int | None = None
-    """What `-10m` counts from; None: the end of the recording."""
+    """Reference for `-10m`; None: the end of the recording."""
 
 
 RecordingQuery = AtTime | NextSample | NextNotable | RecordingEdge | NamedTime
 
 
 MAX_SAMPLES, MAX_OTHERS = 64, 512
-"""Room of the mailbox: about a minute of samples, and events far beyond what a minute brings."""
+"""Capacity of the mailbox: about a minute of samples, and far more events than a minute brings."""
 
 MAX_RUNS, MAX_OUTPUT = 32, 512
-"""Runs whose newest view is kept, and pieces of output: what comes faster than the screen reads is counted."""
+"""Runs whose latest view is kept, and pieces of output; what exceeds them is counted as lost."""
 
 FindingOrRunRequest = Acknowledge | Silence | RunRequest
-"""What can be asked about a finding, or of a run."""
+"""Requests about a finding or a run."""
 
 ChartPoint = tuple[int, dict[str, float]]
 AgentConnectionState = Literal["connecting", "attached", "lost", "failed", "recording"]
@@ -90,7 +90,7 @@ AgentConnectionState = Literal["connecting", "attached", "lost", "failed", "reco
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What is known of the recording that belongs to the feed."""
+    """Facts about the recording that belongs to the feed."""
 
     name: str
     """The target's name."""
@@ -98,13 +98,13 @@ class Session:
     started_us: int | None = None
     interval_s: float = 1.0
     grace_s: float | None = None
-    """How long the agent goes on after the last console left; None: until told to stop."""
+    """Seconds the agent keeps running after the last console left; None: until stopped."""
     runs: tuple[OpenRun, ...] = ()
-    """Runs that had not ended when the agent was attached to."""
+    """Runs that were open when the console attached."""
     target_key: str | None = None
-    """Names the target's history of jobs; None where only the recording tells it."""
+    """Identifies the target's job history; None if only the recording has it."""
     directory: Path | None = None
-    """Of the recording, where there is one."""
+    """Of the recording, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +124,9 @@ class NoticeArrived:
 
 @dataclass(frozen=True, slots=True)
 class AgentConnectionChanged:
-    """The way to the agent: connecting, attached, or lost with the sentence why.
+    """State of the connection to the agent: connecting, attached, or lost with the reason as a sentence.
 
-    `failed` is a first attempt that came to nothing: there is no console to open, and `error` says why.
+    `failed`: the first attempt failed, no screen opens, and `error` holds the reason.
     """
 
     state: AgentConnectionState
@@ -137,7 +137,7 @@ class AgentConnectionChanged:
 
 @dataclass(frozen=True, slots=True)
 class MomentArrived:
-    """What a recording says of one moment. `serial` is the question's."""
+    """A moment read from a recording. `serial` is that of the query."""
 
     serial: int
     at_us: int
@@ -147,14 +147,14 @@ class MomentArrived:
     first_us: int | None
     last_us: int | None
     damage: str | None = None
-    """What is wrong with the recording, as far as is known."""
+    """What is wrong with the recording, as far as known."""
     continues: bool = False
-    """The points go on from the ones of the moment before."""
+    """The points continue those of the previous moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryRefused:
-    """A question to the recording that has no answer, and why."""
+    """A query to the recording that has no answer, and why."""
 
     serial: int
     text: str
@@ -175,7 +175,7 @@ Arrival = SampleArrived | Other
 
 
 class Mailbox:
-    """Between the feed's threads and the screen's. `wake` is called from those threads after each put."""
+    """Passes arrivals from the feed's threads to the screen's. `wake` is called from those threads after each put."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -188,8 +188,7 @@ class Mailbox:
         self.wake: Callable[[], None] = lambda: None
 
     def put(self, arrival: Arrival) -> None:
-        """Leave something; of samples only the newest are kept, of a run its newest view, and what is lost is
-        counted."""
+        """Add an arrival. Only the newest samples and each run's newest view are kept; lost ones are counted."""
         with self._lock:
             match arrival:
                 case SampleArrived():
@@ -199,7 +198,7 @@ class Mailbox:
                 case RunLines():
                     self._put_lines(arrival)
                 case AgentConnectionChanged():
-                    # What the agent before said of its runs is nothing this one has to stand for.
+                    # Views from the previous agent do not describe the runs of this one.
                     self._views.clear()
                     self._others.append(arrival)
                 case _:
@@ -225,7 +224,7 @@ class Mailbox:
             self._dropped[lost.run] += len(lost.lines) + lost.dropped
 
     def take(self) -> tuple[list[Arrival], int]:
-        """Everything left since the last call, and the number of samples lost before it."""
+        """Return everything put since the last call, and the number of samples lost before it."""
         with self._lock:
             lost = [RunLines(run=run, block="", lines=[], dropped=count) for run, count in self._dropped.items()]
             arrivals: list[Arrival] = [*self._others, *self._views.values(), *lost, *self._output, *self._samples]
@@ -236,36 +235,36 @@ class Mailbox:
 
 
 class QueryService(Protocol):
-    """Answers questions about the past into the mailbox; see archive.py."""
+    """Answers queries about the past into the mailbox; see recording_reader.py."""
 
     def ask(self, query: RecordingQuery) -> int: ...
     def close(self) -> None: ...
 
 
 class Feed(Protocol):
-    """A source of moments for one screen."""
+    """The source of samples for one screen."""
 
     can_go_live: bool
-    """True while there is an agent, and with it a `now`."""
+    """True if there is an agent, and so a current time."""
     mailbox: Mailbox
     session: Session
 
     @property
     def recording(self) -> QueryService | None:
-        """The recording, None where there is none."""
+        """The recording, None if there is none."""
 
     @property
     def refusal(self) -> str | None:
-        """Why nothing can be marked or noted now, None where it can."""
+        """Why nothing can be marked or noted now, None if it can."""
 
     def start(self) -> None:
-        """Begin; called before the screen exists, so that connecting and loading go on side by side."""
+        """Start the threads; called before the screen exists, so that connecting and loading run in parallel."""
 
     def send(self, kind: Literal["mark", "note"], text: str, occurred_us: int | None) -> str | None:
-        """Mark or note. None, or the sentence why it cannot be done."""
+        """Send a mark or note. Returns None, or a sentence why it cannot be sent."""
 
     def send_request(self, request: FindingOrRunRequest) -> str | None:
-        """Say something of a finding or a run. None, or the sentence why it cannot be done."""
+        """Send a request about a finding or a run. Returns None, or a sentence why it cannot be sent."""
 
     def close(self) -> None:
-        """End the feed's threads; never waits for one."""
+        """End the feed's threads without waiting for them."""

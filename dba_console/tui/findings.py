@@ -1,4 +1,4 @@
-"""Findings on the screen: the list of them, and one with its evidence."""
+"""The views of findings: the list, and one finding with its evidence."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dba_console.watch.panels.text_elements import Line, Span, clean, fit_line, 
 from dba_console.watch.panels.time_formats import parse_rfc3339, time_of_day
 
 RECENT_START_US = 420_000_000
-"""A beginning so recent lies in the ten minutes at hand, with three minutes before it."""
+"""A start this recent lies within the ten minutes in memory, with three minutes before it."""
 
 
 class FindingsView(DetailView):
-    """The panel of findings; the first one is selected, for it is the one to act on."""
+    """The panel of findings; the first one is selected, because it is the one to act on."""
 
     where: ScreenName = "findings"
 
@@ -40,13 +40,13 @@ class FindingsView(DetailView):
         return lines
 
     def _pane(self, grid: Grid, width: int, height: int) -> list[Line]:
-        """The selected finding in full, in whatever room the list leaves: few have more than a few findings."""
+        """The selected finding with all details, in the space the list leaves: few servers have more than a few."""
         table = max(MIN_TABLE, min(len(grid.rows) + 2, height // 2))
         return row_pane(grid, width, height, opened=False, max_lines=max(2, height - table - 2))
 
     @property
     def finding(self) -> str | None:
-        """The id of the finding the keys act on."""
+        """The id of the selected finding."""
         return None if self.grid is None else self.grid.selected
 
     def back(self) -> bool:
@@ -56,7 +56,7 @@ class FindingsView(DetailView):
 
 
 class EvidenceView(ScrolledPage):
-    """One finding: its sentence, its numbers, their course around its start. Kept as it was once it is cleared."""
+    """One finding: sentence, numbers, charts around its start. Stays as it was after the finding cleared."""
 
     where: ScreenName = "evidence"
 
@@ -65,7 +65,7 @@ class EvidenceView(ScrolledPage):
         self.finding = finding
         self._last_known: Finding | None = None
         self._observed_us = (0, 0)
-        """When it was first and last seen open by this view."""
+        """When this view first and last saw it open."""
         self._hints: tuple[str, ...] = ()
 
     @property
@@ -95,7 +95,7 @@ class EvidenceView(ScrolledPage):
         self._last_known, self._observed_us = one, (min(first_us, at_us), max(last_us, at_us))
 
     def _end_state(self, frame: Frame) -> tuple[int, str]:
-        """When a finding that is not open was so last, and what is to be said of it."""
+        """When a finding that is not open was last open, and the text about it."""
         first_us, last_us = self._observed_us
         if frame.at_us < first_us:
             return max(frame.at_us, last_us), " not open yet at this moment"
@@ -106,7 +106,7 @@ class EvidenceView(ScrolledPage):
 
 
 def _hints(one: Finding | None, *, live: bool) -> tuple[str, ...]:
-    """Actions for the footer: what may be said of a finding in its state, and only where it is the present."""
+    """Return the actions for the footer: those possible in the finding's state, and only live."""
     mark_actions: tuple[str, ...] = ()
     if one is not None and live:
         mark_actions = ("acknowledge", "silence") if one.state == "open" else ("unsilence", "silence")
@@ -115,7 +115,7 @@ def _hints(one: Finding | None, *, live: bool) -> tuple[str, ...]:
 
 
 def _cleared_us(frame: Frame, finding_id: str, after_us: int) -> int | None:
-    """When it was last said to be cleared, as far as the events at hand tell."""
+    """Return when it was last reported cleared, as far as the events in memory show."""
     for row in reversed(frame.events.rows):
         if row.kind == "finding.cleared" and row.finding == finding_id:
             at_us = parse_rfc3339(row.at)
@@ -124,7 +124,7 @@ def _cleared_us(frame: Frame, finding_id: str, after_us: int) -> int | None:
 
 
 def _chart_history(scene: Scene, one: Finding) -> ChartHistory:
-    """The minutes shown, where the beginning lies in them, else those around it from the recording."""
+    """Return the minutes shown if the start lies in them, else the minutes around the start from the recording."""
     since_us = parse_rfc3339(one.since)
     if since_us is None or scene.frame is None or scene.frame.at_us - since_us < RECENT_START_US:
         return scene.history
@@ -134,10 +134,10 @@ def _chart_history(scene: Scene, one: Finding) -> ChartHistory:
 
 
 def find_finding(frame: Frame, finding_id: str) -> Finding | None:
-    """The finding of that id, None where it is not open."""
+    """Return the finding of that id, None if it is not open."""
     return next((one for one in frame.findings if one.id == finding_id), None)
 
 
 def most_urgent(frame: Frame | None) -> Finding | None:
-    """The finding to look at first, None where there is none."""
+    """Return the most urgent finding, None if none is open."""
     return None if frame is None else next(iter(sort_by_urgency(frame.findings)), None)

@@ -1,7 +1,7 @@
-"""A table under the operator's hands: sorted, filtered, scrolled, a row selected. Pure state, no drawing.
+"""A table on the screen: its state (sorting, filter, scrolling, selection) and its layout as lines.
 
-Upheld here: the selection is a row's identity, never a position. It stays on its row through every update and new
-order, and a row that is gone is said to be gone instead of the next one taking its place.
+The selection is a row's identity, never a position. It stays on its row through updates and sorting; if the row is
+gone, that is shown, and no other row is selected instead.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from dba_console.watch.panels.text_elements import (
 
 _INDENT = 2
 _MAX_GROWING_WIDTH = 240
-"""Cells a column that grows is measured for."""
+"""Cells that a growing column's text is measured up to."""
 
 
 def sort_value(value: Any) -> tuple[int, Any]:
-    """A key that orders numbers before texts; unknown values are kept apart by the caller."""
+    """Return a sort key that orders numbers before texts; the caller keeps unknown values apart."""
     if isinstance(value, bool | int | float):
         return (0, value)
     return (1, str(value))
 
 
 def sorted_rows(rows: list[TableRow], index: int, *, descending: bool) -> list[TableRow]:
-    """Rows by one column; what is not known stands last either way, equal ones stay in the order given."""
+    """Sort rows by one column; unknown values are last in both directions, equal rows keep their order."""
     known = [row for row in rows if row.cells[index].value is not None]
     unknown = [row for row in rows if row.cells[index].value is None]
     known.sort(key=lambda row: sort_value(row.cells[index].value), reverse=descending)
@@ -44,7 +44,7 @@ def sorted_rows(rows: list[TableRow], index: int, *, descending: bool) -> list[T
 
 
 def filter_rows(rows: list[TableRow], text: str) -> list[TableRow]:
-    """Rows with `text` in any cell, whatever the case."""
+    """Return the rows with `text` in any cell, case-insensitive."""
     if not text:
         return rows
     wanted = text.casefold()
@@ -52,14 +52,14 @@ def filter_rows(rows: list[TableRow], text: str) -> list[TableRow]:
 
 
 def _widest_text(rows: Sequence[TableRow], column: int) -> int:
-    """Cells of the widest text in a column."""
+    """Return the cells of the widest text in a column."""
     texts = [row.cells[column].text for row in rows]
-    # Counting signs is enough, and fast, where every sign takes one cell.
+    # Counting characters is exact, and fast, if every character takes one cell.
     return max(map(len if "".join(texts).isascii() else width, texts), default=0)
 
 
 class Grid:
-    """One table's state. `rows` are the ones shown, in order; `top` is the first on screen, `left` cells scrolled."""
+    """One table's state. `rows` are those shown, in order; `top` is the index of the first one on the screen."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -68,29 +68,29 @@ class Grid:
         self.filter = ""
         self.selected: str | None = None
         self.last_row: TableRow | None = None
-        """The selected row as it was last seen."""
+        """The selected row as last seen."""
         self.gone = False
-        """The selected row is not there any more."""
+        """The selected row no longer exists."""
         self.ticked: set[str] = set()
-        """Rows chosen to be acted on, by identity; one that is gone stays here until it is taken back."""
+        """Ticked rows, by identity; a row that is gone stays ticked until unticked."""
         self.top = 0
         self.columns_scrolled = 0
         self.height = 1
-        """Rows the screen has room for; told by the layout."""
+        """Rows that fit on the screen; set by the layout."""
         self._position = 0
         self.rows: list[TableRow] = []
         self.needed = [0] * len(table.columns)
-        """Cells the columns need for what they have held so far: they grow with it and do not tremble. Of words at most
-        what the column declares."""
+        """Cells the columns have needed so far: widths only grow, so columns do not jump. For text columns at most the
+        declared width."""
         self.longest = [0] * len(table.columns)
-        """The same without that limit: for where there is room."""
+        """The same without that limit, for wide screens."""
         self.update(table)
 
     def update(self, table: Table) -> None:
-        """Take the table of another moment; everything chosen stays."""
+        """Take the table of another moment; sorting, filter, selection and ticks stay."""
         before = dict(zip((column.id for column in self.table.columns), self.needed, strict=False))
         longest = dict(zip((column.id for column in self.table.columns), self.longest, strict=False))
-        # On a screen of another width columns stand in other places.
+        # With another screen width columns have other positions.
         self.needed = [before.get(column.id, 0) for column in table.columns]
         self.longest = [longest.get(column.id, 0) for column in table.columns]
         self.table = table
@@ -102,7 +102,7 @@ class Grid:
     # Order and filter
 
     def sort_by(self, column_id: str) -> None:
-        """Sort by a column in its natural direction; a second time turns it around."""
+        """Sort by a column in its natural direction; the second time reverse it."""
         if self.sort == column_id:
             self.descending = not self.descending
         else:
@@ -110,7 +110,7 @@ class Grid:
         self._arrange()
 
     def sort_key(self, key: str) -> bool:
-        """Sort by the column that has this key. False where none has."""
+        """Sort by the column with this key. Returns False if no column has it."""
         for column in self.table.columns:
             if column.sort_key == key:
                 self.sort_by(column.id)
@@ -118,12 +118,12 @@ class Grid:
         return False
 
     def sort_by_adjacent(self, direction: int) -> None:
-        """Sort by the next (+1) or previous column; past the last one comes the order given."""
+        """Sort by the next (+1) or previous column; after the last one comes the original order."""
         choices: list[str | None] = [column.id for column in self.table.columns]
         if self.table.sort is None:
             choices.append(None)
-        place = choices.index(self.sort) if self.sort in choices else -1
-        self.sort = choices[(place + direction) % len(choices)]
+        index = choices.index(self.sort) if self.sort in choices else -1
+        self.sort = choices[(index + direction) % len(choices)]
         self.descending = self._default_descending(self.sort)
         self._arrange()
 
@@ -138,23 +138,23 @@ class Grid:
     # Selection and scrolling
 
     def move(self, rows: int) -> None:
-        """Select the row that many places on; the first time, the first row on the screen."""
+        """Move the selection by that many rows; the first time select the first row on the screen."""
         if not self.rows:
             return
-        place = self.top if self.selected is None else self._position + rows
+        index = self.top if self.selected is None else self._position + rows
         if self.gone and rows > 0:
-            place -= 1  # the row below has moved up into the place of the one that is gone
-        self.select(max(0, min(place, len(self.rows) - 1)))
+            index -= 1  # the next row has moved up to this position
+        self.select(max(0, min(index, len(self.rows) - 1)))
 
     def select(self, position: int) -> None:
-        """Select the row at that place of the rows shown."""
+        """Select the row at that position of the rows shown."""
         if 0 <= position < len(self.rows):
             self._position, self.last_row, self.gone = position, self.rows[position], False
             self.selected = self.last_row.key
             self.scroll_to_selection()
 
     def tick(self, key: str) -> None:
-        """Choose a row to be acted on, or take the choice back."""
+        """Tick a row to act on, or untick it."""
         self.ticked ^= {key}
 
     def untick(self) -> None:
@@ -164,7 +164,7 @@ class Grid:
         self.selected, self.last_row, self.gone = None, None, False
 
     def scroll(self, rows: int) -> None:
-        """Move the view where nothing is selected, else the selection."""
+        """Scroll the view if nothing is selected, else move the selection."""
         if self.selected is not None:
             self.move(rows)
         else:
@@ -180,17 +180,17 @@ class Grid:
         self.columns_scrolled = max(0, min(self.columns_scrolled + columns, limit))
 
     def scroll_to_selection(self) -> None:
-        """Bring the selected row into view, and the view into the table."""
+        """Scroll the selected row into view, and the view into the table."""
         if self.selected is not None and not self.gone:
             self.top = min(max(self.top, self._position - self.height + 1), self._position)
         self.top = max(0, min(self.top, len(self.rows) - self.height))
 
     @property
     def position(self) -> int | None:
-        """Where the selected row stands among the rows shown, None where it does not."""
+        """Index of the selected row among the rows shown, None if it is not shown."""
         return self._position if self.selected is not None and not self.gone else None
 
-    # The details
+    # Internals
 
     def _arrange(self) -> None:
         rows = filter_rows(list(self.table.rows), self.filter)
@@ -206,21 +206,21 @@ class Grid:
     def _measure(self) -> None:
         rows = self.table.rows
         deepest = _INDENT * max((row.indent for row in rows), default=0)
-        for place, column in enumerate(self.table.columns):
-            indent = deepest if place == 0 else 0
+        for index, column in enumerate(self.table.columns):
+            indent = deepest if index == 0 else 0
             limit = (_MAX_GROWING_WIDTH if column.grow else column.width) + indent
-            if self.needed[place] < limit or not column.right:
-                # One cell more for the sign of the order.
-                wanted = max(width(column.title) + 1, _widest_text(rows, place) + indent)
-                self.needed[place] = max(self.needed[place], min(limit, wanted))
-                self.longest[place] = max(self.longest[place], min(_MAX_GROWING_WIDTH, wanted))
+            if self.needed[index] < limit or not column.right:
+                # One more cell for the sort symbol.
+                wanted = max(width(column.title) + 1, _widest_text(rows, index) + indent)
+                self.needed[index] = max(self.needed[index], min(limit, wanted))
+                self.longest[index] = max(self.longest[index], min(_MAX_GROWING_WIDTH, wanted))
 
     def _find_selected(self) -> None:
         if self.selected is None:
             return
-        for place, row in enumerate(self.rows):
+        for index, row in enumerate(self.rows):
             if row.key == self.selected:
-                self._position, self.last_row, self.gone = place, row, False
+                self._position, self.last_row, self.gone = index, row, False
                 return
         self.gone = True
 
@@ -232,32 +232,33 @@ class Grid:
         return next((column for column in self.table.columns if column.id == column_id), None)
 
     def _index(self, column_id: str) -> int | None:
-        return next((place for place, column in enumerate(self.table.columns) if column.id == column_id), None)
+        return next((index for index, column in enumerate(self.table.columns) if column.id == column_id), None)
 
 
-# A grid laid out: title line, column heads, rows. Pure: state and size in, lines out.
+# Layout of a grid: title line, column titles, rows. Pure: state and size in, lines out.
 
 GAP = 1
-_MIN_READABLE = 8
-"""Cells of a growing column that are better than none."""
 """Cells between two columns."""
+_MIN_READABLE = 8
+"""Fewest useful cells of a growing column."""
 _MIN_GROWING_WIDTH = 20
-"""Cells a growing column keeps where there is no room, or a third of the line: beyond that one scrolls sideways."""
+"""Cells a growing column keeps when space is short, or a third of the line; beyond that the table scrolls
+sideways."""
 
 
 def column_widths(
     columns: Sequence[TableColumn], needed: Sequence[int], cells: int, longest: Sequence[int] = ()
 ) -> list[int]:
-    """Each column's cells; the one that grows takes what the others on the screen leave, but never more than it needs,
-    and what that leaves goes to other columns of words that are cut: `longest` is what they would need.
+    """Return each column's cells. The growing column gets what the others on the screen leave, at most what it needs;
+    the rest goes to other text columns that are cut: `longest` is what they would need.
 
-    Columns for which there is no room are beyond the edge: nothing on the screen gives way to them.
+    Columns that do not fit are off the screen: the columns on it do not shrink for them.
     """
-    grows = next((place for place, column in enumerate(columns) if column.grow), None)
+    grows = next((index for index, column in enumerate(columns) if column.grow), None)
     widths = list(needed)
     if grows is not None:
         before = _total_width(widths[:grows]) + GAP if grows else 0
-        # What grows is what one reads: it is on the screen with whatever room is left of that third, if any is.
+        # The growing column is the one read most: it stays on the screen with whatever is left of that third.
         least = min(max(_MIN_GROWING_WIDTH, cells // 3), max(_MIN_READABLE, cells - before))
         widths[grows] = min(least, widths[grows])
     left = cells - _total_width(widths[: count_fitting(widths, cells)])
@@ -266,16 +267,16 @@ def column_widths(
         for column, own, cells_of in zip(columns, needed, widths, strict=True)
     ]
     left = cells - _total_width(widths)
-    for place, most in enumerate(longest if left > 0 else ()):
-        if not columns[place].right and most > widths[place]:
-            more = min(most - widths[place], left)
-            widths[place] += more
+    for index, most in enumerate(longest if left > 0 else ()):
+        if not columns[index].right and most > widths[index]:
+            more = min(most - widths[index], left)
+            widths[index] += more
             left -= more
     return widths
 
 
 def count_fitting(widths: Sequence[int], cells: int) -> int:
-    """How many columns can be seen whole, from the left, and at least one."""
+    """Return how many columns fit entirely, from the left, but at least one."""
     return next((count for count in range(len(widths), 1, -1) if _total_width(widths[:count]) <= cells), 1)
 
 
@@ -284,7 +285,7 @@ def _total_width(widths: Sequence[int]) -> int:
 
 
 def max_columns_scrolled(grid: Grid, cells: int) -> int:
-    """How many columns have to be passed over so that the last one is seen whole; 0 where all fit."""
+    """Return how many columns to scroll past until the last one fits entirely; 0 if all fit."""
     most = max(0, len(grid.table.columns) - 2)
     fits = (
         left
@@ -295,10 +296,10 @@ def max_columns_scrolled(grid: Grid, cells: int) -> int:
 
 
 def _widths(grid: Grid, columns_scrolled: int, cells: int) -> list[int]:
-    """Cells of the columns on the screen when `left` are passed over: the first, which says what the row is, stays."""
+    """Return the cells of the columns on the screen; the first one, which names the row, always stays."""
     places = _visible_columns(grid, columns_scrolled)
-    needed, longest = ([of[place] for place in places] for of in (grid.needed, grid.longest))
-    return column_widths([grid.table.columns[place] for place in places], needed, cells, longest)
+    needed, longest = ([of[index] for index in places] for of in (grid.needed, grid.longest))
+    return column_widths([grid.table.columns[index] for index in places], needed, cells, longest)
 
 
 def _visible_columns(grid: Grid, columns_scrolled: int) -> list[int]:
@@ -306,12 +307,12 @@ def _visible_columns(grid: Grid, columns_scrolled: int) -> list[int]:
 
 
 def grid_lines(grid: Grid, cells: int, height: int) -> list[Line]:
-    """The table in exactly `height` lines of at most `cells` cells: heads first, then rows from the one on top."""
+    """Return the table in exactly `height` lines of at most `cells` cells: column titles, then rows from `top`."""
     grid.height = max(1, height - 1)
     grid.scroll_to_selection()
     grid.columns_scrolled = min(grid.columns_scrolled, max_columns_scrolled(grid, cells))
     widths = _widths(grid, grid.columns_scrolled, cells)
-    # Half a column reads like a number that is not there; one that is wider than the screen is cut.
+    # Half a column looks like a shorter number; only a column wider than the screen is cut.
     count = max(count_fitting(widths, cells), 2 if grid.columns_scrolled else 1)
     shown_columns = list(zip(_visible_columns(grid, grid.columns_scrolled), widths[:count], strict=False))
     lines = [_header_line(grid, shown_columns)]
@@ -320,14 +321,14 @@ def grid_lines(grid: Grid, cells: int, height: int) -> list[Line]:
         lines.append(line(Span(f" {_empty_text(grid)}", "dim")))
     lines += [()] * (height - len(lines))
     shown = [fit_line(spans, cells) for spans in lines[:height]]
-    place = grid.position
-    if place is not None and 0 <= place - grid.top < grid.height and place - grid.top + 1 < height:
-        shown[place - grid.top + 1] = _selected(shown[place - grid.top + 1])
+    index = grid.position
+    if index is not None and 0 <= index - grid.top < grid.height and index - grid.top + 1 < height:
+        shown[index - grid.top + 1] = _selected(shown[index - grid.top + 1])
     return shown
 
 
 def title_line(grid: Grid, others: Sequence[str], cells: int, *, in_use: bool = False) -> Line:
-    """What the table is, how much of it is shown, by what it is sorted and filtered, and if the selection is gone."""
+    """Return the title, the rows shown, sorting, filter, and whether the selected row is gone."""
     mark = ">" if in_use else " "
     parts: list[str | Span] = [
         Span(f"{mark}{grid.table.title or grid.table.id}", "title"),
@@ -343,7 +344,7 @@ def title_line(grid: Grid, others: Sequence[str], cells: int, *, in_use: bool = 
         parts.append(Span(f" · the selected row is {_gone_text(grid)}", "warn"))
     if grid.columns_scrolled:
         passed = f"{grid.columns_scrolled} column{'s' if grid.columns_scrolled > 1 else ''}"
-        parts.append(f" · {passed} passed over, `,` goes back")
+        parts.append(f" · {passed} to the left: `,`")
     elif max_columns_scrolled(grid, cells):
         parts.append(Span(" · `.` more columns", "dim"))
     if others:
@@ -368,10 +369,10 @@ def _empty_text(grid: Grid) -> str:
 
 
 def _header_line(grid: Grid, shown: Sequence[tuple[int, int]]) -> Line:
-    """`shown` are the places of columns, and their cells."""
+    """`shown` holds the indexes of the columns with their cells."""
     spans: list[Span] = []
-    for place, cells in shown:
-        column = grid.table.columns[place]
+    for index, cells in shown:
+        column = grid.table.columns[index]
         sign = ("▼" if grid.descending else "▲") if column.id == grid.sort else ""
         if sign and width(column.title) + 1 > cells:
             text = column.title[: max(0, cells - 1)] + sign
@@ -385,10 +386,10 @@ def _header_line(grid: Grid, shown: Sequence[tuple[int, int]]) -> Line:
 def _row(grid: Grid, row: TableRow, shown: Sequence[tuple[int, int]]) -> Line:
     indent = row.indent * _INDENT if grid.sort is None else 0
     spans: list[Span] = []
-    for place, cells in shown:
-        right = grid.table.columns[place].right
-        spans.append(_cell(row.cells[place], cells, right=right, indent=indent if place == 0 else 0))
-        ticked = place == 0 and row.key in grid.ticked
+    for index, cells in shown:
+        right = grid.table.columns[index].right
+        spans.append(_cell(row.cells[index], cells, right=right, indent=indent if index == 0 else 0))
+        ticked = index == 0 and row.key in grid.ticked
         spans.append(Span("●", "changed") if ticked else Span(" " * GAP))
     return tuple(spans)
 
@@ -406,17 +407,17 @@ def _selected(spans: Line) -> Line:
     return tuple(Span(text, "selected") for text, _ in spans)
 
 
-# How several tables share one screen. Pure.
+# How several tables share one screen.
 
 MIN_CURRENT, MIN_OTHER = 10, 4
-"""Lines the table in use keeps, and what another needs to be worth showing: title, heads, two rows."""
+"""Lines kept by the table in use, and the minimum for another to be shown: title, column titles, two rows."""
 
 
 def divide_height(rows: Sequence[int], current: int, height: int) -> list[int]:
-    """Lines for each table, title and heads included, that together make `height`; 0 for one not shown.
+    """Return lines for each table, title and headings included, that add up to `height`; 0 for a hidden table.
 
-    `rows` are the tables' numbers of rows, `current` the place of the one in use. Where all fit, each has what it needs
-    and the last one what is left; else the others have little and the one in use the rest.
+    `rows` are the tables' row counts, `current` is the index of the one in use. If all fit, each gets what it needs and
+    the last one the rest; otherwise the others get little and the one in use the rest.
 
     >>> divide_height([3, 2], 0, 20), divide_height([50, 2], 0, 20)
     ([5, 15], [16, 4])
@@ -428,25 +429,25 @@ def divide_height(rows: Sequence[int], current: int, height: int) -> list[int]:
         return [*needed[:-1], height - sum(needed[:-1])]
     given = [0] * len(rows)
     left = height
-    for place, need in enumerate(needed):
+    for index, need in enumerate(needed):
         other = min(need, MIN_OTHER)
-        if place != current and left - other >= MIN_CURRENT:
-            given[place] = other
+        if index != current and left - other >= MIN_CURRENT:
+            given[index] = other
             left -= other
     given[current] = left
     return given
 
 
-# The selected row in full, below the table: all columns and the whole query, wrapped. Pure.
+# The selected row below the table: all columns and the whole query, wrapped.
 
 _MAX_LINES = 8
-"""Lines the row has at most until it is opened; then it has half of the screen."""
+"""Most lines of the pane until it is opened; then it gets half of the screen."""
 
 
 def row_pane(grid: Grid, width: int, height: int, *, opened: bool, max_lines: int = 0) -> list[Line]:
-    """The pane's lines, a rule first; none where no row is selected or there is no room on a screen of `height`.
+    """Return the pane's lines, a rule first; none if no row is selected or a screen of `height` has no space.
 
-    `most` lines it may have unopened where it is given.
+    `max_lines`, if given, limits the unopened pane.
     """
     if grid.last_row is None:
         return []
@@ -455,8 +456,8 @@ def row_pane(grid: Grid, width: int, height: int, *, opened: bool, max_lines: in
         return []
     lines = wrap_lines(grid.last_row.detail, width)
     if grid.gone:
-        lines.insert(0, line(Span(" gone since; this is how it was last seen", "warn")))
+        lines.insert(0, line(Span(" gone; shown as last seen", "warn")))
     kept = lines[: available - 1]
     if len(lines) > len(kept) and not opened:
-        kept = [*kept[:-1], line(Span(" … enter: all of it", "dim"))]
+        kept = [*kept[:-1], line(Span(" … enter: show all", "dim"))]
     return [line(Span("─" * width, "dim")), *kept]

@@ -1,4 +1,4 @@
-"""Dumps, restores and other long work on the screen: the table of them, and one of them in full."""
+"""The views of dumps, restores and other long operations: the table, one job in full, and the history."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ PROGRESS_PANEL = "progress"
 
 
 class JobsView(DetailView):
-    """The panel of long work; enter opens the selected row in full."""
+    """The panel of long operations; enter opens the selected row."""
 
     where: ScreenName = "jobs"
 
     def __init__(self, name: str = PROGRESS_PANEL) -> None:
         super().__init__(name)
         self._last: tuple[str, ProgressRow] | None = None
-        """The selected row as it was last seen, and its key."""
+        """The selected row as last seen, and its key."""
 
     @property
     def hints(self) -> tuple[str, ...]:
@@ -42,8 +42,7 @@ class JobsView(DetailView):
 
     @property
     def chosen(self) -> ProgressRow | None:
-        """The selected row, as it was last seen where it is gone; with none selected the first one. None where there
-        is none."""
+        """The selected row, as last seen if it is gone; with none selected the first one. None if there are no rows."""
         if self.grid is not None and self.grid.selected is None:
             self.grid.move(0)
         self._remember_selected()
@@ -55,7 +54,7 @@ class JobsView(DetailView):
         return lines
 
     def _update(self, detail: Detail) -> None:
-        # A row is known by its session until its program is found: the selection goes with it.
+        # A row is identified by its session until its program is found: the selection follows.
         grid, last = self.grid, self._last
         if grid is not None and last is not None and grid.selected == last[0] and self._frame is not None:
             found = find_row(self._frame, last[0], _session_pid(last[1]))
@@ -73,12 +72,12 @@ class JobsView(DetailView):
 
 
 def _session_pid(row: ProgressRow) -> int | None:
-    """A session of it, by which it is found again."""
+    """Return a session pid of the row, by which it is found again."""
     return row.pid if row.pid is not None else next(iter(row.backends), None)
 
 
 class JobPage(ScrolledPage):
-    """One of them. Kept as it was last seen once it is over, and what is known of its end said above it."""
+    """One job in full. After it ended it stays as last seen, with what is known of its end above."""
 
     where: ScreenName = "job"
 
@@ -89,14 +88,14 @@ class JobPage(ScrolledPage):
         self._key = row_key(row)
         self._last_seen_us: int | None = None
         self._last_seen_frame: Frame | None = None
-        """The frame it was last seen in."""
+        """The frame in which it was last seen."""
         self._frame: Frame | None = None
         self._width = 0
         self._lines: list[Line] = []
 
     @property
     def row(self) -> ProgressRow:
-        """As it was last seen."""
+        """The row as last seen."""
         return self._row
 
     @property
@@ -127,36 +126,36 @@ class JobPage(ScrolledPage):
         return [head, *gone, *job_page(self._last_seen_frame or frame, self._row, width, window_s)]
 
     def _not_found_lines(self, frame: Frame, width: int) -> list[Line]:
-        """Why it is not among the operations of this moment, as far as that is known."""
+        """Return why it is not among the operations of this moment, as far as known."""
         panel = frame.progress
         if panel.status != "ok":
-            text = "whether it goes on is not known now: the panel could not be read"
+            text = "unknown whether it continues: the panel could not be read"
         elif self._last_seen_us is not None and frame.at_us < self._last_seen_us:
-            text = "it is not under way at this moment"
+            text = "it was not running at this moment"
         else:
-            text = self._ended_text(frame) or "it is over; how it ended is not known here"
+            text = self._ended_text(frame) or "it has ended; its result is not known"
         last_seen_text = (
-            "" if self._last_seen_us is None else f". Below as it was last seen at {time_of_day(self._last_seen_us)}"
+            "" if self._last_seen_us is None else f". Shown as last seen at {time_of_day(self._last_seen_us)}"
         )
         return [(Span(f" {one}", "warn"),) for one in wrap_words(f"{text}{last_seen_text}", width - 2)] + [()]
 
     def _ended_text(self, frame: Frame) -> str | None:
-        """What the agent said of its end."""
+        """Return the agent's message about its end, None if there is none."""
         name = job_name(self._row.kind, self._row.database)
-        for event in frame.events.rows:  # the first one since: a later one is of another run
+        for event in frame.events.rows:  # the first one since; a later one is about another run
             at_us = parse_rfc3339(event.at) or 0
             if event.kind == "job.ended" and at_us >= (self._last_seen_us or 0) and event.text.startswith(f"{name} "):
                 return clean(event.text)
         return None
 
 
-# The history of dumps and restores on the screen: every job known on the target, and every run of one of them.
+# The history of dumps and restores: every job known on the target, and every run of one job.
 
 ReadJobHistory = Callable[[], JobHistoryArrived | None]
 
 
 class JobHistoryTablesView(DetailView):
-    """Tables made of the history; at a moment of the past only what was known then is in it."""
+    """Tables of the history; at a moment of the past they show only what was known then."""
 
     def __init__(self, name: str, read: ReadJobHistory, windows: JobWindows) -> None:
         super().__init__(name)
@@ -208,7 +207,7 @@ class AllJobsView(JobHistoryTablesView):
 
     @property
     def chosen(self) -> str | None:
-        """The key of the job the keys act on."""
+        """The key of the selected job."""
         return None if self.grid is None else self.grid.selected
 
     def back(self) -> bool:
@@ -234,11 +233,11 @@ class JobRunsView(JobHistoryTablesView):
     def _detail(self, job_history: TargetJobHistory, width: int) -> Detail:
         job = find_job(job_history, self._job)
         if job is None:
-            nothing = line(Span("no run of it is known at this moment", "dim"))
+            nothing = line(Span("no run known at this moment", "dim"))
             return Detail("Runs", (nothing,))
         return job_runs_detail(job, self._windows, width)
 
 
 def find_job(job_history: TargetJobHistory, key: str) -> PastRuns | None:
-    """The job of that key, None where nothing is known of it."""
+    """Return the job of that key, None if it is unknown."""
     return next((job for job in job_history.jobs if job_key(job) == key), None)

@@ -1,4 +1,4 @@
-"""What keys do, by the registry's names. A view's own meaning of an action goes before the one here."""
+"""The actions behind the keys, by the names in keys.py. A view's own method of the same name takes precedence."""
 
 from __future__ import annotations
 
@@ -25,13 +25,12 @@ from dba_console.tui.view_stack import ViewStack
 from dba_console.watch.frames.model import Finding
 from dba_console.watch.frames.past_jobs import PastRuns
 
-# Cancel and terminate from the tables of sessions and locks: a run of one step on the exact rows chosen.
-#
-# The screen names backends by pid and start and nothing else; the agent looks at them again, shows the set and asks.
+# Cancel and terminate from the tables of sessions and locks: a run of one step on the ticked rows. The screen sends
+# only pid and start of each backend; the agent reads them again, shows the set and asks.
 
 
 class BackendActions(RunActions):
-    """The actions on backends."""
+    """Cancel and terminate backends."""
 
     def do_cancel(self) -> None:
         self._signal("cancel")
@@ -45,7 +44,7 @@ class BackendActions(RunActions):
             return
         rows, gone = view.chosen_backends()
         if not rows:
-            self._navigator.notice = "choose a session first: ↑↓ selects one, x ticks several"
+            self._navigator.notice = "no session selected: ↑↓ selects one, x ticks several"
             return
         from dba_console.runbooks.single_action import signal_plan  # loaded when it is used
 
@@ -57,14 +56,14 @@ class BackendActions(RunActions):
         view.untick()
         self.request_run(RunBegin(text="", source="screen", adhoc=msgspec.json.encode(plan)))
         if gone and self._feed.refusal is None:
-            self._navigator.notice = f"asked the agent; {gone} of the ticked rows are gone and left out"
+            self._navigator.notice = f"sent to the agent; {gone} of the ticked sessions have ended and are left out"
 
 
-# What keys do about findings: open one, say that it is known, keep it quiet. The agent does it; the screen asks.
+# Findings: open one, acknowledge it, silence it. The agent stores it; the screen sends the request.
 
 
 class FindingActions:
-    """The actions of findings, for whichever view shows one."""
+    """Open, acknowledge and silence findings, in any view that shows one."""
 
     def __init__(self, view_stack: ViewStack, navigator: TimeNavigator, feed: Feed) -> None:
         self._view_stack = view_stack
@@ -73,7 +72,7 @@ class FindingActions:
 
     @property
     def _finding(self) -> str | None:
-        """The finding the keys act on: the one shown or selected, on the overview the most urgent one."""
+        """The finding the keys act on: the one shown or selected; on the overview the most urgent one."""
         chosen: str | None = getattr(self._view_stack.view, "finding", None)
         if chosen is not None or self._view_stack.view is not self._view_stack.overview:
             return chosen
@@ -90,12 +89,12 @@ class FindingActions:
         if found is None:
             self._navigator.notice = "no finding is open"
         elif found.runbook is None:
-            self._navigator.notice = f"no runbook answers {found.id}" + (f": {found.advice}" if found.advice else "")
+            self._navigator.notice = f"no runbook for {found.id}" + (f": {found.advice}" if found.advice else "")
         else:
             self._open_runbook(found.runbook, found)
 
     def _open_runbook(self, runbook_id: str, finding: Finding | None = None) -> None:
-        """Show that runbook; the actions of runbooks know how."""
+        """Show that runbook. Implemented by RunbookActions."""
         raise NotImplementedError
 
     def do_acknowledge(self) -> None:
@@ -116,11 +115,11 @@ class FindingActions:
             self._request(Silence(finding=chosen, seconds=0))
 
     def _finding_to_mark(self) -> str | None:
-        """The finding something may be said of now; why not is said."""
+        """The finding that can be acknowledged or silenced now; None, with a notice of the reason, if it cannot."""
         if (why := self._feed.refusal) is not None:
             self._navigator.notice = why
         elif not self._navigator.cursor.live:
-            self._navigator.notice = "this is the past: end brings you back to what is open now"
+            self._navigator.notice = "this is the past: press end to return to the open findings"
         elif self._finding is None:
             self._navigator.notice = "no finding is open"
         else:
@@ -130,14 +129,14 @@ class FindingActions:
     def _silence(self, finding: str, text: str) -> None:
         span, _, note = text.strip().partition(" ")
         if not span:
-            return  # nothing was asked for
+            return
         try:
             seconds = parse_duration(span)
         except UsageError as error:
             self._navigator.notice = f"{error.message}: {error.hint}"
             return
         if seconds <= 0:
-            self._navigator.notice = "a silence of no time is none"
+            self._navigator.notice = "the time must be greater than zero"
             return
         self._request(Silence(finding=finding, seconds=seconds, note=note.strip()))
 
@@ -148,11 +147,11 @@ class FindingActions:
             self._navigator.awaited_finding = request.finding
 
 
-# What keys do about dumps and restores: open one in full, show the history of all, or of one.
+# Dumps and restores: open one, show the history of all or of one.
 
 
 class JobActions:
-    """The actions of jobs, for whichever view shows one."""
+    """Open jobs and their history, in any view that shows them."""
 
     _view_stack: ViewStack
     _navigator: TimeNavigator
@@ -163,12 +162,12 @@ class JobActions:
         if isinstance(view, JobsView):
             row = view.chosen
             if row is None:
-                self._navigator.notice = "nothing is under way"
+                self._navigator.notice = "no operation is running"
             else:
                 self._view_stack.show_job(row)
 
     def do_past(self) -> None:
-        """The history of all; on the page of a job the runs of that one, where any are known."""
+        """Show the history of all jobs; on the page of a job, its runs."""
         self._job_history_loader.request_read()
         view = self._view_stack.view
         if isinstance(view, JobPage):
@@ -183,28 +182,28 @@ class JobActions:
             self._view_stack.show_job_runs(view.chosen)
 
     def reread_job_history(self) -> None:
-        """Keep the history fresh while it is looked at."""
+        """Read the history again when it is old and shown."""
         if isinstance(self._view_stack.view, JobHistoryTablesView):
             self._job_history_loader.reread_if_old()
 
 
-# What is offered before all else: to put back what runs have left changed.
+# Offered first: revert the settings that runs left changed.
 
 OFFER_PERIOD_US = 60_000_000
-"""After its first picture a console shows it by itself for so long: an agent that was just started has to look first.
-Later it would come between the operator and a key."""
+"""The offer opens automatically only this long after the first frame: an agent that has just started needs time to
+read; later the screen would come between the operator and a key."""
 
 
 class PendingRevertsActions(RunbookActions):
-    """Offered once in the life of a console; the finding stays."""
+    """Offer pending reverts once per console; the finding stays."""
 
     _first_us: int | None = None
     _offered = False
     _revert_requested = False
-    """The runbook is being read, to be begun."""
+    """The runbook is being read and starts when it is there."""
 
     def offer_pending_reverts(self) -> bool:
-        """Show it, where there is something and nothing else was begun. True where it did."""
+        """Show the pending reverts, if there are any and the operator is still on the overview. True if shown."""
         frame = (
             self._navigator.frame() if not self._offered and self._navigator.connection_state == "attached" else None
         )
@@ -231,7 +230,7 @@ class PendingRevertsActions(RunbookActions):
         if not isinstance(self._view_stack.view, PendingRevertsView) or self._may_not_act():
             return
         if pending_reverts_finding(self._navigator.frame()) is None:
-            self._navigator.notice = "nothing is left to be put back"
+            self._navigator.notice = "no settings left to revert"
             return
         runbooks = self._navigator.runbooks
         runbook = None if runbooks is None else runbooks.find(RUNBOOK_ID)
@@ -241,14 +240,14 @@ class PendingRevertsActions(RunbookActions):
             self._navigator.notice = "reading the runbook …"
         elif runbook is None:
             self._navigator.notice = (
-                f"there is no runbook {RUNBOOK_ID}{': ' + runbooks.problem if runbooks.problem else ''}"
+                f"runbook not found: {RUNBOOK_ID}{': ' + runbooks.problem if runbooks.problem else ''}"
             )
         else:
             self.request_run(RunBegin(text=runbook.text, source=runbook.source, mode="run"))
 
 
 class KeyActions(PendingRevertsActions, BackendActions, FindingActions, JobActions):
-    """Methods `do_ACTION`; `act` finds the one of a key."""
+    """All actions, as methods `do_ACTION`; `perform` calls the one of a key."""
 
     def __init__(
         self,
@@ -269,14 +268,14 @@ class KeyActions(PendingRevertsActions, BackendActions, FindingActions, JobActio
         self.do_suspend = suspend
 
     def method(self, action: str) -> Callable[[], None] | None:
-        """What the action does on the view shown, None where it does nothing there."""
+        """Return the method for an action in the current view, None if it does nothing there."""
         if action.startswith("panel_"):
             return lambda: self._open_by_key(action.removeprefix("panel_"))
         found: Callable[[], None] | None = getattr(self._view_stack.view, f"do_{action}", None)
         return found or getattr(self, f"do_{action}", None)
 
     def perform(self, key: Key) -> None:
-        """Do what the key does here."""
+        """Run the key's action in the current view."""
         method = self.method(key.action)
         if method is not None:
             method()
@@ -291,7 +290,7 @@ class KeyActions(PendingRevertsActions, BackendActions, FindingActions, JobActio
     def do_open(self) -> None:
         chosen = self._view_stack.overview.chosen
         if chosen is None:
-            self._navigator.notice = "choose a panel with tab, or open one by its number"
+            self._navigator.notice = "select a panel with tab, or open one by its number"
         else:
             self._view_stack.open_panel(chosen)
 
@@ -352,19 +351,19 @@ class KeyActions(PendingRevertsActions, BackendActions, FindingActions, JobActio
     def do_slower(self) -> None:
         self._navigator.slower()
 
-    # The record
+    # Recording
 
     def do_mark(self) -> None:
-        self._ask("mark", "mark this moment (enter alone will do)")
+        self._ask("mark", "mark this moment (text optional)")
 
     def do_note(self) -> None:
-        self._ask("note", "note" if self._navigator.cursor.live else "note about the moment shown")
+        self._ask("note", "note" if self._navigator.cursor.live else "note on the time shown")
 
     def _ask(self, kind: Literal["mark", "note"], question: str) -> None:
         if (why := self._feed.refusal) is not None:
             self._navigator.notice = why
             return
-        # The moment is the one of the key, however long the text takes to write.
+        # The mark gets the time of the key press, however long the text takes to type.
         occurred_us = self._navigator.shown_us
         self._view_stack.prompt = Prompt(question, lambda text: self._record(kind, text.strip(), occurred_us))
 

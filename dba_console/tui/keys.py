@@ -1,7 +1,7 @@
-"""Every key of the screen, declared once.
+"""Every key of the screen, with its action, title and help.
 
-The screens act on it, the footer and the help show it, the command palette offers it, and `python -m
-dba_console.tui.keys` prints it as the table of docs/keys.md: none of them can disagree. No Textual here.
+The only declaration: the screens, the footer, the help, the command palette and `python -m dba_console.tui.keys`
+(docs/keys.md) all use it. Does not import Textual.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from dba_console.watch.panels.registry import PANELS, PanelKind
 
 ScreenName = Literal[
     "everywhere", "overview", "detail", "findings", "evidence", "backends", "jobs", "job", "history", "runbooks",
-    "runbook", "walkthrough", "owed",
+    "runbook", "walkthrough", "reverts",
 ]  # fmt: skip
 
 _INHERITED_KEYS: dict[ScreenName, tuple[ScreenName, ...]] = {
     "findings": ("detail",), "backends": ("detail",), "runbooks": ("detail",), "jobs": ("detail",),
     "history": ("detail",),
 }  # fmt: skip
-"""Screens that are another one as well: its keys that have no meaning of their own there mean the same."""
+"""Screens that inherit the keys of another screen, except those that they define themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
     """A key and what it does.
 
-    `keys` are Textual's names, the first of them the one shown; `action` is the method `do_ACTION` of the screen.
+    `keys` are Textual's key names, the first is the one shown; `action` is the method `do_ACTION` of the screen.
     """
 
     keys: tuple[str, ...]
@@ -42,23 +42,23 @@ class Key:
 _PANEL_KEYS = "1234567890"
 
 _FINDING_KEYS = (
-    Key(("a",), "a", "acknowledge", "acknowledge", "somebody knows of it; with a note", "findings", "findings"),
-    Key(("s",), "s", "silence", "silence", "keep it quiet for a time: 30m, 2h, with a note", "findings", "findings"),
-    Key(("u",), "u", "unsilence", "take back", "take back an acknowledgement or a silence", "findings", "findings"),
-    Key(("r",), "r", "runbook", "runbook", "the runbook that answers it", "findings", "findings"),
+    Key(("a",), "a", "acknowledge", "acknowledge", "acknowledge the finding, with a note", "findings", "findings"),
+    Key(("s",), "s", "silence", "silence", "silence the finding: 30m, 2h, with a note", "findings", "findings"),
+    Key(("u",), "u", "unsilence", "undo", "remove the acknowledgement or the silence", "findings", "findings"),
+    Key(("r",), "r", "runbook", "runbook", "the runbook for it", "findings", "findings"),
 )
 
 _RUNBOOK_KEYS = (
-    Key(("b",), "b", "runbooks", "runbooks", "the runbooks, and the runs under way", group="runbooks"),
-    Key(("w",), "w", "walkthrough", "run", "the run under way, first the one that waits for you", group="runbooks"),
-    Key(("enter",), "enter", "choose", "open", "read the runbook, or see the run", "runbooks", "runbooks"),
-    Key(("i",), "i", "inputs", "inputs", "give its inputs, one after the other", "runbook", "runbooks"),
+    Key(("b",), "b", "runbooks", "runbooks", "the runbooks and the open runs", group="runbooks"),
+    Key(("w",), "w", "walkthrough", "run", "the open run; the one that waits for you first", group="runbooks"),
+    Key(("enter",), "enter", "choose", "open", "open the runbook or the run", "runbooks", "runbooks"),
+    Key(("i",), "i", "inputs", "inputs", "enter its inputs, one after the other", "runbook", "runbooks"),
     Key(
         ("s",),
         "s",
         "begin",
-        "begin",
-        "begin: checks and plan are shown, then it asks whether to start",
+        "start",
+        "show checks and plan, then ask whether to start",
         "runbook",
         "runbooks",
     ),
@@ -67,7 +67,7 @@ _RUNBOOK_KEYS = (
         "t",
         "rehearse",
         "rehearse",
-        "really run its checks, and tell what the rest would do",
+        "run its checks, show what the other steps would do",
         "runbook",
         "runbooks",
     ),
@@ -76,21 +76,21 @@ _RUNBOOK_KEYS = (
         "enter",
         "answer",
         "answer",
-        "answer what it asks; enter alone confirms nothing",
+        "answer the question; enter alone confirms nothing",
         "walkthrough",
         "runbooks",
     ),
-    Key(("y",), "y", "read", "read", "I have read it: where nothing more is asked", "walkthrough", "runbooks"),
-    Key(("p",), "p", "hold", "hold", "begin nothing new; again: go on", "walkthrough", "runbooks"),
-    Key(("s",), "s", "skip", "skip", "leave this step out, with the reason", "walkthrough", "runbooks"),
-    Key(("j",), "j", "jump", "jump", "go on at another step, with the reason", "walkthrough", "runbooks"),
-    Key(("k",), "k", "stop", "stop", "stop what runs now, at its next safe point", "walkthrough", "runbooks"),
+    Key(("y",), "y", "read", "read", "confirm that you read it, if nothing else is asked", "walkthrough", "runbooks"),
+    Key(("p",), "p", "hold", "hold", "start no further step; again: continue", "walkthrough", "runbooks"),
+    Key(("s",), "s", "skip", "skip", "skip this step, with a reason", "walkthrough", "runbooks"),
+    Key(("j",), "j", "jump", "jump", "continue at another step, with a reason", "walkthrough", "runbooks"),
+    Key(("k",), "k", "stop", "stop", "stop the running action at its next safe point", "walkthrough", "runbooks"),
     Key(
         ("x",),
         "x",
         "tick",
         "tick",
-        "leave this row out of what is acted on, and go to the next; again: take it in",
+        "exclude this row from the action and go to the next; again: include it",
         "walkthrough",
         "runbooks",
     ),
@@ -99,51 +99,57 @@ _RUNBOOK_KEYS = (
         "e",
         "abort",
         "end",
-        "end the run here, with the reason; nothing is taken back by itself",
+        "end the run here, with a reason; nothing is reverted automatically",
         "walkthrough",
         "runbooks",
     ),
-    Key(("u",), "u", "undo", "undo", "end the run, and be asked which steps are taken back", "walkthrough", "runbooks"),
+    Key(("u",), "u", "undo", "undo", "end the run and choose which steps to revert", "walkthrough", "runbooks"),
     Key(
         ("t",),
         "t",
         "take",
         "take over",
-        "answer from here instead of from the other console",
+        "answer from this console instead of the other one",
         "walkthrough",
         "runbooks",
     ),
-    Key(("r",), "r", "resume", "resume", "go on with a run that was interrupted", "walkthrough", "runbooks"),
+    Key(("r",), "r", "resume", "resume", "resume an interrupted run", "walkthrough", "runbooks"),
     Key(
         ("tab",),
         "tab",
         "pane",
         "more",
-        "the step alone, the output, all steps: what has the screen",
+        "switch between step, output and all steps",
         "walkthrough",
         "runbooks",
     ),
     Key(
-        ("escape", "backspace"), "esc", "back", "leave", "leave the screen; the run goes on", "walkthrough", "runbooks"
+        ("escape", "backspace"),
+        "esc",
+        "back",
+        "leave",
+        "leave the screen; the run continues",
+        "walkthrough",
+        "runbooks",
     ),
-    Key(("escape", "backspace"), "esc", "back", "back", "back to where you came from", "runbook", "runbooks"),
+    Key(("escape", "backspace"), "esc", "back", "back", "back to the previous screen", "runbook", "runbooks"),
     Key(
         ("p",),
         "p",
         "put_back",
-        "put back now",
-        "begin the runbook that puts back what runs have left changed",
-        "owed",
+        "revert now",
+        "start the runbook that reverts the settings that runs left changed",
+        "reverts",
         "runbooks",
     ),
-    Key(("escape", "backspace"), "esc", "back", "later", "leave it for later; it stays a finding", "owed", "runbooks"),
+    Key(("escape", "backspace"), "esc", "back", "later", "decide later; the finding stays open", "reverts", "runbooks"),
 )
 
 _JOB_KEYS = (
     Key(("d",), "d", "past", "history",
-        "dumps and restores that ended: how long, their trend, when they outgrow their window", group="jobs"),
-    Key(("enter",), "enter", "job", "job", "the selected dump, restore or other long work in full", "jobs", "jobs"),
-    Key(("d",), "d", "past", "its history", "the runs of this job that ended", "job", "jobs"),
+        "finished dumps and restores: durations, trend, when they exceed their window", group="jobs"),
+    Key(("enter",), "enter", "job", "job", "the selected dump, restore or other long operation", "jobs", "jobs"),
+    Key(("d",), "d", "past", "its history", "the finished runs of this job", "job", "jobs"),
     Key(("escape", "backspace"), "esc", "back", "back", "back to the table", "job", "jobs"),
     Key(("enter",), "enter", "past_runs", "its runs", "every run of the selected job", "history", "jobs"),
 )  # fmt: skip
@@ -154,7 +160,7 @@ _BACKEND_KEYS = (
         "x",
         "tick",
         "tick",
-        "choose this row as well, for c and k, and go to the next; again: not",
+        "tick this row for c and k, and go to the next; again: untick",
         "backends",
         "table",
     ),
@@ -163,7 +169,7 @@ _BACKEND_KEYS = (
         "c",
         "cancel",
         "cancel",
-        "cancel the queries of the rows chosen; shows them and asks",
+        "cancel the queries of the chosen rows; shows them and asks",
         "backends",
         "table",
     ),
@@ -172,24 +178,24 @@ _BACKEND_KEYS = (
         "k",
         "terminate",
         "terminate",
-        "end the sessions of the rows chosen; shows them and asks",
+        "terminate the sessions of the chosen rows; shows them and asks",
         "backends",
         "table",
     ),
 )
 
 _SCROLL_KEYS = (
-    Key(("up",), "↑", "row_up", "line up", "a line up, where not all of it fits", "evidence", "findings"),
-    Key(("down",), "↓", "row_down", "line down", "a line down", "evidence", "findings"),
-    Key(("pageup",), "pgup", "page_up", "page up", "a screen up", "evidence", "findings"),
-    Key(("pagedown",), "pgdn", "page_down", "page down", "a screen down", "evidence", "findings"),
+    Key(("up",), "↑", "row_up", "line up", "scroll up one line", "evidence", "findings"),
+    Key(("down",), "↓", "row_down", "line down", "scroll down one line", "evidence", "findings"),
+    Key(("pageup",), "pgup", "page_up", "page up", "scroll up one screen", "evidence", "findings"),
+    Key(("pagedown",), "pgdn", "page_down", "page down", "scroll down one screen", "evidence", "findings"),
 )
 
 _SCROLLED_SCREENS: tuple[tuple[ScreenName, str], ...] = (
     ("runbook", "runbooks"),
     ("walkthrough", "runbooks"),
     ("job", "jobs"),
-    ("owed", "runbooks"),
+    ("reverts", "runbooks"),
 )
 
 KEYS: tuple[Key, ...] = (
@@ -198,30 +204,30 @@ KEYS: tuple[Key, ...] = (
         for digit in _PANEL_KEYS
     ),
     Key(("o",), "o", "panel_o", "nodes of the cluster", "nodes and poolers of the configured cluster", group="panels"),
-    Key(("c",), "c", "panel_c", "console's own cost", "what the console itself costs and whether it keeps up",
+    Key(("c",), "c", "panel_c", "console's own cost", "the console's own load, and whether it keeps up",
         group="panels"),
-    Key(("f",), "f", "panel_f", "findings", "what is wrong: every finding with its evidence", group="panels"),
-    Key(("tab", "down"), "tab", "focus_next", "next panel", "choose the next panel", "overview", "panels"),
-    Key(("shift+tab", "up"), "shift+tab", "focus_previous", "previous panel", "choose the previous panel", "overview",
+    Key(("f",), "f", "panel_f", "findings", "every finding with its evidence", group="panels"),
+    Key(("tab", "down"), "tab", "focus_next", "next panel", "select the next panel", "overview", "panels"),
+    Key(("shift+tab", "up"), "shift+tab", "focus_previous", "previous panel", "select the previous panel", "overview",
         "panels"),
-    Key(("enter",), "enter", "open", "detail", "open the chosen panel in full", "overview", "panels"),
-    Key(("escape", "backspace"), "esc", "back", "back", "back: closes the row, the filter, then the panel", "detail",
+    Key(("enter",), "enter", "open", "detail", "open the selected panel", "overview", "panels"),
+    Key(("escape", "backspace"), "esc", "back", "back", "close the row, then the filter, then the panel", "detail",
         "panels"),
-    Key(("space",), "space", "space", "pause", "hold the moment; again: go on", group="time"),
-    Key(("left",), "←", "step_back", "one sample back", "one sample back (pauses)", group="time"),
-    Key(("right",), "→", "step_on", "one sample on", "one sample on", group="time"),
-    Key(("shift+left",), "shift+←", "minute_back", "one minute back", "one minute back", group="time"),
-    Key(("shift+right",), "shift+→", "minute_on", "one minute on", "one minute on", group="time"),
-    Key(("left_square_bracket",), "[", "sign_back", "previous mark", "to the mark or finding before", group="time"),
-    Key(("right_square_bracket",), "]", "sign_on", "next mark", "to the mark or finding after", group="time"),
-    Key(("g",), "g", "go", "go to time", "to a time: 14:53:07, -10m, +90s from the start, mark:TEXT, RFC 3339",
+    Key(("space",), "space", "space", "pause", "pause; again: continue", group="time"),
+    Key(("left",), "←", "step_back", "previous sample", "previous sample (pauses)", group="time"),
+    Key(("right",), "→", "step_on", "next sample", "next sample", group="time"),
+    Key(("shift+left",), "shift+←", "minute_back", "back 1 minute", "one minute back", group="time"),
+    Key(("shift+right",), "shift+→", "minute_on", "forward 1 min", "one minute forward", group="time"),
+    Key(("left_square_bracket",), "[", "sign_back", "previous mark", "to the previous mark or finding", group="time"),
+    Key(("right_square_bracket",), "]", "sign_on", "next mark", "to the next mark or finding", group="time"),
+    Key(("g",), "g", "go", "go to time", "go to a time: 14:53:07, -10m, +90s from the start, mark:TEXT, RFC 3339",
         group="time"),
     Key(("h",), "h", "first", "start", "to the start of the recording", group="time"),
-    Key(("end", "l"), "end", "live", "live", "back to live; in a recording, to its end", group="time"),
+    Key(("end", "l"), "end", "live", "live", "return to live; in a recording, go to its end", group="time"),
     Key(("plus",), "+", "faster", "faster", "play, then faster: ×1 ×2 ×4 ×16 ×64", group="time"),
     Key(("minus",), "-", "slower", "slower", "slower; below ×1 it pauses", group="time"),
-    Key(("m",), "m", "mark", "mark", "mark this moment, with a line of text if you like", group="record"),
-    Key(("n",), "n", "note", "note", "write a note; while paused it is about the moment shown", group="record"),
+    Key(("m",), "m", "mark", "mark", "mark this moment, with an optional line of text", group="record"),
+    Key(("n",), "n", "note", "note", "write a note; while paused, it belongs to the time shown", group="record"),
     Key(("up",), "↑", "row_up", "row up", "the row above", "detail", "table"),
     Key(("down",), "↓", "row_down", "row down", "the row below", "detail", "table"),
     Key(("pageup",), "pgup", "page_up", "page up", "a page up", "detail", "table"),
@@ -233,16 +239,16 @@ KEYS: tuple[Key, ...] = (
     Key(("escape", "backspace"), "esc", "back", "back", "back to the findings", "evidence", "findings"),
     *(replace(key, where="evidence") for key in _FINDING_KEYS),
     *_SCROLL_KEYS,
-    Key(("r",), "r", "runbook", "runbook", "the runbook that answers the most urgent finding", "overview", "findings"),
-    Key(("enter",), "enter", "row", "row", "the selected row in full: whole query, all columns", "detail", "table"),
+    Key(("r",), "r", "runbook", "runbook", "the runbook for the most urgent finding", "overview", "findings"),
+    Key(("enter",), "enter", "row", "row", "the selected row: whole query, all columns", "detail", "table"),
     Key(("tab",), "tab", "table_next", "next table", "the next table of the panel", "detail", "table"),
     Key(("shift+tab",), "shift+tab", "table_previous", "previous table", "the previous table", "detail", "table"),
     Key(("slash",), "/", "filter", "filter", "show only rows that contain a text (any column, any case)", "detail",
         "table"),
     Key(("greater_than_sign",), ">", "sort_next", "sort", "sort by the next column; capital letters name a column",
         "detail", "table"),
-    Key(("less_than_sign",), "<", "sort_previous", "sort before", "sort by the previous column", "detail", "table"),
-    Key(("i",), "i", "invert", "invert", "turn the order around", "detail", "table"),
+    Key(("less_than_sign",), "<", "sort_previous", "sort back", "sort by the previous column", "detail", "table"),
+    Key(("i",), "i", "invert", "invert", "reverse the order", "detail", "table"),
     Key(("full_stop",), ".", "scroll_right", "scroll right", "columns to the right", "detail", "table"),
     Key(("comma",), ",", "scroll_left", "scroll left", "columns to the left", "detail", "table"),
     *_BACKEND_KEYS,
@@ -251,10 +257,10 @@ KEYS: tuple[Key, ...] = (
     *(replace(key, where=where, group=group) for where, group in _SCROLLED_SCREENS for key in _SCROLL_KEYS),
     Key(("question_mark", "f1"), "?", "help", "help", "all keys of this screen"),
     Key(("ctrl+p",), "ctrl+p", "palette", "commands", "find a command by its name"),
-    Key(("ctrl+z",), "ctrl+z", "suspend", "suspend", "stop the console and go back to the shell; fg goes on"),
-    Key(("q", "ctrl+q", "ctrl+c"), "q", "quit", "quit", "leave; the agent goes on recording for its grace time"),
+    Key(("ctrl+z",), "ctrl+z", "suspend", "suspend", "suspend the console and return to the shell; fg resumes"),
+    Key(("q", "ctrl+q", "ctrl+c"), "q", "quit", "quit", "quit; the agent keeps recording for its grace period"),
 )  # fmt: skip
-"""In the order of help and documentation."""
+"""In the order of the help and of docs/keys.md."""
 
 _GROUPS = {
     "panels": "Panels", "findings": "Findings", "time": "Time", "record": "Record", "table": "Tables",
@@ -263,7 +269,7 @@ _GROUPS = {
 
 
 def keys_of(where: ScreenName) -> tuple[Key, ...]:
-    """The keys that do something on that screen."""
+    """Return the keys that work on that screen."""
     own = {name for key in KEYS if key.where == where for name in key.keys}
     inherited = _INHERITED_KEYS.get(where, ())
     return tuple(
@@ -274,7 +280,7 @@ def keys_of(where: ScreenName) -> tuple[Key, ...]:
 
 
 def find_key(where: ScreenName, name: str) -> Key | None:
-    """The key of that Textual name on that screen; a screen's own meaning goes before the one it has everywhere.
+    """Return the key of that Textual name on that screen; a screen's own key overrides the one for everywhere.
 
     >>> find_key("detail", "enter").action, find_key("overview", "enter").action, find_key("overview", "f12")
     ('row', 'open', None)
@@ -285,14 +291,14 @@ def find_key(where: ScreenName, name: str) -> Key | None:
 
 
 def groups(where: ScreenName | None = None) -> list[tuple[str, list[Key]]]:
-    """Titles of groups with their keys, for help (`where` given) and documentation (all)."""
+    """Return group titles with their keys: of one screen for its help, of all screens for the documentation."""
     chosen = KEYS if where is None else keys_of(where)
     return [(title, [key for key in chosen if key.group == group]) for group, title in _GROUPS.items()]
 
 
 def markdown(panel_titles: dict[str, str]) -> str:
-    """The table for docs/keys.md. `panel_titles`: key -> what the panel is called."""
-    lines = ["# Keys", "", "Printed by `python -m dba_console.tui.keys`; a test holds it to the program."]
+    """Return docs/keys.md. `panel_titles` maps a key to the title of its panel."""
+    lines = ["# Keys", "", "Generated by `python -m dba_console.tui.keys`; a test compares it with the program."]
     for title, chosen in groups():
         lines += ["", f"## {title}", "", "| key | where | what it does |", "|---|---|---|"]
         for key in chosen:
@@ -302,21 +308,18 @@ def markdown(panel_titles: dict[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-# The panels the screen can open, by key.
-
-
 def panel_of_key(key: str) -> str | None:
-    """The name of the panel with that key, None where there is none."""
+    """Return the name of the panel with that key, None if no panel has it."""
     return next((name for name, kind in PANELS.items() if kind.key == key), None)
 
 
 def panel_titles() -> dict[str, str]:
-    """Key -> title of every panel."""
+    """Map each panel's key to its title."""
     return {kind.key: kind.title for kind in PANELS.values()}
 
 
 def panel_kind(name: str) -> PanelKind:
-    """The panel's declaration."""
+    """Return the panel's declaration."""
     return PANELS[name]
 
 

@@ -1,6 +1,6 @@
-"""What this console knows of runs: the newest view of each, its last output, and which of them wants something.
+"""The runs this console knows: the latest view of each, its last output, and which of them needs an answer.
 
-Used by the screen's thread alone. What the agent sent last is the truth; nothing here is derived from keys.
+Used by the screen's thread only. The state is what the agent sent last; nothing is derived from keys.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from dba_console.tui.recorded_runs import RecordedRun
 
 MAX_OUTPUT_LINES = 5_000
-"""Of a run's output, kept to be looked at; all of it is in the run's directory."""
+"""Lines of a run's output kept for the screen; the run's directory has all of it."""
 RUN_STREAM = "s"
-"""In place of o or e: said by the run itself."""
+"""Stream letter of the run's own records, in place of o or e."""
 SHOWN_RECORD_KINDS = (
     "run.", "step.", "block.intent", "block.result", "block.settled", "block.skipped", "choose.", "rows.", "deviation",
     "person.", "undo.", "repeat.", "journal.fallback", "journal.home",
 )  # fmt: skip
-"""Records that say what was done; what was merely seen and asked is on the screen anyway."""
+"""Kinds of records that say what was done; observations and questions are on the screen anyway."""
 MAX_ENDED_RUNS = 8
-"""Ended runs that can still be looked at from this console."""
+"""Ended runs that this console keeps."""
 
 
 class KnownRun:
-    """A run as it was last told of. `view` is None until the agent has sent one."""
+    """A run as last reported. `view` is None until the agent has sent one."""
 
     def __init__(self, summary: OpenRun) -> None:
         self.run = summary.run
-        self.told = summary
+        self.summary = summary
         self.view: RunView | None = None
         self.yours = False
         self.may_answer = False
@@ -43,12 +43,12 @@ class KnownRun:
         self.output: list[OutputLine] = []
         self.dropped = 0
         self.refusal_count = 0
-        """How often something that was asked of it was refused."""
+        """Number of refused requests for this run."""
         self._output_resent = False
 
     @property
     def ended(self) -> bool:
-        return self.told.state in ENDED_STATES
+        return self.summary.state in ENDED_STATES
 
     @property
     def question(self) -> Question | None:
@@ -56,34 +56,34 @@ class KnownRun:
 
     @property
     def needs_my_answer(self) -> bool:
-        """There is a question that this console may answer."""
+        """True if a question is open that this console may answer."""
         return self.question is not None and self.may_answer
 
     def update_view(self, message: RunViewMessage) -> None:
-        """Take its newest view."""
+        """Take its latest view."""
         view = message.view
-        if self.told.state == "interrupted" != view.state:
-            # Resumed: its agent sends again what it has not read yet of the command's log.
+        if self.summary.state == "interrupted" != view.state:
+            # Resumed: its agent resends the part of the command's log that it has not read yet.
             self._output_resent = True
         self.view, self.yours = view, message.yours
         self.may_answer, self.why_not = message.may_answer, message.why_not
-        self.told = OpenRun(
+        self.summary = OpenRun(
             run=view.run, runbook=view.runbook, title=view.title, state=view.state, asks=view.question is not None
         )
 
     def expect_resent_output(self) -> None:
-        """Its last lines have been asked for: they take the place of those that are here already."""
+        """The last lines were requested again: they replace those that are here already."""
         self._output_resent = True
 
     def add_output(self, message: RunLines) -> None:
-        """Take lines of its output; those that were never sent, or fall out at the front, are counted."""
-        if (self._output_resent or self.told.state == "interrupted") and message.lines:
+        """Append lines of its output; lines that were never sent or fall out at the front are counted."""
+        if (self._output_resent or self.summary.state == "interrupted") and message.lines:
             self._output_resent, from_us = False, message.lines[0].wall_us
             self.output = [one for one in self.output if one.wall_us < from_us or one.stream == RUN_STREAM]
         self._add(message.lines, message.dropped)
 
     def add_event(self, event: Event) -> None:
-        """Take a word of its journal: it stands among the output, where it happened."""
+        """Append a record of its journal among the output, at its time."""
         self._add([OutputLine(event.wall_us, RUN_STREAM, event.tag, event.text)])
 
     def _add(self, lines: Sequence[OutputLine], dropped: int = 0) -> None:
@@ -97,41 +97,41 @@ class KnownRun:
 
 
 class KnownRuns:
-    """All runs told of, oldest first. `changed` counts what came; `opened` is a run this console has begun, once."""
+    """All runs reported, oldest first. `changed` counts updates."""
 
     def __init__(self) -> None:
         self._known: dict[str, KnownRun] = {}
         self._not_reported: dict[str, KnownRun] = {}
-        """Open runs the agent there is now has not spoken of: an agent that is new has to find them first."""
+        """Open runs not yet reported by the agent now attached: a new agent must find them first."""
         self.changed = 0
         self.refusal: RunRefused | None = None
-        """The newest refusal, until the screen has said it."""
+        """The latest refusal, until it was shown."""
         self.refusal_code: int | None = None
-        """Exit code of the newest refusal to begin or resume a run."""
+        """Exit code of the latest refusal to start or resume a run."""
         self.first_started: str | None = None
-        """The first run that this console has begun."""
+        """The first run started from this console."""
         self.recorded: tuple[RecordedRun, ...] = ()
-        """Those of a recording; empty where an agent tells of runs."""
+        """The runs of a recording; empty if an agent reports runs."""
         self._run_expected = False
         self._run_to_open: str | None = None
 
-    # What arrives
+    # Arrivals
 
     def attached(self, open_runs: Sequence[OpenRun]) -> None:
-        """An agent was attached to, which names the runs it knows to be open: others that had not ended are not its."""
+        """An agent was attached, with the runs it knows to be open; other open runs are not its own."""
         named = {one.run for one in open_runs}
         self._not_reported |= {name: one for name, one in self._known.items() if not one.ended and name not in named}
         self._known = {name: one for name, one in self._known.items() if name not in self._not_reported}
         for open_run in open_runs:
             known = self._known.setdefault(open_run.run, self._restore_known(open_run))
-            known.told, known.may_answer = open_run, False
+            known.summary, known.may_answer = open_run, False
             if known.view is not None:
                 known.view = structs.replace(known.view, state=open_run.state, question=None, waiting=None)
         self._run_expected = False
         self.changed += 1
 
     def receive(self, message: RunReply) -> None:
-        """Take what the agent says of a run."""
+        """Take a message of the agent about a run."""
         self.changed += 1
         match message:
             case RunViewMessage():
@@ -146,7 +146,7 @@ class KnownRuns:
                 self._run_expected = self._run_expected and bool(message.reply_to)
 
     def add_event(self, event: Event) -> None:
-        """Take an event; those of a run's journal that say what was done stand among its output."""
+        """Take an event; those of a run's journal that say what was done appear among its output."""
         known = self._known.get(str(event.details.get("run")))
         if known is not None and event.kind.startswith(SHOWN_RECORD_KINDS):
             known.add_event(event)
@@ -167,30 +167,30 @@ class KnownRuns:
             del self._known[name]
 
     def _restore_known(self, summary: OpenRun) -> KnownRun:
-        """The run as this console knew it before its agent was gone, or a new one."""
+        """Return the run as known before its agent was lost, or a new one."""
         known = self._not_reported.pop(summary.run, None)
         return KnownRun(summary) if known is None else known
 
     def show_at(self, wall_us: int | None) -> None:
-        """In a recording: know the runs as they stood at that moment."""
+        """In a recording: load the runs as they were at that time."""
         if self.recorded and wall_us is not None:
             states = [run.at(wall_us) for run in self.recorded]
             self._known = {known.run: known for known in states if known is not None}
             self.changed += 1
 
-    # What is asked of it
+    # Queries
 
     def expect_run(self) -> None:
-        """A run has been asked for: the first new one of this console's is the one to be opened."""
+        """A run was requested: the next new run of this console is the one to open."""
         self._run_expected = True
 
     def take_run_to_open(self) -> str | None:
-        """The run that was begun here and shall be shown, once."""
+        """Return the run started here that must be shown, once."""
         opened, self._run_to_open = self._run_to_open, None
         return opened
 
     def take_refusal(self) -> str | None:
-        """Why the last thing asked of a run was not done, once."""
+        """Return why the latest request for a run was refused, once."""
         refused, self.refusal = self.refusal, None
         return None if refused is None else "; ".join(filter(None, (refused.text, refused.hint)))
 
@@ -199,30 +199,30 @@ class KnownRuns:
 
     @property
     def all(self) -> list[KnownRun]:
-        """Every run known, those that want an answer first, then open ones, then ended ones; newest first in each."""
+        """All known runs: those that need an answer, then open ones, then ended ones; newest first in each."""
         newest_first = list(self._known.values())
         newest_first.reverse()
         return sorted(newest_first, key=lambda one: (not one.needs_my_answer, one.ended))
 
     @property
     def most_urgent(self) -> KnownRun | None:
-        """The run to look at first, None where none is known."""
+        """The run to show first, None if no run is known."""
         return next(iter(self.all), None)
 
     def header_status(self, *, agent_lost: bool = False) -> tuple[str, bool]:
-        """What the header says of runs, and whether something is wanted: nothing where no run is open.
+        """Return the header text about runs, and whether an answer is needed; empty if no run is open.
 
-        `lost`: no agent is attached, so nothing can be said of what the run does now.
+        `agent_lost`: no agent is attached, so the run's current state is unknown.
         """
         one = self.most_urgent
         if one is None or one.ended:
             return "", False
         if agent_lost:
-            return f"{one.told.runbook}: NO AGENT", True
+            return f"{one.summary.runbook}: NO AGENT", True
         if one.needs_my_answer:
-            return "ANSWER WANTED: w", True
-        if one.told.state == "interrupted":
+            return "ANSWER NEEDED: w", True
+        if one.summary.state == "interrupted":
             return "RUN INTERRUPTED: w", True
-        if one.told.state == "paused":
-            return f"{one.told.runbook} paused", False
-        return f"{one.told.runbook} {'asks' if one.told.asks else 'runs'}", False
+        if one.summary.state == "paused":
+            return f"{one.summary.runbook} paused", False
+        return f"{one.summary.runbook} {'asks' if one.summary.asks else 'runs'}", False

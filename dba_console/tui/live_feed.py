@@ -1,7 +1,7 @@
-"""The feed of a running agent: attaches, receives, attaches again.
+"""The feed of a running agent: attaches, receives, reconnects; and the feed of a recording.
 
-The thread here reads whatever comes, always, so the agent never has a slow reader in this console. When the agent is
-gone, the header says so and another attempt (attach, or start one) follows at growing intervals.
+Its thread always reads what the agent sends, so this console never blocks the agent. When the agent is lost, the
+header shows it, and further attempts (attach, or start an agent) follow at growing intervals.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from dba_console.tui.feed import (
 from dba_console.tui.recorded_runs import read_runs
 from dba_console.tui.recording_reader import RecordingReader, open_recording, resolve_time
 
-# What goes from the screen to the agent, sent at once by a thread of its own.
+# The outbox: messages of the screen to the agent, sent by a thread of its own.
 #
-# An agent that does not read cannot hold the screen; leaving the console waits a moment for what is still unsent.
+# An agent that does not read cannot block the screen; leaving the console waits briefly for unsent messages.
 
 MAX_QUEUED = 16
 CLOSE_TIMEOUT_S = 1.0
-"""How long leaving waits for the last mark to be sent."""
+"""How long leaving waits for the last message to be sent."""
 
 
 class Outbox:
-    """Marks and notes on their way. `lost` is told the text of one that could not be sent."""
+    """Messages waiting to be sent. `report_unsent` gets a sentence about each one that could not be sent."""
 
     def __init__(self, report_unsent: Callable[[str], None]) -> None:
         self._report_unsent = report_unsent
@@ -59,11 +59,11 @@ class Outbox:
         self._thread.start()
 
     def use(self, client: AgentClient | None) -> None:
-        """Send by this client from now on; None while there is none."""
+        """Send through this client from now on; None while there is none."""
         self._client = client
 
     def put(self, message: Request) -> bool:
-        """Take a message. False when there is no room, because the agent does not read."""
+        """Add a message. Returns False if the queue is full, because the agent does not read."""
         try:
             self._queue.put_nowait(message)
         except queue.Full:
@@ -71,7 +71,7 @@ class Outbox:
         return True
 
     def close(self) -> None:
-        """Send what is left, waiting for it at most `LAST_S` seconds."""
+        """Send what is left, for at most `LAST_S` seconds."""
         try:
             self._queue.put_nowait(None)
         except queue.Full:
@@ -90,24 +90,24 @@ class Outbox:
 
 
 def _unsent_text(message: Request) -> str:
-    """What did not reach the agent, in a few words."""
+    """Return what did not reach the agent, in a few words."""
     if isinstance(message, Mark | Note):
         return f"not recorded: {message.text or 'the mark'}"
     if isinstance(message, Acknowledge | Silence):
-        return f"not recorded: what was said of {message.finding}"
-    return "not sent: what was asked of the run"
+        return f"not recorded: the change of {message.finding}"
+    return "not sent: the request about the run"
 
 
 RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Waits between attempts to attach; the last one repeats."""
 _POLL_S = 1.0
-"""Between two looks at whether the screen was left."""
+"""Between two checks whether the screen was left."""
 
 Connect = Callable[[], AgentClient]
 
 
 class LiveFeed:
-    """Samples of the agent that `connect` reaches. `connect` attaches to it, or starts one; it may take seconds."""
+    """Samples of the agent that `connect` reaches. `connect` attaches to it or starts one; it may take seconds."""
 
     can_go_live = True
 
@@ -125,25 +125,25 @@ class LiveFeed:
 
     @property
     def refusal(self) -> str | None:
-        """Why nothing can be marked or noted now."""
+        """Why nothing can be marked or noted now, None if it can."""
         return None if self._attached else "not attached to an agent: nothing can be recorded now"
 
     def start(self) -> None:
         self._thread.start()
 
     def send(self, kind: Literal["mark", "note"], text: str, occurred_us: int | None) -> str | None:
-        """Leave it for the feed's thread. None, or why it cannot be taken."""
+        """Queue it for the feed's thread. Returns None, or why it cannot be taken."""
         if self.refusal is not None:
             return self.refusal
         message_type = Mark if kind == "mark" else Note
         message = message_type(text=text, occurred_us=occurred_us)
-        return None if self._outbox.put(message) else "the agent does not take marks now; try again"
+        return None if self._outbox.put(message) else "the agent accepts no marks now; try again"
 
     def send_request(self, request: FindingOrRunRequest) -> str | None:
-        """Leave it for the feed's thread. None, or why it cannot be taken."""
+        """Queue it for the feed's thread. Returns None, or why it cannot be taken."""
         if self.refusal is not None:
             return self.refusal
-        return None if self._outbox.put(request) else "the agent does not take it now; try again"
+        return None if self._outbox.put(request) else "the agent accepts nothing now; try again"
 
     def close(self) -> None:
         self._closed.set()
@@ -171,7 +171,7 @@ class LiveFeed:
             else:
                 self._report_lost(error.message)
         except Exception as error:
-            # Starting an agent may fail as any subprocess may: the next attempt follows.
+            # Starting an agent may fail like any subprocess: the next attempt follows.
             self._report_lost(str(error) or type(error).__name__)
         return None
 
@@ -207,7 +207,7 @@ class LiveFeed:
         finally:
             self._attached = False
             if not self._closed.is_set():
-                # On leaving, the outbox may still be sending; the socket goes with the process.
+                # On leaving, the outbox may still be sending; the socket is closed when the process ends.
                 self._outbox.use(None)
                 client.close()
 
@@ -223,11 +223,11 @@ class LiveFeed:
             self.mailbox.put(message)
 
 
-# The feed of a recording: nothing arrives by itself, everything is asked for.
+# The feed of a recording: it sends nothing on its own and answers queries.
 
 
 class ReplayFeed:
-    """A recorded session. `name` is what the header calls it."""
+    """A recorded session. `name` is shown in the header."""
 
     can_go_live = False
 
@@ -239,8 +239,8 @@ class ReplayFeed:
 
     @property
     def refusal(self) -> str | None:
-        """A recording is evidence."""
-        return "this is a recording: nothing can be added to it"
+        """Recordings are never changed: they are evidence."""
+        return "this is a recording: nothing can be added"
 
     def start(self) -> None:
         self.mailbox.put(AgentConnectionChanged("recording", session=self.session))

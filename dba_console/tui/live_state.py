@@ -1,6 +1,6 @@
-"""The present: what the agent has sent so far, folded into one picture, one history and the last events.
+"""The live state: what the agent has sent, as one picture, one chart history and the last events.
 
-Owned by the screen's thread. It goes on growing while the operator looks at the past.
+Owned by the screen's thread. It keeps growing while the operator looks at the past.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from dba_console.watch.frames.picture import Picture
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import Sample, decode_sample
 
-# The last minutes in memory: samples as they came, so that pausing and stepping need no recording.
+# The sample buffer: the last minutes in memory, so that pausing and stepping need no recording.
 #
-# Samples stay encoded; a picture is made again when one is asked for. What is forgotten is folded into the picture the
-# ring starts from, so slow parts read long ago are still there. Bounded by count and by bytes.
+# Samples stay encoded; a picture is rebuilt on demand. Samples that fall out are merged into the picture the buffer
+# starts from, so parts read long ago at a low rate are kept. Limited by count and by bytes.
 
 MAX_SAMPLES, MAX_BYTES = 120, 4 << 20
-"""Two minutes at 1 Hz, and what the memory budget of the console leaves for it."""
+"""Two minutes at 1 Hz, and what the console's memory budget leaves for it."""
 
 
 class SampleBuffer:
-    """Recent samples in the order they came. Times are wall microseconds."""
+    """Recent samples in order of arrival. Times are wall-clock microseconds."""
 
     def __init__(self, samples: int = MAX_SAMPLES, size: int = MAX_BYTES) -> None:
         self._limit = samples
@@ -41,7 +41,7 @@ class SampleBuffer:
         self._base = Picture()
 
     def add(self, sample: Sample, size: int) -> None:
-        """Keep `sample`, which takes `size` bytes; forget the oldest beyond the bounds, never the newest."""
+        """Add `sample` of `size` bytes; drop the oldest beyond the limits, never the newest."""
         self._samples.append((sample, size))
         self._size += size
         while len(self._samples) > 1 and (len(self._samples) > self._limit or self._size > self._size_limit):
@@ -58,15 +58,15 @@ class SampleBuffer:
         return self._samples[-1][0].wall_us if self._samples else None
 
     def samples(self) -> Iterator[Sample]:
-        """What is kept, oldest first."""
+        """Return the samples kept, oldest first."""
         return (sample for sample, _ in self._samples)
 
     def covers(self, wall_us: int) -> bool:
-        """True where the moment lies within what is kept."""
+        """Check whether the time lies within what is kept."""
         return bool(self._samples) and self._samples[0][0].wall_us <= wall_us
 
     def picture_at(self, wall_us: int) -> Picture | None:
-        """What was known at that moment; None where it lies before what is kept."""
+        """Return what was known at that time; None if it is before what is kept."""
         if not self.covers(wall_us):
             return None
         picture = self._base
@@ -77,25 +77,25 @@ class SampleBuffer:
         return picture
 
     def step(self, wall_us: int, direction: int) -> int | None:
-        """The time of the sample after (+1) or before (-1) `wall_us`; None where the ring does not reach."""
+        """Return the time of the sample after (+1) or before (-1) `wall_us`; None if outside the buffer."""
         times = [sample.wall_us for sample, _ in self._samples]
         if direction > 0:
             return next((at for at in times if at > wall_us), None)
         return next((at for at in reversed(times) if at < wall_us), None)
 
 
-# A moment: all a frame is made of, whether it is now or was last week.
+# A moment: everything a frame is built from, live or in the past.
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
     picture: Picture
     history: ChartHistory
-    """The ten minutes that led to it."""
+    """The ten minutes before it."""
     events: Sequence[Event]
 
     def frame(self) -> Frame:
-        """What it means; some milliseconds of work, so asked for once per painting."""
+        """Return the frame; takes some milliseconds, so called once per painting."""
         return derive(self.picture, self.history, self.events)
 
 
@@ -103,7 +103,7 @@ MAX_EVENTS = 300
 
 
 class LiveState:
-    """Now, and the last minutes of it that are in memory."""
+    """The current state and the last minutes in memory."""
 
     def __init__(self) -> None:
         self._picture = Picture()
@@ -111,15 +111,15 @@ class LiveState:
         self._buffer = SampleBuffer()
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self.damaged = 0
-        """Samples that could not be read: another version's agent, or a torn message."""
+        """Samples that could not be read: an agent of another version, or a damaged message."""
 
     @property
     def at_us(self) -> int | None:
-        """Wall time of the newest sample, None before the first."""
+        """Wall-clock time of the newest sample, None before the first."""
         return self._picture.wall_us or None
 
     def add_sample(self, data: bytes) -> None:
-        """Take in an encoded sample."""
+        """Add an encoded sample."""
         try:
             sample = decode_sample(data)
         except msgspec.MsgspecError:
@@ -130,19 +130,19 @@ class LiveState:
 
     def _apply_sample(self, sample: Sample) -> None:
         if sample.boot != self._picture.boot:
-            # Another agent run: its counters have nothing to do with those before.
+            # Another agent run: its counters do not continue the previous ones.
             self._buffer = SampleBuffer()
         self._picture = self._picture.with_sample(sample)
         self._history.add(sample.wall_us, point_of(self._picture))
 
     def add_event(self, event: Event) -> None:
-        """Take in an event; one that is known already (read from the recording as well) counts once."""
+        """Add an event; one already known (read from the recording too) counts once."""
         if all(_event_identity(known) != _event_identity(event) for known in self._events):
             self._events.append(event)
 
     def merge_recording(self, answer: MomentArrived) -> None:
-        """Put what the recording knows behind what was seen: after attaching, or after samples were missed."""
-        # What this console saw of an agent run before the recording began is nowhere else.
+        """Put what the recording has before what was received: after attaching, or after samples were missed."""
+        # Samples of an agent received before the recording began exist only here.
         history = self._history.until(answer.points[0][0] - 1) if answer.points else ChartHistory()
         history.extend(answer.points)
         known = {_event_identity(event) for event in answer.events}
@@ -158,11 +158,11 @@ class LiveState:
         self._history = history
 
     def moment(self) -> Moment | None:
-        """Now; None before the first sample."""
+        """The current moment; None before the first sample."""
         return Moment(self._picture, self._history, tuple(self._events)) if self.at_us else None
 
     def moment_at(self, wall_us: int) -> Moment | None:
-        """A moment still in memory, None where the recording has to be asked."""
+        """Return a moment still in memory, None if the recording must be queried."""
         picture = self._buffer.picture_at(wall_us)
         if picture is None:
             return None
@@ -170,14 +170,14 @@ class LiveState:
         return Moment(picture, self._history.until(picture.wall_us), events)
 
     def step(self, wall_us: int, direction: int) -> int | None:
-        """The sample after or before, where it is still in memory."""
+        """Return the time of the next or previous sample if it is still in memory."""
         return self._buffer.step(wall_us, direction)
 
     def next_notable_us(self, from_us: int, direction: int) -> int | None:
-        """The mark or finding after or before, among the events at hand."""
+        """Return the time of the next or previous mark or finding among the events in memory."""
         return next_notable_us(tuple(self._events), from_us, direction)
 
 
 def _event_identity(event: Event) -> tuple[int, str, str]:
-    """What makes an event the same one, told by the agent or read from the recording: only there it has a number."""
+    """Return what identifies an event, sent by the agent or read from the recording: only there it has a number."""
     return (event.wall_us, event.kind, event.text)

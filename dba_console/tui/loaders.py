@@ -1,4 +1,4 @@
-"""The runbooks there are, read by a thread of their own: a dead mount costs the list, never the screen."""
+"""Loaders for the runbooks and the job history, each in its own thread: a dead mount never blocks the screen."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LoadedRunbook:
-    """A runbook as it was read: `plan` is None where it does not compile, and `problems` say why."""
+    """A runbook as read: `plan` is None if it does not compile, and `problems` say why."""
 
     id: str
     title: str
@@ -30,23 +30,23 @@ class LoadedRunbook:
     plan: Plan | None = None
     problems: tuple[str, ...] = ()
     origin: str = ""
-    """Where it is from, in short: `shipped`, or its directory."""
+    """Where it is from, short: `shipped`, or its directory."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunbooksArrived:
-    """All runbooks, or the sentence why they cannot be read."""
+    """All runbooks, or the reason why they cannot be read."""
 
     runbooks: tuple[LoadedRunbook, ...] = ()
     problem: str = ""
 
     def find(self, runbook_id: str) -> LoadedRunbook | None:
-        """The runbook of that id, None where there is none."""
+        """Return the runbook of that id, None if there is none."""
         return next((book for book in self.runbooks if book.id == runbook_id), None)
 
 
 class RunbookLoader:
-    """Reads runbooks when they are wanted; `put` is told from the thread that read them."""
+    """Reads runbooks on request; `put` is called from the reading thread."""
 
     def __init__(self, load: Callable[[], RunbooksArrived], put: Callable[[RunbooksArrived], None]) -> None:
         self._load = load
@@ -54,7 +54,7 @@ class RunbookLoader:
         self._reading = threading.Lock()
 
     def request_read(self) -> None:
-        """Read them again, unless they are being read."""
+        """Read them again, unless a read is in progress."""
         if self._reading.acquire(blocking=False):
             threading.Thread(target=self._read, name="shelf", daemon=True).start()
 
@@ -64,16 +64,16 @@ class RunbookLoader:
         except ConsoleError as error:
             self._put(RunbooksArrived(problem=redact("; ".join(filter(None, (error.message, error.hint))))))
         except Exception as error:
-            # Whatever a file system raises: the screen lives on and says so.
-            self._put(RunbooksArrived(problem=redact(f"the runbooks cannot be read: {error}")))
+            # A file system may raise anything: the screen keeps running and shows it.
+            self._put(RunbooksArrived(problem=redact(f"cannot read the runbooks: {error}")))
         finally:
             self._reading.release()
 
 
 def read_runbooks(directories: Sequence[str]) -> RunbooksArrived:
-    """The runbooks shipped and those of the directories; what of them cannot be read is said.
+    """Read the shipped runbooks and those of the directories, with the problems of those that cannot be read.
 
-    Settings of actions are not checked here: the agent compiles a document again before anything is run.
+    Settings of actions are not checked here: the agent compiles a document again before it runs anything.
     """
     from dba_console.runbooks import library
 
@@ -96,21 +96,21 @@ def _read_runbook(entry: LibraryEntry) -> LoadedRunbook:
     )
 
 
-# The history of dumps and restores, read by a thread of its own: a dead mount costs it, never the screen.
+# The history of dumps and restores.
 
 REREAD_US = 30_000_000
-"""While it is looked at it is read again so often: a job that ends meanwhile is soon in it."""
+"""Interval of reading it again while it is shown, so that a job that ends appears soon."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobHistoryArrived:
-    """The history as it was just read."""
+    """The history as just read."""
 
     history: TargetJobHistory
 
 
 class JobHistoryLoader:
-    """Reads the history when it is wanted; `put` is told from the thread that read it."""
+    """Reads the history on request; `put` is called from the reading thread."""
 
     def __init__(
         self, load: Callable[[], TargetJobHistory], put: Callable[[JobHistoryArrived], None], clock: Clock = SYSTEM
@@ -120,18 +120,18 @@ class JobHistoryLoader:
         self._read_us: int | None = None
 
     def request_read(self) -> None:
-        """Read it again, unless it is being read."""
+        """Read it again, unless a read is in progress."""
         if self._reading.acquire(blocking=False):
             self._read_us = self._clock.mono_us()
             threading.Thread(target=self._read, name="history", daemon=True).start()
 
     def reread_if_old(self) -> None:
-        """Read it again where what was read last is old."""
+        """Read it again if the last read is old."""
         if self._read_us is None or self._clock.mono_us() - self._read_us >= REREAD_US:
             self.request_read()
 
     def wait_until_read(self, seconds: float) -> bool:
-        """Wait until what is being read has been read; False where that takes longer."""
+        """Wait until the read in progress has finished; False if it takes longer."""
         if not self._reading.acquire(timeout=seconds):
             return False
         self._reading.release()
@@ -143,8 +143,8 @@ class JobHistoryLoader:
         except ConsoleError as error:
             job_history = TargetJobHistory(note=redact(error.message))
         except Exception as error:
-            # Whatever a file system raises: the screen lives on and says so.
-            job_history = TargetJobHistory(note=redact(f"the history of jobs cannot be read: {error}"))
+            # A file system may raise anything: the screen keeps running and shows it.
+            job_history = TargetJobHistory(note=redact(f"cannot read the job history: {error}"))
         try:
             self._put(JobHistoryArrived(job_history))
         finally:
@@ -152,19 +152,19 @@ class JobHistoryLoader:
 
 
 def read_history(session: Session) -> TargetJobHistory:
-    """The history of the target that is shown. Waits for the disk."""
+    """Read the history of the target shown. Waits for the disk."""
     from dba_console.jobs.history.history_reader import (
-        read_job_history,  # a screen that nobody asks for it does without
+        read_job_history,  # imported only when the history is opened
     )
 
     key = session.target_key or _recorded_target_key(session.directory)
     if key is None:
-        return TargetJobHistory(note="whose history is meant is not known: the agent has not told its target yet")
+        return TargetJobHistory(note="the agent has not reported its target yet, so its history cannot be found")
     return read_job_history(key)
 
 
 def _recorded_target_key(directory: Path | None) -> str | None:
-    """The target a recording is of; None where it does not say."""
+    """Return the target of a recording; None if the recording does not name it."""
     from dba_console.recording.recording import Recording
 
     if directory is None:

@@ -1,4 +1,4 @@
-"""A panel in full: its facts, one of its tables, and the selected row with everything known of it."""
+"""A panel in full: its facts, one of its tables, and the selected row with all its details."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from dba_console.watch.panels.overview import panel_title, title_rule
 from dba_console.watch.panels.text_elements import Detail, Line, Span, fit_line, line, wrap_lines
 
 MIN_TABLE = 6
-"""Lines the table keeps when facts or the row in full want more."""
+"""Lines the table keeps when facts or the open row need more."""
 _ROOMY = 18
-"""From this height on a blank line parts facts from tables."""
+"""From this height on a blank line separates facts from tables."""
 
 
 class DetailView:
-    """One panel. Its tables keep their order, filter and selection for as long as the view lives."""
+    """One panel. Its tables keep sorting, filter and selection for as long as the view exists."""
 
     where: ScreenName = "detail"
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.row_open = False
-        """The selected row takes half of the screen."""
+        """True if the selected row is open and takes half of the screen."""
         self._grids: dict[str, Grid] = {}
         self._current: str | None = None
         self._frame: Frame | None = None
         self._head: list[Line] = []
         self._width = 0
         self._tops: dict[str, int] = {}
-        """The line each table shown begins at."""
+        """The first line of each table shown."""
 
     @property
     def hints(self) -> tuple[str, ...]:
-        """Actions for the footer; turning tables only where there are several."""
+        """Actions for the footer; switching tables only if there are several."""
         turn = ("table_next",) if len(self._grids) > 1 else ()
         return ("back", "row", *turn, "filter", "sort_next", "space", "time", "help", "quit")
 
@@ -53,7 +53,7 @@ class DetailView:
         return self._fit_lines(width, height)
 
     def _fit_lines(self, width: int, height: int) -> list[Line]:
-        """What was laid out, in the room there is."""
+        """Fit the laid-out lines into the space available."""
         grid = self.grid
         if grid is None:
             return self._head[:height]
@@ -65,11 +65,11 @@ class DetailView:
         return [*head, *body, *pane][:height]
 
     def _pane(self, grid: Grid, width: int, height: int) -> list[Line]:
-        """The selected row in full."""
+        """The selected row with all its details."""
         return row_pane(grid, width, height, opened=self.row_open)
 
     def _tables(self, top: int, width: int, height: int) -> list[Line]:
-        """The table the keys act on, and as much of the others as there is room for."""
+        """The table the keys act on, and as much of the others as fits."""
         names = list(self._grids)
         current = names.index(self._current) if self._current in names else 0
         given = divide_height([len(grid.rows) for grid in self._grids.values()], current, height)
@@ -81,7 +81,7 @@ class DetailView:
                 self._tops[name] = top + len(body)
                 in_use = name == self._current
                 grid = self._grids[name]
-                # Rows first: only laid out does the table know how much of it is shown.
+                # Rows first: the title shows how many of them are visible, known only after layout.
                 rows = grid_lines(grid, width, lines - 1)
                 title = title_line(grid, hidden if in_use else (), width, in_use=in_use and len(names) > 1)
                 body += [title, *rows]
@@ -109,7 +109,7 @@ class DetailView:
             self.grid.to_top()
 
     def do_row(self) -> None:
-        """Open the selected row, or close it; with none selected, select the first."""
+        """Open or close the selected row; with none selected, select the first."""
         if self.grid is not None and self.grid.selected is None:
             self.grid.move(0)
         self.row_open = not self.row_open
@@ -139,7 +139,7 @@ class DetailView:
         self._scroll(-1)
 
     def back(self) -> bool:
-        """One step out: the open row, the selection, the filter. False when nothing is left to close."""
+        """Close one thing: the open row, the selection, the filter. Returns False if nothing is left to close."""
         grid = self.grid
         if self.row_open:
             self.row_open = False
@@ -170,10 +170,10 @@ class DetailView:
         if self.grid is not None:
             self.grid.scroll(rows)
 
-    # The details
+    # Internals
 
     def _lay_out(self, frame: Frame, scene: Scene, width: int) -> None:
-        """Make the tables of a frame, once: a key on the same frame only moves within them."""
+        """Build the tables of a frame once: a key on the same frame only moves within them."""
         if frame is self._frame and width == self._width:
             return
         self._frame, self._width = frame, width
@@ -213,14 +213,14 @@ class DetailView:
             self.grid.scroll_sideways(columns, max_columns_scrolled(self.grid, self._width))
 
 
-# Sessions and locks on the screen: panels whose rows are backends, of which some can be chosen to be acted on.
+# Sessions and locks: panels whose rows are backends, which can be ticked to act on them.
 
 BACKEND_PANELS = frozenset({"sessions", "locks"})
-"""Whose rows are keyed by pid and start of the backend."""
+"""Tables whose rows are keyed by pid and start of the backend."""
 
 
 def parse_backend_key(key: str) -> dict[str, Any] | None:
-    """The backend a row is about; None where it is none (a prepared transaction), or its start is not known.
+    """Return the backend of a row; None if it is not one (a prepared transaction) or its start is not known.
 
     >>> parse_backend_key("812 2026-11-20T14:53:07.000000Z 100")
     {'pid': 812, 'backend_start': '2026-11-20T14:53:07.000000Z'}
@@ -235,7 +235,7 @@ def parse_backend_key(key: str) -> dict[str, Any] | None:
 
 
 class BackendsView(DetailView):
-    """A table of backends. Rows are ticked by identity: a tick stays with its backend, wherever it is sorted to."""
+    """A table of backends. Rows are ticked by identity: a tick stays with its backend when the table is sorted."""
 
     where: ScreenName = "backends"
 
@@ -244,16 +244,16 @@ class BackendsView(DetailView):
         return ("back", "row", "tick", "cancel", "terminate", "filter", "space", "time", "help", "quit")
 
     def do_tick(self) -> None:
-        """Choose the selected row, or take the choice back; the row below is selected then."""
+        """Tick or untick the selected row and select the next one."""
         grid = self.grid
         if grid is not None and grid.selected is not None and not grid.gone:
             grid.tick(grid.selected)
             grid.move(1)
         elif grid is not None and grid.selected is None:
-            grid.move(1)  # the first row is selected; nothing is chosen that nobody saw selected
+            grid.move(1)  # select the first row; never tick a row before the operator has seen it selected
 
     def chosen_backends(self) -> tuple[list[dict[str, Any]], int]:
-        """The backends to act on, the ticked rows or else the selected one, and how many ticked are gone."""
+        """Return the backends to act on (the ticked rows, else the selected one), and how many ticked ones are gone."""
         grid = self.grid
         if grid is None:
             return [], 0
@@ -265,12 +265,12 @@ class BackendsView(DetailView):
         return list(found.values()), len(keys) - len(there)
 
     def untick(self) -> None:
-        """What was chosen is acted on now: the next choice begins anew."""
+        """Remove all ticks after the request was sent."""
         if self.grid is not None:
             self.grid.untick()
 
     def back(self) -> bool:
-        """Ticks are taken back before the panel is left: none stays behind unseen."""
+        """Remove the ticks before leaving the panel, so that no hidden tick remains."""
         if super().back():
             return True
         if self.grid is None or not self.grid.ticked:

@@ -1,4 +1,4 @@
-"""What runs have left changed on this server: shown before all else where a console begins, put back with a key."""
+"""The view of settings that runs left changed on this server: shown first in a new console, reverted with a key."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from dba_console.watch.panels.time_formats import local_date_and_time
 RULE_ID = "settings-left"
 RUNBOOK_ID = "put-back"
 _EXPLANATION = (
-    "Putting back shows each of them with what was there before, and asks. What somebody has set otherwise since is "
-    "left alone. Until it is done this stays a finding. A run that was interrupted can be gone on with instead (w)."
+    "Reverting shows each setting with its previous value, and asks. Settings that were changed again since are "
+    "left alone. The finding stays open until then. An interrupted run can be resumed instead (w)."
 )
 
 
 class PendingRevertsView(ScrolledPage):
-    """The settings, since when, by which run. Kept as it was last known."""
+    """The settings, since when, by which run. Stays as last known."""
 
-    where: ScreenName = "owed"
+    where: ScreenName = "reverts"
     hints: tuple[str, ...] = ("put_back", "back", "help", "quit")
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class PendingRevertsView(ScrolledPage):
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         now = pending_reverts_finding(scene.frame)
         self._last_known = now or self._last_known
-        head = [fit_line(title_rule(line(Span("Settings of a run were not put back", "title")), width), width)]
+        head = [fit_line(title_rule(line(Span("Settings of a run were not reverted", "title")), width), width)]
         one = self._last_known
         if one is None:
             return [*head, line(Span(f" {scene.waiting_text}", "dim"))]
@@ -40,7 +40,7 @@ class PendingRevertsView(ScrolledPage):
 
 
 def pending_reverts_finding(frame: Frame | None) -> Finding | None:
-    """The finding that tells of it; None where nothing is left, or the run goes on."""
+    """Return the finding about them; None if none are left, or the run still continues."""
     if frame is None:
         return None
     return next((one for one in frame.findings if one.id == RULE_ID and one.severity != "info"), None)
@@ -61,13 +61,13 @@ def _pending_lines(one: Finding) -> list[Line]:
         (),
         line(
             Span("p", "key"),
-            f" puts them back now (runbook {RUNBOOK_ID}); ",
+            f" reverts them now (runbook {RUNBOOK_ID}); ",
             Span("esc", "key"),
-            " leaves it for later.",
+            " decides later.",
         ),
         line(Span(_EXPLANATION, "dim")),
     ]
 
 
 def _reverted_lines() -> list[Line]:
-    return [(), line(Span("Nothing is left: everything is as it was.", "ok"))]
+    return [(), line(Span("All settings are reverted.", "ok"))]

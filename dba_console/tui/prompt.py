@@ -1,4 +1,4 @@
-"""One line of input at the bottom of the screen. Pure: key names in, text and where the cursor stands out."""
+"""One line of input at the bottom of the screen. Pure: key names in, text and cursor position out."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dba_console.watch.panels.text_elements import Line, Span, clean, cut, line, width
 
 MAX_CHARACTERS = 500
-"""Characters of a note: a sentence or three, not a document."""
+"""Most characters of a note: a few sentences, not a document."""
 
 
 class Prompt:
     """A question with its answer being typed.
 
-    `done` is called with the text on enter; `changed`, where given, on every key, and with the empty text on escape.
-    Of a `secret` only its length is shown. A text that is `offered` may be taken by tab as well, as long as it stands.
+    `done` is called with the text on enter; `changed`, if given, on every key, and with the empty text on escape.
+    A `secret` shows only its length. An `offered` text can also be accepted with tab while it is unchanged.
     """
 
     def __init__(
@@ -29,8 +29,8 @@ class Prompt:
         offered: bool = False,
     ) -> None:
         self.question = question
-        self.told = explanation
-        """What stands above it: what is asked for, and why the last answer does not do."""
+        self.explanation = explanation
+        """Shown above the prompt: what is asked for, and why the last answer was not accepted."""
         self.text = text
         self._offered = text if offered else None
         self.position = len(text)
@@ -39,7 +39,7 @@ class Prompt:
         self._secret = secret
 
     def handle_key(self, name: str, character: str | None) -> bool:
-        """Take a key. False when the prompt is over, answered or given up."""
+        """Handle a key. Returns False when the prompt is done: answered or cancelled."""
         before = self.text
         if name == "enter" or (name == "tab" and self.text == self._offered):
             self._on_enter(self.text)
@@ -54,19 +54,19 @@ class Prompt:
         return True
 
     def paste(self, text: str) -> None:
-        """Put a text in, its line ends as blanks."""
+        """Insert a text, with its line ends as blanks."""
         self._insert(" ".join(text.split()))
         if self._on_change is not None:
             self._on_change(self.text)
 
     def line(self, cells: int) -> tuple[Line, int]:
-        """The prompt in at most `cells` cells, its end in sight, and the cell of the cursor."""
+        """Return the prompt in at most `cells` cells, with its end visible, and the cell of the cursor."""
         head = f" {self.question}: "
-        room = max(1, cells - width(head) - 1)
+        space = max(1, cells - width(head) - 1)
         before = self._visible_text(self.text[: self.position])
-        while width(before) > room:
+        while width(before) > space:
             before = before[1:]
-        after = cut(self._visible_text(self.text[self.position :]), max(0, room - width(before)))
+        after = cut(self._visible_text(self.text[self.position :]), max(0, space - width(before)))
         return line(Span(head, "key"), before, Span(after[:1] or " ", "selected"), after[1:]), width(head + before)
 
     def _visible_text(self, text: str) -> str:

@@ -1,6 +1,6 @@
-"""Runs of a recorded session, as they stood at any moment of it: folded from their journals.
+"""Runs of a recorded session as they were at any time, replayed from their journals.
 
-Journals and logs are read once, in a thread of the feed; what follows from them for a moment is pure.
+Journals and logs are read once, in a thread of the feed; the state at a time is computed from them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from dba_console.recording.plan import JournalRecord, Plan
     from dba_console.runbooks.run_state import RunState
 
-RECORDING_NOTICE = "this is a recording: nothing is answered here"
+RECORDING_NOTICE = "this is a recording: runs cannot be answered"
 
 
 @dataclass(slots=True, eq=False)
 class RecordedRun:
-    """One run: its plan, its records, what its commands printed. Used by the screen's thread alone once it is read."""
+    """One run: its plan, its records, its commands' output. After reading, used by the screen's thread only."""
 
     directory: Path
     plan: Plan
@@ -33,12 +33,12 @@ class RecordedRun:
     output: tuple[OutputLine, ...]
     """In order of time, with the records that say what was done."""
     _count: int = -1
-    """Records before the moment it was shown at last; with them goes what follows."""
+    """Number of records before the time last shown, and the state computed from them."""
     _state: RunState | None = None
     _known: KnownRun | None = None
 
     def at(self, wall_us: int) -> KnownRun | None:
-        """The run as it stood then; None where it was not there yet, or its records are not understood."""
+        """Return the run as it was then; None if it did not exist yet or its records cannot be interpreted."""
         count = bisect_right(self.records, wall_us, key=lambda record: record.wall_us)
         try:
             if count != self._count:
@@ -46,10 +46,10 @@ class RecordedRun:
                 self._state = self._replay(count)
             if self._state is None:
                 return None
-            # Of one that has ended nothing changes with the time alone.
+            # An ended run does not change with time alone.
             if self._known is None or not self._known.ended:
                 self._known = self._known_run(self._state, wall_us)
-        except Exception:  # of another version, or a defect: the others are shown
+        except Exception:  # of another version, or a bug: the other runs are shown
             return None
         self._known.output = list(self.output[: bisect_right(self.output, wall_us, key=lambda line: line.wall_us)])
         return self._known
@@ -93,7 +93,7 @@ class RecordedRunsArrived:
 
 
 def read_runs(session: Path, put: Callable[[RecordedRunsArrived], None]) -> None:
-    """Read them, and hand them over; those that cannot be read are left out, for `runbook runs` names them."""
+    """Read the runs and pass them to `put`; unreadable ones are left out, `runbook runs` names them."""
     from dba_console.recording.run_paths import run_directories
 
     try:
@@ -130,7 +130,7 @@ def _read_recorded_run(directory: Path) -> RecordedRun | None:
 
 
 def _command_output(directory: Path, tag: str) -> list[OutputLine]:
-    """The newest lines of each of its commands."""
+    """Return the newest output lines of each command."""
     from dba_console.agent.runs.commands import read_newest_lines
     from dba_console.recording.run_paths import STEPS
 
@@ -140,6 +140,6 @@ def _command_output(directory: Path, tag: str) -> list[OutputLine]:
         return []  # no command of it ran
     found: list[OutputLine] = []
     for log_directory in log_directories:
-        with suppress(OSError):  # its log is gone, or is none
+        with suppress(OSError):  # its log is gone or not readable
             found += read_newest_lines(log_directory, tag)[0]
     return found

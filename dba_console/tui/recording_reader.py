@@ -1,7 +1,7 @@
-"""Questions about the past, answered from a recording in a thread of its own.
+"""Answers queries about the past from a recording, in its own thread.
 
-Upheld here: a disk that does not answer stops the answers, never the screen. Of questions that come faster than answers
-only the newest is kept.
+A disk that does not answer stops the answers, never the screen. If queries come faster than answers, only the newest
+is kept.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from dba_console.watch.frames.picture import Picture
 from dba_console.watch.samples.event import Event
 
 HISTORY_US = 600_000_000
-"""Charts reach ten minutes back."""
+"""Charts cover ten minutes."""
 MAX_EVENTS = 200
 _NOTABLE_KINDS = ("mark", "note", "finding", "gap", "clock.jump", "server.lost", "server.changed")
 
 
 class RecordingSource(Protocol):
-    """What is asked of a recording; session/recording.py has it."""
+    """What the reader needs of a recording; implemented in recording/recording.py."""
 
     @property
     def first_us(self) -> int | None: ...
@@ -54,17 +54,17 @@ class RecordingSource(Protocol):
 
 
 def is_notable(event: Event) -> bool:
-    """True for what `[` and `]` stop at: marks, notes, findings, and trouble."""
+    """Check whether `[` and `]` stop at the event: marks, notes, findings, and errors."""
     return event.kind.startswith(_NOTABLE_KINDS) or event.severity != "info"
 
 
 def event_us(event: Event) -> int:
-    """The moment an event is about."""
+    """Return the time an event is about."""
     return event.wall_us if event.occurred_us is None else event.occurred_us
 
 
 def next_notable_us(events: Sequence[Event], from_us: int, direction: int) -> int | None:
-    """The time of the nearest sign beyond `from_us`; None where there is none."""
+    """Return the time of the nearest notable event beyond `from_us`; None if there is none."""
     times = [event_us(event) for event in events if is_notable(event)]
     beyond = [at for at in times if (at - from_us) * direction > 0]
     return min(beyond, key=lambda at: abs(at - from_us)) if beyond else None
@@ -90,7 +90,7 @@ class RecordingReader:
         self._thread: threading.Thread | None = None
 
     def ask(self, query: RecordingQuery) -> int:
-        """Put a question in place of one not begun yet; the answer carries the number returned."""
+        """Queue a query, replacing one not started yet; the answer carries the returned number."""
         with self._changed:
             self._serial += 1
             self._query = (self._serial, query)
@@ -101,7 +101,7 @@ class RecordingReader:
             return self._serial
 
     def close(self) -> None:
-        """Let the thread end when it can; it is not waited for."""
+        """Tell the thread to end, without waiting for it."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -126,8 +126,8 @@ class RecordingReader:
         except ConsoleError as error:
             return QueryRefused(serial, redact("; ".join(filter(None, (error.message, error.hint)))))
         except Exception as error:
-            # Whatever a damaged file or a failing disk raises: the screen lives on and says so.
-            return QueryRefused(serial, redact(f"the recording cannot be read: {error}"))
+            # A damaged file or a failing disk may raise anything: the screen keeps running and shows it.
+            return QueryRefused(serial, redact(f"cannot read the recording: {error}"))
 
     def _answer(self, source: RecordingSource, serial: int, query: RecordingQuery) -> MomentArrived | QueryRefused:
         at_us = self._query_time(source, query)
@@ -135,7 +135,7 @@ class RecordingReader:
             return QueryRefused(serial, at_us)
         picture = source.picture_at(at_us)
         if picture is None and (later_us := source.step(at_us, 1)) is not None:
-            # The recording begins later, or what lies there cannot be read: the next sample that can.
+            # The recording begins later, or this part cannot be read: use the next readable sample.
             at_us, picture = later_us, source.picture_at(later_us)
         if picture is None:
             return QueryRefused(serial, source.damage or "nothing is recorded at that time")
@@ -154,7 +154,7 @@ class RecordingReader:
         )
 
     def _query_time(self, source: RecordingSource, query: RecordingQuery) -> int | str:
-        """The wall time a question is about, or why there is none."""
+        """Return the wall-clock time of a query, or the reason why there is none."""
         if source.first_us is None or source.last_us is None:
             return "nothing is recorded yet"
         match query:
@@ -180,18 +180,18 @@ def _edge_text(direction: int) -> str:
     return "this is the end of the recording" if direction > 0 else "this is the start of the recording"
 
 
-# The recording as the screen asks it, and the contract's way of naming a time in it.
+# Opening a recording, and times in it as the contract names them.
 
 
 def open_recording(directory: Path) -> RecordingSource:
-    """The recording in `directory`, live or finished. Raises SessionError saying what is wrong with it."""
-    from dba_console.recording.recording import Recording  # SQLite is loaded when the past is first asked for
+    """Open the recording in `directory`, live or finished. Raises SessionError with what is wrong with it."""
+    from dba_console.recording.recording import Recording  # imports SQLite, only when the past is first shown
 
     return Recording.open(directory)
 
 
 def resolve_time(source: RecordingSource, text: str, now_us: int | None) -> int:
-    """The wall time that `text` (a TIME of the contract) names in the recording. Raises UsageError."""
+    """Return the wall-clock time that `text` (a TIME of the contract) names. Raises UsageError."""
     from dba_console.recording.listing import parse_when
 
     events = source.events() if text.startswith(("finding:", "mark:")) else ()

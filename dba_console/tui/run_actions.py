@@ -1,7 +1,7 @@
-"""What keys do about a run. The agent walks; the screen asks it and types what the operator decides.
+"""Key actions on runbooks and runs. The agent executes the run; the screen sends requests and the typed answers.
 
-Upheld here: enter alone sends nothing, an answer goes to the very question that was on the screen when it was begun,
-and whatever ends, skips or takes over needs a typed word.
+Enter alone sends nothing; an answer goes only to the question that was shown when typing began; everything that ends,
+skips or takes over needs a typed word.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from dba_console.tui.view_stack import ViewStack
 from dba_console.tui.walkthrough import WalkthroughView
 from dba_console.watch.frames.model import Finding
 
-# How the screen asks the agent for something: in the present only, and saying what became of it.
+# Requests to the agent: only live, with a notice of the result.
 
 _NONE: Mapping[str, str] = {}
 
 
 class AgentRequests:
-    """What actions on runbooks and on runs have in common."""
+    """Shared by the actions on runbooks and on runs."""
 
     _view_stack: ViewStack
     _navigator: TimeNavigator
@@ -42,11 +42,11 @@ class AgentRequests:
         self._navigator.sent_notice = sent_notice
 
     def _may_not_act(self) -> bool:
-        """True where nothing can be done from this screen now; why is said."""
+        """True, with a notice of the reason, if nothing can be done from this screen now."""
         if (why := self._feed.refusal) is not None:
             self._navigator.notice = why
         elif not self._navigator.cursor.live:
-            self._navigator.notice = "this is the past: end brings you back to what is now"
+            self._navigator.notice = "this is the past: press end to return to live"
         else:
             return False
         return True
@@ -55,7 +55,7 @@ class AgentRequests:
         if text.strip() == "yes":
             act()
         else:
-            self._navigator.notice = "nothing was done"
+            self._navigator.notice = "nothing was changed"
 
     def _ask_inputs(
         self,
@@ -64,7 +64,7 @@ class AgentRequests:
         on_done: Callable[[], None],
         found: Mapping[str, str] = _NONE,
     ) -> None:
-        """Ask for one input after the other; escape leaves the rest as they are. `found`: what the finding says."""
+        """Ask for one input after the other; escape keeps the rest as they are. `found`: values from the finding."""
         if not inputs:
             on_done()
             return
@@ -74,8 +74,8 @@ class AgentRequests:
         self, given: dict[str, str], one: Input, found: Mapping[str, str], on_done: Callable[[], None], *,
         rejected: str | None = None, problem: str = "",
     ) -> None:  # fmt: skip
-        """`wrong` was typed and does not do, for the reason `why`: it can be corrected where it stands."""
-        from dba_console.runbooks.values import as_written  # loaded when a runbook is used
+        """`rejected` was typed and is invalid because of `problem`: the operator can correct it in the prompt."""
+        from dba_console.runbooks.values import as_written  # imported when a runbook is used
 
         default = "" if one.secret or one.default is None else as_written(one, one.default)
         known = "" if one.secret else given.get(one.name, found.get(one.name, default))
@@ -92,13 +92,11 @@ class AgentRequests:
     def _take_input(
         self, given: dict[str, str], one: Input, text: str, found: Mapping[str, str], on_done: Callable[[], None]
     ) -> None:
-        from dba_console.runbooks.values import value_of  # loaded when a runbook is used
+        from dba_console.runbooks.values import value_of  # imported when a runbook is used
 
         entered = text if one.secret else text.strip()
         if not entered and one.required and one.default is None:
-            self._ask_input(
-                given, one, found, on_done, rejected="", problem=f"{one.name} has to be given; esc leaves it"
-            )
+            self._ask_input(given, one, found, on_done, rejected="", problem=f"{one.name} is required; esc cancels")
             return
         try:
             if entered:
@@ -113,14 +111,14 @@ class AgentRequests:
         on_done()
 
 
-# What keys do about runbooks: the list, one of them read, its inputs, the beginning of a run.
+# Runbooks: the list, the page of one, its inputs, the start of a run.
 
 
 class RunbookActions(AgentRequests):
-    """The actions of the list and the page of runbooks, and the way to a run."""
+    """The actions of the list and the page of runbooks, and how to get to a run."""
 
     _begin_when_loaded: tuple[RunbookPage, Literal["run", "rehearse"]] | None = None
-    """Asked for before the runbooks were read."""
+    """Requested before the runbooks were read."""
 
     def do_runbooks(self) -> None:
         self._runbook_loader.request_read()
@@ -129,7 +127,7 @@ class RunbookActions(AgentRequests):
     def do_walkthrough(self) -> None:
         known = self._navigator.runs.most_urgent
         if known is None:
-            self._navigator.notice = "no run is under way; b shows the runbooks"
+            self._navigator.notice = "no run is open; b shows the runbooks"
         else:
             self._open_run(known)
 
@@ -148,14 +146,14 @@ class RunbookActions(AgentRequests):
         self._view_stack.show_runbook(runbook_id, finding)
 
     def _open_run(self, known: KnownRun) -> None:
-        """Show a run; the agent is asked for how it stands, and told that somebody is here again."""
-        if not known.ended and known.told.state != "interrupted" and self._feed.refusal is None:
+        """Show a run; request its state, and report to the agent that an operator is here again."""
+        if not known.ended and known.summary.state != "interrupted" and self._feed.refusal is None:
             known.expect_resent_output()
             self._feed.send_request(RunWatch(run=known.run))
         self._view_stack.show_run(known.run)
 
     def open_awaited_run(self) -> bool:
-        """Show the run that was begun here, once the agent has made it. True where it did."""
+        """Show the run that was started here, once the agent has created it. True if shown."""
         if self._begin_when_loaded is not None and self._navigator.runbooks is not None:
             (page, mode), self._begin_when_loaded = self._begin_when_loaded, None
             if self._view_stack.view is page and self._view_stack.prompt is None:
@@ -171,11 +169,11 @@ class RunbookActions(AgentRequests):
         return True
 
     def ask_for_run(self, request: RunBegin | RunResume | RunWatch) -> None:
-        """Begin, resume or show a run, as the command line asked."""
+        """Start, resume or show a run, as requested on the command line."""
         if isinstance(request, RunBegin):
             self.request_run(request)
         else:
-            self._ask_agent(request, "asked the agent for the run …")
+            self._ask_agent(request, "sent to the agent …")
             self._view_stack.show_run(request.run)
 
     def do_inputs(self) -> None:
@@ -196,11 +194,11 @@ class RunbookActions(AgentRequests):
         if view.runbook is None:
             if self._navigator.runbooks is None:
                 self._begin_when_loaded = (view, mode)
-                self._navigator.notice = "the runbooks are being read; it begins when they are"
+                self._navigator.notice = "reading the runbooks; the run starts after that"
             return
         plan = view.runbook.plan
         if plan is None:
-            self._navigator.notice = "it does not compile, so it cannot be begun"
+            self._navigator.notice = "cannot start: the runbook does not compile"
             return
         found = view.finding_inputs
         asked = [one for one in plan.inputs if (one.required and one.default is None) or one.name in found]
@@ -212,13 +210,13 @@ class RunbookActions(AgentRequests):
             self.request_run(RunBegin(text=runbook.text, source=runbook.source, inputs=dict(page.given), mode=mode))
 
     def request_run(self, request: RunBegin) -> None:
-        """Ask the agent for a run; it checks everything again and asks before it starts."""
+        """Request a run from the agent, which checks everything again and asks before it starts."""
         self._navigator.runs.expect_run()
-        self._ask_agent(request, "asked the agent to prepare it …")
+        self._ask_agent(request, "sent; the agent prepares the run …")
 
 
 Verb = Literal["skip", "abort"]
-_INTERRUPTED = "the run is interrupted, and no console drives it: r resumes it, e ends it"
+_INTERRUPTED = "the run is interrupted: r resumes it, e ends it"
 _NOTHING_SENT = "nothing was sent: enter alone confirms nothing"
 
 
@@ -245,14 +243,14 @@ class RunActions(RunbookActions):
         if question.kind == "ack":
             self._answer(known, question, "y")
         else:
-            self._navigator.notice = "this wants more than a letter: enter, then type it"
+            self._navigator.notice = "one letter is not enough: press enter, then type the answer"
 
     def _answerable_question(self, known: KnownRun) -> Question | None:
-        """The question this console may answer now; why it may not is said."""
+        """The question this console may answer now; None, with a notice of the reason, if it may not."""
         if (why := self._feed.refusal) is not None:
             self._navigator.notice = why
         elif known.question is None:
-            self._navigator.notice = "it asks nothing now"
+            self._navigator.notice = "no question is open now"
         elif not known.may_answer:
             self._navigator.notice = known.why_not or "another console answers; t takes over"
         else:
@@ -264,17 +262,17 @@ class RunActions(RunbookActions):
         if not answer:
             self._navigator.notice = _NOTHING_SENT
         elif known.question is None or known.question.id != question.id:
-            self._navigator.notice = "that is not asked any more; nothing was sent"
+            self._navigator.notice = "the question is no longer open; nothing was sent"
         else:
             self._ask_agent(RunAnswer(run=known.run, question=question.id, text=answer), "sent …")
 
     def do_tick(self) -> None:
-        """Leave the row under the cursor out of what is acted on, or take it in again; the agent asks anew."""
+        """Exclude the row under the cursor from the action, or include it again; the agent then asks again."""
         view, known = self._view_stack.view, self._run
         if not isinstance(view, WalkthroughView) or known is None or self._may_not_act():
             return
         if (table := view.selectable_rows) is None or not known.yours:
-            self._navigator.notice = "there are no rows to choose here now; e ends the run"
+            self._navigator.notice = "no rows to choose now; e ends the run"
         elif (rows := view.tick(known, table)) is not None:
             self._ask_agent(
                 RunControl(run=known.run, verb="choose", block=table.block, look=table.look, rows=rows), "sent …"
@@ -282,15 +280,15 @@ class RunActions(RunbookActions):
 
     def do_hold(self) -> None:
         if (known := self._driven_run()) is not None:
-            is_paused = known.told.state == "paused"
+            is_paused = known.summary.state == "paused"
             self._control(known, "continue" if is_paused else "pause")
 
     def do_skip(self) -> None:
-        self._ask_reason("skip", "skip what is under way, because")
+        self._ask_reason("skip", "skip the current step, because")
 
     def do_abort(self) -> None:
         known = self._run
-        if known is None or known.told.state != "interrupted":
+        if known is None or known.summary.state != "interrupted":
             self._ask_reason("abort", "end the run here, because")
         elif not self._may_not_act():
             self._view_stack.prompt = Prompt(
@@ -299,7 +297,7 @@ class RunActions(RunbookActions):
 
     def _end_interrupted(self, known: KnownRun, reason: str) -> None:
         if reason:
-            self._ask_agent(RunResume(run=known.run, abort=reason), "asked the agent to end it …")
+            self._ask_agent(RunResume(run=known.run, abort=reason), "sent; the agent ends the run …")
         else:
             self._navigator.notice = "nothing was sent: abort needs a reason"
 
@@ -315,14 +313,16 @@ class RunActions(RunbookActions):
 
     def do_jump(self) -> None:
         if (known := self._driven_run()) is not None:
-            self._view_stack.prompt = Prompt("go on at step (number, then why)", lambda text: self._jump(known, text))
+            self._view_stack.prompt = Prompt(
+                "continue at step (number, then why)", lambda text: self._jump(known, text)
+            )
 
     def _jump(self, known: KnownRun, text: str) -> None:
         number, _, reason = text.strip().partition(" ")
         steps = () if known.view is None else known.view.steps
-        ids = {str(place): step.id for place, step in enumerate(steps, 1)} | {step.id: step.id for step in steps}
+        ids = {str(index): step.id for index, step in enumerate(steps, 1)} | {step.id: step.id for step in steps}
         if number not in ids or not reason.strip():
-            self._navigator.notice = "nothing was sent: a step's number, a blank and the reason, as in 5 already done"
+            self._navigator.notice = "nothing was sent: type a step's number and the reason, e.g. 5 already done"
         else:
             request = RunControl(run=known.run, verb="jump", step=ids[number], reason=reason.strip())
             self._ask_agent(request, "sent …")
@@ -332,16 +332,18 @@ class RunActions(RunbookActions):
         if known is None:
             return
         if known.view is None or not known.view.can_stop:
-            self._navigator.notice = "nothing runs now that can be stopped"
+            self._navigator.notice = "no running action can be stopped now"
             return
         block = known.view.block
-        self._view_stack.prompt = Prompt("stop what runs now? type `stop`", lambda text: self._stop(known, block, text))
+        self._view_stack.prompt = Prompt(
+            "stop the running action? type `stop`", lambda text: self._stop(known, block, text)
+        )
 
     def _stop(self, known: KnownRun, block: str, text: str) -> None:
         if text.strip() != "stop":
             self._navigator.notice = "nothing was stopped"
         elif known.view is None or known.view.block != block:
-            self._navigator.notice = "it has ended meanwhile; nothing was stopped"
+            self._navigator.notice = "it has ended already; nothing was stopped"
         else:
             self._control(known, "stop")
 
@@ -349,11 +351,11 @@ class RunActions(RunbookActions):
         known = self._run
         if known is None or self._may_not_act():
             return
-        if known.told.state == "interrupted":
+        if known.summary.state == "interrupted":
             self._navigator.notice = _INTERRUPTED
             return
         if known.yours or known.ended:
-            self._navigator.notice = "this console drives it already" if known.yours else "it has ended"
+            self._navigator.notice = "this console drives the run already" if known.yours else "the run has ended"
             return
         driver = (known.view and known.view.driver) or "nobody"
         self._view_stack.prompt = Prompt(
@@ -365,7 +367,7 @@ class RunActions(RunbookActions):
         known = self._driven_run()
         if known is not None:
             self._view_stack.prompt = Prompt(
-                "end the run, and be asked which steps are taken back? type `yes`",
+                "end the run and choose which steps to revert? type `yes`",
                 lambda text: self._act_if_confirmed(text, lambda: self._control(known, "undo")),
             )
 
@@ -373,37 +375,39 @@ class RunActions(RunbookActions):
         known = self._run
         if known is None or self._may_not_act():
             return
-        if known.told.state != "interrupted":
-            self._navigator.notice = "it was not interrupted"
+        if known.summary.state != "interrupted":
+            self._navigator.notice = "the run is not interrupted"
             return
         self._runbook_loader.request_read()
         self._view_stack.prompt = Prompt(
-            "go on with it? what is not known is settled first; type `yes`",
+            "resume? unknown outcomes are resolved first; type `yes`",
             lambda text: self._act_if_confirmed(text, lambda: self._resume(known)),
         )
 
     def _resume(self, known: KnownRun) -> None:
-        """Go on with it. What was secret is written nowhere: it is asked for anew."""
+        """Resume the run. Secrets are not stored anywhere, so they are asked for again."""
         runbooks = self._navigator.runbooks
-        runbook = None if runbooks is None else runbooks.find(known.told.runbook)
+        runbook = None if runbooks is None else runbooks.find(known.summary.runbook)
         secrets = [] if runbook is None or runbook.plan is None else [one for one in runbook.plan.inputs if one.secret]
         given: dict[str, str] = {}
         self._ask_inputs(
-            given, secrets, lambda: self._ask_agent(RunResume(run=known.run, inputs=given), "asked the agent …")
+            given, secrets, lambda: self._ask_agent(RunResume(run=known.run, inputs=given), "sent to the agent …")
         )
 
-    # The details
+    # Internals
 
     def _driven_run(self) -> KnownRun | None:
-        """The run shown, where this console drives it and it goes on; why not is said."""
+        """The run shown, if this console drives it and it is open; else None, with a notice of the reason."""
         known = self._run
         if known is None or self._may_not_act():
             return None
-        if known.told.state == "interrupted":
+        if known.summary.state == "interrupted":
             self._navigator.notice = _INTERRUPTED
             return None
         if known.ended or not known.yours:
-            self._navigator.notice = "it has ended" if known.ended else "another console drives it; t takes over"
+            self._navigator.notice = (
+                "the run has ended" if known.ended else "another console drives the run; t takes over"
+            )
             return None
         return known
 
@@ -413,4 +417,4 @@ class RunActions(RunbookActions):
     def _report_run_continues(self) -> None:
         known = self._run
         if known is not None and known.view is not None and known.view.state not in ENDED_STATES:
-            self._navigator.notice = "the run goes on, or waits for an answer; w shows it again"
+            self._navigator.notice = "the run continues or waits for an answer; w shows it again"

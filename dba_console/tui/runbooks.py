@@ -1,4 +1,4 @@
-"""Runbooks on the screen: the list of them with the runs there are, and one of them to be read before it is begun."""
+"""The views of runbooks: the list with the runs, and the page of one runbook before it is started."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from dba_console.watch.panels.text_elements import (
 )
 
 _RUN_PREFIX = "run "
-"""What the key of a run's row begins with; a runbook's is `book `."""
+"""Prefix of the key of a run's row; a runbook's is `book `."""
 _RUNBOOK_PREFIX = "book "
 
 _RUN_COLUMNS = (
@@ -44,14 +44,14 @@ _RUN_COLUMNS = (
 )
 _RUNBOOK_COLUMNS = (
     TableColumn("id", "runbook", 20, sort_key="R"),
-    TableColumn("title", "what it is for", 44, grow=True),
+    TableColumn("title", "purpose", 44, grow=True),
     TableColumn("answers", "answers", 24, spare=2),
     TableColumn("source", "from", 30, spare=1),
 )
 
 
 class RunbooksView(DetailView):
-    """Runs first, then runbooks. Known without any frame: it works where no server answers."""
+    """Runs first, then runbooks. Needs no frame, so it works when no server answers."""
 
     where: ScreenName = "runbooks"
 
@@ -69,19 +69,19 @@ class RunbooksView(DetailView):
 
     @property
     def chosen_run(self) -> str | None:
-        """The run the selected row is about."""
+        """The run of the selected row."""
         key = self._key()
         return key.removeprefix(_RUN_PREFIX) if key.startswith(_RUN_PREFIX) else None
 
     @property
     def chosen_runbook(self) -> str | None:
-        """The runbook the selected row is about."""
+        """The runbook of the selected row."""
         key = self._key()
         return key.removeprefix(_RUNBOOK_PREFIX) if key.startswith(_RUNBOOK_PREFIX) else None
 
     @property
     def selected_key(self) -> str | None:
-        """The selected row: a press on it opens it."""
+        """The key of the selected row: a click on it opens it."""
         return self._key() or None
 
     def _key(self) -> str:
@@ -100,11 +100,11 @@ class RunbooksView(DetailView):
             self._choose_initial_table()
         grid = self.grid
         if grid is not None and grid.rows and (grid.selected is None or grid.gone):
-            grid.select(0)  # nothing is done to a row here: another one in its place does no harm
+            grid.select(0)  # no action here changes a row, so selecting another one is harmless
         return self._fit_lines(width, height)
 
     def _choose_initial_table(self) -> None:
-        """The keys act on runs while one is open, else on runbooks, until the operator turns to the other."""
+        """The keys act on runs while one is open, else on runbooks, until the operator switches."""
         if not self._table_chosen:
             open_run = any(not known.ended for known in self._runs.all)
             self._current = "runs" if open_run else "books"
@@ -138,12 +138,12 @@ def _list_tables(loaded: RunbooksArrived | None, runs: list[KnownRun], width: in
     if runs:
         tables.append(Table("runs", _RUN_COLUMNS, tuple(map(_run_row, runs)), None, "Runs"))
     rows = tuple(map(_runbook_row, loaded.runbooks if loaded is not None else ()))
-    tables.append(Table("books", _RUNBOOK_COLUMNS, rows, None, "Runbooks", "no runbook was found"))
+    tables.append(Table("books", _RUNBOOK_COLUMNS, rows, None, "Runbooks", "no runbook found"))
     return Detail("Runbooks", (), tuple(move_spare_columns_last(table, width) for table in tables))
 
 
 def _run_row(known: KnownRun) -> TableRow:
-    summary = known.told
+    summary = known.summary
     status_text = "waits for you" if known.needs_my_answer else "waits for an answer" if summary.asks else summary.state
     wanted = known.needs_my_answer or summary.state == "interrupted"
     cells = (
@@ -171,7 +171,7 @@ def _runbook_row(runbook: LoadedRunbook) -> TableRow:
 
 
 class RunbookPage(ScrolledPage):
-    """One runbook: why, when not, inputs, plan. Holds what was given for its inputs until it is begun."""
+    """One runbook: why, when not, inputs, plan. Holds the given inputs until the run is started."""
 
     where: ScreenName = "runbook"
 
@@ -186,13 +186,13 @@ class RunbookPage(ScrolledPage):
 
     @property
     def runbook(self) -> LoadedRunbook | None:
-        """The runbook, None where it has not been read, or is not there."""
+        """The runbook; None if it has not been read or does not exist."""
         runbooks = self._get_runbooks()
         return None if runbooks is None else runbooks.find(self.book_id)
 
     @property
     def finding_inputs(self) -> Mapping[str, str]:
-        """What the finding it is to answer says of its inputs: offered, and used only once somebody has taken it."""
+        """Values from the finding for the inputs: offered, and used only after the operator accepted them."""
         plan = None if self.runbook is None else self.runbook.plan
         return {} if plan is None or self._finding is None else inputs_from_evidence(self._finding.evidence, plan)
 
@@ -218,7 +218,7 @@ class RunbookPage(ScrolledPage):
             runbooks = self._get_runbooks()
             if runbooks is None:
                 return [line(Span("reading the runbooks …", "dim"))]
-            return texts(runbooks.problem or f"there is no runbook {self.book_id}", cells, "warn")
+            return texts(runbooks.problem or f"runbook not found: {self.book_id}", cells, "warn")
         if runbook.plan is None:
             return [
                 line(Span("It does not compile:", "warn")),
@@ -228,11 +228,11 @@ class RunbookPage(ScrolledPage):
 
 
 _ALTERED_TEXT = re.compile("[…\u2400-\u2426\ufffd]")
-"""In what a sentence says of a name, where the name is another."""
+"""Characters that show that a name in a text was altered (cut or cleaned)."""
 
 
 def inputs_from_evidence(evidence: Mapping[str, Any], plan: Plan) -> dict[str, str]:
-    """The inputs of a plan that the numbers of a finding name, whole: by their own name, or as who holds most of it.
+    """Return the inputs of a plan that a finding's evidence names unaltered: by their own name, or as `holder_NAME`.
 
     >>> from dba_console.recording.plan import Input
     >>> plan = Plan(id="x", title="", inputs=(Input(name="application", type="text"), Input(name="used", type="int")))

@@ -1,4 +1,4 @@
-"""What every view of the screen has: lines for its place, and methods for its keys."""
+"""The interface of a view: lines for its area, and methods for its keys."""
 
 from __future__ import annotations
 
@@ -14,53 +14,53 @@ from dba_console.watch.panels.text_elements import Line, Span, line
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What a view draws from: the frame of the moment shown (None before the first), and how."""
+    """What a view draws from: the frame shown (None before the first), and how it is shown."""
 
     frame: Frame | None
     history: ChartHistory
     waiting_text: str
-    """The sentence in place of panels while there is no frame."""
+    """The text in place of panels while there is no frame."""
     ascii: bool = False
     history_around: Callable[[int], ChartHistory | None] = lambda at_us: None
-    """The minutes around a moment, once they are at hand."""
+    """Returns the minutes around a time, once they have been read."""
     live: bool = True
-    """The moment shown is the present."""
+    """True if the moment shown is live."""
 
 
 class ScreenView(Protocol):
-    """A body between header and footer. Its keys are methods `do_ACTION` of the registry's actions."""
+    """A body between header and footer. Its keys are methods `do_ACTION`, with the actions of keys.py."""
 
     @property
     def where(self) -> ScreenName:
-        """Which keys of the registry mean something on it."""
+        """The screen name that selects its keys."""
 
     @property
     def hints(self) -> tuple[str, ...]:
-        """Actions its footer shows, the least important just before the last two."""
+        """Actions for its footer, the least important just before the last two."""
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
-        """The body, at most `height` lines of at most `width` cells."""
+        """Return the body, at most `height` lines of at most `width` cells."""
 
     def sort_key(self, key: str) -> bool:
-        """Take a key the registry does not know: a column's own. False where it means nothing."""
+        """Handle a key that keys.py does not know: a column's sort key. False if it has no effect."""
 
     def back(self) -> bool:
-        """Close what is open in it. False where nothing is: then the view itself is left."""
+        """Close what is open in it. Returns False if nothing is: then the view itself is left."""
 
     def click(self, row: int, column: int) -> str | None:
-        """A press of the mouse on a cell of the body. The panel it opens, None where it opens none."""
+        """Handle a click on a cell of the body. Returns the panel it opens, or None."""
 
     def wheel(self, rows: int) -> None:
-        """The mouse wheel, so many rows down (negative: up)."""
+        """Scroll by that many rows down (negative: up)."""
 
 
-# A page of lines longer than the screen: what all views have that are read and not worked in.
+# A page of lines longer than the screen, for views that are only read.
 
 
 class ScrolledPage:
-    """Scrolled by the line and by the screen. A view calls `scrolled` with all its lines and shows what it returns.
+    """Scrolled by line and by screen. A view calls `scrolled` with all its lines and shows the result.
 
-    `home` is left to each of them: where the moment shown matters it leads to the start of the recording.
+    `home` is left to the views: on some it goes to the start of the recording.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class ScrolledPage:
         self._page_height = 1
 
     def scrolled(self, lines: Sequence[Line], height: int) -> list[Line]:
-        """The lines that fit, from the one scrolled to; the last one says how many are left below."""
+        """Return the lines that fit, from the scroll position; the last one says how many follow."""
         self._page_height, self._max_top = max(1, height - 1), max(0, len(lines) - height)
         self._top = min(self._top, self._max_top)
         shown = list(lines[self._top : self._top + max(0, height)])

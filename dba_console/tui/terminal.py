@@ -1,8 +1,7 @@
-"""What the terminal can do, decided from the environment before Textual is loaded.
+"""What the terminal can do, read from the environment before Textual is loaded.
 
-Upheld here: TERM is believed and never overwritten, NO_COLOR is respected, and a terminal that cannot hold a screen is
-refused with the text command that says the same. Pure, but for `prepare`, which sets Textual's switches: it reads them
-at import.
+TERM is trusted and never changed, NO_COLOR is respected, and an unusable terminal is refused with a hint to the text
+command. Pure, except `configure_textual`, which sets Textual's switches: Textual reads them at import.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 Colours = Literal["mono", "16", "256", "truecolor"]
 
 MIN_WIDTH, MIN_HEIGHT = 40, 10
-"""Below this nothing useful can be laid out, and the screen says so instead."""
+"""Below this size no useful layout is possible, and the screen says so."""
 
 _NO_SCREEN = frozenset({"", "dumb", "unknown", "network"})
 _CHOICES = {"none": "mono", "16": "16", "256": "256", "truecolor": "truecolor"}
@@ -31,27 +30,27 @@ _COLOR_SYSTEM = {"mono": "standard", "16": "standard", "256": "256", "truecolor"
 
 @dataclass(frozen=True, slots=True)
 class ScreenOptions:
-    """What the operator asked of the screen: configuration and command line together."""
+    """The operator's options for the screen: configuration and command line."""
 
     mouse: bool = True
     colours: str = "auto"
     """auto, 16, 256, truecolor, none."""
     ascii: bool = False
     at: str | None = None
-    """Replay: the TIME to begin at."""
+    """Replay: the TIME to start at."""
     runbooks: tuple[str, ...] = ()
-    """Directories of runbooks besides those shipped."""
+    """Directories of runbooks besides the shipped ones."""
     jobs: JobsConfig | None = None
     """How long dumps and restores may take."""
     run_request: RunBegin | RunResume | RunWatch | None = None
-    """Sent once the agent is attached to; the screen then shows that run."""
+    """Sent after attaching to the agent; the screen then shows that run."""
 
 
 def colour_depth(environ: Mapping[str, str], *, not_terminals: Sequence[str] = (), wanted: str = "auto") -> Colours:
-    """How many colours this terminal has. `elsewhere` are the standard streams that are no terminal.
+    """Return the number of colours of this terminal. `not_terminals` names standard streams that are not a terminal.
 
-    Depth is found as Rich finds it: COLORTERM, else the ending of TERM, else 16; ssh does not forward COLORTERM, so 16
-    is what most sessions have. Raises Unsupported where no screen can be drawn, UsageError for an unknown `wanted`.
+    Determined as Rich does: COLORTERM, else the ending of TERM, else 16; ssh does not forward COLORTERM, so most
+    sessions have 16. Raises Unsupported if no screen can be drawn, UsageError for an unknown `wanted`.
 
     >>> colour_depth({"TERM": "screen"}), colour_depth({"TERM": "xterm-256color", "NO_COLOR": "1"})
     ('16', 'mono')
@@ -62,7 +61,7 @@ def colour_depth(environ: Mapping[str, str], *, not_terminals: Sequence[str] = (
             f"standard {' and '.join(not_terminals)} {'is' if len(not_terminals) == 1 else 'are'} not a terminal"
         )
     if term in _NO_SCREEN:
-        raise _refusal(f"the terminal type {term!r} cannot hold a screen" if term else "TERM is not set")
+        raise _refusal(f"the terminal type {term!r} cannot show a full screen" if term else "TERM is not set")
     if wanted != "auto":
         return _configured_depth(wanted)
     if environ.get("NO_COLOR"):
@@ -73,8 +72,8 @@ def colour_depth(environ: Mapping[str, str], *, not_terminals: Sequence[str] = (
 
 
 def require_terminal(wanted: str = "auto") -> Colours:
-    """How many colours the terminal of this process has. Raises Unsupported where it cannot hold a screen."""
-    # Errors too: Textual draws on standard error.
+    """Return the number of colours of this process's terminal. Raises Unsupported if it cannot show a screen."""
+    # Check stderr too: Textual draws on standard error.
     streams = {"input": sys.stdin, "output": sys.stdout, "error": sys.stderr}
     return colour_depth(
         os.environ, not_terminals=[name for name, one in streams.items() if not one.isatty()], wanted=wanted
@@ -84,7 +83,7 @@ def require_terminal(wanted: str = "auto") -> Colours:
 def _configured_depth(wanted: str) -> Colours:
     chosen = _CHOICES.get(wanted)
     if chosen is None:
-        raise UsageError(f"not a number of colours: {wanted!r}", hint="one of auto, 16, 256, truecolor, none")
+        raise UsageError(f"not a colour depth: {wanted!r}", hint="one of auto, 16, 256, truecolor, none")
     return chosen  # type: ignore[return-value]  # the table's values are exactly these words
 
 
@@ -96,14 +95,14 @@ def _refusal(why: str) -> Unsupported:
 
 
 def configure_textual(colours: Colours, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Set Textual's switches: few frames over the wire, no animation, this depth of colour, no debugging features."""
-    environ.setdefault("TEXTUAL_FPS", "30")  # a repaint waits for its turn: at 15 the first data came 33 ms later
+    """Set Textual's switches: few frames, no animation, this depth of colour, no debugging features."""
+    environ.setdefault("TEXTUAL_FPS", "30")  # at 15 the first data appeared 33 ms later
     environ["TEXTUAL_ANIMATIONS"] = "none"
     environ["TEXTUAL_SMOOTH_SCROLL"] = "0"
     environ["TEXTUAL_COLOR_SYSTEM"] = _COLOR_SYSTEM[colours]
-    environ.pop("TEXTUAL", None)  # its devtools feature would send what is on the screen to another process
+    environ.pop("TEXTUAL", None)  # its devtools feature would send the screen content to another process
 
 
 def too_small(width: int, height: int) -> bool:
-    """True where the screen shows a sentence instead of panels."""
+    """Check whether the screen shows a sentence instead of panels."""
     return width < MIN_WIDTH or height < MIN_HEIGHT

@@ -1,8 +1,8 @@
-"""The way out when the terminal is gone, or does not take what is written to it.
+"""End the console when its terminal is gone or does not accept output.
 
-Upheld here: no orphan, no busy loop on a lost terminal, no exit that waits for a reader that never comes. Textual
-knows neither SIGHUP nor SIGTERM, its input thread spins at end of file, and its output queue blocks the event loop
-when nobody reads; so a thread of our own watches the terminal, and ends the process where the orderly way is barred.
+No orphaned process, no busy loop on a lost terminal, no exit that waits for a reader. Textual handles neither SIGHUP
+nor SIGTERM, its input thread spins at end of file, and its output queue blocks the event loop when the terminal is not
+read; so our own thread watches the terminal, and ends the process if the orderly exit is blocked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from types import FrameType
 from dba_console.core.errors import ExitCode
 
 END_TIMEOUT_S = 2.0
-"""How long an orderly end may take after it was asked for."""
+"""How long an orderly exit may take after it was requested."""
 _RESTORE = (
     b"\x1b[?1000l\x1b[?1003l\x1b[?1006l\x1b[?1015l\x1b[?1016l"
     b"\x1b[?1004l\x1b[?2004l\x1b[?2048l\x1b[<u\x1b[?7h\x1b[?25h\x1b[?1049l"
@@ -29,10 +29,10 @@ _RESTORE = (
 
 
 class TerminalGuard:
-    """Watches the terminal and the signals for one run of the screen.
+    """Watches the terminal and the signals while the screen runs.
 
-    `on_end` is called once, from the guard's thread, when the screen should end; `hung_up` tells the writer that the
-    terminal is dead and nothing must be written to it any more.
+    `on_end` is called once, from the guard's thread, when the screen must end; `hung_up` tells the writer that the
+    terminal is gone and must not be written to any more.
     """
 
     def __init__(self, on_end: Callable[[], None], descriptor: int | None = None) -> None:
@@ -50,13 +50,13 @@ class TerminalGuard:
         self._thread = threading.Thread(target=self._watch, name="guard", daemon=True)
 
     def start(self) -> None:
-        """Take SIGTERM and SIGHUP and begin to watch; from the main thread."""
+        """Install the SIGTERM and SIGHUP handlers and start to watch; call from the main thread."""
         for number in (signal.SIGTERM, signal.SIGHUP):
             self._previous_handlers[number] = signal.signal(number, self._signal)
         self._thread.start()
 
     def finish(self) -> None:
-        """The screen has ended and the terminal is restored: stop watching."""
+        """Stop watching: the screen has ended and the terminal is restored."""
         self._finished.set()
         self._wake_watcher()
         for number, handler in self._previous_handlers.items():
@@ -79,7 +79,7 @@ class TerminalGuard:
     def _watch(self) -> None:
         poll = select.poll()
         poll.register(self._wake_read, select.POLLIN)
-        poll.register(self._descriptor, 0)  # hang-up and error are always reported
+        poll.register(self._descriptor, 0)  # hang-up and errors are always reported
         while not self._finished.is_set() and not self._signalled.is_set():
             for descriptor, happened in poll.poll():
                 if descriptor == self._descriptor and happened & (select.POLLHUP | select.POLLERR | select.POLLNVAL):
@@ -96,20 +96,20 @@ class TerminalGuard:
             os._exit(int(ExitCode.INTERRUPTED))
 
     def _restore(self) -> None:
-        """What can be put right of the terminal without waiting for it."""
+        """Restore what can be restored without waiting for the terminal."""
         if self._attributes is not None:
             with contextlib.suppress(termios.error, OSError):
                 termios.tcsetattr(self._descriptor, termios.TCSANOW, self._attributes)
         if self.hung_up:
             return
         with contextlib.suppress(OSError):
-            # A description of our own: non-blocking here leaves the shell's one as it is.
+            # A file description of our own: setting it non-blocking does not affect the shell's.
             own = os.open("/dev/tty", os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
             os.write(own, _RESTORE)
 
 
 def _discard_terminal_output() -> None:
-    # The interpreter flushes both once more at exit; what a dead terminal did not take would change the exit code.
+    # The interpreter flushes both again at exit; output a dead terminal did not accept would change the exit code.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.__stdout__, sys.__stderr__):
         if stream is not None:

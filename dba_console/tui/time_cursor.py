@@ -1,6 +1,6 @@
-"""Where on the time axis the screen stands. Pure: keys and ticks in, the next cursor out.
+"""The time cursor: which time the screen shows. Pure: keys and ticks in, the next cursor out.
 
-One cursor serves live, paused and replayed screens: what differs is only whether there is a present to return to.
+The same for live, paused and replayed screens; they differ only in whether there is a live state to return to.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dba_console.watch.panels.time_formats import date_and_time
 Mode = Literal["live", "paused", "playing"]
 
 SPEEDS = (1, 2, 4, 16, 64)
-"""Times real time."""
+"""Playback speeds, as multiples of real time."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeCursor:
-    """A place in time.
+    """A position in time.
 
-    `at_us` is the wall time shown, None while live or before anything is known. `moved` is True once the operator
-    travelled since pausing: `space` then plays on from there instead of jumping back to the present.
+    `at_us` is the wall-clock time shown, None while live or before anything is known. `moved` is True if the operator
+    moved since pausing: `space` then plays on from there instead of returning to live.
     """
 
     can_go_live: bool
@@ -40,12 +40,12 @@ class TimeCursor:
 
 
 def initial_cursor(*, can_go_live: bool) -> TimeCursor:
-    """Live where there is a present, else paused at the start of the recording."""
+    """Live if possible, else paused at the start of the recording."""
     return TimeCursor(can_go_live, "live" if can_go_live else "paused")
 
 
 def toggled(cursor: TimeCursor, now_us: int | None) -> TimeCursor:
-    """`space`: hold the moment, or go on.
+    """`space`: pause, or continue.
 
     >>> held = toggled(initial_cursor(can_go_live=True), 5_000_000)
     >>> held.mode, toggled(held, 9_000_000).mode, toggled(moved_to(held, 4_000_000), 9_000_000).mode
@@ -61,17 +61,17 @@ def toggled(cursor: TimeCursor, now_us: int | None) -> TimeCursor:
 
 
 def moved_to(cursor: TimeCursor, at_us: int) -> TimeCursor:
-    """At another moment; what was live is paused there, what was playing plays on from there."""
+    """Move to another time; live becomes paused there, playing continues from there."""
     return replace(cursor, mode="paused" if cursor.live else cursor.mode, at_us=at_us, moved=True)
 
 
 def to_live(cursor: TimeCursor) -> TimeCursor:
-    """Back to the present; without one, the cursor stays as it is."""
+    """Return to live; if that is not possible, the cursor stays as it is."""
     return TimeCursor(can_go_live=True) if cursor.can_go_live else cursor
 
 
 def faster(cursor: TimeCursor) -> TimeCursor:
-    """`+`: plays, then faster. While live there is nothing to hurry to."""
+    """`+`: play, then faster. No effect while live."""
     if cursor.live:
         return cursor
     if not cursor.playing:
@@ -80,7 +80,7 @@ def faster(cursor: TimeCursor) -> TimeCursor:
 
 
 def slower(cursor: TimeCursor) -> TimeCursor:
-    """`-`: slower, and paused below ×1."""
+    """`-`: slower; below ×1 paused."""
     if not cursor.playing:
         return cursor
     lower = [speed for speed in SPEEDS if speed < cursor.speed]
@@ -88,14 +88,14 @@ def slower(cursor: TimeCursor) -> TimeCursor:
 
 
 def playback_us(cursor: TimeCursor, elapsed_us: int) -> int | None:
-    """The moment playing has come to after `elapsed_us` microseconds of the operator's time; None when not playing."""
+    """Return the time that playing has reached after `elapsed_us` microseconds of real time; None if not playing."""
     if not cursor.playing or cursor.at_us is None:
         return None
     return cursor.at_us + elapsed_us * cursor.speed
 
 
 def mode_label(cursor: TimeCursor, now_us: int | None) -> str:
-    """The word in the header: `LIVE`, `PAUSED -00:42`, `REPLAY 2026-11-19 14:53:07 ×4`, in local time."""
+    """Return the mode for the header: `LIVE`, `PAUSED -00:42`, `REPLAY 2026-11-19 14:53:07 ×4`, in local time."""
     if cursor.live:
         return "LIVE"
     if cursor.can_go_live and not cursor.playing:
@@ -106,7 +106,7 @@ def mode_label(cursor: TimeCursor, now_us: int | None) -> str:
 
 
 def lag_text(at_us: int | None, now_us: int | None) -> str:
-    """How far back: `-00:42`, `-1:02:03`; empty where not known.
+    """Return the lag: `-00:42`, `-1:02:03`; empty if unknown.
 
     >>> lag_text(1_000_000, 43_000_000), lag_text(0, 3_723_000_000)
     ('-00:42', '-1:02:03')

@@ -1,7 +1,7 @@
-"""From keys and arrivals to the moment shown. Used by the screen's thread alone; draws nothing.
+"""Time travel: from keys and arrivals to the moment shown. Used by the screen's thread only; draws nothing.
 
-The cursor says where the operator stands; this finds the moment for it: the present, the minutes in memory, or the
-recording, whichever has it first. Questions to the recording return later, through `take`.
+The cursor holds the time; the navigator finds its moment: the live state, the minutes in memory, or the recording,
+in this order. Answers of the recording arrive later, through `take_arrivals`.
 """
 
 from __future__ import annotations
@@ -38,18 +38,16 @@ from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.samples.event import Event
 
-# What the feed leaves, taken in: samples and events into the present, sentences to the operator, the link's state.
-#
-# Used by the screen's thread alone.
+# The feed receiver: takes samples and events into the live state, notices for the operator, the connection state.
 
 _FINDING_MARK_EVENTS = ("finding.acknowledged", "finding.silenced", "finding.unsilenced")
 
 
 class FeedReceiver:
-    """The present, and how well it is known.
+    """The live state, and how current it is.
 
-    `notice` is the newest sentence for the operator, until the screen takes it away; `link` says how the feed stands,
-    with `link_text` the sentence why it is lost.
+    `notice` is the newest sentence for the operator, until the screen removes it; `connection_state` is the state of
+    the feed, with `connection_text` saying why it is lost.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -57,30 +55,30 @@ class FeedReceiver:
         self.live_state = LiveState()
         self.runs = KnownRuns()
         self.runbooks: RunbooksArrived | None = None
-        """The runbooks there are; None until they have been read."""
+        """The runbooks; None until they have been read."""
         self.job_history: JobHistoryArrived | None = None
         """The history of dumps and restores; None until it has been read."""
         self.notice: str | None = None
         self.connection_state: AgentConnectionState = "connecting"
         self.connection_text = ""
         self.failure: ConsoleError | None = None
-        """Why there is no console to open at all."""
+        """Why no console can be opened at all."""
         self.awaited_text: str | None = None
-        """The text of a mark or note sent and not yet seen among the events."""
+        """The text of a mark or note sent and not yet received among the events."""
         self.sent_notice: str | None = None
-        """What the screen said when it asked something of a run: it has done its service once the agent answers."""
+        """The notice shown after a request about a run; removed once the agent answers."""
         self.awaited_finding: str | None = None
-        """The finding of which something was said, until the agent tells of it."""
+        """The finding of which a change was requested, until the agent reports it."""
         self.last_sample_us: int | None = None
         """Monotonic time of the newest sample's arrival."""
 
     @property
     def silent_s(self) -> float | None:
-        """Seconds since the agent was last heard of; None where there is none, or nothing came yet."""
+        """Seconds since the agent last sent anything; None without an agent or before the first message."""
         return None if self.last_sample_us is None else (self._clock.mono_us() - self.last_sample_us) / 1e6
 
     def receive(self, arrival: Arrival) -> bool:
-        """Take in one thing. True where the present is another one now."""
+        """Take one arrival. Returns True if the live state has changed."""
         match arrival:
             case SampleArrived(data):
                 self.live_state.add_sample(data)
@@ -110,7 +108,7 @@ class FeedReceiver:
         return False
 
     def _take_run_answer(self) -> None:
-        """The agent spoke of a run: what was sent has arrived, or is refused with a sentence."""
+        """Handle the agent's answer about a run: accepted, or refused with a reason."""
         refused = self.runs.take_refusal()
         if refused is not None:
             self.notice = refused
@@ -118,7 +116,7 @@ class FeedReceiver:
             self.notice = self.sent_notice = None
 
     def _confirm_recorded(self, event: Event) -> None:
-        """Say that the operator's own mark or note is recorded, once the agent tells of it."""
+        """Show that the operator's own mark or note is recorded, once the agent reports it."""
         if (
             self.awaited_text is not None
             and event.kind in ("mark", "note")
@@ -129,16 +127,16 @@ class FeedReceiver:
             self.notice, self.awaited_finding = event.text, None
 
 
-# Questions to the recording that have no answer yet: the operator's, or one for the charts of before.
+# Pending queries to the recording: the operator's, or one for earlier charts.
 
 SLOW_ANSWER_US = 1_000_000
-"""A recording that takes longer to answer is said to be slow."""
+"""Time after which a recording is shown as slow to answer."""
 
 QueryOwner = Literal["operator", "charts", "evidence"]
 
 
 class PendingQueries:
-    """Asks, and knows whose answer came. What the operator waits for goes before the charts."""
+    """Sends queries and knows whose answer arrived. The operator's queries go before those for charts."""
 
     def __init__(self, feed: Feed, clock: Clock) -> None:
         self._feed = feed
@@ -159,7 +157,7 @@ class PendingQueries:
         return self._operator_query is not None and self._clock.mono_us() - self._operator_query[1] > SLOW_ANSWER_US
 
     def ask_for_operator(self, query: RecordingQuery) -> bool:
-        """Ask for the operator. False where there is no recording to ask."""
+        """Query for the operator. Returns False if there is no recording."""
         if self._feed.recording is None:
             return False
         self._charts_query = self._evidence_query = None
@@ -167,13 +165,13 @@ class PendingQueries:
         return True
 
     def cancel_operator_query(self) -> None:
-        """The operator went elsewhere: an answer still to come is nobody's. The charts may be asked for now."""
+        """Drop the operator's query: the operator has moved elsewhere. The charts may be queried now."""
         self._operator_query = None
         if self._charts_wanted:
             self.ask_for_charts()
 
     def ask_for_evidence(self, query: RecordingQuery) -> None:
-        """Ask for the minutes around something, where nobody waits for anything else."""
+        """Query the minutes around a time, if no other query is pending."""
         if (
             self._feed.recording is not None
             and self._operator_query is None
@@ -183,19 +181,19 @@ class PendingQueries:
             self._evidence_query = self._feed.recording.ask(query)
 
     def ask_for_charts(self) -> None:
-        """Ask for the minutes before now, as soon as nobody waits for something else."""
+        """Query the minutes before now, as soon as no other query is pending."""
         self._charts_wanted = True
         if self._feed.recording is not None and self._operator_query is None:
             self._evidence_query = None
             self._charts_query = self._feed.recording.ask(RecordingEdge(1))
 
     def take_answer(self, answer: MomentArrived | QueryRefused) -> QueryOwner | None:
-        """Whose answer it is; None for one nobody waits for any more."""
+        """Return whose answer it is; None if it is no longer needed."""
         if self._operator_query is not None and answer.serial == self._operator_query[0]:
             self._operator_query = None
             return "operator"
         if answer.serial == self._charts_query:
-            # Refused: a recording that is not there yet costs the older charts, and needs no words.
+            # Refused: without a recording only the older charts are missing, so no notice is needed.
             self._charts_query, self._charts_wanted = None, False
             return "charts"
         if answer.serial == self._evidence_query:
@@ -206,9 +204,9 @@ class PendingQueries:
 
 MINUTE_US = 60_000_000
 HALF_HISTORY_US = 300_000_000
-"""Half of the minutes a recording answers with."""
+"""Half of the minutes in a recording's answer."""
 MAX_CONTINUE_US = 120_000_000
-"""While playing, up to this far the charts are continued instead of read again."""
+"""While playing, charts are continued up to this distance instead of read again."""
 
 
 class TimeNavigator(FeedReceiver):
@@ -228,7 +226,7 @@ class TimeNavigator(FeedReceiver):
         self._evidence_history: tuple[int, ChartHistory] | None = None
         self._evidence_us = 0
         self.query_refusal: str | None = None
-        """Why the recording last gave no answer."""
+        """Why the recording last refused a query."""
 
     # What is shown
 
@@ -238,7 +236,7 @@ class TimeNavigator(FeedReceiver):
         return self.live_state.moment() if self.cursor.live else self._moment
 
     def frame(self) -> Frame | None:
-        """The frame of the moment shown, derived once however often it is painted."""
+        """The frame of the moment shown, built once per moment."""
         if self._frame is None and (moment := self.moment) is not None:
             self._frame = moment.frame()
         return self._frame
@@ -250,7 +248,7 @@ class TimeNavigator(FeedReceiver):
         return ChartHistory() if moment is None else moment.history
 
     def history_around(self, at_us: int) -> ChartHistory | None:
-        """The ten minutes around a moment, from the recording: None until it has answered, or where it cannot."""
+        """The ten minutes around a time, from the recording; None until it has answered, or if it cannot."""
         if self._evidence_history is not None and self._evidence_history[0] == at_us:
             return self._evidence_history[1]
         self._queries.ask_for_evidence(AtTime(at_us + HALF_HISTORY_US))
@@ -259,7 +257,7 @@ class TimeNavigator(FeedReceiver):
 
     @property
     def shown_us(self) -> int | None:
-        """Wall time of the past moment shown; None while live."""
+        """Wall-clock time of the past moment shown; None while live."""
         return None if self.cursor.live else self.cursor.at_us
 
     @property
@@ -271,10 +269,10 @@ class TimeNavigator(FeedReceiver):
         """True while the recording is slow to answer."""
         return self._queries.slow
 
-    # What arrives
+    # Arrivals
 
     def take_arrivals(self) -> bool:
-        """Take in what the feed has left. True where the moment shown is another one now."""
+        """Take all arrivals of the feed. Returns True if the moment shown has changed."""
         arrivals, missed = self._feed.mailbox.take()
         shown = False
         for arrival in arrivals:
@@ -328,10 +326,10 @@ class TimeNavigator(FeedReceiver):
         history.extend(answer.points)
         self._show(Moment(answer.picture, history, answer.events), answer.at_us)
 
-    # Where to go
+    # Moving in time
 
     def toggle_pause(self) -> None:
-        """Hold the moment, or go on."""
+        """Pause, or continue."""
         before = self.cursor
         self._set_cursor(time_cursor.toggled(before, self.live_state.at_us))
         if before.live and not self.cursor.live and self.cursor.at_us is not None:
@@ -339,14 +337,14 @@ class TimeNavigator(FeedReceiver):
 
     def faster(self) -> None:
         if self.cursor.live:
-            self.notice = "this is live: pause or step back first, then play"
+            self.notice = "live: pause or step back first, then play"
         self._set_cursor(time_cursor.faster(self.cursor))
 
     def slower(self) -> None:
         self._set_cursor(time_cursor.slower(self.cursor))
 
     def go_live(self) -> None:
-        """Back to the present; in a recording, to its end."""
+        """Return to live; in a recording, go to its end."""
         if self.cursor.can_go_live:
             self._set_cursor(time_cursor.to_live(self.cursor))
             self._queries.cancel_operator_query()
@@ -354,11 +352,11 @@ class TimeNavigator(FeedReceiver):
             self._ask(RecordingEdge(1))
 
     def go_to_start(self) -> None:
-        """To the start of the recording."""
+        """Go to the start of the recording."""
         self._ask(RecordingEdge(-1))
 
     def step(self, direction: Literal[-1, 1]) -> None:
-        """One sample back or on; what was playing is paused."""
+        """Go to the previous or next sample; playing is paused."""
         self._pause_playing()
         from_us = self._current_us()
         if from_us is None:
@@ -372,7 +370,7 @@ class TimeNavigator(FeedReceiver):
         self._ask(NextSample(from_us, direction))
 
     def step_minute(self, direction: Literal[-1, 1]) -> None:
-        """A minute back or on; past the newest sample that is back to live."""
+        """Go a minute back or forward; past the newest sample return to live."""
         from_us = self._current_us()
         if from_us is None:
             return
@@ -383,7 +381,7 @@ class TimeNavigator(FeedReceiver):
             self._ask(AtTime(at_us))
 
     def go_to_notable(self, direction: Literal[-1, 1]) -> None:
-        """To the mark, note or finding before or after; what was playing is paused."""
+        """Go to the previous or next mark, note or finding; playing is paused."""
         self._pause_playing()
         from_us = self._current_us()
         if from_us is None:
@@ -393,16 +391,16 @@ class TimeNavigator(FeedReceiver):
             return
         at_us = self.live_state.next_notable_us(from_us, direction)
         if at_us is None or not self._show_from_memory(at_us):
-            self.notice = "no mark, note or finding there"
+            self.notice = "no mark, note or finding in this direction"
 
     def go_to_time(self, text: str) -> None:
-        """To a TIME as the contract writes it."""
+        """Go to a TIME as the contract writes it."""
         self._ask(NamedTime(text, self.live_state.at_us))
 
     # Playing
 
     def play(self) -> bool:
-        """Go on playing, called some times a second. True where another moment is shown."""
+        """Continue playing; called several times a second. Returns True if another moment is shown."""
         now_us = self._clock.mono_us()
         target_us = time_cursor.playback_us(self.cursor, now_us - self._played_us)
         if target_us is None or self._queries.operator_waits:
@@ -420,11 +418,11 @@ class TimeNavigator(FeedReceiver):
         return False
 
     def _since_us(self, target_us: int) -> int | None:
-        """The newest chart point at hand, where the charts may simply be continued to `target_us`."""
+        """Return the newest chart point in memory if the charts can be continued from it to `target_us`."""
         last_us = None if self._moment is None else self._moment.history.last_us
         return last_us if last_us is not None and 0 <= target_us - last_us <= MAX_CONTINUE_US else None
 
-    # The details
+    # Internals
 
     def _current_us(self) -> int | None:
         return self.live_state.at_us if self.cursor.live else self.cursor.at_us
@@ -445,7 +443,7 @@ class TimeNavigator(FeedReceiver):
         self.runs.show_at(at_us)
 
     def _show_from_memory(self, at_us: int) -> bool:
-        """Show a moment that is still in memory. False where it is not."""
+        """Show a moment that is still in memory. Returns False if it is not."""
         moment = self.live_state.moment_at(at_us)
         if moment is None:
             return False
@@ -455,4 +453,4 @@ class TimeNavigator(FeedReceiver):
 
     def _ask(self, query: RecordingQuery) -> None:
         if not self._queries.ask_for_operator(query):
-            self.notice = "nothing is recorded, only the last minutes are in memory"
+            self.notice = "no recording: only the last minutes are in memory"

@@ -1,4 +1,4 @@
-"""What is on the screen: the stack of views between header and footer, and the prompt. Lines out, nothing painted."""
+"""The view stack: views between header and footer, and the prompt. Produces lines, paints nothing."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ from dba_console.watch.panels.text_elements import (
 )
 from dba_console.watch.panels.text_elements import width as cells_of
 
-# The first and the last line of every screen: where one stands, and which keys do something here and now.
+# The first and the last line of every screen: the header, and the keys that work here.
 
 SILENT_TICKS = 2.5
-"""An agent not heard of for longer is said to be silent."""
+"""An agent that has sent nothing for longer is shown as silent."""
 
 NOTICE_LINES = 4
-"""A refusal has to be read whole; more than that is no sentence."""
+"""Most lines of a notice: enough for a whole refusal."""
 _SEPARATOR = "  "
 _LIVE_ONLY_ACTIONS = frozenset(
     (
@@ -55,14 +55,14 @@ _LIVE_ONLY_ACTIONS = frozenset(
         "begin", "rehearse", "answer", "read", "hold", "skip", "jump", "stop", "abort", "undo", "take", "resume",
     )
 )  # fmt: skip
-"""What a recording refuses."""
+"""Actions that a recording refuses."""
 _NOT_BY_MOUSE = ("panel", "time", "read")
 
 
 def outdated_reason(navigator: TimeNavigator, interval_s: float) -> str | None:
-    """What keeps the screen from being up to date, None where nothing does."""
+    """Return why the screen is not up to date, None if it is."""
     if navigator.connection_state == "lost":
-        return f"agent lost: {navigator.connection_text}; trying again"
+        return f"agent lost: {navigator.connection_text}; reconnecting"
     silent_s = navigator.silent_s
     if (
         navigator.connection_state == "attached"
@@ -76,13 +76,13 @@ def outdated_reason(navigator: TimeNavigator, interval_s: float) -> str | None:
 
 
 def data_age_text(navigator: TimeNavigator) -> str | None:
-    """How old what is shown is while no agent sends anything: the header says it, and it grows without a key press."""
+    """Return the age of the data while no agent sends any: the header shows it, and it grows without a key press."""
     silent_s = navigator.silent_s
     return human_duration(silent_s) if navigator.connection_state == "lost" and silent_s is not None else None
 
 
 def footer_line(hints: Sequence[str], where: ScreenName, cursor: TimeCursor, cells: int) -> Line:
-    """As many of the hinted keys as fit whole; help and quit always do."""
+    """Return as many of the hinted keys as fit entirely; help and quit always fit."""
     spans: list[Span] = [Span(" ")]
     for _, shown, title in _fitting_items(hints, where, cursor, cells):
         spans += [Span(shown, "key"), Span(f" {title}{_SEPARATOR}")]
@@ -90,8 +90,8 @@ def footer_line(hints: Sequence[str], where: ScreenName, cursor: TimeCursor, cel
 
 
 def footer_key(hints: Sequence[str], where: ScreenName, cursor: TimeCursor, cells: int, column: int) -> Key | None:
-    """The key shown at that column of the footer. None beside them, on those that stand for several keys, and on the
-    one that confirms: that is a matter of the keyboard.
+    """Return the key shown at that column of the footer. None between keys, on items that name several keys, and on the
+    one that confirms: it needs the keyboard.
     """
     start = 1
     for hint, shown, title in _fitting_items(hints, where, cursor, cells):
@@ -105,16 +105,16 @@ def footer_key(hints: Sequence[str], where: ScreenName, cursor: TimeCursor, cell
 def _fitting_items(
     hints: Sequence[str], where: ScreenName, cursor: TimeCursor, cells: int
 ) -> list[tuple[str, str, str]]:
-    """What fits of the hinted keys: action, key, title."""
+    """Return the hinted keys that fit: action, key, title."""
     items = [(hint, *item) for hint in hints if (item := _item(hint, where, cursor)) is not None]
     while items and _items_width(items) > cells - 1:
-        # The last two are help and quit: what gives way stands before them.
+        # The last two are help and quit: those before them are dropped first.
         del items[-3 if len(items) > 2 else -1]
     return items
 
 
 def notice_lines(text: str, cells: int) -> list[Line]:
-    """A sentence in place of the keys, until the next key: over the lines above where it is a long one."""
+    """Return a notice in place of the keys, until the next key; a long one covers the lines above."""
     pieces = wrap(clean(text), max(1, cells - 2))
     shown = pieces[:NOTICE_LINES]
     if len(pieces) > NOTICE_LINES:
@@ -132,7 +132,7 @@ def _item(hint: str, where: ScreenName, cursor: TimeCursor) -> tuple[str, str] |
     if hint == "time":
         return ("←/→", "time") if cursor.live else ("end", "live" if cursor.can_go_live else "newest")
     if hint in _LIVE_ONLY_ACTIONS and not cursor.can_go_live:
-        return None  # a recording that is over takes no marks, and nothing is done from it
+        return None  # a finished recording accepts no marks and no actions
     key = next((key for key in keys_of(where) if key.action == hint), None)
     if key is None:
         return None
@@ -145,11 +145,11 @@ def _space_title(cursor: TimeCursor) -> str:
     return "live" if cursor.can_go_live and not cursor.moved else "play"
 
 
-# The header of the screen: the panels' header line, told how its frame comes to be shown.
+# The header of the screen: the panels' header line, with the state of the screen.
 
 
 def screen_header(navigator: TimeNavigator, session: Session, width: int) -> Line:
-    """The first line, in exactly `width` cells; before the first sample it names what is being opened."""
+    """Return the first line in exactly `width` cells; before the first sample it names what is being opened."""
     frame = navigator.frame()
     run, needs_answer = navigator.runs.header_status(agent_lost=navigator.connection_state == "lost")
     if frame is None:
@@ -161,9 +161,9 @@ def screen_header(navigator: TimeNavigator, session: Session, width: int) -> Lin
 
 
 def showing(navigator: TimeNavigator, session: Session) -> HeaderState:
-    """How the frame comes to be on the screen."""
+    """Return the header state: live, paused or replayed, and the age of the data."""
     cursor, now_us = navigator.cursor, navigator.live_state.at_us
-    # The newest sample may be older than an agent that has just begun to record.
+    # The newest sample may be older than an agent that has just started to record.
     recording_s = (
         None if session.started_us is None or now_us is None else max(0.0, (now_us - session.started_us) / 1e6)
     )
@@ -175,15 +175,15 @@ def showing(navigator: TimeNavigator, session: Session) -> HeaderState:
     return HeaderState("replay", speed=cursor.speed if cursor.playing else 0, interval_s=session.interval_s)
 
 
-# Help: all keys of the screen it was asked on, from the registry.
+# Help: all keys of the screen it was opened on.
 
 _KEY_CELLS = 11
 _TWO_COLUMNS = 110
-"""Cells from which on the groups stand beside each other."""
+"""From this width on the groups are side by side."""
 
 
 class HelpView(ScrolledPage):
-    """The keys of `of`, scrolled where they do not fit."""
+    """The keys of a screen, scrolled if they do not fit."""
 
     hints: tuple[str, ...] = ("back", "quit")
 
@@ -205,7 +205,7 @@ class HelpView(ScrolledPage):
 
 
 def _ordered_groups(where: ScreenName) -> list[tuple[str, list[Key]]]:
-    """The groups that have keys here; those with keys of this very screen first."""
+    """Return the groups that have keys here; those with this screen's own keys first."""
     every = [group for group in groups(where) if group[1]]
     return sorted(every, key=lambda group: all(key.where == "everywhere" for key in group[1]))
 
@@ -238,14 +238,14 @@ def _key_lines(key: Key, meaning: str, width: int) -> list[Line]:
     return [first, *(line(" " * (_KEY_CELLS + 1) + piece) for piece in pieces[1:])]
 
 
-# The overview: every panel in short, one of them chosen to be opened.
+# The overview: every panel in short, one of them selected to be opened.
 
 _BORDERS = "│┬┼├┤"
-"""Signs at which a panel ends to the side: what is below them belongs to two."""
+"""Characters at which a panel ends to the side: lines below them belong to two panels."""
 
 
 class OverviewView:
-    """The first screen. `chosen` is the panel that enter opens, None until tab chooses one."""
+    """The first screen. `chosen` is the panel that enter opens, None until tab selects one."""
 
     where: ScreenName = "overview"
     hints: tuple[str, ...] = ("panel", "panel_f", "runbooks", "open", "space", "time", "mark", "help", "quit")
@@ -299,16 +299,16 @@ class OverviewView:
 
 
 def _panels_in(lines: list[Line]) -> list[str]:
-    """Names of the panels whose titles stand in the lines, in reading order."""
+    """Return the names of the panels whose titles are in the lines, in reading order."""
     return [name for spans in lines for span in spans if (name := _panel_of(span)) is not None]
 
 
 def _panel_at(spans: Line, column: int) -> str | None:
-    """The panel whose title stands between the same two borders of that line as the column does, None where none."""
+    """Return the panel whose title is between the same two borders of that line as the column, else None."""
     cells, start = "", 0
     for span in spans:
         cells += "".join(sign * line_width((Span(sign),)) for sign in span.text)
-    borders = [-1, *(place for place, sign in enumerate(cells) if sign in _BORDERS), len(cells)]
+    borders = [-1, *(index for index, sign in enumerate(cells) if sign in _BORDERS), len(cells)]
     left = max((border for border in borders if border <= column), default=-1)
     right = min((border for border in borders if border > column), default=len(cells))
     for span in spans:
@@ -332,7 +332,7 @@ def _highlighted(spans: Line, chosen: str | None) -> Line:
 
 
 class ViewStack:
-    """Overview at the bottom, a panel or the help above it. Panels keep their order and selection when left."""
+    """The overview at the bottom, other views above it. Panels keep their order and selection when left."""
 
     def __init__(
         self, navigator: TimeNavigator, feed: Feed, *, ascii: bool = False, windows: JobWindows = NO_WINDOWS
@@ -356,48 +356,48 @@ class ViewStack:
     def overview(self) -> OverviewView:
         return self._overview
 
-    # Where to
+    # Opening views
 
     def open_panel(self, name: str) -> None:
-        """Show that panel in full."""
+        """Show that panel."""
         view = self._details.get(name)
         if view is None:
             view = self._details[name] = _panel_view(name)
         self._stack = [view]
 
     def show_evidence(self, finding: str) -> None:
-        """Show that finding with its evidence, above what is shown."""
+        """Show that finding with its evidence, on top."""
         self._stack.append(EvidenceView(finding))
 
     def show_job(self, row: ProgressRow) -> None:
-        """Show that operation in full, above what is shown."""
+        """Show that job, on top."""
         self._stack.append(JobPage(row, self._windows))
 
     def show_job_history(self) -> None:
-        """Show the history of dumps and restores, above what is shown."""
+        """Show the history of dumps and restores, on top."""
         self._stack.append(AllJobsView(lambda: self._navigator.job_history, self._windows))
 
     def show_job_runs(self, job: str) -> None:
-        """Show the runs of that job, above what is shown."""
+        """Show the runs of that job, on top."""
         self._stack.append(JobRunsView(job, lambda: self._navigator.job_history, self._windows))
 
     def show_runbooks(self) -> None:
-        """Show the runbooks, and the runs under way."""
+        """Show the runbooks and the open runs."""
         self._stack = [RunbooksView(lambda: self._navigator.runbooks, self._navigator.runs)]
 
     def show_runbook(self, runbook_id: str, finding: Finding | None = None) -> None:
-        """Show that runbook to be read, above what is shown; `finding` is what it is to answer."""
+        """Show the page of that runbook, on top; `finding` is the one it is for."""
         self._stack.append(RunbookPage(runbook_id, lambda: self._navigator.runbooks, finding))
 
     def show_run(self, run: str) -> None:
-        """Show that run, above what is shown; it is on the screen once."""
+        """Show that run, on top; it is in the stack only once."""
         shown = [
             view for view in self._stack if not isinstance(view, WalkthroughView | RunbookPage | PendingRevertsView)
         ]
         self._stack = [*shown, WalkthroughView(run, self._navigator.runs)]
 
     def show_pending_reverts(self) -> None:
-        """Show what runs have left changed."""
+        """Show the settings that runs left changed."""
         self._stack.append(PendingRevertsView())
 
     def show_help(self) -> None:
@@ -405,22 +405,22 @@ class ViewStack:
             self._stack.append(HelpView(self.view.where))
 
     def back(self) -> None:
-        """One step out of what the view has open, else out of the view."""
+        """Close one thing in the view, else leave the view."""
         if not self.view.back():
             self._stack.pop()
 
     def type_into_prompt(self, name: str, character: str | None) -> None:
-        """A key for the prompt."""
+        """Pass a key to the prompt."""
         prompt = self.prompt
         if prompt is not None and not prompt.handle_key(name, character) and self.prompt is prompt:
             self.prompt = None
 
     def click(self, row: int, column: int) -> str | None:
-        """A press on a cell of the screen; the panel it opens."""
+        """Handle a click on a cell of the screen; returns the panel it opens."""
         return self.view.click(row - 1, column) if row > 0 and self.prompt is None else None
 
     def footer_key(self, column: int, width: int) -> Key | None:
-        """The key that the footer shows at that column, None where it shows none that the mouse may press."""
+        """Return the key that the footer shows at that column, None if there is none that the mouse may press."""
         navigator = self._navigator
         footer_occupied = (
             self.prompt is not None or navigator.notice or outdated_reason(navigator, self._feed.session.interval_s)
@@ -434,7 +434,7 @@ class ViewStack:
     def lines(self, width: int, height: int) -> list[Line]:
         """The whole screen: header, body, footer, in exactly `height` lines."""
         if too_small(width, height):
-            text = f"{width}×{height} is too small: at least {MIN_WIDTH}×{MIN_HEIGHT}"
+            text = f"{width}×{height} is too small: needs {MIN_WIDTH}×{MIN_HEIGHT}"
             return [line(text), *[()] * (height - 1)]
         self._last_status = self._status_now()
         body_height = height - 2
@@ -445,7 +445,7 @@ class ViewStack:
         return [ascii_line(spans) for spans in lines] if self._ascii else lines
 
     def header_or_footer_changed(self) -> bool:
-        """True where header or footer say something else than when they were last laid out."""
+        """Check whether header or footer differ from the last layout."""
         return self._status_now() != self._last_status
 
     def _status_now(self) -> tuple[object, ...]:
@@ -488,7 +488,7 @@ class ViewStack:
     def _footer(self, width: int) -> list[Line]:
         navigator = self._navigator
         if self.prompt is not None:
-            above = [one for piece in self.prompt.told.splitlines() for one in notice_lines(piece, width)]
+            above = [one for piece in self.prompt.explanation.splitlines() for one in notice_lines(piece, width)]
             return [*above, self.prompt.line(width)[0]]
         if navigator.notice is not None:
             return notice_lines(navigator.notice, width)

@@ -1,4 +1,4 @@
-"""The walkthrough of a run on the screen: lays out what the agent told last; keys scroll it, actions ask the agent."""
+"""The walkthrough of a run: lays out the state the agent sent last; keys scroll it or send requests to the agent."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from dba_console.watch.panels.text_elements import Line, Span, fit_line, line
 
 @dataclass(frozen=True, slots=True)
 class RowChoice:
-    """Rows as this console wants them chosen, until the agent says that they are."""
+    """The rows this console has requested, until the agent confirms them."""
 
     preview: tuple[str, int]
-    """The preview, and the look at it."""
+    """The preview, and its serial number."""
     refusal_count: int
-    """How often the run had refused something: when it does again, this may have been it."""
+    """Number of refusals before the request: if it grows, this request may have been refused."""
     chosen: tuple[bool, ...]
 
 
 class WalkthroughView(ScrolledPage):
-    """One run. It follows what goes on until the operator scrolls; at the end of a page it follows again."""
+    """One run. It follows the newest output until the operator scrolls; at the end of a page it follows again."""
 
     where: ScreenName = "walkthrough"
 
@@ -39,7 +39,7 @@ class WalkthroughView(ScrolledPage):
         self._scrolled: int | None = None
         self._block = ""
         self._row: int | None = None
-        """The row the cursor is on, of rows that can be chosen."""
+        """The selected row, of rows that can be chosen."""
         self._choice: RowChoice | None = None
 
     @property
@@ -63,8 +63,8 @@ class WalkthroughView(ScrolledPage):
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         known = self.known
         if known is None or known.view is None:
-            title = "The run" if known is None else known.told.title
-            status_text = "nothing is known of this run any more" if known is None else "asking the agent for it …"
+            title = "The run" if known is None else known.summary.title
+            status_text = "this run is no longer known" if known is None else "waiting for the agent …"
             return [
                 fit_line(title_rule(line(Span(title, "title")), width), width),
                 line(Span(f" {status_text}", "dim")),
@@ -91,8 +91,8 @@ class WalkthroughView(ScrolledPage):
 
     @property
     def selectable_rows(self) -> RunTable | None:
-        """The rows of which some can be left out now, as this console last wanted them; None where none are asked
-        about. Between a choice and the question that is put again they still are.
+        """The rows of which some can be excluded now, as this console last requested them; None if none can. They stay
+        selectable between a choice and the repeated question.
         """
         known = self.known
         view = None if known is None else known.view
@@ -107,23 +107,24 @@ class WalkthroughView(ScrolledPage):
         ):
             choice = self._choice = None
         if choice is not None and choice.chosen == table.chosen and view.question is not None:
-            choice = self._choice = None  # it was taken
+            choice = self._choice = None  # confirmed
         if choice is None and not (view.question is not None and view.question.rows):
             return None
         return table if choice is None else structs.replace(table, chosen=choice.chosen)
 
     def tick(self, known: KnownRun, table: RunTable) -> tuple[int, ...] | None:
-        """Choose the row the cursor is on, or leave it out; the places of all that are chosen. None where the cursor is
-        on none yet: nothing is left out that nobody saw selected.
+        """Choose or exclude the selected row; return the indexes of all chosen rows.
+
+        None if no row is selected yet: no row is excluded before the operator has seen it selected.
         """
         if self._row is None:
             self.do_row_down()
             return None
         row, self._scrolled = self._row, None
-        chosen = tuple(one is not (place == row) for place, one in enumerate(table.chosen))
+        chosen = tuple(one is not (index == row) for index, one in enumerate(table.chosen))
         self._choice = RowChoice((table.block, table.look), known.refusal_count, chosen)
         self._row = min(row + 1, len(table.rows) - 1)
-        return tuple(place for place, one in enumerate(chosen) if one)
+        return tuple(index for index, one in enumerate(chosen) if one)
 
     # Keys
 
@@ -134,7 +135,7 @@ class WalkthroughView(ScrolledPage):
         self._move(1)
 
     def _move(self, step: int) -> None:
-        """To the next row, where rows can be chosen; beyond the first and the last one the text is scrolled."""
+        """Select the next row, if rows can be chosen; beyond the first and the last one scroll the text."""
         table = self.selectable_rows if self._pane in ("step", "whole") else None
         row = 0 if self._row is None else self._row + step
         if table is None or not 0 <= row < len(table.rows) or (self._row is None and step < 0):
@@ -143,7 +144,7 @@ class WalkthroughView(ScrolledPage):
         self._row, self._scrolled = row, None
 
     def do_pane(self) -> None:
-        """Give another part the screen."""
+        """Show the next pane on the whole screen."""
         self._pane = PANES[(PANES.index(self._pane) + 1) % len(PANES)]
         self._scrolled = None
 
@@ -156,7 +157,7 @@ class WalkthroughView(ScrolledPage):
 
 
 def _driver_hints(known: KnownRun) -> tuple[str, ...]:
-    """What who drives can do now, the most likely first."""
+    """Return what the driving console can do now, the most likely first."""
     view = known.view
     question = None if view is None else view.question
     answer = () if question is None else ("read",) if question.kind == "ack" else ("answer",)

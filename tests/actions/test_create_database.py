@@ -143,12 +143,12 @@ def test_what_cannot_be_changed_any_more_is_refused(link: ActingConnection, read
     told = look(MAKE, link, database=NEW, like=OLD).refusal
     assert told is not None and "encoding, tablespace cannot be changed" in told, told
     assert look(MAKE, link, database=NEW).done, "nothing it is to be like: it is there"
-    assert "there is no database gone" in str(look(MAKE, link, database="x", like="gone").refusal)
+    assert "database gone, to copy" in str(look(MAKE, link, database="x", like="gone").refusal)
 
 
 def test_a_role_that_may_not_make_databases_is_refused_and_one_that_may_gets_its_own(ready: Cluster) -> None:
     with acting(ready, user="plain") as link:
-        assert "may not make databases" in str(look(MAKE, link, database=NEW).refusal)
+        assert "may not create databases" in str(look(MAKE, link, database=NEW).refusal)
     with acting(ready, user="makes") as link:
         _, done = perform(MAKE, link, database="mine", dumped=" ENCODING = 'UTF8' LOCALE = 'C'", closed=True)
         assert done.state == "ok", done.text

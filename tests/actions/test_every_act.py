@@ -282,18 +282,18 @@ TABLE_OF_ACTS = (
     Row("create-database", made_otherwise, "its tablespace cannot be changed", makes_a_database,
         not_there("create-database", database="copied", like=DATABASE), "this is a standby"),
     Row("drop-caches", elsewhere, "host", drops_caches, HOST),
-    Row("drop-slot", in_use, "is connected", drops_a_slot, on_the_standby(drops_a_slot)),
-    Row("put-back", lent, "under way", puts_back, on_the_standby(puts_back)),
+    Row("drop-slot", in_use, "is in use by process", drops_a_slot, on_the_standby(drops_a_slot)),
+    Row("put-back", lent, "which is active", puts_back, on_the_standby(puts_back)),
     Row("rollback-prepared", young, "may be about to commit it", rolls_back, not_there("rollback-prepared", gid="x"),
         "this is a standby"),
     Row("set-parameter", not_to_be_set, "allow_alter_system is off", sets,
         not_there("set-parameter", parameter="work_mem", value="9MB", scope="role", role=ROLE), "standby"),
     Row("set-parameters", none_to_be_set, "allow_alter_system is off", sets_for_a_time,
         on_the_standby(sets_for_a_time)),
-    Row("shrink-file", in_a_tablespace, "lies in", shrinks, beside_the_standby, "lies in pg_wal"),
-    Row("signal-backend", itself, "this console's own", signals, on_the_standby(signals)),
+    Row("shrink-file", in_a_tablespace, "is in", shrinks, beside_the_standby, "is in pg_wal"),
+    Row("signal-backend", itself, "a session of this console", signals, on_the_standby(signals)),
     Row("sysctl", not_in_the_list, "kernel.core_pattern", writes, HOST),
-    Row("vacuum", a_view, "is no table", vacuums, not_there("vacuum", table=TABLE), "this is a standby"),
+    Row("vacuum", a_view, "is not a table", vacuums, not_there("vacuum", table=TABLE), "this is a standby"),
 )  # fmt: skip
 
 

@@ -81,7 +81,7 @@ def test_a_parameter_that_needs_a_restart_is_refused_unless_asked_for(one: Actin
     refused = look(SET, one, parameter="max_connections", value=42)
     assert refused.refusal is not None and "after a restart" in refused.refusal
     _, done = perform(SET, one, parameter="max_connections", value=42, restart=True)
-    assert done.state == "ok" and "counts from the next restart" in done.text
+    assert done.state == "ok" and "takes effect at the next restart" in done.text
     assert undone(SET, one, done, parameter="max_connections", value=42, restart=True).state == "ok"
 
 
@@ -90,14 +90,17 @@ def test_a_parameter_that_needs_a_restart_is_refused_unless_asked_for(one: Actin
     [
         ({"parameter": "server_version", "value": "18"}, "fixed when the server"),
         ({"parameter": "work_men", "value": "1MB"}, "has no parameter work_men"),
-        ({"parameter": "port", "value": 1, "scope": "database", "database": "postgres"}, "whole server only"),
+        (
+            {"parameter": "port", "value": 1, "scope": "database", "database": "postgres"},
+            "for the whole server",
+        ),
         ({"parameter": "work_mem", "value": "1MB", "scope": "role"}, "needs the name of the role"),
         ({"parameter": "work_mem", "value": "1MB", "scope": "role", "role": "nobody"}, "no role nobody"),
         ({"parameter": "work_mem", "value": "1MB", "role": "postgres"}, "no meaning with scope"),
-        ({"parameter": "work_mem"}, "what to set"),
-        ({"parameter": "work_mem", "value": "1MB", "reset": True}, "not both"),
-        ({"parameter": "primary_conninfo", "value": "host=db1 password=s3cret"}, "holds a secret"),
-        ({"parameter": "ssl_passphrase_command", "value": "echo s3cret"}, "holds a secret"),
+        ({"parameter": "work_mem"}, "set either value or reset"),
+        ({"parameter": "work_mem", "value": "1MB", "reset": True}, "set either value or reset"),
+        ({"parameter": "primary_conninfo", "value": "host=db1 password=s3cret"}, "contains a secret"),
+        ({"parameter": "ssl_passphrase_command", "value": "echo s3cret"}, "contains a secret"),
     ],
 )
 def test_what_cannot_be_meant_or_taken_back_is_refused(
@@ -119,7 +122,7 @@ def test_an_undo_leaves_alone_what_somebody_has_changed_since(one: ActingConnect
     _, done = perform(SET, one, parameter="work_mem", value="17MB")
     one.execute_change("alter system set work_mem = '19MB'", transaction=False)
     undo = undone(SET, one, done, parameter="work_mem", value="17MB")
-    assert undo.state == "failed" and "somebody has changed it" in undo.text
+    assert undo.state == "failed" and "changed by others since" in undo.text
     assert in_file(one, "work_mem") == ["19MB"]
 
 

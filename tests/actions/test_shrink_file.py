@@ -39,7 +39,7 @@ def test_what_will_be_done_is_said_with_path_and_size(world: ActionContext, tmp_
     path = big_file(tmp_path)
     sight = ACTION.preview(settings(path), world)
     assert sight.exact == (
-        f"rename {path} to {path}{SUFFIX}; cut {path}{SUFFIX} to nothing from its end, step by step, and unlink it"
+        f"rename {path} to {path}{SUFFIX}; truncate {path}{SUFFIX} from its end to 0, step by step, and unlink it"
     )
     assert sight.values["size_bytes"] == 40 * MIB
     assert sight.text.startswith(f"{path}: 40.0 MB, last changed")
@@ -66,9 +66,9 @@ def test_a_stop_leaves_what_is_not_cut_and_the_next_time_goes_on(world: ActionCo
     assert done.state == "stopped"
     assert done.undo is None
     assert 0 < trash(path).stat().st_size < 40 * MIB
-    assert "begin again to go on" in done.text
+    assert "start the action again to continue" in done.text
     sight, done = performed(path, world)
-    assert "an earlier deletion was begun" in sight.text
+    assert "continues an earlier deletion" in sight.text
     assert done.state == "ok"
     assert not trash(path).exists()
 
@@ -111,7 +111,7 @@ def test_after_the_first_cut_nothing_is_put_back(world: ActionContext, tmp_path:
     assert aside.undo is not None
     done = ACTION.undo(settings(path), aside.undo, world, Told())
     assert done.state == "failed"
-    assert "has been cut" in done.text
+    assert "has been truncated" in done.text
     assert not path.exists()
 
 
@@ -163,7 +163,7 @@ def test_another_file_under_its_name_is_not_touched(world: ActionContext, tmp_pa
     sight = ACTION.preview(settings(path), world)
     path.unlink()
     path.write_text("the next backup")
-    with pytest.raises(Refused, match="has changed since it was looked at"):
+    with pytest.raises(Refused, match="has changed since the preview"):
         ACTION.act(settings(path), sight, world, Told())
     assert path.read_text() == "the next backup"
 
@@ -229,7 +229,7 @@ def test_a_sparse_file_is_cut_where_it_has_data_and_jumped_over_where_not(world:
         file.seek(20 * 1024 * MIB)
         file.write(os.urandom(4 * MIB))
     sight, done = performed(path, world, **SMALL)
-    assert "it has holes" in sight.text
+    assert "sparse file" in sight.text
     assert done.state == "ok"
     assert done.values["freed_bytes"] == sight.values["allocated_bytes"]
     assert done.values["cuts"] < 200
@@ -263,7 +263,7 @@ def test_trouble_of_others_is_waited_for_and_told(tmp_path: Path) -> None:
         pace = pace.__class__(pace.step, 0.0, (*pace.quiet, 0.9), pace.baseline_s)
         progress = cutting.run(pace)
     assert progress.stopped == ""
-    assert any("without any cut: it waits for that to pass" in said for said in control.said)
+    assert any("without any cut: waiting until they are faster" in said for said in control.said)
 
 
 def test_settings_that_are_no_size_are_refused_before_anything(world: ActionContext, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def world(tmp_path: Path) -> ActionContext:
 
 
 def test_a_file_that_is_not_there(world: ActionContext, tmp_path: Path) -> None:
-    assert refusal(tmp_path / "gone", world) == f"there is no file {tmp_path}/gone"
+    assert refusal(tmp_path / "gone", world) == f"file {tmp_path}/gone does not exist"
 
 
 def test_a_name_that_depends_on_where_one_stands(world: ActionContext) -> None:
@@ -74,7 +74,7 @@ def test_one_somebody_has_open_is_named_with_its_process(tmp_path: Path) -> None
 def test_one_that_is_open_where_proc_does_not_show_it(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 1)
     with path.open("rb"):
-        assert "the kernel says somebody has it open" in refusal(path, world)
+        assert "the kernel reports that it is open" in refusal(path, world)
 
 
 def test_one_that_is_mapped_though_closed(world: ActionContext, tmp_path: Path) -> None:
@@ -89,8 +89,8 @@ def test_one_that_is_mapped_though_closed(world: ActionContext, tmp_path: Path) 
 def test_one_in_the_data_directory_of_a_running_server(cluster: Cluster) -> None:
     path = big_file(cluster.data_directory, 1)
     try:
-        assert "lies in the data directory of the server" in refusal(path, ActionContext())
-        assert "lies in the data directory" in refusal(path, ActionContext(), stopped_cluster=True)
+        assert "is in the data directory of the server" in refusal(path, ActionContext())
+        assert "is in the data directory" in refusal(path, ActionContext(), stopped_cluster=True)
     finally:
         path.unlink()
 
@@ -104,7 +104,7 @@ def test_one_in_a_tablespace_of_a_running_server(cluster: Cluster, tmp_path: Pat
     query(cluster, f"create tablespace shrink_test location '{place}'")
     path = big_file(place, 1)
     try:
-        assert "lies in the tablespace" in refusal(path, ActionContext())
+        assert "is in the tablespace" in refusal(path, ActionContext())
     finally:
         path.unlink()
         query(cluster, "drop tablespace shrink_test")
@@ -115,7 +115,7 @@ def test_one_under_another_name_of_a_servers_directory(cluster: Cluster, tmp_pat
     path = big_file(cluster.data_directory / "pg_wal", 1)
     (tmp_path / "elsewhere").symlink_to(cluster.data_directory / "pg_wal")
     try:
-        assert "lies in pg_wal of the server" in refusal(tmp_path / "elsewhere" / path.name, ActionContext())
+        assert "is in pg_wal of the server" in refusal(tmp_path / "elsewhere" / path.name, ActionContext())
     finally:
         path.unlink()
 
@@ -134,7 +134,7 @@ def test_the_working_directory_of_a_server_program_is_its_data_directory_only_if
     with subprocess.Popen([program], cwd=tmp_path, stdin=subprocess.PIPE):
         assert refusal(path, ActionContext()) == ""
         (tmp_path / "PG_VERSION").write_text("15\n")
-        assert "lies in the data directory of the server" in refusal(path, ActionContext())
+        assert "is in the data directory of the server" in refusal(path, ActionContext())
 
 
 def test_one_in_the_directory_of_a_stopped_server_unless_it_is_said_to_be_dead(
@@ -162,4 +162,4 @@ def test_one_on_a_file_system_of_the_network(world: ActionContext, tmp_path: Pat
     mount = f"90 1 0:50 / {tmp_path} rw - nfs4 filer:/backup rw\n"
     with Path(world.proc, "self", "mountinfo").open("a") as file:
         file.write(mount)
-    assert "lies on nfs4" in refusal(path, world)
+    assert "is on nfs4" in refusal(path, world)

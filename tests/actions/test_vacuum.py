@@ -71,9 +71,9 @@ def test_one_table_that_fails_does_not_end_the_rest(one: ActingConnection, clust
     try:
         with idle_in_transaction(cluster, "lock table public.worn"):
             sight, done = perform(VACUUM, one, rows=rows, lock_timeout="200ms", truncate=False)
-        assert sight.count == 2 and "No more there: public.gone" in sight.text
+        assert sight.count == 2 and "No longer existing: public.gone" in sight.text
         assert sight.exact.count("VACUUM (TRUNCATE off)") == 2
-        assert done.state == "failed" and done.text.startswith("public.worn in postgres: the server gave up")
+        assert done.state == "failed" and done.text.startswith("public.worn in postgres: VACUUM failed")
         assert "public.other in postgres: vacuumed" in done.text
         one.execute_change("drop table public.worn")
         assert look(VACUUM, one, rows=rows[:1]).done, "a table that was dropped need not be vacuumed"
@@ -203,7 +203,7 @@ def test_one_that_never_ran_is_not_called_done(one: ActingConnection) -> None:
 def test_it_says_whom_it_waits_for_and_can_be_stopped(one: ActingConnection, cluster: Cluster) -> None:
     told: list[str] = []
     with idle_in_transaction(cluster, "lock table public.worn") as holder:
-        waits = f"waiting for a lock that process {holder} holds"
+        waits = f"waiting for a lock held by process {holder}"
         control = PlainControl(stop=lambda: waits in told, on_progress=told.append)
         _, done = perform(VACUUM, one, control, table="public.worn")
     assert done.state == "stopped", done.text
@@ -224,7 +224,7 @@ def test_one_under_way_is_unknown_to_whoever_did_not_begin_it(one: ActingConnect
         def ask(pid: int) -> bool:
             done = settled(VACUUM, one, sight, table="public.worn")
             ended.append(done.state)
-            return "under way" in done.text
+            return "still running" in done.text
 
         with pytest.raises(Exception, match="user request"):
             other.execute_change("vacuum public.worn", transaction=False, lock_timeout_s=0.0, watch=ask)
@@ -241,11 +241,11 @@ def test_its_backend_is_written_down_before_it_begins(cluster: Cluster, one: Act
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"table": "nowhere"}, "no table nowhere"),
-        ({"table": "pg_stat_activity"}, "is no table"),
+        ({"table": "nowhere"}, "table nowhere does not exist"),
+        ({"table": "pg_stat_activity"}, "is not a table"),
         ({"database": "nowhere"}, "does not exist"),
         ({"database": "template0"}, "allows no connections"),
-        ({"database": "postgres", "rows": [{"datname": "postgres"}]}, "once"),
+        ({"database": "postgres", "rows": [{"datname": "postgres"}]}, "either rows"),
     ],
 )
 def test_what_cannot_be_vacuumed_is_refused(one: ActingConnection, settings: dict[str, object], said: str) -> None:

@@ -119,7 +119,7 @@ def test_an_agent_that_is_asked_to_end_says_so_and_gives_the_slot_back(cluster: 
         with session(cluster) as other:
             wait_until(lambda: other.execute(mine).rowcount == 0, 60, what="the slot given back")
         log = (running.session() / "session.log").read_text()
-    assert "recording ended: asked to end by SIGTERM" in log
+    assert "recording ended: stopped by SIGTERM" in log
 
 
 def test_a_second_record_of_the_same_target_is_refused_with_the_way_out(
@@ -130,7 +130,7 @@ def test_a_second_record_of_the_same_target_is_refused_with_the_way_out(
         [sys.executable, "-m", "dba_console", "record", cluster.dsn()], capture_output=True, text=True, timeout=120
     )
     assert second.returncode == 2
-    assert "runs already" in second.stderr and "hint:" in second.stderr and "Traceback" not in second.stderr
+    assert "is already running" in second.stderr and "hint:" in second.stderr and "Traceback" not in second.stderr
 
 
 def recorded(place: Path) -> bool:

@@ -63,8 +63,8 @@ def test_a_dump_that_runs_late_is_told_with_who_waits_behind_it_and_cleared_when
             (late,) = found(frame, "dump-late")
             held.finish()
         watch.until(lambda frame: not found(frame, "dump-late"), what="the finding cleared")
-    assert late.text.startswith("pg_dump of postgres runs late: ") and "(3 runs)" in late.text
-    assert late.text.endswith("; 1 session waits behind it")
+    assert late.text.startswith("pg_dump of postgres is overdue by ") and "(3 runs)" in late.text
+    assert late.text.endswith("; 1 session waits for it")
     assert late.evidence["elapsed_s"] > 1.5 and late.evidence["over_s"] >= 1.0
     full.psql(f"alter table {TABLE} drop column if exists note")
 

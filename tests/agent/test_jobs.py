@@ -126,5 +126,5 @@ def test_a_dump_that_goes_with_the_server_did_not_finish(fresh_cluster: FreshClu
             event = watch.event("job.ended")
         seen = jobs(watch)
     assert (event.details["ended_us"], event.details["seconds"], event.details["ok"]) == (None, None, None)
-    assert "when it ended is not known" in event.text
+    assert "its end time is unknown" in event.text
     assert seen is not None and seen.past == []

@@ -149,7 +149,7 @@ def test_a_console_of_the_one_that_ends_is_told_why(scram: Cluster, console: Con
     refused(console)
     with closing(AgentClient.connect(next(iter(console.runtime.glob("*.sock"))))) as client:
         assert run(console, scram, PGPASSWORD=PASSWORD).code == 0
-        with pytest.raises(AgentConnectionLost, match="an agent with other credentials takes its place"):
+        with pytest.raises(AgentConnectionLost, match="an agent with other credentials replaces it"):
             while client.receive(LIMIT_S) is not None:
                 pass
     with closing(AgentClient.connect(next(iter(console.runtime.glob("*.sock"))))) as client:

@@ -110,8 +110,10 @@ def test_sockets_in_a_directory_of_another_user_are_not_talked_to_and_that_is_sa
     console.runtime.mkdir(exist_ok=True)
     os.chown(console.runtime, NOBODY, NOBODY)
     read = console.run("findings", "list", cluster.dsn())
-    assert read.code in (0, 1, 2) and "warning: no agent is asked" in read.err and "belongs to nobody" in read.err, read
+    assert (
+        read.code in (0, 1, 2) and "warning: the agent is not used" in read.err and "belongs to nobody" in read.err
+    ), read
     unnamed = console.run("findings", "list")
-    assert unnamed.code != 4 and "warning: no agent is asked" in unnamed.err, unnamed
+    assert unnamed.code != 4 and "warning: the agent is not used" in unnamed.err, unnamed
     listed = console.run("attach", "--list")
     assert listed.code == 4 and f"chown root {console.runtime}" in listed.err, listed

@@ -58,9 +58,9 @@ def test_a_standby_that_is_behind_is_watched_until_that_is_decided(
         listed = console.run("findings", "list", "--watch", "1s", standby.dsn())
     assert (done.code, "[replication-lag]" in done.out.splitlines()[0]) == (1, True), done.out + done.err
     assert short.code == 3
-    assert short.out.startswith("DBACONSOLE UNKNOWN - not decided after ")
+    assert short.out.startswith("DBACONSOLE UNKNOWN - undecided after ")
     assert "replication-lag must last" in short.out.splitlines()[0]
-    assert "not decided yet: replication-lag" in listed.out
+    assert "undecided: replication-lag" in listed.out
 
 
 def test_a_standby_that_is_well_is_ok_and_what_was_not_judged_is_named(
@@ -96,6 +96,6 @@ def test_a_role_nobody_knows_is_a_warning_in_word_code_and_numbers(
     done = console.run("check", primary.dsn(user="nobody_at_all"))
     first = done.out.splitlines()[0]
     assert (done.code, first.split(" - ")[0]) == (1, "DBACONSOLE WARNING"), done.out
-    assert "warning: PostgreSQL does not let the console in" in first
+    assert "warning: PostgreSQL refuses the console" in first
     assert "critical=0 warning=1" in first
     assert "?" not in done.out

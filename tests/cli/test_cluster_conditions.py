@@ -51,7 +51,7 @@ def test_a_pooler_needs_a_role_that_may_pause_and_a_file_that_can_be_changed(sho
         bad = checks(shop, ready=False)
     assert {good[f"pooler.main.{what}"]["state"] for what in ("admin", "config", "shop")} == {"ok"}
     assert bad["pooler.main.admin"]["fix"] == "add it to admin_users of main, and RELOAD"
-    assert bad["pooler.main.config"]["text"].endswith("/nowhere.ini is not there on this host")
+    assert bad["pooler.main.config"]["text"].endswith("/nowhere.ini does not exist on this host")
 
 
 def test_patroni_is_recognised_by_its_session(shop: Console, pair: Pair) -> None:

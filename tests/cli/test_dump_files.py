@@ -69,18 +69,18 @@ def test_large_objects_that_are_whole_are_counted(console: Console, whole: Path)
 @pytest.mark.parametrize(
     ("damage", "words", "listed"),
     [
-        (lambda at: (at / large(70003)).unlink(), "large object 70003: there is no blob_70003.dat", True),
-        (lambda at: (at / "blobs.toc").unlink(), "large objects: there is no blobs.toc", True),
-        (lambda at: os.truncate(at / "blobs.toc", 47), "blobs.toc): it does not read to its end", True),
-        (lambda at: os.truncate(at / "blobs.toc", 42), "large object 70003: blobs.toc does not list it", True),
-        (lambda at: os.truncate(at / large(70003), 21), "large object 70003 (blob_70003.dat.gz): its gzip data", False),
-        (lambda at: shutil.copy(at / large(70003), at / large(1)), "blob_1.dat.gz: nothing in the dump names", True),
-        (lambda at: data_of(at, "two").unlink(), "public.two: there is no ", True),
-        (lambda at: shutil.copy(data_of(at, "two"), at / "1.dat.gz"), "1.dat.gz: nothing in the dump names", True),
+        (lambda at: (at / large(70003)).unlink(), "large object 70003: file blob_70003.dat is missing", True),
+        (lambda at: (at / "blobs.toc").unlink(), "large objects: file blobs.toc is missing", True),
+        (lambda at: os.truncate(at / "blobs.toc", 47), "blobs.toc): it is truncated", True),
+        (lambda at: os.truncate(at / "blobs.toc", 42), "large object 70003: missing in blobs.toc", True),
+        (lambda at: os.truncate(at / large(70003), 21), "large object 70003 (blob_70003.dat.gz): gzip data", False),
+        (lambda at: shutil.copy(at / large(70003), at / large(1)), "blob_1.dat.gz: not listed in this dump", True),
+        (lambda at: data_of(at, "two").unlink(), "public.two: file ", True),
+        (lambda at: shutil.copy(data_of(at, "two"), at / "1.dat.gz"), "1.dat.gz: not listed in this dump", True),
         (swapped, "its rows have 2 columns, the table 1", False),
-        (lambda at: os.utime(data_of(at, "two"), (1e9, 1e9)), "before this dump began", True),
+        (lambda at: os.utime(data_of(at, "two"), (1e9, 1e9)), "before this dump started", True),
         (lambda at: (at / "blobs.toc").write_bytes((at / "blobs.toc").read_bytes() + b"9 blob_9.dat\n"),
-         "large object 9: blobs.toc lists it and toc.dat does not", True),
+         "large object 9: listed in blobs.toc but not in toc.dat", True),
     ],
 )  # fmt: skip
 def test_a_directory_dump_with_a_file_missing_cut_added_or_of_another_dump_names_it(
@@ -107,7 +107,7 @@ def test_of_many_missing_large_objects_some_are_named_and_the_others_counted(
     for file in archive.glob("blob_*"):
         file.unlink()
     done = dumps(console, "list", str(archive))
-    assert done.out.count("there is no blob_") == 10 and "and 5 more" in done.out
+    assert done.out.count(": file blob_") == 10 and "and 5 more" in done.out
 
 
 def test_a_copied_dump_beside_which_somebody_keeps_checksums_is_whole(
@@ -117,7 +117,7 @@ def test_a_copied_dump_beside_which_somebody_keeps_checksums_is_whole(
     (archive / "SHA256SUMS").write_text("")
     done = dumps(console, "verify", str(archive))
     assert done.code == 0, done.out
-    assert "SHA256SUMS: pg_dump writes no file of that name" in done.out
+    assert "SHA256SUMS: not a file name that pg_dump uses" in done.out
 
 
 def test_pg_restore_that_reads_beside_is_ended_where_the_reading_breaks_off(

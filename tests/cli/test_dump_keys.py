@@ -148,4 +148,4 @@ def test_sql_is_refused(ground: Ground, tmp_path: Path) -> None:
     subprocess.run([program, "-f", str(plain), "-d", ground.cluster.dsn(dbname="source")], check=True)
     done = ground.console.run("dumps", "keys", str(plain), "--list", timeout=LONG_S)
     assert done.code == 2
-    assert "is SQL" in done.err
+    assert "is a plain SQL script" in done.err

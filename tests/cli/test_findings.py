@@ -104,15 +104,15 @@ def test_a_silenced_finding_no_longer_alarms_not_even_by_another_agent_until_it_
 def test_what_is_said_of_a_finding_nobody_raised_is_refused_with_a_hint(watched: Console, cluster: Cluster) -> None:
     done = watched.run("findings", "ack", "disk-on-fire", cluster.dsn())
     assert done.code == 2
-    assert done.err.startswith("error: no finding 'disk-on-fire' is open\nhint: open now: connections-filling")
+    assert done.err.startswith("error: no open finding 'disk-on-fire'\nhint: open findings: connections-filling")
 
 
 def test_where_no_server_is_named_the_only_agent_is_meant_and_that_is_said(watched: Console) -> None:
     listed = watched.run("findings", "list")
     assert listed.code == 0 and RULE in listed.out
-    assert "the only agent that runs watches postgres" in listed.err
+    assert "the only running agent, which watches postgres" in listed.err
     refused = watched.run("findings", "ack", "no-such-rule")
-    assert "no finding 'no-such-rule' is open" in refused.err
+    assert "no open finding 'no-such-rule'" in refused.err
 
 
 def test_where_another_server_is_named_the_agents_that_run_are_told(watched: Console) -> None:

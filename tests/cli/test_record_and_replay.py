@@ -64,7 +64,7 @@ def test_a_session_tells_its_events(recorded: Console) -> None:
     assert shown.code == 0
     [told] = recorded.run("session", "show", "--json").objects()
     assert ("no gaps" in shown.out) == (told["gaps"] == [])
-    assert "recording ended: the time asked for is over" in shown.out
+    assert "recording ended: the requested time is over" in shown.out
 
 
 def test_plain_sqlite_reads_the_lines(recorded: Console) -> None:
@@ -105,9 +105,9 @@ def test_a_time_before_the_end_may_be_written_with_a_minus(recorded: Console) ->
     [
         (("last", "--at", "tomorrow", "--show"), 2, "not a time: 'tomorrow'"),
         (("last", "--at", "2001-01-01", "--show"), 6, "nothing was recorded"),
-        (("nosuch", "--show"), 6, "no session 'nosuch'"),
-        (("last", "locks"), 2, "panels are named for --show"),
-        (("locks", "--show"), 2, "which session?"),
+        (("nosuch", "--show"), 6, "unknown session 'nosuch'"),
+        (("last", "locks"), 2, "panels need --show"),
+        (("locks", "--show"), 2, "no session named"),
     ],
 )
 def test_what_cannot_be_replayed_is_told_in_a_sentence(
@@ -212,7 +212,7 @@ def test_a_recorder_that_cannot_record_does_not_pretend_to(console: Console, clu
 def test_a_second_recorder_of_one_target_is_refused(recording: tuple[Console, Agent], cluster: Cluster) -> None:
     done = recording[0].run("record", "--for", "1s", cluster.dsn())
     assert done.code != 0
-    assert "runs already" in done.err
+    assert "is already running" in done.err
     assert "dba-console attach" in done.err
 
 
@@ -237,10 +237,10 @@ def test_show_tells_when_its_agent_ends(console: Console, cluster: Cluster) -> N
         assert (agent.process.returncode, out, len(err.splitlines())) == (0, "", 1), err
         _, err = show.communicate(timeout=LISTENS_S)
     assert show.returncode == 3
-    assert err.startswith("error: the agent went away")
+    assert err.startswith("error: lost the connection to the agent")
 
 
 def test_attach_without_an_agent_says_how_one_is_started(console: Console) -> None:
     done = console.run("attach")
     assert done.code == 3
-    assert "dba-console DSN starts one" in done.err
+    assert "`dba-console DSN` starts one" in done.err

@@ -58,8 +58,8 @@ def walked(cluster: Cluster) -> Iterator[Console]:
         walk("run", "bank", "db9")
         # What earlier runs about this cluster took stands beside each step and act.
         last = walk("run", "shop", "db1").out
-        assert re.search(r"step 1 Move: ok \(\S+, usual \S+: 1 run\)", last), last
-        assert re.search(r"start the other  \S+, usual \S+", last), last
+        assert re.search(r"step 1 Move: ok \(\S+, typical \S+: 1 run\)", last), last
+        assert re.search(r"start the other  \S+, typical \S+", last), last
         walk("rehearse", "shop", "db2")
         yield console
 

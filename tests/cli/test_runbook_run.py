@@ -152,15 +152,15 @@ def test_a_rehearsal_changes_nothing_and_asks_nothing(ground: Ground) -> None:
     done = ground.runbook("rehearse", ground.book(), "--yes")
     assert done.code == 0, done
     assert "SMALL: hello" not in done.out
-    assert "does not promise" in done.out
+    assert "does not guarantee" in done.out
 
 
 def test_a_run_that_was_left_waits_and_is_come_back_to(ground: Ground) -> None:
     left = ground.runbook("run", ground.book(), "--plain", stdin="yes\n")
     assert left.code == 130, left
-    assert "goes on" in left.out and "runbook resume" in left.out
+    assert "continues" in left.out and "runbook resume" in left.out
     refused = ground.runbook("run", ground.book(), "--yes")
-    assert refused.code != 0 and "under way" in refused.out + refused.err
+    assert refused.code != 0 and "is active" in refused.out + refused.err
     back = ground.runbook("resume", "last", "--plain", stdin=f"{ground.target}\ny\n")
     assert back.code == 0, back
 
@@ -173,7 +173,7 @@ def test_a_run_that_waits_at_a_failure_is_ended_by_who_comes_back_with_answers_a
     back = ground.runbook("resume", "last", "--plain", "--confirm", "measure/check=abort", stdin="")
     assert back.code == 7, back
     last = back.out.splitlines()[-1]
-    assert last == "run failed: measure/check: does not hold (nobody could be asked what to do)"
+    assert last == "run failed: measure/check: does not hold (no operator could be asked what to do)"
 
 
 def test_an_interrupt_leaves_the_run_where_it_is(ground: Ground) -> None:
@@ -191,14 +191,14 @@ def test_an_interrupt_leaves_the_run_where_it_is(ground: Ground) -> None:
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(timeout=WAIT_S)
     assert process.returncode == 130
-    assert "goes on" in rest
+    assert "continues" in rest
     ended = ground.runbook("resume", "last", "--plain", stdin="/abort changed my mind\n")
     assert ended.code == 7, ended
 
 
 def test_a_secret_is_neither_given_as_an_argument_nor_found_anywhere_after(ground: Ground) -> None:
     given = ground.runbook("run", ground.book(), "--yes", "--input", "key=tr0ub4dor")
-    assert given.code == 2 and "is a secret" in given.err and "tr0ub4dor" not in given.err + given.out
+    assert given.code == 2 and "is secret" in given.err and "tr0ub4dor" not in given.err + given.out
     done = ground.runbook(
         "run", ground.book(), "--confirm", f"say-it={ground.target}", "--yes", DBA_CONSOLE_INPUT_KEY="tr0ub4dor"
     )
@@ -239,7 +239,7 @@ def test_the_sessions_runs_are_shown_and_hold(ground: Ground) -> None:
     assert "\nruns\n" in shown.out and "-small-" in shown.out
     checked = ground.console.run("session", "verify", "last", timeout=WAIT_S)
     assert checked.code == 0, checked
-    assert "unchanged" in checked.out
+    assert "verified" in checked.out
     rows = ground.console.run("runbook", "runs", "--json", timeout=WAIT_S).objects()
     assert {row["about"]["runbook"] for row in rows} <= {"small", "sour"}
     again = ground.runbook("resume", "last")

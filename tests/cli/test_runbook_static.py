@@ -58,8 +58,8 @@ def test_a_configured_directory_that_is_not_there_is_told_and_the_rest_works(con
 def test_show_prints_what_was_understood_and_what_stands_there(console: Console, own: Path) -> None:
     done = console.run("runbook", "show", "book")
     assert done.code == 0
-    assert "memory.free_bytes > least" in done.out and "asks for the target's name" in done.out
-    assert "2 blocks in 1 steps, 1 of them change something" in done.out
+    assert "memory.free_bytes > least" in done.out and "confirm: type the target name" in done.out
+    assert "2 blocks in 1 steps, 1 make changes" in done.out
     assert console.run("runbook", "show", "book", "--text").out == BOOK
     (plan,) = console.run("runbook", "show", "book", "--json").objects()
     assert [block["kind"] for block in plan["steps"][0]["blocks"]] == ["check", "change"]
@@ -101,7 +101,7 @@ def test_a_plan_is_word_for_word_and_its_hash_is_of_its_inputs(console: Console,
     ("arguments", "said"),
     [
         ((), "needs token"),
-        (("--input", "token"), "names no value"),
+        (("--input", "token"), "has no value"),
         (("--input", "least=many", "--input", "token=x"), "'many' is not a size"),
         (("--input", "lest=1", "--input", "token=x"), "did you mean least?"),
     ],
@@ -138,7 +138,7 @@ def test_a_new_runbook_can_be_planned_at_once_and_is_never_written_over(console:
     assert console.run("runbook", "plan", str(path)).code == 0
     path.write_text("mine")
     again = console.run("runbook", "new", "my-own", "--directory", str(console.home))
-    assert again.code == 2 and "is there already" in again.err
+    assert again.code == 2 and "already exists" in again.err
     assert path.read_text() == "mine"
     assert console.run("runbook", "new", "Not This").code == 2
 

@@ -31,11 +31,11 @@ def test_attach_asks_which_of_two_agents_is_meant(console: Console, cluster: Clu
         for name in ("postgres", "other"):
             stack.enter_context(console.watching(cluster.dsn(dbname=name)))
         with Tmux(console.command("attach"), environment=console.environ()) as terminal:
-            terminal.wait_for(r"which\?")
+            terminal.wait_for(r"which agent\?")
             terminal.type("3")
             terminal.keys("Enter")
             assert terminal.wait_ended() == 2
-            assert "answer with a number from 1 to 2" in terminal.screen()
+            assert "enter a number from 1 to 2" in terminal.screen()
 
 
 def test_replay_opens_the_recording_at_the_time_asked_for(console: Console, cluster: Cluster) -> None:
@@ -86,7 +86,7 @@ def test_a_replay_shows_the_runs_as_they_stood_and_offers_no_act(console: Consol
         terminal.wait_for("connection-storm")
         terminal.keys("Enter")
         shown = terminal.wait_for("· archive-failing ──")
-        assert "esc back" in shown and "s begin" not in shown and "t rehearse" not in shown
+        assert "esc back" in shown and "s start" not in shown and "t rehearse" not in shown
 
 
 def test_doctor_knows_the_terminal_it_is_in(console: Console, cluster: Cluster) -> None:

@@ -43,8 +43,8 @@ def test_every_job_is_told_with_its_trend_and_the_day_it_outgrows_its_window(con
     done = console.run("session", "report", "--dumps", "--target", DSN)
     assert done.code == 0, done.err
     assert "pg_dump of app" in done.out and "pg_restore of copy" in done.out and "2 errors" in done.out
-    assert "it no longer fits its window of 2h00 from about 2026-12-" in done.out
-    assert "2 runs over 1 day tell nothing" in done.out and "not seen" in done.out
+    assert "it exceeds its window of 2h00 from about 2026-12-" in done.out
+    assert "not enough history: 2 runs over 1 day" in done.out and "unknown" in done.out
     again = console.run("session", "report", "--dumps", "--target", DSN, "--json", "--window", "1h")
     dump, restore = again.objects()
     assert dump["job"] == "pg_dump of app" and len(dump["runs"]) == 31 and dump["window"]["seconds"] == 7200.0
@@ -71,7 +71,7 @@ def test_where_nothing_is_known_that_is_said_and_what_is_damaged_stays_where_it_
     keep(console)
     (path,) = (console.home / "state" / "dba-console" / "jobs").iterdir()
     path.write_text("{")
-    assert "is no history of jobs" in console.run("session", "report", "--dumps", "--target", DSN).out
+    assert "is not a valid job history" in console.run("session", "report", "--dumps", "--target", DSN).out
     assert path.read_text() == "{"
     refused = console.run("session", "report", "--dumps", "--window", "soon")
     assert refused.code == 2 and "not a duration" in refused.err and "Traceback" not in refused.err

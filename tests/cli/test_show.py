@@ -111,7 +111,7 @@ def test_a_password_in_the_connection_string_is_warned_about_and_never_printed(
 ) -> None:
     done = console.run("show", cluster.dsn(password="s3cret-word"))
     assert done.code == 0
-    assert "warning: the password in the connection string" in done.err
+    assert "can read the password in the connection string" in done.err
     assert "s3cret-word" not in done.out + done.err
 
 

@@ -252,7 +252,7 @@ def test_a_log_daemon_that_does_not_read_holds_nobody(console: Console) -> None:
         daemon.bind(str(path))
         done = console.run("stamp", "-t", "TAG", f"--syslog={path}", stdin="line\n" * 5000)
     assert (done.code, len(texts(done.out))) == (0, 5000)
-    assert "it does not take them" in done.err
+    assert "it does not accept messages" in done.err
 
 
 def test_the_lines_are_kept_in_a_session_and_noted_in_it(console: Console) -> None:
@@ -288,7 +288,7 @@ def sessions(console: Console) -> list[Path]:
     ("arguments", "said"),
     [
         ([], "no tag"),
-        (["-t"], "wants a value"),
+        (["-t"], "requires a value"),
         (["-t", "a\nb"], "control"),
         (["-t", "X", "--sumary"], "no such option"),
     ],

@@ -163,7 +163,7 @@ def test_a_stop_whose_host_is_gone_has_an_unknown_end(fresh_cluster: FreshCluste
     thread = threading.Thread(target=gone)
     thread.start()
     try:
-        with pytest.raises(HostConnectionLost, match="what became of db1 cannot be read"):
+        with pytest.raises(HostConnectionLost, match="the state of db1 cannot be read"):
             control.stop(60)
     finally:
         thread.join()
@@ -221,7 +221,7 @@ def test_the_standby_settings_are_written_once_and_taken_back_exactly(
     cluster = fresh_cluster()
     cluster.psql("alter system set work_mem = '7MB'")
     control = control_of(cluster, ssh)
-    with pytest.raises(Refused, match="has to be stopped before it is made a standby"):
+    with pytest.raises(Refused, match="must be stopped before it is made a standby"):
         control.make_standby(conninfo(cluster), None)
     control.stop(30)
     path = cluster.data_directory / "postgresql.auto.conf"
@@ -341,7 +341,7 @@ def test_a_rewind_goes_on_when_the_connection_is_cut_and_the_next_call_waits_for
 def test_a_copy_takes_the_place_of_the_old_directory_which_stays_beside_it(fresh_cluster: FreshCluster) -> None:
     with pair(fresh_cluster) as (old, new):
         control = control_of(old)
-        with pytest.raises(Refused, match="has to be stopped before it is copied"):
+        with pytest.raises(Refused, match="must be stopped before it is copied"):
             control.clone(conninfo(new), 60)
         new.psql("select pg_promote()")
         old.psql("insert into t values (1)")
@@ -377,7 +377,7 @@ def test_directories_of_a_running_server_are_found_by_asking_it(fresh_cluster: F
 
     assert found("postgres", config) == (directory, programs)
     assert found("seer", config)[0] == directory
-    with pytest.raises(ConfigError, match="the data directory of db1 is not known"):
+    with pytest.raises(ConfigError, match="the data directory of db1 is unknown"):
         found("app", config)
     configured = NodeConfig(dsn="", data_directory=directory)
     assert found("app", configured) == (directory, None)

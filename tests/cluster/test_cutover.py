@@ -89,7 +89,7 @@ def test_a_cutover_and_the_way_back_lose_nothing_and_every_node_follows(
 def test_without_the_name_typed_everything_is_as_before(console: Console, ground: PracticeCluster) -> None:
     before = timeline(ground, "db1")
     done = go(console, ground, "db2", f"{HOLD}=yes")
-    assert done.code == 8 and "type `db2` to go on" in done.out, done
+    assert done.code == 8 and "type `db2` to confirm" in done.out, done
     assert primary(ground) == ["db1"] and timeline(ground, "db1") == before
     assert limits(ground, "db1") == {-1}
     assert not (ground.nodes["db1"].data_directory / "standby.signal").exists()
@@ -112,7 +112,7 @@ def test_a_cluster_that_is_not_ready_is_left_alone(console: Console, ground: Pra
 
 def test_a_node_of_another_name_is_refused_with_the_names_there_are(console: Console, ground: PracticeCluster) -> None:
     done = go(console, ground, "db9", f"{HOLD}=yes")
-    assert done.code == 8 and "name one of: db1, db2, db3" in done.out, done
+    assert done.code == 8 and "use one of: db1, db2, db3" in done.out, done
 
 
 def test_a_dead_primary_is_replaced_once_the_loss_is_typed(console: Console, ground: PracticeCluster) -> None:

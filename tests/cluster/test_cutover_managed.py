@@ -62,7 +62,7 @@ def test_patroni_switches_over_and_back_while_clients_wait(console: Console, gro
         wait_until(ground.complete, what="both members")
         done = go(console, ground, to)
         assert done.code == 0, done
-        assert f"Patroni does this: its switchover stops {old}" in done.out, done
+        assert f"done by Patroni: its switchover stops {old}" in done.out, done
         assert ground.primary() == [to] and ground.complete()
         assert ground.ask(to, "select distinct datconnlimit from pg_database") == [(-1,)]
         assert re.search(r"clients could not write for \d", done.out), done.out
@@ -75,7 +75,7 @@ def test_repmgr_switches_over_and_every_node_follows() -> None:
     with repmgr_cluster() as ground, own_console() as console, console.watching(ground.dsn, **ground.environment):
         done = unmanaged.go(console, ground, "db2", f"{HOLD}=yes", f"{PROMOTE}=db2")
         assert done.code == 0, done
-        assert "repmgr does this: its switchover stops db1" in done.out, done
+        assert "done by repmgr: its switchover stops db1" in done.out, done
         assert unmanaged.primary(ground) == ["db2"] and unmanaged.limits(ground, "db2") == {-1}
         for name in ("db1", "db3"):
             assert unmanaged.ask(ground, name, "select status from pg_stat_wal_receiver") == [("streaming",)], name

@@ -36,8 +36,8 @@ def test_the_file_behind_a_link_is_changed_with_every_other_byte_and_its_mode(
 
 def test_what_cannot_be_changed_is_known_before_with_the_pooler_and_its_file(tmp_path: Path) -> None:
     file = tmp_path / "bouncer.ini"
-    with pytest.raises(ConsoleError, match=f'pooler "main": {file} is not there on this host'):
+    with pytest.raises(ConsoleError, match=f'pooler "main": {file} does not exist on this host'):
         check_file("main", pooler(file), ["shop"], OLD, NEW, SYSTEM)
     file.write_text("[databases]\n%include more.ini\n")
-    with pytest.raises(ConsoleError, match=f'pooler "main": {file}: line 2, includes "more.ini"'):
+    with pytest.raises(ConsoleError, match=f'pooler "main": {file}: line 2 includes "more.ini"'):
         check_file("main", pooler(file), ["shop"], OLD, NEW, SYSTEM)

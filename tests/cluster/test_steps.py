@@ -31,7 +31,7 @@ def plan(cluster: str = "shop", to: str = "db2") -> CutoverPlan:
 
 @pytest.mark.parametrize("name", STEPS)
 def test_a_step_of_a_run_that_has_begun_no_cutover_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="has not begun a cutover"):
+    with pytest.raises(Refused, match="has not started a cutover"):
         ACTIONS[name].preview(parse_settings(name, SETTINGS), world(tmp_path))
 
 

@@ -82,7 +82,7 @@ def test_a_row_removed_by_hand_is_lost_and_one_copied_by_hand_is_there_twice(
     cluster.psql("insert into ledger select * from ledger where (client, number) = (2, 3)")
     found = ledger_verdict(tmp_path, cluster.dsn())
     assert (found.lost, found.duplicated, found.all_kept) == (((1, 2),), ((2, 3),), False)
-    assert found.sentence().endswith("; lost: 1/2; twice: 2/3")
+    assert found.sentence().endswith("; lost: 1/2; duplicated: 2/3")
 
 
 def test_a_load_started_again_goes_on_with_numbers_of_its_own(reused_cluster: FreshCluster, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_two_loads_do_not_share_a_directory(reused_cluster: FreshCluster, tmp_pa
         with load(tmp_path, cluster.dsn()) as second:
             assert second.wait(30) == 2
         wait_for_commits(tmp_path)
-    assert "another load keeps its ledgers" in (tmp_path / "errors.log").read_text()
+    assert "another load is using the ledgers" in (tmp_path / "errors.log").read_text()
 
 
 def test_without_a_server_the_load_ends_with_a_sentence(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_without_a_screen_the_check_of_the_cluster_and_the_ledger_are_shown_at_t
     assert done.returncode == 0, done.stderr
     assert "incident begun: replay-paused" in done.stderr
     assert "NOT READY for a cutover of demo to db2" in done.stdout and "replay is paused on db2" in done.stdout
-    assert ", 0 lost, 0 twice" in done.stderr
+    assert ", 0 lost, 0 duplicated" in done.stderr
     assert not site_of(done.stderr).exists()
 
 
@@ -147,7 +147,7 @@ def test_without_pgbouncer_it_says_so_keeps_its_files_and_the_load_finds_the_pri
     assert command.run_cluster_demo(True, 1.0, True, None) == 0
     output = capfd.readouterr().err
     assert "PgBouncer is not installed: the load connects to the primary directly" in output
-    assert ", 0 lost, 0 twice" in output
+    assert ", 0 lost, 0 duplicated" in output
     site = site_of(output)
     assert f"kept afterwards: {site}" in output
     assert mentioned_by(site) == []

@@ -78,6 +78,6 @@ def test_a_recorder_never_takes_a_directory_that_holds_a_session(tmp_path: Path)
     about = meta()
     made = recorder(tmp_path, about)
     made.close("done")
-    with pytest.raises(SessionError, match="already holds a session"):
+    with pytest.raises(SessionError, match="already contains a session"):
         recorder(tmp_path, about)
     assert len(ticks(1)) == 1

@@ -89,7 +89,7 @@ def test_a_cut_recording_says_how_much_is_left(closed: Path, tmp_path: Path) -> 
         file.truncate(size * 2 // 3)
     recording = Recording.open(database.parent)
     assert recording.damage is not None
-    assert "cut short" in recording.damage
+    assert "truncated" in recording.damage
     assert "samples" in recording.damage
     recording.close()
     found = verify(database.parent)

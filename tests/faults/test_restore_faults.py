@@ -90,7 +90,7 @@ def test_of_a_restore_that_went_with_the_server_no_success_is_told(watched: Watc
             held.process.wait(LIMIT_S)
         event = seen.ended("pg_restore")
     assert event.details["ok"] is not True, event
-    assert "it succeeded" not in event.text and "went through" not in event.text, event
+    assert "it succeeded" not in event.text and "it ended, with" not in event.text, event
 
 
 def test_settings_are_put_back_on_a_server_that_crashed_under_the_restore(here: Ground, archive: Path) -> None:
@@ -105,7 +105,7 @@ def test_settings_are_put_back_on_a_server_that_crashed_under_the_restore(here: 
     crash.join(WAIT_S)
     assert walk.code == 7 and "restore-it" not in walk.states(), walk.text
     assert RESTORE in walk.ending and "ended with errors" not in walk.ending
-    assert walk.ending.endswith("; its settings are put back"), walk.ending
+    assert walk.ending.endswith("; temporary settings reverted"), walk.ending
     wait_until(lambda: up(here), WAIT_S, what="the server after its crash")
     assert settings(here) == before
 

@@ -58,7 +58,7 @@ def test_a_database_made_with_another_version_of_its_collation_is_told_until_it_
     assert found_in(cluster) == []
     query(cluster, "update pg_database set datcollversion = '2.28' where datname = 'sorted'")
     [found] = found_in(cluster)
-    assert found.text.startswith("Collation of database sorted was recorded with version 2.28, and icu has ")
+    assert found.text.startswith("Collation of database sorted was created with version 2.28, and icu now has ")
     query(cluster, "alter database sorted refresh collation version")
     assert found_in(cluster) == []
 
@@ -85,7 +85,7 @@ def test_a_table_autovacuum_never_comes_to_is_told_until_it_was_vacuumed(reused_
         seen.tick(60)
         assert seen.rows == [], "its turn may come yet"
         found = seen.until("autovacuum-behind", within_s=200)
-        assert "no vacuum came since" in found.text
+        assert "not vacuumed since" in found.text
         query(cluster, "vacuum orders")
         seen.tick(70, every_s=2)
         seen.until_gone("autovacuum-behind", within_s=150)

@@ -73,7 +73,7 @@ def test_a_standby_promoted_beside_its_primary_is_split_brain_within_five_second
         assert found.text.startswith("Split brain in shop: db1 and db2 both answer as primary of system identifier")
         assert "db1 on timeline 1 at 0/" in found.text and "db2 on timeline 2 at 0/" in found.text
         assert "standby db3 is on timeline 1" in found.text
-        assert "clients of pooler main (postgres) are led to db1" in found.text
+        assert "clients of pooler main (postgres) are routed to db1" in found.text
         assert "started again" not in found.text
         query(db1, "create table only_here ()")
         wait_until(lambda: query(db3, "select 1 from pg_class where relname = 'only_here'"))
@@ -113,7 +113,7 @@ def test_two_names_of_one_server_are_no_split_brain(cluster: Cluster) -> None:
         here.tick(6)
         no_findings(here, *NAMES)
         [text] = derive(here.picture, here.history).cluster.differences
-    assert text == "db2 and db1 lead to the same server"
+    assert text == "db2 and db1 are the same server"
 
 
 def test_a_standby_that_stays_behind_on_the_old_timeline_is_a_warning_until_it_follows(replicated: Make) -> None:
@@ -141,7 +141,7 @@ def test_a_cluster_without_a_primary_is_critical_with_what_each_standby_has(repl
         found = here.until("no-primary", severity="critical", within_s=20)
         offered = (found.evidence["cluster"], found.evidence["to"])
         assert offered == ("shop", "db2"), "as the inputs of its runbook"
-        assert found.text.startswith("No node of shop is primary; db1 was, at 0/")
+        assert found.text.startswith("No node of shop is primary; db1 was primary, at 0/")
         assert "standby db2 has received up to 0/" in found.text and found.runbook == "failover"
         db1.start()
         here.until_gone("no-primary", within_s=10)
@@ -167,7 +167,7 @@ def test_a_pooler_left_paused_is_a_warning_with_its_time(cluster: Cluster) -> No
         here.tick(50)
         no_findings(here, "pooler-paused")
         found = here.until("pooler-paused", within_s=15)
-        assert found.severity == "warning" and "Pooler main has postgres paused for" in found.text
+        assert found.severity == "warning" and "Pooler main has had postgres paused for" in found.text
         admin(pooled, b"RESUME postgres")
         here.until_gone("pooler-paused", within_s=5)
 

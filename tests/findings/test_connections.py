@@ -70,7 +70,7 @@ def test_a_pool_that_comes_back_after_a_restart_alarms_nobody(reused_cluster: Fr
             told = seen.until("connection-storm", within_s=5)
             seen.tick(3)
         assert {change.finding.severity for change in seen.changes if "storm" in change.finding.id} == {"info"}
-    assert "after the server was started again" in told.text
+    assert "after the server restarted" in told.text
 
 
 def test_a_house_nearly_full_says_who_holds_it_and_clears_when_they_leave(reused_cluster: FreshCluster) -> None:
@@ -137,7 +137,7 @@ def test_a_role_and_a_database_at_their_limits_are_told_by_name(reused_cluster: 
         with idle_sessions(cluster, 1, user="app"):
             seen.tick(10)
             assert {row.id for row in seen.rows} == {"connection-limit:database shop", "connection-limit:role app"}
-            assert "(6 of 6); further ones are refused" in seen.rows[-1].text
+            assert "(6 of 6); more are refused" in seen.rows[-1].text
 
 
 def test_a_transaction_left_open_for_a_moment_that_holds_up_nobody_is_no_finding(reused_cluster: FreshCluster) -> None:

@@ -70,7 +70,7 @@ def test_what_hangs_on_the_host_is_named_until_it_comes_back(reused_cluster: Fre
         control.with_name("aside").rename(control)
         seen.until_gone("lane-stuck", within_s=30)
     assert told.severity == "warning"
-    assert told.text.endswith("does not answer: what depends on it shows its last state")
+    assert told.text.endswith("does not answer: panels that depend on it show its last state")
     assert told.evidence["stuck_s"] >= 3
 
 

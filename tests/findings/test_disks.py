@@ -167,7 +167,7 @@ def test_a_disk_without_inodes_is_told_although_there_is_room(disk: LoopDisk, on
         told = seen.until("inodes-filling", within_s=6)
     assert told.severity == "warning"
     assert told.evidence["inodes_pct"] >= 80
-    assert "though there is room" in told.text
+    assert "even with free space" in told.text
 
 
 ROWS = "select repeat(md5(g::text), 30) k from generate_series(1, {}) g"

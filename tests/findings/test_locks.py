@@ -101,7 +101,7 @@ def test_a_transaction_left_open_that_holds_rows_is_told_when_it_was_idle_for_tw
         row = seen.until("idle-in-transaction", within_s=3)
     assert row.id == "idle-in-transaction"
     assert row.text.startswith(f"price-correction (postgres, pid {pid}) is idle in transaction for ")
-    assert "and 6 sessions wait behind it" in row.text
+    assert "and 6 sessions wait for it" in row.text
     assert row.text.endswith(f"last statement: {update}")
     assert seen.ids("critical") == set()
 

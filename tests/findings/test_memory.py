@@ -143,7 +143,7 @@ def test_dropped_caches_are_told_at_once_with_what_went(host: Eyes, cached_file:
     host.tick(3)
     Path("/proc/sys/vm/drop_caches").write_text("1")
     found = host.until("cache-dropped", within_s=3)
-    assert found.text.startswith("Page cache dropped: somebody wrote drop_caches (drop_pagecache +1), ")
+    assert found.text.startswith("Page cache dropped: a process wrote drop_caches (drop_pagecache +1), ")
     fell = found.evidence["cached_fell_bytes"]
     assert isinstance(fell, int) and fell >= CACHED
     host.tick(6)

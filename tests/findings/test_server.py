@@ -43,7 +43,7 @@ def test_a_server_that_is_gone_is_a_warning_first_and_critical_when_it_stays_awa
         seen.until_gone("server-down", within_s=10)
     assert 10e6 <= critical.at_us - critical.since_us < 14e6
     assert told.evidence["control_state"] == "shut down"
-    assert told.text.startswith("PostgreSQL cannot be reached: ") and "shut down in order" in told.text
+    assert told.text.startswith("PostgreSQL cannot be reached: ") and "shut down cleanly" in told.text
 
 
 def test_a_restart_in_order_is_told_and_is_no_outage(reused_cluster: FreshCluster) -> None:
@@ -58,7 +58,7 @@ def test_a_restart_in_order_is_told_and_is_no_outage(reused_cluster: FreshCluste
         assert not [change for change in seen.changes if change.finding.severity == "critical"]
         seen.until_gone("server-restarted", within_s=900 + 40, every_s=4)
     assert (restarted.severity, restarted.evidence["crashed"]) == ("info", False)
-    assert restarted.text == "PostgreSQL was restarted, shut down in order"
+    assert restarted.text == "PostgreSQL was restarted after a clean shutdown"
     started_us = float(cluster_start(cluster)) * 1e6
     assert abs(restarted.since_us - started_us) < 400e6, "by the host's clock, which the test has put forward"
 
@@ -166,7 +166,7 @@ def test_another_cluster_at_the_same_address_is_critical(fresh_cluster: FreshClu
         told = seen.until("server-promoted", within_s=20)
         assert seen.open("server-restarted") == [], "nothing of two clusters is compared"
     assert told.severity == "critical"
-    assert told.text.startswith("Another cluster answers now: system identifier ")
+    assert told.text.startswith("A different cluster answers: system identifier ")
 
 
 def test_a_role_that_may_not_log_in_is_a_warning_for_the_server_is_there(reused_cluster: FreshCluster) -> None:
@@ -179,7 +179,7 @@ def test_a_role_that_may_not_log_in_is_a_warning_for_the_server_is_there(reused_
         assert {row.severity for row in seen.rows} == {"warning"}
     finally:
         seen.collector.close()
-    assert told.text.startswith("PostgreSQL does not let the console in: ")
+    assert told.text.startswith("PostgreSQL refuses the console: ")
     assert told.advice is not None and "pg_hba.conf" in told.advice
 
 

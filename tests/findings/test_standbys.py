@@ -103,7 +103,7 @@ def test_a_standby_whose_receiver_cannot_connect_is_told_by_a_console_started_la
             standby.reload({"primary_conninfo": primary.dsn()})
             wait_for(primary, STREAMING)
             later.until_gone("wal-receiver-down", within_s=30)
-    assert found.text.startswith("This standby receives no WAL: no WAL receiver is streaming, none since the server")
+    assert found.text.startswith("This standby receives no WAL: no WAL receiver is streaming since the server")
 
 
 def test_a_restart_of_the_primary_is_no_standby_that_receives_nothing(replicated: Replicated) -> None:

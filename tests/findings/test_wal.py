@@ -159,7 +159,7 @@ def test_a_slot_whose_wal_was_removed_is_lost(major: int, reused_cluster: FreshC
         query(cluster, "checkpoint")
         found = seen.until("slot-lost", within_s=6)
     assert found.id == "slot-lost:old_replica"
-    assert "its standby cannot go on and must be built anew" in found.text
+    assert "its standby cannot continue and must be rebuilt" in found.text
 
 
 def test_what_a_slot_keeps_is_told_through_a_restart_of_the_server(reused_cluster: FreshCluster) -> None:
@@ -187,4 +187,4 @@ def test_wal_on_tmpfs_is_told(tmp_path: Path) -> None:
             found = seen.until(TMPFS, within_s=6)
     finally:
         shutil.rmtree(memory, ignore_errors=True)
-    assert found.text.startswith("Data and WAL lie on tmpfs (/dev/shm)")
+    assert found.text.startswith("Data and WAL are on tmpfs (/dev/shm)")

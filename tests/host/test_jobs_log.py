@@ -69,7 +69,7 @@ def test_a_log_that_was_rotated_is_not_read_as_if_it_were_the_old_one(ground: Gr
         os.rename(log, log.with_suffix(".1"))
         log.write_text("somebody else's\n")
         words = logs.read_new([found])[found.pid]
-        assert words.lines == () and words.unknown == f"{log} is another file now: it was rotated"
+        assert words.lines == () and words.unknown == f"{log} was rotated: it is another file now"
 
 
 def test_a_restore_that_speaks_through_tee_is_heard(ground: Ground) -> None:
@@ -85,9 +85,9 @@ def test_a_restore_that_speaks_through_tee_is_heard(ground: Ground) -> None:
 @pytest.mark.parametrize(
     ("options", "where", "said"),
     [
-        (("-f", "silent"), "2> /dev/null", "thrown away"),
+        (("-f", "silent"), "2> /dev/null", "discarded"),
         (("-f", "silent"), "2> >(cat > /dev/null)", "which cannot be read"),
-        ((), "> mixed.sql 2>&1", "the very file it writes its output to"),
+        ((), "> mixed.sql 2>&1", "the same file as its output"),
     ],
 )
 def test_where_nothing_can_be_read_the_reason_is_said(

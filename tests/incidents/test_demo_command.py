@@ -65,20 +65,20 @@ def test_in_a_terminal_it_begins_after_a_while_and_a_console_left_in_a_runbook_l
     own_places: dict[str, str],
 ) -> None:
     with Tmux([*DEMO, "--incident", "idle-in-transaction"], environment=own_places) as terminal:
-        terminal.wait_for("nobody waits for a lock", timeout=WAIT_S)
+        terminal.wait_for("no lock waits", timeout=WAIT_S)
         terminal.wait_for("incident begun: idle-in-transaction", timeout=WAIT_S)
         terminal.wait_for(r"\d\d waiting", timeout=WAIT_S)
-        terminal.wait_for(r"price-correction[^─]*wait behind it", timeout=WAIT_S)
+        terminal.wait_for(r"price-correction[^─]*wait for it", timeout=WAIT_S)
         terminal.keys("?")
-        terminal.wait_for("choose the next panel", timeout=WAIT_S)
+        terminal.wait_for("select the next panel", timeout=WAIT_S)
         terminal.keys("Escape")
-        terminal.wait_for(lambda screen: "choose the next panel" not in screen and "waiting" in screen, timeout=WAIT_S)
+        terminal.wait_for(lambda screen: "select the next panel" not in screen and "waiting" in screen, timeout=WAIT_S)
         terminal.keys("b")
         terminal.wait_for("archive-failing", timeout=WAIT_S)
         terminal.keys("Enter")
-        terminal.wait_for("s begin", timeout=WAIT_S)
+        terminal.wait_for("s start", timeout=WAIT_S)
         terminal.keys("s")
-        terminal.wait_for("ANSWER WANTED", timeout=WAIT_S)
+        terminal.wait_for("ANSWER NEEDED", timeout=WAIT_S)
         (agent,) = Path(own_places["DBA_CONSOLE_RUNTIME"]).glob("*.sock")
         terminal.keys("q")
         assert terminal.wait_ended(timeout=WAIT_S) == 0

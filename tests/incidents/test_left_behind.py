@@ -39,7 +39,7 @@ def test_a_killed_rehearsal_leaves_no_mount_no_file_no_process(
     ) as demo:  # fmt: skip
         assert demo.stderr is not None
         said = ""
-        while "the cause is there" not in said:
+        while "the cause is present" not in said:
             said += (line := demo.stderr.readline())
             assert line, said
         assert str(scratch) in Path("/proc/self/mountinfo").read_text()

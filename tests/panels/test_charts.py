@@ -77,7 +77,7 @@ def test_a_sparkline_is_as_long_as_asked_and_blank_without_history() -> None:
 
 def test_charts_without_history_say_so_instead_of_drawing_a_floor() -> None:
     text = "\n".join(line_text(one) for one in recent_charts(empty_frame(), ChartHistory(), 100, 12))
-    assert text.count("nothing known yet") == 5
+    assert text.count("no readings yet") == 5
     assert "▁" not in text
 
 

@@ -78,14 +78,14 @@ def test_what_nobody_has_seen_comes_before_what_is_known_and_what_is_silenced() 
 def test_no_finding_is_said_only_where_the_rules_were_asked() -> None:
     frame = build.busy_frame()
     frame.findings, frame.judged = [], False
-    assert "nothing has been judged yet" in text(compact(frame, 80, 3, ChartHistory()))
+    assert "rules not evaluated yet" in text(compact(frame, 80, 3, ChartHistory()))
     frame.judged = True
-    assert "the rules found nothing wrong" in text(compact(frame, 80, 3, ChartHistory()))
+    assert "no findings" in text(compact(frame, 80, 3, ChartHistory()))
 
 
 def test_rules_that_failed_are_told_above_what_was_found() -> None:
     frame = busy()
-    frame.findings_note = "not all rules could be asked: io-slow: ZeroDivisionError"
+    frame.findings_note = "some rules could not be evaluated: io-slow: ZeroDivisionError"
     assert "io-slow" in text(list(detail(frame, 80, ChartHistory()).head))
 
 
@@ -121,9 +121,9 @@ def test_the_evidence_screen_has_sentence_numbers_causes_and_charts() -> None:
     shown = text(evidence_screen(busy(one), one, build.busy_history(), 80, 22))
     for words in (
         "used 244 · psi full 61% · cached fell 4.1 GB",
-        "not known: who",
+        "unknown: who",
         "connections-filling ← io-stalled ← reclaim-stall",
-        "first: look at dmesg",
+        "hint: look at dmesg",
         "runbook: cache-drop",
         "around its start",
         "events",
@@ -206,7 +206,7 @@ def test_one_that_began_before_anything_known_says_so_instead_of_claiming_its_st
     history = ChartHistory()
     history.extend((frame.at_us - second * 1_000_000, {"connections.used": 7.0}) for second in range(120, 0, -1))
     shown = text(evidence_screen(frame, one, history, 80, 22))
-    assert "it began before that" in shown and "around its start" not in shown and " now 7" in shown
+    assert "it began earlier" in shown and "around its start" not in shown and " now 7" in shown
 
 
 def test_what_is_read_every_few_seconds_stands_between_its_readings_and_a_gap_stays_one() -> None:
@@ -241,7 +241,7 @@ _SLOT = {"slot:old_replica.retained_bytes": 9e6}
 def test_what_only_follows_from_the_cause_is_not_told_as_a_cause_of_it() -> None:
     one = finding(chain=["connections-filling", "reclaim-stall", "lock-blocker"])
     shown = text(evidence_screen(busy(one), one, build.busy_history(), 80, 22))
-    assert "because: connections-filling ← reclaim-stall; with it lock-blocker" in shown
+    assert "because: connections-filling ← reclaim-stall; also lock-blocker" in shown
 
 
 def test_on_a_small_screen_the_charts_come_before_the_many_numbers() -> None:

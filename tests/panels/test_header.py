@@ -123,7 +123,7 @@ def test_the_host_stands_beside_the_server_and_is_not_what_is_cut_where_a_run_wa
     frame = busy_frame()
     frame.target.name, frame.target.host = "practice", "db2"
     showing = HeaderState(
-        "live", recording_s=761.0, age_s=0.2, target_label="shop:37229@db2", run_text="ANSWER WANTED: w"
+        "live", recording_s=761.0, age_s=0.2, target_label="shop:37229@db2", run_text="ANSWER NEEDED: w"
     )
     assert line(frame, showing, 120).startswith("practice primary on db2 · shop:37229 · ")
     for wanting in (False, True):

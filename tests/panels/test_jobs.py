@@ -73,9 +73,9 @@ def test_errors_and_a_disk_that_will_not_do_stand_first_and_in_the_overview() ->
     row = structs.replace(dump_row(), fits=False, need_bytes=90e9, late_s=600.0)
     first = page(row, 80).splitlines()[:6]
     assert "! 1 error so far" in first[0] and "will be full before it ends" in first[1]
-    assert any("late by 10m" in one for one in first)
+    assert any("overdue by 10m" in one for one in first)
     (line,) = progress.compact(frame_of(row), 80, 1, ChartHistory())
-    assert "1 error, disk will not do" in line_text(line) and line_width(line) <= 80
+    assert "1 error, not enough disk" in line_text(line) and line_width(line) <= 80
 
 
 def test_what_is_not_known_is_said_and_never_a_number() -> None:
@@ -83,7 +83,7 @@ def test_what_is_not_known_is_said_and_never_a_number() -> None:
         kind="pg_restore", pid=7, process=9, scope="whole", mount="/data", unknown=["its archive: denied"]
     )
     text = page(row, 80)
-    assert "share unknown" in text and "time left unknown" in text and "whether it suffices is not known" in text
+    assert "progress unknown" in text and "time left unknown" in text and "unknown if this is enough" in text
     assert "its archive: denied" in text and "0%" not in text
 
 

@@ -50,7 +50,7 @@ def test_the_panel_in_full_says_how_late_a_job_is() -> None:
 
 def test_how_late_it_is_stays_where_there_is_little_room() -> None:
     (line,) = progress.compact(frame(), 60, 1, ChartHistory())
-    assert "late by 40m" in line_text(line) and line_width(line) <= 60
+    assert "overdue 40m" in line_text(line) and line_width(line) <= 60
 
 
 def test_a_job_a_little_over_its_usual_duration_is_not_called_late() -> None:

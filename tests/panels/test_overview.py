@@ -135,7 +135,7 @@ def test_at_160_by_50_who_blocks_is_told_before_sessions_get_room() -> None:
     text = body(frame, 160, 46)
     assert "8001 pg_dump active, holds AccessShareLock" in text
     assert text.count("└ 8123") == 1
-    assert "68% est" in text and "41% measured" in text and "share unknown" in text
+    assert "68% est" in text and "41% measured" in text and "progress ?" in text
 
 
 @pytest.mark.parametrize("height", [22, 24, 26])

@@ -98,7 +98,7 @@ def test_an_estimate_is_called_one_and_an_unknown_share_shows_time_and_wait_inst
     lines = compact("progress", busy_frame())
     assert "68% est" in lines[0]
     assert "41% measured" in lines[1]
-    assert "share unknown" in lines[2] and "for 42s, Lock:relation" in lines[2]
+    assert "progress ?" in lines[2] and "for 42s, Lock:relation" in lines[2]
 
 
 def test_work_that_nobody_can_measure_draws_no_bar() -> None:
@@ -356,7 +356,7 @@ def test_a_blocker_whose_waiters_stand_under_another_says_whom_it_blocks() -> No
     frame = Frame(locks=Locks(waiting=1, longest_wait_s=3.0, trees=[first, second]))
     lines = compact("locks", frame, 100)
     assert "also blocks 7" in next(one for one in lines if one.startswith("2 "))
-    assert "behind it" not in next(one for one in lines if one.startswith("2 "))
+    assert ", blocks " not in next(one for one in lines if one.startswith("2 "))
     shown = table("locks", frame, "locks")
     assert "also blocks 7" in texts(shown.rows[-1], shown)["query"]
     assert texts(shown.rows[-1], shown)["state"] == "idle in txn"

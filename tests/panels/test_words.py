@@ -118,5 +118,5 @@ def test_a_query_that_was_cut_says_how_much_of_it_is_shown() -> None:
     def shown(whole: int | None) -> list[str]:
         return ["".join(span.text for span in line) for line in query_lines("select 1", whole)]
 
-    assert shown(940 << 10) == ["select 1", "the first 4.0 kB of 940 kB; the rest is not read"]
+    assert shown(940 << 10) == ["select 1", "the first 4.0 kB of 940 kB; the rest was not read"]
     assert shown(None) == ["select 1"]

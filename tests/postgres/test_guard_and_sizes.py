@@ -75,7 +75,7 @@ def test_a_dear_query_rests_ten_times_as_long_as_it_took() -> None:
     one.succeeded(2 * S, 0)
     refusal = one.refusal(19 * S)
     assert refusal is not None
-    assert (refusal.status, refusal.note) == ("stale", "its query took 2.0s, so it rests for 20s")
+    assert (refusal.status, refusal.note) == ("stale", "its query took 2.0s; paused for 20s")
     assert one.refusal(20 * S) is None
 
 
@@ -122,7 +122,7 @@ def test_one_that_cannot_be_had_in_time_is_unknown_and_the_others_are_not() -> N
         else:
             round_.answered(batch, [(oid, 7) for oid in batch], 1000, now)
     assert [row.bytes for row in round_.reading().rows] == [7, None, 7, 7]
-    assert round_.note == "sizes unknown: too dear to ask: db2"
+    assert round_.note == "sizes unknown: too slow to query: db2"
 
 
 def test_a_database_dropped_meanwhile_is_not_in_the_reading() -> None:
@@ -152,4 +152,4 @@ def test_a_query_that_takes_too_long_is_ended_by_the_server(cluster: Cluster) ->
     lock = "lock table pg_extension in access exclusive mode"
     with probing(cluster, options=options) as probe, idle_in_transaction(cluster, lock):
         note = read(probe, "pg.server")["pg.server"].note
-    assert "canceling statement due to statement timeout (limit 0.1s); it is asked more rarely now" in (note or "")
+    assert "canceling statement due to statement timeout (limit 0.1s); retried less often" in (note or "")

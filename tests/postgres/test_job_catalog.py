@@ -116,7 +116,7 @@ def test_none_of_the_last_slots_is_taken_for_it(reused_cluster: FreshCluster) ->
     server = reused_cluster({"max_connections": 8, "superuser_reserved_connections": 3})
     with idle_sessions(server, 5):
         seen = CatalogReader(server.dsn(), "postgres", with_objects=True).query()
-    assert seen.unknown == "the catalog of postgres was not asked: only reserved connection slots are left"
+    assert seen.unknown == "the catalog of postgres was not queried: only reserved connection slots are left"
 
 
 def test_a_password_in_the_connection_string_is_not_repeated(cluster: Cluster) -> None:
@@ -128,7 +128,7 @@ def test_a_password_in_the_connection_string_is_not_repeated(cluster: Cluster) -
 def test_through_a_pooler_nothing_is_asked_and_a_session_is_known_to_come_from_it(cluster: Cluster) -> None:
     with bouncer(cluster, "session", admin=False) as conninfo:
         seen = CatalogReader(conninfo, "postgres", with_objects=True).query()
-        assert seen.unknown is not None and "which lends sessions to others" in seen.unknown
+        assert seen.unknown is not None and "which shares sessions" in seen.unknown
         with psycopg.connect(conninfo) as through, session(cluster) as straight:
             row = through.execute("select pg_backend_pid()").fetchone()
             assert row is not None

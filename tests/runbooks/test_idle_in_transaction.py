@@ -96,7 +96,7 @@ def test_a_session_that_goes_on_before_it_is_confirmed_is_left_alone(scene: Scen
         assert editor.execute("select 1").fetchone() == (1,), walk.text
         assert walk.code == 0, walk.text
         (ended,) = walk.records("block.result", END)
-        assert "already so: End 0 sessions" in ended.text
+        assert "already done: Terminate 0 sessions" in ended.text
 
 
 def test_a_transaction_younger_than_asked_is_not_what_it_is_for(scene: Scene) -> None:

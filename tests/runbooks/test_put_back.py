@@ -52,7 +52,7 @@ def test_a_run_that_ended_without_putting_back_is_told_of_and_put_back(
     scene: Scene, cluster: Cluster, tmp_path: Path
 ) -> None:
     walk = scene.headless(BOOK)
-    assert walk.code == 0 and "othing is to be put back" in walk.text and walk.done() == [], "nothing is left yet"
+    assert walk.code == 0 and "no pending reverts" in walk.text and walk.done() == [], "nothing is left yet"
     tuned = tmp_path / "tuned.md"
     tuned.write_text(TUNED)
     assert scene.headless(str(tuned)).code == 0
@@ -60,7 +60,7 @@ def test_a_run_that_ended_without_putting_back_is_told_of_and_put_back(
     scene.raised("settings-left")
     cluster.psql("alter system set work_mem = '11MB'")
     walk = scene.person(BOOK, {"start": "yes", "ack": "y", "failed": "abort", "undo": "none"})
-    assert walk.code == 7 and "work_mem is '11MB', which no run has set: a person decides" in walk.text
+    assert walk.code == 7 and "work_mem is '11MB', which no run has set: the operator must decide" in walk.text
     assert len(owed(scene)) == 1 and cluster.psql("show maintenance_work_mem") == "64MB"
     walk = scene.headless(BOOK, altered="keep")
     assert walk.code == 0, walk.text
@@ -79,7 +79,7 @@ def test_what_needs_a_restart_is_asked_about(scene: Scene, cluster: Cluster, tmp
     asked = "is-a-restart-needed"
     walk = scene.headless(BOOK, f"{asked}=tonight, by ann")
     assert walk.code == 0, walk.text
-    assert len(owed(scene)) == 1 and "owed until a restart" in walk.text
+    assert len(owed(scene)) == 1 and "pending until a restart" in walk.text
     cluster.restart()
     scene.cleared("settings-left")
     assert owed(scene) == [], "seen to be as it was, and struck out"

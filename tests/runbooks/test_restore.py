@@ -114,8 +114,10 @@ def test_a_restore_that_is_killed_is_a_failure_and_leaves_no_setting_behind(here
     killer.join(WAIT_S)
     assert walk.code == 7, walk.text
     assert "signal 9" in walk.ending or "SIGKILL" in walk.ending, walk.ending
-    assert re.search(r"processes it started still run: \d+ \(pg_restore\)", walk.ending), "its workers go on loading"
-    assert walk.ending.endswith("; its settings are put back"), walk.ending
+    assert re.search(r"processes it started are still running: \d+ \(pg_restore\)", walk.ending), (
+        "its workers go on loading"
+    )
+    assert walk.ending.endswith("; temporary settings reverted"), walk.ending
     assert "restore-it" not in walk.states() and "statistics" not in walk.states()
     assert settings(here) == before and owed(here.scene) == []
     assert "undo" not in {one["kind"] for one in walk.questions}, "nothing else can be taken back"

@@ -178,7 +178,7 @@ def test_a_cut_dump_is_found_before_the_old_database_is_closed(here: Ground, arc
     script.write_bytes(packed[: len(packed) - 200])
     with old_one(here):
         walk = here.headless(BOOK, f"{THERE}=aside", **inputs(script))
-        assert walk.code == 7 and "cut short" in walk.text and not touched(walk), walk.text
+        assert walk.code == 7 and "truncated" in walk.text and not touched(walk), walk.text
         assert here.cluster.psql("select i from precious", dbname=OLD) == "1"
 
 

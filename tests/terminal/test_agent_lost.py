@@ -45,7 +45,7 @@ def begun_elsewhere(room: Room, book: Path, dsn: str) -> str:
         env={**os.environ, **room.environment},
     )  # fmt: skip
     assert done.returncode == 130, done
-    found = re.search(r"the run (\S+) goes on", done.stdout)
+    found = re.search(r"the run (\S+) continues", done.stdout)
     assert found is not None, done
     return found[1]
 
@@ -68,7 +68,7 @@ def test_an_agent_that_was_killed_is_replaced_and_the_run_resumed_in_place(
     book.write_text(BOOK)
     with opened(way, room, book, cluster.dsn(password="not-looked-at")) as terminal:
         if way in ("attach", "console"):
-            terminal.wait_for("ANSWER WANTED|killed-in-its-middle asks")
+            terminal.wait_for("ANSWER NEEDED|killed-in-its-middle asks")
             terminal.keys("w")
         asked(terminal, "yes")
         (before,) = room.agents()
@@ -78,12 +78,12 @@ def test_an_agent_that_was_killed_is_replaced_and_the_run_resumed_in_place(
         (after,) = wait_until(room.agents, LIMIT_S, what="the next agent")
         assert (after.key, after.target, after.pid != before.pid) == (before.key, before.target, True)
         terminal.keys("r")
-        terminal.wait_for("go on with it")
+        terminal.wait_for("unknown outcomes")
         terminal.type("yes")
         terminal.keys("Enter")
-        terminal.wait_for(r"(?s)ANSWER WANTED.*Start .Killed")
+        terminal.wait_for(r"(?s)ANSWER NEEDED.*Start .Killed")
         answer(terminal, "yes")
-        terminal.wait_for(r"(?s)ANSWER WANTED.*echo")
+        terminal.wait_for(r"(?s)ANSWER NEEDED.*echo")
         answer(terminal, "yes")
         terminal.wait_for(r"killed-in-its-middle on \S+ · done")
         terminal.keys("q")

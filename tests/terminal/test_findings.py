@@ -60,7 +60,7 @@ def test_a_finding_is_told_opened_acknowledged_and_cleared(cluster: Cluster, str
             shown = terminal.wait_for(reading("acknowledged by"))
             assert ": ann calls its owner [b]" in shown
             terminal.keys("Up")  # any key ends the notice that took the place of the keys
-            terminal.wait_for("u take back")
+            terminal.wait_for("u undo")
         terminal.wait_for(r"─ Finding cleared at \d\d:\d\d:\d\d")
         assert "ann calls its owner" in terminal.screen()
         terminal.keys("Escape", "Escape")
@@ -81,9 +81,9 @@ def test_the_way_back_in_a_recording_leads_to_the_finding(cluster: Cluster, stri
         terminal.keys("f", "Enter")
         shown = terminal.wait_for("around its start")
         assert "idle in transaction  1 ┤" in shown
-        assert "a acknowledge" not in shown and "take back" not in shown
+        assert "a acknowledge" not in shown and "u undo" not in shown
         terminal.keys("a")
-        terminal.wait_for("nothing can be added to it|this is the past")
+        terminal.wait_for("nothing can be added|this is the past")
         terminal.keys("End")
         terminal.wait_for(r"─ Finding cleared at")
         terminal.keys("Home")

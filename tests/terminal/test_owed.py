@@ -27,7 +27,7 @@ def left(cluster: Cluster, room: Room) -> Iterator[Cluster]:
 
 def test_what_a_run_has_left_is_shown_first_and_put_back_from_there(left: Cluster, room: Room) -> None:
     with room.terminal(left.dsn()) as terminal:
-        shown = terminal.wait_for(r"(?s)Settings of a run were not put back.*by ann.*p put back now +esc later")
+        shown = terminal.wait_for(r"(?s)Settings of a run were not reverted.*by ann.*p revert now +esc later")
         assert RUN in shown and "maintenance_work_mem = 77MB in postgresql.auto.conf, was not set" in shown
         terminal.keys("p")
         terminal.wait_for(r"put-back on \S+ ·")

@@ -75,7 +75,7 @@ def test_an_interrupt_leaves_the_run_and_says_how_to_come_back(cluster: Cluster,
         terminal.keys("C-c")
         assert terminal.wait_ended() == 130
         screen = terminal.screen()
-        assert re.search(r"runbook resume\s+\d+T\d+Z-say-a-word", screen) and "goes on" in screen
+        assert re.search(r"runbook resume\s+\d+T\d+Z-say-a-word", screen) and "continues" in screen
 
 
 def test_a_run_begun_at_a_terminal_is_on_the_screen(cluster: Cluster, room: Room, book: str) -> None:

@@ -74,7 +74,7 @@ def test_a_run_goes_on_without_its_terminal_and_is_there_when_one_comes_back(
         terminal.keys("Enter")
         terminal.wait_for("1 of ")
         terminal.keys("Enter")
-        assert "Why: to be walked." in terminal.wait_for("s begin")
+        assert "Why: to be walked." in terminal.wait_for("s start")
         terminal.keys("s")
         terminal.wait_for(r"flag \(path\):")
         terminal.type(str(flag))

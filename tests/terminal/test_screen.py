@@ -35,7 +35,7 @@ def test_leaving_restores_the_terminal_and_says_that_the_agent_goes_on(cluster: 
         terminal.wait_for(OVERVIEW)
         terminal.keys("q")
         shown = terminal.wait_for("code=0")
-        assert "The agent goes on recording for 1m" in shown
+        assert "The agent keeps recording for 1m" in shown
         after = terminal.wait_for("iutf8")
         assert "─ Connections" not in after
         assert all(re.search(rf"(?<!-)\b{flag}\b", after) for flag in ("icanon", "echo", "isig", "icrnl"))
@@ -107,7 +107,7 @@ def test_a_recording_is_replayed_with_the_same_keys_and_takes_no_marks(cluster: 
         terminal.type("+")
         terminal.wait_for(r"REPLAY .* ×1")
         terminal.keys("m")
-        terminal.wait_for("nothing can be added to it")
+        terminal.wait_for("nothing can be added")
         terminal.keys("9")
         terminal.wait_for("Sessions")
         terminal.keys("q")
@@ -171,7 +171,7 @@ def test_ctrl_z_goes_back_to_the_shell_and_fg_to_the_console(cluster: Cluster, r
         terminal.keys("Escape")
         terminal.wait_for("1-9 panel")
         terminal.keys("q")
-        terminal.wait_for("The agent goes on recording")
+        terminal.wait_for("The agent keeps recording")
         terminal.type("echo left-$?")
         terminal.keys("Enter")
         terminal.wait_for("left-0")
@@ -181,5 +181,5 @@ def test_where_no_shell_waits_ctrl_z_says_so(cluster: Cluster, room: Room) -> No
     with room.terminal(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         terminal.keys("C-z")
-        terminal.wait_for("needs a shell with job control")
+        terminal.wait_for("not started from a shell with job control")
         assert terminal.running

@@ -103,7 +103,7 @@ class HandFeed:
         self.mailbox = Mailbox()
         self.session = Session("db2", "db2", START_US, 1.0, 600.0)
         self.recording = None if past is None else RecordingReader(lambda: past, self.mailbox, after)
-        self.refusal: str | None = None if can_go_live else "this is a recording: nothing can be added to it"
+        self.refusal: str | None = None if can_go_live else "this is a recording: nothing can be added"
         self.sent: list[tuple[str, str, int | None]] = []
         self.asked: list[FindingOrRunRequest] = []
 

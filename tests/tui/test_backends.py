@@ -45,14 +45,14 @@ async def test_a_ticked_row_that_is_gone_is_left_out_and_said() -> None:
         await screen.give(2, sessions=2)
         await screen.press("k")
         assert planned(screen) == ("terminate", [100, 101])
-        assert "1 of the ticked rows are gone" in screen.text
+        assert "1 of the ticked sessions have ended" in screen.text
 
 
 async def test_with_nothing_chosen_nothing_is_asked() -> None:
     async with opened() as screen:
         await screen.give(0, 1)
         await screen.press("9", "k")
-        assert screen.feed.asked == [] and "choose a session first" in screen.text
+        assert screen.feed.asked == [] and "no session selected" in screen.text
 
 
 async def test_nobody_is_ended_from_the_past() -> None:

@@ -115,22 +115,22 @@ async def test_r_opens_the_runbook_of_the_most_urgent_finding_on_the_overview() 
     async with opened() as screen:
         await given(screen, DISK, FULL)
         await screen.press("r")
-        await screen.until("there is no runbook connection-storm")
+        await screen.until("runbook not found: connection-storm")
 
 
 async def test_a_finding_without_runbook_says_so() -> None:
     async with opened() as screen:
         await given(screen, DISK)
         await screen.press("r")
-        assert "no runbook answers disk-filling:/pg" in screen.text
+        assert "no runbook for disk-filling:/pg" in screen.text
 
 
 async def test_the_keys_told_are_those_that_do_something_about_the_finding_now() -> None:
     async with opened() as screen:
         await given(screen, FULL)
         await screen.press("f", "enter")
-        assert "a acknowledge" in screen.text and "take back" not in screen.text
+        assert "a acknowledge" in screen.text and "u undo" not in screen.text
         await given(screen, structs.replace(FULL, state="acknowledged", who="ann"), number=4)
-        assert "u take back" in screen.text and "a acknowledge" not in screen.text
+        assert "u undo" in screen.text and "a acknowledge" not in screen.text
         await screen.press("space")
-        assert "take back" not in screen.text and "live" in screen.text
+        assert "u undo" not in screen.text and "live" in screen.text

@@ -163,7 +163,7 @@ def test_scrolling_sideways_shows_the_columns_to_the_right_and_stops_at_the_end(
     grid.scroll_sideways(500, max_columns_scrolled(grid, 12))
     heads = line_text(grid_lines(grid, 12, 3)[0])
     assert heads.startswith(" pid") and "age" not in heads
-    assert "que" in heads and "1 column passed over" in line_text(title_line(grid, (), 80))
+    assert "que" in heads and "1 column to the left" in line_text(title_line(grid, (), 80))
     grid.scroll_sideways(-500, 99)
     assert grid.columns_scrolled == 0
 

@@ -49,9 +49,9 @@ async def test_enter_opens_the_job_and_d_its_history_and_escape_goes_back_step_b
     async with screen(options=options, history=lambda: PAST) as one:
         await one.press("d")
         await one.until("pg_dump of appdb")
-        assert "until ≈2027-" in one.text and "it no longer fits its window of 3h00" in one.text
+        assert "until ≈2027-" in one.text and "it exceeds its window of 3h00" in one.text
         await one.press("down", "enter")
-        await one.until("3 runs over 2 days tell nothing")
+        await one.until("not enough history: 3 runs over 2 days")
         await one.press("escape", "escape")
         one.feed.give(dumping(0), dumping(1))
         await one.press("5", "enter")
@@ -62,7 +62,7 @@ async def test_enter_opens_the_job_and_d_its_history_and_escape_goes_back_step_b
         assert "pg_dump of appdb as backup" in one.lines[1] and "directory -j4" not in one.lines[1]
         await one.press("escape")
         one.feed.give(dumping(2, ended=True))
-        await one.until("how it ended is not known here")
+        await one.until("it has ended; its result is not known")
         assert "COPY" not in one.lines[1] and "backend 8001" in one.text
         await one.press("escape")
         await one.until("no dump, restore, vacuum")
@@ -79,8 +79,8 @@ def test_a_job_that_ended_is_shown_as_it_was_with_what_is_known_of_its_end() -> 
     ])  # fmt: skip
     text = shown(view, over)
     assert "the one after it" not in text
-    assert "exit 1, 2 errors. Below as it was last seen at" in text and "68% of all" in text
-    assert "is not under way at this moment" in shown(view, structs.replace(frame_of(), at_us=NOW_US - S))
+    assert "exit 1, 2 errors. Shown as last seen at" in text and "68% of all" in text
+    assert "it was not running at this moment" in shown(view, structs.replace(frame_of(), at_us=NOW_US - S))
     assert shown(view, None)
 
 
@@ -89,16 +89,16 @@ def test_a_job_whose_panel_could_not_be_read_is_not_called_over() -> None:
     shown(view, frame_of(dump_row()))
     silent = frame_of()
     silent.progress.status = "timeout"
-    assert "whether it goes on is not known" in shown(view, silent)
+    assert "unknown whether it continues" in shown(view, silent)
 
 
 def test_a_page_of_old_readings_says_how_old_and_a_job_that_outlasts_its_window_that_it_does() -> None:
     view = JobPage(dump_row(), JobWindows(3600.0))
     frame = frame_of(dump_row())
-    assert "will not fit its window of 1h00: about 1m27s over" in shown(view, frame) and "old" not in shown(view, frame)
+    assert "will exceed its window of 1h00 by about 1m27s" in shown(view, frame) and "old" not in shown(view, frame)
     frame = frame_of(structs.replace(dump_row(), elapsed_s=4200.0))
     frame.progress.status, frame.progress.age_s = "stale", 140.0
-    assert "2m20s old" in shown(view, frame) and "over its window of 1h00 by 10m" in shown(view, frame)
+    assert "2m20s old" in shown(view, frame) and "exceeds its window of 1h00 by 10m" in shown(view, frame)
 
 
 def test_the_page_is_scrolled_and_stays_where_it_is_when_a_new_sample_comes() -> None:

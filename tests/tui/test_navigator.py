@@ -139,7 +139,7 @@ def test_marks_without_a_recording_are_found_among_the_events_at_hand() -> None:
     stand.navigator.go_to_notable(-1)
     assert stand.second == 4
     stand.navigator.go_to_notable(-1)
-    assert stand.navigator.notice == "no mark, note or finding there"
+    assert stand.navigator.notice == "no mark, note or finding in this direction"
 
 
 def test_an_answer_to_a_question_given_up_changes_nothing() -> None:

@@ -14,15 +14,15 @@ from tests.tui.test_findings import FULL, given
 
 LEFT = FindingNow(
     "settings-left", "settings-left", "critical", "",
-    "fsync (off), work_mem (9MB) are not as before run r-1, which is over",
+    "fsync (off), work_mem (9MB) still differ from before run r-1 (ended)",
     {"settings": ["fsync = off in postgresql.auto.conf, was not set", "work_mem = 9MB for role app, was 4MB"],
      "who": ["ann"], "runs": ["r-1"]},
     START_US, START_US, ["settings-left"], [], "put-back", "run the runbook put-back",
 )  # fmt: skip
 GOING = structs.replace(
-    LEFT, severity="info", text="fsync (off) for run r-1: a crash of the host costs the whole cluster"
+    LEFT, severity="info", text="fsync (off) for run r-1: a crash of the host destroys the whole cluster"
 )
-TITLE = "Settings of a run were not put back"
+TITLE = "Settings of a run were not reverted"
 BOOK = LoadedRunbook("put-back", TITLE, "put-back.md", (SHIPPED / "put-back.md").read_text())
 
 
@@ -31,7 +31,7 @@ async def test_a_console_begins_with_what_a_run_has_left() -> None:
         await given(screen, FULL, LEFT)
         assert TITLE in screen.text and "fsync = off in postgresql.auto.conf, was not set" in screen.text
         assert "work_mem = 9MB for role app, was 4MB" in screen.text and "by ann" in screen.text
-        assert screen.lines[-1].split("  ")[0].strip() == "p put back now"
+        assert screen.lines[-1].split("  ")[0].strip() == "p revert now"
 
 
 async def test_p_begins_the_runbook_and_its_run_takes_the_place() -> None:
@@ -86,6 +86,6 @@ async def test_once_it_is_put_back_the_screen_says_so() -> None:
     async with opened(books=[BOOK]) as screen:
         await given(screen, LEFT)
         await given(screen, number=4)
-        assert "everything is as it was" in screen.text
+        assert "All settings are reverted" in screen.text
         await screen.press("p")
-        assert screen.feed.asked == [] and "nothing is left to be put back" in screen.text
+        assert screen.feed.asked == [] and "no settings left to revert" in screen.text

@@ -33,7 +33,7 @@ def test_a_run_is_shown_as_it_stood_whatever_was_shown_before() -> None:
         again, fresh = run.at(second * 1_000_000), recorded().at(second * 1_000_000)
         assert (again is None) == (fresh is None)
         if again is not None and fresh is not None:
-            assert (again.view, again.told, again.output) == (fresh.view, fresh.told, fresh.output)
+            assert (again.view, again.summary, again.output) == (fresh.view, fresh.summary, fresh.output)
 
 
 def test_an_ended_run_is_not_made_again_and_the_time_of_one_under_way_goes_on() -> None:

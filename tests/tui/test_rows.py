@@ -63,7 +63,7 @@ async def test_a_choice_that_was_refused_is_not_shown_as_if_it_had_been_taken() 
 async def test_rows_of_a_run_that_another_console_drives_or_that_asks_nothing_are_not_chosen_from_here() -> None:
     async with walking(CHOOSING, yours=False) as screen:
         await screen.press("down", "x", "x")
-        assert screen.feed.asked == [] and "no rows to choose here" in screen.text
+        assert screen.feed.asked == [] and "no rows to choose now" in screen.text
     async with walking(structs.replace(CHOOSING, question=None, state="running")) as screen:
         await screen.press("down", "x", "x")
         assert screen.feed.asked == []

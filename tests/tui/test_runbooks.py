@@ -60,10 +60,10 @@ async def test_a_runbook_is_read_with_its_inputs_and_its_plan_before_it_is_begun
     async with opened(books=BOOKS) as screen:
         await choose(screen, "Too many connections")
         await screen.until("Why: the house is full.")
-        assert "idle (duration) 10m (default)" in screen.text and "ticket (text) has to be given" in screen.text
-        assert "2 steps, 2 blocks run, 1 of them change something" in screen.text
+        assert "idle (duration) 10m (default)" in screen.text and "ticket (text) required" in screen.text
+        assert "2 steps, 2 blocks, 1 make changes" in screen.text
         await screen.press("pagedown")
-        assert "action signal-backend: end them, asks for" in screen.text
+        assert "action signal-backend: end them, confirm:" in screen.text
         assert screen.feed.asked == []
 
 
@@ -73,9 +73,9 @@ async def test_a_press_on_the_selected_row_opens_its_runbook() -> None:
         await screen.until("No inputs")
         row = next(place for place, text in enumerate(screen.lines) if "plain" in text)
         await screen.click(row)
-        assert "what it is for" in screen.text
+        assert "purpose" in screen.text
         await screen.click(row)
-        await screen.until("s begin")
+        await screen.until("s start")
         assert "No inputs" in screen.text
 
 
@@ -90,7 +90,7 @@ async def test_to_begin_before_the_runbooks_are_read_waits_for_them() -> None:
         screen.app.view_stack.show_runbook("plain")
         screen.app._actions._runbook_loader.request_read()
         await screen.press("s")
-        assert "it begins when they are" in screen.text and screen.feed.asked == []
+        assert "the run starts after that" in screen.text and screen.feed.asked == []
         read.set()
         await screen.until(lambda: len(screen.feed.asked) == 1)
         assert isinstance(screen.feed.asked[0], RunBegin)
@@ -157,7 +157,7 @@ async def test_a_runbook_that_was_opened_from_the_list_is_offered_nothing() -> N
         await given(screen, structs.replace(FULL, evidence={"ticket": "OPS-7"}))
         await choose(screen, "Too many connections")
         await screen.until("Why: the house is full.")
-        assert "ticket (text) has to be given" in screen.text
+        assert "ticket (text) required" in screen.text
 
 
 async def test_an_input_that_does_not_do_is_corrected_where_it_was_typed() -> None:
@@ -177,7 +177,7 @@ async def test_enter_alone_gives_no_input_and_begins_nothing() -> None:
     async with opened(books=BOOKS) as screen:
         await choose(screen, "Too many connections")
         await screen.press("s", "enter")
-        assert screen.feed.asked == [] and "ticket has to be given" in screen.text
+        assert screen.feed.asked == [] and "ticket is required" in screen.text
 
 
 async def test_an_input_that_is_none_is_refused_with_the_reason() -> None:
@@ -197,7 +197,7 @@ async def test_the_run_begun_here_is_shown_as_soon_as_the_agent_has_made_it() ->
         screen.feed.mailbox.put(RunViewMessage(view=DROP, yours=True, may_answer=True))
         await screen.until("Drop the page cache of this host?")
         await screen.press("escape")
-        assert "Runbooks" in screen.text and "the run goes on" in screen.text
+        assert "Runbooks" in screen.text and "the run continues" in screen.text
 
 
 async def test_a_run_begun_elsewhere_does_not_take_the_screen() -> None:
@@ -224,7 +224,7 @@ async def test_a_runbook_that_does_not_compile_says_why_and_cannot_be_begun() ->
         await choose(screen, "broken.md")
         assert "no such kind: chekc" in screen.text
         await screen.press("s")
-        assert screen.feed.asked == [] and "cannot be begun" in screen.text
+        assert screen.feed.asked == [] and "cannot start" in screen.text
 
 
 async def test_nothing_is_begun_from_the_past_or_from_a_recording() -> None:

@@ -55,10 +55,10 @@ async def test_w_shows_the_run_that_waits_and_the_header_says_so_before() -> Non
     async with opened() as screen:
         await screen.give(0, 1)
         await tell(screen, DROP)
-        assert "ANSWER WANTED: w" in screen.lines[0]
+        assert "ANSWER NEEDED: w" in screen.lines[0]
         await screen.press("w")
         assert screen.feed.asked == [RunWatch(run=RUN)]
-        assert "Drop the page cache of this host?" in screen.text and "Type `db2` to run it." in screen.text
+        assert "Drop the page cache of this host?" in screen.text and "Type `db2` to confirm." in screen.text
         assert "Memory:" in screen.text and "enter answer" in screen.lines[-1]
 
 
@@ -82,7 +82,7 @@ async def test_enter_alone_confirms_nothing(kind: str) -> None:
 async def test_a_letter_answers_what_only_has_to_be_read_and_nothing_else() -> None:
     async with walking() as screen:
         await screen.press("y")
-        assert screen.feed.asked == [] and "more than a letter" in screen.text
+        assert screen.feed.asked == [] and "one letter is not enough" in screen.text
         await tell(screen, structs.replace(DROP, question=Question(id=9, kind="ack", text="Whoever calls: tell them.")))
         assert "y read" in screen.lines[-1]
         await screen.press("y")
@@ -95,7 +95,7 @@ async def test_an_answer_begun_before_the_question_changed_is_not_sent() -> None
         await screen.type("db2")
         await tell(screen, structs.replace(DROP, question=structs.replace(TYPED, id=8, text="Now drop the database?")))
         await screen.press("enter")
-        assert screen.feed.asked == [] and "not asked any more" in screen.text
+        assert screen.feed.asked == [] and "no longer open" in screen.text
 
 
 async def test_a_secret_is_typed_unseen_and_kept_as_typed() -> None:
@@ -165,7 +165,7 @@ async def test_nothing_that_cannot_be_stopped_is_asked_to() -> None:
 
 async def test_who_only_watches_sees_it_answers_nothing_and_takes_over_by_a_word() -> None:
     async with walking(yours=False) as screen:
-        assert "you watch, ann drives" in screen.text and "ANSWER WANTED" not in screen.text
+        assert "controlled by ann" in screen.text and "ANSWER NEEDED" not in screen.text
         for key in ("enter", "y", "s", "x", "e", "p", "k", "j"):
             await screen.press(key)
         assert screen.feed.asked == [] and screen.app.view_stack.prompt is None
@@ -179,7 +179,7 @@ async def test_the_second_person_is_asked_on_the_other_console() -> None:
     second = structs.replace(DROP, question=structs.replace(TYPED, id=11, kind="second", first_by="ann"))
     async with walking(yours=False) as screen:
         await tell(screen, second, yours=False, may_answer=True)
-        assert "ANSWER WANTED: w" in screen.lines[0] and "ann has confirmed" in screen.text
+        assert "ANSWER NEEDED: w" in screen.lines[0] and "ann has confirmed" in screen.text
         await screen.press("enter")
         await screen.type("db2")
         await screen.press("enter")
@@ -197,10 +197,10 @@ async def test_why_one_cannot_be_the_second_person_is_said() -> None:
 async def test_leaving_stops_nothing_and_coming_back_shows_the_run_as_it_is_then() -> None:
     async with walking() as screen:
         await screen.press("escape")
-        assert screen.feed.asked == [] and "the run goes on" in screen.text
+        assert screen.feed.asked == [] and "the run continues" in screen.text
         await tell(screen, WAIT)
         await screen.press("9", "w")
-        assert "waits until io.read_bytes_per_s > 100MB" in screen.text
+        assert "waiting until io.read_bytes_per_s > 100MB" in screen.text
 
 
 async def test_output_streams_in_with_its_stamps_and_can_have_the_screen() -> None:
@@ -253,7 +253,7 @@ async def test_an_interrupted_run_is_named_at_attach_and_resumed_by_a_word() -> 
         screen.feed.mailbox.put(AgentConnectionChanged("attached", session=Session("db2", runs=(told,))))
         await screen.until("RUN INTERRUPTED: w")
         await screen.press("w")
-        assert "asking the agent for it" in screen.text
+        assert "waiting for the agent" in screen.text
         await tell(screen, structs.replace(DROP, state="interrupted", question=None), yours=False)
         assert "r resume" in screen.lines[-1]
         await screen.press("r", "enter", "r")
@@ -317,18 +317,18 @@ async def test_what_was_secret_is_asked_for_again_to_resume() -> None:
 async def test_a_run_the_next_agent_does_not_know_is_not_shown_as_waiting() -> None:
     async with walking() as screen:
         screen.feed.mailbox.put(AgentConnectionChanged("attached", session=Session("db2")))
-        await screen.until("nothing is known of this run any more")
-        assert "ANSWER WANTED" not in screen.text
+        await screen.until("this run is no longer known")
+        assert "ANSWER NEEDED" not in screen.text
         await tell(screen, structs.replace(DROP, state="interrupted", question=None), yours=False)
         assert "RUN INTERRUPTED" in screen.lines[0] and "r resumes it" in screen.text
 
 
 async def test_nothing_is_said_of_what_a_run_does_while_no_agent_is_there() -> None:
     async with walking() as screen:
-        assert "ANSWER WANTED" in screen.lines[0]
+        assert "ANSWER NEEDED" in screen.lines[0]
         screen.feed.mailbox.put(AgentConnectionChanged("lost", "the agent is gone"))
         await screen.until("cache-drop: NO AGENT")
-        assert "ANSWER WANTED" not in screen.text
+        assert "ANSWER NEEDED" not in screen.text
 
 
 async def test_the_list_shows_runs_first_and_opens_them() -> None:
@@ -337,7 +337,7 @@ async def test_the_list_shows_runs_first_and_opens_them() -> None:
         await screen.press("b")
         await screen.until("waits for you")
         await screen.press("enter")
-        assert "Type `db2` to run it." in screen.text
+        assert "Type `db2` to confirm." in screen.text
 
 
 async def test_a_run_asked_for_on_the_command_line_is_begun_at_attach_and_shown() -> None:
@@ -345,7 +345,7 @@ async def test_a_run_asked_for_on_the_command_line_is_begun_at_attach_and_shown(
     async with opened(options=ScreenOptions(run_request=begin)) as screen:
         await screen.until(lambda: screen.feed.asked == [begin])
         await tell(screen, DROP)
-        assert "Type `db2` to run it." in screen.text
+        assert "Type `db2` to confirm." in screen.text
         screen.feed.start()  # attached once more: not begun a second time
         await screen.press("f12")
         assert screen.feed.asked == [begin]
@@ -353,6 +353,6 @@ async def test_a_run_asked_for_on_the_command_line_is_begun_at_attach_and_shown(
 
 async def test_a_run_to_be_watched_is_opened_before_the_agent_has_told_of_it() -> None:
     async with opened(options=ScreenOptions(run_request=RunWatch(run=RUN))) as screen:
-        await screen.until("nothing is known of this run")
+        await screen.until("this run is no longer known")
         await tell(screen, DROP, yours=False)
-        assert "you watch, ann drives" in screen.text and screen.feed.asked == [RunWatch(run=RUN)]
+        assert "controlled by ann" in screen.text and screen.feed.asked == [RunWatch(run=RUN)]

@@ -40,14 +40,14 @@ def test_the_question_is_seen_whole_however_long_the_step_is() -> None:
 
 def test_a_console_that_only_watches_sees_who_drives_and_how_to_take_over() -> None:
     text = shown(DROP, ViewOptions(yours=False, may_answer=False))
-    assert "you watch, ann drives" in text and "ann answers; t takes over" in text
+    assert "controlled by ann" in text and "press t to take over" in text
 
 
 def test_why_this_person_cannot_be_the_second_one_is_said() -> None:
     second = structs.replace(TYPED, kind="second", first_by="ann")
     view = structs.replace(DROP, question=second)
     text = shown(view, ViewOptions(may_answer=False, why_not="You are ann, who confirmed first."))
-    assert "ann has confirmed; a second person" in text and "You are ann, who confirmed first." in text
+    assert "ann has confirmed; a second operator" in text and "You are ann, who confirmed first." in text
 
 
 def test_trouble_with_the_journal_stands_on_top() -> None:
@@ -61,7 +61,7 @@ def test_before_the_start_the_runbooks_own_words_stand_beside_the_plan() -> None
     text = shown(structs.replace(DROP, state="planned", current="", block="", blocks=checked, question=start))
     assert "Why: free memory grows while I/O is dead." in text and "the storage team" in text
     assert "Checked on this server" in text and "cached 18 GB" in text
-    assert "system identifier 7412" in text and "Type `yes` to start, no to leave" in text
+    assert "system identifier 7412" in text and "Type `yes` to start, no to cancel" in text
 
 
 def test_the_step_alone_has_the_whole_width_for_its_rows() -> None:
@@ -100,7 +100,7 @@ def test_many_rows_that_do_not_fit_beside_the_steps_are_whole_where_the_step_has
 
 def test_all_steps_tell_what_became_of_them() -> None:
     text = shown(DROP, ViewOptions(pane="steps"))
-    assert "skipped · nobody to tell at 3 a.m." in text and "usual 0:02 (3 runs)" in text
+    assert "skipped · nobody to tell at 3 a.m." in text and "typical 0:02 (3 runs)" in text
 
 
 def test_the_output_in_full_scrolls_and_counts_what_is_missing() -> None:

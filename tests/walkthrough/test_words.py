@@ -26,13 +26,13 @@ def test_every_kind_of_question_says_what_to_type() -> None:
     def asked(kind: str, **more: object) -> str:
         return how_to_answer(Question(id=1, kind=kind, text="?", **more))  # type: ignore[arg-type]
 
-    assert asked("ack") == "Type `y` when you have read it."
-    assert asked("start") == "Type `yes` to start, no to leave everything as it is."
-    assert asked("second", expects="db2") == "Type `db2` to run it."
+    assert asked("ack") == "Type `y` to confirm, n to decline."
+    assert asked("start") == "Type `yes` to start, no to cancel."
+    assert asked("second", expects="db2") == "Type `db2` to confirm."
     assert "evidence" in asked("manual")
-    assert asked("input", secret=True) == "Type the value; it is neither shown nor kept."
+    assert asked("input", secret=True) == "Type the value; it is not shown and not recorded."
     options = (Option(key="retry", text="again"), Option(key="skip", text="go on", needs_reason=True))
-    assert asked("failed", options=options) == "Type `retry` or `skip`; for a reason, after a blank: `skip REASON`."
+    assert asked("failed", options=options) == "Type `retry` or `skip`; with a reason: `skip REASON`."
 
 
 def test_an_option_that_needs_a_reason_says_so() -> None:
@@ -48,7 +48,7 @@ def test_a_wait_without_a_value_says_that_it_is_not_known() -> None:
 
 def test_a_wait_tells_how_long_it_has_held_and_when_it_asks() -> None:
     told = text(waiting_lines(WaitView(text="a = 1", holds_s=4, hold_for_s=30, timeout_s=600, left="unknown"), 60))
-    assert "has held 4.0s of 30s" in told and "left: unknown · asks after 10m" in told
+    assert "condition true for 4.0s of 30s" in told and "remaining: unknown · timeout 10m" in told
 
 
 def test_rows_that_are_not_shown_are_counted() -> None:
@@ -76,7 +76,7 @@ def test_rows_that_fit_stay_side_by_side() -> None:
 def test_of_many_rows_times_are_left_out_before_what_they_are_known_by_is_cut() -> None:
     head, first, *_, last = text(values_table(SLOTS, 46))
     assert "inactive_since" not in head and first.startswith("old_replica_1")
-    assert last == "not shown, for want of room: inactive_since"
+    assert last == "not shown, no space: inactive_since"
 
 
 def test_of_many_rows_the_statement_gives_way_before_the_names_do() -> None:

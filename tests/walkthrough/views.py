@@ -29,7 +29,7 @@ FAILED = Question(
     options=(
         Option(key="retry", text="look again"),
         Option(key="skip", text="go on without it", needs_reason=True),
-        Option(key="abort", text="end the run here"),
+        Option(key="abort", text="abort the run"),
     ),
 )  # fmt: skip
 
@@ -79,7 +79,7 @@ ROWS = RunTable(
     total=3, title="sessions that wait", block="drop/preview", chosen=(True, True, True), look=1,
 )  # fmt: skip
 CHOSEN = Question(
-    id=11, kind="type", text="Cancel 3 sessions. On db2: type `3` (how many it acts on) to go on, no to stop here",
+    id=11, kind="type", text="Cancel 3 sessions. On db2: type `3` (the number affected) to confirm, no to decline",
     step="drop", block="drop/action", expects="3", rows="drop/preview",
 )  # fmt: skip
 CHOOSING = structs.replace(

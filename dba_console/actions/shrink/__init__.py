@@ -1,1 +1,1 @@
-"""A big file freed from its end in steps that nobody on its disk notices."""
+"""Removal of a big file: checks of the file, stepwise truncation from its end, pace of the cuts."""

@@ -1,4 +1,4 @@
-"""The file that is to go, examined: what it is, and every reason not to touch it."""
+"""Check a file before its removal: its kind, size and mount, and every reason to refuse it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from dba_console.watch.probes.host.file_systems import MountEntry, mount_of_path
 from dba_console.watch.probes.host.kernel_files import printable, read_file, read_stat
 from dba_console.watch.probes.host.postmasters import Postmaster, find_postmasters
 
-# Which directories belong to servers, so that nothing in them is ever touched.
+# Directories of servers, whose files are never touched.
 #
 # Directories are compared by device and inode, not by name: a bind mount, a link or a container shows the same
-# directory under another path. Everything here touches file systems, so it is called in a lane.
+# directory under another path. Everything here accesses file systems, so it is called in a lane.
 
 FileIdentity = tuple[int, int]
 """st_dev, st_ino."""
@@ -31,16 +31,16 @@ _WAL = re.compile(r"[0-9A-F]{24}(\.partial)?")
 
 @dataclass(frozen=True, slots=True)
 class ServerDirectories:
-    """The directories of the servers that run here."""
+    """The directories of the servers that run on this host."""
 
     known: dict[FileIdentity, str]
-    """Directory -> what it is, in words."""
+    """Directory -> description."""
     unreadable: tuple[str, ...] = ()
-    """Servers whose directories could not be seen, in words: then nothing may be said to be outside of them."""
+    """Descriptions of servers whose directories could not be read: then no file is known to be outside of them."""
 
 
 def find_server_directories(proc: str = "/proc") -> ServerDirectories:
-    """Data directories, WAL directories and tablespaces of every server that runs on this host."""
+    """Return data directories, WAL directories and tablespaces of every server that runs on this host."""
     known: dict[FileIdentity, str] = {}
     unseen = []
     for postmaster in find_postmasters(proc):
@@ -49,13 +49,13 @@ def find_server_directories(proc: str = "/proc") -> ServerDirectories:
         except OSError as error:
             now = read_stat(proc, postmaster.pid)
             if now is None or now.start_ticks != postmaster.start_ticks:
-                continue  # it ended while it was looked at
+                continue  # it ended meanwhile
             unseen.append(f"the server of process {postmaster.pid} ({error.strerror})")
     return ServerDirectories(known, tuple(unseen))
 
 
 def _directories_of(postmaster: Postmaster, proc: str) -> Iterator[tuple[FileIdentity, str]]:
-    """Raises OSError where it cannot all be seen. A directory that has gone meanwhile is not there to be hurt."""
+    """Return the directories of a server. Raises OSError if one cannot be read; a missing one is skipped."""
     cwd, root = f"{proc}/{postmaster.pid}/cwd", f"{proc}/{postmaster.pid}/root"
     try:
         os.stat(f"{cwd}/PG_VERSION")
@@ -80,17 +80,17 @@ def _tablespaces(cwd: str) -> list[str]:
     try:
         return os.listdir(f"{cwd}/pg_tblspc")
     except FileNotFoundError:
-        return []  # initdb at work, or a server whose directory was removed under it
+        return []  # initdb is running, or the directory of the server was removed
 
 
 def _resolve_link(cwd: str, name: str, root: str) -> str:
-    """Where a link in the data directory leads, as the server itself sees it: its root may not be ours."""
-    place = f"{cwd}/{name}"
+    """Resolve a link in the data directory as the server sees it: its root may differ from ours."""
+    link = f"{cwd}/{name}"
     try:
-        target = os.readlink(place)
+        target = os.readlink(link)
     except OSError:
-        return place
-    return root + target if target.startswith("/") else f"{os.path.dirname(place)}/{target}"
+        return link
+    return root + target if target.startswith("/") else f"{os.path.dirname(link)}/{target}"
 
 
 def _identity(path: str) -> FileIdentity:
@@ -99,7 +99,7 @@ def _identity(path: str) -> FileIdentity:
 
 
 def find_containing(path: str, places: ServerDirectories) -> str | None:
-    """What a directory at or above `path` is to a running server; None where it is nothing. Raises OSError."""
+    """Return what a directory at or above `path` is to a running server; None: nothing. Raises OSError."""
     for directory in _with_parents(path):
         if (what := places.known.get(_identity(directory))) is not None:
             return what
@@ -107,7 +107,7 @@ def find_containing(path: str, places: ServerDirectories) -> str | None:
 
 
 def looks_like_server_file(path: str) -> str | None:
-    """What `path` seems to be a part of, running or not; None where nothing looks like it. `path` is a file's."""
+    """Return which server, running or not, the file `path` seems to belong to; None: none."""
     for directory in _with_parents(os.path.dirname(path)):
         if os.path.exists(f"{directory}/PG_VERSION") and os.path.exists(f"{directory}/global/pg_control"):
             return f"the data directory {directory}, whose server does not run here"
@@ -127,21 +127,21 @@ def _with_parents(path: str) -> Iterator[str]:
         path = os.path.dirname(path)
 
 
-# Who has a file open.
+# Which processes have the file open.
 #
-# The kernel itself is asked first: it grants a write lease (fcntl(2), F_SETLEASE) only on a file nobody else has open,
-# mapped, used as swap or bound to a loop device, whoever that is and in whatever container. /proc is read to name who
-# it is, and decides alone where a file system knows no leases.
+# The kernel grants a write lease (fcntl(2), F_SETLEASE) only on a file that is not open elsewhere, mapped, used as swap
+# or bound to a loop device, in any container. /proc is read to name the processes, and decides alone if the file system
+# has no leases.
 
 LEASE_UNKNOWN = frozenset((errno.EINVAL, errno.EACCES, errno.ENOLCK, errno.EOPNOTSUPP, errno.EPERM))
-"""The file system has no leases, or the file is another user's and we lack CAP_LEASE."""
+"""The file system has no leases, or the file belongs to another user and we lack CAP_LEASE."""
 
 
 def take_lease(fd: int) -> bool | None:
-    """True: nobody else has the file open, and whoever opens it now waits until `drop_lease`, at most as long as
-    /proc/sys/fs/lease-break-time says. False: somebody has. None: the kernel cannot say here. Raises OSError.
+    """True: no other process has the file open, and one that opens it now waits until `drop_lease`, at most
+    /proc/sys/fs/lease-break-time seconds. False: it is open elsewhere. None: unknown here. Raises OSError.
     """
-    # Who opens the file is told to us by a signal, by default one that ends a process; this one is ignored by default.
+    # The kernel signals an open by another process; the default signal ends the process, SIGURG is ignored by default.
     fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
     try:
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
@@ -155,23 +155,23 @@ def take_lease(fd: int) -> bool | None:
 
 
 def lease_break_requested(fd: int) -> bool:
-    """True when somebody is waiting to open the file."""
+    """Whether a process is waiting to open the file."""
     return fcntl.fcntl(fd, fcntl.F_GETLEASE) != fcntl.F_WRLCK
 
 
 def drop_lease(fd: int) -> None:
-    """Let whoever waits go on. Harmless without a lease."""
+    """Release the lease, so that waiting processes continue. Harmless without a lease."""
     try:
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except OSError:
-        pass  # there was none
+        pass  # no lease was taken
 
 
 def find_openers(path: str, identity: tuple[int, int], proc: str = "/proc") -> tuple[list[str], int]:
-    """Processes that have the file open, in words, and how many processes could not be looked at.
+    """Return descriptions of the processes that have the file open, and how many processes could not be read.
 
-    Only what bears the file's name is looked at more closely: a look at each open file of a host might hang on one of
-    them. The caller's own process is left out.
+    Only open files with the same name are stat'ed: stat of every open file of a host might hang. The caller's own
+    process is left out.
     """
     name, found, closed = os.path.basename(path), [], 0
     for pid in sorted(int(entry) for entry in os.listdir(proc) if entry.isdigit()):
@@ -211,28 +211,28 @@ def _command(proc: str, pid: int) -> str:
 
 
 SUFFIX = ".dba-console-shrinking"
-"""Put behind the name before the first cut, so that half a backup is never mistaken for one."""
+"""Added to the name before the first cut, so that a truncated backup is never taken for a complete one."""
 
 NETWORK_FILE_SYSTEMS = frozenset((
     "9p", "afs", "ceph", "cifs", "fuse", "fuseblk", "gfs2", "glusterfs", "lustre", "nfs", "nfs4", "ocfs2", "orangefs",
     "smb3", "virtiofs",
 ))  # fmt: skip
-"""File systems other hosts use too: whether one of them has the file open cannot be told from here."""
+"""File systems shared with other hosts: whether one of them has the file open is unknown here."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShrinkCandidate:
-    """A regular file with one name, nobody's but a backup's."""
+    """A regular file with one name that belongs to no server and is not open."""
 
     path: str
-    """Without links; the name it had before it was set aside."""
+    """Path with links resolved, without the suffix."""
     renamed: bool
-    """It bears the suffix already: an earlier deletion was begun."""
+    """It already has the suffix: an earlier deletion was interrupted."""
     device: int
     inode: int
     size: int
     allocated: int
-    """Bytes it takes on the disk; fewer than `size` where it has holes."""
+    """Bytes allocated on disk; fewer than `size` if it is sparse."""
     changed_ns: int
     mount: MountEntry | None
 
@@ -242,7 +242,7 @@ class ShrinkCandidate:
 
     @property
     def current_path(self) -> str:
-        """Where it lies now."""
+        """The path it has now."""
         return self.trash_path if self.renamed else self.path
 
     @property
@@ -251,9 +251,9 @@ class ShrinkCandidate:
 
 
 def examine(named: str, *, stopped_cluster: bool = False, proc: str = "/proc") -> ShrinkCandidate:
-    """The file of that name, or what an earlier deletion has left of it. Raises Refused with the reason.
+    """Return the file, also one that an earlier deletion has renamed. Raises Refused with the reason.
 
-    `stopped_cluster`: the operator says that the server whose directory it lies in is gone for good.
+    `stopped_cluster`: the operator states that the server of its directory was removed from service.
     """
     try:
         candidate = _find_candidate(named, proc)
@@ -268,7 +268,7 @@ def examine(named: str, *, stopped_cluster: bool = False, proc: str = "/proc") -
 
 def _find_candidate(named: str, proc: str) -> ShrinkCandidate:
     if not named.startswith("/"):
-        raise Refused(f"{printable(named)!r} is not an absolute path", hint="name the file from / on")
+        raise Refused(f"{printable(named)!r} is not an absolute path", hint="use a path that starts with /")
     if os.path.basename(named.rstrip("/")).endswith(SUFFIX):
         named = named[: -len(SUFFIX)]
     path = os.path.join(os.path.realpath(os.path.dirname(named)), os.path.basename(named))
@@ -276,7 +276,7 @@ def _find_candidate(named: str, proc: str) -> ShrinkCandidate:
         status, aside = os.lstat(path), False
         if os.path.lexists(path + SUFFIX):
             raise Refused(
-                f"both {printable(path)} and {printable(path + SUFFIX)} are there: the second is left of an earlier "
+                f"both {printable(path)} and {printable(path + SUFFIX)} exist: the second is left from an earlier "
                 "deletion",
                 hint="move one of them away first",
             )
@@ -294,7 +294,7 @@ def _stat_trash(path: str) -> os.stat_result:
     try:
         return os.lstat(path + SUFFIX)
     except FileNotFoundError:
-        raise Refused(f"there is no file {printable(path)}") from None
+        raise Refused(f"file {printable(path)} does not exist") from None
 
 
 def _refuse_kind(path: str, status: os.stat_result) -> None:
@@ -305,8 +305,8 @@ def _refuse_kind(path: str, status: os.stat_result) -> None:
         raise Refused(f"{shown} is not a regular file", hint="name one file; a directory is emptied file by file")
     if status.st_nlink > 1:
         raise Refused(
-            f"{shown} has {status.st_nlink} names (hard links): cutting it would destroy what the others are kept for",
-            hint="rm of one name frees nothing and costs nothing; shrink the last one",
+            f"{shown} has {status.st_nlink} names (hard links): truncating it would destroy the others too",
+            hint="rm of one name frees no space and is harmless; shrink the last one",
         )
     if os.geteuid() not in (0, status.st_uid):
         raise Refused(f"{shown} belongs to uid {status.st_uid}, not to you", hint="run it as root or as its owner")
@@ -317,24 +317,24 @@ def _refuse_server_files(candidate: ShrinkCandidate, stopped_cluster: bool, proc
     places = find_server_directories(proc)
     if places.unreadable:
         raise Refused(
-            f"whether {shown} belongs to a running server cannot be told: {'; '.join(places.unreadable)}",
+            f"whether {shown} belongs to a running server is unknown: {'; '.join(places.unreadable)}",
             hint="run it as root",
         )
     if (what := find_containing(os.path.dirname(candidate.path), places)) is not None:
         raise Refused(
-            f"{shown} lies in {printable(what)}",
-            hint="files of a running server are never removed by hand: DROP, TRUNCATE, or move the tablespace",
+            f"{shown} is in {printable(what)}",
+            hint="never remove files of a running server: DROP, TRUNCATE, or move the tablespace",
         )
     if not stopped_cluster and (what := looks_like_server_file(candidate.path)) is not None:
         raise Refused(
-            f"{shown} lies in {printable(what)}",
-            hint="where that is gone for good, say so with stopped_cluster = true",
+            f"{shown} is in {printable(what)}",
+            hint="if that server was removed from service, set stopped_cluster = true",
         )
     mount = candidate.mount
     if mount is not None and (mount.fstype in NETWORK_FILE_SYSTEMS or mount.fstype.startswith("fuse.")):
         raise Refused(
-            f"{shown} lies on {mount.fstype}: whether another host has it open cannot be told here",
-            hint="remove it on the host that serves it",
+            f"{shown} is on {mount.fstype}: whether another host has it open is unknown here",
+            hint="remove it on the host that exports it",
         )
 
 
@@ -348,18 +348,18 @@ def _refuse_open(candidate: ShrinkCandidate, proc: str) -> None:
 
 
 def open_file(candidate: ShrinkCandidate) -> int:
-    """A descriptor of this very file. Raises Refused where another one bears its name now, or OSError."""
+    """Return a descriptor of this file. Raises Refused if another one has its name now, OSError."""
     fd = os.open(candidate.current_path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     status = os.fstat(fd)
     same = (status.st_dev, status.st_ino, status.st_size, status.st_nlink) == (*candidate.identity, candidate.size, 1)
     if not same:
         os.close(fd)
-        raise Refused(f"{printable(candidate.current_path)} has changed while it was looked at")
+        raise Refused(f"{printable(candidate.current_path)} changed while it was examined")
     return fd
 
 
 def refuse_others(fd: int, candidate: ShrinkCandidate, proc: str) -> None:
-    """Raises Refused where anybody else has the file open, or where that cannot be told. Takes the lease."""
+    """Raise Refused if another process has the file open, or that is unknown. Takes the lease."""
     alone = take_lease(fd)
     if alone:
         return
@@ -367,11 +367,11 @@ def refuse_others(fd: int, candidate: ShrinkCandidate, proc: str) -> None:
     found, closed = find_openers(candidate.current_path, candidate.identity, proc)
     if found:
         more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-        raise Refused(f"{shown} is open in {', '.join(found[:3])}{more}", hint="let that end first")
+        raise Refused(f"{shown} is open in {', '.join(found[:3])}{more}", hint="wait until that has ended")
     if alone is False:
         raise Refused(
-            f"{shown} is in use: the kernel says somebody has it open, and no process could be found that does",
+            f"{shown} is in use: the kernel reports that it is open, but no process that has it open was found",
             hint="a container, a loop device (losetup -a) or swap (swapon --show) may be using it",
         )
     if closed:
-        raise Refused(f"whether {shown} is open in {closed} processes of others cannot be told", hint="run it as root")
+        raise Refused(f"whether {shown} is open in {closed} processes of others is unknown", hint="run it as root")

@@ -1,13 +1,12 @@
-"""How much is cut off at a time, and how long nothing is done between two cuts: pure.
+"""Pace of a stepwise truncation: the size of each cut, and the pause after it. Pure.
 
-Freed space goes through the file system's journal, and with it everybody's commits: how long a commit takes beside a
-cut is what others feel of it. What one feels at worst is bounded by the size of the cut, not by how fast slow commits
-are answered: so cuts are small from the first to the last, each is committed at once, lest the discards of many pile
-up, and the disk is left to others for twice as long as the cut took.
+Freed space goes through the file system's journal, as all commits do: the commit time during a cut is its effect on
+others. Its maximum is bounded by the size of the cut, not by the reaction to slow commits: so all cuts are small, each
+is committed at once, so that discards do not accumulate, and the pause is twice as long as the cut took.
 
-It gives way only to what it does itself: commits beside cuts that are clearly slower than those in pauses. Where both
-are slow, the disk is busy with others: then it cuts no faster than ten megabytes every fiftieth of a second, which
-leaves nearly all the time to them, but does not crawl for as long as they work.
+It slows down only for its own effect: commits during cuts that are clearly slower than those in pauses. If both are
+slow, the disk is busy with other work: then it cuts at most 10 MB every 20 ms, which leaves nearly all the time to
+others, but does not stop while they work.
 """
 
 from __future__ import annotations
@@ -20,139 +19,137 @@ from dba_console.core.units import human_bytes, human_pct
 
 MIB = 1 << 20
 CUTS_PER_VERDICT = 5
-"""Cuts of the same step that are looked at together."""
+"""Cuts of the same step that are evaluated together."""
 QUIET_COMMITS = CUTS_PER_VERDICT
-"""Commits in pauses that the quiet figure is the median of: those between the witnesses, if need be."""
+"""Commits in pauses whose median is the quiet commit time."""
 DATABASE_COMMITS = 3
-"""Commits of the database that are looked at together."""
+"""Commits of the database that are evaluated together."""
 MAX_BRAKE = 16.0
-"""The brake at its hardest."""
+"""Maximum factor that lengthens pauses."""
 MAX_COST_RATIO = 1.3
-"""A larger step is kept where it costs no more than this many times the smaller one: it is then the commit that costs,
-and not what is freed."""
+"""A larger step is kept if it costs at most this many times the smaller one: then the commit is the cost, not the
+freed space."""
 VERDICTS_TO_GROW = 3
-"""Times that many witnesses must have nothing to say before the step grows; twice as many after each time it had to
-become smaller again, four times where that was only for a larger one to be dearer."""
+"""Clean verdicts required before the step grows; doubled after each back-off, four times after a back-off only because
+a larger step cost more."""
 MAX_VERDICTS_TO_GROW = 192
 
 
 @dataclass(frozen=True, slots=True)
 class PaceLimits:
-    """What the pace goes by."""
+    """Limits of the pace."""
 
     first_step: int = 10 * MIB
-    """As was cut by hand where a database did not suffer."""
+    """Size used in manual deletions that did not slow down the database."""
     smallest_step: int = 2 * MIB
     largest_step: int = 32 * MIB
     commit_ratio: float = 3.0
-    """A commit beside a cut may take this many times one in a pause. It waits for one that is under way, then for its
-    own: that is twice, as behind any other writer, and leaves as much again for what the cut adds."""
+    """A commit during a cut may take this many times one in a pause. It waits for the commit in progress, then for its
+    own: that is twice, as behind any other writer, and leaves once more for what the cut adds."""
     commit_extra_s: float = 0.008
-    """This much more than in a pause it may always take: one turn of a spinning disk at 7,200 a minute. Where two
-    processors are kept busy by others, ten megabytes add 4 to 7 ms, however they are cut off (measured)."""
+    """A commit may always take this much longer than in a pause: one rotation of a disk at 7,200 rpm. On two busy
+    processors 10 MB add 4 to 7 ms, in whatever steps they are cut (measured)."""
     commit_limit_s: float = 0.1
-    """More than this is never allowed, however slow the disk is by itself."""
+    """Maximum commit time, also on a slow disk."""
     pause_ratio: float = 2.0
-    """A pause takes this many times what the cut before it took."""
+    """Length of a pause relative to the cut before it."""
     shortest_pause_s: float = 0.001
     longest_pause_s: float = 0.015
-    """After ten megabytes, while nothing is wrong."""
+    """After 10 MB, under normal load."""
     busy_pause_s: float = 0.02
-    """After ten megabytes or less, while something is: as was done by hand, where a database did not suffer."""
+    """After 10 MB or less, under load: as in manual deletions that did not slow down the database."""
     trouble_s: float = 0.5
-    """Commits in pauses that take this long are somebody else's trouble: nothing is added to it while it lasts."""
+    """If commits in pauses take this long, other work has saturated the disk: no cut while that lasts."""
     stall_floor_pct: float = 50.0
-    """Pressure (PSI io some) below this is ordinary on a database host; waiting for its own commits makes a third."""
+    """Pressure (PSI io some) below this is normal on a database host; its own commits cause about a third of it."""
     await_floor_s: float = 0.02
-    """A read or write of the device below this is ordinary, also on spinning disks."""
+    """A read or write of the device below this is normal, also on spinning disks."""
     pressure_ratio: float = 3.0
-    """Pressure and waits of the device count from this many times what they were before the first cut."""
+    """Pressure and device waits count from this many times their values before the first cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class CutMeasurement:
-    """What one cut was measured to be. Seconds; None where it was not measured this time."""
+    """Measurements of one cut. Seconds; None: not measured this time."""
 
     step: int
     """Bytes cut off."""
     duration_s: float
     """The cut with its commit."""
     next_commit_s: float | None = None
-    """The commit after it: what a file system frees it gives back to the device (discard) after its own commit, so that
-    the next one feels it."""
+    """The commit after it: a file system discards freed blocks after its own commit, which delays the next one."""
     database_commit_s: float | None = None
     """A commit of the database right after it."""
     database_quiet_s: float | None = None
-    """The last one in a pause."""
+    """The last commit of the database in a pause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How to go on."""
+    """The current pace."""
 
     step: int
     pause_s: float
     quiet: tuple[float, ...] = ()
     """The last commits in pauses, oldest first."""
     baseline_s: float = 0.0
-    """The middle commit before the first cut."""
+    """The median commit before the first cut."""
     cuts: tuple[CutMeasurement, ...] = ()
-    """Those of this step since the last verdict, oldest first."""
+    """Cuts of this step since the last verdict, oldest first."""
     next_commits_s: tuple[float, ...] = ()
     """The last commits right after cuts of this step, oldest first."""
     database: tuple[tuple[float, float], ...] = ()
     """The last commits of the database with cuts of this step, and in the pause before, oldest first."""
     clean_verdicts: int = 0
-    """Verdicts in a row that there is nothing to give way to."""
+    """Consecutive verdicts without a reason to slow down."""
     verdicts_to_grow: int = VERDICTS_TO_GROW
     smaller: tuple[int, float] | None = None
-    """The step that this one grew from, and what was felt of a cut of it: this one may be no dearer."""
+    """The step that this one grew from, with its commit time: this one may not cost clearly more."""
     in_doubt: bool = False
-    """Commits beside cuts were slow; others may have begun to work since one in a pause was timed. So one is timed in
-    each pause now, and if that does not explain it, it was the cuts."""
+    """Commits during cuts were slow, possibly because of other work that started since the last timed pause. So one is
+    timed in each pause now; if these are not slow, the cuts are the cause."""
     brake: float = 1.0
-    """Pauses are made longer by this much."""
+    """Factor that lengthens pauses."""
     reason: str = ""
-    """Why it holds back; empty when it does not."""
+    """Why it slows down; empty when it does not."""
 
     @property
     def quiet_s(self) -> float | None:
-        """What a commit takes while nothing is cut."""
+        """The commit time while nothing is cut."""
         return statistics.median(self.quiet) if self.quiet else None
 
 
 def first_pace(baseline: tuple[float, ...], limits: PaceLimits) -> Pace:
-    """The pace of the first cut, after commits that were timed before it."""
+    """Return the pace of the first cut, from commits timed before it."""
     usual = statistics.median(baseline) if baseline else 0.0
     return Pace(max(min(limits.smallest_step, limits.largest_step), min(limits.first_step, limits.largest_step)), 0.0,
                 baseline[-QUIET_COMMITS:], usual)  # fmt: skip
 
 
 def allowed_commit_s(quiet_s: float, limits: PaceLimits) -> float:
-    """How long a commit beside a cut may take, where one in a pause takes `quiet_s`."""
+    """Return how long a commit during a cut may take, if one in a pause takes `quiet_s`."""
     return min(limits.commit_limit_s, max(limits.commit_ratio * quiet_s, quiet_s + limits.commit_extra_s))
 
 
 def with_quiet_commit(pace: Pace, quiet_s: float) -> Pace:
-    """The pace with one more commit timed at the end of a pause, whatever it took: a choice among them would make the
-    quiet figure ever smaller."""
+    """Return the pace with one more commit timed in a pause. All are added: a selection would bias the median down."""
     return replace(pace, quiet=(*pace.quiet, quiet_s)[-QUIET_COMMITS:])
 
 
 def next_pace(pace: Pace, cut: CutMeasurement, limits: PaceLimits) -> Pace:
-    """The pace after a cut.
+    """Return the pace after a cut.
 
-    A slow commit by itself is chance, on a host with other work it happens all the time: what the middle one of some
-    cuts of the same step feels is what the step costs. Only one that nobody could bear is answered at once.
+    A single slow commit is chance and common on a busy host: the cost of a step is the median of several cuts. Only a
+    commit above the limit is acted on at once.
     """
-    if cut.step < pace.step * 9 // 10:  # the file's end or a hole's rim: says nothing about a whole step
+    if cut.step < pace.step * 9 // 10:  # the end of the file or the edge of a hole: not a whole step
         return pace
     pace = _with_measurement(pace, cut)
     worst = max(cut.duration_s, cut.next_commit_s or 0.0)
     if worst > limits.commit_limit_s and pace.step > limits.smallest_step:
         step = max(limits.smallest_step, pace.step // 2)
-        slower = _with_step(pace, step, reason=f"a commit took {_ms_text(worst)} beside a cut")
-        # The first may be chance: then it is soon taken back.
+        slower = _with_step(pace, step, reason=f"a commit took {_ms_text(worst)} during a cut")
+        # The first may be chance: then the step soon grows again.
         return _with_pause(
             slower if pace.reason else replace(slower, clean_verdicts=pace.verdicts_to_grow - 1), cut, limits
         )
@@ -176,10 +173,10 @@ def _with_measurement(pace: Pace, cut: CutMeasurement) -> Pace:
 
 
 def _slowdown_reason(pace: Pace, limits: PaceLimits) -> str:
-    """What the last cuts did to others, in words; empty where that is nothing, or not their own doing."""
+    """Return how the last cuts slowed down others; empty: they did not."""
     usually, quiet = _median_commit_s(pace), pace.quiet_s or 0.0
     if usually > allowed_commit_s(quiet, limits):
-        return f"commits took {_ms_text(usually)} beside a cut, {_ms_text(quiet)} without one"
+        return f"commits took {_ms_text(usually)} during a cut, {_ms_text(quiet)} without one"
     if len(pace.database) == DATABASE_COMMITS:
         took, quiet = (statistics.median(times) for times in zip(*pace.database, strict=True))
         if took > allowed_commit_s(quiet, limits):
@@ -188,17 +185,17 @@ def _slowdown_reason(pace: Pace, limits: PaceLimits) -> str:
 
 
 def _median_commit_s(pace: Pace) -> float:
-    """The middle commit beside the last cuts: of those with them, or of those right after them."""
+    """Return the median commit time of the last cuts, or of the commits right after them if larger."""
     return max(statistics.median(cut.duration_s for cut in pace.cuts), _median_next_commit_s(pace))
 
 
 def _median_next_commit_s(pace: Pace) -> float:
-    """Of fewer than three nobody can tell chance from cost."""
+    """Return the median commit right after a cut; 0 for fewer than three, which may be chance."""
     return statistics.median(pace.next_commits_s) if len(pace.next_commits_s) >= 3 else 0.0
 
 
 def _with_step(pace: Pace, step: int, *, reason: str) -> Pace:
-    """What was seen of another step says nothing about this one."""
+    """Return the pace with another step, without the measurements of the old step."""
     return replace(
         pace, step=step, cuts=(), next_commits_s=(), database=(), clean_verdicts=0, smaller=None, reason=reason
     )
@@ -209,21 +206,21 @@ def _slower(pace: Pace, reason: str, limits: PaceLimits) -> Pace:
     if pace.step > limits.smallest_step:
         step = max(limits.smallest_step, pace.step // 2)
         return replace(_with_step(pace, step, reason=reason), verdicts_to_grow=patience, in_doubt=True)
-    # Only time is left to give.
+    # The step is already the smallest: lengthen the pauses.
     return replace(
         pace, brake=min(MAX_BRAKE, pace.brake * 2), clean_verdicts=0, verdicts_to_grow=patience, reason=reason
     )
 
 
 def _steady(pace: Pace, limits: PaceLimits) -> Pace:
-    """Nothing to give way to. Grows after a while; beyond the first step only while the disk is quiet."""
+    """Return the pace without a slowdown. The step grows after a while; above the first step only on a quiet disk."""
     busy = _busy_reason(pace, limits)
     if busy and pace.step > limits.first_step:
         return replace(_with_step(pace, limits.first_step, reason=busy), in_doubt=False)
     if pace.smaller is not None and _median_commit_s(pace) > MAX_COST_RATIO * pace.smaller[1]:
         patience = min(MAX_VERDICTS_TO_GROW, pace.verdicts_to_grow * 4)
         return replace(_with_step(pace, pace.smaller[0], reason=""), verdicts_to_grow=patience, in_doubt=False)
-    # What was slow beside a cut may have been the others' load as it came.
+    # The slow commits may have been caused by other load.
     patience = min(pace.verdicts_to_grow, VERDICTS_TO_GROW) if busy else pace.verdicts_to_grow
     pace = replace(
         pace,
@@ -243,15 +240,15 @@ def _steady(pace: Pace, limits: PaceLimits) -> Pace:
 
 
 def _busy_reason(pace: Pace, limits: PaceLimits) -> str:
-    """Are commits in pauses slower than before the first cut? Whoever's doing that is, haste would not help."""
+    """Return why the disk is busy: commits in pauses are slower than before the first cut, whatever the cause."""
     quiet = pace.quiet_s
     if quiet is None or quiet <= max(limits.commit_ratio * pace.baseline_s, pace.baseline_s + limits.commit_extra_s):
         return ""
-    return f"commits take {_ms_text(quiet)} without a cut, {_ms_text(pace.baseline_s)} before it began"
+    return f"commits take {_ms_text(quiet)} without a cut, {_ms_text(pace.baseline_s)} before the start"
 
 
 def _with_pause(pace: Pace, cut: CutMeasurement, limits: PaceLimits) -> Pace:
-    """With the pause after this cut: in it the device does what it was told to discard, too."""
+    """Return the pace with the pause after this cut, in which the device also processes discards."""
     size = pace.step / (10 * MIB)
     if pace.reason or pace.in_doubt:
         return replace(pace, pause_s=limits.busy_pause_s * max(1.0, size) * pace.brake)
@@ -262,7 +259,7 @@ def _with_pause(pace: Pace, cut: CutMeasurement, limits: PaceLimits) -> Pace:
 
 @dataclass(frozen=True, slots=True)
 class HostPressure:
-    """What the host says over a second or two: pressure in percent, and what a request of the device waits, seconds."""
+    """Pressure in percent, and the wait of a device request in seconds, over the last one or two seconds."""
 
     stall_pct: float | None = None
     await_s: float | None = None
@@ -271,10 +268,10 @@ class HostPressure:
 def adapt_to_host(
     pace: Pace, usual: HostPressure, last: HostPressure, now: HostPressure, limits: PaceLimits
 ) -> tuple[Pace, HostPressure]:
-    """The pace after a look at the host, and what counts as usual from now on.
+    """Return the pace after reading the host's pressure, and the new usual values.
 
-    These figures do not tell whose doing they are. So pauses are doubled, and where the figure does not fall for that,
-    it was not this deletion's: then it is what is usual here.
+    The values do not show their cause. So pauses are doubled; if the value does not fall, this deletion is not the
+    cause, and the value becomes the usual one.
     """
     stall, pace = _adapt_to_figure(
         pace, usual.stall_pct, last.stall_pct, now.stall_pct, limits.stall_floor_pct, limits, _pressure_text
@@ -302,24 +299,24 @@ def _adapt_to_figure(
 
 
 def _pressure_text(now: float, usual: float | None) -> str:
-    return f"tasks wait for I/O {human_pct(now)} of the time, {human_pct(usual)} before it began"
+    return f"tasks wait for I/O {human_pct(now)} of the time, {human_pct(usual)} before the start"
 
 
 def _await_text(now: float, usual: float | None) -> str:
-    return f"requests of the device take {_ms_text(now)}, {_ms_text(usual)} before it began"
+    return f"device requests take {_ms_text(now)}, {_ms_text(usual)} before the start"
 
 
 def foreign_load_reason(quiet_s: float | None, limits: PaceLimits) -> str:
-    """Why to wait before the next cut though nothing was cut just now; empty where there is no reason."""
+    """Return why to wait before the next cut because of other load; empty: no reason."""
     if quiet_s is None or quiet_s <= limits.trouble_s:
         return ""
-    return f"commits take {_ms_text(quiet_s)} without any cut: it waits for that to pass"
+    return f"commits take {_ms_text(quiet_s)} without any cut: waiting until they are faster"
 
 
 def pace_text(pace: Pace) -> str:
-    """The pace in words."""
+    """Return the pace as text."""
     steps = f"steps of {human_bytes(pace.step)}"
-    return f"{steps}; holds back: {pace.reason}" if pace.reason else steps
+    return f"{steps}; slowed down: {pace.reason}" if pace.reason else steps
 
 
 def _ms_text(seconds: float | None) -> str:

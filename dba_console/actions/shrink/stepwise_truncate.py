@@ -1,7 +1,6 @@
-"""A file made shorter from its end, by one cut after another that others on its disk do not feel.
+"""Truncate a file from its end in small cuts, with pauses adapted to the commit times on its disk.
 
-All is done through the descriptor the file was examined by; a name can be changed by somebody else meanwhile, what is
-open cannot.
+Works only on the open descriptor of the examined file; its name could be changed by another process meanwhile.
 """
 
 from __future__ import annotations
@@ -25,64 +24,63 @@ from dba_console.watch.probes.host.kernel_files import read_file
 from dba_console.watch.samples.host import Disk
 
 BASELINE_COMMITS = 25
-"""Commits timed before the first cut; with the pauses between them a second or so."""
+"""Commits timed before the first cut; about a second with the pauses between them."""
 BASELINE_PAUSE_S = 0.02
 LEARN_EVERY = 4
-"""Cuts of which one has a commit timed right after it and another at the end of its pause; every one has while it
-is in doubt whose doing slow commits are."""
+"""Every fourth cut has a commit timed right after it and another at the end of its pause; every cut while the cause
+of slow commits is unclear."""
 BLOCK_MAP_STEP = 16 * MIB
 EXTENTS_STEP = 32 * MIB
-"""What is cut off at most at a time: a file of extents is freed by a few records, one of block maps (ext2, ext3) block
-by block. Where it cannot be told, the smaller."""
+"""Maximum cut: a file with extents is freed by a few records, one with block maps (ext2, ext3) block by block. If it is
+unknown, the smaller."""
 GET_FLAGS = 0x80086601
 """FS_IOC_GETFLAGS of a 64-bit kernel (linux/fs.h)."""
 EXTENTS_FLAG = 0x80000
 """FS_EXTENT_FL: the file is mapped by extents."""
 PRESSURE_INTERVAL_S = 2.0
-"""The kernel brings pressure figures up to date every two seconds (kernel/sched/psi.c, PSI_FREQ)."""
+"""The kernel updates pressure averages every two seconds (kernel/sched/psi.c, PSI_FREQ)."""
 PROGRESS_INTERVAL_S = 0.25
 DATABASE_INTERVAL_S = 0.5
 
 
 class DiskProbe(Protocol):
-    """What the cutting can measure."""
+    """Measurements during the truncation."""
 
     def commit(self) -> float:
-        """Seconds a small file's write and fsync take on the same file system now."""
+        """Return the seconds of a small write and fsync on the same file system."""
 
     def host_pressure(self) -> HostPressure:
-        """Pressure and device since the last call."""
+        """Return pressure and device waits since the last call."""
 
     def database_commit(self) -> float | None:
-        """Seconds a small transaction takes to commit; None where no database is asked."""
+        """Return the seconds of a small transaction's commit; None without a database."""
 
 
 @dataclass(slots=True)
 class TruncationProgress:
-    """How far it is. Bytes are those allocated, which a sparse file has fewer of than its length."""
+    """Progress of the truncation. Bytes are allocated bytes, fewer than the length of a sparse file."""
 
     total: int
     freed: int = 0
     cuts: int = 0
     worst_s: float = 0.0
-    """The longest a commit took beside a cut."""
+    """The longest commit during a cut."""
     quiet_s: float | None = None
     largest_step: int = 0
     started_s: float = 0.0
     duration_s: float = 0.0
-    """From the first look to the last cut, pauses included."""
+    """From the first measurement to the last cut, including pauses."""
     paused_s: float = 0.0
-    """Paused by the operator, or waiting for trouble that is not ours to pass."""
+    """Paused by the operator, or waiting because of other load."""
     stopped: str = ""
     """Why it ended before the end of the file; empty at the end."""
     reasons: dict[str, int] = field(default_factory=dict)
 
 
 def next_length(size: int, step: int, has_data: Callable[[int], bool]) -> int:
-    """The length after the next cut. `has_data(at)`: is anything stored at `at` or after it?
+    """Return the length after the next cut. `has_data(at)`: whether any data is stored at `at` or after it.
 
-    A hole costs nothing to cut, so as much of one as can be told to be hole goes at once; where data begins, it goes
-    step by step.
+    A hole costs nothing to cut, so all of it is cut at once; data is cut step by step.
 
     >>> next_length(100 * MIB, 10 * MIB, lambda at: True) // MIB
     90
@@ -102,7 +100,7 @@ def next_length(size: int, step: int, has_data: Callable[[int], bool]) -> int:
 
 
 def largest_step(fd: int) -> int:
-    """The largest step for this file, bytes."""
+    """Return the largest step for this file, in bytes."""
     flags = bytearray(8)
     try:
         fcntl.ioctl(fd, GET_FLAGS, flags)
@@ -112,12 +110,12 @@ def largest_step(fd: int) -> int:
 
 
 def _aligned(length: int) -> int:
-    """Down to whole megabytes: a cut through a block would first write what is left of it."""
+    """Round down to whole megabytes: a cut inside a block would first write the rest of the block."""
     return max(0, length // MIB * MIB)
 
 
 class StepwiseTruncation:
-    """Cuts one open file down to nothing. Raises OSError as the file system does."""
+    """Truncates one open file to 0. Raises OSError of the file system."""
 
     def __init__(
         self,
@@ -140,7 +138,7 @@ class StepwiseTruncation:
         self._sparse = status.st_blocks * 512 < status.st_size
         self._time_quiet_commit = False
         self._commit_after_cut_s = 0.0
-        """What the last commit after a cut took: that long nothing was cut already."""
+        """Time of the last commit after a cut, which already counts as pause."""
         self._usual_pressure = HostPressure()
         self._last_pressure = HostPressure()
         self._pressure_read_s = self._reported_s = self._database_asked_s = 0.0
@@ -148,9 +146,9 @@ class StepwiseTruncation:
         self.progress = TruncationProgress(total=status.st_blocks * 512)
 
     def measure_baseline(self) -> Pace:
-        """What is usual here while nothing is cut; the pace to begin with."""
+        """Measure commits and pressure before the first cut; return the first pace."""
         self._probe.host_pressure()
-        self._control.report_progress("measuring what a commit takes here while nothing is cut")
+        self._control.report_progress("measuring the commit time before the first cut")
         baseline = []
         for _ in range(BASELINE_COMMITS):
             baseline.append(self._probe.commit())
@@ -162,7 +160,7 @@ class StepwiseTruncation:
         return pacing.first_pace(tuple(baseline), self._limits)
 
     def run(self, pace: Pace, before_first: Callable[[], str] = lambda: "") -> TruncationProgress:
-        """Cut until nothing is left, or somebody says stop. `before_first`: a last look; what it says stops it."""
+        """Cut to the end, or until a stop is requested. `before_first`: a last check; a text it returns stops it."""
         while self._size > 0:
             if why := self._wait_while_paused(pace):
                 self.progress.stopped = why
@@ -193,7 +191,7 @@ class StepwiseTruncation:
         cut = CutMeasurement(self._size - length, own, following, database, database_quiet)
         self._size = length
         self._count(cut.step, max(own, following or 0.0))
-        if cut.step > 2 * pace.step:  # a hole: says nothing about what data costs
+        if cut.step > 2 * pace.step:  # a hole: no measure for the cost of data
             return pace
         pace = self._check_host(pacing.next_pace(pace, cut, self._limits))
         if pace.reason:
@@ -202,7 +200,7 @@ class StepwiseTruncation:
         return pace
 
     def _with_quiet_commit(self, pace: Pace) -> Pace:
-        """At the end of a pause, now and then: what does a commit take while nothing is cut?"""
+        """Time a commit at the end of a pause, if this cut was selected for it."""
         if not self._time_quiet_commit:
             return pace
         self._time_quiet_commit = False
@@ -213,7 +211,7 @@ class StepwiseTruncation:
             return True
         try:
             return os.lseek(self._fd, at, os.SEEK_DATA) < self._size
-        except OSError:  # ENXIO: nothing but a hole from here on
+        except OSError:  # ENXIO: only a hole from here on
             return False
 
     def _count(self, step: int, worst_s: float) -> None:
@@ -224,7 +222,7 @@ class StepwiseTruncation:
         progress.largest_step = max(progress.largest_step, step)
 
     def _ask_database(self) -> float | None:
-        """Right after a cut; and in the next pause, so that there is something to compare it with."""
+        """Time a commit of the database right after a cut; the next pause times one for comparison."""
         if self._database_quiet is None or self._now() - self._database_asked_s < DATABASE_INTERVAL_S:
             return None
         self._database_asked_s = self._now()
@@ -245,7 +243,7 @@ class StepwiseTruncation:
         return pace
 
     def _wait_while_paused(self, pace: Pace) -> str:
-        """Wait while somebody wants it to, or the disk is in trouble that is not ours. Returns why to stop, if so."""
+        """Wait while it is paused, or the disk is saturated by other work. Return why to stop; empty: continue."""
         started = self._now()
         wait_s = 0.25
         while True:
@@ -272,7 +270,7 @@ class StepwiseTruncation:
 
     def _pause(self, seconds: float) -> bool:
         if seconds < 0.05:
-            # Too short for anybody to say stop in, and asking costs as much.
+            # Too short for a stop request, and checking for one costs as much.
             time.sleep(max(0.0, seconds))
             return False
         return self._control.wait(seconds)
@@ -295,18 +293,18 @@ class StepwiseTruncation:
         return f"{text}, {human_bytes(rate, per_s=True)}, about {left} left (estimated from the rate so far)"
 
 
-# What is measured while a file is cut: commits on its file system, its device, the host's pressure, the database.
+# Measurements during the truncation: commits on the file system, the device, the host's pressure, the database.
 
 PAGE_BYTES = bytes(8192)
-"""What a WAL writer writes at least."""
+"""The minimum that the WAL writer writes."""
 COMMIT_STATEMENT = "select pg_catalog.pg_logical_emit_message(true, 'dba-console', '')"
-"""Writes about 70 bytes of WAL, which the end of its transaction then has to wait for; changes nothing else."""
+"""Writes about 70 bytes of WAL, for which the commit then waits; changes nothing else."""
 
 
 class CommitProbe:
-    """A page written and synced on the file system of a directory: what a commit has to wait for there.
+    """Writes and syncs a page on the file system of a directory, as a commit does.
 
-    The file has no name, so nothing is left of it whatever becomes of us.
+    The file has no name, so nothing is left behind after a crash.
     """
 
     def __init__(self, directory: str) -> None:
@@ -319,11 +317,11 @@ class CommitProbe:
             os.unlink(name)
 
     def time(self) -> float:
-        """Seconds it took now. Raises OSError."""
+        """Write and sync; return the seconds. Raises OSError."""
         started = time.perf_counter()
         os.pwrite(self._fd, PAGE_BYTES, 0)
-        # A new time stamp each time: without one (they are no finer than the kernel's tick) there may be nothing for
-        # the journal to commit, and it is the journal that cuts go through.
+        # A new time stamp each time: otherwise (they are as coarse as the kernel's tick) the journal, through which
+        # the cuts go, may have nothing to commit.
         self._stamp = (self._stamp + 1_000_000_007) % (1 << 60)
         os.utime(self._fd, ns=(self._stamp, self._stamp))
         os.fsync(self._fd)
@@ -334,19 +332,19 @@ class CommitProbe:
 
 
 class HostDiskProbe:
-    """The senses of a real cut. Used by one thread; `close` it."""
+    """`DiskProbe` of the real host. Not thread-safe; the caller closes it."""
 
     def __init__(
         self, directory: str, device: int, connection: QueryConnection | None, *, proc: str = "/proc", sys: str = "/sys"
     ) -> None:
-        """`device`: st_dev of the file. Raises OSError where nothing can be written beside it."""
+        """`device`: st_dev of the file. Raises OSError if its directory cannot be written."""
         self._probe = CommitProbe(directory)
         self._proc = proc
         self._disks = DiskStatsParser(proc, sys)
         self._device = file_systems.whole_disk(sys, f"{os.major(device)}:{os.minor(device)}")
         self._previous: Disk | None = None
         self._link = connection
-        self.database_note = "" if connection is None else "asked for its commits too"
+        self.database_note = "" if connection is None else "commits measured"
 
     def close(self) -> None:
         self._probe.close()
@@ -365,7 +363,7 @@ class HostDiskProbe:
         return None if some is None else some.avg10
 
     def _read_await(self) -> float | None:
-        """Seconds a read or write of the device took, over those since the last call; None without a device of ours."""
+        """Return the mean seconds of a read or write of the device since the last call; None: device not found."""
         try:
             found = self._disks.parse(read_file(f"{self._proc}/diskstats"), time.monotonic_ns() // 1000).devices
         except (OSError, ValueError):
@@ -383,17 +381,17 @@ class HostDiskProbe:
         try:
             self._link.execute(COMMIT_STATEMENT, timeout_s=5.0)
         except ConsoleError as error:
-            # A standby, a server before 9.6, one that has gone: the file system's own commits have to do.
+            # A standby, a server before 9.6, a lost connection: only the file system's commits are measured then.
             self._link = None
-            self.database_note = f"not asked any more: {error.message}"
+            self.database_note = f"commits no longer measured: {error.message}"
             return None
         return time.perf_counter() - started
 
 
 def mean_await_s(before: Disk, now: Disk) -> float | None:
-    """Seconds the average read or write between two readings took, what is in flight now counted as one not done.
+    """Return the mean seconds of a read or write between two readings; requests in flight are not counted.
 
-    Discards are left out: those are ours, and nobody waits for them but through what they hold up.
+    Discards are left out: they are our own, and others wait for them only through the requests that they delay.
     """
     done = now.reads - before.reads + now.writes - before.writes
     if done <= 0:

@@ -1,4 +1,4 @@
-"""Runs of runbooks in the agent: walked in a thread of their own, performed in lanes, shown to every console.
+"""Runs of runbooks in the agent: executed in their own threads, disk access in lanes, shown to every console.
 
-An agent without a run loads none of it but `side`.
+An agent without a run loads only `run_service`.
 """

@@ -1,4 +1,4 @@
-"""How the operator speaks to an act under way, and it to them. Set by the listener's thread, asked by the run's."""
+"""Stop, pause and progress of the running act. Set by the listener's thread, read by the run's."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dba_console.core.clock import Clock
 from dba_console.core.units import human_duration
 
 PROGRESS_INTERVAL_US = 250_000
-"""Between two words of an act that are shown."""
+"""Minimum interval between two progress texts that are shown."""
 
 
 class ActionControl:
-    """Implements `actions.action.Control`. `told` is called when there is something new to show."""
+    """Implements `actions.action.Control`. `told` is called after a change to show."""
 
     def __init__(self, clock: Clock, told: Callable[[], None]) -> None:
         self._clock, self._on_progress = clock, told
@@ -22,11 +22,11 @@ class ActionControl:
         self._last_us = 0
         self.stopped_by = ""
         self.active = False
-        """An act that can be stopped is under way."""
+        """An act that can be stopped is running."""
         self.progress = ""
 
     def begin(self, stopped_by: str = "") -> None:
-        """An act begins; what was asked of the one before does not concern it. `stopped_by`: who wants it stopped."""
+        """Start an act; earlier requests do not apply to it. `stopped_by`: the operator who has already stopped it."""
         with self._condition:
             self._stopped, self._paused = bool(stopped_by), False
             self.stopped_by, self.progress, self.active = stopped_by, "", True
@@ -37,7 +37,7 @@ class ActionControl:
             self.active, self.progress = False, ""
 
     def stop(self, who: str) -> bool:
-        """Have it stop at its next safe point; whether there was one to stop."""
+        """Stop the act at its next safe point; return whether there was one."""
         with self._condition:
             if not self.active:
                 return False
@@ -46,7 +46,7 @@ class ActionControl:
             return True
 
     def pause(self, paused: bool) -> bool:
-        """Have it hold still, or go on; whether there was one."""
+        """Pause or continue the act; return whether there was one."""
         with self._condition:
             if not self.active:
                 return False

@@ -1,6 +1,6 @@
-"""What a run looks at: expressions over the newest frame, SQL in a read-only transaction, short commands.
+"""The read-only checks of a run: expressions over the latest frame, SQL in a read-only transaction, short commands.
 
-A look that fails says so and holds nothing: an error is never taken for yes.
+A check that fails reports its error and does not hold: an error never counts as true.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from dba_console.agent.runs.server_connections import RunServers
 
 MAX_VALUE_LENGTH = 2000
-"""Characters of a value in a sentence."""
+"""Maximum characters of a value in a sentence."""
 
 
 class ReadOnlyChecks:
-    """The eyes of one run; used by its thread alone."""
+    """Runs the read-only checks of one run. Not thread-safe."""
 
     def __init__(
         self,
@@ -48,38 +48,38 @@ class ReadOnlyChecks:
         inputs: dict[str, Any],
         secrets: frozenset[str],
         servers: RunServers,
-        around: RunContext,
+        context: RunContext,
     ) -> None:
         self._state, self._inputs = state, inputs
         self.secrets = secrets
-        """Names of values that are not told."""
-        self._servers, self._context = servers, around
+        """Names of values that are not shown."""
+        self._servers, self._context = servers, context
         self.plan = state.plan
         self.acted_us = 0
-        """Monotonic time at which the last act ended: what was read before does not tell of it."""
+        """Monotonic time at which the last act ended: earlier readings do not show its effect."""
 
     def check(self, wanted: ReadRequest) -> ReadResult:
-        """What is seen. Never raises."""
+        """Return the result of a check. Never raises."""
         begun_us = self._context.clock.mono_us()
         try:
-            seen = self._check(wanted)
+            result = self._check(wanted)
         except ConsoleError as error:
-            seen = ReadResult(error=redact(error.message), text=redact(error.message))
+            result = ReadResult(error=redact(error.message), text=redact(error.message))
         except OSError as error:
-            seen = ReadResult(error=str(error), text=str(error))
+            result = ReadResult(error=str(error), text=str(error))
         took_s = (self._context.clock.mono_us() - begun_us) / 1e6
-        return msgspec.structs.replace(seen, machine_s=took_s)
+        return msgspec.structs.replace(result, machine_s=took_s)
 
     def values(self, block: Block) -> dict[str, Any]:
-        """What the names of its code mean: inputs, results, and the rows of previews by their name."""
+        """Return the values for the block's code: inputs, results, and the rows of previews by name."""
         return named_values(self._state, self._inputs)
 
     def require_shown(self, block: Block, intent: JournalRecord, undo_of: Mapping[str, Any] | None) -> None:
-        """Raises Refused where the statement, by the values it is sent with, is not the one that was confirmed."""
+        """Raise Refused if the statement with its current values is not the one that was confirmed."""
         named = named_values(self._state, {**self._inputs, **masked_inputs(self.plan)})
-        told = statement_text(block.body, for_sql(act_values(named, intent.fields, undo_of))).strip()
-        if told != intent.fields.get("statement"):
-            raise Refused("what would be sent is not what was shown", hint="nothing was done; look and try again")
+        current = statement_text(block.body, for_sql(act_values(named, intent.fields, undo_of))).strip()
+        if current != intent.fields.get("statement"):
+            raise Refused("the statement is not the one that was shown", hint="nothing was done; check and try again")
 
     def _check(self, wanted: ReadRequest) -> ReadResult:
         block, test = wanted.block, wanted.test
@@ -91,11 +91,11 @@ class ReadOnlyChecks:
             return self._check_sql(wanted, text)
         if language == "sh":
             return self._check_command(wanted, text)
-        return ReadResult(error=f"{block.id}: there is nothing to look at in {language}")
+        return ReadResult(error=f"{block.id}: {language} cannot be used for a check")
 
     def scope(self, *, framed: bool = True) -> Scope:
-        """What an expression sees now; not `framed`: of inputs and results alone, which nothing has to be waited for.
-        Raises ConsoleError where nothing was read lately."""
+        """Return the scope of expressions; without `framed` only inputs and results, which need no wait. Raises
+        ConsoleError if nothing was read lately."""
         results = {
             name: _with_row_count(value) for name, value in self._state.values.items() if isinstance(value, Mapping)
         }
@@ -109,10 +109,10 @@ class ReadOnlyChecks:
         framed = any(reads_live_data(one, known) for one in expressions)
         scope = self.scope(framed=framed)
         if framed and scope.frame is None:
-            return ReadResult(error="the agent has read nothing since: what it would say is of before")
+            return ReadResult(error="no reading since the last action: the values would be outdated")
         if purpose == "measure":
-            values, said = evaluate_measurement(text, scope)
-            return ReadResult(holds=True, text=said, values=_to_json_row(values))
+            values, summary = evaluate_measurement(text, scope)
+            return ReadResult(holds=True, text=summary, values=_to_json_row(values))
         verdict = evaluate(text, scope)
         return ReadResult(
             holds=verdict.holds, text=verdict.text, values=_to_json_row(verdict.values), error=verdict.error
@@ -123,25 +123,27 @@ class ReadOnlyChecks:
         server = self._servers.for_block(wanted.block)
         timeout_s = (wanted.block.timeout_s if wanted.block.kind != "wait" else None) or DEFAULT_S
         if wanted.purpose == "preview" and (source := wanted.block.settings.get("databases")) is not None:
-            homes = self.values(wanted.block).get(source)
-            if homes is None:
-                raise UsageError(f"{source} has no rows: in which databases to look is not known")
-            result = server.query_databases([str(row["datname"]) for row in homes], query, params, timeout_s=timeout_s)
+            databases = self.values(wanted.block).get(source)
+            if databases is None:
+                raise UsageError(f"{source} has no rows: the databases to query are unknown")
+            result = server.query_databases(
+                [str(row["datname"]) for row in databases], query, params, timeout_s=timeout_s
+            )
         else:
             result = server.query(query, params, timeout_s=timeout_s)
         if result.cut:
             return ReadResult(
-                error=f"more than {counted(len(result.rows))}, or too much text: nobody acts on so much at once"
+                error=f"more than {counted(len(result.rows))}, or too much text: too many to act on at once"
             )
-        told = tuple(_to_json_row(row) for row in result.rows)
+        rows = tuple(_to_json_row(row) for row in result.rows)
         if wanted.purpose == "preview":
-            table = table_of(told) or RunTable(columns=result.columns, rows=())
-            return ReadResult(holds=True, text=counted(len(told)), rows=told, table=table)
+            table = table_of(rows) or RunTable(columns=result.columns, rows=())
+            return ReadResult(holds=True, text=counted(len(rows)), rows=rows, table=table)
         if wanted.purpose == "measure":
             return ReadResult(
-                holds=True, text=_pairs(told[0]) if told else "no row", values=dict(told[0]) if told else {}
+                holds=True, text=_pairs(rows[0]) if rows else "no row", values=dict(rows[0]) if rows else {}
             )
-        return _verdict(told, text)
+        return _verdict(rows, text)
 
     def _check_command(self, wanted: ReadRequest, text: str) -> ReadResult:
         block = wanted.block
@@ -153,42 +155,42 @@ class ReadOnlyChecks:
 
 
 def _verdict(rows: Sequence[Mapping[str, Any]], text: str) -> ReadResult:
-    """One row whose first column is true or false; NULL is unknown; anything else is no answer.
+    """Return the verdict of one row whose first column is boolean; NULL is unknown; anything else is an error.
 
     >>> _verdict([{"?column?": True}], "select 1 = 1").text, _verdict([{"free": True}], "select 1 = 1 as free").text
     ('', 'free true')
     """
     if len(rows) != 1 or not rows[0]:
-        return ReadResult(error=f"a test gives one row, not {len(rows)}", text=counted(len(rows)))
+        return ReadResult(error=f"a condition must return one row, not {len(rows)}", text=counted(len(rows)))
     first = next(iter(rows[0].values()))
     if first is not None and not isinstance(first, bool):
-        return ReadResult(error=f"a test gives true or false, not {first!r}"[:MAX_VALUE_LENGTH])
+        return ReadResult(error=f"a condition must return true or false, not {first!r}"[:MAX_VALUE_LENGTH])
     name, *rest = rows[0]
-    # A name that PostgreSQL made up, or `holds`, tells nothing beside the word for whether it holds.
+    # A name generated by PostgreSQL, or `holds`, adds nothing to the verdict.
     named = name != "holds" and re.search(rf'\bas\s+"?{re.escape(name)}\b', text, re.IGNORECASE) is not None
-    told = rows[0] if named else {one: rows[0][one] for one in rest}
-    return ReadResult(holds=first, text=_pairs(told), values=dict(rows[0]))
+    shown = rows[0] if named else {one: rows[0][one] for one in rest}
+    return ReadResult(holds=first, text=_pairs(shown), values=dict(rows[0]))
 
 
 def _command_result(ended: CommandResult, purpose: str) -> ReadResult:
-    said = (ended.output.strip() or ended.errors.strip())[:MAX_VALUE_LENGTH]
+    output = (ended.output.strip() or ended.errors.strip())[:MAX_VALUE_LENGTH]
     if ended.code is None:
-        return ReadResult(error=f"it did not end within {ended.seconds:.0f} s", text=said)
-    values = {"exit": ended.code, "first_line": said.split("\n", 1)[0]}
+        return ReadResult(error=f"it did not end within {ended.seconds:.0f} s", text=output)
+    values = {"exit": ended.code, "first_line": output.split("\n", 1)[0]}
     if purpose in ("measure", "preview"):
-        error = None if ended.code == 0 else f"exit {ended.code}: {ended.errors.strip()[:MAX_VALUE_LENGTH] or said}"
+        error = None if ended.code == 0 else f"exit {ended.code}: {ended.errors.strip()[:MAX_VALUE_LENGTH] or output}"
         return ReadResult(
-            holds=True if error is None else None, text=said, values={**values, **_lines(said)}, error=error
+            holds=True if error is None else None, text=output, values={**values, **_lines(output)}, error=error
         )
     if ended.code in (0, 1):
-        return ReadResult(holds=ended.code == 0, text=said or f"exit {ended.code}", values=values)
+        return ReadResult(holds=ended.code == 0, text=output or f"exit {ended.code}", values=values)
     return ReadResult(
-        error=f"exit {ended.code}: {ended.errors.strip()[:MAX_VALUE_LENGTH] or said}", text=said, values=values
+        error=f"exit {ended.code}: {ended.errors.strip()[:MAX_VALUE_LENGTH] or output}", text=output, values=values
     )
 
 
 def _lines(text: str) -> dict[str, Any]:
-    """`name=value` lines of a measurement's output.
+    """Return the `name=value` lines of a measurement's output.
 
     >>> _lines("free=12.5\\nnote=full of it\\nprose")
     {'free': 12.5, 'note': 'full of it'}
@@ -206,19 +208,19 @@ def _lines(text: str) -> dict[str, Any]:
 
 
 _VALUES = frozenset(("setting", "reset_val", "boot_val", "now", "after_it", "value"))
-"""Columns with the value of a parameter, as its views call them, and our own runbooks."""
+"""Columns with a parameter's value, in PostgreSQL's views and in the shipped runbooks."""
 
 
 def _with_row_count(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a preview gave, as an expression sees it: `NAME.rows` is their number."""
+    """Return a preview's value as an expression reads it: `NAME.rows` is the number of rows."""
     rows = value.get("rows")
     return {**value, "rows": len(rows)} if isinstance(rows, list | tuple) else value
 
 
 def _to_json_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """As JSON can hold it, exactly: a time as RFC 3339, an interval in seconds, bytes in hexadecimal."""
+    """Return the row as JSON, without loss: time as RFC 3339, interval in seconds, bytes in hexadecimal."""
     parameter = row.get("name")
-    # A row of pg_settings or pg_file_settings whose parameter holds a secret by its name.
+    # A row of pg_settings or pg_file_settings whose parameter is secret by its name.
     hidden = _VALUES if isinstance(parameter, str) and names_secret(parameter) else ()
     return {name: MASK if name in hidden and value else to_json_value(value) for name, value in row.items()}
 

@@ -1,6 +1,6 @@
-"""A long command of a run, through a keeper: begun, attended line by line, and found again by another agent.
+"""Long commands of a run, executed by a keeper: start, follow line by line, and find again by another agent.
 
-All that touches the session's disk is done in a lane: a disk that hangs makes what is shown late, and stops nothing.
+All access to the session's disk is in a lane: a disk that hangs delays what is shown, and stops nothing.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ if TYPE_CHECKING:
     from dba_console.agent.runs.dump_messages import MessageReader
 
 POLL_S = 0.25
-"""Waited for the end between two looks at the output."""
+"""Wait for the end between two reads of the output."""
 DISK_S = 5.0
-"""A look at the session's disk that takes longer is given up, said and tried again."""
+"""A longer access to the session's disk is abandoned, reported and retried."""
 DISK_RETRY_S = 1.0
-"""Between two tries while the disk does not answer."""
+"""Pause between retries while the disk does not answer."""
 TEXT_LIMIT = 500
 POSITION_FILE = "shown"
-"""File with the place up to which the output has been passed on: who attends next goes on from there."""
+"""File with the position up to which output was passed on; the next reader continues there."""
 
 Feed = Callable[[list[StampedLine]], None]
 
 
 class AttachedCommand:
-    """One execution of one command. Used by the run's thread alone."""
+    """One execution of one command. Used only by the run's thread."""
 
     def __init__(
         self, directory: Path, clock: Clock, controls: ActionControl, feed: Feed, exits: tuple[int, ...],
@@ -75,17 +75,17 @@ class AttachedCommand:
         self._first = self._last = self._last_stderr = ""
         self._begun_us = clock.mono_us()
         self._past: list[StampedLine] = []
-        """What was passed on by who attended before, which `reading` has not had."""
+        """Lines passed on by an earlier reader, which `reading` has not had."""
         self._start_abandoned = False
-        """It was told that it may not have begun, and what hung must not begin it any more."""
+        """The start was reported as unknown, so a call that hung must not start the command any more."""
 
     def start(self, spec: CommandSpec) -> Outcome | None:
-        """Start it. None where it runs; else what became of it."""
+        """Start the command. Returns None if it runs, else the outcome."""
 
         def begun() -> None:
             private_dir(self.directory.parent)
             private_dir(self.directory)
-            # Asked after its directory is there: whoever looks for it then finds one, and fences it (`_fenced`).
+            # Checked after its directory exists: a settling agent then finds it and prevents the start.
             if self._start_abandoned:
                 raise KeeperError("not started: the disk of the session took too long")
             start(spec)
@@ -95,7 +95,7 @@ class AttachedCommand:
         except LaneTimeout:
             self._start_abandoned = True
             return Outcome(
-                state="unknown", text="the disk of the session does not answer: whether it runs is not known"
+                state="unknown", text="the disk of the session does not answer: unknown whether the command runs"
             )
         except StartUnknown as error:
             return Outcome(state="unknown", text=error.message, evidence=error.hint or "")
@@ -105,10 +105,10 @@ class AttachedCommand:
         return None
 
     def follow(self) -> Outcome:
-        """Pass on what it prints until it has ended."""
+        """Pass on the output until the command has ended."""
         while True:
             try:
-                standing, lines = self._lane.call(self._read_status, POLL_S + DISK_S)
+                status, lines = self._lane.call(self._read_status, POLL_S + DISK_S)
             except LaneTimeout:
                 self._report_slow_disk()
                 continue
@@ -118,22 +118,22 @@ class AttachedCommand:
                 self._follow(self._past)
                 self._past = []
             self._pass_on(lines)
-            if standing.state in ("ended", "lost") and not lines:
-                return self._outcome(standing)
-            if standing.state == "absent":
-                return Outcome(state="unknown", text="its keeper has left no word of it")
+            if status.state in ("ended", "lost") and not lines:
+                return self._outcome(status)
+            if status.state == "absent":
+                return Outcome(state="unknown", text="its keeper has left no record")
             self._stop_if_asked()
 
     def settle(self) -> Outcome:
-        """What became of one that another agent began; waited for where it runs still."""
+        """Return the outcome of a command that another agent started; waits for one that still runs."""
         try:
-            standing = self._lane.call(lambda: self._status_or_prevent_start(), DISK_S)
+            status = self._lane.call(lambda: self._status_or_prevent_start(), DISK_S)
         except LaneTimeout:
             return Outcome(state="unknown", text="the disk of the session does not answer")
         except OSError as error:
             return Outcome(state="unknown", text=f"its directory cannot be read: {error.strerror or error}")
-        if standing is None:
-            evidence = "no keeper ever wrote of it"
+        if status is None:
+            evidence = "no keeper wrote a record of it"
             return Outcome(state="failed", text="it was never started", evidence=evidence, again=True)
         return self.follow()
 
@@ -143,9 +143,8 @@ class AttachedCommand:
             self._reading.close()
 
     def _read_status(self) -> tuple[CommandStatus, list[StampedLine]]:
-        """In the lane: wait a little, then read. The end is looked for before the output: what it printed is all there
-        then."""
-        standing = wait(self.directory, POLL_S)
+        """In the lane: wait a little, then read. The end is checked before the output, so that all output is there."""
+        status = wait(self.directory, POLL_S)
         if self._tail is None:
             self._tail = LogReader(self.directory, _read_position(self.directory))
             if self._reading is not None:
@@ -153,23 +152,23 @@ class AttachedCommand:
         lines = self._tail.read()
         if lines:
             _write_position(self.directory, self._tail.place)
-        return standing, lines
+        return status, lines
 
     def _status_or_prevent_start(self) -> CommandStatus | None:
-        """In the lane: how it stands; None where no keeper ever began it, and none can any more.
+        """In the lane: return the status; None if no keeper started it, and none can any more.
 
-        A keeper writes its record before it starts the command. Where there is none, its directory is moved out of its
-        way: one that is only just about to write finds no place, and starts nothing.
+        A keeper writes its record before it starts the command. Without a record the directory is renamed, so that a
+        keeper that is about to write fails and starts nothing.
         """
         if not self.directory.is_dir():
             return None
-        standing = read_status(self.directory)
-        if standing.state != "absent":
-            return standing
+        status = read_status(self.directory)
+        if status.state != "absent":
+            return status
         aside = self.directory.with_name(self.directory.name + ".never")
         os.rename(self.directory, aside)
-        standing = read_status(aside)
-        if standing.state == "absent":
+        status = read_status(aside)
+        if status.state == "absent":
             return None
         os.rename(aside, self.directory)
         return read_status(self.directory)
@@ -181,9 +180,9 @@ class AttachedCommand:
             self._last = whole[-1].text
             self._last_stderr = next((line.text for line in reversed(whole) if line.stream == "e"), self._last_stderr)
         self._follow(lines)
-        told = self._reading.told() if self._reading is not None else ""
-        if told or lines:
-            self._controls.report_progress(clean(told or lines[-1].text[:TEXT_LIMIT]))
+        progress = self._reading.told() if self._reading is not None else ""
+        if progress or lines:
+            self._controls.report_progress(clean(progress or lines[-1].text[:TEXT_LIMIT]))
         if lines:
             self._feed([line for line in lines if line.whole])
 
@@ -192,7 +191,7 @@ class AttachedCommand:
             self._reading.feed(lines)
 
     def _report_slow_disk(self) -> None:
-        self._controls.report_progress("the disk of the session does not answer: what it prints cannot be read now")
+        self._controls.report_progress("the disk of the session does not answer: output cannot be read now")
         self._controls.wait(DISK_RETRY_S)
         self._stop_if_asked()
 
@@ -203,32 +202,32 @@ class AttachedCommand:
         try:
             self._stop_sent = self._lane.call(lambda: stop(self.directory, by), DISK_S)
         except (LaneTimeout, OSError):
-            self._controls.report_progress("it could not be asked to stop yet: the disk of the session does not answer")
+            self._controls.report_progress("cannot stop it yet: the disk of the session does not answer")
 
-    def _outcome(self, standing: CommandStatus) -> Outcome:
+    def _outcome(self, status: CommandStatus) -> Outcome:
         took_s = (self._clock.mono_us() - self._begun_us) / 1e6
-        if standing.exit is not None:
-            outcome = outcome_of(standing.exit, self._exits, self._first, self._last, self._last_stderr)
-            return outcome if self._reading is None else self._reading.ended(outcome, standing.exit.ended_us)
-        alive = standing.child_alive
+        if status.exit is not None:
+            outcome = outcome_of(status.exit, self._exits, self._first, self._last, self._last_stderr)
+            return outcome if self._reading is None else self._reading.ended(outcome, status.exit.ended_us)
+        alive = status.child_alive
         what = "still runs, unattended" if alive else "is gone too" if alive is False else "may or may not run"
-        text = f"its keeper was lost, so how it ended is not known; the command {what}"
+        text = f"its keeper was lost, so its outcome is unknown; the command {what}"
         return Outcome(state="unknown", text=text, machine_s=took_s)
 
 
 def outcome_of(
     ended: ExitRecord, exits: tuple[int, ...], first: str = "", last: str = "", complaint: str = ""
 ) -> Outcome:
-    """The end of a command as the walk is told it. `complaint` is its last line on stderr, which says more of a failure
-    than what it printed last: in a pipe that is another program's."""
+    """Return the outcome of a command. `complaint` is its last line on stderr, which explains a failure better than the
+    last line printed: in a pipe that is another program's."""
     values = {
         "exit": ended.code, "signal": ended.signal, "lines": ended.out_lines, "bytes": ended.out_bytes,
         "seconds": round(ended.wall_s, 3), "first_line": first[:TEXT_LIMIT], "last_line": last[:TEXT_LIMIT],
     }  # fmt: skip
     why = complaint or last
-    said = f": {why[:200]}" if why else ""
+    detail = f": {why[:200]}" if why else ""
     used = f"{ended.out_lines} lines, {ended.user_s + ended.sys_s:.1f} s of CPU"
-    lost = f"; {ended.dropped_lines} lines of its output are not kept" if ended.dropped_lines else ""
+    lost = f"; {ended.dropped_lines} lines of its output are not stored" if ended.dropped_lines else ""
     evidence = f"the keeper's exit record ({used}){lost}"
     if ended.error is not None:
         return Outcome(state="failed", text=f"it was not started: {ended.error}", evidence=evidence)
@@ -239,23 +238,23 @@ def outcome_of(
             machine_s=ended.wall_s,
         )  # fmt: skip
     if ended.timed_out:
-        text = f"it did not end in time and was ended ({how}){said}"
+        text = f"timeout: it was terminated ({how}){detail}"
         return Outcome(state="failed", text=text, values=values, evidence=evidence, machine_s=ended.wall_s)
     ok = ended.code in exits
     left = ", ".join(f"{pid} ({clean(str(name))})" for pid, name in ended.left)
-    still = f"; processes it started still run: {left}" if left and ended.code != 0 else ""
+    still = f"; processes it started are still running: {left}" if left and ended.code != 0 else ""
     return Outcome(
-        state="ok" if ok else "failed", text=f"{how}{'' if ok else said}{still}", values=values, evidence=evidence,
+        state="ok" if ok else "failed", text=f"{how}{'' if ok else detail}{still}", values=values, evidence=evidence,
         machine_s=ended.wall_s,
     )  # fmt: skip
 
 
-def _lines_before(directory: Path, place: LogPosition) -> list[StampedLine]:
-    """The lines before a place, as far as they are kept. Raises OSError."""
+def _lines_before(directory: Path, position: LogPosition) -> list[StampedLine]:
+    """Return the lines before a position, as far as they are stored. Raises OSError."""
     tail, lines = LogReader(directory), list[StampedLine]()
-    while tail.place.offset < place.offset and (read := tail.read()):
+    while tail.place.offset < position.offset and (read := tail.read()):
         lines += read
-    return lines[: len(lines) - max(0, tail.place.line - place.line)]
+    return lines[: len(lines) - max(0, tail.place.line - position.line)]
 
 
 def _read_position(directory: Path) -> LogPosition:
@@ -266,27 +265,27 @@ def _read_position(directory: Path) -> LogPosition:
         return LogPosition()
 
 
-def _write_position(directory: Path, place: LogPosition) -> None:
-    """Not synced: after a power failure some lines come twice, which is better than never."""
+def _write_position(directory: Path, position: LogPosition) -> None:
+    """Write the position, not synced: after a power failure some lines come twice, which is better than never."""
     try:
         descriptor = os.open(directory / POSITION_FILE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            file.write(f"{place.offset:020d} {place.line:020d}\n")
+            file.write(f"{position.offset:020d} {position.line:020d}\n")
     except OSError:
-        pass  # they come twice then
+        pass  # lines come twice then
 
 
-# From a command's output to the session: whole lines with their tag, but never a flood.
+# Command output to the session: whole lines with their tag, limited in number.
 #
-# The first HEAD lines of an execution go into the session as they come. Of what follows the session gets the number
-# and, at the end, the last TAIL lines; all of it is in the output file of the execution.
+# The first HEAD lines of an execution are recorded in the session. Of the rest the session gets the number and, at the
+# end, the last TAIL lines; all output is in the output file of the execution.
 
 HEAD = 2000
 TAIL = 200
 
 
 class Stamped(Protocol):
-    """A line as a keeper gives it."""
+    """A line from a keeper's log."""
 
     @property
     def wall_us(self) -> int: ...
@@ -297,7 +296,7 @@ class Stamped(Protocol):
 
 
 class Appender:
-    """One execution of one block. Used by one thread."""
+    """Records the output of one execution of one block. Used by one thread."""
 
     def __init__(
         self,
@@ -312,7 +311,7 @@ class Appender:
         head: int = HEAD,
         tail: int = TAIL,
     ) -> None:
-        """`put` takes lines and returns at once (Recorder.put_lines). `where`: what the rest is found in."""
+        """`put` takes lines and returns at once (Recorder.put_lines). `where`: the file with all output."""
         self._put, self._tag, self._where = put, tag, where
         self._of = (run, block, execution)
         self._mask = mask or str
@@ -323,14 +322,14 @@ class Appender:
         """Lines fed so far."""
 
     def feed(self, lines: Iterable[Stamped]) -> None:
-        """Take lines in the order in which they arrived."""
+        """Add lines in the order of arrival."""
         made = [self._line(line.wall_us, self._mask(line.text), line.stream) for line in lines]
         if not made:
             return
         self.lines += len(made)
         now, later = made[: self._room], made[self._room :]
         if later and self._room >= 0 and not self._late and not self._lost:
-            notice = f"{self.lines - len(later)} lines are enough here; all of them are in {self._where}"
+            notice = f"only the first {self.lines - len(later)} lines are recorded here; all are in {self._where}"
             now = [*now, self._line(later[0].wall_us, notice, "e")]
         self._room -= min(self._room, len(made) - len(later))
         if now:
@@ -341,7 +340,7 @@ class Appender:
             self._late.append(line)
 
     def close(self) -> None:
-        """The output has ended: the number of lines left out, and the last ones."""
+        """End the output: record the number of lines left out, and the last ones."""
         if not self._late:
             return
         notices = [self._line(self._late[0].wall_us, f"… {self._lost} lines left out", "e")] if self._lost else []
@@ -353,21 +352,21 @@ class Appender:
         return LogLine(wall_us, self._tag, text, stream, run, block, execution)
 
 
-# A command's output on its way to the session and to the consoles: whole lines, harmless, and never a flood.
+# Command output to the session and to the consoles: whole lines, sanitized, limited in number.
 
 MAX_SENT_LINES = 400
-"""Lines sent to consoles at once; of more than these the newest, and how many are left out is said."""
+"""Maximum lines sent to consoles at once: the latest, with the number of dropped ones."""
 MAX_KEPT_LINES = 400
-"""Newest lines of a run, for a console that attaches."""
+"""Latest lines of a run kept for new consoles."""
 MAX_LINE_LENGTH = 2000
-"""Characters of a line on a screen."""
+"""Maximum characters of a line on a screen."""
 
 Send = Callable[[str, list[OutputLine], int], None]
-"""Block, lines, and how many were left out before them."""
+"""Block, lines, and number of lines dropped before them."""
 
 
 def read_newest_lines(directory: Path, tag: str) -> tuple[list[OutputLine], int]:
-    """The newest lines of a keeper's log, which holds no secret that the keeper was told, and how many came before.
+    """Return the latest lines of a keeper's log, where known secrets are masked, and the number of earlier lines.
 
     Raises OSError.
     """
@@ -381,7 +380,7 @@ def read_newest_lines(directory: Path, tag: str) -> tuple[list[OutputLine], int]
 
 
 class NewestLines:
-    """The newest lines of a run. Written by the run's thread, read by the listener's."""
+    """The latest lines of a run. Written by the run's thread, read by the listener's."""
 
     def __init__(self) -> None:
         self._kept: deque[tuple[str, OutputLine]] = deque(maxlen=MAX_KEPT_LINES)
@@ -390,7 +389,7 @@ class NewestLines:
         self._kept.extend((block, line) for line in lines)
 
     def newest(self) -> list[tuple[str, list[OutputLine]]]:
-        """In order, those of one block together."""
+        """Return the lines in order, grouped by block."""
         found: list[tuple[str, list[OutputLine]]] = []
         for block, line in list(self._kept):
             if not found or found[-1][0] != block:
@@ -400,13 +399,13 @@ class NewestLines:
 
 
 class CommandOutput:
-    """Of one execution of one block."""
+    """The output of one execution of one block."""
 
     def __init__(self, block: str, tag: str, appender: Appender, mask: Callable[[str], str], send: Send) -> None:
         self._block, self._tag, self._appender, self._mask, self._send = block, tag, appender, mask, send
 
     def feed(self, lines: list[StampedLine]) -> None:
-        """Whole lines in the order in which they came."""
+        """Add whole lines in the order of arrival."""
         if not lines:
             return
         self._appender.feed(lines)
@@ -421,14 +420,14 @@ class CommandOutput:
         return clean(redact(self._mask(text)))[:MAX_LINE_LENGTH]
 
 
-# The commands of a runbook: their argv, and the environment they are given.
+# Commands of a runbook: their argv and environment.
 
 DEFAULT_S = 10.0
-"""Where the block names no timeout."""
+"""Timeout in seconds of a block without one."""
 THIS_PROGRAM = tuple(python_command("dba_console"))
 _LOCALE_VARIABLES = {"LC_ALL": "C.UTF-8", "LANGUAGE": "", "PG_COLOR": "never"}
-"""LANGUAGE goes before LC_ALL where that is not plain C (gettext, "The LANGUAGE variable"), and what programs print is
-read."""
+"""LANGUAGE takes precedence over LC_ALL unless that is plain C (gettext, "The LANGUAGE variable"), and the output of
+programs is parsed."""
 _DIRECTORY_VARIABLES = (
     "XDG_STATE_HOME", "XDG_CONFIG_HOME", "DBA_CONSOLE_CONFIG", "DBA_CONSOLE_SESSIONS", "DBA_CONSOLE_RUNTIME",
     "DBA_CONSOLE_PG_BINDIR",
@@ -436,30 +435,30 @@ _DIRECTORY_VARIABLES = (
 
 
 def script_argv(body: str) -> list[str]:
-    """The argv that runs a shell script which stops at its first error, in a pipeline too."""
+    """Return the argv of a shell script that stops at its first error, in a pipeline too."""
     return ["/bin/bash", "-euo", "pipefail", "-c", body, "runbook"]
 
 
 def command_environment(given: Mapping[str, str]) -> dict[str, str]:
-    """A small inherited environment that speaks English without colours and knows this program, and what is given."""
+    """Return a small inherited environment with English messages, no colours and this program, plus `given`."""
     kept = {name: value for name, value in os.environ.items() if name in INHERITED_VARIABLES}
     return {**kept, **_LOCALE_VARIABLES, **own_command_variables(os.environ.get("PATH", os.defpath)), **given}
 
 
 def own_command_variables(path: str) -> dict[str, str]:
-    """By which `dba-console` in a script means this very program, whatever else of that name there is.
+    """Return the variables by which `dba-console` in a script means this program, whatever else has that name.
 
-    A function that bash takes from its environment; who starts it otherwise (`exec`, `xargs`, `nice`) finds it at the
-    end of the path. What names its places goes with it: it reads and keeps where we do.
+    They define a function that bash imports from its environment; other callers (`exec`, `xargs`, `nice`) find the
+    program at the end of PATH. The variables of our directories are included, so that it uses the same files.
     """
     own = " ".join(map(shlex.quote, THIS_PROGRAM))
-    beside = os.path.dirname(sys.executable)
-    places = {name: os.environ[name] for name in _DIRECTORY_VARIABLES if name in os.environ}
-    return {"BASH_FUNC_dba-console%%": f'() {{  {own} "$@"\n}}', "PATH": f"{path}:{beside}", **places}
+    program_directory = os.path.dirname(sys.executable)
+    directories = {name: os.environ[name] for name in _DIRECTORY_VARIABLES if name in os.environ}
+    return {"BASH_FUNC_dba-console%%": f'() {{  {own} "$@"\n}}', "PATH": f"{path}:{program_directory}", **directories}
 
 
 def command_argv(argv: Sequence[str]) -> list[str]:
-    """The argv of a command; `dba-console` in its first place is this very program.
+    """Return the argv of a command; `dba-console` as its first word means this program.
 
     >>> command_argv(["dba-console", "--version"])[1:]
     ['-P', '-s', '-m', 'dba_console', '--version']

@@ -1,7 +1,7 @@
-"""What the messages of a dump or restore tell of it: followed object by object while they come, summed up at its end.
+"""The messages of a dump or restore: followed object by object while they arrive, summarized at the end.
 
-A run's `reads=` names the program. Its lines come with the time at which the keeper had them; what the archive holds is
-read from the archive itself, in a lane, for it may lie on a disk that hangs.
+A run's `reads=` names the program. Lines have the keeper's time. The list of objects is read from the archive in a
+lane, because it may be on a disk that hangs.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
     from dba_console.watch.frames.model import Frame
 
 OPEN_S = 20.0
-"""To read what an archive holds: 50,000 objects take about a second. Without it phases have no shares, and that is
-all."""
+"""Timeout for reading an archive: 50,000 objects take about a second. Without it phases have no percentage; nothing
+else is lost."""
 PROGRESS_INTERVAL_US = 1_000_000
-"""Between two words of how far it is."""
+"""Minimum interval between two progress texts."""
 PANEL_WAIT_US = 10_000_000
-"""The panels, which see more than messages, are waited for so long before the share is told by messages alone: two
-shares of one job, one after the other, would be no truth."""
+"""Wait this long for the panels, which know more than the messages, before the percentage is computed from messages
+alone: two different percentages of one job, one after the other, would be misleading."""
 MAX_LINES_BEFORE_PLAN = 5_000
-"""Lines kept until the first object comes."""
+"""Maximum lines kept until the first object."""
 MAX_KEPT_LINES = 200_000
-"""Lines of a dump: of 50,000 tables. Sizes of a longer one are not told."""
+"""Maximum lines of a dump: enough for 50,000 tables. Sizes of a longer one are not shown."""
 DUMP = "pg_dump"
 OBJECT_MESSAGES = frozenset({"start", "launch", "done"})
-"""A message of this kind is about an object, and comes when the list of objects has been written."""
+"""Messages about an object; they come when the list of objects has been written."""
 
 
 class DumpMessages:
-    """One execution of one command that dumps or restores. Used by the run's thread alone."""
+    """The messages of one execution of a dump or restore command. Used only by the run's thread."""
 
     def __init__(
         self, program: str, archive: str | None, jobs: int | None, clock: Clock, share: Callable[[], str] = str
@@ -55,16 +55,16 @@ class DumpMessages:
         self._program, self._clock, self._share = program, clock, share
         self._lane = Lane("archive", clock)
         self._lines: list[StampedLine] = []
-        """What came before the first object, whose list need not be there before it. Of a dump all of it: what its
-        objects take is known when it is over."""
+        """Lines before the first object, when the list of objects may not exist yet. Of a dump all lines, because the
+        sizes of its objects are known only at its end."""
         self._progress: MessageProgress | None = None
         self._told, self._told_us = "", 0
         self._begun_us = clock.mono_us()
         self._shared = False
-        """The panels have told its share."""
+        """The panels have reported its percentage."""
 
     def feed(self, lines: Sequence[StampedLine]) -> None:
-        """Whole lines in the order in which they came."""
+        """Add whole lines in the order of arrival."""
         for line in lines:
             if not line.whole or line.stream == "k":
                 continue
@@ -78,7 +78,7 @@ class DumpMessages:
                 self._start_progress(self._read_archive())
 
     def told(self) -> str:
-        """How far it is, in a sentence; empty as long as nothing is known of it."""
+        """Return the progress as a sentence; empty while nothing is known."""
         if self._progress is None:
             return ""
         now_us = self._clock.mono_us()
@@ -93,30 +93,30 @@ class DumpMessages:
         return share if self._shared or now_us - self._begun_us < PANEL_WAIT_US else None
 
     def ended(self, outcome: Outcome, ended_us: int) -> Outcome:
-        """The end of the command, with what its messages say of it. `ended_us`: wall time by the keeper, 0 where it
-        has not told."""
+        """Return the outcome of the command with what its messages report. `ended_us`: wall time of the keeper, 0 if
+        unknown."""
         if outcome.state == "unknown":
             return outcome
-        course = self._progress or self._start_progress(None)
+        progress = self._progress or self._start_progress(None)
         if self._program == DUMP and outcome.state == "ok" and len(self._lines) < MAX_KEPT_LINES:
-            course = self._start_progress(self._read_archive(whole=True))
-        course.ended(ended_us or self._clock.wall_us(), outcome.values.get("exit"))
-        return apply_messages(outcome, course, self._program)
+            progress = self._start_progress(self._read_archive(whole=True))
+        progress.ended(ended_us or self._clock.wall_us(), outcome.values.get("exit"))
+        return apply_messages(outcome, progress, self._program)
 
     def close(self) -> None:
         self._lane.close()
 
     def _start_progress(self, plan: DumpPlan | None) -> MessageProgress:
-        """A course that has seen all that is kept."""
-        course = self._progress = MessageProgress(plan, self._program, self.jobs)
+        """Return the progress after all kept lines."""
+        progress = self._progress = MessageProgress(plan, self._program, self.jobs)
         for line in self._lines:
-            course.see(line.wall_us, line.text, line.stream)
+            progress.see(line.wall_us, line.text, line.stream)
         if self._program != DUMP:
             self._lines.clear()
-        return course
+        return progress
 
     def _read_archive(self, *, whole: bool = False) -> DumpPlan | None:
-        """What the archive holds. Of a dump that is not `whole` without sizes: they are what was written until now."""
+        """Return the content of the archive. Of a dump, unless `whole`, without sizes, which are still growing."""
         if self.archive is None:
             return None
         path = self.archive
@@ -131,20 +131,20 @@ class DumpMessages:
         )
 
 
-def apply_messages(outcome: Outcome, course: MessageProgress, program: str) -> Outcome:
-    """An end is success only where the program says so: exit 1 of pg_restore, where it went on over errors and counted
-    them, is an end with errors, which a person decides upon; any other is a failure.
+def apply_messages(outcome: Outcome, progress: MessageProgress, program: str) -> Outcome:
+    """Return the outcome, a success only if the messages confirm it: exit 1 of pg_restore after errors that it counted
+    and ignored is an end with errors, for the operator to decide; any other is a failure.
     """
     text, state = outcome.text, outcome.state
-    errors = course.errors
-    if program == "pg_restore" and state == "ok" and outcome.values.get("exit") == 1 and course.ignored is None:
-        state, text = "failed", f"{text}: it did not get to its end; {course.last_error or 'it does not say why'}"
+    errors = progress.errors
+    if program == "pg_restore" and state == "ok" and outcome.values.get("exit") == 1 and progress.ignored is None:
+        state, text = "failed", f"{text}: it did not finish; {progress.last_error or 'no reason was given'}"
     elif errors:
-        text = f"{text.partition(': ')[0]}: {error_count_text(errors)}: {course.first_errors_text()}"
-    values = {**outcome.values, **course.values(), "errors": errors}
+        text = f"{text.partition(': ')[0]}: {error_count_text(errors)}: {progress.first_errors_text()}"
+    values = {**outcome.values, **progress.values(), "errors": errors}
     if "seconds" in outcome.values:
         values["wall_s"] = outcome.values["seconds"]
-    return msgspec.structs.replace(outcome, state=state, text=text, values=values, table=course.table())
+    return msgspec.structs.replace(outcome, state=state, text=text, values=values, table=progress.table())
 
 
 def error_count_text(errors: int) -> str:
@@ -156,7 +156,7 @@ def error_count_text(errors: int) -> str:
 
 
 def panel_progress_text(frame: Frame | None, run: str) -> str:
-    """What the panels say of the command of this run: they see more than its messages. Empty where they say nothing."""
+    """Return the panels' progress of this run's command, which know more than its messages. Empty if unknown."""
     rows = frame.progress.operations if frame is not None else []
     row = next((row for row in rows if row.run == run), None)
     if row is None or (row.scope != "whole" and row.pct is None):
@@ -168,7 +168,7 @@ def panel_progress_text(frame: Frame | None, run: str) -> str:
 def make_dump_messages(
     block: Block, values: Mapping[str, Any], clock: Clock, share: Callable[[], str] = str
 ) -> DumpMessages | None:
-    """None for a command whose messages are not followed."""
+    """Return the reader, None for a command whose messages are not followed."""
     program = block.settings.get("reads")
     if not program:
         return None
@@ -178,7 +178,7 @@ def make_dump_messages(
 
 
 def _setting_value(setting: Any, values: Mapping[str, Any]) -> str | None:
-    """The value it stands for; of a command's result its first line."""
+    """Return the value of a setting; of a command's result its first line."""
     try:
         value = fill_references(setting, values)
     except KeyError:
@@ -188,20 +188,20 @@ def _setting_value(setting: Any, values: Mapping[str, Any]) -> str | None:
     return None if value is None else str(value)
 
 
-# The reading of a command's messages, kept apart from the command: what goes wrong in it costs what they tell.
+# A guarded reader of a command's messages: an error in it only costs what the messages report.
 #
-# Messages are other programs' text, of any version and language. A reader that stumbles over one is given up with a
-# sentence; the command is attended to its end, and its exit code alone then tells how that was.
+# Messages are text of other programs, in any version and language. After an error the reader is abandoned with a
+# sentence; the command is followed to its end, and the outcome depends on its exit code alone.
 
 MAX_ERROR_LENGTH = 300
-"""Of what is said of an error: it may repeat the line that was stumbled over."""
+"""Maximum length of an error text, which may repeat the message that caused it."""
 EXIT_ZERO_MEANS_NO_ERRORS = frozenset({"pg_dump", "pg_restore"})
-"""Exit 0 of these is none without errors (pg_dump.c, pg_restore.c: errors that were gone on over are exit 1); psql ends
-with 0 after errors too."""
+"""Programs whose exit 0 means no errors (pg_dump.c, pg_restore.c: ignored errors are exit 1); psql exits with 0 after
+errors too."""
 
 
 class MessageReader(Protocol):
-    """As `reading.Reading` is one."""
+    """The interface of `DumpMessages`."""
 
     def feed(self, lines: Sequence[StampedLine]) -> None: ...
 
@@ -213,23 +213,23 @@ class MessageReader(Protocol):
 
 
 class SafeMessageReader:
-    """A reader of the messages of one execution of `program`. Raises nothing. Used by the run's thread alone."""
+    """A guarded reader of the messages of one execution of `program`. Never raises. Used only by the run's thread."""
 
     def __init__(self, reader: MessageReader, program: str) -> None:
         self._reader, self._program = reader, program
         self._failure = ""
-        """What went wrong with the reader; nothing is asked of it any more then."""
+        """The reader's error; the reader is not used any more then."""
 
     def feed(self, lines: Sequence[StampedLine]) -> None:
-        """Whole lines in the order in which they came."""
+        """Add whole lines in the order of arrival."""
         if not self._failure:
             try:
                 self._reader.feed(lines)
-            except Exception as error:  # a defect of ours, as in the two below
+            except Exception as error:  # an internal error, as in the two below
                 self._give_up(error)
 
     def told(self) -> str:
-        """How far it is, in a sentence; or that it cannot be told any more."""
+        """Return the progress as a sentence, or the reader's error."""
         if not self._failure:
             try:
                 return self._reader.told()
@@ -238,7 +238,7 @@ class SafeMessageReader:
         return self._failure
 
     def ended(self, outcome: Outcome, ended_us: int) -> Outcome:
-        """The end of the command, with what its messages say of it, or that they could not be read."""
+        """Return the outcome with what the messages report, or with the reader's error."""
         if not self._failure:
             try:
                 return self._reader.ended(outcome, ended_us)
@@ -250,25 +250,25 @@ class SafeMessageReader:
         self._reader.close()
 
     def _give_up(self, error: Exception) -> None:
-        words = _short(internal_error_text(error))
-        self._failure = f"its messages are not followed to their end, by a defect of this program: {words}"
+        text = _short(internal_error_text(error))
+        self._failure = f"its messages were not read to the end: internal error: {text}"
 
 
 def make_safe_reader(
     block: Block, values: Mapping[str, Any], clock: Clock, share: Callable[[], str] = str
 ) -> SafeMessageReader | None:
-    """None for a command whose messages are not followed; the rest as of `reading_of`."""
+    """Return a guarded reader, None for a command whose messages are not followed. See `make_dump_messages`."""
     reading = make_dump_messages(block, values, clock, share)
     return None if reading is None else SafeMessageReader(reading, str(block.settings["reads"]))
 
 
 def outcome_without_messages(outcome: Outcome, program: str, why: str) -> Outcome:
-    """An end of which the exit code alone tells. What needs the messages to count as success does not: an exit code
-    other than 0 may be that of a program that went on over errors, or of one that did not get to its end.
+    """Return the outcome by the exit code alone. An exit code other than 0 does not count as success: the program may
+    have ignored errors, or may not have finished.
     """
     state, text, code = outcome.state, outcome.text, outcome.values.get("exit")
     if state == "ok" and code != 0:
-        state, text = "failed", f"{text}: whether it got to its end is not known"
+        state, text = "failed", f"{text}: unknown whether it finished"
     unknown = dict.fromkeys(name for phase in PHASES for name in (f"{phase}_s", f"{phase}_busy_s"))
     values: dict[str, Any] = {**outcome.values, **unknown, "objects": None}
     values["errors"] = 0 if code == 0 and program in EXIT_ZERO_MEANS_NO_ERRORS else None
@@ -277,7 +277,9 @@ def outcome_without_messages(outcome: Outcome, program: str, why: str) -> Outcom
 
 
 def _short(text: str) -> str:
-    told = clean(text)
+    cleaned = clean(text)
     return (
-        told if len(told) <= MAX_ERROR_LENGTH else f"{told[: MAX_ERROR_LENGTH // 2]} … {told[-MAX_ERROR_LENGTH // 2 :]}"
+        cleaned
+        if len(cleaned) <= MAX_ERROR_LENGTH
+        else f"{cleaned[: MAX_ERROR_LENGTH // 2]} … {cleaned[-MAX_ERROR_LENGTH // 2 :]}"
     )

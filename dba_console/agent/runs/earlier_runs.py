@@ -1,6 +1,6 @@
-"""What earlier runs of a runbook took, read when one begins; and the figures of this one, kept when it has ended.
+"""Durations of earlier runs of a runbook, read at the start of a run; and this run's summary, written at its end.
 
-Neither is waited for long: a disk that hangs costs the figures, not the run.
+Both have a timeout: a disk that hangs costs the summary, not the run.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout
 DISK_S = 3.0
 SIZE_LIMIT = 4 << 20
 CLUSTER = "cluster"
-"""The input of a runbook that names a cluster of the configuration: its runs are compared whatever node is its target,
-for the target changes with each cutover."""
+"""The input that names a configured cluster: runs on the same cluster are compared whatever node is the target, because
+the target changes with each cutover."""
 
 
 def read_typical_durations(
     sessions: Path, plan: Plan, identity: str, values: Mapping[str, Any], clock: Clock
 ) -> tuple[str, dict[str, TypicalDuration]]:
-    """What the run is about, and what is usual of it by step; nothing where it is not known or cannot be read in time.
-    `values` are those of its inputs."""
+    """Return the run's subject and its typical durations by step; empty if unknown or not readable in time. `values`
+    are the inputs."""
     lane = Lane("runs-past", clock)
     try:
         about = lane.call(lambda: run_subject(plan, values), DISK_S)
@@ -47,8 +47,8 @@ def read_typical_durations(
 
 
 def run_subject(plan: Plan, values: Mapping[str, Any]) -> str:
-    """The cluster it is given; else the database whose dump it restores, where the archive shows it; else the databases
-    it is given. Of a restore it is not the one it is restored into: a test makes a new one each night. Reads the
+    """Return the cluster given as input; else the database of the restored dump, if the archive shows it; else the
+    databases given. A restore's target database does not count, because a test creates a new one each night. Reads the
     archive."""
     if any(one.name == CLUSTER for one in plan.inputs) and values.get(CLUSTER):
         return f"cluster {values[CLUSTER]}"
@@ -65,7 +65,7 @@ def run_subject(plan: Plan, values: Mapping[str, Any]) -> str:
 
 
 def write_summary(directory: Path, summary: RunSummary, clock: Clock) -> None:
-    """Write it beside the journal it was made from; it can be made again from that at any time."""
+    """Write the summary beside the journal; it can be derived again at any time."""
     lane = Lane("runs-summary", clock)
     try:
         lane.call(lambda: _write(directory / SUMMARY, msgspec.json.format(msgspec.json.encode(summary))), DISK_S)
@@ -90,8 +90,8 @@ def _read_earlier_summaries(sessions: Path, subject: ComparisonKey) -> list[RunS
 
 
 def read_summary(directory: Path) -> RunSummary | None:
-    """The figures kept beside a run's journal. None of a run that came to no end, or where another version wrote them:
-    then they say nothing of what is usual."""
+    """Return the summary stored beside a run's journal. None if the run did not end, or if another version wrote it:
+    it then does not count for typical durations."""
     try:
         descriptor = os.open(directory / SUMMARY, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:

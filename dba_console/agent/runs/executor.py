@@ -1,6 +1,6 @@
-"""What a run does: changes over the acting connection, commands through keepers, actions; each through the gate.
+"""Executes SQL changes, commands and actions of a run, each through the permission gate.
 
-What cannot be told is `unknown`, and is settled by evidence or not at all.
+An outcome that cannot be verified is `unknown` until evidence or the operator settles it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from dba_console.runbooks.view_builder import counted
 
 
 class Executor:
-    """The hands of one run; used by its thread alone."""
+    """Executes the blocks of one run. Used only by the run's thread."""
 
     def __init__(
         self,
@@ -64,47 +64,49 @@ class Executor:
         tag: Callable[[Block], str],
         planned: PlannedTarget,
         servers: RunServers,
-        looks: ReadOnlyChecks,
+        checks: ReadOnlyChecks,
         controls: ActionControl,
-        around: RunContext,
+        context: RunContext,
         *,
         secrets: tuple[str, ...],
         output: Callable[[Block, int], CommandOutput],
         marks: Mapping[tuple[str, int], StatementMark],
     ) -> None:
         self._directory, self._tag, self._planned = directory, tag, planned
-        self._servers, self._checks, self._controls, self._context = servers, looks, controls, around
+        self._servers, self._checks, self._controls, self._context = servers, checks, controls, context
         self._output, self._marks = output, marks
         self.secrets = secrets
-        """What commands print is cleared of these."""
+        """Secrets masked in the output of commands."""
         self._answers: dict[str, JournalRecord] = {}
         self._expected: dict[str, str] = {}
         self.current: tuple[str, int] = ("", 0)
-        """Block and execution of the act under way, which a mark belongs to."""
+        """Block and execution of the current act, to which a mark belongs."""
 
     def remember_question(self, question: AskRequest) -> None:
-        """Keep what would have to be typed: how many rows there were when a set was shown."""
+        """Remember the text to type: the number of rows when they were shown."""
         self._expected[question.block] = question.expects
 
     def remember_answer(self, record: JournalRecord) -> None:
-        """Keep what was typed to confirm a block: the gate looks at it once more."""
+        """Remember the confirmation of a block: the gate checks it again."""
         if record.kind == "block.answered" and record.fields.get("question") in ("ack", "yes", "type"):
             self._answers[record.block] = record
 
     def preview_action(self, wanted: ReadRequest) -> ReadResult:
-        """What an action would do. Never raises."""
+        """Return what an action would do. Never raises."""
         begun_us = self._context.clock.mono_us()
         try:
             acting, settings = self._action(wanted.block)
-            seen = acting.preview(settings, self._action_context(wanted.block, acting, None))
+            preview = acting.preview(settings, self._action_context(wanted.block, acting, None))
         except (ConsoleError, KeyError, OSError) as error:
             why = _message(error)
             return ReadResult(error=why, text=why, machine_s=self._elapsed_s(begun_us))
-        told = to_json_value(msgspec.to_builtins(seen))
-        return ReadResult(text=seen.text, values={"sight": told}, rows=seen.rows, machine_s=self._elapsed_s(begun_us))
+        encoded = to_json_value(msgspec.to_builtins(preview))
+        return ReadResult(
+            text=preview.text, values={"sight": encoded}, rows=preview.rows, machine_s=self._elapsed_s(begun_us)
+        )
 
     def execute(self, wanted: ExecuteRequest) -> Outcome:
-        """Do it. Never raises."""
+        """Execute a block. Never raises."""
         self.current = (wanted.block.id, wanted.execution)
         self._controls.begin()
         begun_us = self._context.clock.mono_us()
@@ -113,7 +115,7 @@ class Executor:
         except Refused as error:
             outcome = Outcome(state="refused", text=_message(error), evidence=error.hint or "")
         except StatementStopped as error:
-            outcome = Outcome(state="stopped", text=f"{_message(error)}: nothing of it remains")
+            outcome = Outcome(state="stopped", text=f"{_message(error)}: nothing remains of it")
         except StatementFailed as error:
             outcome = Outcome(state="failed", text=_message(error), values={"sqlstate": error.sqlstate})
         except StatementLost as error:
@@ -126,7 +128,7 @@ class Executor:
         return outcome if outcome.machine_s else msgspec.structs.replace(outcome, machine_s=self._elapsed_s(begun_us))
 
     def settle(self, wanted: SettleRequest, stop_by: str = "") -> Outcome:
-        """What became of an execution whose end nobody saw; `stop_by` has it stopped. Never raises."""
+        """Return the outcome of an execution whose end was not observed; `stop_by` stops it. Never raises."""
         begun_us = self._context.clock.mono_us()
         self._controls.begin(stop_by)
         try:
@@ -138,7 +140,7 @@ class Executor:
         self._checks.acted_us = self._context.clock.mono_us()
         return outcome if outcome.machine_s else msgspec.structs.replace(outcome, machine_s=self._elapsed_s(begun_us))
 
-    # -- doing ---------------------------------------------------------------------------------------------------
+    # -- executing -----------------------------------------------------------------------------------------------
 
     def _execute(self, wanted: ExecuteRequest) -> Outcome:
         block = wanted.block
@@ -168,54 +170,56 @@ class Executor:
         )
         rows = [to_json_value(row) for row in result.rows[:1]]
         values = {"rows": result.count, **(rows[0] if rows and isinstance(rows[0], dict) else {})}
-        warned = f"; the server warned: {'; '.join(result.warnings)}" if result.warnings else ""
-        # A tag without a number, as ALTER ROLE, is all that the server says; 0 rows would be beside the point.
-        told = result.tag if result.tag and not result.tag[-1].isdigit() else counted(result.count)
-        return Outcome(state="ok", text=f"{told}{warned}", values=values)
+        warned = f"; server warnings: {'; '.join(result.warnings)}" if result.warnings else ""
+        # The tag of a utility command, like ALTER ROLE, has no number; "0 rows" would be misleading.
+        summary = result.tag if result.tag and not result.tag[-1].isdigit() else counted(result.count)
+        return Outcome(state="ok", text=f"{summary}{warned}", values=values)
 
     def _execute_command(self, wanted: ExecuteRequest) -> Outcome:
         block = wanted.block
-        errand = ActRequest(
+        request = ActRequest(
             kind="run", target=self._context.target.name, server=not block.host and self._servers.own is not None,
             host=block.host, **self._confirmation_fields(wanted),
         )  # fmt: skip
-        self._request_permit(wanted, errand)
-        with self._attached_command(block, wanted.execution) as attendance:
-            return attendance.start(self._spec(wanted, attendance.directory)) or attendance.follow()
+        self._request_permit(wanted, request)
+        with self._attached_command(block, wanted.execution) as command:
+            return command.start(self._spec(wanted, command.directory)) or command.follow()
 
     def _execute_action(self, wanted: ExecuteRequest) -> Outcome:
         acting, settings = self._action(wanted.block)
-        world = self._action_context(wanted.block, acting, wanted.execution)
+        context = self._action_context(wanted.block, acting, wanted.execution)
         cluster = str(getattr(settings, "cluster", "") or "")
         if wanted.undo_of is not None:
             self._request_permit(wanted, self._act_request(acting, wanted, undo=True), cluster=cluster)
-            return _outcome(acting.undo(settings, wanted.undo_of, world, self._controls))
+            return _outcome(acting.undo(settings, wanted.undo_of, context, self._controls))
         shown = _shown_preview(wanted.intent.fields)
-        errand = self._act_request(acting, wanted, shown=shown)
-        seen = {"look": lambda: acting.preview(settings, world), "shown": shown}
-        sight = self._request_permit(wanted, errand, cluster=cluster, **seen).preview
-        if sight is None or sight.done:
-            return Outcome(state="ok", text=f"already so: {sight.text if sight else ''}")
-        return _outcome(acting.act(settings, sight, world, self._controls))
+        request = self._act_request(acting, wanted, shown=shown)
+        gate_preview = {"look": lambda: acting.preview(settings, context), "shown": shown}
+        preview = self._request_permit(wanted, request, cluster=cluster, **gate_preview).preview
+        if preview is None or preview.done:
+            return Outcome(state="ok", text=f"already done: {preview.text if preview else ''}")
+        return _outcome(acting.act(settings, preview, context, self._controls))
 
-    def _request_permit(self, wanted: ExecuteRequest, errand: ActRequest, *, cluster: str = "", **sight: Any) -> Permit:
-        """The permit of the gate; `preview_action` is what an action sees and what was shown. Raises Refused."""
-        server = self._servers.own if not errand.server else self._servers.for_block(wanted.block)
-        place = CurrentTarget(
+    def _request_permit(
+        self, wanted: ExecuteRequest, request: ActRequest, *, cluster: str = "", **preview: Any
+    ) -> Permit:
+        """Return the permit; `preview` has the action's preview and the one that was shown. Raises Refused."""
+        server = self._servers.own if not request.server else self._servers.for_block(wanted.block)
+        current = CurrentTarget(
             connection=None if server is None else server.operator,
-            server_is_local=not errand.host
+            server_is_local=not request.host
             or self._servers.own is None
             or self._context.wait_until_server_here(self._controls),
             config=self._context.config.actions,
             read_only=find_read_only_target(self._context.config, self._context.target, cluster),
         )
         try:
-            return authorize(errand, self._planned_for(server), place, **sight)
+            return authorize(request, self._planned_for(server), current, **preview)
         except ServerRestarted:
             if server is None:
                 raise
             server.require_same()
-            return authorize(errand, self._planned_for(server), place, **sight)
+            return authorize(request, self._planned_for(server), current, **preview)
 
     def _planned_for(self, server: Any) -> PlannedTarget:
         return PlannedTarget(server=None if server is None else server.planned, host=self._planned.host)
@@ -238,17 +242,17 @@ class Executor:
         )
 
     def _confirmation_fields(self, wanted: ExecuteRequest) -> dict[str, Any]:
-        """What the gate is told of the confirmation: of the block, or of the `confirm` before it in its step. An undo
-        was confirmed by the question about it.
+        """Return the confirmation for the gate: of the block, or of the `confirm` block before it in its step. The
+        question about an undo is its confirmation.
         """
-        asked = self._confirming_block(wanted.block)
-        given: dict[str, Any] = {"confirm": asked.confirm}
+        confirming = self._confirming_block(wanted.block)
+        given: dict[str, Any] = {"confirm": confirming.confirm}
         if wanted.block.kind == "undo":
             given["undo"] = True
-        if (record := self._answers.get(asked.id)) is not None:
+        if (record := self._answers.get(confirming.id)) is not None:
             answer, second = str(record.fields.get("answer", "")), record.fields.get("second")
             given |= {"answer": answer, "confirmed_by": tuple(who for who in (record.who, second) if who)}
-        rows, expected = wanted.intent.fields.get("rows"), self._expected.get(asked.id, "")
+        rows, expected = wanted.intent.fields.get("rows"), self._expected.get(confirming.id, "")
         if rows is not None:
             given["count"] = len(rows)
         elif expected.isdigit():
@@ -260,7 +264,7 @@ class Executor:
         return "" if record is None else record.who or ""
 
     def _confirming_block(self, block: Block) -> Block:
-        """The block whose question was the confirmation of this one."""
+        """Return the block whose question confirmed this one."""
         step, _ = self._checks.plan.block(block.id)
         if block.confirm is not None or block not in step.blocks:
             return block
@@ -275,15 +279,15 @@ class Executor:
             acting, settings = self._action(block)
             if wanted.intent.fields.get("item"):
                 again = acts_on_cluster(acting)
-                text = "how taking it back ended is not on record"
+                text = "the outcome of the revert is not recorded"
                 return Outcome(state="failed" if again else "unknown", text=text, again=again)
-            world = self._action_context(block, acting, wanted.execution)
+            context = self._action_context(block, acting, wanted.execution)
             shown = _shown_preview(wanted.intent.fields) or ActionPreview(text="", exact="")
-            return _outcome(acting.settle(settings, shown, world))
+            return _outcome(acting.settle(settings, shown, context))
         if block.language == "sql":
             return self._settle_sql(wanted)
-        with self._attached_command(block, wanted.execution) as attendance:
-            return attendance.settle()
+        with self._attached_command(block, wanted.execution) as command:
+            return command.settle()
 
     def _settle_sql(self, wanted: SettleRequest) -> Outcome:
         mark = self._marks.get((wanted.block.id, wanted.execution))
@@ -292,10 +296,10 @@ class Executor:
         done = settle_mark(self._servers.for_block(wanted.block).operator, mark)
         return _outcome(done)
 
-    # -- what is needed for it -----------------------------------------------------------------------------------
+    # -- values and contexts -------------------------------------------------------------------------------------
 
     def _values(self, wanted: ExecuteRequest) -> dict[str, Any]:
-        """What the names in its code mean: as the intent has them, with the secrets that are written nowhere."""
+        """Return the values for the block's code: as in the intent, with the secrets, which are not stored."""
         return act_values(self._checks.values(wanted.block), wanted.intent.fields, wanted.undo_of)
 
     def _action(self, block: Block) -> tuple[Action, Any]:
@@ -311,9 +315,9 @@ class Executor:
         own = self._servers.for_block(block) if acting.needs_server else self._servers.own
         directory = None
         if execution is not None:
-            place = execution_directory(self._directory, block.id, execution)
-            os.makedirs(place, mode=0o700, exist_ok=True)
-            directory = str(place)
+            path = execution_directory(self._directory, block.id, execution)
+            os.makedirs(path, mode=0o700, exist_ok=True)
+            directory = str(path)
         return ActionContext(
             connection=None if own is None else own.operator,
             server_is_local=self._servers.own is None or self._context.is_server_here(),
@@ -336,18 +340,18 @@ class Executor:
         exits = tuple(block.settings.get("exit", (0,)))
         reading = None
         if "reads" in block.settings:
-            # Most runs follow nothing: what is needed for it is loaded when it is.
+            # Loaded only when needed: most runs follow no messages.
             from dba_console.agent.runs.dump_messages import make_safe_reader, panel_progress_text
 
             reading = make_safe_reader(
                 block, self._checks.values(block), self._context.clock,
                 lambda: panel_progress_text(self._context.frame(0), self._directory.name),
             )  # fmt: skip
-        attendance = AttachedCommand(directory, self._context.clock, self._controls, output.feed, exits, reading)
+        command = AttachedCommand(directory, self._context.clock, self._controls, output.feed, exits, reading)
         try:
-            yield attendance
+            yield command
         finally:
-            attendance.close()
+            command.close()
             output.close()
 
     def _spec(self, wanted: ExecuteRequest, directory: Path) -> CommandSpec:
@@ -371,7 +375,7 @@ class Executor:
         )
 
     def _report_backend(self, backend: int) -> bool:
-        self._controls.report_progress(f"backend {backend} works at it")
+        self._controls.report_progress(f"executed by backend {backend}")
         return self._controls.stop_requested()
 
     def _elapsed_s(self, begun_us: int) -> float:
@@ -382,29 +386,29 @@ _WRITE_STATEMENT = re.compile(
     r"(?:\s|--[^\n]*\n|/\*(?:(?!\*/).)*\*/)*(?:insert|update|delete|merge|create|alter|drop|truncate|grant|revoke|comment|refresh)\b",
     re.IGNORECASE | re.DOTALL,
 )
-"""Statements that have done nothing as long as they are not committed; a function that is selected may have."""
+"""Statements without effect until they are committed; a selected function may have had one."""
 
 
 def _outcome_without_mark(block: Block) -> Outcome:
-    """No transaction id is on record, and it is recorded before COMMIT is sent."""
+    """Return the outcome without a recorded transaction id, which is recorded before COMMIT is sent."""
     if not block.transaction:
-        return Outcome(state="failed", text="it was never sent", evidence="no mark of it is on record", again=True)
+        return Outcome(state="failed", text="it was never sent", evidence="no mark of it is recorded", again=True)
     if _WRITE_STATEMENT.match(block.body):
-        evidence = "no transaction id is on record, and one is recorded before COMMIT"
+        evidence = "no transaction id is recorded, and one is recorded before COMMIT"
         return Outcome(state="failed", text="nothing was committed", evidence=evidence, again=True)
-    text = "it committed nothing; what the functions it calls did outside of its transaction is not known"
+    text = "it committed nothing; effects of its functions outside the transaction are unknown"
     return Outcome(state="unknown", text=text)
 
 
 def _refuse_masked(block: Block, fields: Mapping[str, Any]) -> None:
-    """Raises Refused where what it takes from a row is not as it was seen, for it was taken for a secret."""
+    """Raise Refused if a value it takes from a row was masked as a secret."""
     rows = [fields.get("row") or {}, *(fields.get("rows") or ())]
     names = {name for row in rows for name, value in row.items() if isinstance(value, str) and MASK in value}
     names = {name for name in names if re.search(rf"\b{re.escape(name)}\b", block.body)}
     if names:
         raise Refused(
-            f"{', '.join(sorted(names))} of a row looks like a secret and is not kept as it was seen",
-            hint="let the preview name its rows by something else, as an oid",
+            f"{', '.join(sorted(names))} of a row looks like a secret, so its value was not stored",
+            hint="use another column in the preview, such as an oid",
         )
 
 
@@ -415,7 +419,7 @@ def _shown_preview(fields: Mapping[str, Any]) -> ActionPreview | None:
 
 def _outcome(done: ActionResult) -> Outcome:
     state = done.state if done.state in ("ok", "failed", "stopped", "unknown", "refused") else "unknown"
-    # The line above holds the state to the five an Outcome knows, which a type checker does not see.
+    # The line above limits the state to the five of an Outcome, which a type checker does not see.
     return Outcome(state=state, text=done.text, values=to_json_value(done.values), undo=done.undo, again=done.again)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""Runs that an agent before this one left unfinished: shown, offered to be resumed, and never resumed by themselves."""
+"""Runs left unfinished by an earlier agent: shown and offered to be resumed, but never resumed automatically."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from dba_console.watch.samples.event import Event
 
 @dataclass(frozen=True, slots=True)
 class InterruptedRun:
-    """A run without an end that no agent walks."""
+    """A run without an end that no agent executes."""
 
     directory: Path
     view: RunView
     commands: tuple[Path, ...]
-    """Directories of its commands that still run."""
+    """Directories of its commands that are still running."""
     note: str = ""
     tag: str = "DBACONSOLE"
     outputs: tuple[tuple[str, Path], ...] = ()
-    """Blocks whose end is not on record, with the directory of the command's log."""
+    """Blocks whose end is not recorded, with the directory of the command's log."""
 
     @property
     def run(self) -> str:
         return self.directory.name
 
     def printed_lines(self) -> list[RunLines]:
-        """What its commands have printed so far, the newest of it."""
+        """Return the latest output lines of its commands."""
         found = []
         for block, directory in self.outputs:
             try:
                 lines, before = read_newest_lines(directory, self.tag)
             except OSError:
-                continue  # it has printed nothing, or its directory is gone
+                continue  # no output yet, or its directory is gone
             if lines:
                 found.append(RunLines(run=self.run, block=block, lines=lines, dropped=before))
         return found
@@ -54,10 +54,10 @@ class InterruptedRun:
         return OpenRun(run=self.run, runbook=self.view.runbook, title=self.view.title, state="interrupted")
 
     def event(self, clock: Clock) -> Event:
-        """That it is there, for who looks at the events."""
+        """Return the event that reports this run."""
         at = f" in step {self.view.current}" if self.view.current else ""
-        goes_on = "; its command goes on" if self.commands else ""
-        text = f"run {self.run} was interrupted{at}{goes_on}; nothing of it is done until somebody resumes it"
+        continues = "; its command continues" if self.commands else ""
+        text = f"run {self.run} was interrupted{at}{continues}; nothing else is done until an operator resumes it"
         return Event(
             wall_us=clock.wall_us(), mono_us=clock.mono_us(), kind="run.interrupted", severity="warning", tag=self.tag,
             text=f"{text}{': ' + self.note if self.note else ''}", details={"run": self.run},
@@ -65,14 +65,16 @@ class InterruptedRun:
 
 
 def find_interrupted_runs(sessions: Path, target_key: str) -> Iterator[InterruptedRun]:
-    """Those of a target, oldest first."""
+    """Yield the interrupted runs of a target, oldest first."""
     for found in unfinished_runs(sessions, target_key):
-        papers = found
+        stored_run = found
         try:
-            papers = compare_with_sessions(found)
-            one = _make_interrupted_run(papers)
-        except Exception as error:  # of another version, or a defect: it is told, and hides none of the others
-            one = _unreadable_run(papers, papers.damage or f"its records are not understood: {type(error).__name__}")
+            stored_run = compare_with_sessions(found)
+            one = _make_interrupted_run(stored_run)
+        except Exception as error:  # another version or an internal error: reported, and the other runs are still found
+            one = _unreadable_run(
+                stored_run, stored_run.damage or f"its records cannot be read: {type(error).__name__}"
+            )
         yield one
 
 
@@ -85,38 +87,42 @@ def wait_for_commands(one: InterruptedRun) -> None:
             continue
 
 
-def _make_interrupted_run(papers: StoredRun) -> InterruptedRun:
-    if papers.plan is None:
-        return _unreadable_run(papers, papers.damage or "")
-    state = replay_records(papers.plan, papers.records)
+def _make_interrupted_run(stored_run: StoredRun) -> InterruptedRun:
+    if stored_run.plan is None:
+        return _unreadable_run(stored_run, stored_run.damage or "")
+    state = replay_records(stored_run.plan, stored_run.records)
     if not state.run:
-        return _unreadable_run(papers, "its agent ended before its inputs were recorded: it cannot be resumed")
+        return _unreadable_run(stored_run, "its agent ended before its inputs were recorded: it cannot be resumed")
     state.interrupted = True
-    shown = run_view(papers.plan, state, LiveStatus(now_us=papers.records[-1].wall_us, directory=str(papers.directory)))
+    shown = run_view(
+        stored_run.plan, state, LiveStatus(now_us=stored_run.records[-1].wall_us, directory=str(stored_run.directory))
+    )
     outputs = tuple(
-        (execution.block, execution_directory(papers.directory, execution.block, execution.number))
+        (execution.block, execution_directory(stored_run.directory, execution.block, execution.number))
         for execution in state.executions
         if execution.open
     )
-    running = _running_commands(papers, state)
-    return InterruptedRun(papers.directory, shown, running, papers.damage or "", log_tag(papers.plan), outputs)
+    running = _running_commands(stored_run, state)
+    return InterruptedRun(
+        stored_run.directory, shown, running, stored_run.damage or "", log_tag(stored_run.plan), outputs
+    )
 
 
-def _unreadable_run(papers: StoredRun, why: str) -> InterruptedRun:
-    """One whose records say nothing."""
-    about = papers.about
+def _unreadable_run(stored_run: StoredRun, why: str) -> InterruptedRun:
+    """Return a run whose records cannot be used."""
+    about = stored_run.about
     shown = RunView(
-        run=papers.directory.name, runbook=about.runbook, title=about.title, mode="run", state="interrupted",
-        target=about.target, who=about.who, directory=str(papers.directory), ending=why,
+        run=stored_run.directory.name, runbook=about.runbook, title=about.title, mode="run", state="interrupted",
+        target=about.target, who=about.who, directory=str(stored_run.directory), ending=why,
     )  # fmt: skip
-    return InterruptedRun(papers.directory, shown, (), why)
+    return InterruptedRun(stored_run.directory, shown, (), why)
 
 
-def _running_commands(papers: StoredRun, state: RunState) -> tuple[Path, ...]:
-    """Directories of the commands whose end is not on record, where they still run."""
+def _running_commands(stored_run: StoredRun, state: RunState) -> tuple[Path, ...]:
+    """Return the directories of commands without a recorded end that are still running."""
     found = []
     for execution in state.executions:
-        directory = execution_directory(papers.directory, execution.block, execution.number)
+        directory = execution_directory(stored_run.directory, execution.block, execution.number)
         try:
             if execution.open and read_status(directory).state == "running":
                 found.append(directory)

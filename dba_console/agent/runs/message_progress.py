@@ -1,4 +1,4 @@
-"""The course of one dump or restore as its messages tell it: how far it is while it runs, and what it took."""
+"""The progress of one dump or restore from its messages, and the summary of its durations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dba_console.jobs.archives.program_messages import ReportedError, final_erro
 from dba_console.jobs.archives.progress_forecast import ForecastState, forecast
 from dba_console.runbooks.run_view import RunTable
 
-# What a dump or restore took, phase by phase and object by object: to be shown, kept and written as JSON.
+# Durations of a dump or restore by phase and object, as text and JSON.
 
 _MAX_ERRORS = 50
 _NONE = "-"
@@ -31,15 +31,15 @@ class PhaseLine(Struct, frozen=True, kw_only=True):
     wall_s: float | None
     """From its first object's start to its last one's end."""
     busy_s: float
-    """Of all its objects together."""
+    """Sum over all its objects."""
     bytes: float | None
-    """What its objects weigh."""
+    """Size of its objects."""
     rate_per_s: float | None
-    """Bytes by wall time."""
+    """Bytes per second of wall time."""
 
 
 class ObjectLine(Struct, frozen=True, kw_only=True):
-    """One object. Its name is harmless."""
+    """One object. Its name is sanitized."""
 
     what: str
     name: str
@@ -51,7 +51,7 @@ class ObjectLine(Struct, frozen=True, kw_only=True):
 
 
 class ErrorLine(Struct, frozen=True, kw_only=True):
-    """One error, harmless; `name` None where its object is not known."""
+    """One error, sanitized; `name` is None if its object is unknown."""
 
     at_us: int
     what: str | None
@@ -60,7 +60,7 @@ class ErrorLine(Struct, frozen=True, kw_only=True):
 
 
 class DumpSummary(Struct, frozen=True, kw_only=True):
-    """All of it."""
+    """The whole job."""
 
     program: str
     started_us: int | None
@@ -71,7 +71,7 @@ class DumpSummary(Struct, frozen=True, kw_only=True):
     done: int
     failed: int
     untouched: int
-    """That nothing was heard of: left out, or never come to."""
+    """Objects without a message: left out, or never reached."""
     phases: tuple[PhaseLine, ...]
     longest: tuple[ObjectLine, ...]
     critical: tuple[ObjectLine, ...]
@@ -79,10 +79,10 @@ class DumpSummary(Struct, frozen=True, kw_only=True):
     """The first fifty."""
     error_count: int
     ignored: int | None
-    """Errors ignored, as the program told."""
+    """Errors ignored, as reported by the program."""
 
     def table(self) -> tuple[tuple[str, ...], ...]:
-        """Phases as rows of text, a heading first and the whole last."""
+        """Return the phases as rows of text, with a heading first and the total last."""
         rows: list[tuple[str, ...]] = [("phase", "objects", "wall", "together", "size", "rate")]
         rows.extend(_phase_row(one) for one in self.phases if one.objects or one.wall_s is not None)
         together = _duration_text(sum(one.busy_s for one in self.phases))
@@ -90,7 +90,7 @@ class DumpSummary(Struct, frozen=True, kw_only=True):
         return tuple(rows)
 
     def longest_table(self) -> tuple[tuple[str, ...], ...]:
-        """The longest objects as rows of text, a heading first; `~`: not told by a message of its own."""
+        """Return the longest objects as rows of text, with a heading first; `~`: without a message of its own."""
         rows = [("took", "size", "what", "name")]
         rows.extend(
             (_duration_text(one.seconds) + ("" if one.exact else " ~"), _size_text(one.bytes), one.what, one.name)
@@ -99,14 +99,14 @@ class DumpSummary(Struct, frozen=True, kw_only=True):
         return tuple(rows)
 
     def errors_table(self) -> tuple[tuple[str, ...], ...]:
-        """The errors as rows of text, a heading first."""
+        """Return the errors as rows of text, with a heading first."""
         rows = [("what", "name", "error")]
         rows.extend((one.what or _NONE, one.name or _NONE, one.text) for one in self.errors)
         return tuple(rows)
 
 
 def summarize(progress: ObjectProgress, now_us: int | None = None) -> DumpSummary:
-    """What became of a job; of one under way as far as it is, at `now_us`."""
+    """Return the summary of a job; of a running one as of `now_us`."""
     now = progress.ended_us or now_us or progress.began_us or 0
     running, done, waiting, failed = progress.counts()
     began = progress.began_us
@@ -123,9 +123,9 @@ def summarize(progress: ObjectProgress, now_us: int | None = None) -> DumpSummar
         phases=tuple(_phase_line(one) for one in progress.phases(now)),
         longest=tuple(_object_line(item) for item in progress.longest),
         critical=tuple(
-            _object_line(progress.objects()[link.entry.dump_id])
-            for link in critical_objects(progress, now)
-            if link.measured
+            _object_line(progress.objects()[critical_object.entry.dump_id])
+            for critical_object in critical_objects(progress, now)
+            if critical_object.measured
         ),
         errors=tuple(_error_line(one) for one in progress.errors[:_MAX_ERRORS]),
         error_count=progress.error_count,
@@ -134,7 +134,7 @@ def summarize(progress: ObjectProgress, now_us: int | None = None) -> DumpSummar
 
 
 def qualified_name(schema: str | None, tag: str) -> str:
-    """`schema.tag` as one harmless line."""
+    """Return `schema.tag` as one sanitized line."""
     return clean(f"{schema}.{tag}" if schema else tag)
 
 
@@ -188,14 +188,14 @@ def _size_text(size: float | None) -> str:
 MAX_TEXT_LENGTH = 400
 MAX_RUNNING_SHOWN = 3
 MAX_ERRORS_SHOWN = 2
-"""In a sentence; the table has more."""
+"""Maximum errors in a sentence; the table has more."""
 COLUMNS = ("of", "what", "took", "together", "objects", "size", "rate")
-"""together: of all its objects, which is more than what it took where several went on beside each other."""
-TITLE = "what it took: by phase, the chain that decided when it ended, the longest objects, errors"
+"""together: the sum over its objects, more than what it took if several ran in parallel."""
+TITLE = "durations: by phase, critical path, longest objects; errors"
 
 
 class MessageProgress:
-    """Of one execution. `plan` is what the archive holds, None where that is not known."""
+    """Progress of one execution. `plan` is the content of the archive, None if unknown."""
 
     def __init__(self, plan: DumpPlan | None, program: str, jobs: int | None) -> None:
         self._ledger = ObjectProgress(plan, program, jobs)
@@ -203,23 +203,23 @@ class MessageProgress:
         self._now_us = 0
 
     def see(self, wall_us: int, text: str, stream: str) -> None:
-        """A line, when it came."""
+        """Add a line with its time."""
         self._now_us = wall_us
         self._ledger.add_line(wall_us, text, "stderr" if stream == "e" else "stdout")
 
     def ended(self, wall_us: int, code: Any) -> None:
-        """The program has gone."""
+        """Record the end of the program."""
         self._now_us = max(self._now_us, wall_us)
         self._ledger.program_ended(wall_us, code if isinstance(code, int) else None)
 
     @property
     def errors(self) -> int:
-        """How many were told; else how many the program says it ignored, which with -j counts each of them twice."""
+        """Number of reported errors; else the number the program says it ignored, which with -j counts each twice."""
         return self._ledger.error_count or self._ledger.ignored or 0
 
     @property
     def ignored(self) -> int | None:
-        """Errors it went on over, as it said itself; None where it did not say so."""
+        """Errors ignored, as reported by the program; None if it did not report them."""
         return self._ledger.ignored
 
     @property
@@ -228,11 +228,11 @@ class MessageProgress:
         return "" if last is None else last.text
 
     def told(self, now_us: int, share: str | None = None) -> str:
-        """How far it is, in a sentence; `share` is that of the panels, None where messages alone tell one."""
+        """Return the progress as a sentence; `share` is that of the panels, None to compute it from the messages."""
         if share is None:
-            seen = forecast(self._ledger, now_us, state=self._memory)
-            share = progress_text(seen.pct, seen.grade, seen.eta_s, seen.eta_grade)
-        under_way = [
+            estimate = forecast(self._ledger, now_us, state=self._memory)
+            share = progress_text(estimate.pct, estimate.grade, estimate.eta_s, estimate.eta_grade)
+        phases = [
             f"{one.name} {one.done + one.failed} of {one.objects}"
             for one in self._ledger.phases(now_us)
             if one.state == "running" and one.objects
@@ -240,22 +240,22 @@ class MessageProgress:
         items = self._ledger.running_objects
         running = [_running(item, now_us) for item in items[:MAX_RUNNING_SHOWN]]
         more = [f"{len(items) - len(running)} more"] if len(items) > len(running) else []
-        said = [
+        texts = [
             share,
-            *under_way,
-            *([f"at work: {', '.join([*running, *more])}"] if running else []),
+            *phases,
+            *([f"running: {', '.join([*running, *more])}"] if running else []),
         ]
-        return "; ".join(filter(None, [*said, f"errors: {self.errors}" if self.errors else ""]))
+        return "; ".join(filter(None, [*texts, f"errors: {self.errors}" if self.errors else ""]))
 
     def first_errors_text(self) -> str:
-        """The first errors with their objects, for a sentence."""
-        told = [_error_text(one) for one in summarize(self._ledger).errors[:MAX_ERRORS_SHOWN]]
-        more = self.errors - len(told)
-        return "; ".join([*told, *([f"and {more} more"] if more > 0 and told else [])])
+        """Return the first errors with their objects, for a sentence."""
+        texts = [_error_text(one) for one in summarize(self._ledger).errors[:MAX_ERRORS_SHOWN]]
+        more = self.errors - len(texts)
+        return "; ".join([*texts, *([f"and {more} more"] if more > 0 and texts else [])])
 
     def values(self) -> dict[str, Any]:
-        """Results by name, as expressions and commands of later blocks see them; seconds. A phase without objects took
-        none; one whose times nobody saw is unknown."""
+        """Return results by name for expressions and commands of later blocks, in seconds. A phase without objects took
+        0; one whose times are unknown is None."""
         all_of_it = summarize(self._ledger, self._now_us)
         found: dict[str, Any] = {"objects": all_of_it.done, "wall_s": _rounded(all_of_it.wall_s)}
         for one in all_of_it.phases:
@@ -264,17 +264,17 @@ class MessageProgress:
         return found
 
     def table(self) -> RunTable | None:
-        """Phases, the chain that decided, the longest objects, the errors; None where nothing is known."""
-        seen = summarize(self._ledger, self._now_us)
-        rows = [_phase(one) for one in seen.phases if one.objects or one.wall_s]
-        rows += [_object("decided", one) for one in seen.critical]
-        rows += [_object("longest", one) for one in seen.longest]
-        rows += [("error", _error_text(one), "", "", "", "", "") for one in seen.errors]
+        """Return phases, critical path, longest objects and errors; None if nothing is known."""
+        summary = summarize(self._ledger, self._now_us)
+        rows = [_phase(one) for one in summary.phases if one.objects or one.wall_s]
+        rows += [_object("decided", one) for one in summary.critical]
+        rows += [_object("longest", one) for one in summary.longest]
+        rows += [("error", _error_text(one), "", "", "", "", "") for one in summary.errors]
         return RunTable(columns=COLUMNS, rows=tuple(rows), total=len(rows), title=TITLE) if rows else None
 
 
 def progress_text(pct: float | None, grade: str, eta_s: float | None, eta_grade: str | None, part: str = "") -> str:
-    """`part`: what it is the share and the time left of, where that is not all of it.
+    """Return percentage and time left; `part` names what they apply to, if not to all of it.
 
     >>> progress_text(42.4, "measured", 90.0, "estimated"), progress_text(None, "unknown", None, None)
     ('42 % (measured), about 1m30s left (estimated)', '')

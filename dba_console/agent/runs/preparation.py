@@ -1,5 +1,5 @@
-"""What a run needs before it is one: its plan, compiled here and not taken from a console; its values; what must hold
-of this host and this role. All of it raises a ConsoleError that says what is missing, and changes nothing.
+"""Preconditions of a run: its plan, compiled here and not taken from a console; its inputs; the requirements on host
+and role. All functions raise a ConsoleError with the reason, and change nothing.
 """
 
 from __future__ import annotations
@@ -24,48 +24,50 @@ from dba_console.runbooks.single_action import signal_plan
 from dba_console.runbooks.values import typed, value_of
 
 SINGLE_ACTION = "signal-backend"
-"""The one action a screen may ask for without a document."""
+"""The only action that a screen may request without a document."""
 PUT_BACK = "put-back"
 SERVER_NEEDS = ("server", "superuser")
 _PREDEFINED = re.compile(
     r"pg_(monitor|read_|write_|signal_|stat_|execute_|use_|create_|checkpoint$|maintain$|database_owner$).*"
 )
-"""Roles every server has (PostgreSQL, "Predefined Roles"); what else begins with pg_ is a program."""
+"""Roles of every server (PostgreSQL, "Predefined Roles"); any other name that starts with pg_ is a program."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOrder:
-    """A run that somebody wants."""
+    """The request for a run, validated."""
 
     plan: Plan
     text: str
     source: str
     values: dict[str, Any]
     secret: frozenset[str]
-    """Names of the inputs that are secret."""
+    """Names of the secret inputs."""
     mode: Literal["run", "rehearse"]
 
     def __repr__(self) -> str:
         return f"Order({self.plan.id!r}, {self.mode!r})"  # values may be secrets
 
 
-def read_run_request(asked: RunBegin) -> RunOrder:
-    """What a console asks for. Raises RunbookError, UsageError."""
-    plan = single_action_plan(asked.adhoc) if asked.adhoc is not None else None
-    plan = plan or compile_text(asked.text, asked.source, ACTIONS)
-    return RunOrder(plan, asked.text, asked.source, typed(plan, asked.inputs), _secret(plan), asked.mode)
+def read_run_request(request: RunBegin) -> RunOrder:
+    """Return the validated request of a console. Raises RunbookError, UsageError."""
+    plan = single_action_plan(request.adhoc) if request.adhoc is not None else None
+    plan = plan or compile_text(request.text, request.source, ACTIONS)
+    return RunOrder(plan, request.text, request.source, typed(plan, request.inputs), _secret(plan), request.mode)
 
 
-def restore_run_request(papers: StoredRun, given: dict[str, str], *, ending: bool = False) -> RunOrder:
-    """What was ordered before an agent was killed, with the secrets told anew; where it is only to be ended, it needs
-    none. Raises SessionError, UsageError.
+def restore_run_request(stored_run: StoredRun, given: dict[str, str], *, ending: bool = False) -> RunOrder:
+    """Return the request of an interrupted run, with its secrets given again; an abort needs none. Raises SessionError,
+    UsageError.
     """
-    plan, planned = papers.plan, next((one for one in papers.records if one.kind == "run.planned"), None)
-    if plan is None or papers.damage is not None:
-        raise SessionError(f"the run {papers.directory.name} cannot go on: {papers.damage or 'its plan is missing'}")
+    plan, planned = stored_run.plan, next((one for one in stored_run.records if one.kind == "run.planned"), None)
+    if plan is None or stored_run.damage is not None:
+        raise SessionError(
+            f"the run {stored_run.directory.name} cannot be resumed: {stored_run.damage or 'its plan is missing'}"
+        )
     if planned is None:
         raise SessionError(
-            f"the run {papers.directory.name} cannot be resumed: its agent ended before its inputs were recorded",
+            f"the run {stored_run.directory.name} cannot be resumed: its agent ended before its inputs were recorded",
             hint="nothing was changed; start a new run",
         )
     known = dict(planned.fields.get("inputs") or {})
@@ -74,43 +76,43 @@ def restore_run_request(papers: StoredRun, given: dict[str, str], *, ending: boo
             known[one.name] = value_of(one, given[one.name])
         elif one.secret and one.required and one.name not in known and not ending:
             raise UsageError(
-                f"{one.name} is secret and so was written nowhere: it has to be given again",
+                f"{one.name} is secret and was not stored: give it again",
                 hint=f"--input {one.name}=…",
             )
-    mode: Literal["run", "rehearse"] = "rehearse" if papers.about.mode == "rehearse" else "run"
-    return RunOrder(plan, papers.text, papers.about.source, known, _secret(plan), mode)
+    mode: Literal["run", "rehearse"] = "rehearse" if stored_run.about.mode == "rehearse" else "run"
+    return RunOrder(plan, stored_run.text, stored_run.about.source, known, _secret(plan), mode)
 
 
-def refuse_second_run(plan: Plan, beside: str) -> None:
-    """Raises Refused where a run is under way, and this one does more than put settings back: that is never put off."""
+def refuse_second_run(plan: Plan, active_run: str) -> None:
+    """Raise Refused if another run is active, unless this one only reverts settings, which is never delayed."""
     acts = [block for _, block in plan.blocks() if block.kind in ACTING_KINDS]
-    if beside and not (acts and all(block.action == PUT_BACK for block in acts)):
-        raise Refused(f"a run is under way: {beside}", hint="one at a time: attach to it, or wait for its end")
+    if active_run and not (acts and all(block.action == PUT_BACK for block in acts)):
+        raise Refused(f"a run is active: {active_run}", hint="only one can run: attach to it, or wait for its end")
 
 
 def single_action_plan(data: bytes) -> Plan:
-    """The plan of one step that a screen asks for, made anew: only what is to be signalled is taken from it."""
+    """Return the plan of one step requested by a screen; only the signal's target is taken from the request."""
     try:
-        asked = from_json(data, Plan)
-        [step] = asked.steps
+        request = from_json(data, Plan)
+        [step] = request.steps
         [block] = step.blocks
         verb, rows = block.settings["verb"], block.settings["rows"]
     except (msgspec.MsgspecError, ValueError, KeyError):
-        raise RunbookError("what the screen asks for is no step that can be made without a runbook") from None
+        raise RunbookError("the screen requested a step that is not possible without a runbook") from None
     if block.kind != "action" or block.action != SINGLE_ACTION:
-        raise Refused(f"without a runbook only {SINGLE_ACTION} is done")
+        raise Refused(f"without a runbook only {SINGLE_ACTION} is possible")
     return signal_plan(verb, rows)
 
 
 def uses_server(plan: Plan) -> bool:
-    """Whether anything of it speaks to a server."""
+    """Return whether the plan needs a server."""
     return any(_needs_server(need) for need in plan.needs) or any(
         _block_uses_server(block) for _, block in plan.blocks()
     )
 
 
-def require_needs(plan: Plan, link: ServerConnection | None) -> None:
-    """Raises PermissionDenied or Unsupported where something it needs is not there."""
+def require_needs(plan: Plan, connection: ServerConnection | None) -> None:
+    """Raise PermissionDenied or Unsupported if one of the plan's needs is not met."""
     for need in plan.needs:
         if need == "root":
             if os.geteuid() != 0:
@@ -119,39 +121,39 @@ def require_needs(plan: Plan, link: ServerConnection | None) -> None:
                     hint="end this agent and start the console as root",
                 )
         elif _needs_server(need):
-            _require_role(plan, need, link)
-        elif shutil.which(need) is None and not _is_role(need, link):
-            raise Unsupported(f"runbook {plan.id} needs the program {need}, and it is not on the agent's PATH")
+            _require_role(plan, need, connection)
+        elif shutil.which(need) is None and not _is_role(need, connection):
+            raise Unsupported(f"runbook {plan.id} needs the program {need}, which is not in the agent's PATH")
     lowest, highest = plan.versions
-    if link is None or (lowest is None and highest is None):
+    if connection is None or (lowest is None and highest is None):
         return
-    major = link.read_identity().version_num // 10000
+    major = connection.read_identity().version_num // 10000
     if (lowest is not None and major < lowest) or (highest is not None and major > highest):
         raise Unsupported(f"runbook {plan.id} is for PostgreSQL {lowest or ''}–{highest or ''}, this server is {major}")
 
 
-def _is_role(need: str, link: ServerConnection | None) -> bool:
-    """Whether it is a role of the server that ours has."""
-    if link is None:
+def _is_role(need: str, connection: ServerConnection | None) -> bool:
+    """Return whether it is a role of the server that ours is a member of."""
+    if connection is None:
         return False
     sql = "SELECT 1 FROM pg_roles WHERE rolname = %(need)s AND pg_has_role(current_user, oid, 'USAGE')"
-    return bool(link.rows(sql, {"need": need}))
+    return bool(connection.rows(sql, {"need": need}))
 
 
-def _require_role(plan: Plan, need: str, link: ServerConnection | None) -> None:
-    if link is None:
-        raise Unsupported(f"runbook {plan.id} needs a server, and none belongs to this agent")
+def _require_role(plan: Plan, need: str, connection: ServerConnection | None) -> None:
+    if connection is None:
+        raise Unsupported(f"runbook {plan.id} needs a server, and this agent has none")
     if need == "server":
         return
     if need == "superuser":
-        [row] = link.rows("SELECT current_setting('is_superuser') = 'on' AS has, current_user AS who")
+        [row] = connection.rows("SELECT current_setting('is_superuser') = 'on' AS has, current_user AS who")
     else:
-        [row] = link.rows(
+        [row] = connection.rows(
             "SELECT pg_has_role(current_user, %(need)s, 'USAGE') AS has, current_user AS who", {"need": need}
         )
     if not row["has"]:
         hint = f'GRANT {need} TO "{row["who"]}"' if need != "superuser" else "connect as a superuser"
-        raise PermissionDenied(f"runbook {plan.id} needs {need}, and {row['who']} is not in it", hint=hint)
+        raise PermissionDenied(f"runbook {plan.id} needs {need}, and {row['who']} is not a member", hint=hint)
 
 
 def _needs_server(need: str) -> bool:

@@ -1,7 +1,7 @@
-"""Where a run and the people meet: the run's thread puts a question and waits; consoles answer, or want something else.
+"""Questions of a run to its operators: the run's thread asks and waits; consoles answer or interrupt.
 
-Waiting has no end of its own: silence never acts. Every method but `ask` and `wait` may be called by any thread, and
-returns at once.
+Waiting has no timeout: silence never acts. All methods except `ask`, `ask_until` and `wait` are thread-safe and return
+at once.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from dba_console.runbooks.run_view import Question, QuestionKind
 from dba_console.runbooks.view_builder import question_view
 
 MOOT_CHECK_S = 2.0
-"""Between two looks at whether a question has answered itself."""
+"""Interval of checks whether a question has become moot."""
 MAX_INTERRUPTS = 8
-"""What was asked for while an act ran; more than one is a person who repeats themselves."""
+"""Maximum pending interrupts."""
 
 
 class RunAbandoned(Exception):
-    """The agent ends, or was told to let the run be: whoever waits here waits no longer."""
+    """The agent ends, or was asked to leave the run: waiting stops."""
 
 
 class OperatorQuestions:
-    """One run's place for questions. `changed` is called whenever what a console sees of it changed."""
+    """The questions of one run. `changed` is called after each change that consoles are shown."""
 
     def __init__(self, clock: Clock, changed: Callable[[], None], *, first_id: int = 1) -> None:
         self._clock, self._changed = clock, changed
@@ -38,14 +38,14 @@ class OperatorQuestions:
         self._abandoned = False
         self._first_operator: ConsoleOperator | None = None
         self.question: Question | None = None
-        """What is being asked now."""
+        """The open question."""
         self.operator_wait_s = 0.0
-        """Waited for people so far."""
+        """Time waited for operators so far."""
 
     def ask(self, wanted: AskRequest) -> Answer | OperatorInterrupt:
-        """Put the question and wait for its answer, or for somebody who wants something else. Raises Left.
+        """Ask and wait for the answer or an interrupt. Raises RunAbandoned.
 
-        Where two people are needed the second is asked once the first has typed what is expected.
+        If two operators are required, the second is asked after the first has typed the expected text.
         """
         begun_us = self._clock.mono_us()
         try:
@@ -59,28 +59,28 @@ class OperatorQuestions:
             second = self._ask_one(wanted, "second")
             if second is None or isinstance(second, OperatorInterrupt):
                 return _require_interrupt(second)
-            said, other = second
+            answer, other = second
             how = difference(who, other).why
-            return Answer(text=said, who=who.name, second=f"{other.name} ({how})", human_s=self._elapsed_s(begun_us))
+            return Answer(text=answer, who=who.name, second=f"{other.name} ({how})", human_s=self._elapsed_s(begun_us))
         finally:
             self._first_operator = None
             self.operator_wait_s += self._elapsed_s(begun_us)
 
     def ask_until(self, wanted: AskRequest, moot: Callable[[], bool]) -> Answer | None:
-        """Put a question that may answer itself: `moot` is asked every few seconds, and True makes it one. What
-        somebody wants instead has to wait. Raises Left.
+        """Ask a question that may become moot: `moot` is called every few seconds and ends the question when it returns
+        True. Interrupts are not handled meanwhile. Raises RunAbandoned.
         """
         begun_us = self._clock.mono_us()
         try:
-            said = self._ask_one(wanted, wanted.kind, heed=False, moot=moot)
+            answer = self._ask_one(wanted, wanted.kind, heed=False, moot=moot)
         finally:
             self.operator_wait_s += self._elapsed_s(begun_us)
-        if said is None or isinstance(said, OperatorInterrupt):
+        if answer is None or isinstance(answer, OperatorInterrupt):
             return None
-        return Answer(text=said[0], who=said[1].name, human_s=self._elapsed_s(begun_us))
+        return Answer(text=answer[0], who=answer[1].name, human_s=self._elapsed_s(begun_us))
 
     def wait(self, seconds: float, until_us: int | None = None) -> TimePassed | OperatorInterrupt:
-        """Let time pass; `until_us` is of the wall clock and is looked at again, for it may be set. Raises Left."""
+        """Wait; `until_us` is wall time, checked again because the clock may be set. Raises RunAbandoned."""
         begun_us = self._clock.mono_us()
         with self._condition:
             while True:
@@ -96,84 +96,84 @@ class OperatorQuestions:
                 self._condition.wait(left_s)
 
     def take_interrupt(self) -> OperatorInterrupt | None:
-        """What somebody wants instead of what comes next. Raises Left."""
+        """Return and remove the next interrupt. Raises RunAbandoned."""
         with self._condition:
             if self._abandoned:
                 raise RunAbandoned
             return self._interrupts.popleft() if self._interrupts else None
 
     def peek_interrupt(self) -> OperatorInterrupt | None:
-        """The same, left for the next question, pause or look to take up. Raises Left."""
+        """Return the next interrupt and keep it for the next question, pause or check. Raises RunAbandoned."""
         with self._condition:
             if self._abandoned:
                 raise RunAbandoned
             return self._interrupts[0] if self._interrupts else None
 
     def abort_asked(self) -> bool:
-        """Whether an abort waits to be taken up."""
+        """Return whether an abort is pending."""
         with self._condition:
-            return any(wish.verb == "abort" for wish in self._interrupts)
+            return any(interrupt.verb == "abort" for interrupt in self._interrupts)
 
-    def add_interrupt(self, wish: OperatorInterrupt) -> None:
-        """Somebody wants something else: taken up at the next question, pause or look.
+    def add_interrupt(self, interrupt: OperatorInterrupt) -> None:
+        """Add an interrupt, handled at the next question, pause or check.
 
-        The newest word of a wish counts, so that many of one kind do not push out another.
+        It replaces an earlier one of the same kind, so that repeated ones do not displace others.
         """
         with self._condition:
-            same = [earlier for earlier in self._interrupts if earlier.verb == wish.verb]
+            same = [earlier for earlier in self._interrupts if earlier.verb == interrupt.verb]
             for earlier in same:
                 self._interrupts.remove(earlier)
-            self._interrupts.append(wish)
+            self._interrupts.append(interrupt)
             self._condition.notify_all()
 
     def drop_interrupts(self, verb: str) -> None:
-        """Somebody does not want that any more."""
+        """Remove the pending interrupts of a kind."""
         with self._condition:
-            kept = [wish for wish in self._interrupts if wish.verb != verb]
+            kept = [interrupt for interrupt in self._interrupts if interrupt.verb != verb]
             self._interrupts.clear()
             self._interrupts.extend(kept)
 
     def answer(self, question: int, text: str, person: ConsoleOperator, *, drives: bool) -> str | None:
-        """An answer to the question of this number. None, or the sentence why it is not taken."""
+        """Answer the question with this number. Returns None, or why the answer is refused."""
         with self._condition:
-            asked = self.question
-            if asked is None or self._answer is not None:
-                return "nothing is asked now"
-            if asked.id != question:
-                return f"question {question} is not asked any more"
-            if (why := self._why_not(asked.kind, person, drives)) is not None:
+            open_question = self.question
+            if open_question is None or self._answer is not None:
+                return "no question is open"
+            if open_question.id != question:
+                return f"question {question} is no longer open"
+            if (why := self._why_not(open_question.kind, person, drives)) is not None:
                 return why
-            if asked.rows and any(wish.verb == "choose" for wish in self._interrupts):
-                return "other rows were chosen meanwhile: look at the question again"
+            if open_question.rows and any(interrupt.verb == "choose" for interrupt in self._interrupts):
+                return "other rows were chosen meanwhile; check the question again"
             self._answer = (text, person)
             self._condition.notify_all()
         return None
 
     def why_not(self, person: ConsoleOperator, *, drives: bool) -> str | None:
-        """Why this person may not answer what is asked now; None where they may."""
+        """Return why this operator may not answer the open question; None if allowed."""
         with self._condition:
             if self.question is None:
-                return "nothing is asked now"
+                return "no question is open"
             return self._why_not(self.question.kind, person, drives)
 
     def abandon(self) -> None:
-        """Let who waits here go, for good."""
+        """End all waiting permanently."""
         with self._condition:
             self._abandoned = True
             self._condition.notify_all()
 
     def _why_not(self, kind: QuestionKind, person: ConsoleOperator, drives: bool) -> str | None:
         if kind != "second":
-            return None if drives else "another console drives this run"
+            return None if drives else "another console controls this run"
         if self._first_operator is None:
-            return "nothing is asked now"
+            return "no question is open"
         two = difference(self._first_operator, person)
-        return None if two.two else f"a second person has to confirm: {two.why}"
+        return None if two.two else f"a second operator must confirm: {two.why}"
 
     def _ask_one(
         self, wanted: AskRequest, kind: QuestionKind, *, heed: bool = True, moot: Callable[[], bool] | None = None
     ) -> tuple[str, ConsoleOperator] | OperatorInterrupt | None:
-        """The answer and who gave it; None where the question has become moot."""
+        """Return the answer and its operator; None if the question became moot."""
         with self._condition:
             if self._abandoned:
                 raise RunAbandoned
@@ -208,8 +208,8 @@ class OperatorQuestions:
         return (self._clock.mono_us() - begun_us) / 1e6
 
 
-def _require_interrupt(said: OperatorInterrupt | None) -> OperatorInterrupt:
-    """Of a question that cannot become moot."""
-    if said is None:
-        raise AssertionError("a question became moot that has no way to")
-    return said
+def _require_interrupt(result: OperatorInterrupt | None) -> OperatorInterrupt:
+    """Check that a question which cannot become moot did not."""
+    if result is None:
+        raise AssertionError("a question became moot without a moot check")
+    return result

@@ -1,7 +1,7 @@
-"""Put back what a run has set for a time, once it was given up: by what is on record, as a run of `put-back` would.
+"""Revert the temporary settings of an aborted run, from their records, as a run of `put-back` would.
 
-It asks who answers now instead of holding to the server the run was begun on: one that crashed meanwhile is another one
-to the run and the same to what is on record.
+It accepts the server that answers now instead of the one the run started on: a server that crashed meanwhile is another
+one for the run, but the same one for the records.
 """
 
 from __future__ import annotations
@@ -24,53 +24,55 @@ from dba_console.runbooks.requests import Outcome
 
 
 def revert_settings(
-    block: Block, directory: Path, plan: Plan, servers: RunServers, controls: ActionControl, around: RunContext
+    block: Block, directory: Path, plan: Plan, servers: RunServers, controls: ActionControl, context: RunContext
 ) -> Outcome:
-    """What the run of this directory has set on the server of `block`. Never raises; unknown where that server does not
-    answer, failed where something of it stays as it is. The value `revert_settings` says whether anything was on
-    record."""
-    begun_us = around.clock.mono_us()
+    """Revert what the run of this directory has set on the server of `block`. Never raises; unknown if that server does
+    not answer, failed if a setting stays changed. The value `put_back` tells whether anything was recorded."""
+    begun_us = context.clock.mono_us()
     controls.begin()
     try:
-        if not any(debt.run == directory.name for debt in read_all(default_directory()).reverts):
-            return Outcome(state="ok", text="nothing was on record")
-        link = servers.open_new_connection(block)
+        if not any(revert.run == directory.name for revert in read_all(default_directory()).reverts):
+            return Outcome(state="ok", text="no settings to revert were recorded")
+        connection = servers.open_new_connection(block)
         try:
-            outcome = _revert_on_server(link, directory, plan, controls, around)
+            outcome = _revert_on_server(connection, directory, plan, controls, context)
         finally:
-            link.close()
+            connection.close()
     except ConnectError as error:
         outcome = Outcome(state="unknown", text=redact(error.message))
     except (ConsoleError, OSError) as error:
         outcome = Outcome(state="failed", text=redact(error.message if isinstance(error, ConsoleError) else str(error)))
     finally:
         controls.end()
-    machine_s = (around.clock.mono_us() - begun_us) / 1e6
+    machine_s = (context.clock.mono_us() - begun_us) / 1e6
     return Outcome(state=outcome.state, text=outcome.text, values={"put_back": True}, machine_s=machine_s)
 
 
 def _revert_on_server(
-    link: ActingConnection, directory: Path, plan: Plan, controls: ActionControl, around: RunContext
+    connection: ActingConnection, directory: Path, plan: Plan, controls: ActionControl, context: RunContext
 ) -> Outcome:
-    """Raises ConsoleError."""
-    target, settings, acting = around.target, PutBackSettings(of="run"), PutBack()
-    link.planned = link.read_identity()
-    world = ActionContext(
-        connection=link, server_is_local=around.is_server_here(), clock=around.clock, run=directory.name,
+    """Revert on the connected server. Raises ConsoleError."""
+    target, settings, acting = context.target, PutBackSettings(of="run"), PutBack()
+    connection.planned = connection.read_identity()
+    action_context = ActionContext(
+        connection=connection, server_is_local=context.is_server_here(), clock=context.clock, run=directory.name,
         runbook=plan.id,
         run_directory=str(directory), target=target.name, target_key=target.key,
     )  # fmt: skip
-    place = CurrentTarget(
-        connection=link, config=around.config.actions, read_only=find_read_only_target(around.config, target)
+    current = CurrentTarget(
+        connection=connection, config=context.config.actions, read_only=find_read_only_target(context.config, target)
     )
-    errand = ActRequest(kind="action", action=acting.name, target=target.name, undo=True)
-    sight = authorize(
-        errand, PlannedTarget(server=link.planned), place, look=lambda: acting.preview(settings, world)
+    request = ActRequest(kind="action", action=acting.name, target=target.name, undo=True)
+    preview = authorize(
+        request,
+        PlannedTarget(server=connection.planned),
+        current,
+        look=lambda: acting.preview(settings, action_context),
     ).preview
-    if sight is None or not sight.count:
-        who = link.planned.describe()
-        return Outcome(state="failed", text=f"what it has set is on another server than the one that answers: {who}")
-    done = acting.act(settings, sight, world, controls)
+    if preview is None or not preview.count:
+        who = connection.planned.describe()
+        return Outcome(state="failed", text=f"its settings are on another server than the one that answers: {who}")
+    done = acting.act(settings, preview, action_context, controls)
     if done.state != "ok":
-        link.read_identity()  # raises where it did not come to its end for want of a server, and then it is tried again
+        connection.read_identity()  # raises if the server was lost meanwhile; the revert is then tried again
     return Outcome(state="ok" if done.state == "ok" else "failed", text=done.text)

@@ -1,4 +1,4 @@
-"""What a run needs of the agent it runs in."""
+"""The services of the agent that a run uses."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ if TYPE_CHECKING:
     from dba_console.watch.frames.model import Frame
 
 LOCALITY_WAIT_S = 5.0
-"""An act on this host waits so long for the proof that the server runs here."""
+"""Maximum wait of an act on this host for the proof that the server runs here."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """Every call is safe in any thread, and returns at once unless it says otherwise."""
+    """The agent's services. Every call is thread-safe and returns at once unless stated otherwise."""
 
     target: Target
     config: Config
     clock: Clock
     session: Callable[[], Path | None]
-    """Directory of the recording; None where there is none."""
+    """Directory of the recording; None if there is none."""
     frame: Callable[[int], Frame | None]
-    """The newest frame if it was read after that monotonic time, waited for some seconds; None where none came."""
+    """The latest frame if read after that monotonic time; waits some seconds; None without one."""
     is_server_here: Callable[[], bool]
     """Whether the server is proven to run on this host."""
     emit: Callable[[Event], None]
-    """Have an event recorded and shown."""
+    """Record and show an event."""
     put_lines: Callable[[Sequence[LogLine]], None]
-    """Have what commands print recorded."""
+    """Record the output lines of commands."""
 
     def wait_until_server_here(self, controls: ActionControl) -> bool:
-        """Whether it is; a server that was just started anew is proven to run here only a moment after it answers."""
+        """Return whether the server is here; after a restart the proof takes a moment longer than its first answer."""
         until_us = self.clock.mono_us() + int(LOCALITY_WAIT_S * 1e6)
-        while not (here := self.is_server_here()):
+        while not (is_here := self.is_server_here()):
             if self.clock.mono_us() >= until_us or controls.wait(0.2):
                 break
-        return here
+        return is_here
 
 
-# A defect of this program in words, for a run's journal and for whoever looks on.
+# Text of an internal error, for a run's journal and for consoles.
 
 
 def internal_error_text(error: Exception) -> str:
-    """What went wrong, and where in the code; no value of a variable, which may be a secret."""
+    """Return the error and its place in the code, without values of variables, which may be secret."""
     frames: Sequence[traceback.FrameSummary] = traceback.extract_tb(error.__traceback__)
-    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return redact(f"{type(error).__name__}: {error}"[:500]) + place
+    location = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return redact(f"{type(error).__name__}: {error}"[:500]) + location

@@ -1,7 +1,6 @@
-"""One run in a thread of its own: the walk asks, and here it is answered by looking, acting, asking people and writing.
+"""Executes one run in its own thread: serves the walk's requests by checks, actions, questions and journal records.
 
-The thread may be held up by a server or a disk for as long as their deadlines say; the agent's tick and its consoles
-never wait for it.
+The thread may wait for a server or a disk up to their timeouts; the agent's tick and its consoles never wait for it.
 """
 
 from __future__ import annotations
@@ -53,32 +52,33 @@ from dba_console.watch.samples.event import Event
 if TYPE_CHECKING:
     from dba_console.agent.runs.active_run import ActiveRun
 
-# A run's records on their way to the disk: nothing goes on that was not written, unless a person says how.
+# Writing a run's records to disk: nothing continues without its record unless an operator decides so.
 #
-# Rule 9: where the disk takes no record, the operator is asked whether the journal goes on in memory. Nobody else
-# decides it, and while they think about it the disk is tried again. An abort needs no such answer: the journal keeps a
-# reserve for the end of a run and for what is reverted.
+# Rule 9: if the disk accepts no record, the operator is asked whether the journal continues in memory. Meanwhile the
+# disk is retried. An abort needs no such answer: the journal reserves space for the end of a run and for its reverts.
 
 IN_MEMORY, AGAIN = "in memory", "retry"
 OPTIONS = (
-    Option(key=IN_MEMORY, text="the journal goes on in memory-backed storage, which a reboot empties"),
-    Option(key=AGAIN, text="try the disk again now"),
+    Option(key=IN_MEMORY, text="continue the journal in memory-backed storage, which is lost at a reboot"),
+    Option(key=AGAIN, text="retry the disk now"),
 )
 
 
 class JournalWriter:
-    """Writes the journal of one run; used by its thread alone."""
+    """Writes the journal of one run; used only by the run's thread."""
 
-    def __init__(self, journal: RunJournal, desk: OperatorQuestions, tag: str, emit: Callable[[Event], None]) -> None:
-        self._journal, self._questions, self._tag, self._emit = journal, desk, tag, emit
+    def __init__(
+        self, journal: RunJournal, questions: OperatorQuestions, tag: str, emit: Callable[[Event], None]
+    ) -> None:
+        self._journal, self._questions, self._tag, self._emit = journal, questions, tag, emit
 
     @property
     def error(self) -> str:
-        """What is wrong with the journal, for the view; empty where nothing is."""
+        """The journal's error for the view; empty if there is none."""
         return self._journal.trouble
 
     def write(self, record: JournalRecord) -> JournalRecord:
-        """The record as it was written: durably. Raises Left where the agent ends before that was possible."""
+        """Write a record durably and return it as written. Raises RunAbandoned if the agent ends before."""
         while True:
             try:
                 return self.try_once(record)
@@ -88,15 +88,15 @@ class JournalWriter:
                     return written
 
     def try_once(self, record: JournalRecord) -> JournalRecord:
-        """The record as it was written. Raises JournalTrouble where it was not."""
-        # After the intent an abort keeps the act from being begun; an intent with an item reverts something.
+        """Write a record once and return it as written. Raises JournalError if that fails."""
+        # After the intent an abort keeps the action from starting; an intent with an item reverts something.
         ends = self._questions.abort_asked() or bool(record.fields.get("item"))
         written = self._journal.append(record, ends=ends)
         self._emit(self._journal.event(self._tag))
         return written
 
-    def _ask(self, record: JournalRecord, trouble: JournalError) -> JournalRecord | None:
-        """What was written meanwhile; None to try again."""
+    def _ask(self, record: JournalRecord, error: JournalError) -> JournalRecord | None:
+        """Return the record if it was written meanwhile; None to retry."""
         written: list[JournalRecord] = []
 
         def try_again() -> bool:
@@ -106,7 +106,7 @@ class JournalWriter:
                 return False
             return True
 
-        text = f"{trouble.message}. Nothing is done that is not written. Type {quote_for_typing(IN_MEMORY)} to go on"
+        text = f"{error.message}. Nothing is done without a record. Type {quote_for_typing(IN_MEMORY)} to continue"
         answer = self._questions.ask_until(
             AskRequest(
                 kind="journal", text=text, step=record.step, block=record.block, expects=IN_MEMORY, options=OPTIONS
@@ -114,19 +114,19 @@ class JournalWriter:
             try_again,
         )
         if answer is not None and answer.text.strip() == IN_MEMORY:
-            said = f"{answer.who} lets the journal go on in memory"
+            record_text = f"{answer.who} allowed the journal to continue in memory"
             try:
                 self._journal.fall_back()
-                self.try_once(JournalRecord(kind="journal.allowed", text=said, who=answer.who))
+                self.try_once(JournalRecord(kind="journal.allowed", text=record_text, who=answer.who))
             except JournalError:
-                return None  # memory does not take it either: the question is put again, with what is wrong now
+                return None  # memory fails too: the question is asked again, with the new error
         return written[0] if written else None
 
 
 T = TypeVar("T")
 
 MARK = "block.mark"
-"""Record of how an act is found again on the server, written before it can take effect."""
+"""Record of how a statement is found again on the server, written before it can take effect."""
 INPUT_GIVEN = "input.given"
 NAMES_SHOWN = frozenset(
     (
@@ -146,15 +146,15 @@ NAMES_SHOWN = frozenset(
         "expects",
     )
 )
-"""What consoles go by in a view, all of it from the document and the configuration."""
+"""Fields of a view that consoles use as identifiers, all of them from the document and the configuration."""
 RESTART = "run.restart"
-"""Record of what the operator said of a server that was started anew."""
+"""Record of the operator's answer about a restarted server."""
 SERVER_IDENTIFIED = "run.met"
-"""Record of who another server of the run is."""
+"""Record of the identity of another server of the run."""
 
 
 class RunExecution:
-    """A run that is walked. `beginning.begin` or `resume` makes one; `walk` goes through it, in the same thread."""
+    """A run being executed. `start_run` or `resume_run` creates it; `walk` executes it in the same thread."""
 
     def __init__(
         self,
@@ -162,38 +162,38 @@ class RunExecution:
         journal: RunJournal,
         records: Sequence[JournalRecord],
         about: PlannedTarget,
-        under_way: ActiveRun,
+        active_run: ActiveRun,
     ) -> None:
         self.run = journal.run
-        self.order, self.context, self._active_run = order, under_way.around, under_way
-        around, self.questions, self.controls = self.context, under_way.questions, under_way.controls
+        self.order, self.context, self._active_run = order, active_run.around, active_run
+        context, self.questions, self.controls = self.context, active_run.questions, active_run.controls
         self.plan = bind_inputs(order.plan, order.values)
         self.directory = journal.directory
         self.lines = NewestLines()
         self.ending: RunEnding | None = None
         self._journal = journal
-        self._secrets = find_secrets(around.target.conninfo, around.config, order.values, order.secret)
+        self._secrets = find_secrets(context.target.conninfo, context.config, order.values, order.secret)
         self._mask = TextMask(self._secrets)
-        self._shown_mask = _mask_shown(self._secrets, around.target.name)
-        self._journal_writer = JournalWriter(journal, self.questions, log_tag(self.plan), around.emit)
+        self._shown_mask = _mask_shown(self._secrets, context.target.name)
+        self._journal_writer = JournalWriter(journal, self.questions, log_tag(self.plan), context.emit)
         self._queued_records: list[JournalRecord] = []
         self._marks = _marks(records)
         self.state = replay_records(self.plan, records)
         self.servers = RunServers(
-            around.target,
+            context.target,
             about.server,
             self.run,
-            around.config,
-            around.clock,
+            context.config,
+            context.clock,
             on_mark=self._record_mark,
             meant=self._confirm_restart,
             met=self._record_server,
             known=_identified_servers(records),
         )
-        looks = ReadOnlyChecks(self.state, order.values, order.secret, self.servers, around)
-        self._checks = looks
+        checks = ReadOnlyChecks(self.state, order.values, order.secret, self.servers, context)
+        self._checks = checks
         self._executor = Executor(
-            self.directory, self._tag, about, self.servers, looks, self.controls, around,
+            self.directory, self._tag, about, self.servers, checks, self.controls, context,
             secrets=self._secrets, output=self._output, marks=self._marks,
         )  # fmt: skip
         for record in records:
@@ -201,41 +201,41 @@ class RunExecution:
 
     @property
     def journal_error(self) -> str:
-        """What is wrong with the journal."""
+        """The journal's error; empty if there is none."""
         return self._journal_writer.error
 
     def masked(self, shown: T) -> T:
-        """What leaves the run for a screen or a file, without the secrets that are known."""
+        """Return an object for a screen or a file, with the known secrets masked."""
         if not self._shown_mask.finds(msgspec.msgpack.encode(shown, enc_hook=str)):
             return shown
         return convert(masked_value(msgspec.to_builtins(shown), self._shown_mask, NAMES_SHOWN), type(shown))
 
     def queue_record(self, record: JournalRecord) -> None:
-        """Have a record written by the run's thread when it next comes by. Any thread."""
+        """Queue a record; the run's thread writes it after its current request. Thread-safe."""
         self._queued_records.append(record)
 
     def walk(self) -> None:
-        """Go on to the end of the run, or until the agent ends. Raises what is a defect."""
-        course = walk(self.plan, self.state, inputs=self.order.values, now=self.context.clock.wall_us)
+        """Execute the run to its end, or until the agent ends. Raises on an internal error."""
+        requests = walk(self.plan, self.state, inputs=self.order.values, now=self.context.clock.wall_us)
         try:
-            request = next(course)
+            request = next(requests)
             while True:
                 reply = self._serve(request)
                 self._write_queued_records()
-                request = course.send(reply)
+                request = requests.send(reply)
         except StopIteration as end:
             self.ending = end.value
         except RunAbandoned:
-            self.interrupt("the agent ends; what runs goes on")
+            self.interrupt("the agent ends; running commands continue")
         finally:
-            course.close()
+            requests.close()
 
     def interrupt(self, why: str) -> None:
-        """Leave the run as it is, and say so where that can be written."""
+        """Leave the run as it is, and record that if possible."""
         try:
             self._journal_writer.try_once(interrupted(f"interrupted: {why}"))
         except JournalError:
-            pass  # a journal without an end says the same
+            pass  # a journal without an end means the same
         self.state.interrupted = True
 
     def close(self) -> None:
@@ -261,21 +261,23 @@ class RunExecution:
             case ReadRequest():
                 return self._check(request)
             case ExecuteRequest():
-                # Its intent may have waited for the disk, and people change their minds meanwhile.
-                wish = self.questions.peek_interrupt()
-                if wish is not None:
-                    what = "other rows" if wish.verb == "choose" else wish.verb
-                    return Outcome(state="refused", text=f"it was not begun: {wish.who} asked for {what}")
+                # Writing its intent may have waited for the disk; an operator may have interrupted meanwhile.
+                interrupt = self.questions.peek_interrupt()
+                if interrupt is not None:
+                    what = "other rows" if interrupt.verb == "choose" else interrupt.verb
+                    return Outcome(state="refused", text=f"it was not started: {interrupt.who} requested {what}")
                 return self._executor.execute(request)
             case SettleRequest():
-                # Asked for before the run was resumed: it stops a command as it would while the run goes on.
-                wish = self.questions.peek_interrupt()
-                return self._executor.settle(request, wish.who if wish is not None and wish.verb == "abort" else "")
+                # Requested before the run was resumed: it stops a command as in an active run.
+                interrupt = self.questions.peek_interrupt()
+                return self._executor.settle(
+                    request, interrupt.who if interrupt is not None and interrupt.verb == "abort" else ""
+                )
             case RevertSettingsRequest():
                 return self._revert_settings(request)
 
     def _revert_settings(self, wanted: RevertSettingsRequest) -> Outcome:
-        from dba_console.agent.runs.revert_settings import revert_settings  # of a run that was given up only
+        from dba_console.agent.runs.revert_settings import revert_settings  # needed only after an abort
 
         return revert_settings(wanted.block, self.directory, self.plan, self.servers, self.controls, self.context)
 
@@ -286,7 +288,7 @@ class RunExecution:
         self._active_run.changed(self, False)
 
     def _keep_secret(self, record: JournalRecord) -> None:
-        """A secret that was given on the way is one from now on."""
+        """Treat a secret that was given during the run as one from now on."""
         _, block = self.plan.block(record.block)
         one = declared_input(block)
         if not one.secret:
@@ -304,9 +306,9 @@ class RunExecution:
         return self.questions.ask(question)
 
     def _check(self, wanted: ReadRequest) -> Reply:
-        wish = self.questions.take_interrupt()
-        if wish is not None:
-            return wish
+        interrupt = self.questions.take_interrupt()
+        if interrupt is not None:
+            return interrupt
         self._show()
         if wanted.block.kind == "action" and wanted.purpose == "preview":
             return self._executor.preview_action(wanted)
@@ -321,10 +323,10 @@ class RunExecution:
         while self._queued_records:
             self._journal_writer.write(self._queued_records.pop(0))
 
-    # -- what the acts need --------------------------------------------------------------------------------------
+    # -- callbacks of actions and connections --------------------------------------------------------------------
 
     def _record_mark(self, mark: StatementMark) -> None:
-        """Write down how the act is found again. Raises JournalTrouble, which stops the act before it takes effect."""
+        """Record how the statement is found again. Raises JournalError, which stops it before it takes effect."""
         block, execution = self._executor.current
         what = f"transaction {mark.xid}" if mark.xid is not None else f"in process {mark.pid}, outside a transaction"
         step = block.partition("/")[0]
@@ -336,22 +338,22 @@ class RunExecution:
         )
         self._marks[block, execution] = mark
 
-    def _confirm_restart(self, told: str, now: ServerIdentity, name: str) -> bool:
-        """Whether the operator says that a server started anew is the one that is meant."""
-        told = f"{name}: {told}" if name else told
-        text = f"{told}. Is that restart meant, and the run to go on? Type `yes` or `no`"
+    def _confirm_restart(self, message: str, now: ServerIdentity, name: str) -> bool:
+        """Return whether the operator confirms that a restarted server is the intended one."""
+        message = f"{name}: {message}" if name else message
+        text = f"{message}. Was this restart intentional? Continue the run? Type `yes` or `no`"
         answer = self.questions.ask(AskRequest(kind="yes", text=text, expects="yes", block=self.state.current))
         if isinstance(answer, OperatorInterrupt):
             self.questions.add_interrupt(answer)
             return False
-        meant = answer.text.strip() == "yes"
-        said = f"{answer.who}: the restart {'was meant' if meant else 'was not meant'}"
-        fields = ({"name": name} if name else {}) | ({"server": msgspec.to_builtins(now)} if meant else {})
-        self._journal_writer.write(JournalRecord(kind=RESTART, text=said, who=answer.who, fields=fields))
-        return meant
+        confirmed = answer.text.strip() == "yes"
+        answer_text = f"{answer.who}: the restart was {'intentional' if confirmed else 'not intentional'}"
+        fields = ({"name": name} if name else {}) | ({"server": msgspec.to_builtins(now)} if confirmed else {})
+        self._journal_writer.write(JournalRecord(kind=RESTART, text=answer_text, who=answer.who, fields=fields))
+        return confirmed
 
     def _record_server(self, name: str, now: ServerIdentity) -> None:
-        """Raises JournalTrouble, and then nothing is done there yet."""
+        """Record the identity of a server. Raises JournalError; nothing has been done there yet."""
         fields = {"name": name, "server": msgspec.to_builtins(now)}
         self._journal_writer.try_once(
             JournalRecord(kind=SERVER_IDENTIFIED, text=f"{name} is {now.describe()}", fields=fields)
@@ -374,12 +376,12 @@ class RunExecution:
 
 
 def _mask_shown(secrets: Sequence[str], target: str) -> TextMask:
-    """A password that is a part of the target's name is no secret on a screen."""
+    """Return the mask for screens: a password that is part of the target's name is not masked there."""
     return TextMask([secret for secret in secrets if secret not in target])
 
 
 def _identified_servers(records: Sequence[JournalRecord]) -> dict[str, ServerIdentity]:
-    """Who the other servers of the run are, by name."""
+    """Return the identities of the run's other servers, by name."""
     return {
         record.fields["name"]: convert(record.fields["server"], ServerIdentity)
         for record in records

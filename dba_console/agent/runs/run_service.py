@@ -1,6 +1,6 @@
-"""The runs' side of the agent: who asks for a run, who watches it, which ones an agent before this one left unfinished.
+"""The run service: starts, resumes and shows runs, and finds the runs that an earlier agent left unfinished.
 
-All a run needs is loaded with the first one; until then this module is all there is of it.
+Everything else that a run needs is loaded with the first one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Give = Callable[[ConsoleConnection], None]
 
 
 class RunService:
-    """One per agent. Consoles are served on the listener's thread; `each` has it call back for every console."""
+    """One per agent. Consoles are served on the listener's thread; `each` calls back there for every console."""
 
     def __init__(
         self,
@@ -66,44 +66,44 @@ class RunService:
         self._emit, self._put_lines, self._each = emit, put_lines, each
         self._operators: dict[ConsoleConnection, ConsoleOperator] = {}
         self._runs: list[ActiveRun] = []
-        """Those under way, and the last that ended. More than one only where the others put settings back."""
+        """Active runs, and the last ended one. More than one only if the others revert settings."""
         self._unfinished: dict[str, InterruptedRun] = {}
         self._printed: dict[str, list[bytes]] = {}
-        """What commands of unfinished runs had printed when it was last read."""
+        """Output of commands of unfinished runs, as last read."""
         self._next: tuple[ActiveRun, Callable[[], None]] | None = None
-        """A run that is being given up, and what comes after it."""
+        """A run that is being cancelled, and what follows it."""
         self._lock = threading.Lock()
         self._searched = False
         self._early_resumes: list[tuple[ConsoleConnection, RunResume]] = []
-        """Asked for before it was known what there is to resume."""
+        """Resume requests received before the search for interrupted runs ended."""
         self._commands_running = 0
-        """Commands of unfinished runs that still run."""
+        """Commands of unfinished runs that are still running."""
 
     @property
     def busy(self) -> bool:
-        """A run is under way, or a command of one: the agent does not end for want of consoles."""
+        """Whether a run, or a command of one, is active: the agent then does not end without consoles."""
         return any(one.alive for one in self._runs) or self._commands_running > 0
 
     def search_interrupted_runs(self) -> None:
-        """See what an agent before this one left, in a thread of its own: the disk may take its time."""
+        """Find the runs left by earlier agents, in a thread, because the disk may be slow."""
         threading.Thread(target=self._search_interrupted, name="runs-unfinished", daemon=True).start()
 
     def open_runs(self) -> list[OpenRun]:
-        """For a console that attaches."""
-        current = [told for one in self._runs if (told := one.open_run()) is not None]
+        """Return the open runs, for a new console."""
+        current = [entry for one in self._runs if (entry := one.open_run()) is not None]
         return [*current, *(one.open_run() for one in list(self._unfinished.values()))]
 
     def welcome(self, peer: ConsoleConnection) -> list[bytes]:
-        """What a console that attaches starts with."""
-        told = peer.greeting.login if peer.greeting is not None else "unknown"
-        self._operators[peer] = person_of(peer.pid, told)
+        """Return the first messages for a new console."""
+        login = peer.greeting.login if peer.greeting is not None else "unknown"
+        self._operators[peer] = person_of(peer.pid, login)
         if peer.greeting is None or peer.greeting.role != "console":
             return []
-        words = []
+        messages = []
         for one in list(self._unfinished.values()):
-            words += [pack(RunViewMessage(view=one.view)), *self._printed.get(one.run, ())]
-        # One that has ended too: whoever lost the line in its middle learns how.
-        return [*words, *(self._view_message(peer, one) for one in self._runs if one.shown is not None)]
+            messages += [pack(RunViewMessage(view=one.view)), *self._printed.get(one.run, ())]
+        # Ended runs too: a console that lost the connection during a run sees how it ended.
+        return [*messages, *(self._view_message(peer, one) for one in self._runs if one.shown is not None)]
 
     def console_left(self, peer: ConsoleConnection) -> None:
         for one in self._runs:
@@ -111,7 +111,7 @@ class RunService:
         self._operators.pop(peer, None)
 
     def request(self, peer: ConsoleConnection, message: Message) -> bool:
-        """Do what a console asks of runs; whether it was that."""
+        """Handle a request about runs; return whether it was one."""
         if isinstance(message, RunBegin):
             self._start_requested(peer, message)
         elif isinstance(message, RunResume):
@@ -123,50 +123,56 @@ class RunService:
         return True
 
     def close(self) -> None:
-        """The agent ends. Commands go on with their keepers; the run is left to the next agent."""
+        """End with the agent. Commands continue under their keepers; the run is left to the next agent."""
         for one in self._runs:
             one.abandon()
 
-    # -- beginning -----------------------------------------------------------------------------------------------
+    # -- starting ------------------------------------------------------------------------------------------------
 
-    def _start_requested(self, peer: ConsoleConnection, asked: RunBegin) -> None:
-        taken = self._main_run()
-        if taken is not None and taken.cancel_unstarted(peer, self._operators[peer]):
+    def _start_requested(self, peer: ConsoleConnection, request: RunBegin) -> None:
+        active_run = self._main_run()
+        if active_run is not None and active_run.cancel_unstarted(peer, self._operators[peer]):
 
             def begin_again() -> None:
-                self._each(lambda one: self._start_requested(one, asked) if one is peer else None)
+                self._each(lambda one: self._start_requested(one, request) if one is peer else None)
 
-            self._next = (taken, begin_again)
+            self._next = (active_run, begin_again)
             return
         from dba_console.agent.runs.start_run import start_run
 
-        person, beside = self._operators[peer], _run_text(taken)
-        self._start(lambda one: start_run(one, asked, person.name, beside), peer, person, "", beside=taken is not None)
+        person, active_text = self._operators[peer], _run_text(active_run)
+        self._start(
+            lambda one: start_run(one, request, person.name, active_text),
+            peer,
+            person,
+            "",
+            beside=active_run is not None,
+        )
 
-    def _resume(self, peer: ConsoleConnection, asked: RunResume) -> None:
+    def _resume(self, peer: ConsoleConnection, request: RunResume) -> None:
         with self._lock:
-            if not self._searched and asked.run not in self._unfinished:
-                self._early_resumes.append((peer, asked))
+            if not self._searched and request.run not in self._unfinished:
+                self._early_resumes.append((peer, request))
                 return
-        taken = self._main_run()
-        known = self._unfinished.get(asked.run)
+        active_run = self._main_run()
+        known = self._unfinished.get(request.run)
         if known is None:
-            text = f"there is no interrupted run {asked.run!r} of {self._target.name}"
-            self.refuse(peer, RunRefused(text=text, hint="`dba-console runbook runs` lists them", reply_to=asked.run))
+            text = f"no interrupted run {request.run!r} of {self._target.name}"
+            self.refuse(peer, RunRefused(text=text, hint="`dba-console runbook runs` lists them", reply_to=request.run))
             return
         from dba_console.agent.runs.start_run import resume_run
 
-        person, beside = self._operators[peer], _run_text(taken)
+        person, active_text = self._operators[peer], _run_text(active_run)
 
         def make(one: ActiveRun) -> RunExecution:
-            conduct = resume_run(one, known.directory, asked, person.name, beside)
-            self._unfinished.pop(asked.run, None)
-            return conduct
+            execution = resume_run(one, known.directory, request, person.name, active_text)
+            self._unfinished.pop(request.run, None)
+            return execution
 
-        self._start(make, peer, person, asked.run, beside=taken is not None, abort=asked.abort)
+        self._start(make, peer, person, request.run, beside=active_run is not None, abort=request.abort)
 
     def _main_run(self) -> ActiveRun | None:
-        """The run beside which only one that puts settings back may begin."""
+        """Return the active run; only a run that reverts settings may start beside it."""
         return next((one for one in self._runs if one.alive and not one.beside), None)
 
     def _start(
@@ -195,15 +201,15 @@ class RunService:
             is_server_here=self._here, emit=self._emit, put_lines=self._put_lines,
         )  # fmt: skip
 
-    # -- a run under way -----------------------------------------------------------------------------------------
+    # -- an active run -------------------------------------------------------------------------------------------
 
     def _handle_run_message(self, peer: ConsoleConnection, message: RunAnswer | RunControl | RunWatch) -> None:
         person = self._operators[peer]
         current = next((one for one in self._runs if one.shown is not None and one.run == message.run), None)
         if current is None:
-            text = f"no run {message.run!r} is under way"
+            text = f"the run {message.run!r} is not active"
             if message.run in self._unfinished:
-                text = f"the run {message.run} is interrupted: resume it, or end it (r, e)"
+                text = f"the run {message.run} is interrupted: resume or abort it (r, e)"
             self.refuse(peer, RunRefused(text=text, reply_to=message.run))
             return
         if isinstance(message, RunWatch):
@@ -238,14 +244,14 @@ class RunService:
             )
         )
 
-    # -- Telling -------------------------------------------------------------------------------------------------
+    # -- messages to consoles ------------------------------------------------------------------------------------
 
-    def push_view(self, under_way: ActiveRun) -> None:
-        """Have every console shown the run as it stands."""
+    def push_view(self, active_run: ActiveRun) -> None:
+        """Send the current view of the run to every console."""
 
         def give(peer: ConsoleConnection) -> None:
-            if under_way.shown is not None and _is_console(peer) and peer in self._operators:
-                peer.push(self._view_message(peer, under_way), replaces_key=f"run {under_way.run}")
+            if active_run.shown is not None and _is_console(peer) and peer in self._operators:
+                peer.push(self._view_message(peer, active_run), replaces_key=f"run {active_run.run}")
 
         self._each(give)
 
@@ -257,17 +263,17 @@ class RunService:
         packed = pack(refused)
         self._each(lambda one: one.push(packed) if one is peer else None)
 
-    def run_ended(self, under_way: ActiveRun) -> None:
-        conduct = under_way.execution
-        if conduct is not None and conduct.ending is None and under_way.shown is not None:
+    def run_ended(self, active_run: ActiveRun) -> None:
+        execution = active_run.execution
+        if execution is not None and execution.ending is None and active_run.shown is not None:
             from dba_console.agent.runs.interrupted_runs import InterruptedRun
 
-            self._unfinished[conduct.run] = InterruptedRun(conduct.directory, under_way.shown, ())
-        if self._next is not None and self._next[0] is under_way:
+            self._unfinished[execution.run] = InterruptedRun(execution.directory, active_run.shown, ())
+        if self._next is not None and self._next[0] is active_run:
             (_, follows), self._next = self._next, None
             follows()
 
-    # -- what was left -------------------------------------------------------------------------------------------
+    # -- unfinished runs -----------------------------------------------------------------------------------------
 
     def _search_interrupted(self) -> None:
         try:
@@ -303,7 +309,7 @@ class RunService:
             self._push_to_consoles(lines)
 
     def _resume_where_asked(self, asker: ConsoleConnection, asked: RunResume) -> None:
-        """On the listener's thread, as any request; not where the asker has left meanwhile."""
+        """Resume on the listener's thread, like any request; not if the console has left."""
 
         def give(peer: ConsoleConnection) -> None:
             if peer is asker:
@@ -323,23 +329,23 @@ def _is_console(peer: ConsoleConnection) -> bool:
     return peer.greeting is not None and peer.greeting.role == "console"
 
 
-def _run_text(taken: ActiveRun | None) -> str:
-    """A run as who asks for another one is told of it; empty where there is none."""
-    if taken is None:
+def _run_text(active_run: ActiveRun | None) -> str:
+    """Return the text of the active run in a refusal; empty if there is none."""
+    if active_run is None:
         return ""
-    name = f"{taken.shown.title} ({taken.run})" if taken.shown is not None else "another"
-    return f"{name}, driven by {taken.person.name}"
+    name = f"{active_run.shown.title} ({active_run.run})" if active_run.shown is not None else "another"
+    return f"{name}, controlled by {active_run.person.name}"
 
 
 def _with_driver(shown: RunView, current: ActiveRun) -> RunView:
-    """The view with who drives now: that may change while the run's own thread is busy."""
+    """Return the view with the current driver, which may change while the run's own thread is busy."""
     from msgspec.structs import replace
 
     return replace(shown, driver=current.person.login if current.driver is not None else "")
 
 
 def _any_runs(sessions: Path) -> bool:
-    """Whether any session has runs: a look at names, for what reads them is large."""
+    """Return whether any session has runs. Checks names only, because the reader is large to load."""
     try:
         with os.scandir(sessions) as entries:
             return any(os.path.isdir(os.path.join(entry.path, "runs")) for entry in entries)

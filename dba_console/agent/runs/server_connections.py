@@ -1,6 +1,6 @@
-"""The connections of a run: to its own server, and to others its document names. Opened on demand, always identified.
+"""The connections of a run: to its own server and to others named in its document. Opened on demand, always identified.
 
-What was planned on one server is neither looked at nor done on another, whatever answers to the name by then.
+What was planned on one server is neither read nor executed on another, even if that one has its name now.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from dba_console.core.target import Target
 from dba_console.recording.plan import Block
 
 APPLICATION_BYTES = 63
-"""The server cuts application_name at this (NAMEDATALEN - 1)."""
+"""The server truncates application_name to this (NAMEDATALEN - 1)."""
 ROLES = ("primary", "standby")
 
 
 ConfirmRestart = Callable[[str, ServerIdentity, str], bool]
-"""Asks whether a server that was started anew is still the one that is meant: in words, who it is now, and its name,
-which the run's own has not."""
+"""Asks whether a restarted server is still the intended one: text, its identity now, and its name, empty for the run's
+own server."""
 RecordServer = Callable[[str, ServerIdentity], None]
-"""Writes down whom another server of the run was met as."""
+"""Records the identity of another server of the run."""
 
 
 class RunServer:
-    """One server of a run. Used by the run's thread alone."""
+    """One server of a run. Used only by the run's thread."""
 
     def __init__(
         self, operator: ActingConnection, planned: ServerIdentity | None, meant: ConfirmRestart, name: str = ""
@@ -45,14 +45,14 @@ class RunServer:
 
     @property
     def direct(self) -> bool:
-        """Whether no pooler stands between; taken for granted where nobody answers."""
+        """Whether no pooler is in between; True if nobody answers."""
         try:
             return self.operator.direct()
         except ConsoleError:
             return True
 
     def require_same(self) -> None:
-        """Raises Refused where it is not the server the run was begun on; one that was started anew may be meant."""
+        """Raise Refused if it is not the server of the run; the operator may confirm a restarted one."""
         if self.planned is None:
             return
         now = self.operator.read_identity()
@@ -64,27 +64,27 @@ class RunServer:
             self.operator.planned = now
 
     def query(self, sql: str, params: Any, *, timeout_s: float) -> StatementResult:
-        """Rows of one statement that only reads. Raises Refused where another server answers, and as `Link.rows`."""
+        """Return the rows of one read-only statement. Raises Refused if another server answers, and as `rows`."""
         self.require_same()
         return self.operator.query(sql, params, timeout_s=timeout_s)
 
     def query_databases(self, databases: Sequence[str], sql: str, params: Any, *, timeout_s: float) -> StatementResult:
-        """Rows of the same statement in each of these databases, with `datname` before their own columns. Raises as
-        `query`, and ConnectError with the name of a database that lets nobody in."""
+        """Return the rows of the same statement in each database, with `datname` as first column. Raises as `query`,
+        and ConnectError with the name of a database that refuses the connection."""
         self.require_same()
         rows: list[dict[str, Any]] = []
         columns: tuple[str, ...] = ("datname",)
         cut = False
         for name in dict.fromkeys(databases):
-            link = self.operator.for_database(name)
+            connection = self.operator.for_database(name)
             try:
-                result = link.query(sql, params, timeout_s=timeout_s)
+                result = connection.query(sql, params, timeout_s=timeout_s)
             except ConsoleError as error:
                 error.message = f"in database {name}: {error.message}"
                 raise
             finally:
-                if link is not self.operator:
-                    link.close()  # a server has many databases, and few connections to spare
+                if connection is not self.operator:
+                    connection.close()  # many databases, but few connections to spare
             rows += [{"datname": name, **row} for row in result.rows]
             columns, cut = ("datname", *result.columns), cut or result.cut
         return StatementResult(tuple(rows), len(rows), columns, cut=cut or len(rows) > MAX_ROWS)
@@ -113,31 +113,31 @@ class RunServers:
 
     @property
     def own(self) -> RunServer | None:
-        """The run's own; None where it was begun without one."""
+        """The run's own server; None if it was started without one."""
         return self._own
 
     def for_block(self, block: Block) -> RunServer:
-        """The server a block is for. Raises Unsupported where there is none, Refused where it has another role."""
+        """Return the server of a block. Raises Unsupported if there is none, Refused if it has another role."""
         server = self._own if not block.on or block.on in ROLES else self._named_server(block.on)
         if server is None:
             raise Unsupported(
-                f"{block.id} speaks to a server, and this run was begun without one",
-                hint="begin it anew with --dsn DSN",
+                f"{block.id} needs a server, and this run was started without one",
+                hint="start it again with --dsn DSN",
             )
         if block.on in ROLES and server.planned is not None and server.planned.role != block.on:
             raise Refused(
                 f"{block.id} is for the {block.on}, and {self._target.name} is a {server.planned.role}",
-                hint=f"skip it, or walk this runbook on the {block.on}",
+                hint=f"skip it, or run this runbook on the {block.on}",
             )
         server.operator.application = application_name(self._run, block.id.partition("/")[0])
         return server
 
     def open_new_connection(self, block: Block) -> ActingConnection:
-        """A connection of its own to the server a block is for, whoever answers there now; the caller closes it. Raises
-        Unsupported where the configuration names none."""
+        """Open a new connection to the server of a block, whatever server answers now; the caller closes it. Raises
+        Unsupported if the configuration has no such target."""
         named = block.on and block.on not in ROLES
         if named and block.on not in self._config.targets:
-            raise Unsupported(f"there is no target {block.on!r} in the configuration")
+            raise Unsupported(f"no target {block.on!r} in the configuration")
         conninfo = self._config.targets[block.on].dsn if named else self._target.conninfo
         return ActingConnection(conninfo, application=application_name(self._run, "put-back"), clock=self._clock)
 
@@ -149,13 +149,11 @@ class RunServers:
     def _named_server(self, name: str) -> RunServer:
         known = self._config.targets.get(name)
         if known is None:
-            raise Unsupported(
-                f"there is no target {name!r} in the configuration", hint=f"[targets.{name}] with its dsn names it"
-            )
+            raise Unsupported(f"no target {name!r} in the configuration", hint=f"add [targets.{name}] with its dsn")
         if name not in self._named:
             server = self._server(known.dsn, self._known.get(name), name)
             if server.planned is None:
-                # What is met first is what is meant from then on, by an agent that goes on with the run too.
+                # The first server found is the intended one from now on, also for an agent that resumes the run.
                 now = server.operator.read_identity()
                 self._record_server(name, now)
                 server.operator.planned = now
@@ -168,7 +166,7 @@ class RunServers:
 
 
 def application_name(run: str, step: str) -> str:
-    """As the acting connection calls itself on the server: the run's time and token, and the step.
+    """Return the application_name of the acting connection: the run's time and token, and the step.
 
     >>> application_name("20261120T145307Z-cache-drop-1a2b", "drop-it")
     'dba-console:145307Z-1a2b:drop-it'

@@ -1,5 +1,5 @@
-"""How a run comes to be: planned and recorded as such, or taken up again where an agent left it. Done in the run's own
-thread, for servers and disks are asked.
+"""Start a run: plan it and record that, or resume one from its journal. Runs in the run's own thread, because it
+queries servers and disks.
 """
 
 from __future__ import annotations
@@ -44,39 +44,39 @@ if TYPE_CHECKING:
     from dba_console.agent.runs.active_run import ActiveRun
 
 SESSION_S = 10.0
-"""A recording is opened after the agent's first picture, and on a slow disk that takes its time."""
+"""Maximum wait for the recording, which is opened after the agent's first picture; slow on a slow disk."""
 
 
-def start_run(under_way: ActiveRun, asked: RunBegin, who: str, beside: str) -> RunExecution:
-    """A run that is planned and recorded as such. `beside`: the run that is under way, beside which only settings may
-    be put back. Raises ConsoleError where it cannot be, and then there is none.
+def start_run(active_run: ActiveRun, request: RunBegin, who: str, active_text: str) -> RunExecution:
+    """Plan a run and record that. `active_text`: the active run, beside which only settings may be reverted. Raises
+    ConsoleError if it cannot be created; then there is no run.
     """
-    order, around = read_run_request(asked), under_way.around
-    refuse_second_run(order.plan, beside)
-    session = _wait_for_session(around, under_way.questions)
+    order, context = read_run_request(request), active_run.around
+    refuse_second_run(order.plan, active_text)
+    session = _wait_for_session(context, active_run.questions)
     _refuse_masked(order)
-    about = _identify_server_and_host(order.plan, around)
-    run = new_run_id(order.plan.id, around.clock.wall_us())
-    secrets = find_secrets(around.target.conninfo, around.config, order.values, order.secret)
+    about = _identify_server_and_host(order.plan, context)
+    run = new_run_id(order.plan.id, context.clock.wall_us())
+    secrets = find_secrets(context.target.conninfo, context.config, order.values, order.secret)
     journal = RunJournal.create(
-        run_directory(session, run), _about(order, who, around), text=order.text, plan=order.plan, secrets=secrets,
-        clock=around.clock,
+        run_directory(session, run), _about(order, who, context), text=order.text, plan=order.plan, secrets=secrets,
+        clock=context.clock,
     )  # fmt: skip
     with _close_on_error(journal):
         first = planned(
-            order.plan, run=run, mode=order.mode, target=around.target.name, who=who, inputs=order.values,
+            order.plan, run=run, mode=order.mode, target=context.target.name, who=who, inputs=order.values,
             identity="" if about.server is None else about.server.describe(),
             server=msgspec.to_builtins(about.server), host=msgspec.to_builtins(about.host),
             shipped=is_shipped(order.plan.id, order.text),
         )  # fmt: skip
         written = journal.append(convert(msgspec.to_builtins(first, enc_hook=str), JournalRecord))
-        around.emit(journal.event(log_tag(order.plan)))
-        return RunExecution(order, journal, [written], about, under_way)
+        context.emit(journal.event(log_tag(order.plan)))
+        return RunExecution(order, journal, [written], about, active_run)
 
 
 @contextmanager
 def _close_on_error(journal: RunJournal) -> Iterator[None]:
-    """A run that comes to nothing is not held: it can be gone on with once what kept it is over."""
+    """Close the journal after an error, so that the run can be resumed later."""
     try:
         yield
     except BaseException:
@@ -85,63 +85,63 @@ def _close_on_error(journal: RunJournal) -> Iterator[None]:
 
 
 def _refuse_masked(order: RunOrder) -> None:
-    """Raises UsageError where an input that is not declared secret looks like one: it could not be kept as it is."""
+    """Raise UsageError for an input that looks like a secret but is not declared so: it could not be stored."""
     for name, value in order.values.items():
         if name not in order.secret and masked_value(msgspec.to_builtins(value, enc_hook=str), redact) != value:
             raise UsageError(
-                f"{name} holds what looks like a password, and its runbook does not declare it a secret",
-                hint='give it without the password, or write type = "secret" in the runbook',
+                f"{name} contains what looks like a password, and its runbook does not declare it as secret",
+                hint='give it without the password, or set type = "secret" in the runbook',
             )
 
 
-def _wait_for_session(around: RunContext, desk: OperatorQuestions) -> Path:
-    """The session the run belongs to; one that is only being opened is waited for. Raises Unsupported, Left."""
-    until_us = around.clock.mono_us() + int(SESSION_S * 1e6)
-    while (session := around.session()) is None and around.clock.mono_us() < until_us:
-        desk.wait(0.1)
+def _wait_for_session(context: RunContext, questions: OperatorQuestions) -> Path:
+    """Wait for the session of the run, which may still be opening. Raises Unsupported, RunAbandoned."""
+    until_us = context.clock.mono_us() + int(SESSION_S * 1e6)
+    while (session := context.session()) is None and context.clock.mono_us() < until_us:
+        questions.wait(0.1)
     if session is None:
         raise Unsupported(
-            "nothing is recorded now, and nothing is done that is not recorded",
-            hint="the console's own panel says why; see `recording`",
+            "nothing is being recorded, and runs require a recording",
+            hint="the console's own panel shows why; see `recording`",
         )
     return session
 
 
-def resume_run(under_way: ActiveRun, directory: Path, asked: RunResume, who: str, beside: str) -> RunExecution:
-    """The run in that directory, to be gone on with. Raises ConsoleError where it cannot be."""
-    papers, around = compare_with_sessions(read_run(directory)), under_way.around
-    order = restore_run_request(papers, asked.inputs, ending=bool(asked.abort))
-    refuse_second_run(order.plan, beside)
-    if not asked.abort:
-        require_login(order.plan, around)
-    about = planned_servers(papers.records)
-    secrets = find_secrets(around.target.conninfo, around.config, order.values, order.secret)
-    journal = RunJournal.reopen(papers, secrets=secrets, who=who, clock=around.clock)
-    records = list(papers.records)
+def resume_run(active_run: ActiveRun, directory: Path, request: RunResume, who: str, active_text: str) -> RunExecution:
+    """Reopen the run in that directory, to resume it. Raises ConsoleError if that is not possible."""
+    stored_run, context = compare_with_sessions(read_run(directory)), active_run.around
+    order = restore_run_request(stored_run, request.inputs, ending=bool(request.abort))
+    refuse_second_run(order.plan, active_text)
+    if not request.abort:
+        require_login(order.plan, context)
+    about = planned_servers(stored_run.records)
+    secrets = find_secrets(context.target.conninfo, context.config, order.values, order.secret)
+    journal = RunJournal.reopen(stored_run, secrets=secrets, who=who, clock=context.clock)
+    records = list(stored_run.records)
     with _close_on_error(journal):
-        # When it died is not known: what came before its last record is all that is.
-        for record in (interrupted("its agent was gone", papers.records[-1].wall_us), resumed(who)):
+        # The time of its death is unknown; only records up to the last one exist.
+        for record in (interrupted("its agent was gone", stored_run.records[-1].wall_us), resumed(who)):
             records.append(journal.append(record))
-            around.emit(journal.event(log_tag(order.plan)))
-        return RunExecution(order, journal, records, about, under_way)
+            context.emit(journal.event(log_tag(order.plan)))
+        return RunExecution(order, journal, records, about, active_run)
 
 
-def require_login(plan: Plan, around: RunContext) -> None:
-    """Raises ConnectError where the server refuses the login: a run that is resumed would fail by it.
+def require_login(plan: Plan, context: RunContext) -> None:
+    """Raise ConnectError if the server refuses the login: a resumed run would fail because of it.
 
-    A server that does not answer is left to the walk: it may be what the run waits for.
+    A server that does not answer is left to the walk: the run may be waiting for it.
     """
     if not uses_server(plan):
         return
     from dba_console.actions.acting_connection import ActingConnection
     from dba_console.watch.probes.postgres.connect_errors import ConnectFailed
 
-    operator = ActingConnection(around.target.conninfo, clock=around.clock)
+    operator = ActingConnection(context.target.conninfo, clock=context.clock)
     try:
         operator.read_identity()
     except ConnectFailed as error:
         if error.kind == "auth":
-            hint = "a password in the connection string is not kept: give the run its --dsn, PGPASSWORD or a passfile"
+            hint = "passwords in connection strings are not stored: give the run its --dsn, PGPASSWORD or a passfile"
             raise ConnectError(error.message, hint=hint) from None
     except ConsoleError:
         pass
@@ -150,7 +150,7 @@ def require_login(plan: Plan, around: RunContext) -> None:
 
 
 def planned_servers(records: Sequence[JournalRecord]) -> PlannedTarget:
-    """What a run was begun on."""
+    """Return the server and host a run was started on."""
     first = next((record for record in records if record.kind == "run.planned"), None)
     fields: dict[str, Any] = {} if first is None else first.fields
     given = {"server": fields.get("server"), "host": fields.get("host")}
@@ -160,14 +160,14 @@ def planned_servers(records: Sequence[JournalRecord]) -> PlannedTarget:
     return convert(given, PlannedTarget)
 
 
-def _identify_server_and_host(plan: Plan, around: RunContext) -> PlannedTarget:
-    """The server and host it is begun on, with all it needs there. Raises ConsoleError."""
+def _identify_server_and_host(plan: Plan, context: RunContext) -> PlannedTarget:
+    """Identify the server and host the run starts on, and check its needs. Raises ConsoleError."""
     if not uses_server(plan):
         require_needs(plan, None)
         return PlannedTarget(host=host_identity())
     from dba_console.actions.acting_connection import ActingConnection
 
-    operator = ActingConnection(around.target.conninfo, clock=around.clock)
+    operator = ActingConnection(context.target.conninfo, clock=context.clock)
     try:
         identity: ServerIdentity = operator.read_identity()
         require_needs(plan, operator)
@@ -176,10 +176,10 @@ def _identify_server_and_host(plan: Plan, around: RunContext) -> PlannedTarget:
     return PlannedTarget(server=identity, host=host_identity())
 
 
-def _about(order: RunOrder, who: str, around: RunContext) -> RunAbout:
+def _about(order: RunOrder, who: str, context: RunContext) -> RunAbout:
     host = host_identity()
     return RunAbout(
-        run="", runbook=order.plan.id, title=order.plan.title, mode=order.mode, target=around.target.name,
-        target_key=around.target.key, conninfo=without_secrets(around.target.conninfo), host=host.name,
+        run="", runbook=order.plan.id, title=order.plan.title, mode=order.mode, target=context.target.name,
+        target_key=context.target.key, conninfo=without_secrets(context.target.conninfo), host=host.name,
         boot_id=host.boot_id, program_version=__version__, who=who, source=order.source,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What will and will not work here: each check says what was found, what is lost without it, and what mends it.
+"""`dba-console doctor`: check what works on this host, what does not, its impact, and how to fix it.
 
-Checks are pure functions of facts gathered once; nothing is changed, and nothing that may hang is waited for.
+Checks are pure functions of facts gathered once; nothing is changed, and every wait has a timeout.
 """

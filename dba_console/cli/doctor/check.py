@@ -1,4 +1,4 @@
-"""One line of the doctor's report."""
+"""A doctor check with its result, and the doctor's report as text."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Status = Literal["ok", "missing", "unknown"]
 
 
 class DoctorCheck(Struct, frozen=True, kw_only=True):
-    """What was looked at and what was found.
+    """The result of one check.
 
-    `text` is what is the case. Where the status is not ok, `lost` says what the console cannot show or do, and `fix`
-    is the command, setting or file that mends it (None where nothing on this host would).
+    `text` is the finding. If the status is not ok, `lost` names what the console cannot show or do, and `fix` is the
+    command, setting or file that fixes it (None if nothing on this host would).
     """
 
     id: str
@@ -28,7 +28,7 @@ class DoctorCheck(Struct, frozen=True, kw_only=True):
     lost: str | None = None
     fix: str | None = None
     critical: int | None = None
-    """Exit code of `doctor` when this is missing; None: the console works without it."""
+    """Exit code of `doctor` if this check fails; None: the console works without it."""
 
 
 def ok(area: str, id: str, text: str) -> DoctorCheck:
@@ -45,14 +45,14 @@ def unknown(area: str, id: str, text: str, *, lost: str | None = None, fix: str 
     return DoctorCheck(id=id, area=area, status="unknown", text=text, lost=lost, fix=fix)
 
 
-# The doctor's report as text: what is there in one line each, what is missing with what is lost and what mends it.
+# The report: checks that pass in one line each, others with their impact and the fix.
 
-_STATUS_WORDS = {"ok": "ok     ", "missing": "missing", "unknown": "unknown"}
-_CRITICAL_WORD = "MISSING"
+_STATUS_WORDS = {"ok": "ok     ", "missing": "warning", "unknown": "unknown"}
+_CRITICAL_WORD = "FAILED "
 
 
 def report_text(checks: Sequence[DoctorCheck], target: str, source: str) -> str:
-    """Checks by area, then a sentence that counts them."""
+    """Return the checks by area, then a summary line."""
     lines = [f"{clean(target)}, {source}"]
     for area, group in groupby(checks, key=lambda check: check.area):
         lines += ["", area]
@@ -65,14 +65,14 @@ def summary_text(checks: Sequence[DoctorCheck]) -> str:
     missing = [check for check in checks if check.status == "missing"]
     critical = [check for check in missing if check.critical is not None]
     if not missing:
-        return "nothing is missing"
+        return "no warnings"
     named = ", ".join(check.id for check in critical)
-    tail = f"critical: {named}" if critical else "none of it critical"
-    return f"{len(missing)} of {len(checks)} missing; {tail}"
+    tail = f"critical: {named}" if critical else "none critical"
+    return f"{len(missing)} of {len(checks)} checks with warnings; {tail}"
 
 
 def exit_code(checks: Sequence[DoctorCheck]) -> int:
-    """0 when nothing critical is missing, else the exit code of the first that is."""
+    """Return 0 if no critical check fails, else the exit code of the first that does."""
     return next((c.critical for c in checks if c.status == "missing" and c.critical is not None), int(ExitCode.OK))
 
 
@@ -81,7 +81,7 @@ def _check_lines(check: DoctorCheck) -> list[str]:
     lines = [f"  {sign}  {clean(check.text)}"]
     if check.status != "ok":
         if check.lost:
-            lines.append(f"             lost: {clean(check.lost)}")
+            lines.append(f"             impact: {clean(check.lost)}")
         if check.fix:
-            lines.append(f"             mend: {clean(check.fix)}")
+            lines.append(f"             fix: {clean(check.fix)}")
     return lines

@@ -1,4 +1,4 @@
-"""`dba-console doctor`: gathers the facts once, has every check look at them, reports."""
+"""`dba-console doctor`: gather the facts once, run every check on them, and print the report."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from dba_console.watch.frames.picture import Picture
 from dba_console.watch.samples.host import Mounts
 from dba_console.watch.samples.postgres import Server
 
-app = new_app("What will and will not work here, what is lost without it, and the command that mends it.")
+app = new_app("Check what works on this host, what does not, its impact, and how to fix it.")
 
 
 @app.command()
 def doctor(dsn: Dsn = None, json: Json = False) -> int:
-    """What will and will not work here, what is lost without it, and the command that mends it.
+    """Check what works on this host, what does not, its impact, and how to fix it.
 
-    Exit code 0 when nothing critical is missing, 3 when the server cannot be reached, 6 when nothing can be recorded.
+    Exit code 0 without critical warnings, 3 if the server cannot be reached, 6 if nothing can be recorded.
     """
     loaded = load_config()
     return run_doctor(resolve_target(dsn, loaded), loaded, as_json=json)
 
 
 def run_doctor(target: Target, loaded: LoadedConfig, *, as_json: bool) -> int:
-    """Check everything and write the report to stdout; returns the exit code."""
+    """Run all checks and print the report; returns the exit code."""
     with open_live(target, loaded.config) as live:
         picture = first_view(live).picture
         source = live.source
@@ -53,7 +53,7 @@ def run_doctor(target: Target, loaded: LoadedConfig, *, as_json: bool) -> int:
 
 
 def all_checks(picture: Picture, target: Target, loaded: LoadedConfig) -> Iterator[DoctorCheck]:
-    """Every check on the facts of this moment."""
+    """Yield every check on the current facts."""
     latest = picture.latest.get("pg.server")
     connected = latest is not None and latest.part.reading is not None
     yield from check_server(
@@ -81,7 +81,7 @@ def _session_checks(loaded: LoadedConfig, mounts: Mounts | None) -> Iterator[Doc
 def _host_checks(picture: Picture) -> Iterator[DoctorCheck]:
     cpu = picture.latest.get("host.cpu")
     if cpu is not None and cpu.part.reading is None:
-        # Nothing of this host is shown beside a server elsewhere, so nothing of it is examined either.
-        yield unknown(HOST, "host", cpu.part.note or "this host is not the server's, as far as is known")
+        # The panels of this host are off for a remote server, so its checks are skipped too.
+        yield unknown(HOST, "host", cpu.part.note or "this is not known to be the server's host")
     else:
         yield from check_host(picture, euid=os.geteuid())

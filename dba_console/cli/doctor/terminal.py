@@ -1,4 +1,4 @@
-"""The terminal the console would be drawn in, and what happens to it when the connection drops."""
+"""Doctor checks of the terminal and the login session: what the screen needs, and what a lost connection ends."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dba_console.cli.doctor.check import DoctorCheck, missing, ok, unknown
 
 TERMINAL = "terminal"
 WIDTH, HEIGHT = 80, 24
-"""The size the screens are drawn for first."""
+"""The minimum size the screens are designed for."""
 
 
 @dataclass(frozen=True, slots=True)
 class TerminalFacts:
-    """What is known of the terminal and the login session; None is unknown."""
+    """Facts about the terminal and the login session; None is unknown."""
 
     size: tuple[int, int] | None
     """Columns and lines; None where no terminal is attached."""
@@ -28,7 +28,7 @@ class TerminalFacts:
     environ: Mapping[str, str]
     user: str
     kill_user_processes: bool | None
-    """logind's KillUserProcesses; None where there is no logind to ask."""
+    """KillUserProcesses of logind; None if logind does not answer."""
     lingers: bool
     client_alive_s: int | None
     """ClientAliveInterval of sshd; None where its configuration cannot be read."""
@@ -49,7 +49,7 @@ def check_terminal(facts: TerminalFacts) -> Iterator[DoctorCheck]:
 
 
 def terminal_colours(environ: Mapping[str, str]) -> str:
-    """How many colours the terminal says it has: none, 16, 256 or truecolor (NO_COLOR: https://no-color.org).
+    """Return the colours the terminal reports: none, 16, 256 or truecolor (NO_COLOR: https://no-color.org).
 
     >>> (terminal_colours({"TERM": "xterm-256color"}), terminal_colours({"TERM": "screen"}),
     ...  terminal_colours({"TERM": "xterm", "NO_COLOR": "1"}))
@@ -67,26 +67,26 @@ def _check_colours(facts: TerminalFacts) -> DoctorCheck:
     term = facts.environ.get("TERM", "")
     if term in ("", "dumb"):
         return missing(
-            TERMINAL, "colours", f"TERM is {term or 'not set'}: nothing can be drawn there", lost="the screen",
+            TERMINAL, "colours", f"TERM is {term or 'not set'}: the screen cannot be drawn", lost="the screen",
             fix="export TERM=xterm, or use dba-console show",
         )  # fmt: skip
     found = terminal_colours(facts.environ)
-    shown = {"none": "without colours; signs and words say the same", "16": "with 16 colours"}
+    shown = {"none": "without colours; symbols and text show the same", "16": "with 16 colours"}
     return ok(TERMINAL, "colours", f"TERM={term}: drawn {shown.get(found, f'with {found} colours')}")
 
 
 def _size(width: int, height: int) -> DoctorCheck:
     if width >= WIDTH and height >= HEIGHT:
         return ok(TERMINAL, "size", f"{width}×{height}")
-    lost = "parts of the overview; it is drawn for 80×24"
+    lost = "parts of the overview; its minimum size is 80×24"
     return missing(TERMINAL, "size", f"{width}×{height} is small", lost=lost, fix="enlarge the window or its font")
 
 
 def _encoding(encoding: str) -> DoctorCheck:
     if encoding.lower().replace("-", "") in ("utf8", "utf8sig"):
-        return ok(TERMINAL, "encoding", "the locale writes UTF-8")
+        return ok(TERMINAL, "encoding", "the locale uses UTF-8")
     return missing(
-        TERMINAL, "encoding", f"the locale writes {encoding}, not UTF-8", lost="bars and lines of the screen",
+        TERMINAL, "encoding", f"the locale uses {encoding}, not UTF-8", lost="bars and lines of the screen",
         fix="export LC_ALL=C.UTF-8, or screen.ascii = true in the configuration",
     )  # fmt: skip
 
@@ -96,24 +96,24 @@ def _multiplexer(environ: Mapping[str, str]) -> DoctorCheck:
     if inside is not None:
         return ok(TERMINAL, "multiplexer", f"inside {inside}")
     if not environ.get("SSH_CONNECTION"):
-        return ok(TERMINAL, "multiplexer", "not in an SSH session that could drop")
+        return ok(TERMINAL, "multiplexer", "not in an SSH session, which could drop")
     return missing(
         TERMINAL, "multiplexer", "an SSH session outside tmux",
-        lost="the screen when the connection drops; the agent goes on, and dba-console attach shows it again",
+        lost="the screen when the connection drops; the agent keeps running, and dba-console attach reopens it",
         fix="tmux new -A -s dba",
     )  # fmt: skip
 
 
 def _logout(facts: TerminalFacts) -> DoctorCheck:
-    """logind.conf(5): KillUserProcesses ends what is in the session's scope, lingering or not; root is excluded."""
+    """Check KillUserProcesses (logind.conf(5)): it ends the session's scope, lingering or not; root is excluded."""
     if facts.kill_user_processes is None:
-        return unknown(TERMINAL, "logout", "whether logind ends processes at logout is not known: it does not answer")
+        return unknown(TERMINAL, "logout", "unknown whether logind ends processes at logout: it does not answer")
     if not facts.kill_user_processes or facts.user == "root":
         return ok(TERMINAL, "logout", "logind leaves processes running at logout")
     linger = "" if facts.lingers else f"loginctl enable-linger {facts.user}; "
     return missing(
         TERMINAL, "logout", "logind ends every process of the session at logout (KillUserProcesses=yes)",
-        lost="the agent, tmux and what they record, when the SSH session ends",
+        lost="the agent, tmux and the recording, when the SSH session ends",
         fix=f"{linger}systemd-run --user --scope dba-console record, or the systemd unit in docs/",
     )  # fmt: skip
 
@@ -121,17 +121,17 @@ def _logout(facts: TerminalFacts) -> DoctorCheck:
 def _keepalive(interval_s: int | None) -> DoctorCheck:
     fix = "ServerAliveInterval 30 in the client's ~/.ssh/config, or ClientAliveInterval 30 in sshd_config"
     if interval_s is None:
-        text = "whether SSH notices a dead connection is not known: sshd's configuration cannot be read"
+        text = "unknown whether SSH detects a dead connection: cannot read sshd's configuration"
         return unknown(TERMINAL, "ssh_keepalive", text, fix=fix)
     if interval_s > 0:
-        return ok(TERMINAL, "ssh_keepalive", f"sshd looks every {interval_s} s whether the client is there")
+        return ok(TERMINAL, "ssh_keepalive", f"sshd checks the client every {interval_s} s")
     return missing(
-        TERMINAL, "ssh_keepalive", "sshd does not look whether the client is still there",
-        lost="an idle session through a firewall may freeze, and is noticed only when a key is pressed", fix=fix,
+        TERMINAL, "ssh_keepalive", "sshd does not check whether the client is alive",
+        lost="an idle session through a firewall may freeze, unnoticed until a key is pressed", fix=fix,
     )  # fmt: skip
 
 
-# Facts of the terminal and the login session, asked of the system. Nothing is waited for longer than two seconds.
+# Gathering the facts of the terminal and the login session. Nothing waits longer than two seconds.
 
 SSHD_CONFIG = Path("/etc/ssh/sshd_config")
 LINGER_DIRECTORY = Path("/var/lib/systemd/linger")
@@ -142,7 +142,7 @@ _KILL_USER_PROCESSES = (
 
 
 def terminal_facts(environ: Mapping[str, str] = os.environ) -> TerminalFacts:
-    """Everything the terminal's checks look at."""
+    """Return the facts for the terminal checks."""
     user = _user_name()
     return TerminalFacts(
         size=_terminal_size(),
@@ -156,9 +156,9 @@ def terminal_facts(environ: Mapping[str, str] = os.environ) -> TerminalFacts:
 
 
 def client_alive_interval(lines: Iterable[str]) -> int:
-    """ClientAliveInterval in seconds from lines of sshd_config, 0 where it is not set (sshd_config(5)).
+    """Return ClientAliveInterval in seconds from lines of sshd_config, 0 if it is not set (sshd_config(5)).
 
-    The first value counts; what stands in a Match block is for others.
+    The first value counts; Match blocks are ignored.
 
     >>> client_alive_interval(["# ClientAliveInterval 5", "ClientAliveInterval 2m", "ClientAliveInterval 7"])
     120
@@ -173,7 +173,7 @@ def client_alive_interval(lines: Iterable[str]) -> int:
 
 
 def _read_client_alive_s(file: Path) -> int | None:
-    """Debian's sshd_config includes sshd_config.d/*.conf at its beginning, so those come first."""
+    """Debian's sshd_config includes sshd_config.d/*.conf at its beginning, so these files are read first."""
     try:
         lines: list[str] = []
         for path in (*sorted(file.parent.glob(file.name + ".d/*.conf")), file):

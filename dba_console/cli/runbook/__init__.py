@@ -1,11 +1,11 @@
-"""`dba-console runbook`: documents that are walked through. Each subcommand is a module of its own."""
+"""`dba-console runbook`: list, show, check, rehearse and run runbooks."""
 
 from __future__ import annotations
 
 from dba_console.cli.options import new_app
 from dba_console.cli.runbook import documents, run, run_history
 
-app = new_app("Runbooks: list, read, check, rehearse and run them.")
+app = new_app("Runbooks: list, show, check, rehearse and run them.")
 
 app.command("list")(documents.list_)
 app.command("show")(documents.show)

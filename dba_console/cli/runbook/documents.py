@@ -1,4 +1,4 @@
-"""`dba-console runbook list`: which there are, what they answer, where they lie."""
+"""`dba-console runbook list|show|plan|lint|new`: list runbooks, show, check and create their documents."""
 
 from __future__ import annotations
 
@@ -31,11 +31,14 @@ from dba_console.runbooks.values import bind_inputs, typed
 
 def list_(
     finding: Annotated[
-        str | None, typer.Option("--finding", metavar="ID", help="Only those that answer this finding.")
+        str | None, typer.Option("--finding", metavar="ID", help="Only runbooks that answer this finding.")
     ] = None,
     json: Json = False,
 ) -> int:
-    """Every runbook: its title, the findings it answers, where it is from. What hides another one is told."""
+    """List every runbook: title, findings it answers, origin.
+
+    Runbooks hidden by another one of the same name are listed below.
+    """
     rows = listed(runbook_directories(), known_actions())
     if finding is not None:
         rows = answering(finding, rows)
@@ -54,7 +57,7 @@ def list_(
 
 
 def as_json(row: ListedRunbook) -> dict[str, object]:
-    """One runbook as an object."""
+    """Return one runbook as an object."""
     return {
         "id": row.entry.id,
         "title": row.title,
@@ -72,15 +75,15 @@ def _cells(row: ListedRunbook) -> list[str]:
     return [row.entry.id, title, ", ".join(row.answers) or "-", row.entry.origin]
 
 
-# `dba-console runbook show`: a runbook as it was understood.
+# `dba-console runbook show`: the parsed runbook.
 
 
 def show(
     name: Name,
-    text: Annotated[bool, typer.Option("--text", help="The document itself, as it stands in its file.")] = False,
+    text: Annotated[bool, typer.Option("--text", help="The document as it is in its file.")] = False,
     json: Json = False,
 ) -> int:
-    """The compiled runbook: prose, inputs, each step with what would run, verbatim. --json: the plan as an object."""
+    """Show the compiled runbook: prose, inputs, steps, statements. --json: the plan."""
     found = find_document(name)
     if text:
         put("\n".join(clean(line) for line in found.text.splitlines()))
@@ -93,18 +96,18 @@ def show(
     return ExitCode.OK
 
 
-# `dba-console runbook plan`: what a run with these inputs would do. Touches nothing, needs no server.
+# `dba-console runbook plan`: the plan of a run with these inputs. Changes nothing, needs no server.
 
 
 def plan(
     name: Name,
     input: Inputs = None,
     dsn: Annotated[
-        str | None, typer.Option("--dsn", metavar="DSN", help="Taken as for `run`; nothing is connected to.")
+        str | None, typer.Option("--dsn", metavar="DSN", help="Accepted as for `run`; no connection is opened.")
     ] = None,
     json: Json = False,
 ) -> int:
-    """The steps in their order, with inputs, confirmations and usual times. Nothing is run and nothing is asked."""
+    """Show the steps in order, with inputs, confirmations and typical durations. Runs nothing and asks nothing."""
     read = find_document(name).plan(known_actions())
     values = typed(read, parse_inputs(input))
     resolved = bind_inputs(read, values)
@@ -120,17 +123,17 @@ def plan(
     return ExitCode.OK
 
 
-# `dba-console runbook lint`: what keeps a document from being run, with file, line and what was meant.
+# `dba-console runbook lint`: errors that keep a document from being run, with file, line and hint.
 
 
 def lint(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME|FILE]…", help="Runbooks or files; default: every runbook there is."),
+        typer.Argument(metavar="[NAME|FILE]…", help="Runbooks or files; default: all runbooks."),
     ] = None,
     json: Json = False,
 ) -> int:
-    """Check documents without touching anything. Exit code 2 where one of them could not be run."""
+    """Check documents without changing anything. Exit code 2 if one of them cannot be run."""
     configured = runbook_directories()
     wanted = names or [entry.id for entry in entries(configured)]
     worst = ExitCode.OK
@@ -161,7 +164,7 @@ def _print_problems(found: RunbookDocument, checked: CheckResult, json: bool) ->
         put(f"{clean(found.source)}: {block_counts(checked.plan)}")
 
 
-# The document a new runbook begins with. It passes the lint as it stands.
+# The template of a new runbook. It passes lint unchanged.
 
 _DOCUMENT = """\
 # {title}
@@ -177,11 +180,11 @@ default = "15m"
 help = "sessions idle in a transaction for longer than this"
 ```
 
-Say here why one does this and when not, what it costs, how long it takes, and whom to tell before.
+Describe the purpose, when not to use it, its cost and duration, and whom to inform before.
 
 ## Is this the right place?
 
-What has to be so, or nothing of this makes sense. A check that cannot be answered fails.
+Conditions for this runbook. A check with an unknown result fails.
 
 ```expr {{check}}
 target.role == "primary"
@@ -189,7 +192,7 @@ target.role == "primary"
 
 ## What is there
 
-The rows below are what the next step acts on, and on no others.
+The next step acts only on the rows below.
 
 ```sql {{preview as=idle at_most=50}}
 select pid, backend_start, state_change, usename, application_name, now() - xact_start as age,
@@ -201,7 +204,7 @@ order by xact_start
 
 ## End them
 
-Their transactions are rolled back. Nothing takes that back.
+Their transactions are rolled back. This cannot be reverted.
 
 ```toml {{action signal-backend confirm=type:count undo=none}}
 verb = "terminate"
@@ -217,38 +220,38 @@ timeout = "2m"
 ```
 
 ```toml {{manual}}
-text = "Tell the owners of the application what was ended, and why."
-evidence = "whom you told"
+text = "Inform the owners of the application which sessions were terminated, and why."
+evidence = "who was informed"
 ```
 """
 
 
 def template_document(name: str, finding: str | None = None) -> str:
-    """The text of a new runbook called `name`."""
+    """Return the text of a new runbook called `name`."""
     title = name.replace("-", " ").capitalize()
     return _DOCUMENT.format(name=name, title=title, answers=f'"{finding}"' if finding else "")
 
 
-# `dba-console runbook new`: a document to begin with.
+# `dba-console runbook new`: create a document from the template.
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What it will be called: small letters, digits, -.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the runbook: lower-case letters, digits, -.")],
     finding: Annotated[
         str | None, typer.Option("--finding", metavar="RULE", help="The finding it answers.", show_default=False)
     ] = None,
-    directory: Annotated[str, typer.Option("--directory", metavar="DIR", help="Where it is written.")] = ".",
+    directory: Annotated[str, typer.Option("--directory", metavar="DIR", help="Directory for the file.")] = ".",
     json: Json = False,
 ) -> int:
-    """Write NAME.md with a step of each common kind, ready to be changed. A file that is there is left alone."""
+    """Write NAME.md with a step of each common kind, as a template. An existing file is not changed."""
     if not NAME.fullmatch(name):
-        raise UsageError(f"a runbook cannot be called {name!r}", hint="small letters, digits and -, as in slot-cleanup")
+        raise UsageError(f"invalid runbook name {name!r}", hint="lower-case letters, digits and -, as in slot-cleanup")
     path = Path(directory) / f"{name}{SUFFIX}"
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(template_document(name, finding))
     except FileExistsError:
-        raise RunbookError(f"{path} is there already", hint="it is left as it is; choose another name") from None
+        raise RunbookError(f"{path} already exists", hint="it was not changed; choose another name") from None
     except OSError as error:
         raise RunbookError(f"cannot write {path}: {error.strerror}") from error
     if json:

@@ -1,4 +1,4 @@
-"""`dba-console runbook run` and `rehearse`: a document walked through, by the agent, with whoever sits here."""
+"""`dba-console runbook run`, `rehearse` and `resume`: the agent runs a runbook, this command follows it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from dba_console.recording.run_verification import compare_with_sessions
 
 RunDsn = Annotated[
     str | None,
-    typer.Option("--dsn", metavar="DSN", help="The server; as for the console. Default: libpq's environment."),
+    typer.Option("--dsn", metavar="DSN", help="The server, as for the console. Default: libpq's environment."),
 ]
 Confirm = Annotated[
     list[str] | None,
     typer.Option(
         "--confirm",
         metavar="STEP[/BLOCK]=TEXT",
-        help="What a step asks for, or one block of it alone; may be repeated.",
+        help="Answer to the questions of a step or of one of its blocks; may be repeated.",
     ),
 ]
 Choose = Annotated[
@@ -37,7 +37,7 @@ Choose = Annotated[
     typer.Option(
         "--choose",
         metavar="STEP[/BLOCK]=COLUMN=VALUE",
-        help="Rows a step acts on, and on no others: all, none, or by a value; may be repeated.",
+        help="Rows a step acts on: all, none, or those with a value; may be repeated.",
     ),
 ]
 LeaveOut = Annotated[
@@ -46,9 +46,9 @@ LeaveOut = Annotated[
         "--leave-out", metavar="STEP[/BLOCK]=COLUMN=VALUE", help="Rows a step does not act on; may be repeated."
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Answer what only wants to be read (ack), and nothing else.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Answer only questions with confirm=ack.")]
 YesToChecks = Annotated[bool, typer.Option("--yes", help="Run the shell checks of a document that is not shipped.")]
-Plain = Annotated[bool, typer.Option("--plain", help="Lines of text, also on a terminal; answers from standard input.")]
+Plain = Annotated[bool, typer.Option("--plain", help="Text lines, also on a terminal; answers from standard input.")]
 
 
 def run(
@@ -62,10 +62,10 @@ def run(
     plain: Plain = False,
     json: Json = False,
 ) -> int:
-    """Walk a runbook. The agent runs it: this command may end, and the run goes on.
+    """Run a runbook. The agent executes it: if this command ends, the run continues.
 
-    Without a terminal, questions are answered by --confirm and --yes; the first one without an answer ends the run.
-    Exit code 7: it failed or was ended; 8: something was refused, or not confirmed.
+    Without a terminal, --confirm and --yes answer the questions; the first question without an answer aborts the run.
+    Exit code 7: it failed or was aborted; 8: something was refused or not confirmed.
     """
     return _start_run(name, dsn, input, confirm, yes, plain, json, rehearse=False, choose=choose, leave_out=leave_out)
 
@@ -78,10 +78,12 @@ def rehearse(
     plain: Plain = False,
     json: Json = False,
 ) -> int:
-    """Run the checks, measurements and previews of a runbook; show what everything else would do, and change nothing.
+    """Run the checks and previews of a runbook without changing anything.
 
-    Shell checks of a document that is not shipped are asked about once: they can do whatever their author wrote.
-    Passing a rehearsal does not promise success.
+    Measurements run too; for other blocks it shows what they would do.
+
+    The shell checks of a document that is not shipped need one confirmation: they can do whatever their author wrote.
+    A passed rehearsal does not guarantee success.
     """
     return _start_run(name, dsn, input, None, yes, plain, json, rehearse=True)
 
@@ -111,9 +113,9 @@ def _start_run(
     return request_and_follow(target, loaded.config, request, options)
 
 
-# `dba-console runbook resume`: go on with a run whose agent was killed, or come back to one that waits.
+# `dba-console runbook resume`: continue a run whose agent was killed, or follow a running one.
 
-Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, its beginning or its last four signs, or last.")]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, unique prefix or last four characters, or last.")]
 
 
 def resume(
@@ -127,9 +129,9 @@ def resume(
     plain: Plain = False,
     json: Json = False,
 ) -> int:
-    """Go on with a run that came to no end, from its journal; or follow one that is under way.
+    """Resume an unfinished run from its journal, or follow a running one.
 
-    What ended while nobody looked is settled by evidence, or by you. Nothing is done twice.
+    Actions whose outcome is unknown are verified by evidence, or by you. Nothing is executed twice.
     """
     loaded = load_config()
     stored_run = read_run(resolve_run(run, sessions_directory(loaded.config)))
@@ -139,8 +141,8 @@ def resume(
         raise SessionError(f"the run {stored_run.about.run} has ended: {stored_run.ended.text}")
     if stored_run.damage is not None:
         raise SessionError(
-            f"the run {stored_run.about.run} cannot go on: {stored_run.damage}",
-            hint="find out what was done (`dba-console session show` has the events), then begin a new run",
+            f"the run {stored_run.about.run} cannot be resumed: {stored_run.damage}",
+            hint="find out what was done (`dba-console session show` lists the events), then start a new run",
         )
     target = run_target(stored_run, dsn, loaded)
     selections = parse_row_selections(choose or (), leave_out or (), stored_run.plan)
@@ -155,25 +157,25 @@ def resume(
 
 
 def run_target(stored_run: StoredRun, dsn: str | None, loaded: LoadedConfig) -> Target:
-    """The target the run was begun on: as `dsn` names it, as configured, or as the run's journal kept it.
+    """Return the target of the run: as `dsn` names it, as configured, or as stored in the run's journal.
 
-    Raises UsageError where `dsn` names another one, and where none is known.
+    Raises UsageError if `dsn` names another target, or if none is known.
     """
     key = stored_run.about.target_key
     if dsn is not None:
         target = resolve_target(dsn, loaded)
         if target.key != key:
             raise UsageError(
-                f"the run {stored_run.about.run} was begun on {stored_run.about.target}, and that is not {target.name}",
-                hint="name the connection it was begun with",
+                f"the run {stored_run.about.run} was started on {stored_run.about.target}, not on {target.name}",
+                hint="name the connection it was started with",
             )
         return target
-    # A journal that others may write could lead this user's password to a server of theirs.
+    # A journal that other users can write could send this user's password to their server.
     conninfo = stored_run.about.conninfo if trust_problem(stored_run.directory) is None else ""
     known = known_target(key, stored_run.about.target, conninfo, loaded)
     if known is None:
         raise UsageError(
-            f"the run {stored_run.about.run} was begun on {stored_run.about.target}, which is not known here",
+            f"the run {stored_run.about.run} was started on {stored_run.about.target}, which is unknown here",
             hint="name its connection with --dsn",
         )
     return known

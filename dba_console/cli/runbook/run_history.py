@@ -1,4 +1,4 @@
-"""`dba-console runbook runs`: what was run, and the story of one run. Reads files; needs no agent."""
+"""`dba-console runbook runs`: list runs, report one run, compare runs. Reads files; needs no agent."""
 
 from __future__ import annotations
 
@@ -39,20 +39,22 @@ Run = Annotated[
     str | None,
     typer.Argument(
         metavar="[RUN]",
-        help="A run's id, its beginning or its last four signs, or last; with --compare also a runbook's name.",
+        help="A run's id, unique prefix or last four characters, or last; with --compare also a runbook's name.",
     ),
 ]
 Compare = Annotated[
-    bool, typer.Option("--compare", help="What each step took, beside the runs before it of the same runbook.")
+    bool, typer.Option("--compare", help="Duration of each step, beside earlier runs of the same runbook.")
 ]
-Count = Annotated[int, typer.Option("--count", min=2, max=50, help="With --compare: how many runs, the newest ones.")]
+Count = Annotated[int, typer.Option("--count", min=2, max=50, help="With --compare: number of runs, newest first.")]
 _COLUMNS = ("run", "began", "lasted", "target", "mode", "state", "ending")
 
 
 def runs(run: Run = None, compare: Compare = False, count: Count = 4, json: Json = False) -> int:
-    """Every run, newest first; of one run the whole story: what was done, by whom, how long it took, how it ended.
+    """List the runs, newest first, or report one run.
 
-    --compare: runs of one runbook side by side, about the same databases or cluster; rehearsals only with rehearsals.
+    The report shows what was done, by whom, the durations and how it ended.
+
+    --compare: runs of one runbook on the same databases or cluster side by side; rehearsals only with rehearsals.
     """
     sessions = sessions_directory(load_config().config)
     if compare:
@@ -90,7 +92,7 @@ def _print_comparison(name: str, sessions: Path, count: int, *, json: bool) -> i
 
 
 def _find_comparable(name: str, sessions: Path) -> tuple[RunSummary, list[RunSummary]]:
-    """The run that is meant, and those of its runbook that began before it, oldest first. Raises SessionError."""
+    """Return the named run, and the earlier runs of its runbook, oldest first. Raises SessionError."""
     require_readable(sessions)
     by_runbook: dict[str, list[Path]] = {}
     for directory in all_run_directories(sessions):
@@ -103,7 +105,7 @@ def _find_comparable(name: str, sessions: Path) -> tuple[RunSummary, list[RunSum
     else:
         newest = read_summary(resolve_run(name, sessions))
     if newest is None:
-        raise SessionError(f"{name} has no run that has ended, so there is nothing to compare")
+        raise SessionError(f"{name} has no run that ended, so there is nothing to compare")
     every = [summary for one in by_runbook.get(newest.runbook, ()) if (summary := read_summary(one)) is not None]
     return newest, [one for one in every if one.started_us < newest.started_us]
 
@@ -113,11 +115,11 @@ def _minute_text(wall_us: int) -> str:
 
 
 def _cells(row: RunRow) -> list[str]:
-    lasted = None if row.ended_us is None or row.began_us is None else (row.ended_us - row.began_us) / 1e6
+    duration = None if row.ended_us is None or row.began_us is None else (row.ended_us - row.began_us) / 1e6
     about = row.about
     return [
         row.run, UNKNOWN if row.began_us is None else local_time(row.began_us),
-        UNKNOWN if lasted is None else human_duration(lasted), UNKNOWN if about is None else about.target,
+        UNKNOWN if duration is None else human_duration(duration), UNKNOWN if about is None else about.target,
         UNKNOWN if about is None else about.mode, row.state, row.ending or row.note or "",
     ]  # fmt: skip
 
@@ -153,12 +155,12 @@ def _print_report(stored_run: StoredRun, *, json: bool) -> int:
         lines += report_lines(stored_run.plan, stored_run.records, when=local_time, usual=typical)
     else:
         lines += record_lines(stored_run)
-    put("\n".join(clean(line) for line in [*lines, f"kept in {stored_run.directory}"]))
+    put("\n".join(clean(line) for line in [*lines, f"stored in {stored_run.directory}"]))
     return ExitCode.OK
 
 
 def record_lines(stored_run: StoredRun) -> list[str]:
-    """What its records say, where its plan is lost."""
+    """Return the records as text, if the plan is lost."""
     row, about = row_of_run(stored_run), stored_run.about
     head = [f"{about.runbook}: {about.title}", f"{about.run} ({about.mode}), {row.state}", f"on {about.target}", ""]
     return head + [
@@ -168,7 +170,7 @@ def record_lines(stored_run: StoredRun) -> list[str]:
 
 
 def earlier_summaries(stored_run: StoredRun) -> Iterator[RunSummary]:
-    """The figures of runs that ended before this one began, as they were kept beside their journals."""
+    """Yield the summaries of runs that ended before this one started, as stored beside their journals."""
     for directory in all_run_directories(session_of(stored_run.directory).parent):
         if directory.name == stored_run.directory.name:
             return

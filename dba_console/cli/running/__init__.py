@@ -1,1 +1,1 @@
-"""A run followed without a screen: as lines of text or JSON, answered from the keyboard or by what was given."""
+"""Follow a run without a screen: text lines or JSON, answers from the terminal or from options."""

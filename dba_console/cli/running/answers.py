@@ -1,8 +1,8 @@
-"""What was given on the command line to answer questions with: `--confirm STEP[/BLOCK]=TEXT`, `--yes`; and which rows
-are to be acted on: `--choose` and `--leave-out STEP[/BLOCK]=COLUMN=VALUE`. Pure.
+"""Answers and row selections from options (`--confirm`, `--yes`, `--choose`, `--leave-out`), and a runbook's inputs.
 
-A confirmation is of a step, or of one block of it; it answers what that step asks, each time it asks. Where several are
-given for one place they are taken in order, the last one again and again. Nothing else is ever answered.
+`--confirm STEP[/BLOCK]=TEXT` answers the questions of a step, or of one of its blocks. Several answers for one place
+are used in order, the last one repeatedly. `--choose` and `--leave-out STEP[/BLOCK]=COLUMN=VALUE` select rows. Nothing
+else is ever answered. Pure, except for reading inputs.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _WITHOUT_STEP = (START, UNDO, JOURNAL)
 
 
 class AnswerMismatch(Exception):
-    """An answer was given, and it is not what is asked for; the text says so."""
+    """A given answer does not fit the question; the text says why."""
 
 
 class RowSelection(NamedTuple):
-    """Rows named beforehand."""
+    """Rows named by an option."""
 
     step_or_block: str
-    """A step, or one block of it."""
+    """A step, or one of its blocks."""
     option: Literal["--choose", "--leave-out"]
     column: str
-    """Empty with `--choose`: `value` is `all` or `none`."""
+    """Empty for `--choose` with `value` `all` or `none`."""
     value: str
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class RowSelection(NamedTuple):
 
 
 class GivenAnswers:
-    """Confirmations given beforehand. Remembers which of them it has used."""
+    """Answers given as options. Remembers which of them it has used."""
 
     def __init__(
         self, confirmed: Iterable[tuple[str, str]] = (), *, yes: bool = False, selections: Iterable[RowSelection] = ()
@@ -59,23 +59,23 @@ class GivenAnswers:
 
     @property
     def is_given(self) -> bool:
-        """Whoever gave one of them wants the run started: each act asks for its own besides."""
+        """Return whether any answer was given, which also confirms the start; each action asks separately."""
         return self._yes or bool(self._given) or bool(self._selections)
 
     def answer_for(self, question: Question) -> str | None:
-        """The answer to a question, None where none was given. Raises Unfit."""
+        """Return the given answer to a question, or None. Raises AnswerMismatch."""
         given = self._next_given(question)
         if given is None:
             return self._implied_answer(question)
         step_or_block, text = given
         accepted = _accepted_answers(question)
         if accepted and text.strip() not in accepted:
-            raise AnswerMismatch(f"--confirm {step_or_block}={text} does not fit: {accepted[0]!r} is asked for")
+            raise AnswerMismatch(f"--confirm {step_or_block}={text} does not fit: {accepted[0]!r} is required")
         return "y" if question.kind == "ack" else text
 
     def rows_for(self, question: Question, table: RunTable | None) -> tuple[int, ...] | None:
-        """Places of the rows to be acted on, where other ones are chosen now; None where the choice is as it was given,
-        or none was given. Raises Unfit: a row that was named is not there.
+        """Return the indexes of the rows to act on if the current choice differs from the given one, else None. Raises
+        AnswerMismatch if a named row does not exist.
         """
         if not question.rows or table is None or not table.chosen:
             return None
@@ -94,7 +94,7 @@ class GivenAnswers:
         return None if wanted == tuple(place for place, one in enumerate(table.chosen) if one) else wanted
 
     def _next_given(self, question: Question) -> tuple[str, str] | None:
-        """The next answer given for it, and what for."""
+        """Return the next given answer and its step or block."""
         for step_or_block in _answer_keys(question):
             given = self._given.get(step_or_block)
             if given:
@@ -110,19 +110,19 @@ class GivenAnswers:
 
 
 def _answer_keys(question: Question) -> tuple[str, ...]:
-    """Under which names an answer to it may have been given, the narrowest first."""
+    """Return the keys under which an answer may have been given, the narrowest first."""
     match question.kind:
         case "start" | "undo" | "journal":
             return (question.kind,)
         case "failed" | "settle" | "second":
-            # What to do about a failure is decided when it is seen, and two people are not one.
+            # A failure is decided when it happens, and a second operator must be another person.
             return ()
         case _:
             return (question.block, question.step) if question.block else (question.step,)
 
 
 def _accepted_answers(question: Question) -> tuple[str, ...]:
-    """What is taken for an answer; empty where the agent alone can tell."""
+    """Return the accepted answers; empty if only the agent can decide."""
     match question.kind:
         case "ack":
             return ("y", "yes", "ack")
@@ -137,7 +137,7 @@ def _accepted_answers(question: Question) -> tuple[str, ...]:
 
 
 def _selected_rows(selection: RowSelection, table: RunTable) -> set[int]:
-    """Places of the rows it names. Raises Unfit where there is none: whoever named a row counts on it."""
+    """Return the indexes of the named rows. Raises AnswerMismatch if there are none."""
     if not selection.column:
         return set(range(len(table.chosen))) if selection.value == "all" else set()
     if selection.column not in table.columns:
@@ -150,8 +150,9 @@ def _selected_rows(selection: RowSelection, table: RunTable) -> set[int]:
 
 
 def parse_row_selections(choose: Sequence[str], leave_out: Sequence[str], plan: Plan | None) -> list[RowSelection]:
-    """`STEP=COLUMN=VALUE` and `STEP/BLOCK=COLUMN=VALUE` of the command line, with `--choose` also `STEP=all` and
-    `STEP=none`. Raises UsageError: it names no row, or nothing there acts on rows that can be chosen.
+    """Parse `STEP=COLUMN=VALUE` and `STEP/BLOCK=COLUMN=VALUE`, and for `--choose` also `STEP=all` and `STEP=none`.
+
+    Raises UsageError if it names no row, or if the step does not act on rows that can be chosen.
     """
     found = []
     given = [*((text, "--choose") for text in choose), *((text, "--leave-out") for text in leave_out)]
@@ -172,7 +173,7 @@ def parse_row_selections(choose: Sequence[str], leave_out: Sequence[str], plan: 
 
 
 def _require_row_choice(step_or_block: str, plan: Plan) -> str:
-    """The step or block, where an act in it works on rows that can be chosen. Raises UsageError."""
+    """Return the step or block if one of its actions acts on rows that can be chosen. Raises UsageError."""
     from dba_console.runbooks.row_choice import acts_on_preview
 
     bound = [
@@ -182,14 +183,12 @@ def _require_row_choice(step_or_block: str, plan: Plan) -> str:
     if step_or_block in known:
         return step_or_block
     steps = ", ".join(dict.fromkeys(act.partition("/")[0] for act, _ in bound))
-    raise UsageError(f"{step_or_block} of runbook {plan.id} acts on no rows that can be chosen",
-                     hint=f"these do: {steps}" if steps else "no step of it does")  # fmt: skip
+    raise UsageError(f"{step_or_block} of runbook {plan.id} does not act on rows that can be chosen",
+                     hint=f"these steps do: {steps}" if steps else "none of its steps does")  # fmt: skip
 
 
 def parse_confirmations(given: Sequence[str], plan: Plan | None) -> list[tuple[str, str]]:
-    """`STEP=TEXT` and `STEP/BLOCK=TEXT` of the command line. Raises UsageError: it has no text, or the plan has no such
-    step or block.
-    """
+    """Parse `STEP=TEXT` and `STEP/BLOCK=TEXT`. Raises UsageError if there is no text, or no such step or block."""
     found = []
     for one in given:
         step_or_block, sign, text = one.partition("=")
@@ -212,15 +211,15 @@ def _require_step_or_block(step_or_block: str, plan: Plan) -> str:
     raise UsageError(f"runbook {plan.id} has no step {step_or_block!r}", hint=hint)
 
 
-# Values of a runbook's inputs: given on the command line, asked for on a terminal; secrets never in an argument.
+# Inputs of a runbook: from the command line or asked for on the terminal; secrets never as an argument.
 
 ENVIRONMENT_PREFIX = "DBA_CONSOLE_INPUT_"
 
 
 def read_inputs(plan: Plan, given: Mapping[str, str], *, ask: bool, secrets_only: bool = False) -> dict[str, str]:
-    """Every value as it was written, checked; what may be left out is left out.
+    """Return every given value as it was written, after checking it; optional values may be missing.
 
-    With `ask` those not given are asked for on the terminal. Raises UsageError.
+    With `ask`, missing ones are asked for on the terminal. Raises UsageError.
     """
     texts = dict(given)
     for one in plan.inputs:
@@ -233,11 +232,11 @@ def read_inputs(plan: Plan, given: Mapping[str, str], *, ask: bool, secrets_only
         if one.name not in texts and ask and (text := _ask(one)) is not None:
             texts[one.name] = text
         if one.secret and one.name in texts and too_short(texts[one.name]):
-            print_diagnostic(f"warning: {one.name} is too short to be masked in what is recorded")
+            print_diagnostic(f"warning: {one.name} is too short to be masked in the recording")
     if secrets_only:
         unknown = set(given) - {one.name for one in plan.inputs if one.secret}
         if unknown:
-            raise UsageError(f"{min(unknown)} was given when the run began", hint="a resumed run keeps its inputs")
+            raise UsageError(f"{min(unknown)} was given when the run started", hint="a resumed run keeps its inputs")
         return texts
     typed(plan, texts)
     return texts
@@ -246,13 +245,13 @@ def read_inputs(plan: Plan, given: Mapping[str, str], *, ask: bool, secrets_only
 def _refuse_secret_argument(one: Input, given: Mapping[str, str]) -> None:
     if one.name in given:
         raise UsageError(
-            f"{one.name} is a secret: every user of this host could read it in the arguments of this command (ps)",
-            hint=f"leave it out and be asked for it, or set {ENVIRONMENT_PREFIX}{one.name.upper()}",
+            f"{one.name} is secret: every user of this host could read it in the arguments of this command (ps)",
+            hint=f"omit it to be asked for it, or set {ENVIRONMENT_PREFIX}{one.name.upper()}",
         )
 
 
 def _ask(one: Input) -> str | None:
-    """Ask until the value can be used; enter takes the default, where there is one. None: left out."""
+    """Ask until the value is valid; Enter takes the default, if any. None: no value."""
     default = "" if one.default is None else f" [{as_written(one, one.default)}]"
     choices = f" ({', '.join(one.choices)})" if one.choices else ""
     help_text = f" - {one.help}" if one.help else ""
@@ -268,11 +267,11 @@ def _ask(one: Input) -> str | None:
 
 
 def _read(prompt: str, *, secret: bool) -> str:
-    """A line of the terminal. Raises UsageError at the end of input."""
+    """Read a line from the terminal. Raises UsageError at the end of input."""
     if secret:
         return getpass.getpass(prompt, stream=sys.stderr)
     print(prompt, end="", file=sys.stderr, flush=True)
     line = sys.stdin.readline()
     if not line:
-        raise UsageError("the inputs were not given", hint="--input NAME=VALUE gives them beforehand")
+        raise UsageError("the inputs were not given", hint="give them with --input NAME=VALUE")
     return line.strip()

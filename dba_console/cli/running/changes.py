@@ -1,4 +1,4 @@
-"""What happened to a run between two views of it. Pure; each change is an object of plain JSON."""
+"""Changes of a run between two of its views, and how they are printed: as text lines or as JSON objects."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ from dba_console.watch.panels.time_formats import time_of_day
 from dba_console.watch.samples.event import Event
 
 Change = dict[str, Any]
-"""`event` says which: record, run, state, driver, step, block, table, measures, question, waiting, progress, journal,
-ended; and of the client itself: line, answer, refused, word.
+"""A JSON object. `event` is its kind: record, run, state, driver, step, block, table, measures, question, waiting,
+progress, journal, ended; and of the client: line, answer, refused, word.
 """
 
 _SILENT_STATES = ("pending",)
 
 
 def view_changes(before: RunView | None, now: RunView) -> list[Change]:
-    """What to tell, in the order in which it is read: where the run is, what is shown, what is asked, how it ended."""
+    """Return the changes in reading order: position, tables, activity, question, end."""
     found: list[Change] = []
     if before is None:
         found.append(_run_change(now))
@@ -71,7 +71,7 @@ def view_changes(before: RunView | None, now: RunView) -> list[Change]:
 
 
 def record_change(event: Event) -> Change:
-    """A record of the run's journal, as the session tells it."""
+    """Return a record of the run's journal, as it is in the session."""
     known = {name: event.details.get(name) for name in ("run", "seq", "step", "block", "execution", "state")}
     return {
         "event": "record", **known, "kind": event.kind, "wall_us": event.wall_us, "tag": event.tag,
@@ -80,7 +80,7 @@ def record_change(event: Event) -> Change:
 
 
 def is_over(view: RunView) -> bool:
-    """The run has come to its end, and nothing more is asked."""
+    """Return whether the run has ended and no question is open."""
     return view.state in ENDED_STATES and view.question is None
 
 
@@ -94,7 +94,7 @@ def _run_change(now: RunView) -> Change:
 
 
 def _state_changes(before: RunView, now: RunView) -> Iterator[Change]:
-    # That it waits for an answer is told by the question; that it runs, by what it does.
+    # The question shows that it waits for an answer; its activity shows that it runs.
     quiet = {before.state, now.state} <= {"planned", "running", "waiting"}
     if before.state != now.state and not quiet and not is_over(now):
         yield {"event": "state", "run": now.run, "state": now.state}
@@ -108,7 +108,7 @@ def _step_changes(before: RunView | None, now: RunView) -> Iterator[Change]:
         was = known.get(step.id)
         same = was is not None and (was.state, was.note, was.round) == (step.state, step.note, step.round)
         silent = step.state in _SILENT_STATES and (was is None or was.state in _SILENT_STATES)
-        # A question within a step is told as the question it is.
+        # A question within a step is shown as a question.
         within = was is not None and {was.state, step.state} == {"running", "waiting"} and was.round == step.round
         if not same and not silent and not within:
             yield {
@@ -140,7 +140,7 @@ def _block_changes(before: RunView | None, now: RunView) -> Iterator[Change]:
 
 
 def _table_changes(before: RunView | None, now: RunView) -> Iterator[Change]:
-    """Rows that are new, what was measured and what was looked at."""
+    """Yield new rows: measurements and previews."""
     if now.measures is not None and (before is None or before.measures != now.measures):
         yield {"event": "measures", "run": now.run, "table": {"block": "", **msgspec.to_builtins(now.measures)}}
     if now.table is not None and (before is None or before.table != now.table):
@@ -148,19 +148,19 @@ def _table_changes(before: RunView | None, now: RunView) -> Iterator[Change]:
 
 
 def _table_position(found: list[Change], block: str, now: RunView) -> int:
-    """Where in what is told the rows of a block belong: right after it, though the run may be further on by now."""
+    """Return the index for the rows of a block: right after it, even if the run is further on."""
     step = block.partition("/")[0]
-    of_it = [
-        place
-        for place, change in enumerate(found, 1)
+    positions = [
+        index
+        for index, change in enumerate(found, 1)
         if (change["event"], change.get("block")) == ("block", block)
         or (change["event"], change.get("step")) == ("step", step)
     ]
-    if of_it:
-        return of_it[-1]
+    if positions:
+        return positions[-1]
     if not block or any(one.id == block for one in now.blocks):
         return len(found)
-    return next((place for place, one in enumerate(found) if one["event"] in ("step", "block")), len(found))
+    return next((index for index, one in enumerate(found) if one["event"] in ("step", "block")), len(found))
 
 
 def _activity_changes(before: RunView | None, now: RunView) -> Iterator[Change]:
@@ -169,7 +169,7 @@ def _activity_changes(before: RunView | None, now: RunView) -> Iterator[Change]:
             "event": "waiting", "run": now.run, "block": now.block, "waiting": msgspec.to_builtins(now.waiting),
             "begins": before is None or before.waiting is None or before.block != now.block,
         }  # fmt: skip
-    # What a command says of itself is its output, which is told line by line.
+    # The progress of a command is its output, which is printed line by line.
     commanding = any(block.id == now.block and block.kind == "run" for block in now.blocks)
     if now.progress and not commanding and (before is None or before.progress != now.progress):
         yield {"event": "progress", "run": now.run, "block": now.block, "text": now.progress,
@@ -187,26 +187,26 @@ def _question_fields(question: Question) -> Change:
     return {"question": fields.pop("id"), **fields}
 
 
-# Changes of a run as lines for people. Pure: what a plain terminal says when something happened.
+# Changes as text lines. Pure.
 
 MAX_WHOLE_ROWS = 20
-"""So many rows that do not fit are told whole: lines of text can be scrolled back to."""
+"""Up to this many rows that do not fit are printed in full: text lines can be scrolled back."""
 
 
 def change_lines(change: Change, at_us: int, cells: int) -> list[Line]:
-    """The lines that tell of it; none for an event this version does not know."""
+    """Return the lines of a change; empty for an event unknown to this version."""
     formatter = _FORMATTERS.get(str(change.get("event")))
     return [] if formatter is None else wrap_lines(formatter(change, at_us, cells), cells)
 
 
 def _run(change: Change, at_us: int, cells: int) -> list[Line]:
     what = "rehearsal of" if change["mode"] == "rehearse" else "run of"
-    by = f", begun by {change['who']}" if change["who"] else ""
+    by = f", started by {change['who']}" if change["who"] else ""
     lines = [
         *texts(f"{what} {change['runbook']}: {change['title']}", cells, "title"),
         *texts(f"{change['run']}{by}", cells, "dim"),
         *texts(f"on {change['place']}{': ' + change['identity'] if change['identity'] else ''}", cells, "key"),
-        *(texts(f"kept in {change['directory']}", cells, "dim") if change["directory"] else []),
+        *(texts(f"stored in {change['directory']}", cells, "dim") if change["directory"] else []),
     ]
     if change["text"]:
         lines += [(), *prose_lines(change["text"], cells), ()]
@@ -218,26 +218,26 @@ def _run(change: Change, at_us: int, cells: int) -> list[Line]:
 
 def _state(change: Change, at_us: int, cells: int) -> list[Line]:
     if change["state"] in ("paused", "running"):
-        return []  # its record says by whom and why
+        return []  # its record has the operator and the reason
     return _timed_lines(at_us, f"the run is {change['state']}", cells)
 
 
 def _driver(change: Change, at_us: int, cells: int) -> list[Line]:
     who = change["driver"]
-    return _timed_lines(at_us, f"{who} drives this run now" if who else "nobody drives this run now", cells)
+    return _timed_lines(at_us, f"{who} controls this run now" if who else "no console controls this run now", cells)
 
 
 def _step(change: Change, at_us: int, cells: int) -> list[Line]:
     again = f", round {change['round']}" if change["round"] > 1 else ""
-    taken = ""
+    duration = ""
     if change["elapsed_s"] and change["state"] != "running":
-        usual = f", usual {taken_time(change['usual_s'])}: {change['usual_from']}" if change["usual_s"] else ""
-        taken = f" ({taken_time(change['elapsed_s'])}{usual})"
+        usual = f", typical {taken_time(change['usual_s'])}: {change['usual_from']}" if change["usual_s"] else ""
+        duration = f" ({taken_time(change['elapsed_s'])}{usual})"
     note = f": {clean(change['text'])}" if change["text"] else ""
-    what = f"step {change['number']} {clean(change['title'])}{again}: {change['state']}{taken}{note}"
+    what = f"step {change['number']} {clean(change['title'])}{again}: {change['state']}{duration}{note}"
     lines = [line(Span(f"{time_of_day(at_us)} ", "dim"), step_symbol(change["state"]), " ", Span(what, "title"))]
     if change["point_of_no_return"] and change["state"] in ("running", "waiting"):
-        lines += texts("from this step there is no way back", cells, "warn")
+        lines += texts("point of no return: this step cannot be undone", cells, "warn")
     return [*lines, *(prose_lines(change["prose"], cells) if change["prose"] else [])]
 
 
@@ -251,7 +251,7 @@ def _record(change: Change, at_us: int, cells: int) -> list[Line]:
 def _block(change: Change, at_us: int, cells: int) -> list[Line]:
     ended = change["state"] in _ENDED
     if ended and not change["exact"]:
-        return []  # its record tells how it ended
+        return []  # its record has the outcome
     block = BlockView(
         id=change["block"], kind=change["kind"], title=change["title"], state=change["state"], exact=change["exact"],
         note="" if ended else change["text"], usual_s=change["usual_s"], elapsed_s=change["elapsed_s"],
@@ -266,7 +266,7 @@ def _table(change: Change, at_us: int, cells: int) -> list[Line]:
 def _question_lines(change: Change, at_us: int, cells: int) -> list[Line]:
     fields = {**change, "id": change["question"]}
     question = convert(fields, Question)
-    rows = "Rows with ● are acted on: /x NUMBER leaves one out, or takes it in again." if question.rows else ""
+    rows = "Rows with ● are acted on: /x NUMBER excludes a row, or includes it again." if question.rows else ""
     return [
         (),
         *question_lines(question, cells),
@@ -279,9 +279,9 @@ def _waiting(change: Change, at_us: int, cells: int) -> list[Line]:
     waiting = convert(change["waiting"], WaitView)
     if change["begins"]:
         return waiting_lines(waiting, cells)
-    held = "" if waiting.hold_for_s is None else f", has held {short_time(waiting.holds_s or 0.0)}"
-    left = f", left {waiting.left}" if waiting.left else ""
-    return _timed_lines(at_us, f"waits: {waiting.values or waiting.text}{held}{left}", cells)
+    held = "" if waiting.hold_for_s is None else f", condition true for {short_time(waiting.holds_s or 0.0)}"
+    left = f", {waiting.left} left" if waiting.left else ""
+    return _timed_lines(at_us, f"waiting: {waiting.values or waiting.text}{held}{left}", cells)
 
 
 def _progress(change: Change, at_us: int, cells: int) -> list[Line]:
@@ -289,14 +289,12 @@ def _progress(change: Change, at_us: int, cells: int) -> list[Line]:
 
 
 def _journal(change: Change, at_us: int, cells: int) -> list[Line]:
-    text = (
-        f"the journal of this run: {change['text']}" if change["text"] else "the journal of this run is on disk again"
-    )
+    text = f"journal of this run: {change['text']}" if change["text"] else "the journal of this run is on disk again"
     return texts(text, cells, "warn" if change["text"] else "ok")
 
 
 def _ended(change: Change, at_us: int, cells: int) -> list[Line]:
-    """How it ended comes last: whoever gets a job's output by mail reads its end."""
+    """Return the summary, then how it ended: the end of the output is read first, as in a mailed job log."""
     table = [] if change["summary"] is None else values_table(convert(change["summary"], RunTable), cells)
     return [(), *table, *texts(change["text"] or change["state"], cells, "title")]
 
@@ -323,7 +321,7 @@ _SHOWN_RECORDS = frozenset({
     "repeat.round", "input.given", "undo.settings", "undo.began", "undo.ended", "deviation", "person.took",
     "run.paused", "run.resumed", "run.interrupted", "run.restart", "journal.fallback", "journal.home",
 })  # fmt: skip
-"""Records that say what no view may have shown: a view is sent now and then, and a block may be gone by then."""
+"""Records that no view may have shown: views are sent at intervals, and a block may be over by then."""
 _FORMATTERS: dict[str, Callable[[Change, int, int], list[Line]]] = {
     "run": _run, "state": _state, "driver": _driver, "step": _step, "block": _block, "table": _table,
     "measures": _table, "question": _question_lines, "waiting": _waiting, "progress": _progress, "journal": _journal,
@@ -331,14 +329,14 @@ _FORMATTERS: dict[str, Callable[[Change, int, int], list[Line]]] = {
 }  # fmt: skip
 
 
-# How changes of a run leave this process: lines for people, or one JSON object a line.
+# Printing changes on stdout: text lines, or one JSON object per line.
 
 PIPE_WIDTH = 160
-"""Cells of a line where stdout is no terminal: a pipe wraps nothing, and a table needs some width."""
+"""Columns of a line if stdout is not a terminal: a pipe does not wrap, and a table needs some width."""
 
 
 def change_printer(*, json: bool) -> Callable[[Change, int], None]:
-    """Tells a change of the time `at_us` on stdout."""
+    """Return the function that prints a change at the time `at_us` on stdout."""
     return _print_json if json else _print_text
 
 

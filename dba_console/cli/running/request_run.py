@@ -1,4 +1,4 @@
-"""A run from its request to its exit code: finds or starts the agent, asks it, follows what comes."""
+"""Request a run from the agent and follow it to its exit code, without a screen."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from dba_console.core.errors import ConnectError, ExitCode
 from dba_console.core.target import Target
 from dba_console.recording.run_reader import last_act_refused
 
-# The loop of a client without a screen: what the agent says and what is typed, one at a time, until one of them ends.
+# The loop of a client without a screen: messages of the agent and input lines, one at a time, until either ends.
 #
-# Input of a pipe is read only when something is asked, a line for each question: what was written before a question
-# was put is no answer to another one. A terminal is read all the time.
+# A pipe is read only while a question is open, one line per question, so that a line written before a question cannot
+# answer it. A terminal is always read.
 
 AGENT_TIMEOUT_S = 30.0
-"""An agent ticks each second whatever hangs; one that says nothing for so long is stopped or gone."""
+"""An agent ticks each second whatever hangs; one without messages for this long is stopped or gone."""
 MAX_LINE_BYTES = 1 << 16
-"""Bytes of one typed line; more is no answer to anything."""
+"""Bytes of one input line; no answer is longer."""
 
 
 class AgentConnection(Protocol):
@@ -45,7 +45,7 @@ class AgentConnection(Protocol):
 
 
 class Keyboard:
-    """Lines of a terminal or a pipe."""
+    """Input lines from a terminal or a pipe."""
 
     def __init__(self, descriptor: int, *, terminal: bool) -> None:
         self.descriptor, self.terminal = descriptor, terminal
@@ -53,15 +53,15 @@ class Keyboard:
         self._buffer = b""
 
     def should_read(self, client: RunClient) -> bool:
-        """Whether to read now."""
+        """Return whether to read now."""
         return not self.at_end and (self.terminal or client.question is not None)
 
     def has_line(self, client: RunClient) -> bool:
-        """Whether something that has been read, or the end, may be taken now."""
+        """Return whether a complete line, or the end of input, can be processed now."""
         return (self.at_end or b"\n" in self._buffer) and (self.terminal or client.question is not None)
 
     def next_line(self) -> str | None:
-        """A whole line that has been read already."""
+        """Return the next complete line that was read."""
         line, end, rest = self._buffer.partition(b"\n")
         if not end and not (self.at_end and line):
             return None
@@ -69,7 +69,7 @@ class Keyboard:
         return line.decode("utf-8", "replace")
 
     def read(self) -> None:
-        """Read what there is; waits only where there is nothing."""
+        """Read available input; blocks if there is none."""
         data = os.read(self.descriptor, MAX_LINE_BYTES)
         self.at_end = not data
         self._buffer = (self._buffer + data)[-MAX_LINE_BYTES:]
@@ -78,9 +78,9 @@ class Keyboard:
 def follow(
     connection: AgentConnection, client: RunClient, show: Callable[[Change, int], None], keyboard: Keyboard | None
 ) -> int:
-    """Follow the run to its end, or until whoever sits here leaves; returns the exit code.
+    """Follow the run to its end, or until the operator leaves; returns the exit code.
 
-    Raises ConnectError where the agent goes away.
+    Raises ConnectError if the connection to the agent is lost.
     """
     try:
         with ExitStack() as restore:
@@ -88,8 +88,8 @@ def follow(
     except KeyboardInterrupt:
         return _perform(connection, client.leave("interrupt"), show) or 0
     except AgentConnectionLost as lost:
-        hint = f"`dba-console runbook resume {client.run}` goes on with it" if client.run else "run the command again"
-        raise ConnectError(f"the agent went away: {lost}", hint=hint) from None
+        hint = f"resume it with `dba-console runbook resume {client.run}`" if client.run else "run the command again"
+        raise ConnectError(f"lost the connection to the agent: {lost}", hint=hint) from None
 
 
 def _follow(
@@ -121,14 +121,14 @@ def _follow(
         ready = select.select(sources, [], [], AGENT_TIMEOUT_S)[0]
         if not ready:
             raise ConnectError(
-                f"the agent has said nothing for {AGENT_TIMEOUT_S:.0f} s", hint="is it stopped (SIGSTOP)?"
+                f"no message from the agent for {AGENT_TIMEOUT_S:.0f} s", hint="is it stopped (SIGSTOP)?"
             )
         if keyboard is not None and keyboard.descriptor in ready:
             keyboard.read()
 
 
 def _received(connection: AgentConnection, client: RunClient) -> Iterator[Reaction]:
-    """Everything the agent has said so far."""
+    """Yield the reactions to all messages received so far."""
     while (message := connection.receive(0)) is not None:
         yield from client.receive(message, time.time_ns() // 1000)
 
@@ -136,7 +136,7 @@ def _received(connection: AgentConnection, client: RunClient) -> Iterator[Reacti
 def _handle_line(
     connection: AgentConnection, client: RunClient, show: Callable[[Change, int], None], keyboard: Keyboard
 ) -> int | None:
-    """A typed line, where there is one and it may be taken now."""
+    """Process an input line if there is one and it may be processed now."""
     if not keyboard.terminal and client.question is None:
         return None
     text = keyboard.next_line()
@@ -148,7 +148,7 @@ def _handle_line(
 
 
 def _perform(connection: AgentConnection, reactions: list[Reaction], show: Callable[[Change, int], None]) -> int | None:
-    """Do what was said; the exit code where it is the end."""
+    """Perform the reactions; return the exit code if one of them is the end."""
     for reaction in reactions:
         match reaction:
             case ShowChange(change):
@@ -166,7 +166,7 @@ def _asks_secret(client: RunClient) -> bool:
 
 @contextmanager
 def _echo_off(descriptor: int) -> Iterator[None]:
-    """What is typed is not shown, as long as this lasts."""
+    """Turn off the terminal's echo."""
     import termios
 
     before = termios.tcgetattr(descriptor)
@@ -183,31 +183,31 @@ FIND_RUN_TIMEOUT_S = 60.0
 
 
 class RunClientOptions(Struct, frozen=True, kw_only=True):
-    """How this client behaves."""
+    """Options of the run client."""
 
     answers: GivenAnswers
     plain: bool = False
-    """Asked for as lines of text: what is written to standard input answers."""
+    """Text lines were requested: standard input answers."""
     json: bool = False
 
     @property
     def on_screen(self) -> bool:
-        """Whether the run belongs on the screen: a terminal on both sides, and nothing said that wants lines."""
+        """Return whether to use the screen: a terminal on both sides, and no option that asks for lines."""
         lines = self.plain or self.json or self.answers.is_given
         return not lines and sys.stdin.isatty() and sys.stdout.isatty()
 
     @property
     def can_ask(self) -> bool:
-        """Whether there is somebody to ask: at a terminal, or whoever said so and gave no answers beforehand."""
+        """Return whether an operator can be asked: at a terminal, or with --plain and no answers given."""
         return sys.stdin.isatty() or (self.plain and not self.answers.is_given)
 
 
 def request_and_follow(
     target: Target, config: Config, request: RunBegin | RunResume | RunWatch, options: RunClientOptions
 ) -> int:
-    """Ask the agent of the target for the run, starting one where none runs, and follow it. Returns the exit code.
+    """Request the run from the target's agent, starting an agent if none runs, and follow it. Returns the exit code.
 
-    Raises ConnectError where there is no agent to be had, or it goes away.
+    Raises ConnectError if there is no agent, or if the connection to it is lost.
     """
     launch = start_agent(target, config, replace=True)
     if options.on_screen:
@@ -215,7 +215,7 @@ def request_and_follow(
     client = AgentClient.connect(launch.wait())
     if should_replace(client.hello, target.conninfo):
         print(
-            f"warning: PostgreSQL refuses the login of the agent that runs (pid {client.hello.pid}), which was started "
+            f"warning: PostgreSQL refuses the login of the running agent (pid {client.hello.pid}), which was started "
             f"with other credentials\nhint: end it with `kill {client.hello.pid}`, then run the command again",
             file=sys.stderr,
         )
@@ -244,9 +244,9 @@ def request_and_follow(
 
 
 def _wait_for_run(client: AgentClient, run: str) -> None:
-    """Wait until the agent has found the run: one that has just been started looks for them beside everything else.
+    """Wait until the agent has found the run; a new agent searches for interrupted runs in the background.
 
-    Returns all the same after FINDING_S; the agent then says that there is none. Raises ConnectError.
+    Returns after FIND_RUN_TIMEOUT_S anyway; the agent then reports that there is no such run. Raises ConnectError.
     """
     if any(one.run == run for one in client.hello.runs):
         return
@@ -257,4 +257,4 @@ def _wait_for_run(client: AgentClient, run: str) -> None:
             if isinstance(message, RunViewMessage) and message.view.run == run:
                 return
     except AgentConnectionLost as lost:
-        raise ConnectError(f"the agent went away: {lost}", hint="run the command again") from None
+        raise ConnectError(f"lost the connection to the agent: {lost}", hint="run the command again") from None

@@ -1,1 +1,1 @@
-"""The steps of a cutover, each an action of a runbook that can be shown, done, settled after a crash, and undone."""
+"""The steps of a cutover or failover, each an action: previewed, executed, settled after a crash, undone."""

@@ -1,4 +1,4 @@
-"""The other nodes follow the new primary: the old one as its standby, and the nodes that followed the old one."""
+"""Steps that make the old primary (start, pg_rewind or copy) and the other standbys follow the new primary."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WAIT_S = 0.1
 _CONNINFO = "SELECT pg_catalog.current_setting('primary_conninfo') AS conninfo"
 _RECEIVER = "SELECT status, received_tli AS timeline FROM pg_stat_wal_receiver"
 STREAM_AFTER_CRASH_S = 15.0
-"""For a crashed server that is started as a standby to stream: longer than wal_retrieve_retry_interval (5 s) twice."""
+"""Time for a crashed server started as a standby to stream: more than twice wal_retrieve_retry_interval (5 s)."""
 _CLEAN = ("shut down", "shut down in recovery")
 _STALE = "SELECT slot_name::text AS name FROM pg_replication_slots WHERE slot_type = 'physical' AND NOT active"
 _DROP = "SELECT pg_catalog.pg_drop_replication_slot(%(name)s)"
@@ -38,7 +38,7 @@ _DROP = "SELECT pg_catalog.pg_drop_replication_slot(%(name)s)"
 
 class StandbySettings(TimedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeout: str = "60s"
-    """How long a node may take until it streams, as a duration."""
+    """Maximum time until a node streams, as a duration."""
 
 
 class RejoinOldPrimary(CutoverStep):
@@ -47,8 +47,8 @@ class RejoinOldPrimary(CutoverStep):
     name: ClassVar[str] = "cutover-rejoin"
     summary: ClassVar[str] = (
         "Starts the old primary as a standby of the new one, waits until it streams on the new timeline, and drops its "
-        "replication slots of nodes that follow the new primary now. Where it cannot follow, its result `streams` is "
-        "false and the text says why."
+        "replication slots for nodes that now follow the new primary. If it cannot follow, its result `streams` is "
+        "false and the text gives the reason."
     )
     Settings: ClassVar[type[Struct]] = StandbySettings
 
@@ -57,9 +57,9 @@ class RejoinOldPrimary(CutoverStep):
         server = at.control(at.plan.old)
         refusal = None if at.plan.new_timeline else f"{at.plan.to} is not promoted"
         done = server.running() and streaming_problem(at, at.plan.old) is None and not _stale_slots(at)
-        text, exact = f"{at.plan.old} comes back as a standby of {at.plan.to}", ""
+        text, exact = f"{at.plan.old} returns as a standby of {at.plan.to}", ""
         if at.plan.manager is not None:
-            text += f": {at.plan.manager.kind} does this, and it is waited for"
+            text += f": {at.plan.manager.kind} does this, and this step waits for it"
         else:
             exact = " ".join(server.start_command())
         return ActionPreview(
@@ -76,9 +76,9 @@ class RejoinOldPrimary(CutoverStep):
         why = _wait_for_stream(at, at.plan.old, settings.timeout_s, control)
         if why is not None and manager is not None:
             text = f"{at.plan.old} does not follow {at.plan.to} after {settings.timeout}: {why}"
-            return ActionResult(state="failed", text=clean(f"{text}; {manager.kind} brings it back: {manager.status}"))
+            return ActionResult(state="failed", text=clean(f"{text}; {manager.kind} rejoins it: {manager.status}"))
         if why is not None:
-            text = f"{at.plan.old} runs and does not follow {at.plan.to}: {why}"
+            text = f"{at.plan.old} is running but does not follow {at.plan.to}: {why}"
             return ActionResult(state="ok", text=clean(text), values={"streams": False})
         dropped = _drop_stale_slots(at)
         dropped_text = f"; dropped its slots {', '.join(dropped)}" if dropped else ""
@@ -103,11 +103,11 @@ class FollowNewPrimary(CutoverStep):
     def preview(self, settings: StandbySettings, context: ActionContext) -> ActionPreview:
         at = load_cutover(settings, context)
         if not at.plan.others:
-            return ActionPreview(text="There are no other nodes.", exact="", done=True)
+            return ActionPreview(text="The cluster has no other nodes.", exact="", done=True)
         text = f"{', '.join(at.plan.others)} follow {at.plan.to}"
         exact = "ALTER SYSTEM SET primary_conninfo = …; SELECT pg_reload_conf()"
         if at.plan.manager is not None:
-            text, exact = f"{text}: {at.plan.manager.kind} does this, and it is waited for", ""
+            text, exact = f"{text}: {at.plan.manager.kind} does this, and this step waits for it", ""
         return ActionPreview(
             text=f"{text}.",
             exact=exact,
@@ -132,12 +132,12 @@ class FollowNewPrimary(CutoverStep):
         return ActionResult(state="ok", text=f"{', '.join(at.plan.others)} stream from {at.plan.to}")
 
     def settle(self, settings: StandbySettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        return self.retry_result("doing it again is safe")
+        return self.retry_result("repeating it is safe")
 
 
 class RewindSettings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     dry_run: bool = False
-    """Only find out whether it would work; nothing is written."""
+    """Only check whether it would work; nothing is written."""
 
 
 class RewindOldPrimary(CutoverStep):
@@ -145,8 +145,8 @@ class RewindOldPrimary(CutoverStep):
 
     name: ClassVar[str] = "cutover-rewind"
     summary: ClassVar[str] = (
-        "Stops the old primary and runs pg_rewind on it against the new one: what only the old one has is removed. A "
-        "pg_rewind that fails in the middle leaves a directory that has to be cloned again."
+        "Stops the old primary and runs pg_rewind on it against the new one: changes that only the old one has are "
+        "removed. If pg_rewind fails halfway, the node must be cloned again."
     )
     Settings: ClassVar[type[Struct]] = RewindSettings
 
@@ -170,22 +170,20 @@ class RewindOldPrimary(CutoverStep):
         at = load_cutover(settings, context)
         server = at.control(at.plan.old)
         if not server.running() and server.control_file().state not in _CLEAN:
-            # It crashed: as a standby it recovers to the end of its own WAL, and pg_rewind takes it after a clean stop.
+            # It crashed: as a standby it recovers to the end of its WAL, and pg_rewind works after a clean stop.
             control.report_progress(f"{at.plan.old} recovers from its crash")
             make_standby(at)
             server.start(REWIND_S)
         if server.running():
             if _wait_for_stream(at, at.plan.old, STREAM_AFTER_CRASH_S, control) is None:
-                # Rewinding what follows already would look for WAL that is gone by now.
-                return ActionResult(
-                    state="ok", text=f"{at.plan.old} has nothing that {at.plan.to} has not: it follows as it is"
-                )
+                # pg_rewind of a node that follows already would need WAL that is removed by now.
+                return ActionResult(state="ok", text=f"{at.plan.old} already follows {at.plan.to}: no rewind is needed")
             server.stop(REWIND_S)
         with at.connect(at.plan.to) as (connection, _):
-            # Without it pg_rewind reads the timeline of before from pg_control and finds nothing to do.
+            # Without it pg_rewind reads the old timeline from pg_control and finds nothing to do.
             connection.execute("CHECKPOINT", timeout_s=CHECKPOINT_S, transaction=False)
         ended = server.rewind(at.node(at.plan.to).dsn, dry_run=settings.dry_run, timeout_s=REWIND_S)
-        last_output = "".join(printed_line(ended)) or "it printed nothing"
+        last_output = "".join(printed_line(ended)) or "no output"
         if ended.code != 0:
             return ActionResult(state="failed", text=f"pg_rewind of {at.plan.old}: {last_output}")
         if not settings.dry_run:
@@ -196,7 +194,7 @@ class RewindOldPrimary(CutoverStep):
         if settings.dry_run:
             return self.retry_result("a dry run writes nothing")
         return ActionResult(
-            state="unknown", text="pg_rewind may have ended in the middle: clone the node again where it fails now"
+            state="unknown", text="pg_rewind may have ended halfway: if it fails now, clone the node again"
         )
 
 
@@ -205,8 +203,8 @@ class CloneOldPrimary(CutoverStep):
 
     name: ClassVar[str] = "cutover-clone"
     summary: ClassVar[str] = (
-        "Stops the old primary and puts a pg_basebackup of the new one in the place of its data directory, which is "
-        "renamed and stays. Its disk needs room for both. Configuration files and certificates are those of before."
+        "Stops the old primary and replaces its data directory by a pg_basebackup of the new one; the old directory is "
+        "renamed and kept. Its disk needs space for both. Configuration files and certificates are kept."
     )
 
     def preview(self, settings: StepSettings, context: ActionContext) -> ActionPreview:
@@ -216,7 +214,7 @@ class CloneOldPrimary(CutoverStep):
             refusal, hint = f"{at.plan.manager.kind} does this itself", at.plan.manager.status
         directory = at.plan.nodes[at.plan.old].data_directory
         return ActionPreview(
-            text=f"pg_basebackup makes {at.plan.old} a copy of {at.plan.to}; what is in {directory} now is renamed",
+            text=f"pg_basebackup makes {at.plan.old} a copy of {at.plan.to}; the current {directory} is renamed",
             exact=f"pg_basebackup -D {directory} -X stream -c fast",
             destructive=True,
             name=at.plan.old,
@@ -231,25 +229,25 @@ class CloneOldPrimary(CutoverStep):
             server.stop(REWIND_S)
         control.report_progress(f"pg_basebackup from {at.plan.to}")
         ended = server.clone(primary_conninfo(at, at.plan.old), CLONE_S)
-        printed = "".join(printed_line(ended)) or "it printed nothing"
+        printed = "".join(printed_line(ended)) or "no output"
         if ended.code != 0:
             return ActionResult(state="failed", text=f"pg_basebackup for {at.plan.old}: {printed}")
         make_standby(at)
         return ActionResult(state="ok", text=f"{at.plan.old} is a copy of {at.plan.to}: {printed}")
 
     def settle(self, settings: StepSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        return self.retry_result("one that still runs is waited for, and one that has ended is not repeated")
+        return self.retry_result("repeating it is safe: it waits for a running copy, and keeps a complete one")
 
 
 def primary_conninfo(at: Cutover, follower: str) -> str:
-    """By which a node follows the new primary: as the new primary itself followed. May hold a password."""
+    """Return primary_conninfo for a follower, from the new primary's own setting. May contain a password."""
     with at.connect(at.plan.to) as (connection, _):
         [row] = connection.rows(_CONNINFO)
     return conninfo_to(row["conninfo"], at.node(at.plan.to), follower)
 
 
 def make_standby(at: Cutover) -> None:
-    """The stopped old primary starts as a standby of the new one."""
+    """Configure the stopped old primary as a standby of the new one."""
     at.control(at.plan.old).make_standby(primary_conninfo(at, at.plan.old), at.plan.nodes[at.plan.old].slot or None)
 
 
@@ -270,7 +268,7 @@ def follow_new_primary(at: Cutover, name: str) -> None:
     wanted_conninfo = primary_conninfo(at, name)
     with at.connect(name) as (connection, now):
         if now.role != "standby":
-            raise Refused(f"{name} is a {now.role} and no standby: two nodes take writes")
+            raise Refused(f"{name} is a {now.role}, not a standby: two nodes accept writes")
         [row] = connection.rows(_CONNINFO)
         if row["conninfo"] == wanted_conninfo:
             return
@@ -278,7 +276,7 @@ def follow_new_primary(at: Cutover, name: str) -> None:
 
 
 def _set_without_logging(connection: ActingConnection, wanted_conninfo: str) -> None:
-    """The statement may hold a password: the server's log must not have it."""
+    """Set primary_conninfo without logging: the statement may contain a password."""
     for name, value in (("log_statement", "none"), ("log_min_duration_statement", "-1"),
                         ("log_min_error_statement", "panic"), ("track_activities", "off")):  # fmt: skip
         connection.set_parameter(name, value)
@@ -288,7 +286,7 @@ def _set_without_logging(connection: ActingConnection, wanted_conninfo: str) -> 
 
 
 def _wait_for_stream(at: Cutover, name: str, timeout_s: float, control: Control) -> str | None:
-    why: str | None = "it was not asked"
+    why: str | None = "it was not checked"
     for _left in remaining_seconds(at.context, timeout_s):
         why = streaming_problem(at, name)
         if why is None or control.wait(WAIT_S):
@@ -297,7 +295,7 @@ def _wait_for_stream(at: Cutover, name: str, timeout_s: float, control: Control)
 
 
 def streaming_problem(at: Cutover, name: str) -> str | None:
-    """Why a node does not stream on the new timeline; None where it does."""
+    """Return why a node does not stream on the new timeline; None: it does."""
     try:
         with at.connect(name) as (connection, now):
             if now.role != "standby":
@@ -306,14 +304,14 @@ def streaming_problem(at: Cutover, name: str) -> str | None:
     except ConsoleError as error:
         return error.message
     if not rows or rows[0]["status"] != "streaming":
-        return "its WAL receiver is not streaming: its server log says why"
+        return "its WAL receiver is not streaming: see its server log"
     if rows[0]["timeline"] != at.plan.new_timeline:
         return f"it streams timeline {rows[0]['timeline']}, not {at.plan.new_timeline}"
     return None
 
 
 def _stale_slots(at: Cutover) -> list[str]:
-    """Slots that nodes used while it was primary: on a standby they would keep WAL for ever."""
+    """Return the slots that nodes used while it was primary: on a standby they would retain WAL without limit."""
     known = {node.slot for name, node in at.plan.nodes.items() if name != at.plan.old and node.slot} | {LOCK_SLOT}
     with at.connect(at.plan.old) as (connection, _):
         return [row["name"] for row in connection.rows(_STALE) if row["name"] in known]
@@ -327,5 +325,5 @@ def _drop_stale_slots(at: Cutover) -> list[str]:
                 connection.execute_change(_DROP, {"name": name}, transaction=False)
                 dropped.append(name)
             except StatementFailed:
-                pass  # something uses it again: then it is not stale
+                pass  # in use again, so not stale
     return dropped

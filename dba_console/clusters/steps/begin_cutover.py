@@ -1,4 +1,4 @@
-"""The first step of a cutover: the cluster is ready, and what the cutover acts on is written down."""
+"""The step cutover-begin: check that the cluster is ready, and save the plan of the cutover."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _SLOT = "SELECT pg_catalog.current_setting('primary_slot_name') AS slot"
 
 class BeginSettings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kind: Literal["cutover", "failover"] = "cutover"
-    """A cutover has a primary that hands over; in a failover it is dead."""
+    """In a cutover the primary is running; in a failover it is dead."""
 
 
 class BeginCutover(CutoverStep):
@@ -56,18 +56,18 @@ class BeginCutover(CutoverStep):
 
     name: ClassVar[str] = "cutover-begin"
     summary: ClassVar[str] = (
-        "Checks that the cluster is ready for a cutover to a node, as `dba-console cluster check` does, and writes "
-        "down what the cutover acts on: nodes, data directories, databases of the poolers. Then it makes the "
-        "replication slots of the nodes that will follow on the new primary, and a CHECKPOINT on the old one, so that "
-        "the one at its stop is short. On a cluster that Patroni or repmgr manages, its switchover is written down "
-        "instead of slots. Refuses where the cluster is not ready. With `kind = failover` it checks "
-        "instead that the primary is dead, and what is lost by promoting the node."
+        "Checks that the cluster is ready for a cutover to a node, as `dba-console cluster check` does, and saves the "
+        "plan of the cutover: nodes, data directories, databases of the poolers. Then it creates the replication slots "
+        "of the nodes that will follow on the new primary, and runs a CHECKPOINT on the old one, so that the one at "
+        "its stop is short. On a cluster managed by Patroni or repmgr, the plan has its switchover instead of slots. "
+        "Refuses if the cluster is not ready. With `kind = failover` it checks instead that the primary is dead, and "
+        "how much data the promotion of the node loses."
     )
     Settings: ClassVar[type[Struct]] = BeginSettings
     undoable: ClassVar[bool] = True
     row_key: ClassVar[tuple[str, ...]] = ("id",)
     may_shrink: ClassVar[bool] = True
-    """A condition that has become good meanwhile needs no new confirmation."""
+    """A check that has become ok meanwhile needs no new confirmation."""
 
     def preview(self, settings: BeginSettings, context: ActionContext) -> ActionPreview:
         config = cluster_config(context, settings.cluster)
@@ -89,8 +89,8 @@ class BeginCutover(CutoverStep):
         check_by_manager(Cutover(plan, config, context))
         promote = f"on {settings.to}: SELECT pg_promote()"
         if failover:
-            text = f"{plan.old} is dead; {settings.to} takes over on timeline {plan.timeline + 1} or later."
-            return ActionPreview(text=text, exact=f"keep {plan.old} from starting as a primary; {promote}", rows=rows)
+            text = f"{plan.old} is dead; {settings.to} becomes the primary, on timeline {plan.timeline + 1} or later."
+            return ActionPreview(text=text, exact=f"fence {plan.old}; {promote}", rows=rows)
         if plan.manager is not None:
             exact = f"hold clients; {switchover_text(plan.manager)}"
         else:
@@ -99,8 +99,8 @@ class BeginCutover(CutoverStep):
             exact = f"hold clients; on {plan.old}: {shlex.join(server.stop_command())}; {promote}"
         by_manager = f", by the switchover of {plan.manager.kind}" if plan.manager is not None else ""
         return ActionPreview(
-            text=f"{plan.old} (timeline {plan.timeline}) hands over to {settings.to}{by_manager}: "
-            f"{len(checks) - len(not_ok)} conditions hold, {len(not_ok)} warnings.",
+            text=f"Switch the primary from {plan.old} (timeline {plan.timeline}) to {settings.to}{by_manager}: "
+            f"{len(checks) - len(not_ok)} checks ok, {len(not_ok)} warnings.",
             exact=exact,
             values={"warnings": len(not_ok)},
             rows=rows,
@@ -114,7 +114,7 @@ class BeginCutover(CutoverStep):
         with open_node(config.nodes[plan.to].dsn, context) as connection:
             existing = {row["name"] for row in connection.rows(_SLOTS)}
             needed = {plan.nodes[name].slot for name in (plan.old, *plan.others)} - {""}
-            # Written down first: what is made must be known where this is the last thing that is done.
+            # The plan is saved first: slots must be known even if the agent dies right after creating them.
             plan = replace(plan, slots_made=tuple(sorted(needed - existing)))
             save_plan(context, plan)
             for name in plan.slots_made:
@@ -132,7 +132,7 @@ class BeginCutover(CutoverStep):
             load_plan(context, settings.cluster, settings.to)
         except Refused as error:
             return ActionResult(state="failed", text=error.message, again=True)
-        return self.retry_result("not everything was prepared")
+        return self.retry_result("the preparation is incomplete")
 
     def undo(
         self, settings: BeginSettings, data: Mapping[str, Any], context: ActionContext, control: Control
@@ -140,7 +140,7 @@ class BeginCutover(CutoverStep):
         try:
             at = load_cutover(settings, context)
         except Refused:
-            return ActionResult(state="ok", text="nothing was made")
+            return ActionResult(state="ok", text="no slot was created")
         slots_made = {at.plan.to: at.plan.slots_made, at.plan.old: (LOCK_SLOT,) if at.plan.has_lock_slot else ()}
         texts, failures = [], []
         for node, names in slots_made.items():
@@ -152,17 +152,17 @@ class BeginCutover(CutoverStep):
             except ConsoleError as error:
                 drops = "; ".join(f"SELECT pg_drop_replication_slot('{name}')" for name in names)
                 failures.append(
-                    f"{node} keeps WAL for its slots until this is executed there: {drops} ({error.message})"
+                    f"{node} retains WAL for its slots until this is executed there: {drops} ({error.message})"
                 )
         if failures:
             return ActionResult(state="failed", text=clean(redact("; ".join([*texts, *failures]))))
-        return ActionResult(state="ok", text="; ".join(texts) or "nothing was made")
+        return ActionResult(state="ok", text="; ".join(texts) or "no slot was created")
 
 
 def _take_lock_slot(
     settings: BeginSettings, config: ClusterConfig, plan: CutoverPlan, context: ActionContext
 ) -> CutoverPlan:
-    """Make the slot that only one cutover of a cluster can have, on the primary. Raises Refused where there is one."""
+    """Create the lock slot on the primary: only one cutover of a cluster can have it. Raises Refused if it exists."""
     try:
         already_taken = load_plan(context, settings.cluster, settings.to).has_lock_slot
     except Refused:
@@ -177,8 +177,8 @@ def _take_lock_slot(
                 raise
             if not already_taken:
                 raise Refused(
-                    f"another cutover of {plan.cluster} is under way: {plan.old} has the slot {LOCK_SLOT}; "
-                    f"where none is, "
+                    f"another cutover of {plan.cluster} is running: {plan.old} has the slot {LOCK_SLOT}; "
+                    f"if none is running, "
                     f"execute there: SELECT pg_drop_replication_slot('{LOCK_SLOT}')"
                 ) from None
     plan = replace(plan, has_lock_slot=True)
@@ -195,20 +195,20 @@ def _drop_slots(at: Cutover, node: str, names: tuple[str, ...]) -> list[str]:
 
 
 def _make_plan(settings: BeginSettings, config: ClusterConfig, found: Survey, context: ActionContext) -> CutoverPlan:
-    """Raises ConsoleError where a node cannot be asked, or the role may not do what a cutover needs."""
+    """Return the plan. Raises ConsoleError if a node cannot be read, or the role lacks privileges for a cutover."""
     target = found.node(settings.to)
     failover = settings.kind == "failover"
     old = dead_primary(found) if failover else found.primaries[0]
     if old is None:
-        raise Refused("it is not known which node was the primary", hint="it would have to be fenced")
+        raise Refused("it is unknown which node was the primary", hint="it must be fenced before a promotion")
     if target is None or target.system_identifier is None or target.timeline is None or target.version_num is None:
-        raise Refused(f"{settings.to} does not say which server it is", hint="its dsn needs a superuser")
+        raise Refused(f"this role may not read the identity of {settings.to}", hint="its dsn must use a superuser")
     manager = None if failover else manager_plan(found, old.name, settings.to)
     nodes = {}
     for node in found.nodes:
         if node.reached:
             nodes[node.name] = _plan_node(settings, config, node.name, context)
-            if manager is not None:  # it has slots of its own, and drops what it does not know
+            if manager is not None:  # it has its own slots, and drops others
                 nodes[node.name] = replace(nodes[node.name], slot="")
         else:
             directory = config.nodes[node.name].data_directory or ""
@@ -231,7 +231,7 @@ def _make_plan(settings: BeginSettings, config: ClusterConfig, found: Survey, co
 
 
 def _check_pooler_files(config: ClusterConfig, plan: CutoverPlan, context: ActionContext) -> None:
-    """Raises ConsoleError where a pooler could not be led to the new primary: after the promotion that is too late."""
+    """Raise ConsoleError if a pooler's file cannot be changed: after the promotion it is too late to find out."""
     old, to = (node_address(config.nodes[name]) for name in (plan.old, plan.to))
     for name, databases in plan.databases.items():
         if config.poolers[name].config is not None:
@@ -243,8 +243,8 @@ def _plan_node(settings: BeginSettings, config: ClusterConfig, name: str, contex
         [role] = connection.rows(_SUPERUSER)
         if not role["yes"]:
             raise Refused(
-                f"{role['who']} is not a superuser on {name}: it could not stop, promote or follow",
-                hint=f"dsn of [clusters.{settings.cluster}.nodes.{name}] needs one",
+                f"{role['who']} is not a superuser on {name}: it cannot promote or reconfigure the server",
+                hint=f"the dsn of [clusters.{settings.cluster}.nodes.{name}] must use a superuser",
             )
         directory, programs = find_directories(connection, name, config.nodes[name], context.clock)
         [slot] = connection.rows(_SLOT)
@@ -254,9 +254,9 @@ def _plan_node(settings: BeginSettings, config: ClusterConfig, name: str, contex
 def find_directories(
     connection: ActingConnection, name: str, config: NodeConfig, clock: Clock
 ) -> tuple[str, str | None]:
-    """The data directory and the program directory of a running server: as configured, else as it says itself.
+    """Return data directory and program directory of a running server: as configured, else as the server reports.
 
-    Raises ConsoleError where the data directory is not known. None: the last start's options name the programs.
+    Raises ConsoleError if the data directory is unknown. None: use the programs of the last start's options.
     """
     directory = config.data_directory
     if directory is None:
@@ -264,7 +264,7 @@ def find_directories(
             directory = str(connection.rows("SELECT current_setting('data_directory') AS value")[0]["value"])
         except StatementFailed as error:
             raise ConfigError(
-                f"the data directory of {name} is not known: {error.message}",
+                f"the data directory of {name} is unknown: {error.message}",
                 hint=f"grant pg_read_all_settings to the role, or set data_directory of {name}",
             ) from error
     programs = config.bin_directory
@@ -273,7 +273,7 @@ def find_directories(
             rows = connection.rows("SELECT setting FROM pg_config WHERE name = 'BINDIR'")
             programs = str(rows[0]["setting"]) if rows else None
         except StatementFailed:
-            pass  # may be read by pg_read_all_settings only
+            pass  # readable for pg_read_all_settings only
     return directory, programs
 
 
@@ -283,8 +283,7 @@ def _old_primary_control(config: ClusterConfig, plan: CutoverPlan, context: Acti
 
 
 def _check_directory(server: ServerControl, plan: CutoverPlan) -> None:
-    """Raise where the directory, which a server may have named itself, is that of another server: it would be stopped
-    in the place of the old primary."""
+    """Raise Refused if the directory belongs to another server, which would be stopped instead of the old primary."""
     found = server.control_file().system_identifier
     if found != plan.system_identifier:
         raise Refused(

@@ -1,4 +1,4 @@
-"""In a failover: what is left of the old primary is kept from taking writes again, as far as it can be reached."""
+"""The step failover-fence: prevent the dead primary from accepting writes again, if its host can be reached."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class FenceDeadPrimary(CutoverStep):
 
     name: ClassVar[str] = "failover-fence"
     summary: ClassVar[str] = (
-        "Keeps the dead primary from coming back as one: stops its server where it still runs, and writes "
-        "standby.signal into its data directory. Where its host cannot be reached its result `fenced` is false: then a "
-        "person has to cut it off from its clients."
+        "Prevents the dead primary from returning as a primary: stops its server if it still runs, and writes "
+        "standby.signal into its data directory. If its host cannot be reached, its result `fenced` is false: then the "
+        "operator must disconnect it from its clients."
     )
     Settings: ClassVar[type[Struct]] = TimedSettings
     undoable: ClassVar[bool] = True
@@ -31,30 +31,30 @@ class FenceDeadPrimary(CutoverStep):
         where = (
             f"{directory}/standby.signal"
             if directory
-            else f"its data directory is not known: {at.plan.old} cannot be fenced"
+            else f"its data directory is unknown: {at.plan.old} cannot be fenced"
         )
         return ActionPreview(text=f"{at.plan.old} can only start as a standby.", exact=where)
 
     def do(self, settings: TimedSettings, context: ActionContext, control: Control) -> ActionResult:
         at = load_cutover(settings, context)
         if not at.plan.nodes[at.plan.old].data_directory:
-            hint = f"data_directory of [clusters.{at.plan.cluster}.nodes.{at.plan.old}] names it"
-            return _not_fenced(f"the data directory of {at.plan.old} is not known; {hint}")
+            hint = f"set data_directory of [clusters.{at.plan.cluster}.nodes.{at.plan.old}]"
+            return _not_fenced(f"the data directory of {at.plan.old} is unknown; {hint}")
         try:
             server = at.control(at.plan.old)
             if server.running():
                 control.report_progress(f"stopping {at.plan.old}")
                 server.stop(settings.timeout_s)
             if server.running():
-                return _not_fenced(f"{at.plan.old} still runs {settings.timeout} after it was asked to stop")
+                return _not_fenced(f"{at.plan.old} is still running {settings.timeout} after the stop request")
             server.fence()
         except ConsoleError as error:
             return _not_fenced(f"{at.plan.old} cannot be reached: {error.message}")
-        text = f"{at.plan.old} is down and starts as a standby only"
+        text = f"{at.plan.old} is down and can only start as a standby"
         return ActionResult(state="ok", text=text, values={"fenced": True}, undo={})
 
     def settle(self, settings: TimedSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        return self.retry_result("doing it again is safe")
+        return self.retry_result("repeating it is safe")
 
     def undo(
         self, settings: TimedSettings, data: Mapping[str, Any], context: ActionContext, control: Control

@@ -1,6 +1,6 @@
-"""Clients are held: schedulers by their hooks, pooled clients by PAUSE, all others by a connection limit of 0.
+"""Steps that hold clients: schedulers with hooks, pooled clients with PAUSE, all others with a connection limit of 0.
 
-The limit is stored in pg_database, so it travels in the WAL: it is reverted on whichever node is primary by then.
+The limit is stored in pg_database and replicated: it is reverted on the node that is primary at that time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dba_console.core.sanitize import clean
 
 CHECKPOINT_S = 3600.0
 EQUAL_READINGS = 3
-"""Equal positions of the WAL, one after the other, that prove that nobody writes."""
+"""Consecutive equal WAL positions that prove that there are no writes."""
 _LIMITS = """
 SELECT datname::text AS database, datconnlimit AS connections,
        'ALTER DATABASE ' || quote_ident(datname) || ' CONNECTION LIMIT ' AS statement,
@@ -42,11 +42,11 @@ SELECT datname::text AS database, datconnlimit AS connections,
                     WHERE a.application_name LIKE ANY (%(spared)s::text[]) AND a.pid <> pg_backend_pid()) AS needed
   FROM pg_database WHERE datallowconn AND datconnlimit >= -1 ORDER BY datname
 """
-"""`needed`: a cluster manager works there, and its role is not a superuser, so the limit would keep it out as well."""
+"""`needed`: a cluster manager uses the database, and its role is not a superuser, so the limit would block it too."""
 _CLIENT = f"""backend_type = 'client backend' AND pid <> pg_backend_pid()
          AND NOT (starts_with(application_name, '{APPLICATION}') AND usename = current_user)
          AND NOT application_name LIKE ANY (%(spared)s::text[])"""
-"""Every client may take our application_name: it is believed only of our own role. `spared`: those of a manager."""
+"""Any client could use our application_name: it counts only with our own role. `spared`: those of a manager."""
 _END_SESSIONS = f"""
 SELECT count(pg_terminate_backend(pid))::int4 FROM pg_stat_activity WHERE {_CLIENT}
 """
@@ -66,7 +66,7 @@ SELECT (SELECT status FROM pg_stat_wal_receiver) AS receiver, pg_is_wal_replay_p
 
 class HookSettings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     release: bool = False
-    """Run what reverts the hooks: schedulers go on."""
+    """Run the undo commands of the hooks: schedulers continue."""
 
 
 class RunHooks(CutoverStep):
@@ -75,7 +75,7 @@ class RunHooks(CutoverStep):
     name: ClassVar[str] = "cutover-hooks"
     summary: ClassVar[str] = (
         "Runs the hooks of the cluster, which hold schedulers and other writers, or with `release` the commands that "
-        "let them go on."
+        "release them."
     )
     Settings: ClassVar[type[Struct]] = HookSettings
     undoable: ClassVar[bool] = True
@@ -85,7 +85,7 @@ class RunHooks(CutoverStep):
         names = ", ".join(hooks)
         if not hooks:
             return ActionPreview(text="No hooks are configured.", exact="", done=True)
-        what = "are released" if settings.release else "hold their writers"
+        what = "release their writers" if settings.release else "hold their writers"
         commands = "; ".join(" ".join(one.undo if settings.release else one.run) for one in hooks.values())
         return ActionPreview(text=f"The hooks {names} {what}.", exact=clean(redact(commands)))
 
@@ -93,7 +93,7 @@ class RunHooks(CutoverStep):
         return _run_hooks(load_cutover(settings, context), release=settings.release)
 
     def settle(self, settings: HookSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        return self.retry_result("it is not known which hooks have run: running one twice must be safe")
+        return self.retry_result("it is unknown which hooks have run; hooks must be safe to run twice")
 
     def undo(
         self, settings: HookSettings, data: Mapping[str, Any], context: ActionContext, control: Control
@@ -118,9 +118,9 @@ class PausePoolers(CutoverStep):
 
     name: ClassVar[str] = "cutover-pause"
     summary: ClassVar[str] = (
-        "A CHECKPOINT on the old primary, then PAUSE on every pooler of the cluster, with a time limit of its own: "
+        "Runs a CHECKPOINT on the old primary, then PAUSE on every pooler of the cluster, each with the time limit: "
         "PgBouncer waits until transactions end "
-        "(in session mode until clients disconnect). Where the limit passes, everything is resumed."
+        "(in session mode until clients disconnect). When the limit is exceeded, everything is resumed."
     )
     Settings: ClassVar[type[Struct]] = TimedSettings
     undoable: ClassVar[bool] = True
@@ -128,7 +128,7 @@ class PausePoolers(CutoverStep):
     def preview(self, settings: TimedSettings, context: ActionContext) -> ActionPreview:
         at = load_cutover(settings, context)
         if not at.plan.databases:
-            return ActionPreview(text="No pooler is configured: clients are kept out by the connection limit alone.",
+            return ActionPreview(text="No pooler is configured: only the connection limit blocks clients.",
             exact="",
                          done=True)  # fmt: skip
         named = [f"{database} of {name}" for name, each in at.plan.databases.items() for database in each]
@@ -141,7 +141,7 @@ class PausePoolers(CutoverStep):
         at = load_cutover(settings, context)
         if at.plan.kind == "cutover":
             with at.connect(at.plan.old) as (connection, _):
-                # What it writes now need not be written while clients wait.
+                # Pages written now need not be written while clients wait.
                 control.report_progress(f"CHECKPOINT on {at.plan.old}")
                 connection.execute("CHECKPOINT", timeout_s=CHECKPOINT_S, transaction=False)
         paused: list[tuple[PoolerAdmin, tuple[str, ...]]] = []
@@ -156,7 +156,7 @@ class PausePoolers(CutoverStep):
                     state="failed", text="; ".join([error.message, *([error.hint] if error.hint else [])])
                 )
             paused.append((admin, databases))
-        return ActionResult(state="ok", text="every client of the poolers waits", undo={})
+        return ActionResult(state="ok", text="all clients of the poolers are waiting", undo={})
 
     def settle(self, settings: TimedSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
         if _all_paused(load_cutover(settings, context)):
@@ -168,11 +168,11 @@ class PausePoolers(CutoverStep):
     ) -> ActionResult:
         for _, admin, databases in load_cutover(settings, context).poolers():
             admin.resume(databases)
-        return ActionResult(state="ok", text="clients of the poolers go on")
+        return ActionResult(state="ok", text="clients of the poolers are released")
 
 
 def _all_paused(at: Cutover) -> bool:
-    """Whether all clients are held, and no transaction is under way any more."""
+    """Whether all clients are held, and no transaction is running."""
     return all(
         all(admin.paused(databases).values()) and not admin.blockers(databases) for _, admin, databases in at.poolers()
     )
@@ -183,17 +183,18 @@ class BlockConnections(CutoverStep):
 
     name: ClassVar[str] = "cutover-keep-out"
     summary: ClassVar[str] = (
-        "Sets CONNECTION LIMIT 0 on every database of the primary and ends the sessions that are left, so that clients "
-        "that do not come through a pooler cannot write. Superusers are not limited: their sessions are ended too. The "
-        "limits before are written down and set again before clients are let in, on the new primary. Sessions of a "
-        "cluster manager stay, and a database where it works as another role than a superuser gets no limit."
+        "Sets CONNECTION LIMIT 0 on every database of the primary and terminates the remaining sessions, so that "
+        "clients that do not use a pooler cannot write. The limit does not apply to superusers: their sessions are "
+        "terminated too. The old limits are saved, and restored on the new primary before clients are released. "
+        "Sessions of a cluster manager stay, and a database that it uses with a role that is not a superuser gets no "
+        "limit."
     )
     undoable: ClassVar[bool] = True
 
     def preview(self, settings: StepSettings, context: ActionContext) -> ActionPreview:
         plan = load_cutover(settings, context).plan
         return ActionPreview(
-            text=f"The databases of {plan.old} take no new connections, and the sessions there are ended.",
+            text=f"The databases of {plan.old} accept no new connections, and their sessions are terminated.",
             exact="for each database: ALTER DATABASE … CONNECTION LIMIT 0; then pg_terminate_backend of every session",
         )
 
@@ -201,7 +202,7 @@ class BlockConnections(CutoverStep):
         at = load_cutover(settings, context)
         with at.connect(at.plan.old) as (connection, _):
             limits = [one for one in connection.rows(_LIMITS, spared_sessions(at.plan)) if not one["needed"]]
-            # A try before this one may have set some of them: what was written down first is what was there.
+            # An earlier attempt may have set some of them: the first saved value is the original one.
             before = {one["database"]: one["connections"] for one in limits} | at.plan.limits
             save_plan(context, replace(at.plan, limits=before))
             if closing := [f"{one['statement']}0" for one in limits if one["connections"] != 0]:
@@ -210,11 +211,11 @@ class BlockConnections(CutoverStep):
                 "count"
             ]
         return ActionResult(
-            state="ok", text=f"{len(limits)} databases take no connections, {ended} sessions ended", undo={}
+            state="ok", text=f"{len(limits)} databases accept no connections, {ended} sessions terminated", undo={}
         )
 
     def settle(self, settings: StepSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        return self.retry_result("doing it again is safe: the limits of before are written down")
+        return self.retry_result("repeating it is safe: the old limits are saved")
 
     def undo(
         self, settings: StepSettings, data: Mapping[str, Any], context: ActionContext, control: Control
@@ -227,12 +228,12 @@ class BlockConnections(CutoverStep):
             limits = "; ".join(
                 f"ALTER DATABASE {quote_name(one)} CONNECTION LIMIT {n}" for one, n in at.plan.limits.items()
             )
-            text = f"{at.plan.old} does not answer: {error.message}. Nobody can log in there before this is executed"
+            text = f"{at.plan.old} does not answer: {error.message}. Clients cannot log in there until this is executed"
             return ActionResult(state="failed", text=clean(redact(f"{text}: {limits}")))
 
 
 def restore_connection_limits(connection: ActingConnection, limits: Mapping[str, int]) -> str:
-    """Set the connection limits again that were there before. Says what was done."""
+    """Restore the connection limits; return a text about it."""
     connection.set_parameter("synchronous_commit", "local")  # the standby it would wait for may not follow yet
     changed = [
         one
@@ -241,7 +242,7 @@ def restore_connection_limits(connection: ActingConnection, limits: Mapping[str,
     ]
     if changed:
         connection.execute("; ".join(f"{one['statement']}{limits[one['database']]}" for one in changed))
-    return f"connection limits of {len(changed)} databases are as before"
+    return f"connection limits of {len(changed)} databases restored"
 
 
 class WaitUntilNoWrites(CutoverStep):
@@ -249,16 +250,16 @@ class WaitUntilNoWrites(CutoverStep):
 
     name: ClassVar[str] = "cutover-drain"
     summary: ClassVar[str] = (
-        "Proves that nobody writes on the primary: no client sessions (those that come back are ended again), no "
-        "prepared transactions, and the position at which WAL is inserted stays the same in three readings. Then the "
-        "new primary has to stream and replay: else the old one would be stopped for nothing."
+        "Proves that there are no writes on the primary: no client sessions (those that reconnect are terminated "
+        "again), no prepared transactions, and the same WAL insert position in three readings. Then it checks that the "
+        "new primary streams and replays: otherwise the old one would be stopped in vain."
     )
     Settings: ClassVar[type[Struct]] = TimedSettings
 
     def preview(self, settings: TimedSettings, context: ActionContext) -> ActionPreview:
         plan = load_cutover(settings, context).plan
         return ActionPreview(
-            text=f"Wait until nobody writes on {plan.old}.", exact="SELECT pg_current_wal_insert_lsn()"
+            text=f"Wait until there are no writes on {plan.old}.", exact="SELECT pg_current_wal_insert_lsn()"
         )
 
     def do(self, settings: TimedSettings, context: ActionContext, control: Control) -> ActionResult:
@@ -271,7 +272,7 @@ class WaitUntilNoWrites(CutoverStep):
                 [row] = connection.rows(_WRITE_ACTIVITY, spared_sessions(at.plan))
                 if row["clients"]:
                     came_back, example = came_back + row["clients"], row["example"]
-                    # One that was logging in when the limits were set is seen only now, and a superuser has no limit.
+                    # A session that was logging in when the limits were set appears now; superusers have no limit.
                     connection.execute_change(_END_SESSIONS, spared_sessions(at.plan), transaction=False)
                 no_clients = row["clients"] == 0 and row["prepared"] == 0
                 readings = [*readings[1 - EQUAL_READINGS :], row["lsn"]] if no_clients else []
@@ -279,34 +280,34 @@ class WaitUntilNoWrites(CutoverStep):
                     _check_target_streams(at)
                 if len(readings) == EQUAL_READINGS and len(set(readings)) == 1:
                     return ActionResult(
-                        state="ok", text=f"nobody writes: WAL ends at {row['lsn']}", values={"lsn": row["lsn"]}
+                        state="ok", text=f"no writes: WAL ends at {row['lsn']}", values={"lsn": row["lsn"]}
                     )
                 if no_clients and row["autovacuum"] and len(readings) == EQUAL_READINGS:
                     text = (
-                        f"no client is connected; autovacuum alone writes, and ends with the server (at {row['lsn']})"
+                        f"no client is connected; only autovacuum writes, and it ends with the server (at {row['lsn']})"
                     )
                     return ActionResult(state="ok", text=text, values={"lsn": row["lsn"]})
                 if control.wait(POLL_S):
-                    return ActionResult(state="stopped", text="it was stopped before the primary was quiet")
+                    return ActionResult(state="stopped", text="stopped before the writes on the primary had ended")
         if came_back:
-            text = f"clients of {at.plan.old} come back: {came_back} sessions were ended in {settings.timeout}"
-            hint = f"the last one was of {example}; a superuser has no connection limit: stop that program"
+            text = f"clients of {at.plan.old} reconnect: {came_back} sessions were terminated in {settings.timeout}"
+            hint = f"the last user was {example}; superusers have no connection limit: stop that program"
             return ActionResult(state="failed", text=clean(f"{text}, {hint}"))
         return ActionResult(state="failed", text=_still_writing_text(at.plan.old, row, settings.timeout))
 
     def settle(self, settings: TimedSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        return self.retry_result("it only reads: it is done again")
+        return self.retry_result("it only reads: repeating it is safe")
 
 
 def _check_target_streams(at: Cutover) -> None:
-    """Raises ConsoleError where the new primary could not take over once the old one is stopped."""
+    """Raise ConsoleError if the new primary could not be promoted after the old one is stopped."""
     old, to = at.plan.old, at.plan.to
     with at.connect(to) as (connection, now):
         if now.role != "standby":
             raise Refused(
-                f"{to} is a {now.role} already, on timeline {now.timeline}; {old} is primary on timeline "
-                f"{at.plan.timeline}: two nodes take writes, and nothing was stopped",
-                hint="clients must write on one of them only: find out which one has what they wrote last",
+                f"{to} is already a {now.role}, on timeline {now.timeline}; {old} is primary on timeline "
+                f"{at.plan.timeline}: two nodes accept writes, and nothing was stopped",
+                hint="let clients write to one of them only: find out which one has their last writes",
             )
         [row] = connection.rows(_STANDBY_STATE)
     if row["receiver"] != "streaming":
@@ -317,10 +318,10 @@ def _check_target_streams(at: Cutover) -> None:
         why = f"recovery_min_apply_delay is {row['delay']} there"
     else:
         return
-    raise Refused(f"{to} could not take over, {old} was not stopped: {why}")
+    raise Refused(f"{to} cannot be promoted, so {old} was not stopped: {why}")
 
 
 def _still_writing_text(node: str, row: Mapping[str, Any], timeout: str) -> str:
     if row.get("prepared"):
         return f"{node} has {row['prepared']} prepared transactions: commit or roll them back"
-    return f"WAL of {node} still grows after {timeout}, and no client is connected: a background process writes"
+    return f"the WAL of {node} still grows after {timeout} without clients: a background process writes"

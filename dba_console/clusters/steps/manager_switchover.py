@@ -1,6 +1,6 @@
-"""A cutover of a managed cluster: its manager's own switchover in place of our stop, fence and promotion.
+"""Cutover of a managed cluster: the manager's own switchover instead of our stop, fence and promotion.
 
-What became of it is read from the nodes: an exit code does not say who is primary.
+Its outcome is read from the nodes: an exit code does not show which node is primary.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from dba_console.core.short_command import CommandResult
 
 DRY_RUN_S = 30.0
 SETTLE_S = 5.0
-"""How long the old primary may stay one after the command has ended: Patroni's members act on it by themselves."""
+"""How long the old primary may stay primary after the command has ended: Patroni's members act asynchronously."""
 _SHOWN = 4000
 PRINTED = "switchover.log"
-"""In the directory of the run: what the manager's command printed."""
+"""Output of the manager's command, in the directory of the run."""
 _END_OF_WAL = "SELECT pg_catalog.pg_current_wal_flush_lsn()::text AS lsn"
 _POSITIONS = """
 SELECT pg_last_wal_receive_lsn()::text AS received, pg_last_wal_replay_lsn()::text AS replayed,
@@ -42,10 +42,10 @@ SELECT pg_last_wal_receive_lsn()::text AS received, pg_last_wal_replay_lsn()::te
 
 
 def manager_plan(found: Survey, old: str, to: str) -> ManagerPlan | None:
-    """Return the manager whose switchover has to be used; None where none acts. Raises Refused where that cannot be."""
+    """Return the manager whose switchover must be used; None: none active. Raises Refused if it cannot be run."""
     manager = active_manager(found)
     if manager is None or manager.kind not in SUPPORTED_KINDS:
-        return None  # readiness refuses what acts otherwise
+        return None  # other active managers fail the readiness check
     command = switchover_command(manager, old, to)
     return ManagerPlan(kind=manager.kind, node=command.node, switchover=command.argv, status=_status(manager, to))
 
@@ -56,7 +56,7 @@ def _status(manager: Manager, to: str) -> str:
 
 
 def check_by_manager(at: Cutover) -> None:
-    """Raises Refused where the manager itself says that its switchover would fail."""
+    """Raise Refused if the manager reports that its switchover would fail."""
     manager = at.plan.manager
     if manager is not None and manager.kind == "repmgr":
         ended = _run(at, [*manager.switchover, "--dry-run"], DRY_RUN_S)
@@ -65,28 +65,28 @@ def check_by_manager(at: Cutover) -> None:
 
 
 def switchover_text(manager: ManagerPlan) -> str:
-    """Its switchover, for a person."""
+    """Return the switchover command for the operator."""
     return clean(f"on {manager.node}: {shlex.join(manager.switchover)}")
 
 
 def done_by_manager(manager: ManagerPlan, text: str) -> ActionPreview:
-    """A step that the manager does."""
+    """Return the preview of a step that the manager does."""
     return ActionPreview(text=f"{text}.", exact="", done=True, by=manager.kind)
 
 
 def spared_sessions(plan: CutoverPlan) -> dict[str, list[str]]:
-    """Patterns of `application_name` of the manager's sessions, which stay: it needs them."""
+    """Return the patterns of `application_name` of the manager's sessions, which are not terminated."""
     return {"spared": [f"{plan.manager.kind}%"] if plan.manager is not None else []}
 
 
 def check_received_while_held(at: Cutover, timeout_s: float, control: Control) -> ActionResult:
-    """The gate: the new primary has received and replayed what the old one, which runs on, has written."""
+    """Check that the new primary has received and replayed all WAL of the old one, which is still running."""
     with at.connect(at.plan.old) as (connection, _):
         [end] = connection.rows(_END_OF_WAL)
     end_lsn, row = end["lsn"], dict[str, Any]()
     with at.connect(at.plan.to) as (connection, now):
         if now.role != "standby":
-            return ActionResult(state="failed", text=f"{at.plan.to} is a {now.role} already")
+            return ActionResult(state="failed", text=f"{at.plan.to} is already a {now.role}")
         for _left in remaining_seconds(at.context, timeout_s):
             [row] = connection.rows(_POSITIONS)
             if all(
@@ -100,12 +100,12 @@ def check_received_while_held(at: Cutover, timeout_s: float, control: Control) -
             if row["paused"] or control.wait(POLL_S):
                 break
     why = "replay is paused there" if row.get("paused") else "its WAL receiver may have lost the connection"
-    text = f"WAL of {at.plan.old} ends at {end_lsn}, and {at.plan.to} has received {row.get('received')} and replayed "
+    text = f"WAL of {at.plan.old} ends at {end_lsn}, but {at.plan.to} has received {row.get('received')} and replayed "
     return ActionResult(state="failed", text=clean(f"{text}{row.get('replayed')}: {why}"))
 
 
 class _SwitchoverThread(threading.Thread):
-    """The manager's command. It goes on when nobody waits for it, and leaves what it printed in the run's directory."""
+    """Runs the manager's command, also when no step waits for it; saves its output in the run's directory."""
 
     def __init__(self, at: Cutover, argv: Sequence[str], timeout_s: float) -> None:
         super().__init__(name="switchover", daemon=True)
@@ -120,13 +120,13 @@ class _SwitchoverThread(threading.Thread):
         except ConsoleError as error:
             self.error = error
         except OSError:
-            return  # the directory of the run is full or gone: what it printed is not kept
+            return  # the directory of the run is full or removed: the output is not kept
 
 
 def switch_over(at: Cutover, manager: ManagerPlan, timeout_s: float, control: Control) -> ActionResult:
-    """The manager's own switchover. `ok` as soon as the new primary is one, `refused` where nothing has changed.
+    """Run the manager's switchover. `ok` as soon as the new primary is promoted, `refused` if nothing has changed.
 
-    Clients are not kept waiting for what the command does after the promotion: the old primary coming back.
+    Clients do not wait for the rest of the command after the promotion: the return of the old primary.
     """
     control.report_progress(switchover_text(manager))
     command = _SwitchoverThread(at, manager.switchover, timeout_s)
@@ -135,23 +135,23 @@ def switch_over(at: Cutover, manager: ManagerPlan, timeout_s: float, control: Co
     for left in remaining_seconds(at.context, timeout_s + SETTLE_S):
         if isinstance(command.error, HostConnectionLost):
             raise command.error
-        if command.error is not None:  # it was not begun
+        if command.error is not None:  # it was not started
             return switchover_outcome(at, manager, f": {command.error.message}")
         if command.ended is not None and ended_at is None:
             ended_at = left
-        # patronictl also ends with code 0 where Patroni refuses.
+        # patronictl also ends with code 0 when Patroni refuses.
         settled = ended_at is not None and left < ended_at - SETTLE_S
         if _is_primary(at, at.plan.to) or (settled and _is_primary(at, at.plan.old)) or control.wait(POLL_S):
             break
     if command.ended is None or command.ended.code in (None, host_scripts.SWITCHING):
-        found = switchover_outcome(at, manager, ": its command still runs")
+        found = switchover_outcome(at, manager, ": its command is still running")
         return found if found.state == "ok" else replace(found, state="unknown")  # it may still do it
     values = {"output": _output_text(command.ended)[-_SHOWN:]}
     return replace(switchover_outcome(at, manager, f": {_last_output(command.ended)}"), values=values)
 
 
 def wait_for_command(at: Cutover, timeout_s: float) -> str:
-    """Wait until the switchover has ended; what it printed at last, as far as it is known."""
+    """Wait until the switchover has ended; return its last output, if known."""
     _run(at, ["true"], timeout_s + 1, wait_s=timeout_s)
     try:
         printed = (Path(at.context.run_directory) / PRINTED).read_text(errors="replace")
@@ -161,15 +161,16 @@ def wait_for_command(at: Cutover, timeout_s: float) -> str:
 
 
 def settle_switchover(at: Cutover, manager: ManagerPlan, timeout_s: float) -> ActionResult:
-    """What became of a switchover whose end was not seen: it may still run."""
+    """Return the outcome of an interrupted switchover, which may still be running."""
     if _run(at, ["true"], timeout_s + 1, wait_s=timeout_s).code == host_scripts.SWITCHING:
-        return ActionResult(state="unknown", text=f"the switchover of {manager.kind} still runs; {manager.status}")
+        text = f"the switchover of {manager.kind} is still running; {manager.status}"
+        return ActionResult(state="unknown", text=text)
     found = switchover_outcome(at, manager, "")
     return replace(found, again=found.state == "refused")
 
 
 def switchover_outcome(at: Cutover, manager: ManagerPlan, printed: str) -> ActionResult:
-    """As the nodes are now."""
+    """Return the outcome from the current state of the nodes."""
     old, to = (_identity_of(at, name) for name in (at.plan.old, at.plan.to))
     new = to is not None and to.role == "primary"
     if old is not None and old.role == "primary" and new:
@@ -194,7 +195,7 @@ def _is_primary(at: Cutover, name: str) -> bool:
 
 
 def _identity_of(at: Cutover, name: str) -> ServerIdentity | None:
-    """Who answers there; None where nobody does. Raises Refused where it is another server."""
+    """Return the identity of the node; None: no answer. Raises Refused if it is another server."""
     try:
         with at.connect(name) as (_, now):
             return now
@@ -209,7 +210,7 @@ def _role_text(identity: ServerIdentity | None) -> str:
 
 
 def _run(at: Cutover, argv: Sequence[str], timeout_s: float, wait_s: float = 0.0) -> CommandResult:
-    """Run it where the manager is. Raises as Host.run."""
+    """Run a command on the manager's host. Raises as Host.run."""
     manager = at.plan.manager
     assert manager is not None
     server = at.control(manager.node)
@@ -222,7 +223,7 @@ def _output_text(ended: CommandResult) -> str:
 
 
 def _last_output(ended: CommandResult) -> str:
-    """The last sentences it printed, without its tables."""
+    """Return the last lines of its output, without tables."""
     lines = [line.strip() for line in "\n".join([ended.output, ended.errors]).splitlines()]
     sentences = [line for line in lines if line and line[0] not in "+|"]
     return clean(redact("; ".join(sentences[-3:]))) or f"exit code {ended.code}"

@@ -1,4 +1,4 @@
-"""What clients saw of the cutover: a heartbeat from before they are held until they write again."""
+"""The step cutover-heartbeat: measure the outage for clients, from before they are held until they write again."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from dba_console.core.target import parse_conninfo
 
 DIRECTORY = "heartbeat"
 WRITE_S = 10.0
-"""How long a write of the heartbeat may take after clients were let in: logins that failed are tried again."""
+"""Time for a write of the heartbeat after clients were released: failed logins are retried."""
 WAIT_S = 0.1
 
 
 class HeartbeatSettings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stop: bool = False
-    """End it and give the outage."""
+    """End it and report the outage."""
 
 
 class MeasureOutage(CutoverStep):
@@ -37,7 +37,7 @@ class MeasureOutage(CutoverStep):
 
     name: ClassVar[str] = "cutover-heartbeat"
     summary: ClassVar[str] = (
-        "Starts a process that writes and reads through the pooler as clients do, or with `stop` ends it. Its results "
+        "Starts a process that writes and reads through the pooler like clients, or with `stop` ends it. Its results "
         "are `write_outage_s` and `read_outage_s`: the longest time between two acknowledged writes, and reads."
     )
     Settings: ClassVar[type[Struct]] = HeartbeatSettings
@@ -46,8 +46,8 @@ class MeasureOutage(CutoverStep):
     def preview(self, settings: HeartbeatSettings, context: ActionContext) -> ActionPreview:
         load_cutover(settings, context)
         if settings.stop:
-            return ActionPreview(text="The heartbeat ends, and says how long clients could not write.", exact="")
-        return ActionPreview(text="A heartbeat writes through the pooler as clients do, and measures the outage.",
+            return ActionPreview(text="End the heartbeat, and report how long clients could not write.", exact="")
+        return ActionPreview(text="A heartbeat writes through the pooler like clients, and measures the outage.",
                      exact="table dba_console.heartbeat")  # fmt: skip
 
     def do(self, settings: HeartbeatSettings, context: ActionContext, control: Control) -> ActionResult:
@@ -72,13 +72,13 @@ class MeasureOutage(CutoverStep):
 def _started_text(found: HeartbeatOutage) -> str:
     if not found.writes:
         why = next(iter(found.errors), "no server has answered yet")
-        return f"the heartbeat runs and has written nothing yet: {why}"
+        return f"the heartbeat is running but has not written yet: {why}"
     how = f"messages in the WAL, not rows of a table: {found.advisory}" if found.advisory else "a row of a table"
     return f"the heartbeat writes {how}"
 
 
 def _wait_for_write(directory: Path, context: ActionContext, control: Control) -> None:
-    """Clients have just been let in: until one of the heartbeat's own writes is acknowledged, the outage goes on."""
+    """Wait until a write of the heartbeat is acknowledged: only then the outage has ended."""
     since_us = context.clock.wall_us()
     for _left in remaining_seconds(context, WRITE_S):
         found = read_outage(directory)
@@ -89,7 +89,7 @@ def _wait_for_write(directory: Path, context: ActionContext, control: Control) -
 
 def _end_heartbeat(at: Cutover, directory: Path) -> ActionResult:
     if read_outage(directory).ended == KILLED:
-        start_heartbeat(directory, _client_conninfo(at), at.context.clock)  # for its end: it removes its table
+        start_heartbeat(directory, _client_conninfo(at), at.context.clock)  # restarted so that it removes its table
     stop_heartbeat(directory)
     found = read_outage(directory)
     return ActionResult(
@@ -100,7 +100,7 @@ def _end_heartbeat(at: Cutover, directory: Path) -> ActionResult:
 
 
 def _client_conninfo(at: Cutover) -> str:
-    """How clients connect: as configured, else through the first pooler, else to whichever node takes writes."""
+    """Return how clients connect: as configured, else through the first pooler, else to the node that is read-write."""
     if at.config.clients is not None:
         return at.config.clients
     own = parse_conninfo(at.node(at.plan.old).dsn)

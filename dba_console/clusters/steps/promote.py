@@ -1,4 +1,4 @@
-"""The point of no return: the new primary takes over, and is checked before any client reaches it."""
+"""The step cutover-promote, the point of no return: promote the new primary, and check it before clients reach it."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from dba_console.core.sanitize import clean
 from dba_console.core.units import parse_duration
 
 PAUSE_AGAIN_S = 2.0
-"""How long a pooler that was resumed may take to hold its clients again: their server is down, nothing is under way."""
+"""Time to pause a resumed pooler again: its server is down, so no transaction is running."""
 _POSITION = "SELECT pg_last_wal_replay_lsn()::text AS lsn, pg_is_wal_replay_paused() AS paused"
 _PROMOTE = "SELECT pg_catalog.pg_promote(false)"
 
 
 class PromoteSettings(TimedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeout: str = "60s"
-    """How long the promotion may take, as a duration."""
+    """Maximum time of the promotion, as a duration."""
     switchover_timeout: str = "5m"
-    """How long the switchover of a cluster manager may take, as a duration: it stops the old primary as well."""
+    """Maximum time of the switchover of a cluster manager, as a duration: it also stops the old primary."""
 
 
 class Promote(CutoverStep):
@@ -47,10 +47,10 @@ class Promote(CutoverStep):
 
     name: ClassVar[str] = "cutover-promote"
     summary: ClassVar[str] = (
-        "Promotes the new primary, after checking once more that the old one is shut down and nothing is missing; then "
-        "waits until it takes writes on a new timeline. It cannot be reverted: after it there is only another cutover. "
-        "On a cluster that Patroni or repmgr manages it runs that manager's own switchover instead, and asks the nodes "
-        "what became of it."
+        "Promotes the new primary, after checking again that the old one is shut down and no WAL is missing; then "
+        "waits until it accepts writes on a new timeline. It cannot be reverted, except with another cutover. "
+        "On a cluster managed by Patroni or repmgr it runs the manager's switchover instead, and reads the outcome "
+        "from the nodes."
     )
     Settings: ClassVar[type[Struct]] = PromoteSettings
 
@@ -64,30 +64,28 @@ class Promote(CutoverStep):
                     return ActionPreview(
                         text=f"{plan.to} is primary on timeline {now.timeline}.", exact="", done=plan.new_timeline > 0
                     )
-                # Once its primary is gone a standby names the timeline of its last restartpoint: maybe an older one.
+                # Without its primary a standby reports the timeline of its last restartpoint, which may be older.
                 if now.role != "standby" or (now.timeline or 0) > plan.timeline:
                     refusal = refusal or f"{plan.to} is a {now.role} on timeline {now.timeline}"
                 else:
                     refusal = refusal or _replay_refusal(connection, plan)
         except ConnectError as error:
             refusal = refusal or does_not_answer(at, plan.to, error)
-        text = f"{plan.to} becomes the primary of {plan.cluster}. There is no way back but another cutover."
+        text = f"{plan.to} becomes the primary of {plan.cluster}. This can only be reverted by another cutover."
         name = plan.to
         if plan.kind == "failover":
             name = "unknown" if plan.lost_bytes is None else str(plan.lost_bytes)
-            lost = (
-                "how much is lost is unknown" if plan.lost_bytes is None else f"at least {name} bytes of WAL are lost"
-            )
+            lost = "the data loss is unknown" if plan.lost_bytes is None else f"at least {name} bytes of WAL are lost"
             text = f"{plan.to} becomes the primary of {plan.cluster}: {lost}."
         exact = f"on {plan.to}: SELECT pg_promote()"
-        hint = f"abort, where no promotion was tried yet: {plan.old} is started again and clients go on there"
+        hint = f"abort, if no promotion was tried: {plan.old} is started again and clients continue there"
         if plan.manager is not None:
-            text = f"{plan.manager.kind} stops {plan.old} and promotes {plan.to}; the way back is another cutover."
-            exact, hint = switchover_text(plan.manager), f"abort: clients go on on {plan.old}"
+            text = f"{plan.manager.kind} stops {plan.old} and promotes {plan.to}; only another cutover reverts this."
+            exact, hint = switchover_text(plan.manager), f"abort: clients continue on {plan.old}"
         try:
             text = " ".join([text, *(f"{one}." for one in _resumed_poolers(at))])
         except ConsoleError as error:
-            refusal = refusal or f"clients could not be led to {plan.to}: {error.message}"
+            refusal = refusal or f"clients could not be connected to {plan.to}: {error.message}"
         return ActionPreview(
             text=text,
             exact=exact,
@@ -121,8 +119,8 @@ class Promote(CutoverStep):
             if now.role == "primary":
                 return _record_timeline(at, connection, now.timeline)
         return self.retry_result(
-            f"{at.plan.to} is still in recovery: it was not promoted, or not yet, and its server log says why; retry "
-            "asks it again and waits"
+            f"{at.plan.to} is still in recovery: it was not promoted, or is not ready yet; see its server log. retry "
+            "checks again and waits"
         )
 
 
@@ -138,40 +136,40 @@ def _promote(at: Cutover, settings: PromoteSettings, control: Control) -> Action
             now = connection.read_identity()
             if now.role == "primary":
                 return _record_timeline(at, connection, now.timeline)
-            control.wait(POLL_S / 2)  # it goes on whatever is asked: only its end can be waited for
+            control.wait(POLL_S / 2)  # a promotion cannot be stopped, only waited for
     text = f"{at.plan.to} is still in recovery {settings.timeout} after pg_promote()"
-    return ActionResult(state="unknown", text=f"{text}: its server log says why; it may be promoted at any moment")
+    return ActionResult(state="unknown", text=f"{text}: see its server log; it may be promoted at any moment")
 
 
 def _promotion_refusal(at: Cutover) -> str | None:
-    """Why nothing may be promoted, as far as the old primary can say it."""
+    """Return why promotion is refused, from the state of the old primary; None: not refused."""
     plan = at.plan
     if plan.kind == "failover":
         return None
     if plan.manager is not None:
-        return None if plan.held_lsn else f"it is not known whether {plan.to} has everything: the gate was not passed"
+        return None if plan.held_lsn else f"it is unknown whether {plan.to} has all WAL: cutover-gate has not passed"
     if not plan.shutdown_lsn:
-        return f"it is not known where {plan.old} was shut down: the gate was not passed"
+        return f"the shutdown position of {plan.old} is unknown: cutover-gate has not passed"
     server = at.control(plan.old)
     found = server.control_file()
     if server.running() or found.state != SHUT_DOWN:
-        return f"{plan.old} is not shut down any more: pg_control says {found.state}"
+        return f"{plan.old} is no longer shut down: pg_control says {found.state}"
     if found.checkpoint_lsn != plan.shutdown_lsn:
         return f"{plan.old} was started since: its checkpoint is {found.checkpoint_lsn}, it was {plan.shutdown_lsn}"
     return None
 
 
 def _resumed_poolers(at: Cutover) -> list[str]:
-    """Poolers that do not hold their clients any more. Raises ConsoleError where one does not answer."""
+    """Return warnings about poolers that are no longer paused. Raises ConsoleError if one does not answer."""
     return [
-        f'pooler "{name}" was restarted, or resumed by another session: its clients get errors and do not wait'
+        f'pooler "{name}" was restarted, or resumed by another session: its clients get errors instead of waiting'
         for name, admin, databases in at.poolers()
         if not all(admin.paused(databases).values())
     ]
 
 
 def _pause_again(at: Cutover, control: Control) -> None:
-    """What they would get until the new primary lets them in are errors. Where it fails they get them."""
+    """Pause resumed poolers again, so that clients wait instead of getting errors. A failure is only reported."""
     for name, admin, databases in at.poolers():
         try:
             if not all(admin.paused(databases).values()):
@@ -191,7 +189,7 @@ def _replay_refusal(connection: ActingConnection, plan: CutoverPlan) -> str | No
 
 
 def _record_switchover(at: Cutover, done: ActionResult) -> ActionResult:
-    """The same with the new timeline written down, where the switchover was done."""
+    """Save the new timeline, if the switchover was done."""
     if done.state != "ok":
         return done
     with at.connect(at.plan.to) as (connection, now):
@@ -200,11 +198,11 @@ def _record_switchover(at: Cutover, done: ActionResult) -> ActionResult:
 
 
 def _record_timeline(at: Cutover, connection: ActingConnection, timeline: int | None) -> ActionResult:
-    """Write the new timeline down."""
+    """Save the new timeline."""
     plan = at.plan
     if timeline is None or timeline <= plan.timeline:
         return ActionResult(
-            state="failed", text=f"{plan.to} takes writes on timeline {timeline}; {plan.old} was on {plan.timeline}"
+            state="failed", text=f"{plan.to} accepts writes on timeline {timeline}; {plan.old} was on {plan.timeline}"
         )
     save_plan(at.context, replace(plan, new_timeline=timeline))
     return ActionResult(state="ok", text=f"{plan.to} is primary on timeline {timeline}", values={"timeline": timeline})

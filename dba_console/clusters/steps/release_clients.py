@@ -1,4 +1,4 @@
-"""Clients reach the new primary: poolers and addresses lead to it, limits are as before, RESUME."""
+"""Steps that connect clients to the new primary: repoint poolers and addresses, restore limits, RESUME."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class RepointClients(CutoverStep):
 
     name: ClassVar[str] = "cutover-repoint"
     summary: ClassVar[str] = (
-        "Makes poolers and addresses lead to the new primary: the host of the databases in PgBouncer's configuration "
-        "and RELOAD, then the address commands of the configuration. A pooler without `config` is left as it is: its "
-        "host is taken for a name that one of the addresses moves."
+        "Points poolers and addresses to the new primary: changes the host of the databases in PgBouncer's "
+        "configuration and runs RELOAD, then the address commands of the configuration. A pooler without `config` is "
+        "not changed: its host is assumed to be a name that one of the address commands moves."
     )
 
     def preview(self, settings: StepSettings, context: ActionContext) -> ActionPreview:
@@ -55,7 +55,7 @@ class RepointClients(CutoverStep):
                  for name in at.plan.databases if at.config.poolers[name].config]  # fmt: skip
         exact += [" ".join(one.run) for one in at.config.addresses.values()]
         return ActionPreview(
-            text=f"Poolers and addresses lead to {at.plan.to}.", exact=clean(redact("; ".join(exact))), done=not exact
+            text=f"Point poolers and addresses to {at.plan.to}.", exact=clean(redact("; ".join(exact))), done=not exact
         )
 
     def do(self, settings: StepSettings, context: ActionContext, control: Control) -> ActionResult:
@@ -78,11 +78,11 @@ class RepointClients(CutoverStep):
             if (why := failure_text(f"address {name}", ended)) is not None:
                 return ActionResult(state="failed", text=why)
         return ActionResult(
-            state="ok", text=f"{count} poolers and {len(at.config.addresses)} addresses lead to {at.plan.to}"
+            state="ok", text=f"{count} poolers and {len(at.config.addresses)} addresses point to {at.plan.to}"
         )
 
     def settle(self, settings: StepSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        return self.retry_result("doing it again is safe")
+        return self.retry_result("repeating it is safe")
 
 
 class ReleaseClients(CutoverStep):
@@ -90,9 +90,9 @@ class ReleaseClients(CutoverStep):
 
     name: ClassVar[str] = "cutover-release"
     summary: ClassVar[str] = (
-        "Lets clients in on the new primary: connection limits as before, RESUME on every pooler. Where "
-        "synchronous_standby_names would hang the first commit, the other nodes follow first, then the old primary; "
-        "where that is not enough it fails, and nobody is let in."
+        "Releases clients on the new primary: restores connection limits, and runs RESUME on every pooler. If the "
+        "first commit would wait for synchronous_standby_names, the other nodes follow first, then the old primary; "
+        "if that is not enough it fails, and no client is released."
     )
     Settings: ClassVar[type[Struct]] = TimedSettings
 
@@ -101,8 +101,8 @@ class ReleaseClients(CutoverStep):
         refusal = None if at.plan.new_timeline else f"{at.plan.to} is not promoted"
         resume = [f"RESUME {database}" for each in at.plan.databases.values() for database in each]
         return ActionPreview(
-            text=f"Clients write on {at.plan.to} from now on.",
-            exact="; ".join([f"connection limits of {len(at.plan.limits)} databases as before", *resume]),
+            text=f"Release clients; they then write to {at.plan.to}.",
+            exact="; ".join([f"restore connection limits of {len(at.plan.limits)} databases", *resume]),
             refusal=refusal,
         )
 
@@ -112,7 +112,7 @@ class ReleaseClients(CutoverStep):
             with at.connect(at.plan.to) as (connection, now):
                 if now.role != "primary":
                     return ActionResult(state="failed", text=f"{at.plan.to} is in recovery")
-                # Before anybody is let in: a commit that hang_reason says nothing to its client.
+                # Before clients are released: a commit that hangs reports nothing to its client.
                 if (hang_reason := _commit_hang_reason(at, connection, settings.timeout_s, control)) is not None:
                     return ActionResult(state="failed", text=hang_reason)
                 limits = restore_connection_limits(connection, at.plan.limits)
@@ -120,23 +120,23 @@ class ReleaseClients(CutoverStep):
             return ActionResult(state="failed", text=does_not_answer(at, at.plan.to, error, control))
         for _, admin, databases in at.poolers():
             admin.resume(databases)
-        return ActionResult(state="ok", text=f"{limits}; clients write on {at.plan.to}")
+        return ActionResult(state="ok", text=f"{limits}; clients write to {at.plan.to}")
 
     def settle(self, settings: TimedSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        return self.retry_result("doing it again is safe")
+        return self.retry_result("repeating it is safe")
 
 
 def _commit_hang_reason(at: Cutover, connection: ActingConnection, timeout_s: float, control: Control) -> str | None:
-    """Why every commit would wait for ever; None where enough synchronous standbys follow, or none is needed.
+    """Return why every commit would wait without limit; None: enough synchronous standbys follow, or none is needed.
 
-    Those that follow it later anyway do so now: the other nodes, then the old primary.
+    Nodes that are attached later anyway are attached now: the other nodes, then the old primary.
     """
     row = _synchronous(connection)
     if row["there"] >= row["needed"]:
         return None
     plan = at.plan
     led, lacking = [], []
-    for name in plan.others if plan.manager is None else ():  # a manager leads them itself
+    for name in plan.others if plan.manager is None else ():  # a manager does this itself
         control.report_progress(f"{name} follows {plan.to}: commits wait for it")
         try:
             follow_new_primary(at, name)
@@ -147,7 +147,7 @@ def _commit_hang_reason(at: Cutover, connection: ActingConnection, timeout_s: fl
     if (led or not returns) and _enough_follow(at, connection, led, timeout_s, control):
         return None
     if returns:
-        control.report_progress(f"{plan.old} comes back as a standby: commits wait for it")
+        control.report_progress(f"{plan.old} returns as a standby: commits wait for it")
         try:
             why = start_standby(at, timeout_s)
         except ConsoleError as error:
@@ -170,7 +170,7 @@ def _commit_hang_reason(at: Cutover, connection: ActingConnection, timeout_s: fl
 def _enough_follow(
     at: Cutover, connection: ActingConnection, led: list[str], timeout_s: float, control: Control
 ) -> bool:
-    """Wait until enough synchronous standbys follow, or all nodes that were led there do and it is not enough."""
+    """Wait until enough synchronous standbys follow, or all attached nodes stream and it is not enough."""
     for left in remaining_seconds(at.context, timeout_s):
         row = _synchronous(connection)
         if row["there"] >= row["needed"]:
@@ -184,7 +184,7 @@ def _enough_follow(
 
 
 def _synchronous(connection: ActingConnection) -> dict[str, Any]:
-    """The setting, how many standbys a commit waits for, and how many are there."""
+    """Return the setting, how many standbys a commit waits for, and how many there are."""
     [row] = connection.rows(_SYNCHRONOUS)
     waits = row["names"] and not row["relaxed"]
     return {**row, "needed": parse_synchronous_names(row["names"])[0] if waits else 0}

@@ -1,6 +1,6 @@
-"""What the steps of a cutover share: their settings, and how they reach nodes that are what the plan says.
+"""Base of the cutover steps: common settings, and connections to nodes whose identity is checked against the plan.
 
-A step opens what it needs and closes it: between two steps an agent may die and another one go on.
+A step opens and closes its own connections: between two steps the agent may die and another one continue.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dba_console.watch.probes.postgres.connect import refuse_host_override
 APPLICATION = "dba-console:cutover"
 CONNECT_S = 3.0
 POLL_S = 0.01
-"""Between two readings of what a step waits for: the outage lasts as long as it waits too long."""
+"""Poll interval of a step: a longer one would prolong the outage."""
 
 
 ENDS_S, WAIT_S = 3.0, 0.05
@@ -45,12 +45,12 @@ class StepSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     cluster: str
     """Name of the cluster in the configuration."""
     to: str
-    """The node that becomes the primary."""
+    """Node to promote."""
 
 
 class TimedSettings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeout: str = "30s"
-    """How long it waits at most, as a duration."""
+    """Maximum wait, as a duration."""
 
     @property
     def timeout_s(self) -> float:
@@ -58,11 +58,11 @@ class TimedSettings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class NothingChanged(Refused):
-    """A step failed before it changed anything: giving up is as if it had not been tried."""
+    """A step failed before it changed anything: an abort has nothing to revert for it."""
 
 
 class CutoverStep:
-    """What is the same for every step."""
+    """Base class of the steps."""
 
     Settings: ClassVar[type[Struct]] = StepSettings
     needs_server: ClassVar[bool] = False
@@ -71,7 +71,7 @@ class CutoverStep:
     undoable: ClassVar[bool] = False
 
     def act(self, settings: Any, preview: ActionPreview, context: ActionContext, control: Control) -> ActionResult:
-        """Do it. What fails in the middle can be undone as well."""
+        """Run the step. A step that failed halfway can be undone too."""
         try:
             return self.do(settings, context, control)
         except NothingChanged:
@@ -85,24 +85,24 @@ class CutoverStep:
         raise NotImplementedError
 
     def undo(self, settings: Any, data: Mapping[str, Any], context: ActionContext, control: Control) -> ActionResult:
-        return ActionResult(state="failed", text="nothing of it can be reverted")
+        return ActionResult(state="failed", text="this step cannot be reverted")
 
     def retry_result(self, text: str) -> ActionResult:
-        """Of a step that was not done, or in part: doing it again is safe, and so is undoing it."""
+        """Return the result of a step done not or partly: repeating it is safe, and so is its undo."""
         return ActionResult(state="failed", text=text, again=True, undo={} if self.undoable else None)
 
 
 class Cutover(NamedTuple):
-    """The plan of the run, and the configuration by which its nodes are reached."""
+    """The plan of the run, with the configuration of its nodes."""
 
     plan: CutoverPlan
     config: ClusterConfig
     context: ActionContext
 
     def node(self, name: str) -> NodeConfig:
-        """Raises Refused where it is configured no more."""
+        """Return the configuration of a node. Raises Refused if it was removed."""
         if name not in self.config.nodes:
-            raise Refused(f"{name} is not in the configuration of {self.plan.cluster} any more")
+            raise Refused(f"{name} is no longer in the configuration of {self.plan.cluster}")
         return self.config.nodes[name]
 
     def control(self, name: str) -> ServerControl:
@@ -110,22 +110,20 @@ class Cutover(NamedTuple):
         return ServerControl(name, self.node(name), planned.data_directory, planned.bin_directory, self.context.clock)
 
     def poolers(self) -> Iterator[tuple[str, PoolerAdmin, tuple[str, ...]]]:
-        """Each pooler with its databases that are held."""
+        """Return each pooler with its paused databases."""
         for name, databases in self.plan.databases.items():
             if name not in self.config.poolers:
-                raise Refused(f"the pooler {name} is not in the configuration of {self.plan.cluster} any more")
+                raise Refused(f"the pooler {name} is no longer in the configuration of {self.plan.cluster}")
             yield name, PoolerAdmin(name, self.config.poolers[name], self.context.clock), databases
 
     @contextmanager
     def connect(self, name: str) -> Iterator[tuple[ActingConnection, ServerIdentity]]:
-        """A connection to a node, and who answers there. Raises ConnectError; Refused where it is another server."""
+        """Connect to a node, and return its identity. Raises ConnectError; Refused if it is another server."""
         refuse_host_override(name, self.node(name).dsn)
         with open_node(self.node(name).dsn, self.context, self.plan.version_num) as connection:
             now = connection.read_identity()
             if now.system_identifier is None:
-                raise Refused(
-                    f"{name} does not let this role read its system identifier", hint="connect as a superuser"
-                )
+                raise Refused(f"this role may not read the system identifier of {name}", hint="connect as a superuser")
             if now.system_identifier != self.plan.system_identifier:
                 raise Refused(
                     f"{name} is another server: its system identifier is {now.system_identifier}, that of "
@@ -138,8 +136,8 @@ _TIMEOUTS = {
     "statement_timeout": 0, "lock_timeout": 0, "idle_in_transaction_session_timeout": 0, "idle_session_timeout": 140000,
     "transaction_timeout": 170000,
 }  # fmt: skip
-"""And the version that has it first. The owner of a database may set them for all who connect: a cutover that lost
-its connections between stop and promotion could not even be reverted. What a client asks for goes before that."""
+"""Timeout -> first version that has it. The owner of a database may set them for all sessions: a cutover that lost its
+connections between stop and promotion could not even be reverted. Options of the client take precedence."""
 
 
 @contextmanager
@@ -154,7 +152,7 @@ def open_node(dsn: str, context: ActionContext, version_num: int = 0) -> Iterato
 
 
 def load_cutover(settings: StepSettings, context: ActionContext) -> Cutover:
-    """Raises Refused where the run has no plan, UsageError where the cluster is not configured."""
+    """Return the cutover of the run. Raises Refused without a plan, UsageError if the cluster is not configured."""
     return Cutover(
         load_plan(context, settings.cluster, settings.to), cluster_config(context, settings.cluster), context
     )
@@ -179,13 +177,13 @@ def does_not_answer(at: Cutover, name: str, error: ConsoleError, control: Contro
 
 
 def printed_line(ended: CommandResult) -> list[str]:
-    """What a command printed last, where it printed anything."""
+    """Return the last line that a command printed, if any."""
     lines = (ended.errors.strip() or ended.output.strip()).splitlines()
     return [clean(redact(lines[-1]))] if lines else []
 
 
 def remaining_seconds(context: ActionContext, timeout_s: float) -> Iterator[float]:
-    """Seconds left, until there are none: `for left in bounded(…)` with a wait in its body."""
+    """Yield the remaining seconds until the timeout: `for left in remaining_seconds(…)`, with a wait in its body."""
     until_us = context.clock.mono_us() + int(timeout_s * 1e6)
     while (left := (until_us - context.clock.mono_us()) / 1e6) > 0:
         yield left

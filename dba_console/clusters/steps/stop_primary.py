@@ -1,4 +1,4 @@
-"""The old primary is stopped, its last position is known to the new one, and nothing can start it as a primary."""
+"""Steps that stop the old primary, compare WAL positions, and fence it, so that it cannot start as a primary."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from dba_console.core.short_command import CommandResult
 SHUT_DOWN = "shut down"
 """DBState of a clean shutdown, as pg_controldata writes it."""
 MAX_STARTS = 2
-"""How often an abort starts a server that does not run afterwards."""
+"""How often an abort tries to start the server."""
 _POSITIONS = """
 SELECT pg_is_in_recovery() AS standby, pg_last_wal_receive_lsn()::text AS received,
        pg_last_wal_replay_lsn()::text AS replayed, pg_is_wal_replay_paused() AS paused
@@ -49,7 +49,7 @@ class StopPrimary(CutoverStep):
 
     name: ClassVar[str] = "cutover-stop"
     summary: ClassVar[str] = (
-        "Stops the old primary, fast and never immediate: it waits for a checkpoint, for its archiver and for its "
+        "Stops the old primary in fast mode, never immediate: the stop waits for a checkpoint, the archiver and the "
         "standbys."
     )
     Settings: ClassVar[type[Struct]] = StopSettings
@@ -61,7 +61,7 @@ class StopPrimary(CutoverStep):
             return done_by_manager(at.plan.manager, f"its switchover stops {at.plan.old}")
         control = at.control(at.plan.old)
         exact = shlex.join(control.stop_command(settings.timeout_s))
-        return ActionPreview(text=f"{at.plan.old} is stopped.", exact=exact, done=_is_down(at))
+        return ActionPreview(text=f"Stop {at.plan.old}.", exact=exact, done=_is_down(at))
 
     def do(self, settings: StopSettings, context: ActionContext, control: Control) -> ActionResult:
         at = load_cutover(settings, context)
@@ -71,19 +71,17 @@ class StopPrimary(CutoverStep):
         ended = server.stop(settings.timeout_s)
         if _is_down(at):
             if not_archived := _unarchived_wal_files(server):
-                # PostgreSQL gives up where archive_command fails three times during a shutdown (pgarch.c).
+                # PostgreSQL gives up when archive_command fails three times during a shutdown (pgarch.c).
                 text = (
-                    f"{at.plan.old} is shut down, and {len(not_archived)} WAL files are not archived, from "
-                    f"{not_archived[0]} on"
+                    f"{at.plan.old} is shut down, but {len(not_archived)} WAL files are not archived, starting with "
+                    f"{not_archived[0]}"
                 )
-                choices = (
-                    f"`retry` goes on, and they have to be archived from its pg_wal; `abort` starts {at.plan.old} again"
-                )
+                choices = f"`retry` continues, then archive them from its pg_wal; `abort` starts {at.plan.old} again"
                 return ActionResult(state="failed", text=clean(f"{text}: {choices}"), undo={})
             return ActionResult(state="ok", text=f"{at.plan.old} is shut down", undo={})
         if control.stop_requested():
             return ActionResult(
-                state="stopped", text=f"{at.plan.old} was not waited for: {_waiting_text(server)}", undo={}
+                state="stopped", text=f"stopped waiting for {at.plan.old}: {_waiting_text(server)}", undo={}
             )
         if ended.code is None:
             text = f"{at.plan.old} is not shut down after {settings.timeout}: {_waiting_text(server)}"
@@ -108,7 +106,7 @@ class StopPrimary(CutoverStep):
         if server.running():
             _end_archiving(server)
         for left in remaining_seconds(context, settings.timeout_s):
-            if not server.running():  # one that was asked to stop does that first, and is started then
+            if not server.running():  # a server that is stopping ends first
                 starts += 1
                 ended = server.start(left)
                 if not server.running():
@@ -131,13 +129,13 @@ class StopPrimary(CutoverStep):
                 break
         start = f"start it: {shlex.join(server.start_command())}"
         if server.running():
-            why, start = _waiting_text(server), f"once it is down, {start}"
+            why, start = _waiting_text(server), f"when it is down, {start}"
         text = f"{at.plan.old} does not answer: {why}; {start}"
         return ActionResult(state="failed", text=clean(redact(text)))
 
 
 def _not_started_text(ended: CommandResult) -> str:
-    how = "has not started it" if ended.code in (0, None) else f"ended with exit code {ended.code}"
+    how = "did not start it" if ended.code in (0, None) else f"ended with exit code {ended.code}"
     return f"the start command {how}"
 
 
@@ -147,21 +145,19 @@ def _is_down(at: Cutover) -> bool:
 
 
 def _waiting_text(server: ServerControl) -> str:
-    """What a server that was asked to stop waits for, as far as its processes show it."""
+    """Return what a stopping server waits for, as far as its processes show it."""
     state, titles = server.control_file().state, _processes(server)
     archiver = next((one for one in titles if "archiver" in one), None)
     if state == SHUT_DOWN and archiver is not None:
         return clean(
-            f"its checkpoint is written, and it waits for archive_command ({archiver}): repair the archive or end that "
-            "command and try again, or abort, which ends the command and starts it again"
+            f"its checkpoint is written, and it waits for archive_command ({archiver}): fix the archive or end that "
+            "command and retry; or abort, which ends the command and starts the server again"
         )
-    return clean(
-        f"pg_control says {state}, processes that still run: {', '.join(titles[:3]) or 'the postmaster alone'}"
-    )
+    return clean(f"pg_control says {state}, running processes: {', '.join(titles[:3]) or 'only the postmaster'}")
 
 
 def _processes(server: ServerControl) -> list[str]:
-    """Process id, state and title of each process of the server, but the postmaster's own."""
+    """Return pid, state and title of each process of the server, without the postmaster."""
     content = server.host.read(f"{server.data_directory}/postmaster.pid", user=server.owner()) or b""
     pid = content.split(b"\n", 1)[0].decode("ascii", "replace").strip()
     listed = server.host.run(["ps", "--ppid", pid, "-o", "pid=,stat=,args="]).output if pid.isdigit() else ""
@@ -169,18 +165,18 @@ def _processes(server: ServerControl) -> list[str]:
 
 
 def _end_archiving(server: ServerControl) -> None:
-    """End the archive_command for which a server waits that is shut down otherwise: its archiver ends with it.
+    """End the archive_command that the shutdown waits for; the archiver ends with it.
 
-    The file stays marked as not archived, and the archiver tries again after the start (pgarch.c, pgarch_archiveXlog).
+    The file stays marked as not archived, and the archiver retries after the start (pgarch.c, pgarch_archiveXlog).
     """
     if server.control_file().state == SHUT_DOWN:
         for archiver in (one.split()[0] for one in _processes(server) if "archiver" in one):
-            # Each server process leads a group of its own (miscinit.c, InitPostmasterChild), its commands are in it.
+            # Each server process leads its own process group (miscinit.c, InitPostmasterChild), with its commands.
             server.host.run(["sh", "-c", 'kill -s TERM -- "-$1"', "sh", archiver], user=server.owner())
 
 
 def _unarchived_wal_files(server: ServerControl) -> list[str]:
-    """WAL files that the stopped server left for its archiver."""
+    """Return the WAL files that the stopped server has not archived."""
     listed = server.host.run(["ls", f"{server.data_directory}/pg_wal/archive_status"], user=server.owner())
     return [name.removesuffix(".ready") for name in listed.output.split() if name.endswith(".ready")]
 
@@ -191,8 +187,8 @@ class CheckPositions(CutoverStep):
     name: ClassVar[str] = "cutover-gate"
     summary: ClassVar[str] = (
         "Compares positions: pg_control of the old primary says `shut down`, and the new one has received and replayed "
-        "the WAL up to and with that checkpoint. Nothing may be promoted before. Where a cluster manager stops the old "
-        "one later, it is compared with the end of its WAL as it is now that nobody writes."
+        "the WAL including that checkpoint. Promotion is refused before. If a cluster manager stops the old primary "
+        "later, the new one is compared with the current end of its WAL, without writes."
     )
     Settings: ClassVar[type[Struct]] = TimedSettings
 
@@ -201,7 +197,7 @@ class CheckPositions(CutoverStep):
         exact = "pg_control; pg_last_wal_replay_lsn()"
         if plan.manager is not None:
             exact = "pg_current_wal_flush_lsn(); pg_last_wal_replay_lsn()"
-        return ActionPreview(text=f"Has {plan.to} everything that {plan.old} wrote?", exact=exact)
+        return ActionPreview(text=f"Check that {plan.to} has all WAL of {plan.old}.", exact=exact)
 
     def do(self, settings: TimedSettings, context: ActionContext, control: Control) -> ActionResult:
         at = load_cutover(settings, context)
@@ -210,12 +206,12 @@ class CheckPositions(CutoverStep):
         found = at.control(at.plan.old).control_file()
         if found.state != SHUT_DOWN or found.checkpoint_lsn is None:
             text = f"pg_control of {at.plan.old} says {found.state or 'nothing'}, not {SHUT_DOWN}"
-            return ActionResult(state="failed", text=f"{text}: do not promote, abort starts {at.plan.old} again")
+            return ActionResult(state="failed", text=f"{text}: do not promote; abort starts {at.plan.old} again")
         shutdown_lsn = found.checkpoint_lsn
         row: dict[str, Any] = {}
         with at.connect(at.plan.to) as (connection, now):
             if now.role != "standby":
-                return ActionResult(state="failed", text=f"{at.plan.to} is a {now.role} already")
+                return ActionResult(state="failed", text=f"{at.plan.to} is already a {now.role}")
             for _left in remaining_seconds(context, settings.timeout_s):
                 [row] = connection.rows(_POSITIONS)
                 if _is_past(row["received"], shutdown_lsn) and _is_past(row["replayed"], shutdown_lsn):
@@ -232,11 +228,11 @@ class CheckPositions(CutoverStep):
         return ActionResult(state="failed", text=_missing_wal_text(at, shutdown_lsn, row))
 
     def settle(self, settings: TimedSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        return self.retry_result("it only reads: it is done again")
+        return self.retry_result("it only reads: repeating it is safe")
 
 
 def _is_past(lsn: str | None, target_lsn: str) -> bool:
-    """The position is behind the checkpoint's record, so the record itself is there."""
+    """Whether the position is after the checkpoint's record, so that the record itself is included."""
     return lsn is not None and parse_lsn(lsn) > parse_lsn(target_lsn)
 
 
@@ -248,7 +244,7 @@ def _missing_wal_text(at: Cutover, shutdown_lsn: str, row: Mapping[str, Any]) ->
         if not _is_past(lsn := row.get(what), shutdown_lsn)
     ]
     return (
-        f"{at.plan.old} was shut down at {shutdown_lsn}, and of that {at.plan.to} has {' and '.join(missing)}: {why}; "
+        f"{at.plan.old} was shut down at {shutdown_lsn}, but {at.plan.to} has {' and '.join(missing)}: {why}; "
         f"abort starts {at.plan.old} again"
     )
 
@@ -266,15 +262,15 @@ class FenceOldPrimary(CutoverStep):
 
     name: ClassVar[str] = "cutover-fence"
     summary: ClassVar[str] = (
-        "Writes standby.signal into the data directory of the stopped old primary: whatever starts it, a supervisor or "
-        "a reboot, it comes up as a standby."
+        "Writes standby.signal into the data directory of the stopped old primary: if a supervisor or a reboot starts "
+        "it, it starts as a standby."
     )
     undoable: ClassVar[bool] = True
 
     def preview(self, settings: StepSettings, context: ActionContext) -> ActionPreview:
         at = load_cutover(settings, context)
         if at.plan.manager is not None:
-            return done_by_manager(at.plan.manager, f"it keeps {at.plan.old} from being a second primary")
+            return done_by_manager(at.plan.manager, f"it prevents {at.plan.old} from becoming a second primary")
         directory = at.plan.nodes[at.plan.old].data_directory
         return ActionPreview(text=f"{at.plan.old} can only start as a standby.", exact=f"{directory}/standby.signal")
 
@@ -282,9 +278,9 @@ class FenceOldPrimary(CutoverStep):
         at = load_cutover(settings, context)
         server = at.control(at.plan.old)
         if server.running():
-            return ActionResult(state="failed", text=f"{at.plan.old} runs: something has started it again")
+            return ActionResult(state="failed", text=f"{at.plan.old} is running: it was started again")
         server.fence()
-        return ActionResult(state="ok", text=f"{at.plan.old} starts as a standby only", undo={})
+        return ActionResult(state="ok", text=f"{at.plan.old} can only start as a standby", undo={})
 
     def settle(self, settings: StepSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
         return self.retry_result("writing it again is safe")

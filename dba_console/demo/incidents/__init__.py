@@ -1,1 +1,1 @@
-"""Incidents to rehearse: each makes the real thing happen on a practice server, and undoes it."""
+"""Incidents to rehearse: each really happens on a practice server, and is undone at the end."""

@@ -1,6 +1,6 @@
-"""Archiving fails: the directory the archive command copies to is gone, as a backup share that was not mounted again.
+"""Incident: archiving fails: the archive directory is gone, like a backup share that was not mounted again.
 
-The command and the server are what they were; WAL goes on, and every finished segment stays behind in pg_wal.
+Command and server are unchanged; WAL continues, and every finished segment stays in pg_wal.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dba_console.demo.practice_ground import PracticeGround
 
 SWITCH_EVERY_S = 2
-"""A segment is finished this often, so that the backlog grows while one watches."""
+"""A segment is finished this often, so that the backlog grows visibly."""
 _FAILED = "select failed_count from pg_stat_archiver"
 
 
@@ -27,7 +27,7 @@ class ArchiveFailing(Incident):
     settings: ClassVar[Settings] = {"archive_mode": "on", "archive_command": ""}
 
     def prepare(self, ground: PracticeGround) -> None:
-        """An archive that works, with a segment in it."""
+        """Create a working archive with one segment in it."""
         directory = archive_directory(ground.cluster)
         directory.mkdir(mode=0o700)
         ground.cluster.account.chown(directory)
@@ -36,7 +36,7 @@ class ArchiveFailing(Incident):
         wait_for(ground.cluster, "(select archived_count > 0 from pg_stat_archiver)")
 
     def cause(self, ground: PracticeGround) -> None:
-        """Returns when the server has failed to archive a segment; more of them pile up from then on."""
+        """Return when the server has failed to archive a segment; more accumulate from then on."""
         failed = int(ground.cluster.psql(_FAILED))
         archive_directory(ground.cluster).rename(moved_archive(ground.cluster))
         _switch(ground.cluster)
@@ -47,7 +47,7 @@ class ArchiveFailing(Incident):
         wait_for(ground.cluster, f"({_FAILED}) > {failed}")
 
     def end(self, ground: PracticeGround) -> None:
-        """The directory is back: the server archives what waited, at the latest a minute later."""
+        """Restore the directory: the server archives the backlog, within a minute at the latest."""
         away = moved_archive(ground.cluster)
         if away.exists():
             away.rename(archive_directory(ground.cluster))
@@ -62,6 +62,6 @@ def moved_archive(cluster: Cluster) -> Path:
 
 
 def _switch(cluster: Cluster) -> None:
-    """Finish the segment in use. Without a record in it there is nothing to finish, so one is written."""
+    """Finish the current segment. An empty one cannot be finished, so a record is written first."""
     cluster.psql("select pg_logical_emit_message(false, 'practice', 'x')")
     cluster.psql("select pg_switch_wal()")

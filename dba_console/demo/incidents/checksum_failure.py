@@ -1,7 +1,8 @@
-"""A page that changed on disk: a few bytes of a table's file are flipped, and somebody reads it.
+"""Incident: a page is damaged on disk: a few bytes of a table's file are flipped, and the table is read.
 
-The page is damaged where PostgreSQL holds no copy of it, so the next read meets the damage, fails, and counts
-(bufpage.c, PageIsVerifiedExtended; pg_stat_database.checksum_failures). The same bytes are put back at the end.
+The page is damaged while PostgreSQL has no copy of it in memory, so the next read finds the damage, fails, and is
+counted (bufpage.c, PageIsVerifiedExtended; pg_stat_database.checksum_failures). The original bytes are restored at the
+end.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ TABLE = "ledger"
 PAGE_BYTES = 8192
 DAMAGED_BLOCK = 7
 OFFSET = 4000
-"""Inside the rows of the page, away from its header, so that nothing but the checksum tells."""
+"""Within the rows of the page, not in its header, so that only the checksum detects it."""
 LENGTH = 8
 
 
@@ -34,7 +35,7 @@ class ChecksumFailure(Incident):
         self._original_bytes: bytes | None = None
 
     def prepare(self, ground: PracticeGround) -> None:
-        """A table that lies on disk and nowhere else: after a restart no buffer holds it, and nobody touches it."""
+        """Create a table that is only on disk: after a restart no buffer holds it, and no session reads it."""
         ground.cluster.psql(_MAKE, dbname=DATABASE)
         ground.cluster.psql(f"vacuum analyze {TABLE}", dbname=DATABASE)
         found = ground.cluster.psql(f"select pg_relation_filepath('{TABLE}')", dbname=DATABASE)
@@ -42,7 +43,7 @@ class ChecksumFailure(Incident):
         ground.cluster.restart()
 
     def cause(self, ground: PracticeGround) -> None:
-        """Damage the page and read the table. Raises ConsoleError where the read goes well, which must not be."""
+        """Damage the page and read the table. Raises ConsoleError if the read succeeds, which must not happen."""
         self._original_bytes = self._read()
         self._write(bytes(byte ^ 0xFF for byte in self._original_bytes))
         try:
@@ -54,7 +55,7 @@ class ChecksumFailure(Incident):
         raise ConsoleError(f"the damaged page of {TABLE} was read without an error: it was in memory already")
 
     def end(self, ground: PracticeGround) -> None:
-        """Put the sound bytes back."""
+        """Restore the original bytes."""
         if self._original_bytes is not None:
             self._write(self._original_bytes)
             self._original_bytes = None
@@ -72,7 +73,7 @@ class ChecksumFailure(Incident):
             file.write(content)
 
 
-# autovacuum would read the table into memory before anybody meets the damage; for this one table it is told not to.
+# autovacuum would read the table into memory before the damage is found; so it is off for this table.
 _MAKE = f"""
 create table {TABLE} (id bigint, amount numeric, booked text) with (autovacuum_enabled = off);
 insert into {TABLE} select n, n % 1000, repeat('booked ', 10) from generate_series(1, 5000) n;

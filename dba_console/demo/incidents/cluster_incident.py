@@ -1,4 +1,4 @@
-"""What an incident of the practice cluster is: a condition that a cutover must not meet, caused for real."""
+"""Incidents of the practice cluster: each is a real condition that must block a cutover."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ MAX_WAIT_S = 30.0
 
 
 class ClusterIncident:
-    """One incident, of one run of the demo. The primary is db1 and the target of the cutover db2 when it begins."""
+    """One incident, for one run of the demo. At its start the primary is db1 and the target of the cutover db2."""
 
     name: ClassVar[str]
     title: ClassVar[str]
-    """One clause for a list and for the line that says it begins."""
+    """One clause for a list and for the message that it begins."""
     check: ClassVar[str]
-    """The condition of `cluster check` that it fails."""
+    """The check of `cluster check` that it fails."""
     needs_pooler: ClassVar[bool] = False
     within_s: ClassVar[float] = 5.0
     """The check fails at most this many seconds after `cause` returned."""
 
     def cause(self, ground: PracticeCluster) -> None:
-        """Make it happen; returns when the cause is there, and leaves it there. Called from the main thread."""
+        """Cause the incident; returns when the cause is present. Called from the main thread."""
         raise NotImplementedError
 
     def end(self, ground: PracticeCluster) -> None:
-        """Undo it, as far as it came."""
+        """Undo it as far as it was caused."""
         raise NotImplementedError
 
 
 def wait_until(holds: Callable[[], bool], what: str) -> None:
-    """Return when it holds. Raises ConnectError when it does not within PATIENCE_S."""
+    """Return when `holds` is true. Raises ConnectError after MAX_WAIT_S."""
     pace = threading.Event()
     until = time.monotonic() + MAX_WAIT_S
     while not holds():
         if time.monotonic() > until:
-            raise ConnectError(f"{what} was not seen within {MAX_WAIT_S:g} s")
+            raise ConnectError(f"{what} did not happen within {MAX_WAIT_S:g} s")
         pace.wait(POLL_S)
 
 
 def wait_for(node: Node, condition: str) -> None:
-    """Return when the SQL expression is true on a node. Raises ConnectError when it is not in time."""
+    """Return when the SQL expression is true on a node. Raises ConnectError on timeout."""
     wait_until(lambda: node.psql(f"select ({condition})") == "t", f"{condition} on {node.name}")

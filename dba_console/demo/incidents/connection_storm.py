@@ -1,4 +1,4 @@
-"""A storm of connections: an application whose pool forgot its limit opens sessions until none is left."""
+"""Incident: an application whose pool has no limit opens sessions until hardly any connection slot is left."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ ROLE = "shop_jobs"
 APPLICATION = "invoice-export"
 BURST = 8
 PER_S = 40
-"""Connections opened a second, BURST at a time: about what one host can, each costing the server a fork."""
+"""Connections opened per second, BURST at a time: about what one host can do, since each costs the server a fork."""
 LEFT = 3
-"""Ordinary slots left free: the storm stops short of the limit, as a pool does at its own, and stays."""
+"""Ordinary slots left free: the storm stops before the limit, as a pool does at its own, and stays."""
 
 
 class ConnectionStorm(Incident):
@@ -27,7 +27,7 @@ class ConnectionStorm(Incident):
     plan: ClassVar[LoadPlan] = LoadPlan(idle=60, forgotten=False)
 
     def cause(self, ground: PracticeGround) -> None:
-        """Returns when nearly every slot is taken."""
+        """Return when nearly every slot is taken."""
         pause = ground.clients.script("storm.sql", "select 1;\n\\sleep 1800 s\n")
         wanted = _free(ground) - LEFT
         pace = threading.Event()
@@ -42,7 +42,7 @@ class ConnectionStorm(Incident):
 
 
 def _free(ground: PracticeGround) -> int:
-    """Slots an ordinary role can still take; every reserve counted as PostgreSQL does (proc.c, InitProcess)."""
+    """Return the slots an ordinary role can still take; each reserve counted as by PostgreSQL (proc.c, InitProcess)."""
     reserved = "coalesce(current_setting('reserved_connections', true)::int, 0)"
     return int(
         ground.cluster.psql(

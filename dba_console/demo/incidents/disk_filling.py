@@ -1,7 +1,7 @@
-"""The disk under the data directory fills up: one more copy is written beside it, at a steady rate. Root only.
+"""Incident: the disk of the data directory fills up: a copy is written beside the data at a steady rate. Root only.
 
-It is a disk of our own, on a loop device, so nothing else on the host can run out of room. The copy stops short of the
-end: a server that cannot write its WAL panics, and there would be nothing left to watch.
+It is a private disk on a loop device, so nothing else on the host runs out of space. The copy stops before the end: a
+server that cannot write its WAL panics, and there would be nothing left to watch.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from dba_console.demo.cluster import Settings
     from dba_console.demo.practice_ground import PracticeGround
 
-# Something that writes a file at a steady rate, as a dump or a log does, until the disk has only so much left.
+# Writes a file at a steady rate, as a dump or a log does, until a given space is left on the disk.
 
 STEPS_PER_S = 4
 PATIENCE_S = 10.0
 
-# $1: the file, $2: MB at a time, $3: seconds between, $4: how often.
+# $1: the file, $2: MB at a time, $3: seconds between, $4: number of times.
 _SCRIPT = r"""
 n=0
 while [ $n -lt "$4" ]; do
@@ -41,16 +41,16 @@ done
 
 
 class FileFiller:
-    """A process of its own that fills the file system of `file`, as `account`, and ends with us.
+    """A separate process that fills the file system of `file`, as `account`, and ends with this one.
 
-    `leave_bytes` are left of what is free when it starts.
+    Of the space free at its start `leave_bytes` are left.
     """
 
     def __init__(self, file: Path, bytes_per_s: int, *, leave_bytes: int, account: Account) -> None:
         self._file = file
         step = max(1, bytes_per_s // MIB // STEPS_PER_S)
-        room = os.statvfs(file.parent)
-        steps = max(0, (room.f_bavail * room.f_frsize - leave_bytes) // (step * MIB))
+        space = os.statvfs(file.parent)
+        steps = max(0, (space.f_bavail * space.f_frsize - leave_bytes) // (step * MIB))
         pause = f"{1 / STEPS_PER_S:g}"
         self._process = start_child(
             ["/bin/sh", "-c", _SCRIPT, "copy", str(file), str(step), pause, str(steps)],
@@ -60,18 +60,18 @@ class FileFiller:
 
     @property
     def ended(self) -> bool:
-        """True once it has written what it was to."""
+        """True once it has written everything."""
         return self._process.poll() is not None
 
     def wait_begun(self) -> None:
-        """Return when the file has grown. Raises ConsoleError when it does not."""
+        """Return when the file has grown. Raises ConsoleError on timeout."""
         pace = threading.Event()
-        asked = 0.0
+        waited_s = 0.0
         while not (self._file.exists() and self._file.stat().st_size):
-            if self.ended or asked > PATIENCE_S:
+            if self.ended or waited_s > PATIENCE_S:
                 raise ConsoleError(f"{self._file} could not be written")
             pace.wait(0.02)
-            asked += 0.02
+            waited_s += 0.02
 
     def stop(self) -> None:
         """End it, and remove the file."""
@@ -82,9 +82,9 @@ class FileFiller:
 SIZE_BYTES = 4096 * MIB
 BYTES_PER_S = 12 * MIB
 BEGIN_PCT = 79.5
-"""How full older copies made it: from 80 % on a disk is called filling (story S12), and that is reached in seconds."""
+"""Used by older copies: from 80 % on a disk counts as filling (story S12), which is then reached in seconds."""
 LEFT_BYTES = 160 * MIB
-"""Where the copy stops: 96 % used, after a minute, and room for the load's own WAL."""
+"""The copy stops here: 96 % used, after a minute, with space for the load's own WAL."""
 OLDER, NEWER = "appdb-monday.dump", "appdb-tuesday.dump"
 
 
@@ -108,16 +108,16 @@ class DiskFilling(Incident):
             yield disk.data_directory
 
     def prepare(self, ground: PracticeGround) -> None:
-        """The older copy: its blocks are taken, which needs no writing."""
+        """Create the older copy: its blocks are allocated, not written."""
         assert self._disk is not None
-        room = os.statvfs(self._disk.path)
-        whole = room.f_blocks - room.f_bfree + room.f_bavail  # as df: what is reserved for root left out
-        wanted = int(whole * BEGIN_PCT / 100) - (room.f_blocks - room.f_bfree)
+        space = os.statvfs(self._disk.path)
+        whole = space.f_blocks - space.f_bfree + space.f_bavail  # as df: without the blocks reserved for root
+        wanted = int(whole * BEGIN_PCT / 100) - (space.f_blocks - space.f_bfree)
         with (self._disk.path / OLDER).open("wb") as older:
-            os.posix_fallocate(older.fileno(), 0, wanted * room.f_frsize)
+            os.posix_fallocate(older.fileno(), 0, wanted * space.f_frsize)
 
     def cause(self, ground: PracticeGround) -> None:
-        """Returns when the first bytes are written; the rest follows."""
+        """Return when the first bytes are written; the rest follows."""
         assert self._disk is not None
         self._filler = FileFiller(
             self._disk.path / NEWER, BYTES_PER_S, leave_bytes=LEFT_BYTES, account=ground.cluster.account
@@ -125,7 +125,7 @@ class DiskFilling(Incident):
         self._filler.wait_begun()
 
     def end(self, ground: PracticeGround) -> None:
-        """The copy is removed."""
+        """Remove the copy."""
         if self._filler is not None:
             self._filler.stop()
             self._filler = None

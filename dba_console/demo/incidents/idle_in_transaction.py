@@ -1,4 +1,4 @@
-"""A transaction left open: somebody changes hot rows by hand, is called away, and everybody waits for the COMMIT."""
+"""Incident: a session updates hot rows, stays idle in transaction, and the web application waits for its COMMIT."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 APPLICATION = "price-correction"
 BEHIND = 5
-"""Web sessions that wait when the cause counts as there; every branch row is locked, so the rest follow at once."""
+"""Waiting web sessions at which the cause counts as present; every branch row is locked, so the rest follow at once."""
 
 
 class IdleInTransaction(Incident):

@@ -1,7 +1,7 @@
-"""What an incident of the practice ground is: how it comes about, what should be seen, how it is undone.
+"""Incidents of the practice ground: how each is caused, which finding should detect it, how it is undone.
 
-Each is the real thing: no number is made up, no message faked. What it does stays on the practice server and on what it
-made itself, and `end` and `own_data_directory` give it all back, whichever way the demo is left.
+Each is real: no number is invented, no message faked. Its effects are limited to the practice server and to what it
+created itself; `end` and `own_data_directory` undo them, however the demo ends.
 """
 
 from __future__ import annotations
@@ -22,56 +22,56 @@ if TYPE_CHECKING:
 
 
 class Incident:
-    """One incident, of one run of the demo: an instance may keep what it has to undo.
+    """One incident, for one run of the demo: an instance may store what it has to undo.
 
-    In order: `own_data_directory` is entered, the server is made there and started with `settings`, `prepare`, the
-    load of `plan` starts, the console opens, some calm, `cause`; at the end `end`, the load and the server stop,
+    Order: `own_data_directory` is entered, the server is created there and started with `settings`, `prepare`, the load
+    of `plan` starts, the console opens, some normal ticks, `cause`; at the end `end`, the load and the server stop,
     `own_data_directory` is left.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
-    """One clause for a list and for the line that says it begins."""
+    """One clause for a list and for the message that it begins."""
     finding: ClassVar[str]
-    """The rule that has to see it."""
+    """The rule that must detect it."""
     within_s: ClassVar[float] = 5.0
-    """The finding is raised at most this many seconds after `cause` returned; 10 where only a trend tells."""
+    """The finding is raised at most this many seconds after `cause` returned; 10 if it depends on a trend."""
     present_at_start: ClassVar[bool] = False
-    """It is there before the console opens, and is counted from the first sample: what is found, not what happens."""
+    """It exists before the console opens, and its time counts from the first sample."""
     needs_root: ClassVar[bool] = False
-    """It can be had by root only."""
+    """Only root can cause it."""
     settings: ClassVar[Settings] = {}
-    """What the server starts with, beside the practice ground's own."""
+    """Server settings in addition to the practice ground's."""
     plan: ClassVar[LoadPlan] = LoadPlan(forgotten=False)
-    """The load that goes on meanwhile; nothing in it is amiss."""
+    """The load during the incident; it has no problem of its own."""
 
     @contextmanager
     def own_data_directory(self) -> Iterator[Path | None]:
-        """The data directory where it has to lie in a place of its own; entered first, left last, server stopped."""
+        """Yield a data directory outside the cluster's own, if needed; entered first, left last (server stopped)."""
         yield None
 
     def recording(self) -> Path | None:
-        """A recorded session to replay for those who are not root; None: there is none, and they are told so."""
+        """Return a recorded session to replay without root; None: there is none, and the demo says so."""
         return None
 
     def prepare(self, ground: PracticeGround) -> None:
-        """What has to be there before the load starts: roles, tables. The server runs, and may be restarted."""
+        """Create what must exist before the load starts: roles, tables. The server runs, and may be restarted."""
 
     def cause(self, ground: PracticeGround) -> None:
-        """Make it happen; returns when the cause is there, and leaves it there. Called from the main thread.
+        """Cause the incident; returns when the cause is present. Called from the main thread.
 
-        Every incident that is not `present_at_start` has one.
+        Required unless the incident is `present_at_start`.
         """
         raise NotImplementedError
 
     def end(self, ground: PracticeGround) -> None:
-        """Undo it, as far as it came; the server may be up or not. Called once, also when `cause` was not."""
+        """Undo it as far as it was caused; the server may be down. Called once, also if `cause` was not."""
 
 
 def substitute_recording(incident: Incident) -> Path | None:
-    """The recording to show where the incident needs root and this is not; None where it can be had.
+    """Return the recording to show if the incident needs root and we are not root; None if it can be caused.
 
-    Raises PermissionDenied where it can neither be had nor shown.
+    Raises PermissionDenied if it can be neither caused nor shown.
     """
     if not incident.needs_root or os.geteuid() == 0:
         return None
@@ -79,16 +79,16 @@ def substitute_recording(incident: Incident) -> Path | None:
     if recording is None:
         raise PermissionDenied(
             f"the incident {incident.name} needs root: {incident.title}",
-            hint="run it with sudo; dba-console demo --list tells which incidents need no root",
+            hint="run it with sudo; dba-console demo --list shows which incidents need no root",
         )
     return recording
 
 
-# What incidents ask of the sessions of a practice server, and how they end them.
+# Sessions of a practice server: SQL to count them, and their termination.
 
 
 def session_count(where: str) -> str:
-    """An SQL expression: the number of sessions of which `where` holds.
+    """Return an SQL expression: the number of sessions that satisfy `where`.
 
     >>> session_count("state = 'idle'")
     "(select count(*) from pg_stat_activity where state = 'idle')"
@@ -97,28 +97,28 @@ def session_count(where: str) -> str:
 
 
 LOCK_WAITERS = session_count("wait_event_type = 'Lock'")
-"""Sessions that wait for a heavyweight lock."""
+"""Number of sessions waiting for a heavyweight lock."""
 
 
 def terminate_sessions(cluster: Cluster, *applications: str) -> None:
-    """End the sessions of these applications, whatever they wait for: a client that is gone ends no wait for a lock."""
+    """Terminate the sessions of these applications: one that waits for a lock does not notice a closed client."""
     if cluster.running:
         names = ", ".join(f"'{name}'" for name in applications)
-        everyone = f"pg_stat_activity where application_name in ({names})"
-        cluster.psql(f"select count(pg_terminate_backend(pid)) from {everyone}")
+        sessions = f"pg_stat_activity where application_name in ({names})"
+        cluster.psql(f"select count(pg_terminate_backend(pid)) from {sessions}")
 
 
-# Waiting until the server says that something is so: an incident's cause is there when it is, not after a time.
+# Waits for a condition on the server: the cause of an incident is present when it is true, not after a fixed time.
 
 POLL_S = 0.1
 
 
 def wait_for(cluster: Cluster, condition: str, *, patience_s: float = 20.0) -> None:
-    """Return when the SQL expression is true. Raises ConnectError when it is not in time."""
+    """Return when the SQL expression is true. Raises ConnectError on timeout."""
     pace = threading.Event()
-    asked = 0.0
+    waited_s = 0.0
     while cluster.psql(f"select ({condition})") != "t":
-        if asked > patience_s:
-            raise ConnectError(f"the server did not get there in {patience_s:g} s", hint=f"see {cluster.log_path}")
+        if waited_s > patience_s:
+            raise ConnectError(f"not reached within {patience_s:g} s: {condition}", hint=f"see {cluster.log_path}")
         pace.wait(POLL_S)
-        asked += POLL_S
+        waited_s += POLL_S

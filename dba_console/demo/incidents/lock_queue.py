@@ -1,7 +1,7 @@
-"""A lock queue: a dump reads every table, a migration waits for it, and everybody waits behind the migration.
+"""Incident: a dump reads every table, an ALTER TABLE waits for it, and the web application waits for the ALTER TABLE.
 
-The dump alone harms nobody, for ACCESS SHARE goes together with reads and writes. ALTER TABLE wants ACCESS EXCLUSIVE,
-and whoever comes later queues behind that wish, although the dump would let him through (PostgreSQL documentation,
+The dump alone blocks no one, since ACCESS SHARE does not conflict with reads and writes. ALTER TABLE requests ACCESS
+EXCLUSIVE, and later requests queue behind it, although they do not conflict with the dump (PostgreSQL documentation,
 "Explicit Locking"; lmgr/README on the order of wait queues).
 """
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 MIGRATION = "migration"
 TABLE = "pgbench_accounts"
 BEHIND = 5
-"""Web sessions behind the migration when the cause counts as there; all of them follow within a second."""
+"""Web sessions waiting at which the cause counts as present; all of them follow within a second."""
 
 
 class LockQueue(Incident):
     name: ClassVar[str] = "lock-queue"
-    title: ClassVar[str] = f"an ALTER TABLE {TABLE} waits behind a dump, and the web application behind it"
+    title: ClassVar[str] = f"an ALTER TABLE {TABLE} waits for a dump, and the web application for it"
     finding: ClassVar[str] = "lock-queue"
 
     def cause(self, ground: PracticeGround) -> None:
-        # Nobody reads the dump's output, as when its disk or its network stands still: it stays.
+        # The dump's output is not read, as when its disk or network hangs: the dump stays.
         ground.clients.start("pg_dump", "-d", ground.dsn, output=subprocess.PIPE)
         wait_for(ground.cluster, f"{_DUMPING} > 0")
         alter = f"alter table {TABLE} add column note text;"

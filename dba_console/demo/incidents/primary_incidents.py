@@ -1,4 +1,4 @@
-"""What is amiss with db1 or with the pooler before it: a cutover would hang on it, or finds no primary."""
+"""Incidents of db1 or its pooler: a cutover would hang, or finds no primary."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ArchiveStuck(ClusterIncident):
         wait_for(db1, f"(select failed_count > {failed} from pg_stat_archiver)")
 
     def end(self, ground: PracticeCluster) -> None:
-        """The directory is back, and the next segment wakes the archiver, which waits a minute after three failures."""
+        """Restore the directory; the next segment wakes the archiver, which waits a minute after three failures."""
         ground.archive.with_name("archive.taken-away").rename(ground.archive)
         ground.first_node.psql(_SWITCH)
         wait_for(ground.first_node, "(select last_archived_time > last_failed_time from pg_stat_archiver)")
@@ -57,7 +57,7 @@ class LongTransaction(ClusterIncident):
 
 class PreparedTransaction(ClusterIncident):
     name: ClassVar[str] = "prepared-transaction"
-    title: ClassVar[str] = f"the transaction {PREPARED} was prepared, and its manager does not end it"
+    title: ClassVar[str] = f"the transaction {PREPARED} was prepared, and its manager does not finish it"
     check: ClassVar[str] = "prepared"
 
     def cause(self, ground: PracticeCluster) -> None:
@@ -86,14 +86,14 @@ class SessionPool(ClusterIncident):
 
 class PrimaryKilled(ClusterIncident):
     name: ClassVar[str] = "primary-killed"
-    title: ClassVar[str] = "db1 is killed, as the kernel does it when memory runs out"
+    title: ClassVar[str] = "db1 is killed, as by the kernel's OOM killer"
     check: ClassVar[str] = "primary"
 
     def cause(self, ground: PracticeCluster) -> None:
         ground.first_node.kill()
 
     def end(self, ground: PracticeCluster) -> None:
-        """Started again only where no other node was made the primary: two of them would part."""
+        """Restart it only if no other node was promoted: two primaries would diverge."""
         if ground.primary() is None:
             ground.first_node.start()
             wait_until(lambda: ground.first_node.is_primary(), "db1 as the primary")

@@ -1,11 +1,11 @@
-"""I/O stands still while page cache is reclaimed, and connections fill: story S1, the real thing. Root only.
+"""Incident: I/O hangs while page cache is reclaimed, and connections fill up (story S1). Root only.
 
-The data lies on a disk of our own whose image lies on another one, and that one is frozen: the upper disk takes
-requests and answers none, as a storage network that went away does. So whoever commits waits for I/O, in the kernel's
-own account of it. Meanwhile page cache is reclaimed in earnest, with no shortage of memory. New sessions keep coming,
-none of them ends, and the pool runs towards the limit.
+The data is on a private disk whose image is on another one, and that one is frozen: the upper disk accepts requests and
+completes none, as with a failed storage network. So sessions that commit wait for I/O, also by the kernel's accounting.
+Meanwhile page cache is really reclaimed, without a memory shortage. New sessions keep coming, none of them ends, and
+the number of connections approaches the limit.
 
-Who is not root is shown a recording of it.
+Without root a recording of it is shown.
 """
 
 from __future__ import annotations
@@ -29,21 +29,19 @@ if TYPE_CHECKING:
     from dba_console.demo.cluster import Settings
     from dba_console.demo.practice_ground import PracticeGround
 
-# How memory reclaim is brought about here: really, and where the kernel allows it without harm to anybody's cache.
-#
-# A reader in a control group of its own fills the page cache from a sparse file, which costs no disk; lowering the
-# group's limit makes the kernel take those pages back at once. Cached falls, free rises, and everybody else's cache
-# stays. Where no group can be made, the page cache of the whole host is dropped instead: that is real too, and costs
-# the host a re-read.
+# Memory reclaim: real, and if the kernel allows it without affecting other caches. A reader in its own control group
+# fills the page cache from a sparse file, which costs no disk; lowering the group's limit makes the kernel reclaim
+# those pages at once. Cached falls, free rises, and the cache of all others stays. If no group can be created, the page
+# cache of the whole host is dropped instead: also real, at the cost of reading it again.
 
 DEFAULT_BYTES = 1536 * MIB
-"""Half as much again as the gigabyte that has to fall."""
+"""1.5 times the gigabyte that must be reclaimed."""
 CGROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, slots=True)
 class ReclaimMethod:
-    """One way of having page cache reclaimed; `group` None drops the whole host's."""
+    """A method to have page cache reclaimed; with `group` None the host's whole cache is dropped."""
 
     description: str
     group: Path | None = None
@@ -53,27 +51,27 @@ class ReclaimMethod:
 
 
 DROP_CACHES = ReclaimMethod(
-    "drop_caches: this host lets nobody make a memory control group, so its whole page cache goes"
+    "drop_caches: memory control groups are not available on this host, so its whole page cache is dropped"
 )
 
 
 def choose_method(cgroups: Path = CGROUPS) -> ReclaimMethod:
-    """The gentlest way this host has. Its group does not exist yet."""
+    """Return the method of this host with the least side effects. Its group does not exist yet."""
     name = f"dba-console-demo-{os.getpid()}"
-    for way in (
+    for method in (
         ReclaimMethod(
             "lowering the limit of a memory control group (v1)",
             cgroups / "memory" / name, "memory.limit_in_bytes", "-1",
         ),
         ReclaimMethod("lowering memory.high of a control group (v2)", cgroups / name, "memory.high", "max"),
     ):  # fmt: skip
-        if _is_usable(way):
-            return way
+        if _is_usable(method):
+            return method
     return DROP_CACHES
 
 
 def cache_bytes(wanted: int = DEFAULT_BYTES, meminfo: str | None = None) -> int:
-    """Bytes of cache to fill: what is wanted, at most a third of what is available: no shortage, as in story S1.
+    """Return the bytes of cache to fill: `wanted`, at most a third of what is available: no shortage, as in story S1.
 
     >>> cache_bytes(1536 << 20, "MemTotal: 8000000 kB\\nMemAvailable: 3000000 kB\\n") == 1000000 * 1024
     True
@@ -85,33 +83,31 @@ def cache_bytes(wanted: int = DEFAULT_BYTES, meminfo: str | None = None) -> int:
     return wanted
 
 
-def _is_usable(way: ReclaimMethod) -> bool:
-    assert way.group is not None
+def _is_usable(method: ReclaimMethod) -> bool:
+    assert method.group is not None
     try:
-        way.group.mkdir()
+        method.group.mkdir()
     except OSError:
         return False
     try:
-        return (way.group / way.limit).exists()
+        return (method.group / method.limit).exists()
     finally:
-        way.group.rmdir()
+        method.group.rmdir()
 
 
-# Bouts in which a file system does not answer while page cache is reclaimed: what story S1 saw in `vmstat`.
-#
-# A freeze (fsfreeze(8), the kernel's FIFREEZE) is never left behind: each is ended by a process of its own that was
-# started before it and thaws whatever signal it gets; whoever stops the bouts thaws at once; and the guard of the disk
-# thaws at the end.
+# Freeze cycles: a file system hangs while page cache is reclaimed, as `vmstat` showed it in story S1. A freeze
+# (fsfreeze(8), the kernel's FIFREEZE) is never left behind: each is ended by a separate process that was started before
+# it and thaws at any signal; stopping the cycles thaws at once; and the disk's cleanup process thaws at the end.
 
 FROZEN_S = 9
 BETWEEN_S = 11
-"""With the ones above a bout every twenty seconds; in story S1 it was every twenty minutes, for one or two."""
+"""Together one cycle every twenty seconds; in story S1 it was every twenty minutes, for one or two."""
 _SHARES = "70 40 10"
-"""Percent of the filled cache that is left, step by step, half a second between."""
+"""Percent of the filled cache that remains, step by step, half a second apart."""
 
-# $1: the file system to freeze, $2: seconds of it, $3: seconds between, $4: a sparse file, $5: its size in bytes,
-# $6: the control group or nothing, $7: its file that limits memory, $8: what lifts the limit.
-# Every wait is for a process in the background: then a signal is heeded at once, not when the process ends.
+# $1: the file system to freeze, $2: seconds frozen, $3: seconds in between, $4: a sparse file, $5: its size in bytes,
+# $6: the control group or nothing, $7: its file that limits memory, $8: the value that removes the limit. Every wait is
+# for a background process: so a signal is handled at once, not when the process ends.
 _SCRIPT = rf"""
 cd /
 below=$1 frozen=$2 between=$3 sparse=$4 bytes=$5 group=$6 limit=$6/$7 unlimited=$8 busy= thawer=
@@ -163,10 +159,7 @@ done
 
 class FreezeCycles:
     """Fills `bytes_` of page cache from the file `sparse` at once; freezes the file system `below` from
-    `start_freezing` on.
-
-    Until `stop`, or the end of this process.
-    """
+    `start_freezing` on, until `stop` or the end of this process."""
 
     def __init__(
         self,
@@ -191,37 +184,37 @@ class FreezeCycles:
         )  # fmt: skip
 
     def wait_filled(self) -> None:
-        """Return when the cache is filled. Raises Unsupported with what went wrong."""
+        """Return when the cache is filled. Raises Unsupported with the reason if that fails."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if line != b"ready\n":
             self.stop()
             raise Unsupported(
-                f"page cache cannot be filled and reclaimed here: {line.decode(errors='replace').strip()}"
+                f"page cache cannot be filled and reclaimed on this host: {line.decode(errors='replace').strip()}"
             )
 
     def start_freezing(self) -> None:
-        """The first freeze, now."""
+        """Start the first freeze."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"begin\n")
         self._process.stdin.flush()
 
     def stop(self) -> None:
-        """Thaw, and leave no group. May be called twice."""
+        """Thaw, and remove the group. May be called twice."""
         end_child(self._process, patience_s=15.0)
 
 
 SIZE_BYTES = 1024 * MIB
 ARRIVALS_PER_S = 14
 MOST_ARRIVALS = 116
-"""With the load's 120 and us, 237 of 247 usable: nearly every slot, and nobody of the load is turned away."""
+"""With the load's 120 and the console, 237 of 247 usable: nearly every slot, and the load keeps its connections."""
 RECORDING = Path(__file__).parents[1] / "recordings" / "reclaim-stall"
 _BLOCKED = "count(*) >= 10 from pg_stat_activity where wait_event like 'WAL%'"
 
 
 class ReclaimStall(Incident):
     name: ClassVar[str] = "reclaim-stall"
-    title: ClassVar[str] = "I/O stands still for 9 s at a time while page cache is reclaimed"
+    title: ClassVar[str] = "I/O hangs for 9 s at a time while page cache is reclaimed"
     finding: ClassVar[str] = "reclaim-stall"
     needs_root: ClassVar[bool] = True
     plan: ClassVar[LoadPlan] = LoadPlan(idle=100, forgotten=False)
@@ -241,15 +234,15 @@ class ReclaimStall(Incident):
         return RECORDING if RECORDING.is_dir() else None
 
     def prepare(self, ground: PracticeGround) -> None:
-        """The page cache that will be reclaimed."""
+        """Fill the page cache that will be reclaimed."""
         assert self._disk is not None and self._disk.lower_path is not None
-        way, bytes_ = choose_method(), cache_bytes()
-        ground.say(f"{bytes_ // MIB} MB of page cache will be reclaimed by {way.description}")
-        self._freeze_cycles = FreezeCycles(self._disk.lower_path, self._disk.host_directory / "cached", bytes_, way)
+        method, bytes_ = choose_method(), cache_bytes()
+        ground.say(f"{bytes_ // MIB} MB of page cache will be reclaimed by {method.description}")
+        self._freeze_cycles = FreezeCycles(self._disk.lower_path, self._disk.host_directory / "cached", bytes_, method)
         self._freeze_cycles.wait_filled()
 
     def cause(self, ground: PracticeGround) -> None:
-        """Returns when commits wait for a disk that does not answer."""
+        """Return when commits wait for the frozen disk."""
         assert self._freeze_cycles is not None
         script = ground.clients.script("checkout.sql", _CHECKOUT)
         ground.clients.pgbench(
@@ -260,7 +253,7 @@ class ReclaimStall(Incident):
         wait_for(ground.cluster, f"(select {_BLOCKED})")
 
     def end(self, ground: PracticeGround) -> None:
-        """Thawed: everybody who waited goes on."""
+        """Thaw: all waiting sessions continue."""
         if self._freeze_cycles is not None:
             self._freeze_cycles.stop()
 

@@ -1,6 +1,6 @@
-"""The incidents by name, of one server and of a cluster.
+"""Registry of the incidents by name, for one server and for a cluster.
 
-Their modules are loaded when one is asked for, so the tables hold what a list needs.
+Their modules are imported on demand, so the tables contain what a list needs.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class IncidentEntry(NamedTuple):
 
 INCIDENTS = {
     "connection-storm": IncidentEntry("connection_storm", "ConnectionStorm", "one application takes every connection"),
-    "lock-queue": IncidentEntry("lock_queue", "LockQueue", "an ALTER TABLE behind a dump, and everybody behind it"),
+    "lock-queue": IncidentEntry("lock_queue", "LockQueue", "an ALTER TABLE waits for a dump, and others for it"),
     "idle-in-transaction": IncidentEntry(
         "idle_in_transaction", "IdleInTransaction", "a forgotten transaction on hot rows"
     ),
-    "wraparound": IncidentEntry("wraparound", "Wraparound", "transaction ids run out in a few million"),
+    "wraparound": IncidentEntry("wraparound", "Wraparound", "only a few million transaction ids are left"),
     "checksum-failure": IncidentEntry("checksum_failure", "ChecksumFailure", "a page damaged on disk is read"),
     "archive-failing": IncidentEntry("archive_failing", "ArchiveFailing", "WAL cannot be archived any more"),
-    "slot-retention": IncidentEntry("slot_retention", "SlotRetention", "a slot nobody reads keeps all WAL"),
+    "slot-retention": IncidentEntry("slot_retention", "SlotRetention", "an inactive slot retains all WAL"),
     "temp-spill": IncidentEntry("temp_spill", "TempSpill", "a runaway sort writes temporary files"),
     "disk-filling": IncidentEntry("disk_filling", "DiskFilling", "the data directory's disk fills up (root)"),
     "reclaim-stall": IncidentEntry(
@@ -43,10 +43,10 @@ INCIDENTS = {
 
 
 CLUSTER_INCIDENTS = {
-    "standby-lags": IncidentEntry("standby_incidents", "StandbyLags", "a report on the standby holds up its replay"),
+    "standby-lags": IncidentEntry("standby_incidents", "StandbyLags", "a report on the standby blocks its replay"),
     "replay-paused": IncidentEntry("standby_incidents", "ReplayPaused", "replay on the standby was not resumed"),
     "weaker-standby": IncidentEntry(
-        "standby_incidents", "WeakerStandby", "the standby lets in fewer clients than the primary"
+        "standby_incidents", "WeakerStandby", "the standby allows fewer clients than the primary"
     ),
     "missing-slot": IncidentEntry("standby_incidents", "MissingSlot", "the slot of the standby was dropped"),
     "archive-stuck": IncidentEntry(
@@ -63,19 +63,19 @@ CLUSTER_INCIDENTS = {
         "primary_incidents", "PrimaryKilled", "the primary is killed: a failover to rehearse"
     ),
 }
-"""What happens to the cluster of `demo --cluster`, and has to stop a cutover."""
+"""Incidents of `demo --cluster`; each must block a cutover."""
 
 
 def find_incident(name: str) -> Incident:
-    """A new incident of one server. Raises UsageError with the nearest name, or all of them."""
+    """Return a new incident of one server. Raises UsageError with the nearest name, or all of them."""
     kind: type[Incident] = _incident_class(name, INCIDENTS)
     return kind()
 
 
 def find_cluster_incident(name: str) -> ClusterIncident:
-    """A new incident of the practice cluster. Raises UsageError, also where `name` is one of a single server."""
+    """Return a new incident of the practice cluster. Raises UsageError, also for an incident of a single server."""
     if name in INCIDENTS:
-        raise UsageError(f"the incident {name!r} is one of a single server", hint="leave out --cluster")
+        raise UsageError(f"the incident {name!r} is for a single server", hint="leave out --cluster")
     kind: type[ClusterIncident] = _incident_class(name, CLUSTER_INCIDENTS)
     return kind()
 
@@ -86,12 +86,12 @@ def _incident_class(name: str, known: Mapping[str, IncidentEntry]) -> Any:
         names = [*INCIDENTS, *CLUSTER_INCIDENTS]
         close = difflib.get_close_matches(name, names, n=1)
         hint = f"did you mean {close[0]}? " if close else ""
-        raise UsageError(f"no incident {name!r}", hint=f"{hint}There are: {', '.join(names)}")
+        raise UsageError(f"no incident {name!r}", hint=f"{hint}known incidents: {', '.join(names)}")
     return getattr(importlib.import_module(f"dba_console.demo.incidents.{entry.module}"), entry.class_name)
 
 
 def incident_list() -> str:
-    """A line for each incident."""
+    """Return one line per incident."""
     lines = [f"  {name:<20} {entry.summary}" for name, entry in INCIDENTS.items()]
     lines += [f"  {name:<20} cluster: {entry.summary}" for name, entry in CLUSTER_INCIDENTS.items()]
     return "\n".join(lines)

@@ -1,7 +1,7 @@
-"""A replication slot nobody reads keeps all WAL: the replica it was for was switched off, the slot was not dropped.
+"""Incident: an inactive replication slot retains all WAL: its replica was switched off and the slot not dropped.
 
-With root the data lies on a small disk of its own, which the WAL fills with a date. Without, a limit on what slots may
-keep is in force: the slot comes nearer to being lost instead of the disk to being full.
+With root the data is on a small private disk, which the WAL fills within minutes. Without, max_slot_wal_keep_size is
+set: the slot approaches invalidation instead of the disk filling up.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 SLOT = "old_replica"
 SIZE_BYTES = 3072 * MIB
 WAL_MIB_PER_S = 16
-"""Full in three minutes on a disk of SIZE_BYTES; a busy hour of bulk loads on a larger one."""
+"""Fills a disk of SIZE_BYTES in three minutes, as a busy hour of bulk loads fills a larger one."""
 MOST_WAL_MIB = 2304
-"""Where the writing stops, short of a full disk: the server would panic, and there were nothing left to watch."""
+"""Writing stops here, before the disk is full: the server would panic, and there would be nothing left to watch."""
 KEEP_MIB = 1024
-"""max_slot_wal_keep_size where there is no disk of our own: the slot is lost beyond it, and the host's disk is safe."""
+"""max_slot_wal_keep_size without a private disk: beyond it the slot is lost, and the host's disk is safe."""
 
 
 class SlotRetention(Incident):
     name: ClassVar[str] = "slot-retention"
-    title: ClassVar[str] = f"slot {SLOT} keeps {WAL_MIB_PER_S} MB of WAL a second for a replica that is gone"
+    title: ClassVar[str] = f"slot {SLOT} retains {WAL_MIB_PER_S} MB of WAL per second for a removed replica"
     finding: ClassVar[str] = "slot-retention"
     within_s: ClassVar[float] = 10.0
     plan: ClassVar[LoadPlan] = LoadPlan(idle=60, forgotten=False, rate_per_s=50)
@@ -48,21 +48,21 @@ class SlotRetention(Incident):
             yield directory
 
     def prepare(self, ground: PracticeGround) -> None:
-        """The slot as its replica left it, with the WAL reserved that it had not read."""
+        """Create the slot as its replica left it, with its unread WAL reserved."""
         ground.cluster.psql(f"select pg_create_physical_replication_slot('{SLOT}', true)")
 
     def cause(self, ground: PracticeGround) -> None:
-        """Bulk work begins; returns when its first WAL is written."""
-        begun = ground.cluster.psql("select pg_current_wal_lsn()")
+        """Start bulk work; returns when its first WAL is written."""
+        start_lsn = ground.cluster.psql("select pg_current_wal_lsn()")
         script = ground.clients.script("bulk.sql", _BULK)
         ground.clients.pgbench(
             "-c", "1", "-R", str(WAL_MIB_PER_S), "-f", str(script),
             role="postgres", application="bulk-load", dbname=DATABASE,
         )  # fmt: skip
-        wait_for(ground.cluster, f"pg_current_wal_lsn() > '{begun}'::pg_lsn + {MIB}")
+        wait_for(ground.cluster, f"pg_current_wal_lsn() > '{start_lsn}'::pg_lsn + {MIB}")
 
     def end(self, ground: PracticeGround) -> None:
-        """The slot is dropped: the next checkpoint removes what it kept."""
+        """Drop the slot: the next checkpoint removes the WAL it retained."""
         ground.clients.stop()
         if ground.cluster.running:
             ground.cluster.psql(
@@ -70,7 +70,7 @@ class SlotRetention(Incident):
             )
 
 
-# A megabyte of WAL at a time and of nothing else. It stops by itself where the slot keeps MOST_WAL_MIB.
+# A megabyte of WAL at a time and nothing else. It stops when the slot retains MOST_WAL_MIB.
 _BULK = f"""
 select pg_logical_emit_message(false, 'bulk', repeat('x', {MIB}))
   from pg_replication_slots

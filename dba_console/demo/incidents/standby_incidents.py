@@ -1,4 +1,4 @@
-"""What is amiss with db2, the node that shall become the primary: it lags, is paused, is weaker, lost its slot."""
+"""Incidents of db2, the target of the cutover: it lags, is paused, has lower settings, lost its slot."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 REPORT = "quarterly-report"
 TABLE = "quarterly_figures"
 BEHIND_MIB = 48
-"""WAL that replay does not get to: three times what `cluster check` lets pass."""
+"""WAL that is not replayed: three times what `cluster check` accepts."""
 MORE_CONNECTIONS = 200
 
 
 class StandbyLags(ClusterIncident):
-    """A report on db2 reads a table that is emptied on db1: replay waits for the report, without a limit."""
+    """A report on db2 reads a table that is truncated on db1: replay waits for the report, without a limit."""
 
     name: ClassVar[str] = "standby-lags"
     title: ClassVar[str] = f"replay on db2 waits for {REPORT}, and falls behind"
@@ -67,10 +67,10 @@ class ReplayPaused(ClusterIncident):
 
 
 class WeakerStandby(ClusterIncident):
-    """More connections for db1 and db3, and db2 was forgotten: its replay stops (14 and later) or it ends (before)."""
+    """max_connections was raised on db1 and db3, not on db2: its replay pauses (14 and later) or it ends (before)."""
 
     name: ClassVar[str] = "weaker-standby"
-    title: ClassVar[str] = f"db1 and db3 were given max_connections = {MORE_CONNECTIONS}, db2 was not"
+    title: ClassVar[str] = f"db1 and db3 have max_connections = {MORE_CONNECTIONS}, db2 does not"
     check: ClassVar[str] = "settings"
 
     def cause(self, ground: PracticeCluster) -> None:
@@ -81,7 +81,7 @@ class WeakerStandby(ClusterIncident):
             wait_for(db2, "pg_is_wal_replay_paused()")
 
     def end(self, ground: PracticeCluster) -> None:
-        """As the check advises: db2 gets as many. Fewer on db1 would leave the others the stronger ones."""
+        """As the check advises, raise db2's value too. Lowering db1's would leave the others with higher ones."""
         _, db2 = _pair(ground)
         db2.restart({"max_connections": MORE_CONNECTIONS})
 
@@ -93,7 +93,7 @@ class MissingSlot(ClusterIncident):
 
     def cause(self, ground: PracticeCluster) -> None:
         db1, db2 = _pair(ground)
-        # Its standby is back at once: the slot goes in the moment in which nobody has it.
+        # Its standby reconnects at once: the slot is dropped in the moment it is inactive.
         db1.psql(_DROP)
         wait_for(db2, "not exists (select from pg_stat_wal_receiver where status = 'streaming')")
 

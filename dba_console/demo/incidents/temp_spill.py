@@ -1,6 +1,7 @@
-"""A runaway report sorts far more than its work_mem and writes temporary files onto the data volume (story S12).
+"""Incident: a runaway report sorts far more than its work_mem and writes temporary files to the data volume (story
+S12).
 
-How much it may write is bounded by temp_file_limit, and with root the data lies on a disk of its own: the host is safe.
+temp_file_limit limits what it may write, and with root the data is on a private disk: the host is safe.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SIZE_BYTES = 3072 * MIB
 LIMIT_MIB = 1024
 RUNAWAY_MIB_PER_S = 40
 SMALL_MIB = 40
-"""A small sort's temporary files; one of them a second."""
+"""Temporary files of a small sort; one per second."""
 APPLICATION = "yearly-report"
 TRIES = 100
 
@@ -41,23 +42,23 @@ class TempSpill(Incident):
             yield directory
 
     def cause(self, ground: PracticeGround) -> None:
-        """Returns when temporary files lie on the data volume."""
-        who = {"role": "reporting", "application": APPLICATION, "dbname": DATABASE}
-        # It fails at the limit and is tried again, as a report that somebody scheduled is.
-        ground.clients.psql(*[_RUNAWAY] * TRIES, **who)
+        """Return when temporary files exist on the data volume."""
+        client = {"role": "reporting", "application": APPLICATION, "dbname": DATABASE}
+        # It fails at the limit and is retried, as a scheduled report is.
+        ground.clients.psql(*[_RUNAWAY] * TRIES, **client)
         script = ground.clients.script("report.sql", _SMALL)
-        ground.clients.pgbench("-c", "1", "-R", "1", "-f", str(script), **who)
+        ground.clients.pgbench("-c", "1", "-R", "1", "-f", str(script), **client)
         wait_for(ground.cluster, f"(select sum(size) > {16 * MIB} from pg_ls_tmpdir())")
 
 
 def _sort(rows: int, condition: str = "") -> str:
-    """A sort of rows of a kilobyte each, none of which fits the order it comes in."""
+    """Return a sort of rows of a kilobyte each, none in sorted order."""
     made = f"select md5(g::text) k, repeat(md5(g::text), 30) pad from generate_series(1, {rows}) g{condition}"
     return f"select max(pad) from (select * from ({made}) made order by k offset 0) sorted;"
 
 
 _ROWS_PER_MIB = 1024
-# A report reads its rows at the pace of what it joins them from: here a tenth of a second for each four megabytes.
+# A real report reads its rows as fast as its joins deliver them: here a tenth of a second for each four megabytes.
 _STEP = RUNAWAY_MIB_PER_S // 10 * _ROWS_PER_MIB
 _RUNAWAY = _sort(4 * LIMIT_MIB * _ROWS_PER_MIB, f" where g % {_STEP} <> 0 or pg_sleep(0.1)::text is not null")
 _SMALL = _sort(SMALL_MIB * _ROWS_PER_MIB)

@@ -1,8 +1,8 @@
-"""Transaction ids nearly used up: a cluster aged to a few million before PostgreSQL stops accepting writes.
+"""Incident: transaction ids nearly used up, a few million before PostgreSQL stops accepting writes.
 
-Two thousand million transactions take too long to rehearse, so `pg_resetwal -x` moves the counter while the server is
-stopped, and the piece of pg_xact it then needs is made empty. Everything else is PostgreSQL's own: its ages, its
-warnings, its autovacuum, which works in vain as long as a slot nobody reads holds the catalogs back.
+Two billion transactions take too long to rehearse, so `pg_resetwal -x` moves the counter while the server is stopped,
+and the pg_xact segment it then needs is created empty. Everything else is PostgreSQL's own: its ages, its warnings, its
+autovacuum, which has no effect as long as an inactive slot holds back the catalog horizon.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 WRAP_AGE = 2_147_483_647
 STOP_BEFORE_WRAP = 3_000_000
-"""varsup.c, SetTransactionIdLimit: from there on no transaction id is given out (14 and later; 1 million before)."""
+"""varsup.c, SetTransactionIdLimit: from there on no transaction id is assigned (14 and later; 1 million before)."""
 LEFT = 4_000_000
 """Transaction ids left before the stop when the console opens."""
 SLOT = "old_analytics"
@@ -29,22 +29,22 @@ XIDS_PER_SEGMENT = 4 * 8192 * 32
 
 class Wraparound(Incident):
     name: ClassVar[str] = "wraparound"
-    title: ClassVar[str] = f"{LEFT // 1_000_000} million transaction ids are left before PostgreSQL stops"
+    title: ClassVar[str] = f"{LEFT // 1_000_000} million transaction ids are left until PostgreSQL stops"
     finding: ClassVar[str] = "xid-wraparound"
     present_at_start: ClassVar[bool] = True
     settings: ClassVar[Settings] = {"wal_level": "logical"}
-    # Each transaction is answered by a warning, to the client and into the log: a slow load keeps those short.
+    # Each transaction causes a warning, to the client and in the log: a slow load keeps their number low.
     plan: ClassVar[LoadPlan] = LoadPlan(rate_per_s=20, forgotten=False)
 
     def prepare(self, ground: PracticeGround) -> None:
-        """Age the cluster. Raises Unsupported where this installation has no pg_resetwal."""
+        """Age the cluster. Raises Unsupported if this installation has no pg_resetwal."""
         cluster = ground.cluster
         if not cluster.binaries.has("pg_resetwal"):
             raise Unsupported(
-                f"there is no pg_resetwal in {cluster.binaries.directory}, which the incident {self.name} needs",
+                f"no pg_resetwal in {cluster.binaries.directory}, which the incident {self.name} needs",
                 hint="install the server package of PostgreSQL",
             )
-        # The slot remembers the catalogs as they are now: what is older may not be frozen away.
+        # The slot holds the catalog horizon at its current xid: VACUUM cannot freeze beyond it.
         cluster.psql(f"select pg_create_logical_replication_slot('{SLOT}', 'pgoutput')", dbname=DATABASE)
         oldest = int(cluster.psql("select datfrozenxid from pg_database order by age(datfrozenxid) desc limit 1"))
         cluster.stop()
@@ -52,7 +52,7 @@ class Wraparound(Incident):
         cluster.start()
 
     def end(self, ground: PracticeGround) -> None:
-        """Drop the slot: from now on VACUUM mends it."""
+        """Drop the slot: from now on VACUUM fixes it."""
         if ground.cluster.running:
             ground.cluster.psql(
                 f"select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = '{SLOT}'"

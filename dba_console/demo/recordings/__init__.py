@@ -1,1 +1,1 @@
-"""Recordings of incidents for those who cannot have the real thing, and the script that makes them anew."""
+"""Recorded incidents, replayed where the real incident needs root, and the script that records them."""

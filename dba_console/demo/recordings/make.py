@@ -1,8 +1,8 @@
-"""Makes the recording of an incident from the real thing: `python -m dba_console.demo.recordings.make reclaim-stall`.
+"""Records an incident for shipping: `python -m dba_console.demo.recordings.make reclaim-stall`.
 
-As root, on a host with nothing else to do. What is recorded is the run of `dba-console demo --incident NAME`, with the
-findings the agent came to at the time. It happens in a namespace of its own with a host name of its own, where only the
-mounts it needs are seen: a recording that is shipped tells nothing of the host it was made on.
+Run as root on an idle host. It records a run of `dba-console demo --incident NAME`, with the findings the agent raised.
+The run is in its own namespace with its own host name and only the mounts it needs: a shipped recording must reveal
+nothing of the host it was made on.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from dba_console.recording.layout import DATABASE, LOG
 
 HERE = Path(__file__).parent
 HOST = "db2"
-"""The host of story S1."""
+"""The host name of story S1."""
 SERVER = "recorded practice"
-"""cluster_name: what the header of every screen calls the server."""
+"""cluster_name: the server's name in the header of every screen."""
 CALM_TICKS = 20
-"""Twenty seconds in which nothing is wrong: what follows is seen against them, and the load's own start is long ago."""
+"""Twenty seconds of normal operation before the incident, well after the start of the load."""
 SECONDS = 36.0
-"""Of the incident: for a reclaim stall, two bouts."""
+"""Duration of the incident: for a reclaim stall, two freeze cycles."""
 _NEEDED = ("/proc", "/sys", "/dev", "/")
 _IN_NAMESPACE = "DBA_CONSOLE_RECORDING"
 
 
 def main(words: list[str]) -> int:
-    """Record the incident named; 0 where its finding was raised in time. Raises ConsoleError where it cannot be had."""
+    """Record the incident; return 0 if its finding was raised in time. Raises ConsoleError if that is not possible."""
     if len(words) != 1:
         raise UsageError("which incident?", hint="python -m dba_console.demo.recordings.make reclaim-stall")
     if os.environ.get(_IN_NAMESPACE) is None:
@@ -47,17 +47,17 @@ def main(words: list[str]) -> int:
     socket.sethostname(HOST)
     _hide_mounts()
     incident = find_incident(words[0])
-    with tempfile.TemporaryDirectory(prefix="dba-console-recording-") as place:
-        os.environ |= {"DBA_CONSOLE_SESSIONS": f"{place}/sessions", "DBA_CONSOLE_RUNTIME": f"{place}/run"}
-        os.environ |= {"XDG_STATE_HOME": f"{place}/state", "XDG_CONFIG_HOME": f"{place}/config"}
+    with tempfile.TemporaryDirectory(prefix="dba-console-recording-") as scratch:
+        os.environ |= {"DBA_CONSOLE_SESSIONS": f"{scratch}/sessions", "DBA_CONSOLE_RUNTIME": f"{scratch}/run"}
+        os.environ |= {"XDG_STATE_HOME": f"{scratch}/state", "XDG_CONFIG_HOME": f"{scratch}/config"}
         in_time = _record(incident)
-        (session,) = (path for path in (Path(place) / "sessions").iterdir() if path.is_dir())
+        (session,) = (path for path in (Path(scratch) / "sessions").iterdir() if path.is_dir())
         _copy_recording(session, HERE / incident.name)
     return 0 if in_time else 1
 
 
 def _hide_mounts() -> None:
-    """Take out of this namespace every mount that neither the kernel's files nor anything we use lies on."""
+    """Unmount in this namespace every mount that holds neither kernel files nor anything we use."""
     used = (str(HERE), sys.prefix, sys.base_prefix, tempfile.gettempdir(), *_NEEDED)
     mounted = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     for path in reversed(mounted):
@@ -75,7 +75,7 @@ def _record(incident: Incident) -> bool:
         try:
             rehearsal = Rehearsal(ground, incident, _say)
             if not rehearsal.wait_calm(CALM_TICKS, lambda: recorder.poll() is None):
-                raise ConsoleError("the recorder ended by itself")
+                raise ConsoleError("the recorder ended unexpectedly")
             rehearsal.begin()
             time.sleep(SECONDS)
             incident.end(ground)
@@ -86,14 +86,14 @@ def _record(incident: Incident) -> bool:
 
 
 def _copy_recording(session: Path, directory: Path) -> None:
-    """The recording as it is shipped: its database and its log, readable by everybody."""
+    """Copy the recording for shipping: its database and its log, readable by everyone."""
     directory.mkdir(exist_ok=True)
     for name in (DATABASE, LOG):
         shutil.copy(session / name, directory / name)
         (directory / name).chmod(0o644)
     left = [path.name for path in session.iterdir() if path.name.startswith(DATABASE + "-")]
     if left:
-        raise ConsoleError(f"the recording was not closed in order: {', '.join(left)} in {session}")
+        raise ConsoleError(f"the recording was not closed properly: {', '.join(left)} in {session}")
     _say(f"{directory / DATABASE}: {(directory / DATABASE).stat().st_size // 1024} kB")
 
 

@@ -1,4 +1,3 @@
-"""Dumps as files and as messages: what an archive holds, what pg_dump and pg_restore say of it, how far a job is. Pure.
-
-Nothing here knows a server, a process or an agent. Readers take bytes or an open file; everything else takes records.
+"""Dump archives, messages of pg_dump and pg_restore, and the progress of a dump or restore. Pure: no server, process or
+agent is used. Readers take bytes or an open file, everything else takes records.
 """

@@ -1,4 +1,4 @@
-"""Archives where they lie: a directory, a custom or tar file, the head of a plain dump. Reads only, opens no pipe."""
+"""Read a dump archive from disk: a directory, a custom or tar file, the beginning of a plain dump. Opens no pipe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dba_console.jobs.archives.dump_plan import DumpPlan, plan_from_toc, sizes_b
 from dba_console.jobs.archives.toc import MAGIC, ArchiveError, ArchiveNotFoundError, Toc, read_toc
 
 _HEAD = 64 << 10
-"""Bytes of a plain dump that are looked at."""
+"""Bytes read of a plain dump."""
 _MAX_MEMBERS = 200_000
 _SUFFIXES = (".gz", ".lz4", ".zst")
 _COMPRESSION_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4"}
@@ -25,10 +25,10 @@ _PLAIN = re.compile(r"^-- PostgreSQL database(?: cluster)? dump", re.MULTILINE)
 
 
 def open_archive(path: str | os.PathLike[str]) -> DumpPlan:
-    """The plan of the archive at `path`, with the bytes each object takes in it.
+    """Read the plan of the archive at `path`, with the size of each object in it.
 
-    A dump under way is read as far as it is: its data files have the size they have now. Of a plain dump the head is
-    read, and the plan has no entries. Raises ArchiveError when there is none, or when it cannot be read.
+    A running dump is read in its current state: data files have their current size. Of a plain dump only the beginning
+    is read, and the plan has no entries. Raises ArchiveError if there is no archive or it cannot be read.
     """
     location = Path(path)
     try:
@@ -47,19 +47,19 @@ def open_archive(path: str | os.PathLike[str]) -> DumpPlan:
 
 
 def read_directory_toc(directory: Path) -> Toc:
-    """The table of contents of a directory archive, which is there before its data. Raises ArchiveError, OSError."""
+    """Read the table of contents of a directory archive, written before its data. Raises ArchiveError, OSError."""
     try:
         if not stat.S_ISREG((directory / "toc.dat").stat().st_mode):
-            raise ArchiveError(f"{directory / 'toc.dat'} is no file", hint="a pipe can only be read once")
+            raise ArchiveError(f"{directory / 'toc.dat'} is not a regular file", hint="a pipe can only be read once")
         with (directory / "toc.dat").open("rb") as file:
             return read_toc(file)
     except FileNotFoundError:
-        hint = "a dump under way writes it once it has read the catalog"
-        raise ArchiveError(f"{directory} is no directory archive: it has no toc.dat", hint=hint) from None
+        hint = "a running dump writes it after reading the catalog"
+        raise ArchiveError(f"{directory} is not a directory archive: it has no toc.dat", hint=hint) from None
 
 
 def directory_data_sizes(directory: Path, toc: Toc) -> dict[int, int]:
-    """Bytes of each object's data file by dump id; large objects are shared out evenly among their entries."""
+    """Return the size of each object's data file by dump id; large objects are divided evenly among their entries."""
     files: dict[str, int] = {}
     blobs = 0
     with os.scandir(directory) as found:
@@ -82,7 +82,7 @@ def _with_path(path: Path, message: str) -> str:
 
 
 def _stem(name: str) -> str:
-    """The name of a data file without what says how it is compressed.
+    """Return the name of a data file without its compression suffix.
 
     >>> _stem("2661.dat.zst")
     '2661.dat'
@@ -103,12 +103,12 @@ def _read_archive_file(file: BinaryIO, path: Path) -> DumpPlan:
         file.seek(0)
         return _read_tar(file)
     if not head:
-        raise ArchiveError(f"{path} is empty", hint="a dump under way writes nothing until it has read the catalog")
+        raise ArchiveError(f"{path} is empty", hint="a running dump writes nothing until it has read the catalog")
     return _read_plain_head(head)
 
 
 def _read_tar(file: BinaryIO) -> DumpPlan:
-    """pg_dump puts toc.dat first; what stands after it is found header by header."""
+    """Read a tar archive header by header; pg_dump writes toc.dat first."""
     toc: Toc | None = None
     sizes: dict[str, int] = {}
     blobs = 0
@@ -121,12 +121,12 @@ def _read_tar(file: BinaryIO) -> DumpPlan:
                 sizes[member.name] = member.size
                 blobs += member.size if member.name.startswith("blob_") else 0
                 if member.name == "toc.dat" and (held := tar.extractfile(member)) is not None:
-                    toc = read_toc(held)  # type: ignore[arg-type]  # reads bytes, which is all that is asked of it
+                    toc = read_toc(held)  # type: ignore[arg-type]  # only its read() is used
     except tarfile.TarError as error:
         if toc is None:
-            raise ArchiveError(f"a tar file that cannot be read: {error}") from None
+            raise ArchiveError(f"cannot read the tar file: {error}") from None
     if toc is None:
-        raise ArchiveError("a tar file without toc.dat: no archive of pg_dump")
+        raise ArchiveError("not an archive of pg_dump: a tar file without toc.dat")
     known = {one.dump_id: sizes[one.file] for one in toc.entries if one.file is not None and one.file in sizes}
     large = [one.dump_id for one in toc.entries if one.desc == "BLOBS"]
     known.update(dict.fromkeys(large, blobs // len(large) if large else 0))
@@ -139,14 +139,16 @@ def _read_plain_head(head: bytes) -> DumpPlan:
         try:
             head = zlib.decompressobj(wbits=31).decompress(head, _HEAD)
         except zlib.error as error:
-            raise ArchiveError(f"a gzip file that cannot be read: {error}") from None
+            raise ArchiveError(f"cannot read the gzip file: {error}") from None
     elif compression != "none":
-        return DumpPlan(entries=(), format="plain", compression=compression)  # its head takes a library to be read
+        return DumpPlan(entries=(), format="plain", compression=compression)  # reading it needs a library
     if head.startswith(MAGIC):
-        raise ArchiveError("a custom archive inside gzip", hint="gunzip it: pg_restore reads it only so")
+        raise ArchiveError(
+            "a custom archive compressed with gzip", hint="decompress it with gunzip: pg_restore cannot read it"
+        )
     text = head.decode("utf-8", "replace")
     if _PLAIN.search(text) is None:
-        raise ArchiveError("no dump of PostgreSQL: neither an archive nor the head of a plain one")
+        raise ArchiveError("not a PostgreSQL dump: neither an archive nor a plain dump")
     server, dumper, connect = _DUMPED_FROM.search(text), _DUMPED_BY.search(text), _CONNECT.search(text)
     return DumpPlan(
         entries=(),

@@ -1,4 +1,7 @@
-"""The chain that decides when a restore ends: the largest table's data, its indexes, the keys that wait for them."""
+"""The critical path of a restore, and its parts: simulate pg_restore's order on N workers, model the cost per object.
+
+The critical path is the dependency chain that takes longest: usually the largest table's data, its indexes, its keys.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +16,19 @@ from dba_console.jobs.archives.dump_plan import DumpEntry, DumpPlan, Phase
 from dba_console.jobs.archives.object_progress import ObjectProgress
 from dba_console.jobs.archives.objects import DumpObject, ObjectSums
 
-# How long what is left will take on j workers: pg_restore's own order, played forward.
+# Simulate the remaining work on N workers in pg_restore's order.
 #
-# The heaviest ready object goes first; an object waits for what it needs, and a key or constraint for whoever else
-# works at its table. A sum divided by j knows nothing of the one big table whose data, key and indexes come one after
-# the other.
+# The heaviest ready object starts first; an object waits for its dependencies, and a key or constraint for other work
+# on its table. Dividing the sum by N would miss one large table whose data, key and indexes run one after the other.
 
 _SHARING_DESCS = frozenset({"TABLE DATA", "BLOBS", "INDEX"})
-"""What takes no lock that shuts out another of these on the same table."""
+"""Objects whose locks on the same table do not conflict."""
 _MAX_TRIED = 64
-"""Ready objects that are tried for one that no running one shuts out."""
+"""Ready objects tried to find one that does not conflict with a running one."""
 
 
 class Task(Struct, frozen=True, gc=False):
-    """What is left of one object."""
+    """The remaining work of one object."""
 
     dump_id: int
     seconds: float
@@ -34,13 +36,13 @@ class Task(Struct, frozen=True, gc=False):
     needs: tuple[int, ...]
     table: int | None
     shares: bool
-    """Others may work at its table meanwhile, as far as they share too."""
+    """Other objects that share too may use its table meanwhile."""
     phase: Phase = "data"
     others: tuple[int, ...] = ()
-    """Further tables it works at: those a foreign key refers to."""
+    """Other tables it locks: those referenced by a foreign key."""
     running: bool = False
     least: float | None = None
-    """Seconds it may take as well, where they rest on objects of another kind or size."""
+    """Range of seconds, if estimated from objects of another kind or size."""
     most: float | None = None
 
     @property
@@ -53,7 +55,7 @@ def can_share_table(desc: str) -> bool:
 
 
 def makespan(tasks: Sequence[Task], jobs: int) -> float:
-    """Seconds until all of them are done, on `jobs` workers; what they need and is not among them is done."""
+    """Return the seconds until all tasks are done on `jobs` workers; needs outside `tasks` count as done."""
     if jobs <= 1:
         return sum(task.seconds for task in tasks)
     open_needs, after = _open_needs(tasks)
@@ -82,7 +84,7 @@ def makespan(tasks: Sequence[Task], jobs: int) -> float:
 
 
 def longest_chain(tasks: Sequence[Task]) -> tuple[int, ...]:
-    """Dump ids of the chain of needs that takes longest, first to last."""
+    """Return the dump ids of the dependency chain that takes longest, first to last."""
     by_id = {task.dump_id: task for task in tasks}
     best: dict[int, tuple[float, int | None]] = {}
     for task in tasks:
@@ -98,7 +100,7 @@ def longest_chain(tasks: Sequence[Task]) -> tuple[int, ...]:
 
 
 def _find_longest(start: int, by_id: Mapping[int, Task], best: dict[int, tuple[float, int | None]]) -> None:
-    """The longest way to an object, without recursion; a circle, which no archive has, is cut."""
+    """Find the longest path to an object, without recursion; a cycle, which no archive has, is cut."""
     open_: list[int] = [start]
     on_way: set[int] = set()
     while open_:
@@ -119,7 +121,7 @@ def _find_longest(start: int, by_id: Mapping[int, Task], best: dict[int, tuple[f
 
 
 def _open_needs(tasks: Sequence[Task]) -> tuple[dict[int, int], dict[int, list[Task]]]:
-    """How many needs of each are open, and who waits for each."""
+    """Return the number of open needs per task, and the tasks that wait for each."""
     there = {task.dump_id for task in tasks}
     after: dict[int, list[Task]] = {}
     open_needs: dict[int, int] = {}
@@ -138,7 +140,7 @@ def _start_task(task: Task, now: float, busy: list[tuple[float, int, Task]], tab
 
 
 def _next_task(ready: list[tuple[float, int, Task]], tables: Mapping[int, list[Task]], *, idle: bool) -> Task | None:
-    """The heaviest ready one that no running one shuts out; with all workers idle, the heaviest."""
+    """Return the heaviest ready task without a conflict with a running one; if all workers are idle, the heaviest."""
     passed: list[tuple[float, int, Task]] = []
     chosen: Task | None = None
     while ready and len(passed) < _MAX_TRIED:
@@ -154,21 +156,21 @@ def _next_task(ready: list[tuple[float, int, Task]], tables: Mapping[int, list[T
     return chosen
 
 
-# What an object costs: seconds by its weight, learnt from this run's finished and running objects, else from before.
+# The cost model: seconds by weight, from finished and running objects of this run, else from the previous run.
 #
-# A kind of object costs so much each, and so much a byte: one figure for both would let ten thousand empty tables set
-# the rate of the one that is large.
+# A kind of object has a cost per object and a cost per byte: with a single number, ten thousand empty tables would
+# determine the rate of the large one.
 
 MIN_SHARE_KNOWN = 0.05
-"""Of an object under way: from here on its own pace says more than what others took."""
+"""Share done of a running object, from which its own rate is better than that of others."""
 _MAX_EXTRAPOLATION = 20.0
-"""Times the heaviest object measured, up to which a rate is carried over."""
+"""A rate is used up to this multiple of the heaviest object measured."""
 _MAX_EXTRAPOLATION_BY_SIZE = 500.0
-"""The same, where their time went by their size and not by their number."""
+"""The same, if their time depended on their size, not their number."""
 _AGREEMENT_FACTOR = 1.2
-"""How far off either of two ways to reckon an object may be, where they agree."""
+"""Error allowed for each of two estimates that agree."""
 _MIN_SPREAD = 0.05
-"""Spread of weights, squared and relative, below which they count as equal."""
+"""Relative squared spread of weights below which they count as equal."""
 _MIN_MEASURED = 3
 RELATIVE_COSTS: dict[str, tuple[float, float, float]] = {
     "TABLE DATA": (1.0, 1.0, 1.0),
@@ -179,10 +181,10 @@ RELATIVE_COSTS: dict[str, tuple[float, float, float]] = {
     "CHECK CONSTRAINT": (0.05, 0.1, 0.3),
     "ANALYZE": (0.02, 0.05, 0.2),
 }
-"""Seconds a byte of table as a multiple of what its data took, at least, likely and at most: the range that restores of
-tables with a key, two indexes and a foreign key each gave, with one and two jobs, default and tuned. Assumed only
-until one of the kind is measured, and said to be assumed: how far the range reaches decides if an end is foretold.
-A foreign key of small rows, or checked without memory for its join, takes more still: 1.2 was seen."""
+"""Seconds per table byte as a multiple of its data's: at least, likely, at most. The range measured in restores of
+tables with a key, two indexes and a foreign key each, with one and two jobs, default and tuned. Used (and marked as
+assumed) only until one of the kind is measured: the width of the range decides whether an ETA is shown. A foreign key
+on small rows, or checked without enough memory for its join, takes longer: 1.2 was measured."""
 PHASE_OF_DESC: dict[str, Phase] = {
     "TABLE DATA": "data",
     "BLOBS": "data",
@@ -199,13 +201,13 @@ class PreviousPhase(Struct, frozen=True, kw_only=True):
     name: str
     wall_s: float
     busy_s: float | None = None
-    """Of all its objects together; None: as wall_s."""
+    """Sum over all its objects; None: equal to wall_s."""
     bytes: float | None = None
-    """What its objects weighed, measured as they are now; None: as much as now."""
+    """Weight of its objects, measured as now; None: the same as now."""
 
 
 class PreviousRun(Struct, frozen=True, kw_only=True):
-    """What is known of the last run of this job, or of the usual one."""
+    """The previous run of this job, or a typical one."""
 
     wall_s: float
     phases: tuple[PreviousPhase, ...] = ()
@@ -213,29 +215,29 @@ class PreviousRun(Struct, frozen=True, kw_only=True):
 
 
 class CostRate(Struct, frozen=True, kw_only=True, gc=False):
-    """What one kind of object costs."""
+    """The cost of one kind of object."""
 
     each_s: float
     per_byte_s: float
     source: str
     """measured: in this run; history; assumed: from another kind."""
     max_weight: float
-    """Bytes of the heaviest object that it is known to hold for."""
+    """Bytes of the heaviest object measured."""
     by_size: bool = False
-    """Their bytes took most of the time of those measured."""
+    """Most of the measured time depends on size."""
     many_measured: bool = False
-    """Measured on so many that one of no other size, and slow, says nothing of the rest: it may have waited."""
+    """Measured on several objects, so that one slow object of similar size does not matter: it may have waited."""
 
     def seconds_for(self, weight: float) -> float:
         return self.each_s + self.per_byte_s * weight
 
 
 class Cost(Struct, frozen=True, gc=False):
-    """Of one object: seconds, and between what they may lie where they are assumed."""
+    """The cost of one object in seconds, with a range if it is assumed."""
 
     seconds: float
     source: str
-    """As that of a rate."""
+    """As CostRate.source."""
     least: float
     most: float
 
@@ -245,7 +247,7 @@ def certain_cost(seconds: float, source: str) -> Cost:
 
 
 class CostModel:
-    """By kind of object, as of one look."""
+    """Cost rates by kind of object, at one moment."""
 
     def __init__(
         self, classes: dict[str, ObjectSums], running: Iterable[DumpObject], now_us: int, previous: PreviousRun | None
@@ -255,7 +257,7 @@ class CostModel:
         self._previous = previous
         self._found: dict[str, CostRate | None] = {}
         self._overdue: dict[str, float] = {}
-        """Seconds a byte that one under way has taken already: its kind takes no less."""
+        """Seconds per byte that a running object has already taken: a minimum for its kind."""
         for item in running:
             if item.started_us is not None and item.entry.weight and item.entry.phase != "data":
                 taken = max(0, now_us - item.started_us) / 1e6 / item.entry.weight
@@ -265,7 +267,7 @@ class CostModel:
                 self._points.setdefault(item.entry.desc, []).append(point)
 
     def rate(self, desc: str) -> CostRate | None:
-        """What it costs; None where nothing is known, not even of its like."""
+        """Return the rate of a kind; None if nothing is known, not even for similar kinds."""
         if desc not in self._found:
             self._found[desc] = (
                 self._measured_rate(desc) or self._rate_from_previous(desc) or self._rate_from_similar(desc)
@@ -273,8 +275,8 @@ class CostModel:
         return self._found[desc]
 
     def cost(self, desc: str, weight: float) -> Cost | None:
-        """What one object of that weight costs. What was measured on far lighter ones is not carried over to it, where
-        the run before, or what its data took, says more."""
+        """Return the cost of one object. A rate measured on much lighter objects is not used if the previous run, or
+        the time of its data, gives a better estimate."""
         rate = self.rate(desc)
         if rate is None:
             return None
@@ -293,7 +295,7 @@ class CostModel:
         return self._mean_cost(desc, rate.seconds_for(weight), similar.seconds_for(weight), weight)
 
     def _mean_cost(self, desc: str, light: float, similar: float, weight: float) -> Cost:
-        """By far lighter ones of its kind, and by what its data took: the more the two differ the less is known."""
+        """Combine the estimates from lighter objects and from its data: the more they differ, the wider the range."""
         taken = self._overdue.get(desc, 0.0) * weight
         lower, upper = min(light, similar) / _AGREEMENT_FACTOR, max(light, similar) * _AGREEMENT_FACTOR
         return Cost(max((light + similar) / 2, taken), "assumed", max(lower, taken), max(upper, taken))
@@ -318,7 +320,7 @@ class CostModel:
             each, per_byte = least, (t - n * least) / w if w > 0 else 0.0
         heaviest = max([sums.heaviest, *(weight for weight, _ in points)])
         if heaviest <= 0 and sums.weight > 0:
-            return None  # only empty ones so far: what a byte costs is not known
+            return None  # only empty ones so far: the cost per byte is unknown
         several = n >= _MIN_MEASURED
         by_size = several and per_byte * w > t / 2
         return CostRate(
@@ -331,7 +333,7 @@ class CostModel:
         )
 
     def _min_seconds(self, desc: str) -> float:
-        """What an object of any kind costs at least, where its own kind does not tell: as an empty table's data."""
+        """Return the minimum cost of an object of any kind: that of an empty table's data."""
         data = self._measured_rate("TABLE DATA") if desc != "TABLE DATA" else None
         return data.each_s if data is not None else 0.0
 
@@ -365,7 +367,7 @@ class CostModel:
 
 
 def _point(item: DumpObject, now_us: int) -> tuple[float, float] | None:
-    """Weight and seconds so far of data under way, where its share is known."""
+    """Return weight and seconds so far of data being copied, if its share is known."""
     weight, share = item.entry.weight, item.share
     if item.started_us is None or not weight or share is None or share < MIN_SHARE_KNOWN or item.entry.phase != "data":
         return None
@@ -373,7 +375,7 @@ def _point(item: DumpObject, now_us: int) -> tuple[float, float] | None:
 
 
 def _fit(n: int, w: float, t: float, ww: float, wt: float) -> tuple[float, float]:
-    """Seconds each and seconds a byte, neither below 0, by least squares; one weight alone says only the latter.
+    """Fit seconds per object and seconds per byte, both >= 0, by least squares; equal weights give only the latter.
 
     >>> _fit(2, 30.0, 5.0, 500.0, 80.0)
     (1.0, 0.1)
@@ -386,7 +388,7 @@ def _fit(n: int, w: float, t: float, ww: float, wt: float) -> tuple[float, float
     per_byte = (wt / n - w * t / n / n) / spread
     each = (t - per_byte * w) / n
     if per_byte <= 0:
-        return t / n / 2, t / w / 2  # the larger ones took less: neither figure can be told from the other
+        return t / n / 2, t / w / 2  # the larger ones took less: the two values cannot be separated
     return (0.0, t / w) if each < 0 else (round(each, 12), round(per_byte, 18))
 
 
@@ -394,11 +396,11 @@ _MAX_OBJECTS = 2000
 
 
 class CriticalObject(Struct, frozen=True, kw_only=True, gc=False):
-    """One object of the chain."""
+    """An object on the critical path."""
 
     entry: DumpEntry
     seconds: float | None
-    """What it took, or is reckoned to take; None where only its size is known."""
+    """Measured or estimated; None if only its size is known."""
     measured: bool
     state: str
 
@@ -406,14 +408,14 @@ class CriticalObject(Struct, frozen=True, kw_only=True, gc=False):
 def critical_path(
     source: DumpPlan | ObjectProgress | Mapping[int, DumpObject], now_us: int | None = None
 ) -> tuple[DumpEntry, ...]:
-    """The entries of the longest chain of needs, first to last; empty where no sizes are known."""
+    """Return the entries on the critical path, first to last; empty if no sizes are known."""
     return tuple(link.entry for link in critical_objects(source, now_us))
 
 
 def critical_objects(
     source: DumpPlan | ObjectProgress | Mapping[int, DumpObject], now_us: int | None = None
 ) -> tuple[CriticalObject, ...]:
-    """The same with what each took, or is reckoned to take."""
+    """Return the objects on the critical path, with measured or estimated seconds."""
     items: Iterable[DumpObject]
     if isinstance(source, DumpPlan):
         items, rates = (DumpObject(entry=entry) for entry in source.entries if _takes_time(entry)), None
@@ -466,8 +468,8 @@ def _task(item: DumpObject, seconds: float | None, *, any_timed: bool) -> Task:
 
 
 def _with_lock_order(tasks: list[Task]) -> list[Task]:
-    """A table's keys and constraints come one after the other and beside no build of its indexes: the chain passes
-    its primary key, then the longest of its indexes, then what needs them."""
+    """Add the order that locks impose: a table's keys and constraints run one after the other and not beside its index
+    builds. The path passes its primary key, then its longest index, then their dependents."""
     builds: dict[int, list[Task]] = {}
     for task in tasks:
         if task.table is not None and task.phase == "indexes":

@@ -1,4 +1,4 @@
-"""What is to be dumped or restored, object by object: the plan that everything else counts against."""
+"""The plan of a dump or restore: its objects with phase, weight and dependencies. Progress is measured against it."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ from dba_console.jobs.archives.toc import Toc, TocEntry
 
 Phase = Literal["schema", "data", "indexes", "constraints", "rest"]
 PHASES: tuple[Phase, ...] = ("schema", "data", "indexes", "constraints", "rest")
-"""In the order in which they are begun; with -j the later ones overlap. `schema`: everything before the data;
-`indexes`: INDEX, and CONSTRAINT of a primary key, unique or exclusion constraint, which builds one; `constraints`:
-foreign keys and checks validated after the data; `rest`: triggers, rights, comments, views filled, statistics."""
+"""In the order in which they start; with -j the later ones overlap. `schema`: everything before the data;
+`indexes`: INDEX, and CONSTRAINT of a primary key, unique or exclusion constraint, which builds an index; `constraints`:
+foreign keys and checks validated after the data; `rest`: triggers, privileges, comments, materialized view data,
+statistics."""
 
 
 class DumpEntry(Struct, frozen=True, kw_only=True, gc=False):
-    """One object of an archive's table of contents, or a table of a dump that writes none."""
+    """One entry of an archive's table of contents, or a table of a dump that has no table of contents."""
 
     dump_id: int
-    """As `finished item ID` and the name of a data file have it; counted from 1 where there is no archive."""
+    """As in `finished item ID` and in the name of a data file; counted from 1 without an archive."""
     desc: str
-    """As pg_restore -l words it: TABLE DATA, INDEX, FK CONSTRAINT, …"""
+    """As in pg_restore -l: TABLE DATA, INDEX, FK CONSTRAINT, …"""
     phase: Phase
     schema: str | None = None
     tag: str = ""
-    """The name as the archive has it: of a constraint or trigger `TABLE NAME`. Server text: clean() before it
-    is shown."""
+    """The name as in the archive; of a constraint or trigger `TABLE NAME`. Server text: clean() before it is shown."""
     owner: str | None = None
     oid: int | None = None
-    """Of the object in the database that was dumped."""
+    """In the dumped database."""
     file: str | None = None
-    """Of a directory archive: the file of its data, without suffix of compression."""
+    """In a directory archive: its data file, without compression suffix."""
     offset: int | None = None
-    """Of a custom archive: where its data begins, bytes; None where the archive does not know."""
+    """In a custom archive: offset of its data, bytes; None if the archive does not have it."""
     columns: int | None = None
-    """Of its data in COPY's form; None: not known."""
+    """Of its data in COPY format; None: not known."""
     weight: float | None = None
-    """Bytes of its data: on the side of a dump the table's pages with TOAST, on the side of a restore what it takes in
-    the archive. An index, key or constraint has that of its table's data, a foreign key the mean of its two.
-    None: not known; 0: none."""
+    """Bytes of its data: in a dump the table's pages with TOAST, in a restore its size in the archive. An index, key or
+    constraint has the weight of its table's data, a foreign key the mean of its two tables. None: not known; 0: none.
+    """
     rows: float | None = None
-    """Of a table, as estimated where it was dumped."""
+    """Of a table, as estimated in the dumped database."""
     table: int | None = None
-    """Dump id of the TABLE DATA it belongs to, itself included; None for what belongs to none."""
+    """Dump id of the TABLE DATA it belongs to, also of that itself; None if it belongs to none."""
     needs: tuple[int, ...] = ()
     """Dump ids it depends on."""
 
 
 class DumpPlan(Struct, frozen=True, kw_only=True):
-    """All of it, in the archive's order."""
+    """All objects of a dump or restore, in the archive's order."""
 
     entries: tuple[DumpEntry, ...]
     format: str | None = None
@@ -61,17 +61,17 @@ class DumpPlan(Struct, frozen=True, kw_only=True):
     compression: str | None = None
     """gzip, lz4, zstd, none."""
     database: str | None = None
-    """That was dumped."""
+    """The dumped database."""
     server_version: str | None = None
     dump_version: str | None = None
-    """Of the pg_dump that wrote it."""
+    """Version of pg_dump."""
     created_us: int | None = None
 
 
-# From a table of contents, or a list of tables, to a plan: which phase each object is of, what it weighs and needs.
+# Build a plan from a table of contents or a list of tables: phase, weight and dependencies of each object.
 
 _NOT_LISTED = frozenset({"ENCODING", "STDSTRINGS", "SEARCHPATH", "DATABASE", "DATABASE PROPERTIES"})
-"""Settings and the database itself: `pg_restore -l` does not list them either."""
+"""Settings and the database itself; `pg_restore -l` does not list them either."""
 _RELATIONS = frozenset({"TABLE", "MATERIALIZED VIEW", "FOREIGN TABLE"})
 _DATA = frozenset({"TABLE DATA", "MATERIALIZED VIEW DATA"})
 _PHASE_OF_DESC: dict[str, Phase] = {
@@ -83,12 +83,12 @@ _PHASE_OF_DESC: dict[str, Phase] = {
     "CHECK CONSTRAINT": "constraints",
 }
 _WEIGHED_BY_TABLE = frozenset({"INDEX", "CONSTRAINT", "FK CONSTRAINT", "CHECK CONSTRAINT"})
-"""What reads its table from end to end."""
+"""Objects whose creation reads the whole table."""
 _BEFORE_DATA = 2
 
 
 class TableSize(Struct, frozen=True, kw_only=True, gc=False):
-    """A table as a database's catalog has it."""
+    """A table with its size from a database's catalog."""
 
     oid: int
     schema: str
@@ -99,7 +99,7 @@ class TableSize(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def phase_of(desc: str, section: int) -> Phase:
-    """The phase of an object; `section` as the table of contents numbers it."""
+    """Return the phase of an object; `section` is the number in the table of contents."""
     known = _PHASE_OF_DESC.get(desc)
     if known is not None:
         return known
@@ -107,7 +107,7 @@ def phase_of(desc: str, section: int) -> Phase:
 
 
 def plan_from_toc(toc: Toc, sizes: Mapping[int, int] | None = None, *, form: str | None = None) -> DumpPlan:
-    """The plan of an archive; `sizes` are bytes by dump id, `form` what the archive turned out to be."""
+    """Return the plan of an archive; `sizes` are bytes by dump id, `form` is the detected format."""
     listed = [entry for entry in toc.entries if not _is_hidden(entry)]
     by_id = {entry.dump_id: entry for entry in listed}
     data = _data_by_table(listed, by_id)
@@ -147,7 +147,7 @@ def plan_from_toc(toc: Toc, sizes: Mapping[int, int] | None = None, *, form: str
 def plan_from_tables(
     tables: Iterable[TableSize], *, database: str | None = None, server_version: str | None = None
 ) -> DumpPlan:
-    """The plan of a dump that writes no table of contents, or not yet: its tables, numbered from 1."""
+    """Return the plan of a dump without a table of contents, or before it is written: its tables, numbered from 1."""
     entries = (
         DumpEntry(
             dump_id=number,
@@ -166,7 +166,7 @@ def plan_from_tables(
 
 
 def with_table_sizes(plan: DumpPlan, tables: Mapping[int, TableSize]) -> DumpPlan:
-    """The plan of a dump with what its tables weigh in the database; `tables` by oid. Others keep what they had."""
+    """Return the plan with the tables' sizes in the database; `tables` by oid. Other entries are unchanged."""
     sized_tables = {
         entry.dump_id: tables[entry.oid]
         for entry in plan.entries
@@ -183,7 +183,7 @@ def with_table_sizes(plan: DumpPlan, tables: Mapping[int, TableSize]) -> DumpPla
 
 
 def sizes_by_offset(toc: Toc, end: int) -> dict[int, int]:
-    """Bytes of each object's data in a custom archive of `end` bytes: from where it begins to where the next does."""
+    """Return the size of each object's data in a custom archive of `end` bytes: from its offset to the next."""
     begins = sorted((entry.offset, entry.dump_id) for entry in toc.entries if entry.offset is not None)
     ends = [*(offset for offset, _ in begins), end][1:]
     return {dump_id: max(0, upto - offset) for (offset, dump_id), upto in zip(begins, ends, strict=True)}
@@ -196,7 +196,7 @@ def _is_hidden(entry: TocEntry) -> bool:
 
 
 def _data_by_table(listed: list[TocEntry], by_id: Mapping[int, TocEntry]) -> dict[int, int]:
-    """From a table's dump id to that of its data."""
+    """Map a table's dump id to that of its data."""
     found: dict[int, int] = {}
     for entry in listed:
         if entry.desc in _DATA:
@@ -210,7 +210,8 @@ def _is_table_of(table: TocEntry | None, entry: TocEntry) -> bool:
 
 
 def _table_data_of(entry: TocEntry, by_id: Mapping[int, TocEntry], data: Mapping[int, int]) -> int | None:
-    """The data it belongs to. Constraints and triggers are called `TABLE NAME`, and a foreign key needs two tables."""
+    """Return the table data an entry belongs to. Constraints and triggers are named `TABLE NAME`; a foreign key needs
+    two tables."""
     if entry.section <= _BEFORE_DATA:
         return None
     tables = [by_id[need] for need in entry.needs if need in by_id and by_id[need].desc in _RELATIONS]
@@ -234,7 +235,7 @@ def _weight(
             return 0.0
         if sizes is None or by_id[table].desc != "TABLE DATA":
             return None
-        if entry.desc == "FK CONSTRAINT":  # its check joins two tables: a small one may refer to a large one
+        if entry.desc == "FK CONSTRAINT":  # its check joins two tables: a small one may reference a large one
             others = [
                 _size_of(sizes, data[need]) or 0.0 for need in entry.needs if need in data and data[need] != table
             ]
@@ -252,13 +253,13 @@ def _size_of(sizes: Mapping[int, int], dump_id: int) -> float | None:
 
 
 def _needs(entry: TocEntry, by_id: Mapping[int, TocEntry], data: Mapping[int, int]) -> tuple[int, ...]:
-    """What it waits for: after the data, a table's data in place of the table, as pg_restore -j has it."""
+    """Return its dependencies; after the data phase a table's data replaces the table, as in pg_restore -j."""
     turned = (data.get(need, need) for need in entry.needs if need in by_id)
     return tuple(dict.fromkeys(need for need in turned if need != entry.dump_id))
 
 
 def _version_number(version: str | None) -> str | None:
-    """`15.18` of `15.18 (Debian 15.18-0+deb12u1)`."""
+    """Return `15.18` from `15.18 (Debian 15.18-0+deb12u1)`."""
     return version.partition(" ")[0] or None if version else None
 
 
@@ -270,16 +271,16 @@ def _created_us(toc: Toc) -> int | None:
         return None
 
 
-# The part of an archive a pg_restore was asked for: by list, by section, data or definitions alone.
+# Select the part of an archive that a pg_restore restores: by list, by section, data only or schema only.
 
 _LINE = re.compile(r"^\s*(\d+);", re.MULTILINE)
 _IN_DATA = frozenset({"TABLE DATA", "BLOBS", "SEQUENCE SET", "BLOB METADATA"})
 _ANY_TIME = frozenset({"STATISTICS DATA", "COMMENT", "ACL", "SECURITY LABEL"})
-"""What goes with the object it is of, in whichever section that is."""
+"""Entries that belong to the section of their object."""
 
 
 def read_list(text: str) -> tuple[int, ...]:
-    """The dump ids of a list as `pg_restore -l` writes and `-L` reads it, in its order.
+    """Return the dump ids of a list as written by `pg_restore -l` and read by `-L`, in its order.
 
     >>> read_list(";\\n; Selected TOC Entries:\\n11; 0 16385 TABLE DATA public t app\\n;12; 0 1 INDEX - i app")
     (11,)
@@ -295,7 +296,7 @@ def select_entries(
     data_only: bool = False,
     schema_only: bool = False,
 ) -> DumpPlan:
-    """The plan with only what is asked for; `sections` are pre-data, data, post-data, none of them meaning all."""
+    """Return the plan with only the selected entries; `sections` are pre-data, data, post-data, empty means all."""
     wanted = frozenset(sections)
     wanted_ids = frozenset(ids) if ids is not None else None
 

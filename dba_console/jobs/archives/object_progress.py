@@ -1,7 +1,7 @@
-"""What became of each object of a dump or restore: fed by its messages, by what is seen from outside, or by both.
+"""Track the state of each object of a dump or restore, from its messages, from observation from outside, or both.
 
-Messages win over sight. A line may be lost, come twice or be of an object nobody knows; a job may be met in its
-middle. Nothing here passes over all objects when a line comes or a tick passes: 50,000 of them cost no more than ten.
+Messages take precedence. A line may be lost, duplicated or name an unknown object; a job may be found when it already
+runs. No line and no tick iterates over all objects: 50,000 objects cost no more than ten.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dba_console.jobs.archives.program_messages import MAX_TEXT, Message, Report
 from dba_console.jobs.archives.statement_parser import DumpStatement, PsqlEcho
 
 ObjectKey = int | tuple[str | None, str] | tuple[str, str | None, str]
-"""A dump id; schema and tag; or desc, schema and tag, which is never mistaken."""
+"""A dump id; schema and tag; or desc, schema and tag, which is unambiguous."""
 _MAX_UNPLANNED = 100_000
 _AFTER_DATA = 4
 _CONTINUATIONS = ("DETAIL:", "Command was:", "This usually means ")
-"""What begins a line that goes on with the error before it; the last one is why a worker did not get a lock."""
+"""Prefixes of lines that continue the previous error; the last one explains why a worker did not get a lock."""
 _DATA_DESCS = frozenset({"TABLE DATA", "BLOBS"})
-"""What a dump spends its time with; the rest of its plan was read before."""
+"""The objects that take a dump's time; it read the others before."""
 _SEARCHED_DESCS = ("TABLE DATA", "INDEX", "CONSTRAINT", "FK CONSTRAINT", "MATERIALIZED VIEW DATA", "CHECK CONSTRAINT")
 _DESCS_OF_TAG = {"COPY": ("TABLE DATA",), "CREATE INDEX": ("INDEX",), "CREATE UNIQUE INDEX": ("INDEX",),
                  "ALTER TABLE": ("CONSTRAINT", "FK CONSTRAINT", "CHECK CONSTRAINT"), "ANALYZE": ("ANALYZE",),
@@ -26,18 +26,18 @@ _DESCS_OF_TAG = {"COPY": ("TABLE DATA",), "CREATE INDEX": ("INDEX",), "CREATE UN
 
 
 class ObjectProgress:
-    """The objects of one job. `program` is pg_dump, pg_restore or psql; `jobs` its -j, None where it is not known."""
+    """The objects of one job. `program` is pg_dump, pg_restore or psql; `jobs` its -j, None: not known."""
 
     def __init__(self, plan: DumpPlan | None, program: str, jobs: int | None = None) -> None:
         self.plan = plan
         self.program = program
         self.jobs = jobs
         self.ignored: int | None = None
-        """Errors ignored, as pg_restore told at its end."""
+        """Number of ignored errors, as pg_restore reports at its end."""
         self.dropped_objects = 0
-        """Objects beyond all measure that were not kept."""
+        """Unplanned objects beyond the limit, not stored."""
         self.began_us: int | None = None
-        """When the first message or sight came."""
+        """Time of the first message or observation."""
         self.ended_us: int | None = None
         self.exit: int | None = None
         self._errors = ReportedErrors()
@@ -56,7 +56,7 @@ class ObjectProgress:
 
     @property
     def errors(self) -> tuple[ReportedError, ...]:
-        """The first thousand; `error_count` counts them all."""
+        """The first thousand errors; `error_count` counts all."""
         return tuple(self._errors.kept)
 
     @property
@@ -64,15 +64,15 @@ class ObjectProgress:
         return self._errors.count
 
     def objects(self) -> dict[int, DumpObject]:
-        """By dump id, in the plan's order; not to be changed. Unplanned objects without one have numbers below 0."""
+        """All objects by dump id, in the plan's order; read-only. Unplanned ones without an id have a negative one."""
         return self._objects.by_id
 
     def find_object(self, key: ObjectKey) -> DumpObject | None:
-        """One object; None where there is none of that name."""
+        """Return the object, None if not found."""
         return self._find(key)
 
     def take_changed(self) -> tuple[DumpObject, ...]:
-        """The objects whose state is another than when this was last asked."""
+        """Return the objects whose state changed since the last call."""
         changed = tuple(self._objects.changed.values())
         self._objects.changed.clear()
         return changed
@@ -87,7 +87,7 @@ class ObjectProgress:
 
     @property
     def longest(self) -> list[DumpObject]:
-        """The twenty that took longest, as far as their times are known."""
+        """The twenty objects that took longest, of those with known times."""
         return self._objects.longest()
 
     def sums(self, phase: Phase) -> ObjectSums:
@@ -95,11 +95,11 @@ class ObjectProgress:
 
     @property
     def classes(self) -> dict[str, ObjectSums]:
-        """Of the objects that ended, by desc: how many, what they weighed and took."""
+        """Sums by kind of object (`desc`)."""
         return self._objects.classes
 
     def counts(self) -> tuple[int, int, int, int]:
-        """Objects running, done, waiting, failed."""
+        """Return the number of objects running, done, waiting, failed."""
         sums = self._objects.sums.values()
         return (
             sum(one.running for one in sums),
@@ -109,7 +109,7 @@ class ObjectProgress:
         )
 
     def add_line(self, wall_us: int, text: str, stream: str = "stderr") -> None:
-        """A line the program wrote, when it arrived."""
+        """Add a line the program wrote, with the time it arrived."""
         self._note_start(wall_us)
         for message in read_lines(text):
             self._apply(wall_us, message)
@@ -128,7 +128,7 @@ class ObjectProgress:
         measured: bool = False,
         note: str | None = None,
     ) -> DumpObject | None:
-        """An object seen at work from outside; `since_us` is when it began, where that can be told."""
+        """Record that an object was observed running; `since_us` is its start, if known."""
         self._note_start(wall_us)
         item = self._find_or_add(key)
         if item is None or item.state not in ("waiting", "running"):
@@ -144,9 +144,11 @@ class ObjectProgress:
     def observe_finished(
         self, key: ObjectKey, wall_us: int | None = None, *, failed: str | None = None
     ) -> DumpObject | None:
-        """An object seen to be there, or gone from sight; without a time where it was not seen to end. What was at work
-        at the last look and is gone at this one ended between the two: half way, but no later than as long after the
-        look as it had begun before it, so that short ones are not made long: a look falls anywhere into an object."""
+        """Record that an object was observed to exist or to have ended; without a time if its end was not observed.
+
+        An object that ran at the last observation and not at this one ended in between: the midpoint is assumed, but at
+        most as long after the last observation as it had run before it, so that short objects do not appear long.
+        """
         item = self._find_or_add(key)
         if item is None or item.state not in ("waiting", "running"):
             return item
@@ -159,7 +161,7 @@ class ObjectProgress:
         return item
 
     def program_ended(self, wall_us: int, exit: int | None) -> None:
-        """The program has gone; `exit` None: nobody knows how. What waits then was left out or never came to it."""
+        """Record the program's end; `exit` None: unknown. Objects still waiting were skipped or never started."""
         self._note_start(wall_us)
         self.ended_us, self.exit = wall_us, exit
         good = exit == 0 or self.ignored is not None
@@ -167,11 +169,11 @@ class ObjectProgress:
             if good or exit is None:
                 self._objects.end(item, wall_us, "done" if good else "unknown")
             else:
-                self._end(item, wall_us, exact=False, error=f"the program ended with {exit} while it was under way")
+                self._end(item, wall_us, exact=False, error=f"the program exited with {exit} while this was running")
         self._serial = None
 
     def phases(self, now_us: int) -> tuple[PhaseSum, ...]:
-        """All phases in order, those without objects too."""
+        """Return all phases in order, including those without objects."""
         running: dict[Phase, list[DumpObject]] = {}
         for item in self._objects.running.values():
             running.setdefault(item.entry.phase, []).append(item)
@@ -224,7 +226,7 @@ class ObjectProgress:
 
     def _apply_start(self, wall_us: int, message: Message) -> None:
         if self.dumps and message.desc not in _DATA_DESCS:
-            self._end_serial(wall_us, None)  # a plain dump writes statements too, at once
+            self._end_serial(wall_us, None)  # a plain dump writes statements immediately
             return
         item = self._objects.find_named(message.desc or "", message.name)
         if item is None and message.desc == "BLOBS":
@@ -239,7 +241,7 @@ class ObjectProgress:
             self._begin_serial(item, wall_us)
 
     def _find_running(self, message: Message) -> DumpObject | None:
-        """An unplanned object that was launched by its number, and now is called by its name."""
+        """Return the unplanned object that was launched by its id and is now named."""
         for item in self._objects.running.values():
             tag = item.entry.tag
             if item.entry.desc == message.desc and (message.name == tag or message.name.endswith(f".{tag}")):
@@ -274,7 +276,7 @@ class ObjectProgress:
         self._serial = item
 
     def _end_serial(self, wall_us: int, following: DumpObject | None) -> None:
-        """With no end of its own, an object ends where the next begins."""
+        """End the current object, without an end message of its own, at the start of the next."""
         last, self._serial = self._serial, None
         if last is not None and last is not following:
             self._end(last, wall_us, exact=False)
@@ -297,7 +299,7 @@ class ObjectProgress:
             self._objects.set_end(item, wall_us)
 
     def _switch_to_parallel(self) -> None:
-        """Only a parallel dump tells that an item is finished: ends that were inferred before were none."""
+        """Undo inferred ends: only a parallel dump reports that an item is finished."""
         self._parallel, self._serial = True, None
         for item in list(self._objects):
             if item.state == "done" and not item.exact and item.ended_us is not None:
@@ -316,7 +318,7 @@ class ObjectProgress:
         self._errors.add(wall_us, text, item.entry if item is not None else None)
 
     def _object_of_error(self) -> DumpObject | None:
-        """The object of an error: the one the program named before, if it is still under way; else the only one."""
+        """Return the object of an error: the one named before if it still runs, else the only running one."""
         named = self._objects.by_id.get(self._context) if self._context is not None else None
         if named is not None and named.ended_us is None:
             return named
@@ -331,7 +333,7 @@ class ObjectProgress:
             self._parallel = True
         elif message.text.startswith("finished main parallel loop"):
             self._parallel = False
-            for item in self.running_objects:  # their own last lines were lost, or torn by another process's
+            for item in self.running_objects:  # their last lines were lost or mixed with another process's
                 self._end(item, wall_us, exact=False)
         elif self.dumps:
             sums = self._objects.sums["schema"]
@@ -357,7 +359,7 @@ class ObjectProgress:
         self._last_us = wall_us
 
     def _apply_statement_end(self, wall_us: int, message: Message, echoed: DumpStatement | None) -> None:
-        """A command tag: of the one object of its kind seen at work, of the statement echoed before, or of neither."""
+        """Apply a command tag: to the only observed running object of its kind, else to the statement echoed before."""
         kinds = _DESCS_OF_TAG.get(message.name)
         if kinds is None:
             return
@@ -370,8 +372,8 @@ class ObjectProgress:
         if item is None and (message.name != "ALTER TABLE" or self._data_seen):
             item = self._add_unplanned(None, message)
         if item is not None and item.state in ("waiting", "running"):
-            begun = self._echo.since_us if echoed is not None else self._last_us
-            self._objects.begin(item, begun if begun is not None else wall_us)
+            started = self._echo.since_us if echoed is not None else self._last_us
+            self._objects.begin(item, started if started is not None else wall_us)
             self._end(item, wall_us, exact=echoed is not None)
 
     def _find(self, key: ObjectKey) -> DumpObject | None:
@@ -386,7 +388,7 @@ class ObjectProgress:
         return None
 
     def _find_or_add(self, key: ObjectKey) -> DumpObject | None:
-        """One object, made where nobody planned it."""
+        """Return the object; add it if it is not planned."""
         item = self._find(key)
         if item is not None or isinstance(key, int):
             return item

@@ -1,4 +1,4 @@
-"""The objects of a job as they come and go, with the sums over them that nobody has to count again."""
+"""The objects of a dump or restore with their states, and running sums by phase and kind of object."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ from dba_console.jobs.archives.dump_plan import PHASES, DumpEntry, Phase
 
 State = Literal["waiting", "running", "done", "failed", "unknown"]
 _NAMED_WITHOUT_SCHEMA = frozenset({"SEQUENCE SET", "BLOB METADATA", "BLOB"})
-"""What pg_restore calls by its name without the schema."""
+"""Kinds that pg_restore names without the schema."""
 MAX_LONGEST = 20
-"""Objects of a summary."""
+"""Objects in a summary."""
 
 
 class DumpObject(Struct, kw_only=True, gc=False):
-    """One object of a job. Only the ledger changes it."""
+    """One object of a job. Only DumpObjects and ObjectProgress change it."""
 
     entry: DumpEntry
     state: State = "waiting"
-    """unknown: it was running when the program went, nobody knows how."""
+    """unknown: it was running when the program ended with an unknown result."""
     started_us: int | None = None
     """Host wall time."""
     ended_us: int | None = None
     exact: bool = False
-    """Both times were told by messages, not seen from outside or taken from the next one's start."""
+    """Both times are from messages, not observed or inferred from the next start."""
     done: float | None = None
-    """Of total, in unit: bytes, rows or blocks, as last seen from outside."""
+    """Of total, in unit: bytes, rows or blocks, as last observed."""
     total: float | None = None
     unit: str | None = None
     rate: float | None = None
-    """Units a second."""
+    """Units per second."""
     pid: int | None = None
     measured: bool = False
-    """`done` was measured at the file itself, not reckoned from estimates."""
+    """`done` was measured on the file, not estimated."""
     note: str | None = None
-    """Its sub-phase, what it waits for."""
+    """Its sub-phase, or what it waits for."""
     error: str | None = None
     observed_us: int | None = None
-    """When it was last looked at from outside."""
+    """Time of the last observation."""
 
     @property
     def seconds(self) -> float | None:
-        """What it took; None while it runs or where one of its times is not known."""
+        """Its duration; None while it runs or if one of its times is unknown."""
         if self.started_us is None or self.ended_us is None:
             return None
         return max(0, self.ended_us - self.started_us) / 1e6
 
     @property
     def share(self) -> float | None:
-        """How far it is, 0 to 1; None where nobody knows."""
+        """The share done, 0 to 1; None if unknown."""
         if self.state in ("done", "failed"):
             return 1.0
         if self.done is None or not self.total:
@@ -61,30 +61,30 @@ class DumpObject(Struct, kw_only=True, gc=False):
 
 
 class ObjectSums(Struct, kw_only=True, gc=False):
-    """Of one phase, or of one kind of object, kept up to date."""
+    """Running sums of one phase, or of one kind of object."""
 
     objects: int = 0
     waiting: int = 0
     running: int = 0
     done: int = 0
     failed: int = 0
-    """With those whose end nobody knows."""
+    """Including those with an unknown result."""
     weight: float = 0.0
-    """Bytes, of what is known."""
+    """Bytes, of objects with known weight."""
     unknown_weight: int = 0
-    """Objects whose weight is not known."""
+    """Objects with unknown weight."""
     weight_done: float = 0.0
     weight_waiting: float = 0.0
     busy_us: int = 0
-    """Of those that ended."""
+    """Of ended objects."""
     timed: int = 0
-    """Done, with both times known; what failed took no time that says anything."""
+    """Number done with both times known; failed objects are excluded."""
     timed_weight: float = 0.0
     timed_us: int = 0
     squares: float = 0.0
-    """Of the weights of those timed."""
+    """Sum of squared weights of timed objects."""
     products: float = 0.0
-    """Of their weights and seconds."""
+    """Sum of weight times seconds of timed objects."""
     heaviest: float = 0.0
     """The largest weight timed."""
     started_us: int | None = None
@@ -92,7 +92,7 @@ class ObjectSums(Struct, kw_only=True, gc=False):
 
 
 class DumpObjects:
-    """All objects by dump id, in the plan's order; sums by phase; the running ones at hand."""
+    """All objects by dump id, in the plan's order, with sums by phase and kind."""
 
     def __init__(self, entries: Iterable[DumpEntry]) -> None:
         self.by_id: dict[int, DumpObject] = {}
@@ -100,7 +100,7 @@ class DumpObjects:
         self.running: dict[int, DumpObject] = {}
         self.failed: dict[int, DumpObject] = {}
         self.changed: dict[int, DumpObject] = {}
-        """Whose state is another since these were last taken."""
+        """Objects whose state changed since they were last taken."""
         self.classes: dict[str, ObjectSums] = {}
         """Sums by kind of object (`desc`)."""
         self._named: dict[tuple[str, str], list[int]] = {}
@@ -109,7 +109,7 @@ class DumpObjects:
             self.add(entry)
 
     def add(self, entry: DumpEntry) -> DumpObject:
-        """A new object, waiting."""
+        """Add a new object in state waiting."""
         item = DumpObject(entry=entry)
         self.by_id[entry.dump_id] = item
         for sums in self._sums_of(entry):
@@ -121,7 +121,7 @@ class DumpObjects:
         return item
 
     def drop(self, item: DumpObject) -> None:
-        """An object that is not wanted after all; only one that waits."""
+        """Remove an object that the program skips; only if it is waiting."""
         if item.state != "waiting":
             return
         del self.by_id[item.entry.dump_id]
@@ -131,7 +131,7 @@ class DumpObjects:
             _add_weight(sums, item.entry, -1)
 
     def find_named(self, desc: str, name: str) -> DumpObject | None:
-        """The object a message calls so: the first of that name that has not ended, else the last."""
+        """Return the object with this name in a message: the first that has not ended, else the last."""
         numbers = self._named.get((desc, name))
         if not numbers:
             return None
@@ -142,7 +142,7 @@ class DumpObjects:
         return self.by_id.get(numbers[0])
 
     def begin(self, item: DumpObject, at_us: int | None) -> None:
-        """From waiting to running."""
+        """Change an object from waiting to running."""
         if item.state != "waiting":
             return
         item.state, item.started_us = "running", at_us
@@ -156,7 +156,7 @@ class DumpObjects:
                 sums.started_us = at_us
 
     def end(self, item: DumpObject, at_us: int | None, state: State = "done") -> None:
-        """From waiting or running to its end."""
+        """Change an object from waiting or running to an end state."""
         self.begin(item, None)
         if item.state != "running":
             return
@@ -175,7 +175,7 @@ class DumpObjects:
         self._add_time(item, 1)
 
     def reopen(self, item: DumpObject) -> None:
-        """An end that was inferred and turns out wrong: it runs on."""
+        """Undo a wrongly inferred end: the object is still running."""
         if item.state != "done":
             return
         self._add_time(item, -1)
@@ -188,7 +188,7 @@ class DumpObjects:
         self.running[item.entry.dump_id] = item
 
     def set_end(self, item: DumpObject, at_us: int) -> None:
-        """An end that was seen from outside, or inferred, and is now told."""
+        """Replace an observed or inferred end time by the reported one."""
         self._add_time(item, -1)
         item.ended_us = at_us
         for sums in self._sums_of(item.entry):
@@ -196,7 +196,7 @@ class DumpObjects:
         self._add_time(item, 1)
 
     def longest(self) -> list[DumpObject]:
-        """Those that took longest, longest first."""
+        """Return the objects that took longest, longest first."""
         return [self.by_id[dump_id] for _, dump_id in sorted(self._longest, reverse=True) if dump_id in self.by_id]
 
     def __iter__(self) -> Iterator[DumpObject]:
@@ -238,7 +238,7 @@ def _add_weight(sums: ObjectSums, entry: DumpEntry, sign: int) -> None:
 
 
 def _message_names(entry: DumpEntry) -> set[str]:
-    """What a message may call it: the line ends where its name's first one does, and a quote there is part of it."""
+    """Return the names a message may use: it has only the first line of a name, and a quote there is part of it."""
     name = f"{entry.schema}.{entry.tag}" if entry.schema else entry.tag
     first, broken, _ = name.partition("\n")
     names = {first}
@@ -251,11 +251,11 @@ def _message_names(entry: DumpEntry) -> set[str]:
     return names
 
 
-# A phase of a job as it stands, from the sums kept of it and the objects at work.
+# The current state of a phase, from its sums and its running objects.
 
 
 class PhaseSum(Struct, frozen=True, kw_only=True, gc=False):
-    """One phase as it stands."""
+    """The current state of one phase."""
 
     name: Phase
     state: str
@@ -266,22 +266,22 @@ class PhaseSum(Struct, frozen=True, kw_only=True, gc=False):
     done: int
     failed: int
     weight: float | None
-    """Bytes of all its objects, None where it is not known of each; after the data, of those of which it is known, for
-    what is built on a materialized view has none."""
+    """Bytes of all its objects. In the data phase None if one is unknown; in later phases the sum of the known ones,
+    because objects built on a materialized view have none."""
     weight_done: float
-    """With what is known of those under way."""
+    """Including the known part of running objects."""
     started_us: int | None
     ended_us: int | None
     wall_s: float | None
-    """From its first object's start to now, or to its last one's end."""
+    """From the start of its first object to now, or to the end of its last one."""
     busy_s: float
-    """Of all its objects together."""
+    """Sum over all its objects."""
 
 
 def phase_sum(
     name: Phase, sums: ObjectSums, running: list[DumpObject], now_us: int, *, program_ended: bool = False
 ) -> PhaseSum:
-    """The phase at `now_us`; `running` are its objects at work, `program_ended` that the program has gone."""
+    """Return the state of the phase at `now_us`; `running` are its running objects."""
     ended = sums.objects - sums.waiting - sums.running
     state = "waiting"
     if ended and (program_ended or ended == sums.objects):
@@ -292,7 +292,7 @@ def phase_sum(
         state = "done"
     upto = now_us if state == "running" else sums.ended_us
     wall = None if sums.started_us is None or upto is None else max(0.0, (upto - sums.started_us) / 1e6)
-    begun = [item for item in running if item.started_us is not None]
+    started = [item for item in running if item.started_us is not None]
     partial = sum((item.share or 0.0) * (item.entry.weight or 0.0) for item in running)
     return PhaseSum(
         name=name,
@@ -307,5 +307,5 @@ def phase_sum(
         started_us=sums.started_us,
         ended_us=sums.ended_us if state == "done" else None,
         wall_s=wall,
-        busy_s=(sums.busy_us + sum(max(0, now_us - (item.started_us or now_us)) for item in begun)) / 1e6,
+        busy_s=(sums.busy_us + sum(max(0, now_us - (item.started_us or now_us)) for item in started)) / 1e6,
     )

@@ -1,8 +1,8 @@
-"""What pg_dump, pg_restore, psql and their kin say, line by line: which object begins, ends, failed.
+"""Parse the messages of pg_dump, pg_restore, psql and similar programs: which object starts, ends, fails.
 
-The programs stamp nothing, number no lines and, with -j, write to one stderr from several processes, so that two
-messages may share a line. English only (`LC_ALL=C`): a line of another language, or of a later version, is `other`
-and never guessed at. Wordings are those of versions 13 to 18; where they differ, both are known.
+The programs write no timestamps or line numbers, and with -j several processes write to one stderr, so two messages may
+share a line. English only (`LC_ALL=C`): a line in another language, or of a later version, is `other`. Knows the
+messages of versions 13 to 18.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ class Message(Struct, frozen=True, kw_only=True, gc=False):
     """One message. Its names are server text: clean() before they are shown."""
 
     kind: Kind
-    """start: an object is begun; launch: a worker was told to begin it, or the leader does; done: it is finished, or
-    psql's statement is; skip: it is not wanted; phase: the program itself passes on; other: everything else, also the
-    line that says of which object the next error is (`dump_id` is set then)."""
+    """start: an object is started; launch: a worker or the leader is assigned to it; done: it, or psql's statement, is
+    finished; skip: it is left out; phase: a new phase of the program; other: everything else, also the line that names
+    the object of the next error (then `dump_id` is set)."""
     program: str | None = None
     dump_id: int | None = None
     desc: str | None = None
-    """As pg_restore -l words it."""
+    """As in pg_restore -l."""
     schema: str | None = None
-    """Up to the first dot where the name has one: a name with dots of its own is told apart by `name` and a plan."""
+    """Up to the first dot; a name that itself contains dots is resolved with `name` and a plan."""
     tag: str = ""
     name: str = ""
-    """As the message has it: `schema.tag`, unquoted, the first line of it."""
+    """As in the message: `schema.tag`, unquoted, its first line."""
     count: int | None = None
-    """Rows of psql's COPY; errors ignored."""
+    """Rows of psql's COPY; number of ignored errors."""
     text: str = ""
-    """The message without its program and level."""
+    """The message without program and level."""
 
 
 PROGRAMS = ("pg_dumpall", "pg_dump", "pg_restore", "psql", "vacuumdb", "reindexdb", "pg_basebackup")
@@ -66,8 +66,8 @@ _PSQL_ERROR = re.compile(
     r"(?:^|psql:.*?:\d+: )(?:ERROR|FATAL|PANIC|FEHLER|PANIK|ERREUR|ERRORE|ERRO|FEL|HATA|BŁĄD|CHYBA|ОШИБКА|ПОМИЛКА|"
     r"エラー|오류|错误|錯誤):  (.*)$"
 )
-"""The server words its severity in the language of its lc_messages, whatever that of psql is; only a superuser may have
-it otherwise. These are the words of its translations."""
+"""The severity is in the language of the server's lc_messages, independent of psql's; only a superuser can change it.
+These are the words of PostgreSQL's translations."""
 _TAG = re.compile(r"(COPY) (\d+)$|(CREATE (?:UNIQUE )?INDEX|ALTER TABLE|ANALYZE|REFRESH MATERIALIZED VIEW)$|"
                   r"((?:INSERT|UPDATE|DELETE|SELECT)(?: \d+){1,2}|SET|BEGIN|COMMIT|DO|COMMENT|GRANT|REVOKE|"
                   r"(?:CREATE|ALTER|DROP)(?: [A-Z]+){1,4})$")  # fmt: skip
@@ -78,17 +78,17 @@ _NO_SCHEMA = frozenset({
     "BLOBS", "BLOB", "BLOB METADATA", "ENCODING", "STDSTRINGS", "SEARCHPATH", "DEFAULT ACL", "TABLESPACE",
 })  # fmt: skip
 MAX_LINE = 4000
-"""Characters of a line that are looked at: a name has 63 bytes, an error's statement may have megabytes."""
+"""Characters parsed per line: a name has 63 bytes, the statement of an error may have megabytes."""
 
 
 def read_line(text: str) -> Message | None:
-    """The first message of a line; None for an empty one."""
+    """Return the first message of a line, None for an empty line."""
     found = read_lines(text)
     return found[0] if found else None
 
 
 def read_lines(text: str) -> tuple[Message, ...]:
-    """Every message of a line: more than one where several processes wrote at once."""
+    """Return all messages of a line: more than one if several processes wrote at the same time."""
     line = text.rstrip("\r\n")[:MAX_LINE]
     if not line.strip():
         return ()
@@ -98,7 +98,7 @@ def read_lines(text: str) -> tuple[Message, ...]:
     if begins[0][1] == "psql" and begins[0].start() == 0:
         return (_parse_message("psql", line[begins[0].end() :]),)
     if len(begins) > 1 and _is_quoted_to_end(line[begins[0].end() :]):
-        begins = begins[:1]  # the second program is part of a name
+        begins = begins[:1]  # the second program name is part of an object name
     ends = [*(one.start() for one in begins[1:]), len(line)]
     parts = [(one[1], line[one.end() : end]) for one, end in zip(begins, ends, strict=True)]
     before = line[: begins[0].start()]
@@ -107,7 +107,7 @@ def read_lines(text: str) -> tuple[Message, ...]:
 
 
 def is_english(text: str) -> bool | None:
-    """Whether these are words of a program that are known here; None where no program speaks.
+    """Check whether a line is a known English message; None if it is not from one of these programs.
 
     >>> is_english("pg_restore: finished item 3 INDEX i"), is_english("pg_restore: beendet Element 3 INDEX i")
     (True, False)
@@ -121,7 +121,7 @@ def is_english(text: str) -> bool | None:
 
 
 def _parse_torn(line: str) -> Message | None:
-    """The end of a message whose program went to the line before: another process wrote between the two."""
+    """Parse the end of a message whose program name is on the previous line: another process wrote in between."""
     text = line.removeprefix(" ")
     error = _TORN_ERROR.match(text)
     if error is not None:
@@ -134,7 +134,7 @@ def _parse_torn(line: str) -> Message | None:
 
 
 def _is_quoted_to_end(text: str) -> bool:
-    """A message whose name is quoted to the end of the line."""
+    """Check whether a quoted name extends to the end of the line."""
     found = _CREATING.fullmatch(text) or _DATA.fullmatch(text)
     return found is not None and text.endswith('"') and text.count('"') % 2 == 0
 
@@ -214,13 +214,13 @@ _PATTERNS: tuple[tuple[re.Pattern[str], _MessageBuilder], ...] = (
     (_VACUUMING, _vacuuming_message),
     (_PHASE, _phase_message),
 )
-"""Tried in this order; each at the beginning of what follows the program's name."""
+"""Tried in this order, on the text after the program's name."""
 _WITHOUT_PROGRAM = ((_ITEM, _item_message), (_DATA, _table_data_message), (_CONTEXT, _context_message))
-"""What is known without it: each names its object in words nothing else begins with."""
+"""Messages recognized without the program's name: their beginnings are unambiguous."""
 
 
 def _parse_psql(line: str) -> Message:
-    """psql writes errors with file and line, and the tag of each statement that ended, without its own name."""
+    """Parse a line of psql: errors with file and line, and command tags of ended statements, without a program name."""
     error = _PSQL_ERROR.search(line)
     if error is not None:
         return Message(kind="error", program="psql", text=error[1])
@@ -235,17 +235,17 @@ def _parse_psql(line: str) -> Message:
     return Message(kind="done", program="psql", desc=_OF_TAG.get(tag), count=count, name=tag, text=line)
 
 
-# The errors a program told: counted, the first of them kept, each with its object.
+# Errors reported by a program: counted, the first ones stored with their objects.
 
 MAX_TEXT = 500
-"""Characters kept of an error."""
+"""Characters stored per error."""
 _MAX_KEPT = 1000
 WORKER_DIED = "a worker process died unexpectedly"
-"""The last words of a leader whose worker is gone, killed or after an error of its own (parallel.c)."""
+"""Last message of a leader process whose worker was killed or failed (parallel.c)."""
 
 
 class ReportedError(Struct, frozen=True, kw_only=True, gc=False):
-    """An error a program told, with its object where that is known. Names and texts are those of the server."""
+    """An error reported by a program, with its object if known. Names and texts are server text."""
 
     at_us: int
     text: str
@@ -256,20 +256,20 @@ class ReportedError(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def final_error(errors: Sequence[ReportedError]) -> ReportedError | None:
-    """The one that says most of how it ended: what a worker said last, rather than that it is gone."""
+    """Return the error that best explains the end: a worker's last error, not the message that it died."""
     candidates = (one for one in reversed(errors) if not one.text.startswith(WORKER_DIED))
     return next(candidates, errors[-1] if errors else None)
 
 
 class ReportedErrors:
-    """The first thousand, and how many there were."""
+    """Stores the first thousand errors and counts all."""
 
     def __init__(self) -> None:
         self.count = 0
         self.kept: list[ReportedError] = []
 
     def add(self, at_us: int, text: str, entry: DumpEntry | None) -> None:
-        """An error, and its object where that is known."""
+        """Add an error, with its object if known."""
         self.count += 1
         if len(self.kept) >= _MAX_KEPT:
             return
@@ -279,7 +279,7 @@ class ReportedErrors:
         self.kept.append(reported)
 
     def add_line(self, text: str) -> None:
-        """A further line of the last one: its detail, its statement."""
+        """Append a line to the last error: its detail or statement."""
         if self.kept and self.count == len(self.kept):
             last = self.kept[-1]
             self.kept[-1] = replace(last, text=f"{last.text} {text.strip()}"[:MAX_TEXT])

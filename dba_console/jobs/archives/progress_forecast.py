@@ -1,8 +1,8 @@
-"""How far a dump or restore is and when it ends, as far as that can be known, and how it is known.
+"""Estimate the progress and ETA of a dump or restore, with the grade of each value.
 
-The figure rests on what objects of the same kind took in this run, else in the run before; what is left is played
-forward as pg_restore would work it off. Nothing is foretold below 5 %, nor while too much of what is left is of a
-kind that nobody has measured. The part done never goes back and is not 100 before the end.
+The estimate uses the time of objects of the same kind in this run, else in the previous run, and simulates the
+remaining work in pg_restore's order. No ETA below 5 %, nor while too much of the remaining work is of an unmeasured
+kind. The percentage never decreases and is below 100 before the end.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from dba_console.jobs.archives.objects import DumpObject, PhaseSum
 __all__ = ["ForecastState", "PhaseForecast", "PreviousPhase", "PreviousRun", "ProgressForecast", "forecast"]
 
 _MIN_SHARE_DONE = 0.05
-"""Part done below which nothing is foretold."""
+"""Share done below which no ETA is given."""
 _MAX_PCT = 99.0
 _MAX_DOUBT = 0.22
-"""Of the whole time: how far off the end may be by what is assumed, for one to be foretold."""
+"""Maximum uncertainty of the end, as a share of the total time, to show an ETA."""
 _MAX_DOUBT_SHOWN = 0.27
-"""The same, once one has been foretold."""
+"""The same, once an ETA has been shown."""
 _MAX_SIMULATED = 400
-"""Objects that are played forward one by one; the lighter rest is a sum."""
+"""Objects simulated one by one; the lighter rest is one sum."""
 _OVERDUE_SHARE = 0.05
-"""Of what it has taken so far, what an object is given that took longer than was to be expected."""
+"""Remaining time of an overdue object, as a share of its time so far."""
 _VIEW_INDEX = "INDEX of a materialized view"
-"""Which has no data in the archive, so nothing tells how large its index becomes."""
+"""A materialized view has no data in the archive, so the size of its index is unknown."""
 _SMOOTHING_SHARE = 0.1
-"""Of the time passed since the start, over which a foretold end is smoothed."""
+"""Time constant for smoothing the ETA, as a share of the elapsed time."""
 
 
 class PhaseForecast(Struct, frozen=True, kw_only=True, gc=False):
-    """One phase: how far it is and when it ends."""
+    """Progress and ETA of one phase."""
 
     name: Phase
     state: str
@@ -60,25 +60,25 @@ class PhaseForecast(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ProgressForecast(Struct, frozen=True, kw_only=True, gc=False):
-    """Of the whole job."""
+    """Progress and ETA of the whole job."""
 
     pct: float | None
-    """Never back, never 100 before the end."""
+    """Never decreases, below 100 before the end."""
     grade: str
     """measured, estimated, unknown."""
     eta_s: float | None
     eta_grade: str
-    """estimated: from this run's objects; history: from runs before; unknown."""
+    """estimated: from this run's objects; history: from previous runs; unknown."""
     phases: tuple[PhaseForecast, ...]
     reason: str | None = None
-    """Why there is no eta, a sentence; None where there is one."""
+    """Why there is no ETA, a sentence; None with an ETA."""
     notes: tuple[str, ...] = ()
-    """What the figure leaves out."""
+    """What the estimate does not include."""
 
 
 @dataclass(slots=True)
 class ForecastState:
-    """What a forecast has to remember of one job from look to look; the caller holds it."""
+    """State of one job kept between forecasts, owned by the caller."""
 
     pct: float = 0.0
     phase_pct: dict[str, float] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class ForecastState:
 
 @dataclass(slots=True)
 class _RemainingWork:
-    """What is left of the work, in seconds of one worker."""
+    """The remaining work, in seconds of one worker."""
 
     tasks: list[Task] = field(default_factory=list)
     small_objects_s: float = 0.0
@@ -121,7 +121,7 @@ def forecast(
     previous: PreviousRun | None = None,
     state: ForecastState | None = None,
 ) -> ProgressForecast:
-    """How far the job of `progress` is at `now_us`; `jobs` None: as the ledger has it."""
+    """Return progress and ETA of the job at `now_us`; `jobs` None: as in `progress`."""
     state = state if state is not None else ForecastState()
     sums = progress.phases(now_us)
     if progress.ended_us is not None:
@@ -136,7 +136,7 @@ def forecast(
     eta = _smooth_eta(seconds, elapsed, now_us, state)
     reason = _missing_eta_reason(seconds, elapsed, max(late - seconds, seconds - early), eta_shown=state.eta_shown)
     state.eta_shown = reason is None
-    # while the end is in doubt the part done is told for a late one: it can be corrected upwards only
+    # without an ETA compute the percentage for a late end, because it can only be corrected upwards
     whole = elapsed + (seconds if reason is None else (seconds + late) / 2)
     state.pct = max(state.pct, min(_MAX_PCT, 100.0 * elapsed / whole if whole > 0 else 0.0))
     grade = "history" if remaining.history_s > remaining.total_s / 2 else "estimated"
@@ -152,7 +152,7 @@ def forecast(
 
 
 def item_eta_s(item: DumpObject, now_us: int) -> float | None:
-    """Seconds until one object's data is through, from its own pace; None where that is not known."""
+    """Return the seconds until one object's data is done, from its own rate; None if unknown."""
     share = item.share
     if item.state != "running" or item.started_us is None or share is None or share < MIN_SHARE_KNOWN:
         return None
@@ -183,7 +183,7 @@ def _remaining_work(
 
 
 def _simulated_objects(progress: ObjectProgress, state: ForecastState) -> list[DumpObject]:
-    """The heaviest objects, chosen once; those that ended are let go."""
+    """Return the heaviest objects, chosen once, without those that ended."""
     if state.simulated is None or state.source is not progress:
         worth = (item for item in progress.objects().values() if item.entry.desc in PHASE_OF_DESC and item.entry.weight)
         state.simulated = sorted(worth, key=lambda item: -(item.entry.weight or 0.0))[:_MAX_SIMULATED]
@@ -193,7 +193,7 @@ def _simulated_objects(progress: ObjectProgress, state: ForecastState) -> list[D
 
 
 def _referenced_tables(item: DumpObject, progress: ObjectProgress) -> tuple[int, ...]:
-    """The tables a foreign key refers to: pg_restore works at none of them beside it."""
+    """Return the tables a foreign key references: pg_restore runs nothing else on them meanwhile."""
     entry, items = item.entry, progress.objects()
     if entry.phase != "constraints":
         return ()
@@ -213,7 +213,7 @@ def _add_waiting(item: DumpObject, rates: CostModel, remaining: _RemainingWork, 
 def _add_running(
     item: DumpObject, rates: CostModel, now_us: int, remaining: _RemainingWork, others: tuple[int, ...]
 ) -> None:
-    """What is left of an object: by its own pace where its share is known, else what it costs less what it has had."""
+    """Add the rest of a running object: by its own rate if its share is known, else its cost minus its time so far."""
     entry = item.entry
     elapsed = 0.0 if item.started_us is None else max(0, now_us - item.started_us) / 1e6
     share = item.share if entry.phase == "data" else None
@@ -252,7 +252,7 @@ def _task(item: DumpObject, cost: Cost, others: tuple[int, ...]) -> Task:
 
 
 def _add_small_objects(desc: str, count: int, weight: float, rates: CostModel, remaining: _RemainingWork) -> None:
-    """The many light ones together."""
+    """Add the small objects of one kind as a sum."""
     if count <= 0:
         return
     rate = rates.rate(desc)
@@ -267,25 +267,25 @@ def _add_small_objects(desc: str, count: int, weight: float, rates: CostModel, r
 
 
 def _estimate_seconds(progress: ObjectProgress, remaining: _RemainingWork, jobs: int) -> tuple[float | None, str]:
-    """Until the end, as if nothing unknown were left; None where there is nothing to reckon with."""
+    """Return the seconds until the end, ignoring unknown work; None with a reason if it cannot be estimated."""
     if not progress.objects():
-        return None, "which objects there are is not known"
+        return None, "the list of objects is unknown"
     heavy = [sums for desc, sums in progress.classes.items() if desc in PHASE_OF_DESC]
     data = [sums for desc, sums in progress.classes.items() if PHASE_OF_DESC.get(desc) == "data"]
     if sum(sums.weight for sums in heavy) <= 0 or any(sums.unknown_weight for sums in data):
-        return None, "how large its objects are is not known"
+        return None, "the sizes of its objects are unknown"
     if any(desc in PHASE_OF_DESC for desc in remaining.unknown):
-        return None, "nothing is finished yet that the rest could be measured by"
+        return None, "no object is finished yet to estimate the rest from"
     return _simulate_seconds(remaining.tasks, remaining.small_objects_s, jobs), ""
 
 
-def _simulate_seconds(tasks: list[Task], lump_s: float, jobs: int) -> float:
-    """Seconds until the end: no less than the work shared out evenly."""
-    return max((sum(task.seconds for task in tasks) + lump_s) / jobs, makespan(tasks, jobs))
+def _simulate_seconds(tasks: list[Task], small_s: float, jobs: int) -> float:
+    """Return the simulated seconds until the end, at least the work divided evenly among the workers."""
+    return max((sum(task.seconds for task in tasks) + small_s) / jobs, makespan(tasks, jobs))
 
 
 def _smooth_eta(seconds: float, elapsed: float, now_us: int, state: ForecastState) -> float:
-    """The end foretold before moves towards the new one, over a small part of the time the job has taken."""
+    """Move the previous ETA towards the new one, over a small share of the elapsed time."""
     end = now_us + seconds * 1e6
     if state.end_us is not None and elapsed > 0:
         passed = max(0, now_us - state.updated_us) / 1e6
@@ -296,7 +296,7 @@ def _smooth_eta(seconds: float, elapsed: float, now_us: int, state: ForecastStat
 
 
 def _seconds_range(remaining: _RemainingWork, seconds: float, jobs: int) -> tuple[float, float]:
-    """Seconds until the end at least and at most, by what is assumed."""
+    """Return the minimum and maximum seconds until the end, from the ranges of assumed costs."""
     if not remaining.small_objects_assumed_s and not any(task.most is not None for task in remaining.tasks):
         return seconds, seconds
     late = [replace(task, seconds=task.most) if task.most is not None else task for task in remaining.tasks]
@@ -308,11 +308,11 @@ def _seconds_range(remaining: _RemainingWork, seconds: float, jobs: int) -> tupl
 
 
 def _missing_eta_reason(seconds: float, elapsed: float, doubt: float, *, eta_shown: bool) -> str | None:
-    """Why no end is foretold; None where one is."""
+    """Return why there is no ETA; None if there is one."""
     if elapsed < (elapsed + seconds) * _MIN_SHARE_DONE:
-        return "less than 5 % is done: too little to measure the rest by"
+        return "less than 5 % is done: too little to estimate the rest"
     if doubt > (_MAX_DOUBT_SHOWN if eta_shown else _MAX_DOUBT) * (elapsed + seconds):
-        return "too much of what is left is of a kind or size that none was finished of yet"
+        return "too much of the remaining work is of a kind or size not measured yet"
     return None
 
 
@@ -325,11 +325,11 @@ def _forecast_from_previous(
     jobs: int,
     reason_unknown: str,
 ) -> ProgressForecast:
-    """By the clock of the run before, where the objects say nothing of the whole; otherwise of the phase alone."""
+    """Use the duration of the previous run if the objects give no estimate for the whole job."""
     eta = previous.wall_s - elapsed if previous is not None else None
     phases = tuple(_forecast_phase(one, remaining, jobs, state, eta_shown=False) for one in sums)
     if eta is None or eta <= 0 or previous is None:
-        late = "it takes longer than the run before" if eta is not None else reason_unknown
+        late = "it takes longer than the previous run" if eta is not None else reason_unknown
         pct = state.pct if state.pct > 0 else None
         grade = "estimated" if pct is not None else "unknown"
         return ProgressForecast(pct=pct, grade=grade, eta_s=None, eta_grade="unknown", phases=phases, reason=late)
@@ -348,7 +348,7 @@ def _forecast_from_previous(
 def _forecast_phase(
     one: PhaseSum, remaining: _RemainingWork, jobs: int, state: ForecastState, *, eta_shown: bool
 ) -> PhaseForecast:
-    """Its own part done by the time its objects take; its end where it is not later than what runs beside it."""
+    """Return progress of a phase, and its ETA if its own remaining work is known."""
     without_eta = _phase_without_eta(one, state)
     tasks = [task for task in remaining.tasks if task.phase == one.name]
     if one.state != "running" or not tasks or one.name not in remaining.by_phase:
@@ -368,14 +368,14 @@ def _forecast_phase(
 
 
 def _data_is_known(one: PhaseSum, tasks: list[Task], remaining: _RemainingWork) -> bool:
-    """Whether the end of the data is, where that of the whole is not: all of it is measured, by this run."""
+    """Check whether the end of the data phase is known without that of the whole job: all measured in this run."""
     assumed = any(task.most is not None for task in tasks)
     begun = bool(one.weight) and one.weight_done >= _MIN_SHARE_DONE * (one.weight or 0.0)
     return begun and not assumed and not any(PHASE_OF_DESC.get(desc) == "data" for desc in remaining.unknown)
 
 
 def _phase_without_eta(one: PhaseSum, state: ForecastState) -> PhaseForecast:
-    """By weight, as far as there is any."""
+    """Return progress of a phase by weight, if known."""
     pct: float | None = None
     if one.state == "done" and one.objects:
         pct = 100.0
@@ -390,7 +390,7 @@ def _phase_without_eta(one: PhaseSum, state: ForecastState) -> PhaseForecast:
 
 
 def _forecast_ended(progress: ObjectProgress, sums: tuple[PhaseSum, ...]) -> ProgressForecast:
-    """After the end: whole only where it ended well."""
+    """Return the forecast after the end: 100 % only after success."""
     good = progress.exit == 0 or progress.ignored is not None
     state = ForecastState()
     return ProgressForecast(
@@ -399,15 +399,13 @@ def _forecast_ended(progress: ObjectProgress, sums: tuple[PhaseSum, ...]) -> Pro
         eta_s=0.0 if good else None,
         eta_grade="measured" if good else "unknown",
         phases=tuple(_phase_without_eta(one, state) for one in sums),
-        reason=None if good else "the program has gone",
+        reason=None if good else "the program has ended",
     )
 
 
 def _notes(remaining: _RemainingWork) -> tuple[str, ...]:
     views = remaining.unknown.get("MATERIALIZED VIEW DATA", 0)
-    notes = [f"how long the filling of {views} materialized view{'s' if views > 1 else ''} takes is not known"]
+    notes = [f"the time to fill {views} materialized view{'s' if views > 1 else ''} is unknown"]
     if not views:
-        notes = (
-            ["how long an index of a materialized view takes is not known"] if _VIEW_INDEX in remaining.unknown else []
-        )
+        notes = ["the time for an index of a materialized view is unknown"] if _VIEW_INDEX in remaining.unknown else []
     return tuple(notes)

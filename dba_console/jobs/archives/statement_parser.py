@@ -1,6 +1,6 @@
-"""From a statement of a dump to the object it makes: as psql -e echoes it, or pg_stat_activity shows it running.
+"""Find the object that a statement of a dump creates, from psql -e output or pg_stat_activity.
 
-A statement may be cut short where it was read; what is not plainly one of those a dump consists of is None.
+A statement may be truncated; anything that is not clearly a statement of a dump gives None.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _AFTER_DATA = 4
 
 
 class DumpStatement(Struct, frozen=True, kw_only=True, gc=False):
-    """What a statement makes, in an archive's words; names as the catalog has them, unquoted."""
+    """The object a statement creates, in an archive's terms; names unquoted, as in the catalog."""
 
     desc: str
     phase: Phase
@@ -42,11 +42,11 @@ class DumpStatement(Struct, frozen=True, kw_only=True, gc=False):
     tag: str
     """Of a constraint `TABLE NAME`."""
     table: str | None = None
-    """The table it is of."""
+    """The table it belongs to."""
 
 
 def read_statement(text: str) -> DumpStatement | None:
-    """The object of a statement; None for one that makes nothing that takes time."""
+    """Return the object of a statement; None if it creates nothing that takes time."""
     comments = _COMMENTS.match(text)
     if comments is not None:
         text = text[comments.end() :]
@@ -79,7 +79,7 @@ def _statement(desc: str, schema: str | None, tag: str, table: str) -> DumpState
 
 
 def _unquote(name: str) -> str:
-    """A name without its quotes.
+    """Return a name without quotes.
 
     >>> _unquote('"Two ""w"')
     'Two "w'
@@ -89,22 +89,22 @@ def _unquote(name: str) -> str:
     return name.lower()
 
 
-# The statement psql -e writes before it runs it, line by line, until its command tag comes.
+# The statement that psql -e prints before it runs, line by line, until its command tag.
 
 _MAX_CHARACTERS = 2000
-"""Characters kept: what a statement makes stands at its beginning."""
+"""Characters stored: the object is named at the beginning of a statement."""
 _ROWS = re.compile(r"\(\d+ rows?\)$")
 
 
 class PsqlEcho:
-    """What was echoed since the last command tag."""
+    """Collects the text echoed since the last command tag."""
 
     def __init__(self) -> None:
         self.since_us: int | None = None
         self._text = ""
 
     def add(self, wall_us: int, text: str) -> None:
-        """A line; the rows of the statement before end with a count, and what comes then is the next one."""
+        """Add a line; a row count ends the output of the previous statement, then the next one starts."""
         if _ROWS.match(text):
             self._text = ""
             return
@@ -114,6 +114,6 @@ class PsqlEcho:
             self._text = f"{self._text}\n{text}"
 
     def take_statement(self) -> DumpStatement | None:
-        """What the statement makes, where that is known; the next line begins another."""
+        """Return the statement's object, if known, and start a new statement."""
         text, self._text = self._text.strip(), ""
         return read_statement(text) if text else None

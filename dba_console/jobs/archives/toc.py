@@ -1,7 +1,7 @@
-"""The table of contents of an archive of pg_dump: versions 1.12 to 1.16, as directory, custom or tar begin with it.
+"""Read the table of contents (TOC) of a pg_dump archive: versions 1.12 to 1.16, directory, custom or tar format.
 
-Read in pieces of bounded size, from a file that may still be written, cut short, damaged or hostile. What is no
-archive, or is none that this knows, is an ArchiveError; an archive cut short in its table of contents is one too.
+Reads in pieces of bounded size, from a file that may be incomplete, truncated, damaged or hostile. Raises ArchiveError
+for other files, unknown versions and a truncated table of contents.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ _COMPRESSIONS = {0: "none", 1: "gzip", 2: "lz4", 3: "zstd"}
 _WINDOW = 1 << 20
 """Bytes read at a time."""
 _LARGEST_ENTRY = 64 << 20
-"""Bytes of one entry: its statement may be a function of megabytes, but a length beyond this is damage."""
+"""Bytes of one entry: a function definition may have megabytes, but a larger length means damage."""
 _LAYOUT = {13: "nnttttn--tt-t-", 14: "nnttttn--tt--t-", 15: "nnttttn--tt--t-", 16: "nnttttn--tt--.t-"}
-"""An entry by minor version up to what it needs: its number, whether it has data, two oids, name, kind, section; the
-statements that make, drop and fill it, of which the last is read; schema, tablespace, from 14 access method, from 16
+"""Fields of an entry before its dependencies, by minor version: dump id, has data, two oids, tag, desc, section; the
+statements that create, drop and copy it, of which the last is read; schema, tablespace, from 14 access method, from 16
 relkind; owner; WITH OIDS."""
 _COPY = re.compile(r"COPY [^()]*?(?: \(([^()]*)\))? +FROM stdin;\s*")
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _MOST_ENTRIES = 5_000_000
 _LONGEST_NAME = 4096
-"""Bytes kept of a name: a function's has its argument list."""
+"""Bytes stored of a name: a function's includes its argument list."""
 
 
 class ArchiveError(ConsoleError):
-    """A file that is no archive, is cut short, or of a version that is not known."""
+    """The file is not an archive, is truncated, or has an unknown version."""
 
     code = ExitCode.UNSUPPORTED
 
 
 class ArchiveNotFoundError(ArchiveError):
-    """There is nothing at the path, or it cannot be opened."""
+    """The path does not exist or cannot be opened."""
 
     code = ExitCode.USAGE
 
 
 class TocEntry(Struct, frozen=True, gc=False):
-    """One entry as it is written. Names are server text."""
+    """One entry as stored. Names are server text."""
 
     dump_id: int
     has_data: bool
     """It has data in the archive."""
     table_oid: int
-    """Of the catalog its oid is in."""
+    """Oid of the catalog that contains its oid."""
     oid: int
     tag: str
     desc: str
@@ -62,23 +62,23 @@ class TocEntry(Struct, frozen=True, gc=False):
     owner: str | None
     needs: tuple[int, ...]
     file: str | None
-    """Of a directory or tar archive: the name of its data file; a directory's without suffix of compression."""
+    """In a directory or tar archive: the name of its data file; in a directory without compression suffix."""
     offset: int | None
-    """Of a custom archive: where its data begins; None while it is written, or where it was written into a pipe."""
+    """In a custom archive: offset of its data; None while it is written, or if it was written to a pipe."""
     columns: int | None = None
-    """Of a table's data in COPY's form; None where the archive does not tell, or names more than are read here."""
+    """Of a table's data in COPY format; None if not recorded, or the statement is too long."""
 
 
 class Toc(Struct, frozen=True, kw_only=True):
-    """Head and entries, in the archive's order."""
+    """Header and entries, in the archive's order."""
 
     version: tuple[int, int, int]
     format: str
     compression: str
     level: int | None
-    """Of the compression, where the archive tells it: up to version 1.14, -1 being its default."""
+    """Compression level, recorded up to version 1.14; -1: default."""
     created: tuple[int, int, int, int, int, int, int]
-    """Year, month, day, hour, minute, second by the clock of the host that dumped, and whether that was summer time."""
+    """Year, month, day, hour, minute, second in local time of the dumping host, and the daylight saving flag."""
     database: str | None
     server_version: str | None
     dump_version: str | None
@@ -86,11 +86,11 @@ class Toc(Struct, frozen=True, kw_only=True):
 
 
 class _Truncated(Exception):
-    """The bytes at hand do not hold what is being read."""
+    """The buffer ends within the value being read."""
 
 
 class _TocReader:
-    """A window on a file; numbers and texts as an archive writes them."""
+    """Buffered reader for an archive's numbers and texts."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -101,7 +101,7 @@ class _TocReader:
         self.encoding = "utf-8"
 
     def read_more(self) -> bool:
-        """Read on, from where the current entry begins; False at the end of the file."""
+        """Read more, keeping the bytes of the current entry; False at the end of the file."""
         read = self._file.read(_WINDOW)
         if not read:
             return False
@@ -142,8 +142,8 @@ class _TocReader:
         return value.decode(self.encoding, "replace")
 
     def read_fields(self, layout: str) -> list[int | str | None]:
-        """Numbers (`n`) and texts (`t`); numbers (`.`) and texts (`-`) that nobody asks for are passed over, no copy of
-        them is made. At one go: an archive has a dozen and more of them for each of its objects."""
+        """Read numbers (`n`) and texts (`t`); skip numbers (`.`) and texts (`-`) without a copy. One loop for speed: an
+        archive has a dozen or more of them per object."""
         held, at, size, whole = self.buffer, self.position, self.int_size, len(self.buffer)
         values: list[int | str | None] = []
         for kind in layout:
@@ -163,7 +163,7 @@ class _TocReader:
                 at += value
                 if at > whole:
                     if value > _LARGEST_ENTRY:
-                        raise ArchiveError("a length in the table of contents is beyond all measure", hint=_DAMAGED)
+                        raise ArchiveError("invalid length in the table of contents", hint=_DAMAGED)
                     raise _Truncated
             if kind == "t":
                 upto = min(at, begin + _LONGEST_NAME)
@@ -175,16 +175,16 @@ class _TocReader:
         flag = self.read_byte()
         value = int.from_bytes(self.read_bytes(self.offset_size), "little")
         if flag not in (0, 1, 2, 3):
-            raise ArchiveError(f"a data offset of the table of contents has the unknown mark {flag}", hint=_DAMAGED)
+            raise ArchiveError(f"invalid data offset flag {flag} in the table of contents", hint=_DAMAGED)
         return value if flag == 2 else None
 
 
-_DAMAGED = "the archive is damaged, or was cut short while it was copied: compare it with where it came from"
-_STILL_WRITTEN = "a dump that is still being written shows its table of contents only once the catalog has been read"
+_DAMAGED = "the archive is damaged, or was truncated when copied: compare it with the original"
+_STILL_WRITTEN = "a running dump writes its table of contents after reading the catalog"
 
 
 def read_toc(file: BinaryIO) -> Toc:
-    """Read head and table of contents. Raises ArchiveError for what is none, is cut short, or of another version."""
+    """Read header and table of contents. Raises ArchiveError for other files, truncation and unknown versions."""
     bytes_ = _TocReader(file)
     bytes_.read_more()
     try:
@@ -196,15 +196,15 @@ def read_toc(file: BinaryIO) -> Toc:
 
 
 def _read_head(reader: _TocReader) -> tuple[Toc, int]:
-    """The head, and how many entries follow. A head is far shorter than a window."""
+    """Read the header; return it and the number of entries. A header is far shorter than the buffer."""
     if reader.read_bytes(len(MAGIC)) != MAGIC:
-        raise ArchiveError("not an archive of pg_dump: it does not begin with PGDMP")
+        raise ArchiveError("not an archive of pg_dump: it does not start with PGDMP")
     major, minor, revision = reader.read_bytes(3)
     if not OLDEST <= (major, minor) <= NEWEST:
         raise _unknown_version(major, minor)
     reader.int_size, reader.offset_size, form = reader.read_bytes(3)
     if reader.int_size not in range(1, 9) or reader.offset_size not in range(1, 9) or form not in _FORMATS:
-        raise ArchiveError("the head of the archive makes no sense", hint=_DAMAGED)
+        raise ArchiveError("the archive's header is invalid", hint=_DAMAGED)
     level: int | None = None
     if (major, minor) >= (1, 15):
         method = _COMPRESSIONS.get(reader.read_byte(), "unknown")
@@ -225,15 +225,15 @@ def _read_head(reader: _TocReader) -> tuple[Toc, int]:
     )
     count = reader.read_number()
     if not 0 <= count <= _MOST_ENTRIES:
-        raise ArchiveError(f"the archive claims to have {count} entries", hint=_DAMAGED)
+        raise ArchiveError(f"the archive has an invalid number of entries: {count}", hint=_DAMAGED)
     return toc, count
 
 
 def _unknown_version(major: int, minor: int) -> ArchiveError:
     if (major, minor) > NEWEST:
-        newer = f"the archive is of version {major}.{minor}, newer than {NEWEST[0]}.{NEWEST[1]}, which is known here"
-        return ArchiveError(newer, hint="a pg_restore of the release that wrote it, or of a later one, can read it")
-    return ArchiveError(f"the archive is of version {major}.{minor}: of a pg_dump before 9.0", hint=None)
+        newer = f"archive version {major}.{minor} is not supported: the newest known is {NEWEST[0]}.{NEWEST[1]}"
+        return ArchiveError(newer, hint="use pg_restore of the release that wrote it, or a later one")
+    return ArchiveError(f"archive version {major}.{minor} is not supported: written by a pg_dump before 9.0", hint=None)
 
 
 def _read_entries(reader: _TocReader, toc: Toc, count: int) -> tuple[TocEntry, ...]:
@@ -251,12 +251,12 @@ def _read_entries(reader: _TocReader, toc: Toc, count: int) -> tuple[TocEntry, .
                 if not reader.read_more():
                     raise
             except ValueError as error:
-                raise ArchiveError("an entry of the table of contents makes no sense", hint=_DAMAGED) from error
+                raise ArchiveError("invalid entry in the table of contents", hint=_DAMAGED) from error
     return tuple(entries)
 
 
 def _read_entry(reader: _TocReader, minor: int, form: str, texts: dict[str, str]) -> TocEntry:
-    """One entry; `texts` keeps one copy of what thousands of entries share."""
+    """Read one entry; `texts` stores one copy of each text that thousands of entries share."""
     dump_id, dumper, table_oid, oid, tag, desc, section, copy, schema, owner = reader.read_fields(
         _LAYOUT[min(max(minor, 13), 16)]
     )
@@ -269,7 +269,7 @@ def _read_entry(reader: _TocReader, minor: int, form: str, texts: dict[str, str]
     else:
         file = reader.read_text() or None
     if not isinstance(dump_id, int) or not isinstance(section, int):
-        raise ValueError("a number is none")  # never: the layout has them so
+        raise ValueError("not a number")  # impossible with these layouts
     return TocEntry(
         dump_id,
         dumper != 0,
@@ -288,7 +288,7 @@ def _read_entry(reader: _TocReader, minor: int, form: str, texts: dict[str, str]
 
 
 def _count_columns(statement: str) -> int | None:
-    """How many columns a COPY statement names.
+    """Return the number of columns in a COPY statement.
 
     >>> (_count_columns('COPY public."a (b" (x, "y, (z", w) FROM stdin;'),
     ...  _count_columns('COPY public.t ("Name") FROM stdin;'))
@@ -303,5 +303,5 @@ def _count_columns(statement: str) -> int | None:
 
 
 def _interned(texts: dict[str, str], value: int | str | None) -> str | None:
-    """The one copy of a text that thousands of entries share."""
+    """Return the single stored copy of a text."""
     return texts.setdefault(value, value) if isinstance(value, str) and value else None

@@ -1,6 +1,6 @@
-"""Dumps, restores and other long work seen from outside: processes, their connections, pipes and files.
+"""Observe running dumps, restores and other long jobs from outside: processes, connections, pipes, files and logs.
 
-A probe only reads, and never what a job reads: a named pipe or a tape would lose what we take. Of open files their
-place and size are told by the kernel; no file of a job is opened but the log its messages go to, and no program is run.
-Everything here may hang with a dead mount or a stopped process: it belongs into a lane, whose deadline bounds it.
+Only reads, and never from a job's input: data taken from a pipe or tape would be lost. Position and size of open files
+come from the kernel; of a job's files only its log and its archive's table of contents are opened, and no program is
+run. Everything here may hang with a dead mount or a stopped process: it must run in a lane with a deadline.
 """

@@ -1,8 +1,8 @@
-"""The database a job works at, asked for its tables and what was made in it: over a short connection of its own.
+"""Query the catalog of a job's database for tables, created objects and size, over a short connection.
 
-The pinned connection is to another database. So one is opened for the question and closed after it, seldom enough to
-cost the server next to nothing, and never in one of the last slots. No relation is opened, so nothing waits for the
-locks a restore holds.
+The agent's own connection is to another database. This one is opened for each query and closed, rarely enough to cost
+the server next to nothing, and never in a reserved connection slot. No relation is opened, so nothing waits for the
+locks of a restore.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from dba_console.watch.probes.postgres.oid_names import decode_name
 from dba_console.watch.probes.postgres.pipeline import Command, statement
 
 MAX_PAUSE_US = 20_000_000
-"""Between two questions, at least: each is a connection, and perhaps a line in the server's log."""
+"""Longest pause between two queries: each is a connection, and perhaps a line in the server's log."""
 MIN_PAUSE_US = 2_000_000
-"""The same at first: what is known of a job of one minute must not be much older than a twentieth of it."""
+"""Pause at first: for a job of one minute the data must not be much older than 1/20 of it."""
 GROWTH = 20
-"""From one to the other it grows with the time asked for: so-and-so-manieth part of it."""
+"""In between, the pause is 1/20 of the time since the first query."""
 SHARE = 50
-"""A question may take at most so-and-so-manieth part of the time: 2 %."""
+"""Queries take at most 1/50 (2 %) of the time."""
 RETRY_PAUSE_US = 300_000_000
-"""After a refusal."""
+"""Pause after a failure."""
 STATEMENT_S = 5.0
 _REGULAR_SLOT = "regular"
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogTable:
-    """A table, or a materialized view, of the job's database."""
+    """A table or materialized view of the job's database."""
 
     oid: int
     schema: str
     name: str
     is_view: bool
-    """Materialized: a dump does not read it, a restore fills it anew."""
+    """A materialized view: a dump does not read it, a restore refreshes it."""
     bytes: int
-    """Pages of the table and of its TOAST as last estimated (VACUUM, ANALYZE, a build of an index)."""
+    """Pages of the table and its TOAST as last estimated (VACUUM, ANALYZE, an index build)."""
     rows: float | None
-    """As last estimated; None where it never was."""
+    """Last estimate; None if never estimated."""
     inserted: int
-    """Rows inserted by transactions that have ended, since the statistics were last reset."""
+    """Rows inserted by ended transactions since the last statistics reset."""
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogObject:
-    """An index or constraint that is there."""
+    """An existing index or constraint."""
 
     kind: str
     """index, constraint (primary key, unique, exclusion), foreign key, check."""
@@ -63,7 +63,7 @@ class CatalogObject:
 
 @dataclass(frozen=True, slots=True)
 class CatalogAnswer:
-    """One answer."""
+    """The result of one query."""
 
     database: str
     at_us: int
@@ -71,13 +71,13 @@ class CatalogAnswer:
     tables: tuple[CatalogTable, ...] = ()
     objects: tuple[CatalogObject, ...] = ()
     bytes: int | None = None
-    """Of the whole database on disk, where that was asked."""
+    """Size of the whole database on disk, if queried."""
     unknown: str | None = None
-    """Why it was not answered, a sentence."""
+    """Why the query failed, a sentence."""
 
 
 class CatalogReader:
-    """Asks one database again and again. Used by one thread, in a lane."""
+    """Queries one database repeatedly, in a lane. Not thread-safe."""
 
     def __init__(
         self,
@@ -89,8 +89,8 @@ class CatalogReader:
         options: MonitorOptions | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
-        """`conninfo`: of the target, any database of it. `with_objects`: a restore, so ask what there is beside tables.
-        `size_only`: ask nothing but how large it is.
+        """`conninfo`: of the target, any of its databases. `with_objects`: for a restore, query also indexes and
+        constraints. `size_only`: query only the database size.
         """
         self._conninfo, self._database, self._clock = conninfo, database, clock
         self._names = ["job_size"] if size_only else ["job_tables", "job_made"] if with_objects else ["job_tables"]
@@ -106,11 +106,11 @@ class CatalogReader:
 
     @property
     def is_due(self) -> bool:
-        """Whether it may be asked now."""
+        """Whether the next query is due."""
         return self._clock.mono_us() >= self._due_us
 
     def query(self) -> CatalogAnswer:
-        """Ask, whether due or not. Never raises: what was refused is told."""
+        """Query now, due or not. Never raises: a failure is part of the answer."""
         begun_us = self._clock.mono_us()
         if self._first_us is None:
             self._first_us = begun_us
@@ -128,7 +128,7 @@ class CatalogReader:
         connection = connect(_for_database(self._conninfo, self._database), self._options, self._clock)
         try:
             if connection.through is not None:
-                return self._not_answered(f"{connection.through} is between, which lends sessions to others")
+                return self._not_answered(f"the connection goes through {connection.through}, which shares sessions")
             if connection.hello.seat != _REGULAR_SLOT:
                 return self._not_answered("only reserved connection slots are left")
             rows = dict(zip(self._names, self._rows(connection, self._names), strict=True))
@@ -141,7 +141,7 @@ class CatalogReader:
         return CatalogAnswer(self._database, self._clock.mono_us(), tables, made, size)
 
     def _rows(self, connection: MonitorConnection, names: Sequence[str]) -> list[list[Row]]:
-        """Rows of each statement. Raises ConnectionLost where the server refuses one, or does not answer in time."""
+        """Return the rows of each statement. Raises ConnectionLost if one fails or the server does not answer."""
         version = connection.hello.version_num
         connection.pipeline.send(
             [connection.segment(name, Command(name, statement(name, version) or b"")) for name in names]
@@ -155,18 +155,18 @@ class CatalogReader:
         return [connection.strip(answer.rows)[0] for answer in answers]
 
     def _not_answered(self, why: str) -> CatalogAnswer:
-        text = f"the catalog of {self._database} was not asked: {why}"
+        text = f"the catalog of {self._database} was not queried: {why}"
         return CatalogAnswer(self._database, self._clock.mono_us(), unknown=text)
 
 
 def _for_database(conninfo: str, database: str) -> str:
-    """The target's connection string with another database. Raises ConnectFailed without repeating it."""
+    """Return the target's connection string with another database. Raises ConnectFailed, without the string itself."""
     from psycopg import pq
 
     try:
         options = pq.Conninfo.parse(conninfo.encode())
     except Exception:
-        raise ConnectFailed("other", "not a connection string that libpq can read") from None
+        raise ConnectFailed("other", "not a valid libpq connection string") from None
     given = {option.keyword.decode(): option.val.decode() for option in options if option.val is not None}
     return monitor_conninfo(given, dbname=database)
 

@@ -1,8 +1,8 @@
-"""How far one dump or restore is: its plan, the ledger of its objects, and everything that is fed into it.
+"""Track the progress of one dump or restore: combine its plan, messages, sessions, output files and the catalog.
 
-Its messages are heard where they can be read. Else objects are seen at work in its sessions and files, seen to be done
-where a file is closed or the catalog has them, and where one thing is done after the other, all before the one at work
-is done. No look passes over all objects.
+Its messages are used if they can be read. Otherwise running objects are found in sessions and files, and finished ones
+by a closed file or by the catalog; with one job all objects before the running one are done. No scan iterates over all
+objects.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from dba_console.jobs.following.session_matching import ObservedProgram
 from dba_console.jobs.following.stderr_reader import MessageLine, NewMessages
 from dba_console.watch.probes.host.kernel_files import printable
 
-# A job's messages on their way into its ledger: where they are read, or why they cannot be.
+# The messages of pg_dump and pg_restore for the object progress: their source, or why they cannot be read.
 
 HELD_LINES = 5000
-"""Lines kept until there is a plan to read them by."""
+"""Lines buffered until the plan is known."""
 
 
 class MessageFeed:
-    """Used by one thread."""
+    """Feeds a job's messages into its object progress. Not thread-safe."""
 
     def __init__(self) -> None:
         self.source: str | None = None
@@ -49,12 +49,12 @@ class MessageFeed:
 
     @property
     def is_complete(self) -> bool:
-        """Its messages tell which object begins when: it is verbose, and all of them were read."""
+        """Its messages show the start of every object: it is verbose, and they were read from the start."""
         return self._begun and self._from_start
 
     @property
     def reports_ends(self) -> bool:
-        """Then what is not seen at work any more is not called done before they say so."""
+        """No message was lost: an object is done only when the messages report it."""
         return self.is_complete and not self._dropped
 
     @property
@@ -63,47 +63,47 @@ class MessageFeed:
 
     @property
     def is_not_english(self) -> bool:
-        """It speaks, and not in English: of its objects and errors its messages tell nothing."""
+        """Its messages are not in English: they cannot be parsed."""
         return self._english is False
 
-    def feed(self, words: NewMessages, ledger: ObjectProgress, *, wait: bool) -> None:
-        """Take in what was said since; `wait` while a plan is still to come."""
-        self.source, self.unknown = words.source or self.source, words.unknown
-        self.run = words.run or self.run
-        self._from_start = words.from_start if not self._begun else self._from_start
-        self._dropped += words.dropped
-        self._held.extend(words.lines)
+    def feed(self, messages: NewMessages, ledger: ObjectProgress, *, wait: bool) -> None:
+        """Add new messages; `wait`: buffer them because the plan is not known yet."""
+        self.source, self.unknown = messages.source or self.source, messages.unknown
+        self.run = messages.run or self.run
+        self._from_start = messages.from_start if not self._begun else self._from_start
+        self._dropped += messages.dropped
+        self._held.extend(messages.lines)
         if not wait:
             self.flush(ledger)
 
     def flush(self, ledger: ObjectProgress) -> None:
-        """Nothing more is waited for."""
+        """Apply the buffered messages."""
         before = ledger.counts()
-        for said in self._held:
-            ledger.add_line(said.wall_us, said.text, said.stream)
+        for line in self._held:
+            ledger.add_line(line.wall_us, line.text, line.stream)
             if not self._english:
-                known = is_english(said.text)
+                known = is_english(line.text)
                 self._english = self._english if known is None else known
         if self._held and ledger.counts() != before:
             self._begun = True
         self._held.clear()
 
 
-# How a dump grows on its disk: of a directory each data file, of a file its size.
+# Growth of a dump's output: each data file of a directory, or the size of a file.
 #
-# A directory of 50,000 files is not looked at whole: its names are listed again only after it changed, and seldom
-# where listing is dear; a file is looked at while it grows and once at its end. What was not looked at yet is counted.
+# A directory of 50,000 files is not read completely in each scan: its names are listed only after a change, and rarely
+# if listing is expensive; a file is checked while it grows and once at its end. Files not checked yet are counted.
 
 STATS = 3000
-"""New files looked at in one look; some 15 ms."""
+"""New files checked per scan; about 15 ms."""
 LISTING_TIME_SHARE = 50
-"""Listing takes at most so-and-so-manieth part of the time."""
+"""Listing takes at most 1/50 of the time."""
 MAX_FILES = 500_000
-"""Beyond these, files of a directory are not followed: large objects may be millions."""
+"""Maximum number of files tracked in a directory: there may be millions of large objects."""
 COARSE_NS = 1_000_000_000
-"""A directory changed so shortly before it was listed may have changed once more within the same tick of its clock."""
+"""A directory changed this shortly before its listing may have changed again with the same timestamp."""
 FINISHED_AFTER_US = 10_000_000
-"""Where nobody tells which files are open: one that has not changed for so long is taken for finished."""
+"""Age after which an unchanged file counts as finished when open files cannot be listed."""
 _DATA = re.compile(r"(\d+)\.dat(?:\.(?:gz|lz4|zst))?")
 
 
@@ -116,29 +116,29 @@ class DataFile:
     size: int
     """Bytes so far."""
     found_us: int | None
-    """Host wall time of the look that first found it; None where it was there at the first look."""
+    """Host wall time of the scan that first found it; None if it existed at the first scan."""
     changed_us: int
-    """Host wall time at which it was last written to: of a finished one its end."""
+    """Host wall time of its last write; for a finished file its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputGrowth:
-    """The output at one look."""
+    """The state of the output in one scan."""
 
     exists: bool
     size: int = 0
-    """Bytes of everything in it that was looked at."""
+    """Bytes of all files checked."""
     allocated: int = 0
-    """Bytes it takes on its disk."""
+    """Bytes allocated on disk."""
     files: int = 0
     pending: int = 0
-    """Files listed and not looked at yet."""
+    """Files listed but not checked yet."""
     finished: tuple[DataFile, ...] = ()
-    """Since the look before: whole now."""
+    """Finished since the previous scan."""
     running: tuple[DataFile, ...] = ()
     """Being written."""
     open_files_known: bool = True
-    """False: which are finished was judged by their quiet, for the files its processes have open cannot be seen."""
+    """False: files count as finished by age, because the open files of its processes are not visible."""
     note: str | None = None
 
 
@@ -146,19 +146,19 @@ class OutputGrowth:
 class _FollowedFile:
     name: str
     found_us: int | None
-    looks: int = 0
+    scans: int = 0
     size: int = 0
     allocated: int = 0
     changed_us: int = 0
 
 
 class DumpOutput:
-    """One output, look by look. Used by one thread."""
+    """Measures the output of one dump, scan by scan. Not thread-safe."""
 
     def __init__(self, path: str, root: str = "", clock: Clock = SYSTEM) -> None:
-        """`root`: prefix under which the paths of its process are found (`Program.root`)."""
+        """`root`: prefix for paths of its process (`RunningProgram.root`)."""
         self.path = path
-        self._place = root + path
+        self._local_path = root + path
         self._clock = clock
         self._names: set[str] = set()
         self._listed_ns = -1
@@ -171,19 +171,19 @@ class DumpOutput:
         self._too_many = False
 
     def measure(self, open_names: Collection[str] | None = None, jobs: int = 1) -> OutputGrowth:
-        """How far it is. `open_names`: base names of the files its processes have open now (taken before this look),
-        None where that cannot be seen; then the `jobs` files last written to count as under way."""
+        """Measure the output. `open_names`: base names of the files its processes have open (read before this scan),
+        None if not visible: then the `jobs` files last written count as open."""
         try:
-            at = os.stat(self._place)
+            at = os.stat(self._local_path)
         except FileNotFoundError:
             return OutputGrowth(False)
         except OSError as error:
-            return OutputGrowth(False, note=f"{printable(self.path)} cannot be seen: {error.strerror}")
+            return OutputGrowth(False, note=f"{printable(self.path)} cannot be read: {error.strerror}")
         if stat.S_ISREG(at.st_mode):
             return OutputGrowth(True, at.st_size, at.st_blocks * 512, 1)
         if not stat.S_ISDIR(at.st_mode):
             return OutputGrowth(
-                True, note=f"{printable(self.path)} is neither a file nor a directory: its size says nothing"
+                True, note=f"{printable(self.path)} is neither a file nor a directory: its size has no meaning"
             )
         try:
             self._list_new(at.st_mtime_ns)
@@ -191,7 +191,7 @@ class DumpOutput:
             return OutputGrowth(True, note=f"{printable(self.path)} cannot be listed: {error.strerror}")
         self._measure_files()
         finished = self._take_finished(open_names, jobs)
-        note = f"of its files only {MAX_FILES:,} are followed" if self._too_many else None
+        note = f"only {MAX_FILES:,} of its files are tracked" if self._too_many else None
         running = tuple(one for known in self._growing.values() if (one := _data_file(known)) is not None)
         return OutputGrowth(
             True, self._size, self._allocated, len(self._names), len(self._pending), finished, running,
@@ -199,15 +199,15 @@ class DumpOutput:
         )  # fmt: skip
 
     def _list_new(self, changed_ns: int) -> None:
-        """Take new names in, where there may be some and it is not too soon."""
+        """Add new file names, if the directory changed and enough time has passed."""
         now_us = self._clock.mono_us()
         if (changed_ns == self._listed_ns and not self._list_again) or now_us < self._next_us:
             return
         seen_us = None if self._first else self._clock.wall_us()
-        new = set(os.listdir(self._place)) - self._names
-        room = MAX_FILES - len(self._names)
-        self._too_many = len(new) > room
-        for name in sorted(new)[:room]:
+        new = set(os.listdir(self._local_path)) - self._names
+        limit = MAX_FILES - len(self._names)
+        self._too_many = len(new) > limit
+        for name in sorted(new)[:limit]:
             self._names.add(name)
             self._pending.append(_FollowedFile(name, seen_us))
         self._list_again = self._clock.wall_us() * 1000 - changed_ns < COARSE_NS
@@ -215,7 +215,7 @@ class DumpOutput:
         self._next_us = now_us + (self._clock.mono_us() - now_us) * LISTING_TIME_SHARE
 
     def _measure_files(self) -> None:
-        """Look at the files that may grow, and at new ones as far as this look reaches."""
+        """Check the growing files, and new ones up to the limit per scan."""
         for known in list(self._growing.values()):
             self._measure_file(known)
         for _ in range(min(len(self._pending), STATS)):
@@ -223,9 +223,9 @@ class DumpOutput:
 
     def _measure_file(self, known: _FollowedFile) -> None:
         try:
-            at = os.lstat(f"{self._place}/{known.name}")
+            at = os.lstat(f"{self._local_path}/{known.name}")
         except OSError:
-            # Removed, as a dump that starts anew does.
+            # Removed, for example by a restarted dump.
             self._growing.pop(known.name, None)
             self._names.discard(known.name)
             at = None
@@ -234,7 +234,7 @@ class DumpOutput:
         self._allocated += allocated - known.allocated
         known.size, known.allocated = size, allocated
         if at is not None and stat.S_ISREG(at.st_mode):
-            known.looks += 1
+            known.scans += 1
             known.changed_us = at.st_mtime_ns // 1000
             self._growing[known.name] = known
 
@@ -242,12 +242,12 @@ class DumpOutput:
         if open_names is None:
             done = self._unchanged_files(jobs)
         else:
-            # One found in this very look may have been opened after its processes were looked at.
+            # A file found in this scan may have been opened after the open files were listed.
             old_us = self._clock.wall_us() - FINISHED_AFTER_US
             done = [
                 known
                 for name, known in self._growing.items()
-                if name not in open_names and (known.looks > 1 or known.changed_us < old_us)
+                if name not in open_names and (known.scans > 1 or known.changed_us < old_us)
             ]
         for known in done:
             del self._growing[known.name]
@@ -265,7 +265,7 @@ def _data_file(known: _FollowedFile) -> DataFile | None:
 
 
 def dump_id_of(name: str) -> int | None:
-    """The dump id a data file of a directory archive is named after; None for any other file.
+    """Return the dump id in the name of a data file of a directory archive; None for other files.
 
     >>> dump_id_of("3358.dat.gz"), dump_id_of("/backup/d/3359.dat"), dump_id_of("toc.dat"), dump_id_of("blobs.toc")
     (3358, 3359, None, None)
@@ -277,11 +277,11 @@ def dump_id_of(name: str) -> int | None:
 DUMPS = frozenset({"pg_dump"})
 RESTORES = frozenset({"pg_restore", "psql"})
 LAST_DONE = 30
-_NOT_ENGLISH = "its messages are not in English: neither its objects nor its errors are told by them"
+_NOT_ENGLISH = "its messages are not in English: its objects and errors cannot be read from them"
 
 
 class DumpProgress:
-    """Used by one thread."""
+    """The progress of one dump or restore. Not thread-safe."""
 
     def __init__(self, program: RunningProgram) -> None:
         self._program = program
@@ -289,24 +289,24 @@ class DumpProgress:
         self.object_list = ObjectList(program)
         self.message_feed = MessageFeed()
         self.active_objects: dict[int, ObjectActivity] = {}
-        """Of the newest look, by dump id."""
+        """Of the latest scan, by dump id."""
         self.done_last: deque[int] = deque(maxlen=LAST_DONE)
-        """Those seen to end last."""
+        """The last finished objects."""
         self.growth: OutputGrowth | None = None
         self._output = _make_output(program)
         self._entries_started = 0
-        """Entries of the plan, in its order, that are known to be begun."""
+        """Number of entries of the plan, in its order, known to be started."""
         self._schema_done = False
 
-    def observe(self, seen: ObservedProgram) -> bool:
-        """Take a look in; True where there is a plan since now."""
-        self._program = seen.program
-        if planned := self.object_list.update(seen, heard=self.message_feed.is_complete):
+    def observe(self, observed: ObservedProgram) -> bool:
+        """Apply one scan; return True if the plan was found now."""
+        self._program = observed.program
+        if planned := self.object_list.update(observed, messages_complete=self.message_feed.is_complete):
             self._replan()
-        self.message_feed.feed(seen.words, self.ledger, wait=self.object_list.pending)
-        self._observe_sessions(seen)
-        self._observe_output_files(seen)
-        self._observe_catalog(seen)
+        self.message_feed.feed(observed.messages, self.ledger, wait=self.object_list.pending)
+        self._observe_sessions(observed)
+        self._observe_output_files(observed)
+        self._observe_catalog(observed)
         self.done_last.extend(
             item.entry.dump_id
             for item in self.ledger.take_changed()
@@ -314,20 +314,20 @@ class DumpProgress:
         )
         return planned
 
-    def end(self, wall_us: int, exit: int | None, words: NewMessages) -> None:
-        """Its program is gone, with these last words."""
-        self.message_feed.feed(words, self.ledger, wait=False)
+    def end(self, wall_us: int, exit: int | None, messages: NewMessages) -> None:
+        """Apply the program's end and its last messages."""
+        self.message_feed.feed(messages, self.ledger, wait=False)
         self.ledger.program_ended(wall_us, exit)
 
-    def size_bytes(self, seen: ObservedProgram) -> float | None:
-        """Of its data, or of the script that is read: what runs are told apart by."""
+    def size_bytes(self, observed: ObservedProgram) -> float | None:
+        """Return the size of its data, or of the script that is read, to select comparable runs."""
         if self.object_list.plan is not None:
             return self.ledger.sums("data").weight or None
-        return float(sum(one.total for one in seen.flow.inputs)) or None
+        return float(sum(one.total for one in observed.flow.inputs)) or None
 
     @property
     def errors(self) -> int | None:
-        """How many it told; None where its messages cannot be read, or not understood."""
+        """Number of reported errors; None if its messages cannot be read or parsed."""
         count = self.ledger.error_count
         return count if self.message_feed.can_be_read and (count or not self.message_feed.is_not_english) else None
 
@@ -338,9 +338,9 @@ class DumpProgress:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """What was read for it."""
+        """The sources of its progress."""
         found = [self.object_list.source, self.message_feed.source]
-        if any(sight.unit is not None and not sight.measured for sight in self.active_objects.values()):
+        if any(active.unit is not None and not active.measured for active in self.active_objects.values()):
             found.append("pg_stat_progress_copy")
         if self.growth is not None and self.growth.exists:
             found.append("growth of its output")
@@ -348,40 +348,41 @@ class DumpProgress:
 
     @property
     def unknown_reasons(self) -> tuple[str, ...]:
-        """What is not known of it and why."""
-        told = [*self.object_list.unknown, self.message_feed.unknown]
+        """What is unknown about it, and why."""
+        reasons = [*self.object_list.unknown, self.message_feed.unknown]
         if self.message_feed.is_not_english:
-            told.append(_NOT_ENGLISH)
+            reasons.append(_NOT_ENGLISH)
         if self.growth is not None:
-            told.append(self.growth.note)
+            reasons.append(self.growth.note)
             if self.growth.pending:
-                told.append(f"{self.growth.pending} files of its output are not counted yet")
-        return tuple(one for one in told if one is not None)
+                reasons.append(f"{self.growth.pending} files of its output are not counted yet")
+        return tuple(one for one in reasons if one is not None)
 
     def _replan(self) -> None:
-        """The plan is there, or weighs something now: nothing that matters was fed before."""
+        """Start again with the plan found now; nothing relevant was applied before."""
         self.ledger = self._ledger(self.object_list.plan)
         self.active_objects, self._entries_started, self._schema_done = {}, 0, False
 
     def _ledger(self, plan: DumpPlan | None) -> ObjectProgress:
         ledger = ObjectProgress(plan, self._program.kind, self._program.arguments.jobs)
-        ledger.began_us = self._program.started_us  # and not when it was first seen
+        ledger.began_us = self._program.started_us  # not the time of the first scan
         return ledger
 
-    def _observe_sessions(self, seen: ObservedProgram) -> None:
-        now_us = seen.question.wall_us
-        world = JobActivity(seen.rows, seen.operations, seen.joined.worker, seen.flow.inputs)
+    def _observe_sessions(self, observed: ObservedProgram) -> None:
+        now_us = observed.request.wall_us
+        job = JobActivity(observed.rows, observed.operations, observed.matched.worker, observed.flow.inputs)
         found: dict[int, ObjectActivity] = {}
-        for sight in find_active_objects(world, self.object_list.index):
-            key = _ledger_key(sight, planned=self.object_list.plan is not None)
+        for active in find_active_objects(job, self.object_list.index):
+            key = _ledger_key(active, planned=self.object_list.plan is not None)
             if key is None:
                 continue
-            since_us = sight.started_us if sight.started_us is not None and sight.started_us <= now_us else None
+            since_us = active.started_us if active.started_us is not None and active.started_us <= now_us else None
             item = self.ledger.observe_running(
-                key, now_us, sight.done, sight.total, sight.unit, sight.pid, since_us=since_us, measured=sight.measured,
+                key, now_us, active.done, active.total, active.unit, active.pid, since_us=since_us,
+                measured=active.measured,
             )  # fmt: skip
             if item is not None and item.state == "running":
-                found[item.entry.dump_id] = sight
+                found[item.entry.dump_id] = active
         if not self.message_feed.reports_ends:
             for dump_id in self.active_objects.keys() - found.keys():
                 self._mark_done(dump_id, now_us)
@@ -391,16 +392,16 @@ class DumpProgress:
             self._finish_earlier_entries(found)
 
     def _finish_dependencies(self, found: dict[int, ObjectActivity]) -> None:
-        """What an index or key needs is there before it is begun."""
+        """Mark the dependencies of a running index or key as done."""
         if self.message_feed.is_complete or self._program.kind not in RESTORES:
             return
-        for sight in found.values():
-            for need in () if sight.entry is None else sight.entry.needs:
+        for active in found.values():
+            for need in () if active.entry is None else active.entry.needs:
                 if need not in found:
                     self._mark_done(need, None)
 
     def _finish_earlier_entries(self, found: dict[int, ObjectActivity]) -> None:
-        """What comes before the data is done once data is at work; with one job, all before the object at work is."""
+        """Mark the schema as done once data is running; with one job also all entries before the running object."""
         index = self.object_list.index
         if index is None or self.message_feed.is_complete or not found:
             return
@@ -417,7 +418,7 @@ class DumpProgress:
             self._entries_started += 1
 
     def _end_schema(self) -> None:
-        """Whatever comes before the data is there once data is at work."""
+        """Mark the schema as done."""
         if self._schema_done or self._program.kind not in RESTORES or self.object_list.plan is None:
             return
         self._schema_done = True
@@ -425,19 +426,19 @@ class DumpProgress:
             if entry.phase == "schema":
                 self.ledger.observe_finished(entry.dump_id)
 
-    def _observe_output_files(self, seen: ObservedProgram) -> None:
-        """Files of a directory dump: one that is open is at work, one that was closed is done."""
+    def _observe_output_files(self, observed: ObservedProgram) -> None:
+        """Apply the files of a directory dump: an open file is a running object, a closed one is done."""
         if self._output is None:
             return
-        told = self._program.unknown or seen.flow.unknown
-        names = None if told else {posixpath.basename(one.path) for one in seen.flow.outputs}
+        hidden = self._program.unknown or observed.flow.unknown
+        names = None if hidden else {posixpath.basename(one.path) for one in observed.flow.outputs}
         self.growth = grown = self._output.measure(names, self._program.arguments.jobs or 1)
         if self.object_list.plan is None or self._program.kind not in DUMPS:
             return
-        now_us = seen.question.wall_us
-        # One found in this very look is either done or just begun: the next look tells.
-        begun = (file for file in grown.running if names is None or file.name in names)
-        for file in (*begun, *grown.finished):
+        now_us = observed.request.wall_us
+        # A file found in this scan is either finished or just started: the next scan decides.
+        started = (file for file in grown.running if names is None or file.name in names)
+        for file in (*started, *grown.finished):
             item = self.ledger.objects().get(file.dump_id)
             if item is not None and item.state == "waiting":
                 self.ledger.observe_running(file.dump_id, now_us, since_us=file.found_us or now_us)
@@ -445,11 +446,11 @@ class DumpProgress:
             for file in grown.finished:
                 self._mark_done(file.dump_id, file.changed_us if file.found_us is not None else None)
 
-    def _observe_catalog(self, seen: ObservedProgram) -> None:
-        """What a restore has made: tables with rows, indexes and keys that are there."""
+    def _observe_catalog(self, observed: ObservedProgram) -> None:
+        """Apply the objects a restore has created: tables with rows, existing indexes and keys."""
         if self._program.kind != "pg_restore" or self.object_list.plan is None or self.message_feed.is_complete:
             return
-        for dump_id in self.object_list.created_objects(seen):
+        for dump_id in self.object_list.created_objects(observed):
             self._end_schema()
             item = self.ledger.objects().get(dump_id)
             for one in (dump_id, *(() if item is None else item.entry.needs)):
@@ -462,11 +463,11 @@ class DumpProgress:
             self.ledger.observe_finished(dump_id, at_us)
 
 
-def _ledger_key(sight: ObjectActivity, *, planned: bool) -> ObjectKey | None:
-    """How the ledger calls it; None for what is not in the plan: a partition loaded through its root."""
-    if sight.entry is not None:
-        return sight.entry.dump_id
-    named = sight.named
+def _ledger_key(active: ObjectActivity, *, planned: bool) -> ObjectKey | None:
+    """Return the object's key; None if it is not in the plan: a partition loaded through its root."""
+    if active.entry is not None:
+        return active.entry.dump_id
+    named = active.named
     return None if planned else (named.desc, named.schema, named.tag)
 
 

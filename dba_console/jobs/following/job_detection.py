@@ -1,8 +1,7 @@
-"""Jobs seen among the sessions: when one began, when it ended, and when that cannot be told.
+"""Detect jobs among the sessions of the server: their start and end, or that the end is unknown.
 
-A job ends when its sessions are gone, in a reading that follows the one that showed them; where its program was found
-on this host, when that is gone too. Where the server was lost or nothing was read in between, its end is unknown, which
-is not "finished".
+A job ends when its sessions are missing in the next reading; if its program was found on this host, when that has ended
+too. If the server was not connected or not read in between, its end is unknown, which is not "finished".
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from dba_console.watch.samples.sample import Part
 
 PROGRAMS = frozenset(JOBS)
 RECONNECTING = frozenset({"pg_restore", "pgcopydb", "vacuumdb", "reindexdb", "clusterdb"})
-"""Programs whose first session may end before they do: a parallel pg_restore gives it up for its workers and opens
-another one after them (pg_backup_archiver.c, restore_toc_entries_prefork)."""
+"""Programs whose first session may end before they do: a parallel pg_restore closes it before its workers start and
+opens another one after them (pg_backup_archiver.c, restore_toc_entries_prefork)."""
 RECONNECT_WITHIN_US = 3_000_000
-"""How long such a program may be without any session and still run."""
+"""How long such a program may run without any session."""
 UNMATCHED_S = 5.0
-"""New sessions of a program that is known are known by their name alone until a look has found whose they are."""
+"""New sessions of a known program are identified only by name until a scan has matched them."""
 GAP_US = 5_000_000
-"""Readings further apart have a hole between them: a job may have ended, and another run, without being seen."""
+"""A longer time between two readings is a gap: a job may have ended, and another started, unobserved."""
 
 _Session = tuple[int, int | None]
 _Name = tuple[str, str | None, str | None, str | None] | ClientProgram
@@ -35,13 +34,13 @@ _Name = tuple[str, str | None, str | None, str | None] | ClientProgram
 
 @dataclass(frozen=True, slots=True)
 class ObservedJobProgram:
-    """A program on this host that was under way at the newest look."""
+    """A program on this host that was running at the latest scan."""
 
     backends: frozenset[int]
     elapsed_s: float | None
-    """How long it ran then."""
+    """How long it had run then."""
     at_us: int
-    """Monotonic time of that look."""
+    """Monotonic time of that scan."""
 
 
 ObservedJobPrograms = Mapping[ClientProgram, ObservedJobProgram]
@@ -50,21 +49,21 @@ NO_PROGRAMS: ObservedJobPrograms = {}
 
 @dataclass
 class DetectedJob:
-    """A job under way, as first seen."""
+    """A running job."""
 
     key: JobKey
     pid: int
     started: int | None
     """Server's clock."""
     first_us: int
-    """Monotonic time of the reading that first showed it."""
+    """Monotonic time of the reading that first contained it."""
     before_s: float | None
-    """How long it had run then; None where its start is not known."""
+    """How long it had run then; None if its start is unknown."""
     last_us: int
     leader: _Session
     sessions: set[_Session] = field(default_factory=set)
     owner: ClientProgram | None = None
-    """Its program, where that was found."""
+    """Its program, if found."""
 
     def elapsed_s(self, mono_us: int) -> float | None:
         """Seconds it has run at this monotonic time."""
@@ -73,35 +72,35 @@ class DetectedJob:
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """A job that is gone."""
+    """A job that has ended."""
 
     key: JobKey
     elapsed_s: float | None
-    """How long it had run when it was last seen; None where its start is not known."""
+    """How long it had run when last observed; None if its start is unknown."""
     last_us: int
-    """Monotonic time of the last reading that showed it."""
+    """Monotonic time of the last reading that contained it."""
     end_unobserved: bool
-    """It went while nothing was seen: its end is not known."""
+    """It ended in a gap: its end is unknown."""
     owner: ClientProgram | None = None
 
     @property
     def seconds(self) -> float | None:
-        """How long it ran; None where its start or its end is not known."""
+        """How long it ran; None if its start or end is unknown."""
         return None if self.end_unobserved else self.elapsed_s
 
 
 class JobDetector:
-    """Compares the sessions of each reading with the jobs known from the one before."""
+    """Compares the sessions of each reading with the jobs of the previous one."""
 
     def __init__(self) -> None:
         self._running: dict[_Name, DetectedJob] = {}
         self._last_us: int | None = None
         self._broken = True
         self.version = 0
-        """Counts the jobs that began and ended."""
+        """Incremented when a job starts or ends."""
 
     def connection_lost(self) -> None:
-        """The server was not connected in this tick: what ends before the next reading, ends unseen."""
+        """Record that the server was not connected in this tick: the end of jobs is unknown until the next reading."""
         self._broken = True
 
     def compare(
@@ -111,8 +110,8 @@ class JobDetector:
         programs: ObservedJobPrograms = NO_PROGRAMS,
         names: Set[str] | None = None,
     ) -> tuple[list[EndedJob], tuple[int, int] | None]:
-        """Take a reading in: the jobs that are gone, and the hole before it (monotonic times) where there was one.
-        `names`: those of its sessions, where they are known already.
+        """Apply a reading; return the ended jobs, and the gap before it (monotonic times), if any. `names`: the
+        application names of its sessions, if already known.
         """
         last_us, self._last_us = self._last_us, mono_us
         broken = self._broken or last_us is None or mono_us - last_us > GAP_US
@@ -130,15 +129,15 @@ class JobDetector:
         return ended, (last_us, mono_us) if broken and last_us is not None else None
 
     def running(self, mono_us: int) -> list[RunningJob]:
-        """The jobs under way."""
+        """Return the running jobs."""
         return [RunningJob(*one.key, one.pid, one.started, one.elapsed_s(mono_us)) for one in self._running.values()]
 
     def _compare(self, jobs: list[SessionJob], now_us: int, mono_us: int, broken: bool) -> list[EndedJob]:
         ended: list[EndedJob] = []
         names = {_name(job) for job in jobs}
         leaders = {one.leader for one in self._running.values()}
-        # Those whose program is found go first: what is left of a job known by name is then seen to be another's. Of
-        # several that were known by one name, the one with the leader goes on; the rest begin.
+        # Jobs with a known program first: the remaining sessions of that name then belong to another job. Of several
+        # jobs with one name, the one with the leader session continues; the others are new.
         for job in sorted(jobs, key=lambda job: (job.owner is None, leaders.isdisjoint(map(_session, job.sessions)))):
             name = _name(job)
             known = self._find_known(name, job, names)
@@ -154,16 +153,16 @@ class JobDetector:
         return ended
 
     def _assign_program_to_gone(self, owners: Mapping[int, ClientProgram], sessions: Sessions) -> None:
-        """Sessions of which a look has found the program since, and that are gone by now, were that program's."""
+        """Assign ended sessions to the program that a scan has found for them since."""
         unclaimed = [one for one in self._running.values() if one.owner is None] if owners else []
         there = {row.pid for row in sessions.rows} if unclaimed else set()
         for one in unclaimed:
-            whose = {owners.get(pid) for pid, _ in one.sessions}
-            if len(whose) == 1 and not any(pid in there for pid, _ in one.sessions):
-                one.owner = whose.pop()
+            programs = {owners.get(pid) for pid, _ in one.sessions}
+            if len(programs) == 1 and not any(pid in there for pid, _ in one.sessions):
+                one.owner = programs.pop()
 
     def _find_known(self, name: _Name, job: SessionJob, names: set[_Name]) -> DetectedJob | None:
-        """The run known of it, also where it was known by its name alone and its program has been found since."""
+        """Return the known job, also if it was known only by name and its program was found since."""
         if name not in self._running:
             mine = set(map(_session, job.sessions))
             for other, one in self._running.items():
@@ -175,7 +174,7 @@ class JobDetector:
     def _end_missing(
         self, seen: set[_Name], mono_us: int, broken: bool, programs: ObservedJobPrograms
     ) -> list[EndedJob]:
-        """End those without a session: at once, or as soon as their program is gone too."""
+        """End the jobs without a session: immediately, or when their program has ended too."""
         ended: list[EndedJob] = []
         for name in [name for name in self._running if name not in seen]:
             one = self._running[name]
@@ -188,13 +187,13 @@ class JobDetector:
         return ended
 
     def _is_part(self, gone: DetectedJob) -> bool:
-        """Whether it was no run of its own but sessions of a program under way, not yet seen to be that one's."""
+        """Check whether it was not a separate job but unmatched sessions of a running program."""
         known = [one for one in self._running.values() if one.owner is not None and one.key == gone.key]
         brief = (gone.elapsed_s(gone.last_us) or 0.0) < UNMATCHED_S
         return any(brief or not one.sessions.isdisjoint(gone.sessions) for one in known)
 
     def _adjust_start(self, programs: ObservedJobPrograms) -> None:
-        """Count from the program's start where that is known: a session may be younger."""
+        """Use the program's start if known: a session may have started later."""
         for one in self._running.values():
             live = None if one.owner is None else programs.get(one.owner)
             if live is not None and live.elapsed_s is not None:
@@ -209,20 +208,18 @@ class JobDetector:
 
 
 def application_names(rows: Sequence[Activity]) -> frozenset[str]:
-    """By which names the sessions go. Of thousands of sessions there are few, and whether one of them is that of a job
-    is asked each second.
-    """
+    """Return the distinct application names: few even with thousands of sessions, and checked every second."""
     return frozenset(row.application for row in rows)
 
 
 def has_job_name(names: Set[str]) -> bool:
-    """Whether one of these names is that of a program that is known."""
+    """Check whether one of these names is that of a known program."""
     return not names.isdisjoint(PROGRAMS) or any(name.startswith("pgcopydb[") for name in names)
 
 
 def find_possible_jobs(rows: Sequence[Activity], operations: Sequence[Operation], names: Set[str]) -> frozenset[int]:
-    """Sessions that may be those of a job: of a program known by its name, of one that copies under whatever name, and
-    of psql while it works. `names`: those of the sessions.
+    """Return the sessions that may belong to a job: of a program with a known name, of any program that runs COPY, and
+    of psql while it is active. `names`: the application names of the sessions.
     """
     copying = {row.pid for row in operations if row.kind in ("copy", "basebackup")}
     if not copying and "psql" not in names and not has_job_name(names):
@@ -238,18 +235,18 @@ def find_possible_jobs(rows: Sequence[Activity], operations: Sequence[Operation]
 
 
 def _is_same_job(known: DetectedJob, job: SessionJob, broken: bool) -> bool:
-    """Whether these are sessions of the run known, and not of the next one under the same name."""
+    """Check whether these are sessions of the known run, not of the next one with the same name."""
     if job.owner is not None and job.owner == known.owner:
         return True
     if job.kind == "pg_basebackup" and not known.sessions.isdisjoint(map(_session, job.sessions)):
-        return True  # the session that streams its WAL may be the last one
+        return True  # the session that streams WAL may end last
     if job.kind not in RECONNECTING and job.leader.backend_start is not None:
         return known.leader == _session(job.leader)
     return not broken or not known.sessions.isdisjoint(map(_session, job.sessions))
 
 
 def _make_detected_job(job: SessionJob, now_us: int, mono_us: int, broken: bool) -> DetectedJob:
-    """A job first seen now. One of several connections that ran already may have begun with one that is gone."""
+    """Return a job found now. After a gap, the first connection of a reconnecting program may have ended already."""
     started = job.leader.backend_start
     known = started is not None and not (broken and job.kind in RECONNECTING)
     before_s = max(0.0, (now_us - started) / 1e6) if known and started is not None else None
@@ -269,37 +266,37 @@ def _session(row: Activity) -> _Session:
     return row.pid, row.backend_start
 
 
-# A look at the programs behind the sessions: what the tick asks, and what the lane answers. Declarations only.
+# Request and result of one scan of the programs: the tick sends the request, the lane returns the observation.
 
 
 @dataclass(frozen=True, slots=True)
 class ObservationRequest:
-    """What the tick knows; nothing in it is changed any more."""
+    """Input for one scan, from the tick; immutable."""
 
     sessions: Sessions
     operations: tuple[Operation, ...]
     server: Server | None
     conninfo: str
     here: bool
-    """The server runs on this host: its sessions' processes are ours to see."""
+    """The server runs on this host: its backends are visible."""
     wall_us: int
     mono_us: int
     runs: Mapping[JobKey, tuple[JobRun, ...]] = field(default_factory=dict)
-    """Runs before, of all jobs whose programs are under way."""
+    """Past runs of all jobs whose programs are running."""
     shares: tuple[ReportedProgress, ...] = ()
-    """What was last said of them: none goes back, whoever looks."""
+    """Last reported percentages: they never decrease, even with a new observer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What was found."""
+    """The result of one scan."""
 
     at_us: int
-    """Monotonic time at which it began."""
+    """Monotonic start time."""
     took_us: int
     now: JobsNow
     part: Part
     programs: ObservedJobPrograms
-    """Programs under way, with their sessions."""
+    """Running programs, with their sessions."""
     ended: Mapping[ClientProgram, RunFacts]
-    """Programs that are gone since the look before, with what was known of them."""
+    """Programs ended since the previous scan, with their facts."""

@@ -1,4 +1,4 @@
-"""The share done of a job and its end: by its ledger, of a script by the file that is read, and by its runs before."""
+"""Estimate a job's percentage and ETA: from its objects, for a script from the file it reads, and from past runs."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from dba_console.jobs.following.session_matching import ObservedProgram
 from dba_console.jobs.history.job_history import ReportedProgress
 from dba_console.jobs.history.past_runs import JobRun
 
-# How far psql is with a script: as far as the file is read, and what follows the data as runs before took it. Pure.
+# Progress of psql with a script: the share of the file that is read, then the typical time of what follows the data.
 #
-# A script has no list of its objects, and its indexes and keys come after the data in a few lines: the share of the
-# file is that of the data, and says nothing of the whole.
+# A script has no list of objects, and its indexes and keys follow the data in a few lines: the share of the file is the
+# share of the data, not of the whole.
 
 MIN_RUNS = 2
 MIN_SHARE = 0.05
-"""Of the file; below it a pace misleads."""
+"""Share of the file below which the rate is not used."""
 MAX_PCT = 99.0
 
 
 class ScriptProgress(NamedTuple):
-    """How far it is on the whole, and what is left."""
+    """Percentage of the whole job, and remaining seconds."""
 
     pct: float
     eta_s: float | None
@@ -41,7 +41,7 @@ class ScriptProgress(NamedTuple):
 def estimate_script_progress(
     read: float, elapsed_s: float, read_at_s: float | None, runs: Sequence[JobRun]
 ) -> ScriptProgress | None:
-    """Of a script of which a share (0 to 1) was read; None where no runs before tell what follows its data.
+    """Estimate the progress of a script of which a share (0 to 1) is read; None without past runs.
 
     `read_at_s`: seconds after the start at which all of it had been read.
 
@@ -73,15 +73,15 @@ def _data_s(run: JobRun) -> float:
 
 
 COMPARABLE_FACTOR = 4.0
-"""Times as much, or as little."""
+"""Runs of up to this multiple or fraction of the size are comparable."""
 START_TOLERANCE_US = 2_000_000
 RECENT_RUNS = 5
-"""Runs whose medians stand for the run before: what they did long ago is no measure of tonight."""
+"""Number of last runs whose medians are used; older ones are not representative."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobEstimate:
-    """What may be said now."""
+    """Percentage and ETA of a job."""
 
     pct: float | None
     grade: str
@@ -89,46 +89,46 @@ class JobEstimate:
     eta_grade: str
     phases: tuple[PhaseForecast, ...]
     notes: tuple[str, ...] = ()
-    """Why there is no end, and what the figures leave out."""
+    """Why there is no ETA, and what the estimate does not include."""
 
 
 class JobEstimator:
-    """Keeps what was said, so that no share goes back. Used by one thread."""
+    """Estimates one job; remembers its percentage so that it never decreases. Not thread-safe."""
 
     def __init__(self, program: RunningProgram) -> None:
         self._program = program
         self._memory = ForecastState()
         self._read_at_s: float | None = None
 
-    def estimate(self, ledger: ObjectProgress, seen: ObservedProgram, runs: Sequence[JobRun]) -> JobEstimate:
-        """What may be said at this look; `runs` are those before, the oldest first."""
-        self._memory.pct = max(self._memory.pct, _last_reported_pct(self._program, seen.question.shares))
+    def estimate(self, ledger: ObjectProgress, observed: ObservedProgram, runs: Sequence[JobRun]) -> JobEstimate:
+        """Estimate at this scan; `runs` are the past runs, oldest first."""
+        self._memory.pct = max(self._memory.pct, _last_reported_pct(self._program, observed.request.shares))
         before = median_phases(runs)
-        told = forecast(ledger, seen.question.wall_us, previous=before, state=self._memory)
+        result = forecast(ledger, observed.request.wall_us, previous=before, state=self._memory)
         if self._program.kind == "psql":
-            return self._estimate_script(seen, runs, told.phases)
-        why = () if told.reason is None else (_no_eta_text(told.reason),)
-        return JobEstimate(told.pct, told.grade, told.eta_s, told.eta_grade, told.phases, (*why, *told.notes))
+            return self._estimate_script(observed, runs, result.phases)
+        why = () if result.reason is None else (_no_eta_text(result.reason),)
+        return JobEstimate(
+            result.pct, result.grade, result.eta_s, result.eta_grade, result.phases, (*why, *result.notes)
+        )
 
     def _estimate_script(
-        self, seen: ObservedProgram, runs: Sequence[JobRun], phases: tuple[PhaseForecast, ...]
+        self, observed: ObservedProgram, runs: Sequence[JobRun], phases: tuple[PhaseForecast, ...]
     ) -> JobEstimate:
-        """As far as its file is read; what follows the data as it was before."""
-        size = sum(one.total for one in seen.flow.inputs)
+        """Estimate a script by its file, and what follows the data by past runs."""
+        size = sum(one.total for one in observed.flow.inputs)
         if not size:
-            return self._without_eta(
-                phases, "what psql reads is no file whose size is known, so its share is not known"
-            )
-        read = min(1.0, sum(one.bytes_read for one in seen.flow.inputs) / size)
+            return self._without_eta(phases, "progress unknown: psql does not read from a file with a known size")
+        read = min(1.0, sum(one.bytes_read for one in observed.flow.inputs) / size)
         if read >= 1.0 and self._read_at_s is None:
-            self._read_at_s = seen.running_s
-        share = estimate_script_progress(read, seen.running_s, self._read_at_s, runs)
+            self._read_at_s = observed.running_s
+        share = estimate_script_progress(read, observed.running_s, self._read_at_s, runs)
         if share is None:
             return self._without_eta(
-                phases, "a script does not tell what follows its data: how long indexes and keys take is not known"
+                phases, "ETA unknown: a script does not show which indexes and keys follow its data"
             )
         self._memory.pct = max(self._memory.pct, share.pct)
-        why = () if share.eta_s is not None else ("it takes longer than runs before, or has only begun",)
+        why = () if share.eta_s is not None else ("it takes longer than past runs, or has just started",)
         eta_grade = "unknown" if share.eta_s is None else "history"
         return JobEstimate(self._memory.pct, "estimated", share.eta_s, eta_grade, phases, why)
 
@@ -138,7 +138,7 @@ class JobEstimator:
 
 
 def comparable_runs(runs: Sequence[JobRun], size_bytes: float | None) -> list[JobRun]:
-    """Runs of about as much: of another archive, or before its database grew tenfold, a run is no measure.
+    """Return the runs of a similar size; others are of another archive, or before the database grew.
 
     >>> [run.size_bytes
     ...  for run in comparable_runs([JobRun(0, 9.0, True, 10), JobRun(0, 9.0, True, 900), JobRun(0, 9.0, True)], 800)]
@@ -154,7 +154,7 @@ def comparable_runs(runs: Sequence[JobRun], size_bytes: float | None) -> list[Jo
 
 
 def median_phases(runs: Sequence[JobRun]) -> PreviousRun | None:
-    """What the last runs took, phase by phase; None where there is none.
+    """Return the median durations of the last runs, by phase; None without runs.
 
     >>> median_phases([JobRun(0, 60.0, True), JobRun(0, 70.0, True)]).wall_s
     65.0
@@ -180,16 +180,16 @@ def median_phases(runs: Sequence[JobRun]) -> PreviousRun | None:
 
 
 def _last_reported_pct(program: RunningProgram, shares: Iterable[ReportedProgress]) -> float:
-    """What was last said of the very program, by a look that was lost or an agent before this one."""
-    # Starts are told in hundredths of a second, by a clock that may be set a little.
-    said = (
+    """Return the percentage last reported of this program, by an earlier observer or agent."""
+    # Start times have a resolution of 10 ms, and the clock may be adjusted.
+    reported = (
         min(MAX_PCT, one.pct)
         for one in shares
         if (one.kind, one.process) == (program.kind, program.pid)
         and abs(one.started_us - program.started_us) < START_TOLERANCE_US
     )
-    return max(said, default=0.0)
+    return max(reported, default=0.0)
 
 
 def _no_eta_text(reason: str) -> str:
-    return f"when it ends is not known: {reason}"
+    return f"ETA unknown: {reason}"

@@ -1,6 +1,6 @@
-"""Looks at the programs of dumps and restores and keeps what each look adds to what is known of them.
+"""Observe all dumps and restores of a host, scan by scan: the entry point of this package.
 
-Runs in a lane of its own: whatever it reads may hang. One that is abandoned takes with it all that it knew.
+Runs in its own lane because any read may hang. The state of an abandoned observer is lost.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from dba_console.watch.samples.jobs import OBJECTS_LISTED, JobNow, JobsNow, Obje
 from dba_console.watch.samples.postgres import Operation
 from dba_console.watch.samples.sample import make_part
 
-# A job of which only the sessions are seen: its program runs on another host, or may not be looked at. Pure.
+# A remote job: only its sessions are known, because its program runs on another host or is not visible. Pure functions.
 
 
-def remote_job(job: SessionJob, note: str | None, question: ObservationRequest) -> JobNow:
-    """What its sessions alone tell: what it works on, and why nothing tells how much there is."""
+def remote_job(job: SessionJob, note: str | None, request: ObservationRequest) -> JobNow:
+    """Return the state of a job known only by its sessions, with the reason why its progress is unknown."""
     leader = job.leader
-    copies = {row.pid: row for row in question.operations if row.kind == "copy" and row.pid in job.pids}
+    copies = {row.pid: row for row in request.operations if row.kind == "copy" and row.pid in job.pids}
     objects = [one for row in job.sessions if (one := _object(row.pid, row.query, row.state, copies)) is not None]
     local = leader.client is None or leader.client == "[local]"
     return JobNow(
@@ -38,14 +38,14 @@ def remote_job(job: SessionJob, note: str | None, question: ObservationRequest) 
         phase=job_phase(job), phases=(), objects=tuple(objects[:OBJECTS_LISTED]), counts=(len(objects), 0, 0, 0),
         pct=None, grade="unknown", eta_s=None, eta_grade="unknown", errors=None, last_error=None, critical=(),
         sources=("pg_stat_activity", *(("pg_stat_progress_copy",) if copies else ())),
-        unknown=(_why(job, note, question, local=local),), client=None if local else clean(leader.client or ""),
+        unknown=(_why(job, note, request, local=local),), client=None if local else clean(leader.client or ""),
     )  # fmt: skip
 
 
-def _why(job: SessionJob, note: str | None, question: ObservationRequest, *, local: bool) -> str:
-    """Why its program tells nothing."""
-    lost = "how much there is to do, what it reads and writes and its messages are not known"
-    if not question.here:
+def _why(job: SessionJob, note: str | None, request: ObservationRequest, *, local: bool) -> str:
+    """Return why its program is unknown."""
+    lost = "its total work, files and messages are unknown"
+    if not request.here:
         return f"the server runs on another host, so the program of a session cannot be found here: {lost}"
     if note is not None:
         return f"{note}: {lost}"
@@ -69,11 +69,11 @@ def _object(pid: int, query: str, state: str | None, copies: dict[int, Operation
 
 
 SCRIPT_SIZE = 10 << 20
-"""What psql reads is taken for a dump from this size on, or where it comes out of a pipe or a dump."""
+"""A file of at least this size that psql reads counts as a dump; also input from a pipe or from a dump."""
 
 
 class JobObserver:
-    """Used by one thread: that of its lane."""
+    """Observes all jobs of a host. Not thread-safe: used by the thread of its lane."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -83,29 +83,29 @@ class JobObserver:
         self._logs = StderrReader()
         self._tracked: dict[tuple[int, int], TrackedJob] = {}
 
-    def observe(self, question: ObservationRequest) -> Observation:
-        """One look at everything."""
+    def observe(self, request: ObservationRequest) -> Observation:
+        """Do one scan of all jobs."""
         begun_us = self._clock.mono_us()
         programs = self._programs.scan()
-        joined = self._matcher.match(question, programs)
-        ours = [one for one in programs if program_key(one) in joined.sessions or program_key(one) in self._tracked]
+        matched = self._matcher.match(request, programs)
+        ours = [one for one in programs if program_key(one) in matched.sessions or program_key(one) in self._tracked]
         flows = self._pipelines.read_flows(ours)
-        words = self._logs.read_new(ours)
-        ended = self._finish_ended({program_key(one) for one in programs}, question)
+        messages = self._logs.read_new(ours)
+        ended = self._finish_ended({program_key(one) for one in programs}, request)
         jobs: list[JobNow] = []
-        lives: dict[ClientProgram, ObservedJobProgram] = {}
+        live_programs: dict[ClientProgram, ObservedJobProgram] = {}
         for program in ours:
             tracked = self._tracked_job(program, flows[program.pid])
             if tracked is None:
                 continue
-            seen = ObservedProgram(program, joined, flows[program.pid], words[program.pid], question, begun_us)
-            jobs.append(now := tracked.observe(seen))
-            lives[tracked.owner] = ObservedJobProgram(frozenset(now.backends), now.elapsed_s, begun_us)
-        jobs += _remote_jobs(joined, question)
+            observed = ObservedProgram(program, matched, flows[program.pid], messages[program.pid], request, begun_us)
+            jobs.append(now := tracked.observe(observed))
+            live_programs[tracked.owner] = ObservedJobProgram(frozenset(now.backends), now.elapsed_s, begun_us)
+        jobs += _remote_jobs(matched, request)
         took_us = self._clock.mono_us() - begun_us
-        told = JobsNow(question.wall_us, tuple(jobs))
-        part = make_part("jobs.now", told, at_us=begun_us, took_us=took_us)
-        return Observation(begun_us, took_us, told, part, lives, ended)
+        jobs_now = JobsNow(request.wall_us, tuple(jobs))
+        part = make_part("jobs.now", jobs_now, at_us=begun_us, took_us=took_us)
+        return Observation(begun_us, took_us, jobs_now, part, live_programs, ended)
 
     def _tracked_job(self, program: RunningProgram, flow: DataFlow) -> TrackedJob | None:
         key = program_key(program)
@@ -115,19 +115,19 @@ class JobObserver:
         return known
 
     def _finish_ended(
-        self, running: set[tuple[int, int]], question: ObservationRequest
+        self, running: set[tuple[int, int]], request: ObservationRequest
     ) -> dict[ClientProgram, RunFacts]:
         gone = [key for key in self._tracked if key not in running]
         ended = [self._tracked.pop(key) for key in gone]
-        return {one.owner: one.finish(question.wall_us, self._logs.read_last(one.program)) for one in ended}
+        return {one.owner: one.finish(request.wall_us, self._logs.read_last(one.program)) for one in ended}
 
 
 def _reads_a_dump(program: RunningProgram, flow: DataFlow) -> bool:
-    """Whether this psql is given a dump to run, and not a person's questions."""
+    """Check whether this psql runs a dump, not interactive queries."""
     size = sum(one.total for one in flow.inputs)
     return size >= SCRIPT_SIZE or flow.source_pid is not None or bool(flow.through and flow.inputs)
 
 
-def _remote_jobs(joined: SessionMatch, question: ObservationRequest) -> list[JobNow]:
-    """Jobs of which only the sessions are seen."""
-    return [remote_job(job, joined.notes.get(job.leader.pid), question) for job in find_jobs(joined.unmatched)]
+def _remote_jobs(matched: SessionMatch, request: ObservationRequest) -> list[JobNow]:
+    """Return the jobs known only by their sessions."""
+    return [remote_job(job, matched.notes.get(job.leader.pid), request) for job in find_jobs(matched.unmatched)]

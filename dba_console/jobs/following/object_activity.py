@@ -1,6 +1,6 @@
-"""What a job is seen to work on: statements of its sessions, the server's progress views, files its processes read.
+"""Find the objects a job works on, from its sessions' statements, progress views and the files its processes read.
 
-Pure. What a session does is looked up in the plan; where there is none, objects are called by their names.
+Pure. Objects are looked up in the plan; without a plan they are identified by name.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ from dba_console.watch.samples.postgres import Activity, Operation
 TRACKED_DESCS = frozenset({
     "TABLE DATA", "BLOBS", "INDEX", "CONSTRAINT", "FK CONSTRAINT", "CHECK CONSTRAINT", "MATERIALIZED VIEW DATA",
 })  # fmt: skip
-"""What may take long enough to be seen at work."""
+"""Kinds of objects that may run long enough to be observed."""
 _SUFFIXES = (".gz", ".lz4", ".zst")
 
 
 class ObjectActivity(NamedTuple):
-    """One object that is being worked on."""
+    """An object that is being dumped or restored."""
 
     named: DumpStatement
     entry: DumpEntry | None
-    """Of the plan; None where there is none, or it is not in it."""
+    """Its entry in the plan; None without a plan, or if not planned."""
     done: float | None
     total: float | None
     unit: str | None
     """bytes, rows."""
     measured: bool
-    """done and total are what the kernel says of the file, not an estimate."""
+    """done and total are from the kernel, not an estimate."""
     pid: int
     started_us: int | None
     """Server's clock."""
     note: str | None
-    """What it waits for, the phase of an index build."""
+    """What it waits for, or the phase of an index build."""
 
 
 class PlanIndex:
-    """A plan to look things up in. Built once."""
+    """A plan with indexes by name, file and offset."""
 
     def __init__(self, plan: DumpPlan) -> None:
         self.plan = plan
         self._names: dict[tuple[str, str | None, str], DumpEntry] = {}
         self._files: dict[str, DumpEntry] = {}
         self.order: dict[int, int] = {}
-        """Dump id -> place in the archive's order."""
+        """Dump id -> position in the archive's order."""
         offsets: list[tuple[int, DumpEntry]] = []
-        for place, entry in enumerate(plan.entries):
-            self.order[entry.dump_id] = place
+        for position, entry in enumerate(plan.entries):
+            self.order[entry.dump_id] = position
             if entry.desc in TRACKED_DESCS:
                 self._names.setdefault((entry.desc, entry.schema, entry.tag), entry)
             if entry.file is not None:
@@ -66,51 +66,51 @@ class PlanIndex:
         self._at = [one[1] for one in offsets]
 
     def find_by_statement(self, named: DumpStatement) -> DumpEntry | None:
-        """The entry of that name; None where there is none."""
+        """Return the entry with this name, None if not found."""
         return self.find_by_name(named.desc, named.schema, named.tag)
 
     def find_by_name(self, desc: str, schema: str | None, tag: str) -> DumpEntry | None:
-        """The entry of that name; None where there is none."""
+        """Return the entry with this name, None if not found."""
         return self._names.get((desc, schema, tag))
 
     def find_by_file(self, path: str) -> DumpEntry | None:
-        """The entry whose data that file of a directory archive has."""
+        """Return the entry whose data is in this file of a directory archive."""
         name = posixpath.basename(path)
         for suffix in _SUFFIXES:
             name = name.removesuffix(suffix)
         return self._files.get(name)
 
-    def find_by_offset(self, place: int) -> DumpEntry | None:
-        """The entry whose data lies there in a custom archive."""
-        at = bisect_right(self._offsets, place)
+    def find_by_offset(self, offset: int) -> DumpEntry | None:
+        """Return the entry whose data is at this offset of a custom archive."""
+        at = bisect_right(self._offsets, offset)
         return self._at[at - 1] if at else None
 
 
 class JobActivity(NamedTuple):
-    """What there is to be seen of one job."""
+    """The observed sessions and files of one job."""
 
     rows: list[Activity]
     operations: Mapping[int, Operation]
-    """Session -> its row of a progress view."""
+    """Session -> its row in a progress view."""
     worker: Mapping[int, int]
-    """Session -> process of the program."""
+    """Session -> its client process."""
     readings: Iterable[InputFile] = ()
 
 
-def find_active_objects(world: JobActivity, index: PlanIndex | None) -> list[ObjectActivity]:
-    """Every object one of the sessions works on."""
-    of_process = {one.pid: one for one in world.readings}
+def find_active_objects(job: JobActivity, index: PlanIndex | None) -> list[ObjectActivity]:
+    """Return all objects that the sessions work on."""
+    of_process = {one.pid: one for one in job.readings}
     found = []
-    for row in world.rows:
+    for row in job.rows:
         if row.state not in ACTIVE:
             continue
         named = read_statement(row.query)
-        reading = of_process.get(world.worker.get(row.pid, 0))
+        reading = of_process.get(job.worker.get(row.pid, 0))
         entry = None if index is None else _entry(named, reading, index)
         if named is None and entry is not None:
             named = DumpStatement(desc=entry.desc, phase=entry.phase, schema=entry.schema, tag=entry.tag)
         if named is not None:
-            found.append(_object_activity(named, entry, row, reading, world.operations.get(row.pid)))
+            found.append(_object_activity(named, entry, row, reading, job.operations.get(row.pid)))
     return found
 
 
@@ -137,7 +137,7 @@ def _object_activity(
 def _amount(
     named: DumpStatement, entry: DumpEntry | None, reading: InputFile | None, operation: Operation | None
 ) -> tuple[float | None, float | None, str | None, bool]:
-    """How much of it is done: of its data file where one is read, else in rows of what the server estimated."""
+    """Return done, total, unit and whether measured: by its data file if one is read, else by estimated rows."""
     if named.desc not in ("TABLE DATA", "BLOBS", "MATERIALIZED VIEW DATA"):
         return None, None, None, False
     if entry is not None and reading is not None:

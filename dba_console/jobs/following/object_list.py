@@ -1,4 +1,4 @@
-"""The plan of a job as it is found: at once, once the archive's table of contents is written, or from the catalog."""
+"""Find the list of objects (plan) of a running dump or restore: from its archive, else from the database's catalog."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from dba_console.jobs.following.program_arguments import ProgramArguments
 from dba_console.jobs.following.running_programs import RunningProgram
 from dba_console.jobs.following.session_matching import ObservedProgram
 
-# Where the plan of a job comes from: the archive that is written or read, else the tables of its database.
+# Read the plan from the archive that is written or read, else from the tables of the database.
 #
-# Reads files: in a lane only. Nothing is opened that is no regular file or directory; a pipe can only be read once.
+# Reads files: only in a lane. Opens only regular files and directories; a pipe can be read only once.
 
 LIST_SIZE = 64 << 20
-"""Bytes of a list (pg_restore -L) that are read."""
+"""Maximum bytes read of a list (pg_restore -L)."""
 DATA = ("TABLE DATA", "BLOBS")
 _PATTERN_CHARACTERS = frozenset('*?"[]|()$')
-"""In a pattern of pg_dump; a name with one of them is not understood here."""
+"""Special characters in a pattern of pg_dump; such patterns are not evaluated."""
 
 
 class ObjectListUnavailable(ConsoleError):
-    """There is none; the message says why."""
+    """The plan is not available; the message is the reason."""
 
 
 def archive_path(program: RunningProgram, flow: DataFlow) -> str | None:
-    """The archive it writes (a directory, its table of contents first) or reads; None where there is none."""
+    """Return the archive the program writes (a directory, its table of contents first) or reads; None without one."""
     arguments = program.arguments
     if program.kind == "pg_dump":
         if arguments.format not in ("directory", "custom"):
@@ -60,13 +60,13 @@ def archive_path(program: RunningProgram, flow: DataFlow) -> str | None:
 
 
 def plan_of_archive(program: RunningProgram, path: str) -> DumpPlan:
-    """What is to be done with the archive, by the program's arguments. Raises NoPlan."""
-    place = program.root + path
+    """Return the plan of the archive for the program's arguments. Raises ObjectListUnavailable."""
+    local_path = program.root + path
     try:
-        mode = os.stat(place).st_mode
+        mode = os.stat(local_path).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             raise ObjectListUnavailable(f"{clean(path)} is neither a file nor a directory")
-        plan = open_archive(place)
+        plan = open_archive(local_path)
     except ArchiveError as error:
         raise ObjectListUnavailable(clean(error.message)) from None
     except OSError as error:
@@ -77,7 +77,7 @@ def plan_of_archive(program: RunningProgram, path: str) -> DumpPlan:
 
 
 def select_restored(plan: DumpPlan, program: RunningProgram) -> DumpPlan:
-    """The part of the archive that pg_restore was asked for. Raises NoPlan where that is not understood here."""
+    """Return the part of the archive that pg_restore restores. Raises ObjectListUnavailable if that is unknown."""
     arguments = program.arguments
     ids = None if arguments.use_list is None else _read_list_file(program, arguments.use_list)
     part = dump_plan.select_entries(plan, ids=ids, data_only=arguments.data_only, schema_only=arguments.schema_only)
@@ -91,19 +91,19 @@ def select_restored(plan: DumpPlan, program: RunningProgram) -> DumpPlan:
     )
     if arguments.selected and not understood:
         raise ObjectListUnavailable(
-            "it restores a part of the archive only, and which is not understood from its arguments here"
+            "it restores only a part of the archive, which cannot be determined from its arguments"
         )
     return _keep_entries(plan, entries)
 
 
 def select_dumped_tables(tables: Sequence[CatalogTable], arguments: ProgramArguments) -> list[CatalogTable]:
-    """The tables a dump was asked for. Raises NoPlan where patterns or exceptions say which."""
+    """Return the tables a dump includes. Raises ObjectListUnavailable if its arguments use patterns or exclusions."""
     if not arguments.selected:
         return list(tables)
     names = (*arguments.tables, *arguments.schemas)
     if not names or arguments.schema_only or any(_PATTERN_CHARACTERS.intersection(name) for name in names):
         raise ObjectListUnavailable(
-            "it dumps a part of the database, and which is not understood from its arguments here"
+            "it dumps only a part of the database, which cannot be determined from its arguments"
         )
     wanted = {tuple(name.split(".", 1)) if "." in name else (None, name) for name in arguments.tables}
     return [
@@ -115,7 +115,8 @@ def select_dumped_tables(tables: Sequence[CatalogTable], arguments: ProgramArgum
 
 
 def _is_of_tables(entry: DumpEntry, arguments: ProgramArguments) -> bool:
-    """-t of pg_restore means the table and its data alone, neither indexes nor keys (pg_backup_archiver.c)."""
+    """Check whether pg_restore -t selects an entry: only the table and its data, no indexes or keys
+    (pg_backup_archiver.c)."""
     return entry.tag in arguments.tables and entry.desc in ("TABLE", "TABLE DATA", "VIEW", "MATERIALIZED VIEW",
                                                             "MATERIALIZED VIEW DATA", "FOREIGN TABLE", "SEQUENCE",
                                                             "SEQUENCE SET")  # fmt: skip
@@ -124,12 +125,12 @@ def _is_of_tables(entry: DumpEntry, arguments: ProgramArguments) -> bool:
 def _read_list_file(program: RunningProgram, written: str) -> set[int]:
     path = program.absolute_path(written)
     if path is None:
-        raise ObjectListUnavailable("its list (-L) cannot be found: its directory is not known")
-    place = program.root + path
+        raise ObjectListUnavailable("its list (-L) cannot be found: its working directory is unknown")
+    local_path = program.root + path
     try:
-        if not stat.S_ISREG(os.stat(place).st_mode):
-            raise ObjectListUnavailable("its list (-L) is no file and can only be read once")
-        with open(place, "rb") as file:
+        if not stat.S_ISREG(os.stat(local_path).st_mode):
+            raise ObjectListUnavailable("its list (-L) is not a regular file and can only be read once")
+        with open(local_path, "rb") as file:
             return set(read_list(file.read(LIST_SIZE).decode("utf-8", "replace")))
     except OSError as error:
         raise ObjectListUnavailable(
@@ -150,9 +151,9 @@ def _keep_entries(plan: DumpPlan, entries: list[DumpEntry]) -> DumpPlan:
 
 
 RETRY_EVERY = 10
-"""Looks after which an archive that could not be read is tried again; one that is being written, each time."""
+"""Scans after which an unreadable archive is tried again; an archive being written is tried in each scan."""
 QUERY_AFTER_S = 1.0
-"""A job that is over sooner is not worth a connection."""
+"""A shorter job does not justify a connection."""
 _CREATED_DESCS = {
     "index": "INDEX",
     "constraint": "CONSTRAINT",
@@ -162,14 +163,14 @@ _CREATED_DESCS = {
 
 
 class ObjectList:
-    """Used by one thread."""
+    """Finds the plan of one job, scan by scan. Not thread-safe."""
 
     def __init__(self, program: RunningProgram) -> None:
         self._program = program
         self.plan: DumpPlan | None = None
         self.index: PlanIndex | None = None
         self.pending = program.kind == "pg_dump"
-        """A plan may still come: what is read until then waits for it."""
+        """A plan may still be found: messages wait for it."""
         self.source: str | None = None
         self.unknown: list[str] = []
         self._archive: DumpPlan | None = None
@@ -177,24 +178,24 @@ class ObjectList:
         self._catalog: CatalogReader | None = None
         self._answer: CatalogAnswer | None = None
         self._new = False
-        self._looks = 0
+        self._scans = 0
 
-    def update(self, seen: ObservedProgram, *, heard: bool) -> bool:
-        """Look for it; True when it is there since now. `heard`: its messages tell everything else."""
-        self._looks += 1
+    def update(self, observed: ObservedProgram, *, messages_complete: bool) -> bool:
+        """Try to find the plan; return True if it was found now. `messages_complete`: all its messages are read."""
+        self._scans += 1
         if self._program.kind == "pg_dump":
-            return self.plan is None and self._update_dump(seen)
+            return self.plan is None and self._update_dump(observed)
         if self._program.kind != "pg_restore":
             return False
-        if not heard:
-            self._query_catalog(seen, made=True)
-        if self.plan is not None or self._looks % RETRY_EVERY != 1:
+        if not messages_complete:
+            self._query_catalog(observed, made=True)
+        if self.plan is not None or self._scans % RETRY_EVERY != 1:
             return False
-        self._read(seen)
+        self._read(observed)
         return self._archive is not None and self._set_plan(self._archive)
 
-    def created_objects(self, seen: ObservedProgram) -> Iterator[int]:
-        """What the newest answer of the catalog shows to be done; once for each answer."""
+    def created_objects(self, observed: ObservedProgram) -> Iterator[int]:
+        """Yield the objects that exist according to the latest catalog answer; once per answer."""
         arguments = self._program.arguments
         if not self._new or self._answer is None or self.index is None or arguments.data_only or arguments.clean:
             return
@@ -206,12 +207,12 @@ class ObjectList:
             tag = one.name if one.kind == "index" else f"{one.table} {one.name}"
             yield from _id(self.index.find_by_name(_CREATED_DESCS.get(one.kind, ""), one.schema, tag))
 
-    def _update_dump(self, seen: ObservedProgram) -> bool:
-        """Its objects as its archive lists them, where it writes one, with what they weigh in the database."""
+    def _update_dump(self, observed: ObservedProgram) -> bool:
+        """Find a dump's plan: the objects of its archive, if it writes one, with their sizes in the database."""
         if self._archive is None:
-            self._read(seen)
+            self._read(observed)
         if self._answer is None or self._answer.unknown is not None:
-            self._query_catalog(seen, made=False)
+            self._query_catalog(observed, made=False)
         if self._answer is None:
             return False
         tables = self._answer.tables
@@ -219,8 +220,8 @@ class ObjectList:
             self.pending = False
             bare = structs.replace(self._archive, entries=tuple(map(_unweighed, self._archive.entries)))
             return self._set_plan(with_table_sizes(bare, {one.oid: _table(one) for one in tables}))
-        if archive_path(self._program, seen.flow) is not None and self._program.arguments.format == "directory":
-            return False  # it is still reading the catalog
+        if archive_path(self._program, observed.flow) is not None and self._program.arguments.format == "directory":
+            return False  # pg_dump is still reading the catalog
         self.pending = False
         return bool(tables) and self._set_from_tables(tables)
 
@@ -236,10 +237,10 @@ class ObjectList:
             plan_from_tables([_table(one) for one in wanted], database=self._program.arguments.database)
         )
 
-    def _read(self, seen: ObservedProgram) -> None:
-        path = archive_path(self._program, seen.flow)
+    def _read(self, observed: ObservedProgram) -> None:
+        path = archive_path(self._program, observed.flow)
         if path is None:
-            self._why = None if self._program.kind == "pg_dump" else "what it restores comes out of a pipe"
+            self._why = None if self._program.kind == "pg_dump" else "it restores from a pipe"
         else:
             try:
                 self._archive, self._why = plan_of_archive(self._program, path), None
@@ -248,18 +249,18 @@ class ObjectList:
                 self._why = error.message
         self._update_unknown()
 
-    def _query_catalog(self, seen: ObservedProgram, *, made: bool) -> None:
+    def _query_catalog(self, observed: ObservedProgram, *, made: bool) -> None:
         if self._catalog is None:
-            database = next((row.database for row in seen.rows if row.database is not None), None)
-            if database is None or seen.running_s < QUERY_AFTER_S:
+            database = next((row.database for row in observed.rows if row.database is not None), None)
+            if database is None or observed.running_s < QUERY_AFTER_S:
                 return
-            self._catalog = CatalogReader(seen.question.conninfo, database, with_objects=made)
+            self._catalog = CatalogReader(observed.request.conninfo, database, with_objects=made)
         if self._catalog.is_due:
             self._answer, self._new = self._catalog.query(), True
             self._update_unknown()
 
     def _update_unknown(self) -> bool:
-        """What is to be said of a plan that is not there."""
+        """Update the reasons for a missing plan."""
         refused = None if self._answer is None else self._answer.unknown
         self.unknown = [one for one in (self._why, refused) if one is not None]
         return False
@@ -267,19 +268,19 @@ class ObjectList:
     def _set_plan(self, plan: DumpPlan) -> bool:
         self.plan, self.index = plan, PlanIndex(plan)
         if (unweighed := sum(entry.weight is None for entry in plan.entries if entry.phase == "data")) > 0:
-            self.unknown.append(f"{unweighed} tables were never analyzed, so what they weigh is not known")
+            self.unknown.append(f"{unweighed} tables were never analyzed: their sizes are unknown")
         return True
 
 
-def _table(seen: CatalogTable) -> TableSize:
-    known = seen.bytes > 0 or not seen.inserted
+def _table(table: CatalogTable) -> TableSize:
+    known = table.bytes > 0 or not table.inserted
     return TableSize(
-        oid=seen.oid, schema=seen.schema, name=seen.name, size=seen.bytes if known else None, rows=seen.rows
+        oid=table.oid, schema=table.schema, name=table.name, size=table.bytes if known else None, rows=table.rows
     )  # fmt: skip
 
 
 def _unweighed(entry: DumpEntry) -> DumpEntry:
-    """Of a file that is being written the size says nothing yet; large objects are not weighed."""
+    """Remove the weight: the size of a file being written has no meaning; large objects are not weighed."""
     return structs.replace(entry, weight=0.0 if entry.desc == "BLOBS" else None)
 
 

@@ -1,7 +1,7 @@
-"""What a process has open, as its descriptors tell: which file at which place, which pipe, which socket.
+"""Read the open files, pipes and sockets of processes from /proc, and find the processes at both ends of a pipe.
 
-Nothing is opened: /proc/PID/fd/N is a link to read and to stat, /proc/PID/fdinfo/N has the place (proc_pid_fdinfo(5)).
-Both need the rights of a debugger: the same user, or root. A stat of a file on a dead mount does not come back.
+Nothing is opened: /proc/PID/fd/N is read as a link and with stat, /proc/PID/fdinfo/N has the position
+(proc_pid_fdinfo(5)). Both need ptrace rights: the same user, or root. A stat of a file on a dead mount does not return.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from dataclasses import dataclass
 from dba_console.watch.probes.host.kernel_files import printable, read_once, read_stat
 
 MAX_DESCRIPTORS = 4096
-"""Of one process that are looked at; a dump has a dozen."""
+"""Maximum descriptors read per process; a dump has a dozen."""
 _DELETED = " (deleted)"
 
 
 @dataclass(frozen=True, slots=True)
 class DescriptorLink:
-    """One descriptor as its link names it."""
+    """A descriptor with the target of its link."""
 
     fd: int
     target: str
-    """`/path`, `pipe:[inode]`, `socket:[inode]`, …: as the kernel writes it, bytes that are no UTF-8 as \\xNN."""
+    """`/path`, `pipe:[inode]`, `socket:[inode]`, …: from the kernel, bytes that are not UTF-8 as \\xNN."""
 
     @property
     def pipe(self) -> str | None:
-        """What both ends of an unnamed pipe have in common."""
+        """Key of an unnamed pipe, the same at both ends."""
         return self.target if self.target.startswith("pipe:[") else None
 
     @property
@@ -44,25 +44,25 @@ class OpenFile:
     pid: int
     fd: int
     path: str
-    """As its process sees it."""
+    """As seen by its process."""
     pos: int
-    """Where it reads or writes next, bytes."""
+    """Current offset, bytes."""
     size: int
     allocated: int
-    """Bytes it takes on its disk: less than its size where it has holes or is compressed below."""
+    """Bytes allocated on disk: less than its size with holes or file system compression."""
     device: int
     inode: int
     writes: bool
     reads: bool
     appends: bool
     deleted: bool
-    """It has no name any more, and goes when it is closed."""
+    """It was unlinked, and is freed when it is closed."""
 
 
 def read_links(proc: str, pid: int, most: int = MAX_DESCRIPTORS) -> list[DescriptorLink]:
-    """The first `most` descriptors in their order.
+    """Return the first `most` descriptors, in order.
 
-    Raises PermissionError without the right, ProcessLookupError where the process has ended.
+    Raises PermissionError without the right, ProcessLookupError if the process has ended.
     """
     base = f"{proc}/{pid}/fd"
     try:
@@ -79,7 +79,7 @@ def read_links(proc: str, pid: int, most: int = MAX_DESCRIPTORS) -> list[Descrip
 
 
 def read_open_file(proc: str, pid: int, link: DescriptorLink) -> OpenFile | None:
-    """A regular file behind a descriptor, None where it is none, or closed meanwhile."""
+    """Return the regular file behind a descriptor; None if it is not one, or was closed meanwhile."""
     if not _may_be_file(link):
         return None
     try:
@@ -98,7 +98,7 @@ def read_open_file(proc: str, pid: int, link: DescriptorLink) -> OpenFile | None
 
 
 def is_writable(proc: str, pid: int, fd: int) -> bool | None:
-    """Whether a descriptor is open for writing; None where it is gone."""
+    """Check whether a descriptor is open for writing; None if it was closed."""
     try:
         return _read_fdinfo(proc, pid, fd)[1] & os.O_ACCMODE != os.O_RDONLY
     except (OSError, ValueError):
@@ -106,21 +106,21 @@ def is_writable(proc: str, pid: int, fd: int) -> bool | None:
 
 
 def _read_fdinfo(proc: str, pid: int, fd: int) -> tuple[int, int]:
-    """Position and flags. Raises OSError, ValueError on what is no fdinfo."""
+    """Return position and flags. Raises OSError, ValueError for an unexpected format."""
     with open(f"{proc}/{pid}/fdinfo/{fd}", "rb", buffering=0) as file:
         words = file.read(512).split()
     if words[:1] != [b"pos:"] or words[2:3] != [b"flags:"]:
-        raise ValueError("no place in fdinfo")
+        raise ValueError("no position in fdinfo")
     return int(words[1]), int(words[3], 8)
 
 
 def _may_be_file(link: DescriptorLink) -> bool:
-    """Whether it may be a file: a device is not looked at, but /dev/shm is a place like others."""
+    """Check by path whether it may be a file: devices are skipped, but not /dev/shm."""
     return link.target.startswith("/") and (not link.target.startswith("/dev/") or link.target.startswith("/dev/shm/"))
 
 
 def pipe_key(proc: str, pid: int, link: DescriptorLink) -> str | None:
-    """What the two ends of a pipe have in common, also of one with a name; None for what is no pipe."""
+    """Return the key of a pipe or FIFO, the same at both ends; None if it is not a pipe."""
     if link.pipe is not None:
         return link.pipe
     if not _may_be_file(link):
@@ -133,7 +133,7 @@ def pipe_key(proc: str, pid: int, link: DescriptorLink) -> str | None:
 
 
 def may_be_pipe(link: DescriptorLink, key: str) -> bool:
-    """Whether a descriptor may be the pipe of that key, told without touching what it leads to.
+    """Check whether a descriptor may be the pipe with that key, without accessing its target.
 
     >>> (may_be_pipe(DescriptorLink(3, "/mnt/dead/file"), "fifo:1:2:all.sql"),
     ...  may_be_pipe(DescriptorLink(3, "/tmp/all.sql"), "pipe:[7]"))
@@ -148,42 +148,41 @@ def may_be_pipe(link: DescriptorLink, key: str) -> bool:
 
 
 def _base_name(link: DescriptorLink) -> str:
-    """The last part of its path: the same at both ends, which share one name in the kernel."""
+    """Return the last part of its path, the same at both ends of a FIFO."""
     return link.target.removesuffix(_DELETED).rpartition("/")[2]
 
 
-# Who holds the other end of a pipe: looked for among the relatives of a process first, then among all.
+# Find the processes at the other end of a pipe: first among the relatives of a process, then among all.
 #
-# The kernel tells of a pipe only who has it open, so the others' descriptors are read until it is found: those of its
-# relatives at once, all of the host from the second look on. What was found is kept, and what was not is looked for
-# again more and more seldom.
+# The kernel does not report the other end, so descriptors of other processes are read: those of relatives immediately,
+# those of all processes from the second scan on. Results are stored; failed searches are repeated less and less often.
 
 RETRY_SCANS = 8
-"""Looks after which an end that was not found is looked for again, doubled each time up to its eightfold."""
+"""Scans before a failed search is repeated, doubled each time up to eight times this value."""
 MAX_RELATIVES = 200
-"""Relatives that are looked at: a pipeline has a handful."""
+"""Maximum relatives checked: a pipeline has a handful."""
 _GENERATIONS = 3
 
 
 class PipeEnds:
-    """The other ends of pipes. Used by one thread."""
+    """Finds the processes at the other ends of pipes. Not thread-safe."""
 
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = proc
         self._found: dict[tuple[str, bool], tuple[int, ...]] = {}
         self._missed: dict[tuple[str, bool], tuple[int, int]] = {}
-        """Look in which it is searched for among all, and how many pass before the search after that."""
+        """Scan of the next search among all processes, and the scans to wait after it."""
         self._scan = 0
 
     def start_scan(self) -> None:
-        """A new look."""
+        """Start a new scan."""
         self._scan += 1
 
     def find_holders(self, key: str, *, writing: bool, owner: int) -> tuple[int, ...] | None:
-        """Processes that have the pipe open for writing, or for reading; none where none can be seen, None where it
-        was not looked for among all of them yet. `owner`: the process whose pipe it is.
+        """Return the processes that have the pipe open for writing, or for reading; empty if none is visible, None if
+        not all processes were searched yet. `owner`: the process whose pipe it is.
 
-        In the first look only relatives are asked: scripts run a small `echo … | psql` each second.
+        The first scan checks only relatives: scripts may run a small `echo … | psql` every second.
         """
         name = (key, writing)
         known = tuple(pid for pid in self._found.get(name, ()) if self._holds(pid, key, writing))
@@ -204,7 +203,7 @@ class PipeEnds:
         return known if known or wait else None
 
     def keep_only(self, keys: set[str]) -> None:
-        """Keep only what is known of these pipes."""
+        """Forget all other pipes."""
         for known in (self._found, self._missed):
             for name in [name for name in known if name[0] not in keys]:
                 del known[name]
@@ -220,8 +219,8 @@ class PipeEnds:
         )
 
     def _candidate_links(self, pid: int, key: str) -> Iterator[DescriptorLink]:
-        """Descriptors that may be that pipe by their link alone: a stat of what others have open may hang with a dead
-        mount that this job has nothing to do with."""
+        """Yield descriptors that may be that pipe, judged only by their links: stat on files of other processes may
+        hang with a dead mount that is unrelated to this job."""
         try:
             links = read_links(self._proc, pid)
         except OSError:
@@ -230,7 +229,7 @@ class PipeEnds:
 
 
 def relatives(proc: str, pid: int) -> list[int]:
-    """Parent, siblings and all that came of them and of the process itself, some generations deep."""
+    """Return parent, siblings, and the descendants of both and of the process, some generations deep."""
     stat = read_stat(proc, pid)
     found = dict.fromkeys(_children(proc, pid))
     if stat is not None and stat.parent > 1:
@@ -243,8 +242,8 @@ def relatives(proc: str, pid: int) -> list[int]:
 
 
 def _children(proc: str, pid: int) -> list[int]:
-    """Of all its threads but the first too few are told; who starts a pipeline has but one. None without the file
-    (kernels without CONFIG_PROC_CHILDREN): then the search among all finds them."""
+    """Return the children of its first thread; a process that starts a pipeline has only one. Empty without the file
+    (kernels without CONFIG_PROC_CHILDREN): then the search among all processes finds them."""
     try:
         return [int(word) for word in read_once(f"{proc}/{pid}/task/{pid}/children", 8192).split()]
     except (OSError, ValueError):
@@ -252,6 +251,6 @@ def _children(proc: str, pid: int) -> list[int]:
 
 
 def process_text(proc: str, pid: int) -> str:
-    """A process as sentences call it: `gzip (process 812)`."""
+    """Return a process as text: `gzip (process 812)`."""
     stat = read_stat(proc, pid)
     return f"process {pid}" if stat is None else f"{stat.command} (process {pid})"

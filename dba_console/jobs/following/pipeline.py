@@ -1,8 +1,7 @@
-"""What a program reads and writes, and how far it is: its own files, and those at the far ends of its pipes.
+"""Find the input and output files of a program, also through pipelines, and how far its input is read.
 
-The place of a file that is being read is exact whatever its compression: `zcat dump.sql.gz | psql` is as far as the
-dump file has been read, less what the pipe and the programs' buffers hold. What goes to or comes from another host is
-not known, and said.
+The offset in an input file is exact with any compression: `zcat dump.sql.gz | psql` has processed what is read of the
+dump file, minus the contents of pipe and buffers. Data from or to another host are unknown; the reason is reported.
 """
 
 from __future__ import annotations
@@ -23,32 +22,32 @@ from dba_console.jobs.following.open_files import (
 from dba_console.jobs.following.running_programs import KINDS, RunningProgram, writes_files
 from dba_console.watch.probes.host.kernel_files import read_once, read_stat
 
-# What is told of the bytes that go into a job and out of it.
+# The input and output of a job.
 
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """A file being read for a job. Workers of a pg_restore have each their own place in one custom archive, which they
-    read by its offsets: there `bytes_read` says nothing of the whole."""
+    """A file being read for a job. Workers of pg_restore seek in a custom archive, each with its own offset: there
+    `bytes_read` does not show the progress."""
 
     path: str
-    """As the process that reads it sees it; harmless."""
+    """As seen by the process that reads it; sanitized."""
     pid: int
     program: str
     """Name of the process that reads it."""
     fd: int
     pos: int
     size: int
-    """Of this file, bytes; compressed where it is."""
+    """Bytes of this file, possibly compressed."""
     before: int = 0
-    """Bytes of the files of the same command read before this one (`cat part1 part2`)."""
+    """Bytes of the files that the same command read before this one (`cat part1 part2`)."""
     total: int = 0
-    """Bytes of all of them; the size where there is but one."""
+    """Bytes of all these files; the size of a single one."""
     deleted: bool = False
 
     @property
     def bytes_read(self) -> int:
-        """Bytes read so far, of all of them."""
+        """Bytes read so far of all these files."""
         return self.before + min(self.pos, self.size)
 
 
@@ -67,37 +66,37 @@ class OutputFile:
 
 @dataclass(frozen=True, slots=True)
 class DataFlow:
-    """Where a program's bytes come from and where they go."""
+    """The input and output of a program."""
 
     inputs: tuple[InputFile, ...] = ()
     outputs: tuple[OutputFile, ...] = ()
     through: tuple[str, ...] = ()
-    """Programs between, as sentences name them: `gzip (process 812)`."""
+    """Programs in between, as text: `gzip (process 812)`."""
     source_pid: int | None = None
     """pid of a dump whose output it reads."""
     sink_pid: int | None = None
     """pid of a restore that reads its output."""
     unknown: tuple[str, ...] = ()
-    """What cannot be told and why, in sentences."""
+    """What is unknown and why, in sentences."""
 
 
 __all__ = ["DataFlow", "InputFile", "OutputFile", "Pipelines", "read_flow"]
 
 MAX_DEPTH = 8
-"""Programs between a job and the file at the far end."""
+"""Maximum programs between a job and the file at the end of its pipeline."""
 MAX_OPERANDS = 2000
-"""Parts of a dump cut up (`cat dump.part* | …`) whose sizes are added."""
+"""Maximum parts of a split dump (`cat dump.part* | …`) whose sizes are added."""
 _CONCATENATING = frozenset(
     ("cat", "zcat", "gzip", "gunzip", "pigz", "unpigz", "zstd", "zstdcat", "unzstd", "lz4", "lz4cat", "bzip2", "bzcat",
      "lbzip2", "pbzip2", "xz", "xzcat", "pv")
 )  # fmt: skip
-"""Programs that read all files named among their arguments, one after the other."""
+"""Programs that read all files in their arguments, one after the other."""
 _OVER_THE_NETWORK = frozenset(("ssh", "scp", "sftp", "curl", "wget", "aws", "gsutil", "rclone", "nc", "socat", "mc"))
 
 
 @dataclass(slots=True)
 class _FlowBuilder:
-    """A flow in the making."""
+    """Collects the parts of a DataFlow."""
 
     inputs: list[InputFile] = field(default_factory=list)
     outputs: list[OutputFile] = field(default_factory=list)
@@ -108,23 +107,23 @@ class _FlowBuilder:
     pipes: set[str] = field(default_factory=set)
 
     def add(self, writing: OutputFile) -> None:
-        """A file that is written; one descriptor of it is enough (pg_dump copies that of its standard output)."""
+        """Add an output file once, even with several descriptors (pg_dump duplicates its standard output)."""
         if all((one.path, one.pid) != (writing.path, writing.pid) for one in self.outputs):
             self.outputs.append(writing)
 
 
 class Pipelines:
-    """The flows of programs, look by look. Used by one thread."""
+    """Finds the data flows of programs, scan by scan. Not thread-safe."""
 
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = proc
         self._ends = PipeEnds(proc)
         self._last: dict[tuple[int, int], tuple[InputFile, ...]] = {}
         self._pipes_with_writer: set[str] = set()
-        """Pipes whose writer was seen once: without one now, it has written everything."""
+        """Pipes whose writer was found before: if it is gone, it has written everything."""
 
     def read_flows(self, programs: list[RunningProgram]) -> dict[int, DataFlow]:
-        """pid of each program -> its flow now."""
+        """Return the current data flow of each program by pid."""
         self._ends.start_scan()
         pipes: set[str] = set()
         flows, last = {}, {}
@@ -133,7 +132,7 @@ class Pipelines:
             pipes |= found.pipes
             key = (program.pid, program.start_ticks)
             if not found.inputs and not found.unknown:
-                # Between two files of a pipe, or all is read and not yet worked up.
+                # Between two files of a pipeline, or all is read but not processed yet.
                 found.inputs = [_fully_read(one) for one in self._last.get(key, ()) if one.pid not in program.pids]
             if found.inputs:
                 last[key] = tuple(found.inputs)
@@ -154,7 +153,7 @@ class Pipelines:
             except PermissionError:
                 if not program.unknown:
                     found.unknown.append(
-                        f"the files of {process_text(self._proc, pid)} can be seen by its user and root only"
+                        f"the files of {process_text(self._proc, pid)} are visible only to its user and root"
                     )
                 break
             except OSError:
@@ -166,7 +165,7 @@ class Pipelines:
         return found
 
     def _inputs(self, program: RunningProgram, pid: int, links: list[DescriptorLink], found: _FlowBuilder) -> None:
-        """Files a restore reads itself; where it reads a pipe, those at its far end."""
+        """Find the files a restore reads itself, or through a pipe."""
         named = program.arguments.input is not None
         files = [one for link in links if (one := read_open_file(self._proc, pid, link)) is not None and _is_input(one)]
         own = [one for one in files if (one.fd > 2 if named else one.fd == 0)]
@@ -175,11 +174,11 @@ class Pipelines:
             return
         for link in links:
             key = pipe_key(self._proc, pid, link) if named or link.fd == 0 else None
-            # Pipes without a name are also what a program and its workers talk through.
+            # Unnamed pipes also connect a program with its workers.
             if key is not None and (not named or key.startswith("fifo:")):
                 self._follow_upstream(key, pid, found, MAX_DEPTH)
             elif link.fd == 0 and not named and link.socket is not None:
-                found.unknown.append(f"{program.kind} reads from a socket: how much there is to come is not known")
+                found.unknown.append(f"{program.kind} reads from a socket: the size of its input is unknown")
 
     def _follow_upstream(self, key: str, owner: int, found: _FlowBuilder, deepest: int) -> None:
         found.pipes.add(key)
@@ -190,13 +189,13 @@ class Pipelines:
             if self._read_writer(pid, found, deepest):
                 return
         if holders == () and key not in self._pipes_with_writer:
-            found.unknown.append("who writes into the pipe it reads cannot be seen: its user and root can")
+            found.unknown.append("the process that writes to its input pipe is visible only to its user and root")
         elif holders and not found.inputs and found.source_pid is None and not found.unknown:
             names = ", ".join(clean(process_text(self._proc, pid)) for pid in holders)
-            found.unknown.append(f"what {names} reads is no file: how much there is to come is not known")
+            found.unknown.append(f"{names} does not read from a file: the size of the input is unknown")
 
     def _read_writer(self, pid: int, found: _FlowBuilder, deepest: int) -> bool:
-        """Whether this process tells where the bytes come from."""
+        """Follow the input of a process that writes to the pipe; return whether its source was determined."""
         stat = read_stat(self._proc, pid)
         if stat is None:
             return False
@@ -204,12 +203,12 @@ class Pipelines:
         if stat.command in KINDS:
             found.source_pid = pid
             return True
-        links = self._links(pid, stat.command, found, "it comes over the network by {}: how much there is is not known")
+        links = self._links(pid, stat.command, found, "its input comes over the network via {}: its size is unknown")
         if links is None:
             return True
         files = [one for link in links if (one := read_open_file(self._proc, pid, link)) is not None and _is_input(one)]
         if files:
-            # The one it was given by name, where there is one beside its standard input.
+            # Prefer a file given by name to its standard input.
             chosen = max(files, key=lambda one: (one.fd > 2, one.size))
             found.inputs.append(self._among_operands(_input_file(chosen, stat.command), chosen))
             return True
@@ -223,7 +222,8 @@ class Pipelines:
         return False
 
     def _links(self, pid: int, command: str, found: _FlowBuilder, network: str) -> list[DescriptorLink] | None:
-        """What the process at the far end of a pipe has open; None where that cannot tell: `found` then says why."""
+        """Return the descriptors of the process at the other end of a pipe; None with a reason in `found` if not
+        readable or useless."""
         name = found.through[-1]
         if command in _OVER_THE_NETWORK:
             found.unknown.append(network.format(name))
@@ -231,11 +231,11 @@ class Pipelines:
         try:
             return read_links(self._proc, pid)
         except OSError:
-            found.unknown.append(f"the files of {name} can be seen by its user and root only")
+            found.unknown.append(f"the files of {name} are visible only to its user and root")
             return None
 
     def _among_operands(self, reading: InputFile, file: OpenFile) -> InputFile:
-        """The reading as a part of all the files its program was given."""
+        """Return the input file with the total of all files in its program's arguments."""
         if reading.program not in _CONCATENATING:
             return reading
         sizes = _operand_sizes(self._proc, reading.pid)
@@ -260,19 +260,19 @@ class Pipelines:
     def _follow_output(
         self, program: RunningProgram, links: list[DescriptorLink], named: bool, found: _FlowBuilder
     ) -> None:
-        """The pipe it writes into: one with a name where it was given one, else its standard output."""
+        """Follow the pipe it writes to: a FIFO given by name, else its standard output."""
         for link in links:
             key = pipe_key(self._proc, program.pid, link) if named or link.fd == 1 else None
             if key is not None and (not named or (key.startswith("fifo:") and link.fd > 2)):
                 self._follow_downstream(key, program.pid, found, MAX_DEPTH)
             elif link.fd == 1 and not named and link.socket is not None:
-                found.unknown.append(f"{program.kind} writes to a socket: where to is not known")
+                found.unknown.append(f"{program.kind} writes to a socket: its destination is unknown")
 
     def _follow_downstream(self, key: str, owner: int, found: _FlowBuilder, deepest: int) -> None:
         found.pipes.add(key)
         holders = self._ends.find_holders(key, writing=False, owner=owner)
         if holders == ():
-            found.unknown.append("who reads the pipe it writes into cannot be seen: its user and root can")
+            found.unknown.append("the process that reads its output pipe is visible only to its user and root")
         for pid in holders or ():
             if self._read_reader(pid, found, deepest):
                 return
@@ -285,7 +285,7 @@ class Pipelines:
         if stat.command in KINDS:
             found.sink_pid = pid
             return True
-        links = self._links(pid, stat.command, found, "it goes over the network by {}: where to is not known")
+        links = self._links(pid, stat.command, found, "its output goes over the network via {}: destination unknown")
         if links is None:
             return True
         log = _target(links, 2)
@@ -298,12 +298,12 @@ class Pipelines:
         if not written and key is not None and deepest and key not in found.pipes:
             self._follow_downstream(key, pid, found, deepest - 1)
         elif not written:
-            found.unknown.append(f"{found.through[-1]} reads what it writes; where that puts it is not known")
+            found.unknown.append(f"its output goes to {found.through[-1]}, whose own output is unknown")
         return True
 
 
 def read_flow(program: RunningProgram, proc: str = "/proc") -> DataFlow:
-    """The flow of one program; who looks again and again keeps `Pipelines`."""
+    """Return the data flow of one program; for repeated scans use `Pipelines`."""
     return Pipelines(proc).read_flows([program])[program.pid]
 
 
@@ -334,7 +334,7 @@ def _output_file(file: OpenFile, program: str) -> OutputFile:
 
 
 def _operand_sizes(proc: str, pid: int) -> list[tuple[int, int, int]]:
-    """Device, inode and size of the files among a program's arguments, in their order."""
+    """Return device, inode and size of the files among a program's arguments, in order."""
     try:
         words = read_once(f"{proc}/{pid}/cmdline", 131_072).split(b"\0")[1:]
     except OSError:
@@ -344,7 +344,7 @@ def _operand_sizes(proc: str, pid: int) -> list[tuple[int, int, int]]:
         if not word or word.startswith(b"-"):
             continue
         try:
-            # Through its own directory, or its own root: it may see other file systems than we do.
+            # Through its working directory or root: it may be in another mount namespace.
             base = b"%s/%d/" % (proc.encode(), pid)
             at = os.stat(base + b"root" + word if word.startswith(b"/") else base + b"cwd/" + word)
         except (OSError, ValueError):

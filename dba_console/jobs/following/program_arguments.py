@@ -1,7 +1,7 @@
-"""What the arguments of a dump, a restore or the like say, understood as its program understands them. Pure.
+"""Parse the command-line arguments of pg_dump, pg_restore, psql and similar programs, and mask secrets. Pure functions.
 
-Defaults come from the environment of the process (PGDATABASE, PGHOST), which is nobody's business: what is not given
-among the arguments is None.
+Defaults from the environment of the process (PGDATABASE, PGHOST) are private and not read: a value that is not in the
+arguments is None.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from urllib.parse import unquote
 from dba_console.core.redact import MASK, redact
 from dba_console.core.sanitize import clean
 
-# Options of PostgreSQL's programs, versions 13 to 18: which take a value, and which long name stands for which letter.
+# Options of PostgreSQL's programs, versions 13 to 18: which take a value, and which letter each long name has.
 #
-# From the sources of each program (its getopt_long call). Letters as getopt has them, a colon behind one that takes a
-# value. Long names: `name=X` is the letter X, `name:` takes a value and has no letter, `name` stands alone.
+# From the getopt_long call of each program. Letters as in getopt, a colon after one that takes a value. Long names:
+# `name=X` has the letter X, `name:` takes a value and has no letter, `name` has neither.
 
 _CONNECTION = "host=h port=p username=U no-password=w password=W"
 
@@ -79,11 +79,10 @@ LONG_OPTIONS = {
 }
 
 
-# Connection strings as others wrote them into arguments: where they lead, and never with what password.
+# Connection strings in arguments, without passwords.
 #
-# libpq's rules (fe-connect.c: recognized_connection_string, conninfo_parse, conninfo_uri_parse_options), but where a
-# password may have been written wrongly more is taken for it than libpq would: what is kept must not hold a part of
-# one.
+# Follows libpq's rules (fe-connect.c: recognized_connection_string, conninfo_parse, conninfo_uri_parse_options), but if
+# a password may be malformed, more text is masked than libpq would parse as the password: no part of one may be stored.
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _SCHEMES = ("postgresql://", "postgres://")
@@ -92,11 +91,11 @@ _SECRET = re.compile(r"(?i)passw|passphrase|secret|(?:client|server|access|api)[
 _MENTIONS = re.compile(r"(?i)(?:passw|passphrase|secret|_key|token)[^=]*=|://")
 
 MAX_LENGTH = 8192
-"""Characters of an argument that are searched for secrets; the time that takes grows with the square of them."""
+"""Maximum characters of an argument that is searched for secrets; the time grows with its square."""
 
 
 def is_secret(key: str) -> bool:
-    """Whether what stands under this keyword must not be told: password, sslpassword, scram_client_key, ...
+    """Check whether the value of this keyword is secret: password, sslpassword, scram_client_key, ...
 
     >>> is_secret("PGPASSWORD"), is_secret("passfile"), is_secret("scram_client_key"), is_secret("sslkey")
     (True, False, True, False)
@@ -105,7 +104,7 @@ def is_secret(key: str) -> bool:
 
 
 def parse_connection(text: str) -> dict[str, str] | None:
-    """Keywords and values without the secret ones; None where the text is no connection string, but a name.
+    """Return keywords and values without secret ones; None if the text is a database name, not a connection string.
 
     >>> parse_connection("host=/tmp password='it''s' dbname=shop"), parse_connection("shop")
     ({'host': '/tmp', 'dbname': 'shop'}, None)
@@ -120,12 +119,12 @@ def parse_connection(text: str) -> dict[str, str] | None:
 
 
 def without_secrets(word: str) -> str:
-    """An argument with every password in a connection string, and every other known form of one, masked.
+    """Mask every password in a connection string, and every other known form of a password.
 
     >>> without_secrets("host=db password='a b' user=u"), without_secrets("--dbname=postgres://u:p/w@d@h/x")
     ('host=db password=******** user=u', '--dbname=postgres://u:********@h/x')
 
-    An argument of beyond LONGEST is not shown at all.
+    An argument longer than MAX_LENGTH is masked completely.
     """
     if len(word) > MAX_LENGTH:
         return MASK
@@ -154,7 +153,7 @@ def _parse_uri(text: str) -> dict[str, str]:
 
 
 def _hosts(text: str) -> dict[str, str]:
-    """`[::1]:5432,db2` as host and port lists, each left out where nothing of it is given."""
+    """Parse `[::1]:5432,db2` into host and port lists; an empty list is left out."""
     hosts, ports = [], []
     for one in text.split(","):
         if one.startswith("["):
@@ -169,7 +168,7 @@ def _hosts(text: str) -> dict[str, str]:
 
 
 def _masked_uri(word: str, begin: int) -> str:
-    """Userinfo reaches to the last `@`, wherever libpq would have it end."""
+    """Mask a URI; userinfo extends to the last `@`, even if libpq would end it earlier."""
     user, at, place = word[begin:].rpartition("@")
     if at:
         name, colon, secret = user.partition(":")
@@ -189,7 +188,7 @@ def _masked_pairs(word: str) -> str:
     secret = [(begin, end) for key, _, begin, end in pairs if is_secret(key)]
     broken = read_to < len(word) and secret
     if broken:
-        # What libpq could not read either: everything from the secret on may belong to it.
+        # libpq could not parse it either: everything after the start of the secret may belong to it.
         return word[: secret[0][0]] + MASK
     for begin, end in reversed(secret):
         word = word[:begin] + MASK + word[end:]
@@ -197,7 +196,7 @@ def _masked_pairs(word: str) -> str:
 
 
 def _pairs(text: str) -> tuple[list[tuple[str, str, int, int]], int]:
-    """Keyword, value and where the value stands in the text; and how far the text could be read."""
+    """Return keyword, value and position of each value; and how far the text could be parsed."""
     found, at = [], 0
     while (match := _KEY.match(text, at)) is not None:
         value, end = _value(text, match.end())
@@ -207,49 +206,49 @@ def _pairs(text: str) -> tuple[list[tuple[str, str, int, int]], int]:
 
 
 def _value(text: str, at: int) -> tuple[str, int]:
-    """A value with its quotes and backslashes taken off, and where it ends."""
+    """Return a value without quotes and backslashes, and its end."""
     quoted = text[at : at + 1] == "'"
     at += quoted
-    signs: list[str] = []
+    characters: list[str] = []
     while at < len(text):
-        sign = text[at]
-        if sign == "\\" and at + 1 < len(text):
+        character = text[at]
+        if character == "\\" and at + 1 < len(text):
             at += 1
-            sign = text[at]
-        elif quoted and sign == "'":
+            character = text[at]
+        elif quoted and character == "'":
             if text[at + 1 : at + 2] != "'":
-                return "".join(signs), at + 1
+                return "".join(characters), at + 1
             at += 1
-        elif not quoted and sign.isspace():
+        elif not quoted and character.isspace():
             break
-        signs.append(sign)
+        characters.append(character)
         at += 1
-    return "".join(signs), at
+    return "".join(characters), at
 
 
-# Arguments taken apart as getopt_long does it, and as they may be shown: with every secret masked.
+# Parse arguments as getopt_long does, and mask every secret for display.
 
 MAX_VALUES = 1000
-"""Values of one option that are kept: a generated command line may name more tables."""
+"""Maximum values stored per option: a generated command line may name more tables."""
 _OPEN_SETTINGS = frozenset(
     ("ON_ERROR_STOP", "ON_ERROR_ROLLBACK", "VERBOSITY", "SHOW_CONTEXT", "AUTOCOMMIT", "FETCH_COUNT", "ECHO", "QUIET")
 )
-"""Variables of psql's own; any other may be a script's password."""
+"""psql's own variables; any other variable may contain a password."""
 
 
 @dataclass(slots=True)
 class ParsedWords:
-    """Options in their order as letters or long names, operands, and which word holds what."""
+    """Options in order as letters or long names, operands, and the masked words."""
 
     options: list[tuple[str, str]] = field(default_factory=list)
     operands: list[tuple[str, int]] = field(default_factory=list)
-    """With their places in `masked`."""
+    """With their positions in `masked`."""
     unknown: list[str] = field(default_factory=list)
     masked: list[str] = field(default_factory=list)
-    """The words as they may be shown."""
+    """The words for display."""
 
     def value(self, *names: str) -> str | None:
-        """The last value given, as getopt loops leave it."""
+        """Return the last value of an option, which is the effective one."""
         return next((value for name, value in reversed(self.options) if name in names), None)
 
     def values(self, name: str) -> tuple[str, ...]:
@@ -261,14 +260,14 @@ class ParsedWords:
 
 @cache
 def _short_options(kind: str) -> dict[str, bool]:
-    """Letter -> whether it takes a value."""
+    """Map each letter to whether it takes a value."""
     text = SHORT_OPTIONS[kind]
-    return {sign: text[at + 1 : at + 2] == ":" for at, sign in enumerate(text) if sign != ":"}
+    return {letter: text[at + 1 : at + 2] == ":" for at, letter in enumerate(text) if letter != ":"}
 
 
 @cache
 def _long_options(kind: str) -> dict[str, tuple[str, bool]]:
-    """Long name -> the letter or name it is read as, and whether it takes a value."""
+    """Map each long name to its letter or name, and whether it takes a value."""
     found, letters = {}, _short_options(kind)
     for word in LONG_OPTIONS[kind].split():
         name, _, letter = word.partition("=")
@@ -280,7 +279,7 @@ def _long_options(kind: str) -> dict[str, tuple[str, bool]]:
 
 
 def parse_words(kind: str, words: Sequence[str]) -> ParsedWords:
-    """As getopt_long reads it: options and operands in any order, up to `--`."""
+    """Parse words as getopt_long does: options and operands in any order, up to `--`."""
     parsed = ParsedWords(masked=[posixpath.basename(word) for word in words[:1]])
     left = list(words[:0:-1])
     maybe_secret = False
@@ -303,7 +302,7 @@ def parse_words(kind: str, words: Sequence[str]) -> ParsedWords:
 
 
 def _parse_long(kind: str, parsed: ParsedWords, word: str, left: list[str]) -> bool:
-    """One long option, perhaps abbreviated. True: an operand that follows may be no operand."""
+    """Parse one long option, possibly abbreviated. Return True if the next word may be a secret or its value."""
     name, equals, value = word[2:].partition("=")
     known = _long_options(kind)
     fitting = [name] if name in known else [one for one in known if one.startswith(name)]
@@ -326,7 +325,7 @@ def _parse_long(kind: str, parsed: ParsedWords, word: str, left: list[str]) -> b
 
 
 def _parse_short(kind: str, parsed: ParsedWords, word: str, left: list[str]) -> bool:
-    """Letters behind one dash: the first that takes a value takes the rest of the word, or the next one."""
+    """Parse short options of one word: the first that takes a value takes the rest of the word, or the next word."""
     letters = _short_options(kind)
     for at, letter in enumerate(word[1:], 1):
         rest = word[at + 1 :]
@@ -343,7 +342,7 @@ def _parse_short(kind: str, parsed: ParsedWords, word: str, left: list[str]) -> 
         else:
             parsed.options.append((letter, ""))
             if letter == "W" and rest:
-                # People write their password there; getopt reads it as letters.
+                # Users mistakenly write their password here; getopt parses it as letters.
                 parsed.masked.append(word[: at + 1] + MASK)
                 return True
     parsed.masked.append(word)
@@ -357,8 +356,7 @@ def _take_value(parsed: ParsedWords, kind: str, key: str, left: list[str]) -> No
 
 
 def _add_operand(parsed: ParsedWords, word: str, *, maybe_secret: bool) -> None:
-    """`maybe_secret`: it stands behind -W, or behind an option nobody knows, and may be a secret or that option's
-    value."""
+    """Add an operand. `maybe_secret`: it follows -W or an unknown option, and may be a secret or an option value."""
     if maybe_secret:
         parsed.masked.append(MASK)
         return
@@ -367,14 +365,14 @@ def _add_operand(parsed: ParsedWords, word: str, *, maybe_secret: bool) -> None:
 
 
 def _mask_surplus(kind: str, parsed: ParsedWords) -> None:
-    """Operands the program has no use for: psql ignores them, so a password may stand there for hours."""
+    """Mask surplus operands: psql ignores them, so a password there may stay visible for hours."""
     most = {"psql": 2, "pgcopydb": 2, "pg_dumpall": 0, "pg_basebackup": 0}.get(kind, 1)
     if kind not in ("pg_restore", "pgcopydb"):
         most -= parsed.given("d")
     if kind == "psql":
         most -= parsed.given("U")
-    for _, place in parsed.operands[max(0, most) :]:
-        parsed.masked[place] = MASK
+    for _, position in parsed.operands[max(0, most) :]:
+        parsed.masked[position] = MASK
     del parsed.operands[max(0, most) :]
 
 
@@ -386,43 +384,43 @@ def _masked_value(kind: str, key: str, value: str) -> str:
 
 
 COMMAND_LIMIT = 1000
-"""Characters of a command line that are told."""
+"""Maximum characters shown of a command line."""
 _WORD_LIMIT = 300
 _FORMATS = {"c": "custom", "d": "directory", "t": "tar", "p": "plain", "a": "plain"}
-"""By the first letter; `a` is what pg_dumpall gives its pg_dumps, which append to one script."""
+"""By the first letter; `a` is used by pg_dumpall for its pg_dump processes, which append to one script."""
 _METHODS = ("gzip", "lz4", "zstd", "none")
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramArguments:
-    """What was asked of the program. None: not given."""
+    """The options of the program. None: not given."""
 
     format: str | None = None
-    """directory, custom, tar, plain; of pg_restore only where it was told."""
+    """directory, custom, tar, plain; for pg_restore only if given."""
     jobs: int | None = None
     compression: str | None = None
-    """gzip, lz4, zstd, none: with the level or detail behind a colon where one was given."""
+    """gzip, lz4, zstd, none: with level or detail after a colon, if given."""
     database: str | None = None
     host: str | None = None
     port: str | None = None
     user: str | None = None
     service: str | None = None
     output: str | None = None
-    """-f of a dump, -D of pg_basebackup, --dir of pgcopydb: as written, relative to the program's directory."""
+    """-f of a dump, -D of pg_basebackup, --dir of pgcopydb: as given, relative to the program's directory."""
     input: str | None = None
-    """What pg_restore reads, or -f of psql; None: its standard input."""
+    """The archive of pg_restore, or -f of psql; None: standard input."""
     to_database: bool = False
-    """pg_restore -d: without it a script is written."""
+    """pg_restore -d: without it pg_restore writes a script."""
     lists: bool = False
-    """pg_restore -l: nothing is restored."""
+    """pg_restore -l: list only."""
     use_list: str | None = None
-    """pg_restore -L: only what this file lists."""
+    """pg_restore -L: restore only the entries in this file."""
     verbose: int = 0
     tables: tuple[str, ...] = ()
-    """-t, as written: patterns for pg_dump, names for pg_restore."""
+    """-t, as given: patterns for pg_dump, names for pg_restore."""
     schemas: tuple[str, ...] = ()
     selected: bool = False
-    """A part of the database or of the archive only (-t, -n, -T, -N, --section, --filter, -L, ...)."""
+    """Only a part of the database or archive (-t, -n, -T, -N, --section, --filter, -L, ...)."""
     schema_only: bool = False
     data_only: bool = False
     clean: bool = False
@@ -431,15 +429,15 @@ class ProgramArguments:
     single_transaction: bool = False
     transaction_size: int | None = None
     commands: int = 0
-    """psql -c."""
+    """Number of psql -c options."""
     snapshot: bool = False
     disable_triggers: bool = False
     unknown: tuple[str, ...] = ()
-    """Options nobody here knows, of another version: what stands behind them may be misunderstood."""
+    """Unknown options, for example of a newer version: the words after them may be misinterpreted."""
 
 
 def parse_arguments(kind: str, words: Sequence[str]) -> ProgramArguments:
-    """The arguments of a program (`words` begins with its own name); of a program not known here nothing is told.
+    """Parse the arguments of a program (`words` starts with its name); an unknown program gives no values.
 
     >>> got = parse_arguments("pg_dump", ["pg_dump", "-Fd", "-vj4", "--comp=zstd:3", "-f", "out", "shop"])
     >>> got.format, got.jobs, got.compression, got.output, got.database, got.verbose
@@ -482,7 +480,7 @@ def parse_arguments(kind: str, words: Sequence[str]) -> ProgramArguments:
 
 
 def _quote(word: str) -> str:
-    """As a shell reads it back, and as a person would write it.
+    """Quote a word for the shell, readably.
 
     >>> print(_quote("-Fd"), _quote("dbname='shop'"), _quote("a b"))
     -Fd "dbname='shop'" 'a b'
@@ -491,7 +489,7 @@ def _quote(word: str) -> str:
 
 
 def command_text(kind: str, words: Sequence[str]) -> str:
-    """The command as it may be shown: quoted for a shell, secrets masked, harmless, at most COMMAND_LIMIT long.
+    """Return the command for display: quoted for a shell, secrets masked, sanitized, at most COMMAND_LIMIT long.
 
     >>> command_text("psql", ["psql", "-v", "pw=s3cret", "-d", "host=h password=x", "-W", "oops"])
     "psql -v 'pw=********' -d 'host=h password=********' -W '********'"
@@ -506,7 +504,7 @@ def command_text(kind: str, words: Sequence[str]) -> str:
 
 
 def _connection(kind: str, parsed: ParsedWords) -> dict[str, str]:
-    """Where it connects to: options of their own win over what stands in a connection string, as in the programs."""
+    """Return the connection parameters: separate options override those in a connection string, as in the programs."""
     name = parsed.value("maintenance-db") if parsed.given("a") and kind.endswith("db") else None
     name = name or parsed.value("target", "source") if kind == "pgcopydb" else name or parsed.value("d")
     if name is None and kind in ("pg_dump", "psql", "vacuumdb", "reindexdb", "clusterdb") and parsed.operands:
@@ -534,7 +532,7 @@ def _format(kind: str, parsed: ParsedWords) -> str | None:
 
 
 def _compression(kind: str, parsed: ParsedWords) -> str | None:
-    """`-Z 5` is gzip:5, `-Z 0` none, `-Z zstd:3` as told; else what a dump does untold (pg_dump.c, main)."""
+    """Return the compression: `-Z 5` is gzip:5, `-Z 0` none, `-Z zstd:3` as given; default: pg_dump.c, main."""
     if kind not in ("pg_dump", "pg_basebackup"):
         return None
     value = parsed.value("Z")

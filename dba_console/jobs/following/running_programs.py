@@ -1,7 +1,7 @@
-"""Which dumps, restores and other long programs run on this host, found by the names of processes.
+"""Find the dump, restore and other long-running programs on this host, by process name.
 
-A host has thousands of processes and seldom a dump: a look lists them, reads those that are new, and the others in
-turn, for a shell may become a dump (exec) at any time. Command lines are read of the programs alone, once each.
+A host has thousands of processes and rarely a dump: a scan lists them, reads the names of new ones, and those of the
+others in turn, because a shell may become a dump (exec) at any time. The command line of a program is read once.
 """
 
 from __future__ import annotations
@@ -20,51 +20,51 @@ from dba_console.watch.probes.host.kernel_files import ProcStat, read_once, read
 KINDS = frozenset(
     ("pg_dump", "pg_dumpall", "pg_restore", "pg_basebackup", "pgcopydb", "psql", "vacuumdb", "reindexdb", "clusterdb")
 )
-"""Programs that are looked for, by the name the kernel keeps of their executable."""
+"""The programs to find, by the kernel's name of their executable."""
 SCAN_TURNS = 20
-"""Looks in which every process has been read once more."""
+"""Number of scans in which every process is read again."""
 NEW_PROCESS_SCANS = 3
-"""A process is read in so many looks after its first one: between fork and exec it has its parent's name."""
+"""Number of scans in which a new process is read: between fork and exec it has its parent's name."""
 ARGUMENTS_SIZE = 131_072
-"""Bytes of a command line that are read."""
+"""Maximum bytes read of a command line."""
 _OWN_DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
 _NAMES = frozenset(f"{kind}\n".encode() for kind in KINDS)
-"""As /proc/PID/comm has them."""
+"""As in /proc/PID/comm."""
 _VERSION = re.compile(r"/(?:postgresql|pgsql|postgres|pg|edb|as)[-_/]?(\d+(?:\.\d+)*)(?:/[^/]+)*/[^/]+$")
 
 
 @dataclass(frozen=True, slots=True)
 class RunningProgram:
-    """One running program. pid and start_ticks together are its identity."""
+    """A running program. pid and start_ticks together are its identity."""
 
     pid: int
     start_ticks: int
-    """After boot, in ticks of USER_HZ."""
+    """Start time after boot, in ticks of USER_HZ."""
     ppid: int
     kind: str
     """One of KINDS."""
     started_us: int
-    """Host wall time, on the hundredth of a second."""
+    """Host wall time, resolution 10 ms."""
     uid: int | None
     user: str | None
-    """Of its user id on this host, which need not be its role on the server."""
+    """Its user on this host, which may differ from its role on the server."""
     state: str
     """As in /proc/PID/stat: R, S, D, T (stopped), Z (ended, not yet reaped)."""
     command: str | None
-    """Redacted, harmless; None where it could not be read."""
+    """Redacted, sanitized; None if not readable."""
     arguments: ProgramArguments
     version: str | None
-    """As told by the directory it lies in (`/usr/lib/postgresql/15/bin`), else None: it is never run to be asked."""
+    """From its directory (`/usr/lib/postgresql/15/bin`), else None: the program is never run to find out."""
     directory: str | None
-    """Its working directory: what relative paths among its arguments are relative to."""
+    """Its working directory, the base of relative paths in its arguments."""
     root: str
-    """Prefix under which its paths are found from here: "" where it sees the file systems we see."""
+    """Prefix for its paths as seen from here: "" in the same mount namespace and root."""
     workers: tuple[int, ...] = ()
     """Processes of a parallel pg_dump or pg_restore, in the order of their pids."""
     under: int | None = None
     """pid of the pg_dumpall that started it."""
     unknown: tuple[str, ...] = ()
-    """What may not be read and why, in sentences."""
+    """What cannot be read and why, in sentences."""
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -72,8 +72,8 @@ class RunningProgram:
         return (self.pid, *self.workers)
 
     def absolute_path(self, written: str) -> str | None:
-        """A path among its arguments made absolute, None where its directory is not known."""
-        if (own := _OWN_DESCRIPTOR.fullmatch(written)) is not None:  # its own descriptor, not that of who asks
+        """Return a path from its arguments as an absolute one; None if its directory is unknown."""
+        if (own := _OWN_DESCRIPTOR.fullmatch(written)) is not None:  # a descriptor of that process, not ours
             return f"/proc/{self.pid}/fd/{own[1]}"
         if posixpath.isabs(written):
             return posixpath.normpath(written)
@@ -81,19 +81,19 @@ class RunningProgram:
 
 
 class ProgramScanner:
-    """The programs of a host, look by look. Used by one thread."""
+    """Finds the programs of a host, scan by scan. Not thread-safe."""
 
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = proc
         self._name_reads: dict[int, int] = {}
-        """Every process of the host -> how often its name was read."""
+        """Every process of the host -> how often its name was read so far."""
         self._known: dict[int, RunningProgram] = {}
         self._turn = 0
         self._self = os.getpid()
 
     def scan(self) -> list[RunningProgram]:
-        """The programs that run now, in the order of their pids, without their workers. Raises OSError only where
-        there is no /proc at all; processes that end meanwhile are left out."""
+        """Return the running programs by pid, with workers grouped under their leaders. Raises OSError only without
+        /proc; processes that end meanwhile are left out."""
         pids = [int(name) for name in os.listdir(self._proc) if name.isdigit()]
         for pid in self._name_reads.keys() - pids:
             del self._name_reads[pid]
@@ -106,7 +106,7 @@ class ProgramScanner:
         return self._name_reads.get(pid, 0) < NEW_PROCESS_SCANS or pid % SCAN_TURNS == self._turn or pid in self._known
 
     def _read_process(self, pid: int) -> RunningProgram | None:
-        """What the process is now. Its name is the cheapest thing to read of it."""
+        """Return the program a process runs now; reads its name first, which is cheapest."""
         self._name_reads[pid] = self._name_reads.get(pid, 0) + 1
         try:
             name = read_once(f"{self._proc}/{pid}/comm", 64)
@@ -127,12 +127,12 @@ class ProgramScanner:
 
 
 def find_programs(proc: str = "/proc") -> list[RunningProgram]:
-    """The programs that run now; who looks again and again keeps a `ProgramScanner`."""
+    """Return the running programs; for repeated scans use a `ProgramScanner`."""
     return ProgramScanner(proc).scan()
 
 
 def _group_workers(found: dict[int, RunningProgram], parent_of: Callable[[int], int]) -> list[RunningProgram]:
-    """Workers given to their leaders, dumps to their pg_dumpall."""
+    """Group workers under their leaders, and dumps under their pg_dumpall."""
     workers: dict[int, list[int]] = {}
     for program in found.values():
         leader = found.get(program.ppid)
@@ -148,14 +148,14 @@ def _group_workers(found: dict[int, RunningProgram], parent_of: Callable[[int], 
 
 
 def _is_worker(program: RunningProgram, leader: RunningProgram) -> bool:
-    """A fork of its leader: the same program with the same arguments. One that was executed anew has its own."""
+    """Check whether it is a fork of the leader: the same program with the same arguments."""
     return program.kind == leader.kind and program.command == leader.command and program.kind != "psql"
 
 
 def _find_pg_dumpall(
     program: RunningProgram, found: dict[int, RunningProgram], parent_of: Callable[[int], int]
 ) -> int | None:
-    """The pg_dumpall above, perhaps with a shell between."""
+    """Return the pg_dumpall that started it, possibly through a shell."""
     ancestor = program.ppid
     for _ in range(2):
         if ancestor in found and found[ancestor].kind == "pg_dumpall":
@@ -165,14 +165,14 @@ def _find_pg_dumpall(
 
 
 def _read_program(proc: str, pid: int, stat: ProcStat) -> RunningProgram | None:
-    """All there is to know of one program; None where it has not become that program yet, or is gone."""
+    """Read all facts of one program; None if it is still a wrapper script or has ended."""
     words = _read_arguments(proc, pid)
     if words == []:
         return None
     unknown = []
     executable = _read_link(proc, pid, "exe")
     if executable is not None and posixpath.basename(executable).startswith(("perl", "python", "sh", "bash", "dash")):
-        return None  # the wrapper of that name, which is about to become the program
+        return None  # a wrapper script that will exec the program
     uid, user = _user(proc, pid)
     if words is None:
         unknown.append(f"the arguments of process {pid} ({stat.command}) cannot be read")
@@ -180,8 +180,8 @@ def _read_program(proc: str, pid: int, stat: ProcStat) -> RunningProgram | None:
     if executable is None:
         owner = "its user" if user is None else user
         unknown.append(
-            f"process {pid} ({stat.command}) belongs to {owner}: which files it reads and writes, and which session is "
-            "its own, can be seen by that user and by root only"
+            f"process {pid} ({stat.command}) belongs to {owner}: its files and its sessions are visible only to that "
+            "user and root"
         )
     return RunningProgram(
         pid=pid, start_ticks=stat.start_ticks, ppid=stat.parent, kind=stat.command,
@@ -194,7 +194,7 @@ def _read_program(proc: str, pid: int, stat: ProcStat) -> RunningProgram | None:
 
 
 def _read_arguments(proc: str, pid: int) -> list[str] | None:
-    """The arguments, of a long line its beginning; empty while there are none, None where they may not be read."""
+    """Return the arguments, truncated if very long; empty if there are none yet, None if not readable."""
     try:
         raw = read_once(f"{proc}/{pid}/cmdline", ARGUMENTS_SIZE)
     except (FileNotFoundError, ProcessLookupError):
@@ -208,7 +208,7 @@ def _read_arguments(proc: str, pid: int) -> list[str] | None:
 
 
 def _read_link(proc: str, pid: int, name: str) -> str | None:
-    """Where a link of the process leads, None without the right to see it."""
+    """Return the target of a /proc link of the process, None without permission."""
     try:
         return os.readlink(f"{proc}/{pid}/{name}").removesuffix(" (deleted)")
     except OSError:
@@ -227,7 +227,7 @@ def _user(proc: str, pid: int) -> tuple[int | None, str | None]:
 
 
 def _root(proc: str, pid: int) -> str:
-    """A process in a container, or in a chroot, has other files under the same names."""
+    """Return the path prefix of a process in a container or chroot, where the same paths are other files."""
     try:
         same = os.readlink(f"{proc}/{pid}/ns/mnt") == os.readlink(f"{proc}/self/ns/mnt")
         if same and os.readlink(f"{proc}/{pid}/root") == os.readlink(f"{proc}/self/root"):
@@ -238,7 +238,7 @@ def _root(proc: str, pid: int) -> str:
 
 
 def _version(path: str) -> str | None:
-    """The version a program's directory is named after.
+    """Return the version in a program's directory.
 
     >>> _version("/usr/lib/postgresql/15/bin/pg_dump"), _version("/usr/pgsql-16/bin/pg_dump"), _version("/usr/bin/psql")
     ('15', '16', None)
@@ -248,18 +248,18 @@ def _version(path: str) -> str | None:
 
 
 def wall_time_us(start_ticks: int) -> int:
-    """Host wall time of a moment so many ticks after boot, microseconds: right as the clock is set now."""
+    """Return the host wall time of `start_ticks` after boot in microseconds, by the current clock setting."""
     since_boot_us = start_ticks * 1_000_000 // os.sysconf("SC_CLK_TCK")
     return time.time_ns() // 1000 - (time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000 - since_boot_us)
 
 
 def all_pids(programs: Iterable[RunningProgram]) -> frozenset[int]:
-    """Every process of these programs."""
+    """Return all processes of these programs."""
     return frozenset(pid for program in programs for pid in program.pids)
 
 
 def writes_files(program: RunningProgram) -> bool:
-    """What writes files itself. A pg_restore without a database writes a script; psql writes what it is asked for."""
+    """Check whether a program writes files itself; pg_restore without a database writes a script."""
     if program.kind == "pg_restore":
         return not program.arguments.to_database and not program.arguments.lists
     return program.kind in ("pg_dump", "pg_dumpall", "pg_basebackup")

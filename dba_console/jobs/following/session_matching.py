@@ -1,4 +1,4 @@
-"""Which program a session belongs to: by the other end of its connection, else by name and moment, if only one fits."""
+"""Match sessions with client programs: by the other end of the connection, else by name and start time if unique."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from dba_console.jobs.following.stderr_reader import NewMessages
 from dba_console.watch.probes.host.kernel_files import read_file, read_once
 from dba_console.watch.samples.postgres import Activity, Operation
 
-# Which socket is connected with which: TCP by the kernel's table, unix sockets by asking it (sock_diag(7)).
+# Find the peer of a socket: TCP by the kernel's table, Unix sockets by sock_diag(7).
 #
-# The kernel names sockets by inode numbers; whose they are is told by the descriptors of processes. It tells only of
-# sockets of our network namespace: the other end of one that leads into a container is not told.
+# The kernel identifies sockets by inode; the descriptors of processes show their owners. Only sockets of our network
+# namespace are visible: the peer of a connection into a container is not.
 
 _SOCK_DIAG = 4
 """NETLINK_SOCK_DIAG."""
 _BY_FAMILY = 20
 """SOCK_DIAG_BY_FAMILY."""
 _REQUEST = 1
-"""NLM_F_REQUEST: of this very socket, not a list of all."""
+"""NLM_F_REQUEST: only this socket, not a list of all."""
 _ERROR = 2
 """NLMSG_ERROR."""
 _SHOW_PEER = 4
@@ -45,17 +45,17 @@ _ANSWER = struct.Struct("=BBBBIII")
 _ATTRIBUTE = struct.Struct("=HH")
 _NUMBER = struct.Struct("=I")
 ANSWER_S = 1.0
-"""For the kernel, which answers at once."""
+"""Timeout for the kernel, which answers immediately."""
 _MAPPED = b"0000000000000000FFFF0000"
-"""An IPv4 address within IPv6, as the table writes it on little-endian machines."""
+"""Prefix of an IPv4-mapped IPv6 address in the table, on little-endian machines."""
 
 _Endpoint = tuple[bytes, bytes]
 
 
 def unix_peers(inodes: Iterable[int]) -> dict[int, int]:
-    """Inode of a connected unix socket -> that of its other end; left out what is not one, or not told.
+    """Map the inode of each connected Unix socket to that of its peer; others are left out.
 
-    Raises OSError where this kernel does not answer such questions.
+    Raises OSError if this kernel does not support sock_diag.
     """
     asked = list(inodes)
     if not asked:
@@ -64,8 +64,8 @@ def unix_peers(inodes: Iterable[int]) -> dict[int, int]:
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as link:
         link.settimeout(ANSWER_S)
         for inode in asked:
-            question = _ASK.pack(socket.AF_UNIX, 0, 0, _ANY_STATE, inode, _SHOW_PEER, _NO_COOKIE, _NO_COOKIE)
-            link.send(_HEADER.pack(_HEADER.size + len(question), _BY_FAMILY, _REQUEST, inode, 0) + question)
+            request = _ASK.pack(socket.AF_UNIX, 0, 0, _ANY_STATE, inode, _SHOW_PEER, _NO_COOKIE, _NO_COOKIE)
+            link.send(_HEADER.pack(_HEADER.size + len(request), _BY_FAMILY, _REQUEST, inode, 0) + request)
             peer = parse_peer(link.recv(8192))
             if peer is not None:
                 found[inode] = peer
@@ -73,7 +73,7 @@ def unix_peers(inodes: Iterable[int]) -> dict[int, int]:
 
 
 def parse_peer(answer: bytes) -> int | None:
-    """The peer's inode in an answer, None where there is none. Raises OSError where the kernel cannot be asked."""
+    """Return the peer's inode from an answer, None without a peer. Raises OSError if sock_diag is not supported."""
     length, kind, _, _, _ = _HEADER.unpack_from(answer)
     if kind == _ERROR:
         (code,) = struct.unpack_from("=i", answer, _HEADER.size)
@@ -93,7 +93,7 @@ def parse_peer(answer: bytes) -> int | None:
 
 
 def tcp_ports(inodes: Iterable[int], proc: str = "/proc") -> dict[int, int]:
-    """Local port of each established TCP connection among these sockets -> its inode."""
+    """Map the local port of each established TCP connection among these sockets to its inode."""
     wanted = set(inodes)
     found = {}
     for local, _, inode in _connections(proc) if wanted else ():
@@ -103,7 +103,7 @@ def tcp_ports(inodes: Iterable[int], proc: str = "/proc") -> dict[int, int]:
 
 
 def tcp_peers(inodes: Iterable[int], proc: str = "/proc") -> dict[int, int]:
-    """Inode of an established TCP connection -> that of its other end, where that is on this host too."""
+    """Map the inode of each established TCP connection to that of its peer, if that is on this host too."""
     wanted = set(inodes)
     if not wanted:
         return {}
@@ -129,7 +129,7 @@ def _connections(proc: str) -> Iterator[tuple[_Endpoint, _Endpoint, int]]:
 
 
 def parse_connections(table: bytes) -> Iterator[tuple[_Endpoint, _Endpoint, int]]:
-    """Local end, remote end and inode of the established connections in /proc/net/tcp or tcp6 (proc_net(5)).
+    """Yield local end, remote end and inode of established connections in /proc/net/tcp or tcp6 (proc_net(5)).
 
     >>> line = b" 0: 0100007F:1538 0100007F:CB20 01 00000000:00000000 00:00000000 00000000 112 0 7541 1 00 20 4 30 10"
     >>> list(parse_connections(b"sl ..." + chr(10).encode() + line))
@@ -146,52 +146,52 @@ def _endpoint(word: bytes) -> _Endpoint:
     return address.removeprefix(_MAPPED) if len(address) == 32 else address, port
 
 
-# Which process of this host is at the other end of a session: how a backend and the dump it serves come together.
+# Find the client process of each session on this host.
 #
-# Needs to see the descriptors of both, so the rights of their user or of root; of a session over TCP those of the
-# client suffice, for the backend's title tells its port. A session through a pooler has the pooler at its other end,
-# and one from another host nobody here.
+# Needs to read the descriptors of backend and client, so the rights of their user or of root; for a session over TCP
+# those of the client suffice, because the backend's title contains the port. The client of a session through a pooler
+# is the pooler; a session from another host has no client process here.
 #
-# A thousand sessions may be asked about: what a socket is connected with never changes, so it is asked once, and the
-# sockets of a backend are read once and then only seen to be there still.
+# There may be a thousand sessions: the peer of a socket never changes, so it is queried once, and the sockets of a
+# backend are read once and then only checked to still exist.
 
 RETRY_SCANS = 30
-"""Looks between two searches among all processes of the host, and until a socket that told nothing is asked again."""
+"""Scans between two searches among all processes of the host, and before an unresolved socket is queried again."""
 FORGET_SCANS = 60
-"""Looks after which what was not asked about any more is forgotten."""
+"""Scans after which unused entries are forgotten."""
 MAX_BACKEND_DESCRIPTORS = 64
-"""Descriptors of a backend that are read: its client's socket comes before the files it opens."""
+"""Descriptors read per backend: the client's socket comes before the files it opens."""
 _PORT = re.compile(rb" [0-9A-Fa-f.:]+\((\d+)\)")
 
 
 class SessionProcesses:
-    """The other ends of sessions, look by look. Used by one thread."""
+    """Finds the client processes of sessions, scan by scan. Not thread-safe."""
 
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = proc
         self._backends: dict[int, list[DescriptorLink]] = {}
-        """Sockets of backends read before."""
+        """Sockets of known backends."""
         self._peers: dict[int, int] = {}
         self._unanswered: dict[int, int] = {}
-        """Sockets whose other end was not told -> look in which they may be asked about again."""
+        """Sockets without a known peer -> scan in which they may be queried again."""
         self._last_used: dict[int, int] = {}
-        """Process or socket -> look in which it was last asked about. Where a pid and an inode have one number, both
-        are kept a little longer."""
+        """Process or socket -> scan in which it was last used. If a pid and an inode are equal, both are kept a little
+        longer."""
         self._other_owners: dict[int, int] = {}
-        """Socket of somebody who is none of the clients -> who that was."""
+        """Socket of a process that is not one of the clients -> that process."""
         self._search_due = 0
         self._ports: dict[int, int] = {}
         self._asked_ports: frozenset[int] = frozenset()
         self._scan = 0
         self.notes: dict[int, str] = {}
-        """Backends of the last `read` whose client is not among those given -> why, or who it is instead."""
+        """Backends of the last `read` without one of the given clients -> the reason, or the other process."""
         self.other_processes: dict[int, int] = {}
-        """Backends of the last `read` -> process at the other end that is none of the clients: a pooler."""
+        """Backends of the last `read` -> process at the other end that is not one of the clients: a pooler."""
 
     def read(self, backends: Iterable[int], clients: Iterable[int]) -> dict[int, int]:
-        """Backend pid -> pid of the client process at its other end, for those where it is one of `clients`.
+        """Map backend pid to the pid of its client process, if that is one of `clients`.
 
-        A process before its forks (`Program.pids`): a socket that was handed on belongs to the one named first.
+        `clients` lists a process before its forks (`RunningProgram.pids`): an inherited socket belongs to the first.
         """
         self._scan += 1
         self.notes, self.other_processes = {}, {}
@@ -208,12 +208,12 @@ class SessionProcesses:
             {backend: peers[inode] for inode, backend in of_backends.items() if inode in peers}, found
         )
         for backend in set(of_backends.values()) - found.keys() - self.notes.keys():
-            self.notes[backend] = f"the other end of session {backend} is not on this host, or not told here"
+            self.notes[backend] = f"the client of session {backend} is not on this host, or not visible"
         self._forget()
         return found
 
     def _backend_sockets(self, pids: Iterable[int]) -> dict[int, int]:
-        """Inode of each socket -> the backend that has it; those that do not show them get a note."""
+        """Map the inode of each socket to its backend; backends whose descriptors cannot be read get a note."""
         found: dict[int, int] = {}
         for pid in pids:
             self._last_used[pid] = self._scan
@@ -224,24 +224,24 @@ class SessionProcesses:
                         link for link in read_links(self._proc, pid, MAX_BACKEND_DESCRIPTORS) if link.socket is not None
                     ]
                 except PermissionError:
-                    self.notes[pid] = f"the connections of process {pid} can be seen by its user and root only"
+                    self.notes[pid] = f"the connections of process {pid} are visible only to its user and root"
                     continue
                 except OSError:
-                    self.notes[pid] = f"there is no process {pid} on this host"
+                    self.notes[pid] = f"process {pid} does not exist on this host"
                     continue
                 self._backends[pid] = known
             found |= {link.socket: pid for link in known if link.socket is not None}
         return found
 
     def _is_same_backend(self, pid: int, links: list[DescriptorLink]) -> bool:
-        """Whether this is the backend that was read before, and not another one with its number."""
+        """Check whether this is the backend that was read before, not another one with the same pid."""
         try:
             return bool(links) and all(os.readlink(f"{self._proc}/{pid}/fd/{one.fd}") == one.target for one in links)
         except OSError:
             return False
 
     def _client_sockets(self, pids: Iterable[int]) -> dict[int, int]:
-        """Inode of each socket -> the client that has it."""
+        """Map the inode of each socket to its client."""
         found: dict[int, int] = {}
         for pid in pids:
             try:
@@ -254,7 +254,7 @@ class SessionProcesses:
         return found
 
     def _match_by_port(self, backends: list[int], of_clients: dict[int, int]) -> dict[int, int]:
-        """Backends that do not show their descriptors, by the client's port in their title."""
+        """Match backends with unreadable descriptors by the client's port in their title."""
         if not self._ports.keys() <= set(of_clients) or not of_clients.keys() <= self._asked_ports:
             self._ports = {inode: port for port, inode in tcp_ports(of_clients, self._proc).items()}
             self._asked_ports = frozenset(of_clients)
@@ -267,7 +267,7 @@ class SessionProcesses:
         return found
 
     def _find_peers(self, owned: dict[int, int]) -> dict[int, int]:
-        """Inode -> that of its other end, asked once for each socket."""
+        """Map inode to peer inode; each socket is queried once."""
         self._last_used |= dict.fromkeys(owned, self._scan)
         new = [inode for inode in owned if inode not in self._peers and self._unanswered.get(inode, 0) <= self._scan]
         if new:
@@ -278,7 +278,7 @@ class SessionProcesses:
         return self._peers
 
     def _find_other_processes(self, peers: dict[int, int], found: dict[int, int]) -> None:
-        """Who has the other ends that belong to no client: looked for among all processes, seldom."""
+        """Find the owners of peers that belong to no client, by a search among all processes, rarely."""
         left = {backend: inode for backend, inode in peers.items() if backend not in found}
         if not set(left.values()) <= self._other_owners.keys() and self._scan >= self._search_due:
             self._search_due = self._scan + RETRY_SCANS
@@ -286,13 +286,13 @@ class SessionProcesses:
         for backend, inode in left.items():
             known = self._other_owners.get(inode)
             if known is None:
-                self.notes[backend] = f"the process at the other end of session {backend} is not known"
+                self.notes[backend] = f"the client process of session {backend} is unknown"
             else:
                 self.other_processes[backend] = known
                 self.notes[backend] = f"session {backend} comes from {process_text(self._proc, known)}"
 
     def _owners(self, inodes: set[int]) -> dict[int, int]:
-        """Who has these sockets, of all processes that may be looked at."""
+        """Return the owners of these sockets among all readable processes."""
         found: dict[int, int] = {}
         for name in os.listdir(self._proc):
             try:
@@ -305,14 +305,14 @@ class SessionProcesses:
     def _forget(self) -> None:
         if self._scan % FORGET_SCANS:
             return
-        self._last_used = {one: look for one, look in self._last_used.items() if look > self._scan - FORGET_SCANS}
+        self._last_used = {one: scan for one, scan in self._last_used.items() if scan > self._scan - FORGET_SCANS}
         self._backends = {pid: links for pid, links in self._backends.items() if pid in self._last_used}
         self._peers = {inode: peer for inode, peer in self._peers.items() if inode in self._last_used}
         self._unanswered = {inode: due for inode, due in self._unanswered.items() if inode in self._last_used}
 
 
 def _client_port(proc: str, backend: int) -> int | None:
-    """The client's port in the title of a backend: `postgres: app shop 127.0.0.1(52114) COPY`."""
+    """Return the client's port from a backend's title: `postgres: app shop 127.0.0.1(52114) COPY`."""
     try:
         title = read_once(f"{proc}/{backend}/cmdline", 4096)
     except OSError:
@@ -321,35 +321,35 @@ def _client_port(proc: str, backend: int) -> int | None:
     return int(ports[-1]) if len(ports) == 1 else None
 
 
-def _ask_kernel(question: Callable[[], dict[int, int]]) -> dict[int, int]:
+def _ask_kernel(request: Callable[[], dict[int, int]]) -> dict[int, int]:
     try:
-        return question()
+        return request()
     except OSError:
-        return {}  # a kernel that does not answer it: as if nobody were told
+        return {}  # not supported by this kernel: the peers stay unknown
 
 
 CONNECT_WITHIN_US = 10_000_000
-"""A program connects so soon after its start; only used where the other end of a connection cannot be seen."""
+"""Time within which a program connects after its start; used only if the peer of a connection is not visible."""
 FULL_SCAN_EVERY = 5
-"""Looks after which all sessions are asked about: a program may go by another name (PGAPPNAME)."""
+"""Scans after which all sessions are checked: a program may use another application name (PGAPPNAME)."""
 LOCAL = frozenset({"[local]", "127.0.0.1", "::1", "127.0.0.1/32", "::1/128"})
 _Key = tuple[int, int]
 
 
 def program_key(program: RunningProgram) -> _Key:
-    """What tells this program from any other that ever has its pid."""
+    """Return the identity of a program: its pid may be reused."""
     return program.pid, program.start_ticks
 
 
 class SessionMatch:
-    """What one look found: sessions of each program, and what is not known of the others."""
+    """The result of one scan: sessions of each program, and notes on the others."""
 
     def __init__(self) -> None:
         self.sessions: dict[_Key, list[Activity]] = {}
         self.worker: dict[int, int] = {}
-        """Session -> the process of the program that it serves."""
+        """Session -> its client process of the program."""
         self.by_name: set[_Key] = set()
-        """Programs joined by name and moment alone."""
+        """Programs matched only by name and start time."""
         self.unmatched: list[Activity] = []
         """Sessions of jobs without a program on this host."""
         self.notes: dict[int, str] = {}
@@ -357,72 +357,72 @@ class SessionMatch:
 
 
 class SessionMatcher:
-    """Look by look. Used by one thread."""
+    """Matches sessions with programs, scan by scan. Not thread-safe."""
 
     def __init__(self) -> None:
         self._peers = SessionProcesses()
-        self._looks = 0
+        self._scans = 0
         self._known: dict[tuple[int, int | None], _Key] = {}
 
-    def match(self, question: ObservationRequest, programs: list[RunningProgram]) -> SessionMatch:
-        """The sessions of the question given to these programs."""
-        joined = SessionMatch()
-        rows = {row.pid: row for row in question.sessions.rows if row.leader_pid is None}
+    def match(self, request: ObservationRequest, programs: list[RunningProgram]) -> SessionMatch:
+        """Assign the sessions of the request to these programs."""
+        matched = SessionMatch()
+        rows = {row.pid: row for row in request.sessions.rows if row.leader_pid is None}
         candidates = find_possible_jobs(
-            question.sessions.rows, question.operations, application_names(question.sessions.rows)
+            request.sessions.rows, request.operations, application_names(request.sessions.rows)
         )
-        if question.here and programs:
-            self._match_by_connection(rows, candidates, programs, joined)
-        taken = set(joined.worker)
+        if request.here and programs:
+            self._match_by_connection(rows, candidates, programs, matched)
+        taken = set(matched.worker)
         if programs:
-            self._match_by_name([rows[pid] for pid in sorted(candidates - taken) if pid in rows], programs, joined)
-        for mine in joined.sessions.values():
+            self._match_by_name([rows[pid] for pid in sorted(candidates - taken) if pid in rows], programs, matched)
+        for mine in matched.sessions.values():
             taken.update(row.pid for row in mine)
-        # The sessions were read before the programs: one whose program has ended since is no job of its own.
+        # The sessions were read before the programs: if a program has ended since, its session is not a separate job.
         running = {program_key(one) for one in programs}
         over = {session for session, key in self._known.items() if key not in running}
         alone = [rows[pid] for pid in sorted(candidates - taken) if pid in rows]
-        joined.unmatched = [row for row in alone if _identity(row) not in over]
-        self._known = {(row.pid, row.backend_start): key for key, mine in joined.sessions.items() for row in mine}
-        return joined
+        matched.unmatched = [row for row in alone if _identity(row) not in over]
+        self._known = {(row.pid, row.backend_start): key for key, mine in matched.sessions.items() for row in mine}
+        return matched
 
     def _match_by_connection(
         self,
         rows: dict[int, Activity],
         candidates: frozenset[int],
         programs: list[RunningProgram],
-        joined: SessionMatch,
+        matched: SessionMatch,
     ) -> None:
-        self._looks += 1
+        self._scans += 1
         asked: Iterable[int] = candidates | {pid for pid, row in rows.items() if _identity(row) in self._known}
-        if self._looks % FULL_SCAN_EVERY == 1 and len(self._known) < len(programs):
+        if self._scans % FULL_SCAN_EVERY == 1 and len(self._known) < len(programs):
             asked = [pid for pid, row in rows.items() if row.backend_type in ("client backend", "walsender")]
         owners = {pid: program for program in programs for pid in program.pids}
         peers = self._peers.read(sorted(asked), [pid for program in programs for pid in program.pids])
         for backend, process in peers.items():
             if backend in rows and process in owners:
-                joined.worker[backend] = process
-                joined.sessions.setdefault(program_key(owners[process]), []).append(rows[backend])
-        joined.notes = dict(self._peers.notes)
+                matched.worker[backend] = process
+                matched.sessions.setdefault(program_key(owners[process]), []).append(rows[backend])
+        matched.notes = dict(self._peers.notes)
 
-    def _match_by_name(self, left: list[Activity], programs: list[RunningProgram], joined: SessionMatch) -> None:
-        """Where only one program without a session and one moment fit, it is that one."""
+    def _match_by_name(self, left: list[Activity], programs: list[RunningProgram], matched: SessionMatch) -> None:
+        """Assign a session if exactly one program fits by name and start time."""
         for row in left:
-            if row.client not in LOCAL or row.pid in joined.worker or row.backend_start is None:
+            if row.client not in LOCAL or row.pid in matched.worker or row.backend_start is None:
                 continue
-            fitting = [one for one in programs if _name_matches(one, row) and self._can_own_session(one, row, joined)]
+            fitting = [one for one in programs if _name_matches(one, row) and self._can_own_session(one, row, matched)]
             if len(fitting) == 1:
                 key = program_key(fitting[0])
-                joined.by_name.add(key)
-                joined.sessions.setdefault(key, []).append(row)
-                joined.notes.pop(row.pid, None)
+                matched.by_name.add(key)
+                matched.sessions.setdefault(key, []).append(row)
+                matched.notes.pop(row.pid, None)
 
-    def _can_own_session(self, program: RunningProgram, row: Activity, joined: SessionMatch) -> bool:
+    def _can_own_session(self, program: RunningProgram, row: Activity, matched: SessionMatch) -> bool:
         known = self._known.get(_identity(row))
         if known is not None:
             return known == program_key(program)
-        if program_key(program) in joined.sessions and program_key(program) not in joined.by_name:
-            return False  # its connections can be seen, and this is none of them
+        if program_key(program) in matched.sessions and program_key(program) not in matched.by_name:
+            return False  # its connections are visible, and this is not one of them
         workers = program.arguments.jobs or 1
         started = (row.backend_start or 0) - program.started_us
         return started + 1_000_000 >= 0 and (started < CONNECT_WITHIN_US or workers > 1 or program.kind == "pg_dumpall")
@@ -439,35 +439,35 @@ def _identity(row: Activity) -> tuple[int, int | None]:
     return row.pid, row.backend_start
 
 
-# What one look found of one program. Declarations only.
+# The observation of one program in one scan.
 
 
 @dataclass(frozen=True)
 class ObservedProgram:
-    """Everything there is of it now."""
+    """One program with its sessions, files and messages in one scan."""
 
     program: RunningProgram
-    joined: SessionMatch
+    matched: SessionMatch
     flow: DataFlow
-    words: NewMessages
-    question: ObservationRequest
+    messages: NewMessages
+    request: ObservationRequest
     at_us: int
     """Monotonic."""
 
     @cached_property
     def running_s(self) -> float:
-        """How long it runs, by the clock no one sets."""
+        """How long it has run, by CLOCK_BOOTTIME, which is never adjusted."""
         ticks = self.program.start_ticks / os.sysconf("SC_CLK_TCK")
         return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks)
 
     @cached_property
     def rows(self) -> list[Activity]:
-        """Its sessions, the one connected first at first."""
-        rows = self.joined.sessions.get(program_key(self.program), [])
+        """Its sessions, in the order of their start."""
+        rows = self.matched.sessions.get(program_key(self.program), [])
         return sorted(rows, key=lambda row: (row.backend_start or 0, row.pid))
 
     @cached_property
     def operations(self) -> Mapping[int, Operation]:
-        """Session -> its row of a progress view."""
+        """Session -> its row in a progress view."""
         pids = {row.pid for row in self.rows}
-        return {row.pid: row for row in self.question.operations if row.pid in pids}
+        return {row.pid: row for row in self.request.operations if row.pid in pids}

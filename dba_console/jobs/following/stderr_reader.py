@@ -1,9 +1,9 @@
-"""What programs say while they run, where it can be read from outside: a log file, or the log of one of our keepers.
+"""Read the messages (standard error) of running programs from a log file, or from the log of one of our keepers.
 
-The file behind a program's standard error is read on from a place that is kept. A log that others write to as well
-(`>> backup.log` of a whole script) is read from the words every verbose run begins with; where there are none it is
-read from where it was when the program was first seen, for what stands before may be another run's. A terminal, a pipe
-into somebody's program or the journal cannot be read, and that is said.
+The file behind a program's standard error is read incrementally. A shared log (`>> backup.log` of a whole script) is
+read from the first message of a verbose run; without one it is read from its end at the time the program was found,
+because earlier lines may belong to another run. A terminal, a pipe into another program or the systemd journal cannot
+be read; the reason is reported.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from dba_console.jobs.following.running_programs import RunningProgram, writes_f
 from dba_console.keeper.log_reader import LogReader
 from dba_console.watch.probes.host.kernel_files import read_once, read_stat
 
-# A log file of others, read on from a place that is kept.
+# A log file written by another program, read incrementally.
 
 CHUNK_BYTES = 1 << 20
-"""Bytes of one log read in one look."""
+"""Bytes read per log and scan."""
 _BACK = 16 * CHUNK_BYTES
-"""Bytes before its end in which the beginning of a run is looked for."""
+"""Bytes before its end that are searched for the start of a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewLines:
-    """What came since the read before."""
+    """The lines since the previous read."""
 
     lines: tuple[bytes, ...]
     dropped: int
-    """Bytes that were cut off the file before they were read."""
+    """Bytes truncated from the file before they were read."""
 
 
 class LogFile:
-    """A regular file somebody's messages go to. Used by one thread."""
+    """A regular file that a program writes its messages to. Not thread-safe."""
 
     def __init__(self, file: OpenFile, root: str, offset: int, from_start: bool) -> None:
-        """`root`: prefix under which its process's paths are found here. `from_start`: a run begins at `offset`."""
+        """`root`: prefix for paths of its process. `from_start`: a run starts at `offset`."""
         self.path = file.path
         self.from_start = from_start
         self.reads = 0
@@ -62,8 +62,8 @@ class LogFile:
         self._rest = b""
 
     def read(self, *, ended: bool = False) -> NewLines | None:
-        """Whole lines from its place on, and where it has `ended` a last one that is not; None where the path leads
-        to another file now. Raises OSError."""
+        """Return the new complete lines, if `ended` also an incomplete last one; None if the path is now another file.
+        Raises OSError."""
         descriptor = _open_same_file(self._local_path, self._identity)
         if descriptor is None:
             return None
@@ -85,9 +85,9 @@ class LogFile:
 
 
 def _open_same_file(path: str, identity: tuple[int, int]) -> int | None:
-    """A descriptor of that very regular file, None where another one is there now. Raises OSError.
+    """Open this regular file; None if the path is now another file. Raises OSError.
 
-    Looked at before it is opened: opening a pipe would wait, or take from it.
+    Checked before it is opened: opening a pipe would wait, or take data from it.
     """
     at = os.stat(path)
     if (at.st_dev, at.st_ino) != identity or not stat.S_ISREG(at.st_mode):
@@ -101,7 +101,7 @@ def _open_same_file(path: str, identity: tuple[int, int]) -> int | None:
 
 
 def find_run_start(path: str, file: OpenFile, words: bytes | None) -> int | None:
-    """Where the last run in a log begins, None where that is not found. Raises OSError."""
+    """Return the offset of the last run in a log, None if not found. Raises OSError."""
     descriptor = None if words is None else _open_same_file(path, (file.device, file.inode))
     if words is None or descriptor is None:
         return None
@@ -109,7 +109,7 @@ def find_run_start(path: str, file: OpenFile, words: bytes | None) -> int | None
         end = file.size
         while end > max(0, file.size - _BACK):
             begin = max(0, end - CHUNK_BYTES)
-            # The words may stand across two pieces.
+            # The text may be split between two chunks.
             found = os.pread(descriptor, end - begin + len(words), begin).rfind(words)
             if found >= 0:
                 return begin + found
@@ -120,18 +120,18 @@ def find_run_start(path: str, file: OpenFile, words: bytes | None) -> int | None
 
 
 MAX_LINE = 4000
-"""Characters of a line that are kept."""
+"""Maximum characters per line."""
 MAX_ABSENT_SCANS = 30
-"""Looks for which the log of a program that is gone is kept for `read_last`."""
+"""Scans for which the log of an ended program is kept for `read_last`."""
 _FIRST_MESSAGE = {
     "pg_dump": b"pg_dump: last built-in OID is ",
     "pg_restore": b"pg_restore: connecting to database for restore",
 }
-"""What a program says early with -v, in every version from 13 to 18 and once in a run; before it no object is named."""
+"""An early message with -v, in versions 13 to 18, once per run and before any object is named."""
 _KEEPER = b"dba_console.keeper"
 _ANCESTORS = 4
 _COPYING = frozenset(("tee",))
-"""Programs that write what they read into files as it is."""
+"""Programs that copy their input to files unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,28 +141,28 @@ class MessageLine:
     wall_us: int
     text: str
     stream: str
-    """o or e where a keeper kept them apart; e else."""
+    """o or e from a keeper; otherwise e."""
     keeper_time: bool
-    """A keeper took the time when the line came; else it is that of the look that found it."""
+    """The time was recorded by a keeper on arrival; otherwise it is that of the scan."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewMessages:
-    """What was said since the look before."""
+    """The messages since the previous scan."""
 
     lines: tuple[MessageLine, ...] = ()
     source: str | None = None
-    """Where it was read: `stderr in /var/log/r.log`, `keeper in /…`; None where it cannot be."""
+    """Where they were read: `stderr in /var/log/r.log`, `keeper in /…`; None if not readable."""
     run: str | None = None
-    """Id of the run of a runbook that started it."""
+    """Id of the runbook run that started it."""
     from_start: bool = False
-    """Nothing was said before the first line of the first look."""
+    """The first line is the program's first message."""
     old: bool = False
-    """These lines were there when the program was first seen: when they came is not known."""
+    """The lines existed when the program was found: their times are unknown."""
     dropped: int = 0
-    """Lines, or bytes of a log that was cut, that cannot be read any more."""
+    """Lines, or bytes of a truncated log, that are lost."""
     unknown: str | None = None
-    """Why it cannot be read, a sentence."""
+    """Why they cannot be read, a sentence."""
 
 
 @dataclass(slots=True)
@@ -175,7 +175,7 @@ class _KeeperLog:
 
 
 class StderrReader:
-    """The messages of programs, look by look. Used by one thread."""
+    """Reads the messages of programs, scan by scan. Not thread-safe."""
 
     def __init__(self, proc: str = "/proc", clock: Clock = SYSTEM) -> None:
         self._proc, self._clock = proc, clock
@@ -185,10 +185,10 @@ class StderrReader:
         self._absent_scans: dict[tuple[int, int], int] = {}
         self._pipes: set[str] = set()
         self._single_kinds: frozenset[str] = frozenset()
-        """Kinds of which but one program runs: what such a program says is that one's."""
+        """Kinds with only one running program: its messages can be assigned without doubt."""
 
     def read_new(self, programs: Iterable[RunningProgram]) -> dict[int, NewMessages]:
-        """pid of each program -> what it said since the look before."""
+        """Return the messages since the previous scan, by pid of the program."""
         self._ends.start_scan()
         self._pipes = set()
         found, keys = {}, set()
@@ -207,7 +207,7 @@ class StderrReader:
         return found
 
     def read_last(self, program: RunningProgram) -> NewMessages:
-        """What was said up to the end of a program that is gone; its log is forgotten then."""
+        """Return the last messages of an ended program, and forget its log."""
         key = (program.pid, program.start_ticks)
         tail, file = self._tails.pop(key, None), self._files.pop(key, None)
         try:
@@ -220,10 +220,10 @@ class StderrReader:
         return NewMessages()
 
     def _forget_gone(self, keys: set[tuple[int, int]]) -> None:
-        """Let go of programs whose end nobody asked for."""
+        """Forget ended programs for which `read_last` was not called."""
         absent = (self._files.keys() | self._tails.keys()) - keys
         self._absent_scans = {key: self._absent_scans.get(key, 0) + 1 for key in absent}
-        for key in [key for key, looks in self._absent_scans.items() if looks > MAX_ABSENT_SCANS]:
+        for key in [key for key, scans in self._absent_scans.items() if scans > MAX_ABSENT_SCANS]:
             self._files.pop(key, None)
             self._tails.pop(key, None)
 
@@ -236,22 +236,20 @@ class StderrReader:
         try:
             links = read_links(self._proc, program.pid)
         except PermissionError:
-            return NewMessages(unknown=f"the messages of process {program.pid} can be read by its user and root only")
+            return NewMessages(unknown=f"the messages of process {program.pid} are readable only by its user and root")
         link = next((link for link in links if link.fd == 2), None)
         if link is None:
             return NewMessages(unknown="it has no standard error")
         file = read_open_file(self._proc, program.pid, link)
         if file is not None and _is_output(program, file, links):
-            return NewMessages(
-                unknown="its messages go into the very file it writes its output to, and are not read there"
-            )
+            return NewMessages(unknown="its messages go to the same file as its output and are not read there")
         if file is not None:
             return self._open_log(program, key, file)
         pipe = pipe_key(self._proc, program.pid, link)
         return NewMessages(unknown=_unreadable_reason(link)) if pipe is None else self._read_pipe(program, key, pipe)
 
     def _open_log(self, program: RunningProgram, key: tuple[int, int], file: OpenFile) -> NewMessages:
-        """A log found now: of this program alone it is read from its beginning, else from its end."""
+        """Open a log found now: from its start if only this program writes to it, else from its end."""
         if file.deleted:
             return NewMessages(unknown=f"its messages go to {clean(file.path)}, which was removed")
         start = 0 if not file.appends and not self._is_shared(program, file) else None
@@ -263,7 +261,7 @@ class StderrReader:
         return self._read_log_file(known)
 
     def _is_shared(self, program: RunningProgram, file: OpenFile) -> bool:
-        """Whether who started it has the file open too: then others' messages are in it."""
+        """Check whether its parent process has the file open too: then it contains messages of other programs."""
         try:
             links = read_links(self._proc, program.ppid)
         except OSError:
@@ -285,10 +283,10 @@ class StderrReader:
             return NewMessages(
                 unknown=f"its messages go to {clean(process_text(self._proc, pid))}, which cannot be read"
             )
-        return NewMessages(unknown="who reads its messages is not known")
+        return NewMessages(unknown="its messages go to a pipe whose reader is unknown")
 
     def _pipe_readers(self, program: RunningProgram, pipe: str) -> list[int]:
-        """Who reads its messages: its keeper first, which is above it, then whoever holds the pipe."""
+        """Return the readers of its messages: a keeper among its ancestors, else the processes at the pipe's end."""
         self._pipes.add(pipe)
         ancestor, found = program.ppid, []
         for _ in range(_ANCESTORS):
@@ -308,7 +306,7 @@ class StderrReader:
             return False
 
     def _keeper_directory(self, pid: int) -> str | None:
-        """Where a keeper of ours writes its log; None for any other process."""
+        """Return the log directory of one of our keepers; None for any other process."""
         try:
             if _KEEPER not in read_once(f"{self._proc}/{pid}/cmdline", 4096):
                 return None
@@ -337,7 +335,7 @@ class StderrReader:
         source = f"stderr in {clean(file.path)}"
         got = file.read(ended=ended)
         if got is None:
-            return NewMessages(source=source, unknown=f"{clean(file.path)} is another file now: it was rotated")
+            return NewMessages(source=source, unknown=f"{clean(file.path)} was rotated: it is another file now")
         now_us = self._clock.wall_us()
         lines_read = tuple(
             MessageLine(now_us, _clean_line(line.decode("utf-8", "surrogateescape")), "e", False) for line in got.lines
@@ -346,18 +344,18 @@ class StderrReader:
 
 
 def _is_output(program: RunningProgram, file: OpenFile, links: list[DescriptorLink]) -> bool:
-    """Whether a dump's data lie where its messages go: `pg_dump > all 2>&1`, or started without a standard error."""
+    """Check whether a dump's data go to the same file: `pg_dump > all 2>&1`, or started without standard error."""
     if not writes_files(program):
         return False
     output = program.arguments.output
     if output is None:
         return any(link.fd == 1 and link.target == f"{file.path}" for link in links)
-    place = program.absolute_path(output)
-    return place is None or file.path == place or file.path.startswith(f"{place}/")
+    path = program.absolute_path(output)
+    return path is None or file.path == path or file.path.startswith(f"{path}/")
 
 
 def run_id(directory: str) -> str | None:
-    """The id of the run in whose directory a keeper writes, None where it is of none.
+    """Return the run id from a keeper's directory, None if it does not belong to a run.
 
     >>> run_id("/s/db1/runs/20261122T091500Z-dump-1a2b/steps/take.1"), run_id("/tmp/x")
     ('20261122T091500Z-dump-1a2b', None)
@@ -367,12 +365,12 @@ def run_id(directory: str) -> str | None:
 
 
 def _copy_start(file: OpenFile) -> tuple[int, bool]:
-    """Where a copy is read from: one that is appended to may hold others' messages."""
+    """Return where to start reading a tee output: one opened for append may contain messages of other programs."""
     return (file.size, False) if file.appends else (0, True)
 
 
 def _clean_line(line: str) -> str:
-    """Redacted; what is no UTF-8 is replaced, as names in a table of contents are."""
+    """Return the line redacted; invalid UTF-8 is replaced, as in a table of contents."""
     if not line.isascii():
         line = line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return redact(line[:MAX_LINE].rstrip("\r"))
@@ -380,9 +378,9 @@ def _clean_line(line: str) -> str:
 
 def _unreadable_reason(link: DescriptorLink) -> str:
     if link.socket is not None:
-        return "its messages go to a socket, as of a service into the journal, and cannot be read"
+        return "its messages go to a socket (as of a service to the journal) and cannot be read"
     if link.target.startswith(("/dev/pts", "/dev/tty", "/dev/console")):
         return f"its messages go to a terminal ({link.target}) and cannot be read"
     if link.target.startswith("/dev/null"):
-        return "its messages are thrown away"
+        return "its messages are discarded (/dev/null)"
     return f"its messages go to {clean(link.target)}, which cannot be read"

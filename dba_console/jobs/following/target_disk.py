@@ -1,4 +1,4 @@
-"""The disk a job writes to: where it is mounted, what is free there. May hang with the disk: called in a lane only."""
+"""The disk a job writes to: free space, growth, and the space still needed. May hang with the disk: only in a lane."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from dba_console.watch.samples.postgres import Server
 
 
 class DiskSpace(NamedTuple):
-    """A file system as who runs the job may use it."""
+    """A file system with the space available to unprivileged users."""
 
     mount: str
     free_bytes: int
 
 
 def read_disk_space(path: str) -> DiskSpace | None:
-    """Of the file or directory, or of the nearest directory above it that is there; None where nothing tells."""
+    """Return the space at a path, or at its nearest existing parent directory; None if unknown."""
     at = path
     while not os.path.lexists(at) and at not in ("", "/"):
         at = os.path.dirname(at)
     try:
-        device, told = os.stat(at).st_dev, os.statvfs(at)
+        device, space = os.stat(at).st_dev, os.statvfs(at)
     except OSError:
         return None
-    return DiskSpace(_mount_point(at, device), told.f_bavail * told.f_frsize)
+    return DiskSpace(_mount_point(at, device), space.f_bavail * space.f_frsize)
 
 
 def database_directory(server: Server, database: str | None) -> str | None:
-    """The directory in which a database grows, but for tables that were given a tablespace of their own; None where
-    that is not known: it is newer than what was read of the server."""
+    """Return the directory of a database's default tablespace; None if unknown: the database is newer than the last
+    reading of the server."""
     if server.data_directory is None or not server.tablespaces:
         return server.data_directory
     found = next((one for one in server.databases if one.name == database), None)
@@ -42,7 +42,7 @@ def database_directory(server: Server, database: str | None) -> str | None:
     if found.tablespace is None:
         return server.data_directory
     location = server.tablespaces.get(found.tablespace)
-    # One that was made in place is told relative to the data directory.
+    # An in-place tablespace has a path relative to the data directory.
     return None if location is None else os.path.join(server.data_directory, location)
 
 
@@ -60,14 +60,14 @@ def _mount_point(path: str, device: int) -> str:
 
 
 MIN_SHARE = 0.05
-"""Of the work; below it what was written so far says nothing of the rest."""
+"""Share of the work below which the bytes written are not extrapolated."""
 
 
 def estimate_dump_bytes(
     written: int | None, done: float | None, total: float | None, ratio: float | None
 ) -> float | None:
-    """What a dump will still write: as what it wrote so far is to the tables it dumped, else as in runs before
-    (`ratio`); None where neither tells.
+    """Estimate the bytes a dump will still write: by its ratio of written to dumped bytes so far, else by that of past
+    runs (`ratio`); None if both are unknown.
 
     >>> (estimate_dump_bytes(10, 100.0, 1000.0, None), estimate_dump_bytes(None, 0.0, 1000.0, 0.2),
     ...  estimate_dump_bytes(5, 1.0, 1000.0, None))
@@ -81,17 +81,17 @@ def estimate_dump_bytes(
 
 
 class RestoreConsumption:
-    """What a restore takes: as much for the rest as for the part watched."""
+    """Extrapolates the space a restore needs from its growth so far."""
 
     LEAST_PCT = 10.0
-    """Watched, before anything is concluded."""
+    """Progress that must be observed first."""
 
     def __init__(self) -> None:
         self._from: tuple[float, int] | None = None
 
     def remaining_bytes(self, pct: float | None, size: int) -> float | None:
-        """Still to be taken; None where too little was watched. `size` grows by what is taken: that of the database, or
-        the free room of its disk below zero, where what others write counts too.
+        """Return the bytes still needed; None if too little was observed. `size` is that of the database, or the
+        negative free space of its disk, which includes writes of others.
         """
         if pct is None:
             return None
@@ -100,22 +100,22 @@ class RestoreConsumption:
         before_pct, before = self._from
         taken = size - before
         if pct - before_pct < self.LEAST_PCT or taken <= 0:
-            return None  # what others gave back meanwhile hides what it took
+            return None  # others freed space meanwhile
         return taken * (100.0 - pct) / (pct - before_pct)
 
 
 class GrowthRate:
-    """Bytes written and how fast, from one look to the next; what shrinks or is replaced begins anew."""
+    """The growth rate over the last minute; restarts if the value shrinks."""
 
     WINDOW_US = 60_000_000
     SPAN_US = 5_000_000
-    """A rate is told from so long a time on."""
+    """Minimum time for a rate."""
 
     def __init__(self) -> None:
         self._points: list[tuple[int, int]] = []
 
     def add(self, mono_us: int, amount: int) -> None:
-        """What there is at this moment."""
+        """Add the current amount."""
         if self._points and amount < self._points[-1][1]:
             self._points.clear()
         self._points = [one for one in self._points if mono_us - one[0] <= self.WINDOW_US]
@@ -123,12 +123,12 @@ class GrowthRate:
 
     @property
     def per_s(self) -> float | None:
-        """Over the last minute; None before five seconds were seen."""
+        """The rate over the last minute; None before five seconds are observed."""
         return average_rate(self._points, self.SPAN_US)
 
 
 def average_rate(seen: Sequence[tuple[int, int]], span_us: int) -> float | None:
-    """Per second from the first to the last of (moment, amount).
+    """Return the rate per second from the first to the last (time, amount).
 
     >>> average_rate([(0, 0), (10_000_000, 50)], 5_000_000), average_rate([(0, 0), (1_000_000, 50)], 5_000_000)
     (5.0, None)
@@ -138,17 +138,17 @@ def average_rate(seen: Sequence[tuple[int, int]], span_us: int) -> float | None:
     return (seen[-1][1] - seen[0][1]) / ((seen[-1][0] - seen[0][0]) / 1e6)
 
 
-# What a restore will still take of its disk: by how its database has grown, else by how the disk's free room fell.
+# The space a restore still needs: by the growth of its database, else by the decrease of free space on the disk.
 
 QUERY_DEADLINE_US = 2_000_000
-"""A look that has taken so long asks nothing more: the server may not answer this question either."""
+"""A scan that has taken this long sends no query: the server may not answer it either."""
 DISK_ESTIMATE_NOTE = (
-    "what it still needs is estimated by the fall of the disk's free room, in which what others write is counted too"
+    "the space it still needs is estimated from the decrease of free space, which includes writes by other processes"
 )
 
 
 class RestoreSpaceEstimate:
-    """Used by one thread. Questions wait for the server: in a lane."""
+    """Estimates the space a restore still needs. Waits for the server: only in a lane. Not thread-safe."""
 
     def __init__(self, conninfo: str, clock: Clock = SYSTEM) -> None:
         self._conninfo, self._clock = conninfo, clock
@@ -159,9 +159,9 @@ class RestoreSpaceEstimate:
     def estimate(
         self, database: str | None, pct: float | None, free_bytes: int, *, running_s: float, begun_us: int
     ) -> tuple[float | None, tuple[str, ...]]:
-        """Bytes still to be taken, None where too little was watched; and the sentence where it is a guess.
+        """Return the bytes still needed, None if too little was observed; and a note if estimated by free space.
 
-        `running_s`: how long the restore has run, `begun_us`: monotonic time at which this look at it began.
+        `running_s`: how long the restore has run, `begun_us`: monotonic start time of this scan.
         """
         by_disk = self._by_disk.remaining_bytes(pct, -free_bytes)
         if database is not None and pct is not None and running_s >= QUERY_AFTER_S:
@@ -173,7 +173,7 @@ class RestoreSpaceEstimate:
         return by_disk, () if by_disk is None else (DISK_ESTIMATE_NOTE,)
 
     def _query_size(self, database: str, begun_us: int) -> CatalogAnswer | None:
-        """How large it is, where that may be asked now."""
+        """Query the database's size, if due."""
         if self._catalog is None:
             self._catalog = CatalogReader(self._conninfo, database, size_only=True, clock=self._clock)
         late = self._clock.mono_us() - begun_us > QUERY_DEADLINE_US

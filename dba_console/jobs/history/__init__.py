@@ -1,1 +1,1 @@
-"""The history of dumps and restores on a server: one file per target, merged where it is one server."""
+"""The history of dumps and restores on a server: one file per target, merged for all targets of one server."""

@@ -1,7 +1,7 @@
-"""The files of job histories: 0600 in the state directory, replaced whole, never trusted.
+"""Read, merge and write the files of job histories: 0600 in the state directory, replaced atomically, validated.
 
-There is one for each target, written by its agent alone. What those of other targets of the same server hold is joined
-when it is read: `gathering`. All functions wait for the disk: they are called in a lane.
+There is one file per target, written only by its agent. The files of other targets of the same server are merged when
+read. All functions wait for the disk: they are called in a lane.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout, PendingCal
 from dba_console.watch.samples.jobs import JobKey
 
 SIZE_LIMIT = 16 << 20
-"""Sixty runs of two hundred jobs, each with all that can be known of it, are half of this."""
+"""Sixty runs of two hundred jobs, with all fields, take half of this."""
 MAX_TARGETS = 100
-"""Files kept: servers that come and go, as those of a demo do, leave no more than this behind."""
+"""Maximum number of files, because temporary servers (as in a demo) leave theirs behind."""
 
 
 class DamagedHistory(Exception):
-    """The file could not be read as a history; the text says why and where it was put."""
+    """The file is not a valid history; the text is the reason, and the new name of the file."""
 
 
 def history_path(target_key: str) -> Path:
-    """Where the history of a target lies."""
+    """Return the path of a target's history."""
     return paths.state_dir() / "jobs" / f"{target_key}.json"
 
 
 def load_or_set_aside(path: Path) -> KeptHistory | None:
-    """The history, None where there is none yet.
+    """Read the history, None without a file.
 
-    Raises Damaged for a file that is no history, which is put aside under `.damaged`; OSError where it cannot be read.
+    Raises DamagedHistory for an invalid file, which is renamed to `.damaged`; OSError if it cannot be read.
     """
     found = _content(path)
     if found is None:
@@ -51,22 +51,22 @@ def load_or_set_aside(path: Path) -> KeptHistory | None:
         return _decoded(content)
     except DamagedHistory as error:
         aside = path.with_suffix(".damaged")
-        if os.lstat(path).st_ino == inode:  # not a newer one, where this read took long
+        if os.lstat(path).st_ino == inode:  # not a newer file, if this read took long
             os.replace(path, aside)
-        raise DamagedHistory(f"{path} is no history of jobs ({error}); it is kept as {aside.name}") from None
+        raise DamagedHistory(f"{path} is not a valid job history ({error}); renamed to {aside.name}") from None
 
 
 def read_history(path: Path) -> KeptHistory | None:
-    """The same for who only looks: a damaged file stays where it is. Raises Damaged, OSError."""
+    """Read the history without changes: a damaged file is not renamed. Raises DamagedHistory, OSError."""
     found = _content(path)
     try:
         return None if found is None else _decoded(found[1])
     except DamagedHistory as error:
-        raise DamagedHistory(f"{path} is no history of jobs: {error}") from None
+        raise DamagedHistory(f"{path} is not a valid job history: {error}") from None
 
 
 def _content(path: Path) -> tuple[int, bytes] | None:
-    """Its inode and what is in it; None where there is no file."""
+    """Return inode and content; None without a file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -85,49 +85,49 @@ def _decoded(content: bytes) -> KeptHistory:
 
 
 def save_history(path: Path, history: KeptHistory) -> None:
-    """Replace the file. Raises OSError or ConsoleError; the file is then as it was."""
+    """Replace the file. Raises OSError or ConsoleError, then the file is unchanged."""
     paths.private_dir(paths.private_dir(path.parent.parent) / path.parent.name)
     if not path.exists():
         _remove_oldest(path.parent)
-    from dba_console.core.atomic_files import write_atomically  # not needed where nothing is written
+    from dba_console.core.atomic_files import write_atomically  # only needed for writing
 
     write_atomically(str(path.parent), path.name, msgspec.json.encode(history))
 
 
 def _remove_oldest(directory: Path) -> None:
-    """Remove files written longest ago, where there are too many; an agent at work writes its own again and again."""
+    """Remove the oldest files if there are too many; a running agent rewrites its own regularly."""
     files = sorted(directory.glob("*.json"), key=lambda file: file.stat().st_mtime_ns)
     for file in files[: max(0, len(files) - MAX_TARGETS + 1)]:
         file.unlink()
 
 
 FAILURES = (OSError, ConsoleError, DamagedHistory)
-"""What both may raise."""
+"""Exceptions of reading and writing."""
 
 
-# The history of a server, from the files of all its targets.
+# Merge the job histories of one server.
 #
-# A target is a database of a server, as one user; its agent sees the jobs of all of them. So each file holds what was
-# seen of the whole server while that agent ran, and what it had read of the others when it began. Files are of one
-# server where they were kept at one address, or on this host of one data directory, unless two system identifiers say
-# that they are not: behind one address of a pooler may be several servers.
+# A target is one database of a server and one user, but its agent observes the jobs of the whole server. Each file
+# contains what was observed while that agent ran, and what it read from the other files at its start. Two files belong
+# to the same server if they have the same address, or on this host the same data directory, unless their system
+# identifiers differ: one address of a pooler may lead to several servers.
 
 _DEFAULT_NAMES = ("postgres", "template1")
-"""Databases connected to, and users connected as, whose names need not occur among the jobs."""
+"""Databases and users of targets whose names may not occur among the jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class OtherHistories:
-    """What other targets of a server have kept."""
+    """The histories of other targets of a server."""
 
     histories: tuple[KeptHistory, ...] = ()
     unread: tuple[str, ...] = ()
-    """Why what may be one of them could not be read."""
+    """Why files that may belong to it could not be read."""
 
 
 def read_other_histories(path: Path, server: KeptServer | None, address: Address | None) -> OtherHistories:
-    """The other files of the directory that are of this server. Nothing is changed. `address` tells files that were
-    kept before they said of which server they are. Raises OSError where the directory cannot be read.
+    """Read the other files of this server in the directory. Changes nothing. `address` identifies old files that do not
+    contain their server. Raises OSError if the directory cannot be read.
     """
     if server is None and address is None:
         return OtherHistories()
@@ -146,8 +146,8 @@ def read_other_histories(path: Path, server: KeptServer | None, address: Address
 def load_server_history(
     path: Path, server: KeptServer | None, address: Address | None, *, keep: bool = True
 ) -> KeptHistory | None:
-    """What an agent begins with: its own file and those beside it, None where nothing is kept. A damaged one of its own
-    is put aside, but not where nothing will be kept. Raises what `store.load` raises.
+    """Load an agent's initial history: its own file merged with the others of the server, None without any. With `keep`
+    a damaged own file is renamed. Raises DamagedHistory, OSError.
     """
     own = load_or_set_aside(path) if keep else read_history(path)
     others = read_other_histories(path, server if own is None else server or own.server, address).histories
@@ -164,7 +164,7 @@ def _files(directory: Path) -> list[Path]:
 def select_server_histories(
     found: Iterable[tuple[str, KeptHistory]], server: KeptServer | None, address: Address | None
 ) -> list[KeptHistory]:
-    """Those of this server among the histories of all targets, given with the targets' keys."""
+    """Select the histories of this server from those of all targets, given with the targets' keys."""
     known = list(found)
     if server is None:
         if address is None:
@@ -182,7 +182,7 @@ def select_server_histories(
 
 
 def _last_server_at(address: Address, histories: Sequence[KeptHistory]) -> KeptServer:
-    """The server that was last watched at that address: what is known where the target itself never was."""
+    """Return the server last observed at that address, for a target that was never observed itself."""
     there = [kept for kept in histories if kept.server is not None and kept.server.address == address.server]
     last = max(there, key=lambda kept: kept.until_us, default=None)
     return KeptServer(address.server) if last is None or last.server is None else last.server
@@ -197,8 +197,8 @@ def _is_same_server(server: KeptServer, other: KeptServer) -> bool:
 
 
 def _key_matches_server(key: str, kept: KeptHistory, address: Address) -> bool:
-    """Whether it is that of another target of this server, of a time when a file did not say that: a target's key tells
-    it for the databases and users one can think of, which are those of its jobs.
+    """Check whether an old file without its server belongs to another target of this server: compare its key with the
+    keys for all databases and users of its jobs.
     """
     databases = {*_DEFAULT_NAMES, address.database, address.user, *(job.database for job in kept.jobs if job.database)}
     users = {*_DEFAULT_NAMES[:1], address.user, default_user(), *(job.user for job in kept.jobs if job.user)}
@@ -210,7 +210,7 @@ def _key_matches_server(key: str, kept: KeptHistory, address: Address) -> bool:
 
 
 def merge_histories(histories: Sequence[KeptHistory]) -> KeptHistory | None:
-    """What several files know together: each run once. None where there is none."""
+    """Merge several histories, each run once. None without any."""
     whole: KeptHistory | None = None
     for later in sorted(histories, key=lambda one: one.until_us):
         whole = later if whole is None else _merge_two(whole, later)
@@ -236,7 +236,8 @@ def _merge_two(earlier: KeptHistory, later: KeptHistory) -> KeptHistory:
 
 
 def _limit_watched_since(job: KeptJob, kept: KeptHistory, until_us: int) -> KeptJob:
-    """A job only the earlier file has: whether the later one's agent watched then is not known, so it is a hole."""
+    """Treat the time between two files as a gap for a job that only the earlier one has: the later agent may not have
+    observed then."""
     usual = typical_s(job.runs)
     short = usual is not None and usual * 1e6 > until_us - kept.until_us
     if short and _key(job) not in kept.running:
@@ -248,23 +249,23 @@ def _key(job: KeptJob) -> JobKey:
     return job.kind, job.database, job.user
 
 
-# The history's file, read and written in a lane: the tick asks how it goes and never waits.
+# Read and write the history file in a lane: the tick polls and never waits.
 #
-# Nothing is written before the file was read, so that a disk that stalls at the start costs no history. What cannot be
-# read or written is said once, and tried again.
+# Nothing is written before the file was read, so a stalled disk at the start loses no history. A failed read or write
+# is reported once, and retried.
 
 IO_TIMEOUT_US = 30_000_000
-"""A read or a write that takes longer is given up."""
+"""Timeout of a read or write."""
 RETRY_US = 60_000_000
-"""From one that failed to the next."""
+"""Pause after a failure."""
 WRITE_INTERVAL_US = 600_000_000
-"""Written so often where nothing happens: how long a hole an agent that is killed leaves."""
+"""Interval of writes without changes: the longest gap that a killed agent leaves."""
 CLOSE_S = 1.0
-"""The end waits so long for the last write."""
+"""Timeout for the last write at the end."""
 
 
 class HistoryFile:
-    """Used by the tick alone. Without `keep` it reads only."""
+    """The history file of an agent, used only by the tick. Without `keep` it is read-only."""
 
     def __init__(self, path: Path, clock: Clock, address: Address | None = None, *, keep: bool = True) -> None:
         self._path, self._clock, self._address, self._keep = path, clock, address, keep
@@ -274,13 +275,13 @@ class HistoryFile:
         self._retry_us = 0
         self._next_us = 0
         self.loaded = False
-        """The file was read, or there is none: from now on it is written."""
+        """The file was read, or does not exist: it may be written."""
         self.error: str | None = None
-        """Why the history is not read or written now."""
+        """Why the last read or write failed."""
 
     def read(self, server: KeptServer | None = None) -> KeptHistory | None:
-        """The history, once, in the tick in which it has been read; before and after that None. With it comes what
-        other targets of `server` have kept.
+        """Return the history, merged with those of other targets of `server`, once, in the tick in which it was read;
+        otherwise None.
         """
         if self._job is None:
             self._start(lambda: load_server_history(self._path, server, self._address, keep=self._keep))
@@ -291,7 +292,7 @@ class HistoryFile:
         try:
             history = self._take()
         except DamagedHistory as error:
-            self.error = str(error)  # said once: the next write begins a new file
+            self.error = str(error)  # reported once: the next write creates a new file
         except FAILURES as error:
             self._failed("read", error)
             return None
@@ -301,9 +302,7 @@ class HistoryFile:
         return history
 
     def write(self, made: Callable[[], KeptHistory], *, now: bool) -> bool:
-        """Go on writing, and begin where nothing is under way and it is due, or `now` that something changed; True when
-        it was begun.
-        """
+        """Check a running write, and start one if due, or `now` because of a change; return True if started."""
         if not self._keep:
             return False
         if self._job is not None and self._ready():
@@ -321,7 +320,7 @@ class HistoryFile:
         return self._start(lambda: self._save(history))
 
     def close(self, history: KeptHistory | None) -> None:
-        """Write it, where there is one, and wait a second for that; a disk that does not answer is left alone."""
+        """Write the history, if any, and wait up to CLOSE_S; a disk that does not answer is ignored."""
         end_us = self._clock.mono_us() + int(CLOSE_S * 1e6)
         if self._keep and history is not None and self.loaded and self._wait_for_io(end_us):
             self._retry_us = 0
@@ -351,7 +350,7 @@ class HistoryFile:
             return True
         if self._clock.mono_us() - self._begun_us > IO_TIMEOUT_US:
             self._lane.abandon()
-            self._failed("reached", "its disk does not answer")
+            self._failed("accessed", "its disk does not answer")
         return False
 
     def _take(self) -> KeptHistory | None:
@@ -362,4 +361,4 @@ class HistoryFile:
     def _failed(self, done: str, error: Exception | str) -> None:
         self._job = None
         self._retry_us = self._next_us = self._clock.mono_us() + RETRY_US
-        self.error = f"the history of jobs cannot be {done}: {error}"
+        self.error = f"the job history cannot be {done}: {error}"

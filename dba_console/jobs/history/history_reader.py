@@ -1,7 +1,7 @@
-"""The history of jobs as those read it who only look: the screen and `session report --dumps`. Changes nothing.
+"""Read the job history without changes, for the screen and `session report --dumps`.
 
-It is read while an agent replaces it whole, so it is always one of its states. What cannot be read is said, and left
-where it is: only the agent puts a damaged file aside.
+The agent replaces the file atomically, so a reader always gets a consistent state. A damaged file is reported and left
+unchanged: only the agent renames it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from dba_console.watch.samples.jobs import JobKey
 
 
 def read_job_history(target_key: str, address: Address | None = None) -> TargetJobHistory:
-    """What is known of the jobs of that target's server; where nothing can be read, `note` says why. `address` finds
-    the server where the target itself was never watched. Waits for the disk.
+    """Return the job history of the target's server; `note` is the reason if nothing can be read. `address` identifies
+    the server if the target itself was never observed. Waits for the disk.
     """
     path = history_path(target_key)
     own: KeptHistory | None = None
@@ -38,21 +38,21 @@ def read_job_history(target_key: str, address: Address | None = None) -> TargetJ
     except DamagedHistory as error:
         unread.append(str(error))
     except OSError as error:
-        unread.append(f"the history of jobs cannot be read: {path}: {error.strerror}")
+        unread.append(f"cannot read the job history {path}: {error.strerror}")
     try:
         others = read_other_histories(path, None if own is None else own.server, address)
     except OSError as error:
-        unread.append(f"the history of jobs cannot be read: {path.parent}: {error.strerror}")
+        unread.append(f"cannot read the job history {path.parent}: {error.strerror}")
     unread += others.unread
     kept = merge_histories([*([] if own is None else [own]), *others.histories])
     if kept is None and not unread:
-        return TargetJobHistory(note=f"no dump or restore of this server is known: no agent has kept {path}")
+        return TargetJobHistory(note=f"no dump or restore of this server is known: no agent has written {path}")
     past = TargetJobHistory() if kept is None else job_history_view(kept)
     return msgspec.structs.replace(past, note="; ".join([*unread, *([past.note] if past.note else [])]) or None)
 
 
 def job_history_view(kept: KeptHistory) -> TargetJobHistory:
-    """The file as it is told; the jobs that ran last first."""
+    """Return the file's content for display, most recent jobs first."""
     runs = {(one.kind, one.database, one.user): one.runs for one in kept.jobs}
     jobs = [_job(one, runs) for one in kept.jobs if one.runs]
     jobs.sort(key=lambda job: -job.runs[-1].ended_us)
@@ -62,7 +62,7 @@ def job_history_view(kept: KeptHistory) -> TargetJobHistory:
 
 
 def only_ended_before(past: TargetJobHistory, at_us: int) -> TargetJobHistory:
-    """Only what had ended at a moment: what a console of that time would have known."""
+    """Return only the runs that had ended at that time."""
     jobs = []
     for job in past.jobs:
         runs = tuple(run for run in job.runs if run.ended_us <= at_us)
@@ -73,13 +73,13 @@ def only_ended_before(past: TargetJobHistory, at_us: int) -> TargetJobHistory:
 
 
 def _job(kept: KeptJob, every: Mapping[JobKey, Sequence[JobRun]]) -> PastRuns:
-    telling = set(map(id, typical_runs(kept.runs)))
+    typical = set(map(id, typical_runs(kept.runs)))
     runs = sorted(kept.runs, key=lambda run: run.started_us)
     return PastRuns(
         kind=kept.kind,
         database=kept.database,
         user=kept.user,
-        runs=tuple(_run(run, kept.kind, counts=id(run) in telling) for run in runs),
+        runs=tuple(_run(run, kept.kind, counts=id(run) in typical) for run in runs),
         usual_s=typical_s(comparable_job_runs(every, (kept.kind, kept.database, kept.user), runs[-1].source)),
         watched_since_us=kept.watched_since_us,
     )

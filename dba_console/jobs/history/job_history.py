@@ -1,7 +1,7 @@
-"""The history of jobs on one server: their runs, and since when none can have gone unseen.
+"""The job history of one server: the runs of each job, and since when it was observed without a gap.
 
-Times are kept by the monotonic clock while the agent runs, for it is never set, and written by the wall clock. What was
-not watched is not known: a hole in the watch is forgiven only where no usual run fits into it.
+Times are kept by the monotonic clock while the agent runs, because it is never adjusted, and written as wall clock
+times. A gap in the observation is ignored only if it is shorter than a typical run.
 """
 
 from __future__ import annotations
@@ -27,19 +27,18 @@ from dba_console.jobs.history.past_runs import (
 )
 from dba_console.watch.samples.jobs import JobKey, JobStatistics
 
-# One run seen by several agents of a server is one run: their lists of runs joined. Pure.
+# Merge the runs recorded by several agents of one server. Pure functions.
 #
-# Each agent sees all sessions of the server, so a run that two of them watched is in both lists, with times that
-# differ by what lies between two looks, and by whether its program was found or its sessions only.
+# Each agent observes all sessions of the server, so a run observed by two agents is in both lists. Its times differ by
+# up to the time between two scans, and by whether its program or only its sessions were found.
 
 SAME_RUN_TOLERANCE_US = 5_000_000
 SAME_RUN_TOLERANCE_SHARE = 0.05
-"""So far apart both beginning and end of one run may be told, whichever is more: by its program or by its sessions, by
-one look or by the next."""
+"""Allowed difference of start and end of the same run, whichever is more."""
 
 
 def merge_runs(ours: Sequence[JobRun], others: Sequence[JobRun]) -> list[JobRun]:
-    """All runs of both lists, each once, by their ends; at most as many as are remembered. Both lists are of one job.
+    """Merge two lists of runs of one job, each run once, sorted by end, at most MAX_RUNS.
 
     >>> a, b, c = JobRun(0, 600.0, True), JobRun(1_000_000, 601.0, True, bytes=5), JobRun(9_000_000_000, 600.0, True)
     >>> merge_runs([a, c], [b]) == [JobRun(1_000_000, 601.0, False, bytes=5), c]
@@ -55,9 +54,9 @@ def merge_runs(ours: Sequence[JobRun], others: Sequence[JobRun]) -> list[JobRun]
 
 
 def find_same_runs(ours: Sequence[JobRun], others: Sequence[JobRun]) -> list[tuple[int, int]]:
-    """Places in both lists of what is one run: each is at most one of the other list, that which began nearest.
+    """Return the index pairs of identical runs: each run matches at most one of the other list, with the nearest start.
 
-    Of a job that ran twice at once both lists have both.
+    If a job ran twice at the same time, both lists have both runs.
     """
     near = [
         (abs(mine.started_us - theirs.started_us), at, there)
@@ -81,24 +80,24 @@ def _is_same_run(one: JobRun, other: JobRun) -> bool:
 
 
 def _with_first_unlinked(runs: Sequence[JobRun]) -> list[JobRun]:
-    """The first run of a list says nothing of what was before it: what it followed is forgotten, or was not watched."""
+    """Clear `unbroken` of the first run: the run before it was trimmed or not observed."""
     return [structs.replace(run, unbroken=run.unbroken and index > 0) for index, run in enumerate(runs)]
 
 
 def _more_complete(one: JobRun, other: JobRun) -> JobRun:
-    """The one of which more is known. The time before it was watched if one of the agents did."""
+    """Return the run with more known fields; `unbroken` if one of the agents observed the time before it."""
     best = max(one, other, key=lambda run: (sum(one not in (None, ()) for one in structs.astuple(run)), run.seconds))
     return structs.replace(best, unbroken=one.unbroken or other.unbroken)
 
 
 MAX_JOBS = 200
-"""Jobs remembered per server; those that ran last are kept."""
+"""Maximum jobs per server; the most recent ones are kept."""
 UNLIMITED_GAP_US = 1 << 60
-"""A hole into which every run fits."""
+"""A gap longer than any run."""
 
 
 class KeptJob(Struct):
-    """One job as the file has it; times are host wall times."""
+    """One job in the file; times are host wall times."""
 
     kind: str
     database: str | None
@@ -108,7 +107,7 @@ class KeptJob(Struct):
 
 
 class ReportedProgress(Struct, array_like=True, frozen=True, gc=False):
-    """What was last said of a job under way: the next agent takes nothing back."""
+    """The last reported percentage of a running job, so that it never decreases after an agent restart."""
 
     kind: str
     process: int
@@ -118,27 +117,27 @@ class ReportedProgress(Struct, array_like=True, frozen=True, gc=False):
 
 
 class KeptServer(Struct, frozen=True):
-    """Of which server a history is; None where that is not known."""
+    """The server of a history; None: unknown."""
 
     address: str
-    """As `dba_console.core.target.Address.server` has it."""
+    """As in `dba_console.core.target.Address.server`."""
     system_identifier: str | None = None
     directory: str | None = None
-    """Its data directory, where it was proven to run on this host."""
+    """Its data directory, if proven to run on this host."""
 
 
 class KeptHistory(Struct):
-    """The file."""
+    """The content of a history file."""
 
     until_us: Moment
-    """When it was written: until then everything was watched."""
+    """When it was written: until then everything was observed."""
     jobs: list[KeptJob]
     running: list[JobKey] = []
-    """Jobs under way then: one that is not when it is read, ended while nobody watched."""
+    """Jobs running then: one that is not running when the file is read ended unobserved."""
     version: int = 1
     shares: list[ReportedProgress] = []
     server: KeptServer | None = None
-    """None in a file of a time when a history was that of a target: the database connected to was part of it."""
+    """None in an old file, when a history belonged to a single target, including its database."""
 
 
 @dataclass
@@ -151,7 +150,7 @@ class _JobRecord:
 
 
 class JobHistory:
-    """Used by one thread. All times given to it are the host's: `wall_us` and `mono_us` of the same moment."""
+    """The history of all jobs of one server. Not thread-safe. `wall_us` and `mono_us` are always the same moment."""
 
     def __init__(self, mono_us: int) -> None:
         self._records: dict[JobKey, _JobRecord] = {}
@@ -161,22 +160,22 @@ class JobHistory:
         return bool(self._records)
 
     def add_run(
-        self, key: JobKey, seconds: float, ended_us: int, wall_us: int, mono_us: int, told: RunFacts | None = None
+        self, key: JobKey, seconds: float, ended_us: int, wall_us: int, mono_us: int, facts: RunFacts | None = None
     ) -> None:
-        """Remember a run that ended at monotonic `ended_us` after so many seconds, with what else is known of it."""
+        """Add a run of `seconds` that ended at monotonic `ended_us`, with its facts."""
         record = self._records.get(key)
         if record is None:
             record = self._records[key] = _JobRecord(watched_since_us=self._watched_since_us)
         unbroken = bool(record.ends_us) and record.watched_since_us <= record.ends_us[-1]
         started_us = wall_us - (mono_us - ended_us) - int(seconds * 1e6)
-        record.runs.append(make_run(started_us, seconds, unbroken, told))
+        record.runs.append(make_run(started_us, seconds, unbroken, facts))
         record.ends_us.append(ended_us)
         _trim(record)
         if len(self._records) > MAX_JOBS:
             del self._records[min(self._records, key=lambda one: self._records[one].ends_us[-1])]
 
     def add_gap(self, from_us: int, to_us: int, gone: Iterable[JobKey] = ()) -> None:
-        """Nothing was read between these monotonic times; `gone` ended somewhere in it."""
+        """Record that nothing was observed between these monotonic times; `gone` ended in the gap."""
         self._watched_since_us = to_us
         gone = set(gone)
         for key, record in self._records.items():
@@ -185,15 +184,15 @@ class JobHistory:
                 record.watched_since_us = to_us
 
     def typical_s(self, key: JobKey, source: str | None = None) -> float | None:
-        """How long the job usually takes, None where that is not known; `source` as in `alike`."""
+        """Return the typical duration of the job, None if unknown; `source` as in `comparable_job_runs`."""
         return typical_s(comparable_job_runs(self.runs({key[0]}), key, source))
 
     def runs(self, kinds: Set[str]) -> dict[JobKey, tuple[JobRun, ...]]:
-        """All runs of these programs."""
+        """Return all runs of these programs."""
         return {key: tuple(record.runs) for key, record in self._records.items() if key[0] in kinds}
 
     def past_jobs(self, wall_us: int, mono_us: int) -> list[JobStatistics]:
-        """What is known of every job."""
+        """Return the statistics of all jobs."""
         return [_past_job(key, record, wall_us - mono_us) for key, record in self._records.items()]
 
     def to_file_record(
@@ -204,7 +203,7 @@ class JobHistory:
         shares: Iterable[ReportedProgress] = (),
         server: KeptServer | None = None,
     ) -> KeptHistory:
-        """As the file has it; `running` are the jobs under way, `shares` how far they were said to be."""
+        """Return the content of the file; `running` are the running jobs, `shares` their last reported percentages."""
         apart_us = wall_us - mono_us
         return KeptHistory(
             wall_us,
@@ -215,20 +214,20 @@ class JobHistory:
         )
 
     def restore(self, kept: KeptHistory, running: Iterable[JobKey], wall_us: int, mono_us: int) -> None:
-        """Begin with what the file has; from its last word until now, when `running` are, nothing was watched."""
+        """Load the content of a file; the time from its end until now is a gap. `running` are the jobs running now."""
         apart_us = wall_us - mono_us
         for job in kept.jobs[-MAX_JOBS:]:
             ends_us = [run.ended_us - apart_us for run in job.runs]
             since_us = job.watched_since_us - apart_us
             key = (job.kind, job.database, job.user)
-            if (record := self._records.get(key)) is not None:  # it ended once more while the file was read
-                told = {index for index, _ in find_same_runs(record.runs, job.runs)}
-                ours = [index for index in range(len(record.runs)) if index not in told]
+            if (record := self._records.get(key)) is not None:  # another run ended while the file was read
+                known = {index for index, _ in find_same_runs(record.runs, job.runs)}
+                ours = [index for index in range(len(record.runs)) if index not in known]
                 record.ends_us = [*ends_us, *(record.ends_us[index] for index in ours)]
                 record.runs = [*job.runs, *(record.runs[index] for index in ours)]
             elif job.runs:
                 self._records[key] = _JobRecord(list(job.runs), ends_us, since_us)
-        # By a clock set back the file is of the future, and how long the hole is cannot be told.
+        # If the clock was set back, the file is from the future and the length of the gap is unknown.
         from_us = kept.until_us - apart_us if kept.until_us <= wall_us else mono_us - UNLIMITED_GAP_US
         self.add_gap(from_us, mono_us, set(kept.running) - set(running))
 
@@ -240,13 +239,13 @@ def _trim(record: _JobRecord) -> None:
 
 
 def _past_job(key: JobKey, record: _JobRecord, apart_us: int) -> JobStatistics:
-    telling = typical_runs(record.runs)
+    typical = typical_runs(record.runs)
     ends = {id(run): end for run, end in zip(record.runs, record.ends_us, strict=True)}
-    last = telling[-1] if telling else None
+    last = typical[-1] if typical else None
     distances = intervals_s(record.runs)
     return JobStatistics(
         *key,
-        runs=len(telling),
+        runs=len(typical),
         usual_s=typical_s(record.runs),
         interval_s=median(distances) if distances else None,
         intervals=len(distances),

@@ -1,7 +1,7 @@
-"""What the runs of one job say together: how long it usually takes, how far apart they are. Pure.
+"""The past runs of a job and their statistics: typical duration and interval. Pure functions.
 
-Whether a run did its work is not known to who only sees its sessions come and go. So medians are used, and runs that
-cannot have done it are left out: see `typical_runs`.
+Sessions alone do not show whether a run succeeded. So medians are used, and runs that cannot have succeeded are left
+out: see `typical_runs`.
 """
 
 from __future__ import annotations
@@ -15,57 +15,57 @@ from msgspec import Meta, Struct, structs
 from dba_console.watch.samples.jobs import JobKey
 
 MAX_RUNS = 60
-"""Runs remembered per job: two months of nights."""
+"""Maximum runs per job: two months of nightly runs."""
 MIN_RUNS = 3
-"""With fewer runs nothing is usual."""
+"""Minimum runs for a typical duration."""
 SHORT_SHARE = 1 / 5
-"""A run shorter than this share of the median was cancelled, or was of a part only."""
+"""A run shorter than this share of the median was cancelled, or was partial."""
 BRIEF_S = 60.0
 LONG_S = 600.0
-"""Where two runs took ten minutes and more, those under a minute are another job under the same name."""
+"""If two runs took ten minutes or more, those under a minute are another job with the same name."""
 MIN_REACHED = 0.5
-"""Of its data: a run seen to go before that was ended, or was over before it was looked at again."""
+"""Share of its data: a run last observed below it was cancelled, or ended before the next scan."""
 MIN_INTERVALS_FOR_OUTLIER = 8
-"""With so many distances known the longest of them is taken for an exception."""
+"""With this many intervals the longest one counts as an exception."""
 
 
 Moment = Annotated[int, Meta(ge=0, le=1 << 60)]
-"""Microseconds since 1970; what is read from a file must be one."""
+"""Microseconds since 1970; validated when read from a file."""
 
 
 Amount = Annotated[int, Meta(ge=0, le=1 << 62)]
 Seconds = Annotated[float, Meta(ge=0, le=1e10)]
 MAX_ERROR_LENGTH = 300
-"""Characters of an error that are kept."""
+"""Maximum characters of an error."""
 MAX_SOURCE_LENGTH = 63 * 4
-"""Characters of a database's name that are kept: the archive says it, and may say anything."""
+"""Maximum characters of a database name: it is read from the archive and not trusted."""
 MAX_VERSION_LENGTH = 40
-"""The same of a version: it is what a directory is called."""
+"""Maximum characters of a version: it is read from a directory name."""
 MAX_PHASES = 16
 
 
 class RunPhase(Struct, array_like=True, frozen=True, gc=False):
-    """What one phase of a run took. With -j phases overlap: their wall times may add up to more than the run's."""
+    """The duration of one phase of a run. With -j phases overlap: the sum of wall times may exceed the run's."""
 
     name: Annotated[str, Meta(max_length=40)]
     wall_s: Seconds
-    """From its first object's start to its last one's end."""
+    """From the start of its first object to the end of its last one."""
     busy_s: Seconds
-    """Of all its objects together."""
+    """Sum over all its objects."""
     bytes: Amount | None = None
-    """That its objects weigh."""
+    """Total weight of its objects."""
 
 
 class JobRun(Struct, array_like=True, frozen=True, gc=False):
-    """One run: from its program's start to its end, or from first to last session where only these were seen."""
+    """One run: from start to end of its program, or from first to last session if only these were observed."""
 
     started_us: Moment
     """Host wall time."""
     seconds: Seconds
     unbroken: bool
-    """Everything since the run before it was watched: the distance between the two is known."""
+    """Everything since the previous run was observed: the interval between the two is known."""
     size_bytes: Amount | None = None
-    """Of the tables that were dumped, or of the data in the archive that was restored."""
+    """Size of the dumped tables, or of the restored data in the archive."""
     bytes: Amount | None = None
     """Written by a dump, read by a restore."""
     rate_per_s: Annotated[float, Meta(ge=0, le=1e18)] | None = None
@@ -74,17 +74,17 @@ class JobRun(Struct, array_like=True, frozen=True, gc=False):
     version: Annotated[str, Meta(max_length=MAX_VERSION_LENGTH)] | None = None
     jobs: Annotated[int, Meta(ge=0, le=1 << 20)] | None = None
     exit: Annotated[int, Meta(ge=-1024, le=1 << 20)] | None = None
-    """Known where a keeper of ours ran it; below 0 the signal that ended it."""
+    """Known if our keeper ran it; negative: terminated by that signal."""
     errors: Amount | None = None
-    """Known where its messages could be read."""
+    """Known if its messages could be read."""
     phases: Annotated[tuple[RunPhase, ...], Meta(max_length=MAX_PHASES)] = ()
     last_error: Annotated[str, Meta(max_length=MAX_ERROR_LENGTH)] | None = None
     whole: bool | None = None
-    """Whether it did all it set out to, errors that pg_restore passes over aside; None where that is not known."""
+    """Whether it was complete, apart from errors that pg_restore ignores; None if unknown."""
     reached: Annotated[float, Meta(ge=0, le=1)] | None = None
-    """The part of its data that was through when it was last seen; None where nobody saw any."""
+    """Share of its data done when last observed; None if unknown."""
     source: Annotated[str, Meta(max_length=MAX_SOURCE_LENGTH)] | None = None
-    """Of a restore: the database its archive was made of, where that tells it."""
+    """Of a restore: the dumped database, if recorded in the archive."""
 
     @property
     def ended_us(self) -> int:
@@ -92,7 +92,7 @@ class JobRun(Struct, array_like=True, frozen=True, gc=False):
 
 
 class RunFacts(Struct, frozen=True, kw_only=True):
-    """What is known of a run besides its times; the fields are those of `Run`."""
+    """The facts of a run besides its times; fields as in `JobRun`."""
 
     size_bytes: int | None = None
     bytes: int | None = None
@@ -108,42 +108,42 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     source: str | None = None
 
 
-def limit_phases(told: RunFacts, seconds: float) -> RunFacts:
-    """The same with no phase longer than the run, whose last session is seen to go before its program is."""
-    phases = tuple(structs.replace(one, wall_s=min(one.wall_s, seconds)) for one in told.phases)
-    return structs.replace(told, phases=phases)
+def limit_phases(facts: RunFacts, seconds: float) -> RunFacts:
+    """Limit the phases to the duration of the run, because its last session ends before its program."""
+    phases = tuple(structs.replace(one, wall_s=min(one.wall_s, seconds)) for one in facts.phases)
+    return structs.replace(facts, phases=phases)
 
 
-def make_run(started_us: int, seconds: float, unbroken: bool, told: RunFacts | None) -> JobRun:
-    """A run as it is kept.
+def make_run(started_us: int, seconds: float, unbroken: bool, facts: RunFacts | None) -> JobRun:
+    """Return a run to store.
 
     >>> make_run(5, 10.0, True, RunFacts(bytes=50, last_error="x" * 1000)).rate_per_s
     5.0
     """
     run = JobRun(max(0, started_us), round(seconds, 3), unbroken)
-    if told is None:
+    if facts is None:
         return run
-    rate = None if told.bytes is None or seconds <= 0 else round(told.bytes / seconds, 1)
-    fields = structs.asdict(told) | {
-        "last_error": _cut(told.last_error, MAX_ERROR_LENGTH), "source": _cut(told.source, MAX_SOURCE_LENGTH),
-        "version": _cut(told.version, MAX_VERSION_LENGTH), "phases": told.phases[:MAX_PHASES],
+    rate = None if facts.bytes is None or seconds <= 0 else round(facts.bytes / seconds, 1)
+    fields = structs.asdict(facts) | {
+        "last_error": _cut(facts.last_error, MAX_ERROR_LENGTH), "source": _cut(facts.source, MAX_SOURCE_LENGTH),
+        "version": _cut(facts.version, MAX_VERSION_LENGTH), "phases": facts.phases[:MAX_PHASES],
     }  # fmt: skip
     return structs.replace(run, rate_per_s=rate, **fields)
 
 
 def _cut(text: str | None, longest: int) -> str | None:
-    """What is longer than its field would not be read again, and with it none of the history."""
+    """Truncate a text to its field: a longer one would make the whole history unreadable."""
     return None if text is None else text[:longest]
 
 
 def typical_runs(runs: Sequence[JobRun]) -> list[JobRun]:
-    """The runs that tell what is usual, in their order.
+    """Return the runs that determine the typical duration, in order.
 
-    A dump cancelled after three seconds must not make three seconds usual, and a schema dumped every hour must not hide
-    the dump of each night under the same name. So, once three runs are known, those shorter than a fifth of the median
-    are left out; and where two runs took ten minutes or more, those under a minute are. So is one that is known to have
-    failed, and one whose end nobody tells that was last seen with less than half of its data through. Unusually long
-    runs stay: they did the work, and a median bears them.
+    A dump cancelled after three seconds must not make three seconds typical, and an hourly schema dump must not hide
+    the nightly dump of that name. So, with three or more runs, those shorter than a fifth of the median are left out;
+    if two runs took ten minutes or more, those under a minute too. So are failed runs, and runs with an unknown result
+    last observed with less than half of their data done. Unusually long runs stay: they are complete, and a median
+    tolerates them.
 
     >>> [run.seconds for run in typical_runs([JobRun(0, s, True) for s in (3600.0, 3.0, 3700.0, 3500.0)])]
     [3600.0, 3700.0, 3500.0]
@@ -160,8 +160,8 @@ def typical_runs(runs: Sequence[JobRun]) -> list[JobRun]:
 
 
 def comparable_job_runs(kept: Mapping[JobKey, Sequence[JobRun]], key: JobKey, source: str | None) -> list[JobRun]:
-    """The runs that count a job is compared with, the oldest first: its own; of a restore whose archive tells its
-    `source`, all of that database, by this program and user, whatever they were restored into.
+    """Return the typical runs a job is compared with, oldest first: its own; for a restore with a known `source` all
+    restores of that database by this program and user, into any database.
 
     >>> night = {("pg_restore", f"shop_{day}", "app"): [JobRun(day, 60.0, True, source="shop")] for day in (1, 2)}
     >>> [run.started_us for run in comparable_job_runs(night, ("pg_restore", "shop_3", "app"), "shop")]
@@ -183,7 +183,7 @@ def comparable_job_runs(kept: Mapping[JobKey, Sequence[JobRun]], key: JobKey, so
 
 
 def typical_s(runs: Sequence[JobRun]) -> float | None:
-    """Median duration of the runs that count, seconds; None with fewer than three.
+    """Return the median duration of the typical runs in seconds; None with fewer than three.
 
     >>> typical_s([JobRun(0, s, True) for s in (60.0, 62.0, 70.0)]), typical_s([JobRun(0, 60.0, True)])
     (62.0, None)
@@ -193,7 +193,7 @@ def typical_s(runs: Sequence[JobRun]) -> float | None:
 
 
 def intervals_s(runs: Sequence[JobRun]) -> list[float]:
-    """Seconds from start to start of runs that count and follow each other, where all between them was watched."""
+    """Return the seconds from start to start of successive typical runs, if all in between was observed."""
     kept = set(map(id, typical_runs(runs)))
     found: list[float] = []
     before: JobRun | None = None
@@ -203,14 +203,14 @@ def intervals_s(runs: Sequence[JobRun]) -> list[float]:
         if id(run) not in kept:
             continue
         apart = 0.0 if before is None else (run.started_us - before.started_us) / 1e6
-        if unbroken and apart > 0:  # a clock set back gives none
+        if unbroken and apart > 0:  # not if the clock was set back
             found.append(apart)
         before, unbroken = run, True
     return found
 
 
 def longest_typical_s(distances: Sequence[float]) -> float | None:
-    """The longest distance that may be called usual: a week of nights has two days without, a year has one holiday.
+    """Return the longest typical interval: every week may skip two nights, but a single exception does not count.
 
     >>> longest_typical_s([24.0, 24.0, 72.0]), longest_typical_s([24.0] * 8 + [72.0])
     (72.0, 24.0)
@@ -222,10 +222,10 @@ def longest_typical_s(distances: Sequence[float]) -> float | None:
 
 
 def trim_runs(runs: Sequence[JobRun]) -> list[JobRun]:
-    """At most `MAX_RUNS` runs: those that do not count go first, then the oldest."""
+    """Return at most `MAX_RUNS` runs: remove those that are not typical first, then the oldest."""
     kept = list(runs)
     while len(kept) > MAX_RUNS:
-        telling = set(map(id, typical_runs(kept)))
-        idle = next((run for run in kept if id(run) not in telling), kept[0])
-        kept.remove(idle)
+        typical = set(map(id, typical_runs(kept)))
+        removed = next((run for run in kept if id(run) not in typical), kept[0])
+        kept.remove(removed)
     return kept

@@ -1,1 +1,1 @@
-"""Panels of one dump or restore and of their history."""
+"""The panels of one dump or restore and of their history."""

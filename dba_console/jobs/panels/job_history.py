@@ -1,6 +1,6 @@
-"""The history of dumps and restores: every job known on the target, and every run of one of them.
+"""The history of dumps and restores: every job known on the target, and every run of one job.
 
-A run that ended is not a run that succeeded: how it ended stands beside how long it took, and what nobody saw is `?`.
+A finished run is not a successful run: its ending is beside its duration, and what was not observed is `?`.
 """
 
 from __future__ import annotations
@@ -34,76 +34,72 @@ from dba_console.watch.panels.text_elements import (
 )
 from dba_console.watch.panels.time_formats import date_and_time, date_text
 
-# The trend of a job and the day it no longer fits its window, in words: never surer than the runs allow.
+# The trend of a job and the day it will exceed its window, with no more certainty than the runs allow.
 
 
 def trend_text(trend: DurationTrend) -> str:
-    """In a cell: `+1m04s a day`, `steady`, `?` where the runs are too few."""
+    """Return the trend for a cell: `+1m04s a day`, `steady`, `?` if there are too few runs."""
     if trend.verdict == "few" or trend.per_day_s is None:
         return UNKNOWN
     return "steady" if trend.verdict == "steady" else f"{_signed_duration(trend.per_day_s)} a day"
 
 
 def fits_text(found: WindowForecast) -> str:
-    """In a cell: whether, and until when, it fits its window."""
+    """Return for a cell whether, and until when, the job fits its window."""
     if found.window_s is None:
         return "no window"
     if found.trend.verdict == "few":
         return f"{found.over} too long" if found.over else UNKNOWN
     if found.beyond:
-        return "no longer"
+        return "exceeded"
     if found.day_us is not None:
         return f"until ≈{date_text(found.day_us)}"
     return "yes"
 
 
 def forecast_sentences(found: WindowForecast) -> list[str]:
-    """What is known of it, a sentence each: the trend with how sure it is, then the window."""
+    """Return sentences: the trend with its certainty, then the window."""
     return [_trend_sentence(found.trend), *_window_sentences(found)]
 
 
 def _trend_sentence(trend: DurationTrend) -> str:
     if not trend.runs:
-        return "Its trend is not known: no run of it is known that did its work."
+        return "Trend unknown: no successful run is known."
     basis = f"{_runs_text(trend.runs)} over {_days_text(trend.days)}"
     if trend.verdict == "few" or trend.per_day_s is None or trend.low_s is None or trend.high_s is None:
-        return f"Its trend is not known: {basis} tell nothing, it takes {MIN_RUNS} over {MIN_DAYS:.0f} days."
-    between = (
-        f"between {_signed_duration(trend.low_s)} and {_signed_duration(trend.high_s)}, nine times in ten; {basis}"
-    )
-    now = f"now {human_duration(trend.now_s)}, give or take {human_duration(trend.spread_s)}"
+        return f"Trend unknown: not enough history: {basis} (needs {MIN_RUNS} over {MIN_DAYS:.0f} days)."
+    between = f"between {_signed_duration(trend.low_s)} and {_signed_duration(trend.high_s)}, 90% confidence; {basis}"
+    now = f"now {human_duration(trend.now_s)} ± {human_duration(trend.spread_s)}"
     match trend.verdict:
         case "grows":
             return f"It takes {human_duration(trend.per_day_s)} longer each day ({between}): {now}."
         case "shrinks":
             return f"It takes {human_duration(-trend.per_day_s)} less each day ({between}): {now}."
         case _:
-            return (
-                f"It neither grows nor shrinks clearly ({_signed_duration(trend.per_day_s)} a day, {between}): {now}."
-            )
+            return f"No clear trend ({_signed_duration(trend.per_day_s)} a day, {between}): {now}."
 
 
 def _window_sentences(found: WindowForecast) -> list[str]:
     if found.window_s is None:
-        return ["It has no window: [jobs] window in the configuration, or --window, says how long it may take."]
+        return ["No window set; hint: set [jobs] window in the configuration, or use --window."]
     window = f"its window of {human_duration(found.window_s)}"
     parts: list[str] = []
     if found.over:
         parts.append(f"{found.over} of these {_runs_text(found.trend.runs)} took longer than {window}.")
     if found.trend.verdict == "few":
-        return [*parts, f"When it no longer fits {window} is not known."]
+        return [*parts, f"Unknown when it will exceed {window}."]
     if found.beyond:
-        return [*parts, f"By its trend it does not fit {window} any more."]
+        return [*parts, f"By its trend it already exceeds {window}."]
     if found.day_us is not None and found.earliest_us is not None and found.latest_us is not None:
         between = f"between {date_text(found.earliest_us)} and {date_text(found.latest_us)}"
         return [
             *parts,
-            f"If that goes on, it no longer fits {window} from about {date_text(found.day_us)} on, {between}.",
+            f"At this trend it exceeds {window} from about {date_text(found.day_us)} on, {between}.",
         ]
     if found.too_far:
         days = _days_text(MAX_HORIZON_FACTOR * found.trend.days)
-        return [*parts, f"It fits {window} for more than {days}; further than that these runs do not tell."]
-    return [*parts, f"It fits {window}, and its trend does not change that."]
+        return [*parts, f"It fits {window} for more than {days}; these runs allow no longer forecast."]
+    return [*parts, f"It fits {window} and will keep fitting it at this trend."]
 
 
 def _signed_duration(seconds: float) -> str:
@@ -126,28 +122,28 @@ _RUNS_SHOWN = 5
 _JOB_COLUMNS = (
     TableColumn("job", "job", 22, help="Program and database", grow=True, sort_key="J"),
     TableColumn("user", "user", 12, sort_key="U", spare=6),
-    TableColumn("runs", "runs", 4, right=True, help="That are known", sort_key="R", descending=True, spare=2),
+    TableColumn("runs", "runs", 4, right=True, help="Known runs", sort_key="R", descending=True, spare=2),
     TableColumn("last", "last", 16, help="Start of the last one", sort_key="L", descending=True, spare=3),
-    TableColumn("took", "took", 7, right=True, help="The last one", sort_key="T", descending=True),
-    TableColumn("ended", "ended", 7, help="good, failed, or ? where nobody saw how", sort_key="E"),
-    TableColumn("usual", "usual", 7, right=True, help="Median of the runs that count", sort_key="M", descending=True),
+    TableColumn("took", "took", 7, right=True, help="Duration of the last run", sort_key="T", descending=True),
+    TableColumn("ended", "ended", 7, help="good, failed, or ? if not observed", sort_key="E"),
+    TableColumn("usual", "usual", 7, right=True, help="Median of the counted runs", sort_key="M", descending=True),
     TableColumn(
         "size",
         "size",
         9,
         right=True,
-        help="Of what was dumped or restored, last time",
+        help="Dumped or restored in the last run",
         sort_key="S",
         descending=True,
         spare=5,
     ),
-    TableColumn("rate", "rate", 10, right=True, help="Of bytes written or read, last time", spare=7),
+    TableColumn("rate", "rate", 10, right=True, help="Bytes written or read in the last run", spare=7),
     TableColumn(
         "trend",
         "trend",
         13,
         right=True,
-        help="How much longer it takes each day",
+        help="Change of the duration per day",
         sort_key="D",
         descending=True,
         spare=1,
@@ -157,7 +153,7 @@ _JOB_COLUMNS = (
 _RUN_COLUMNS = (
     TableColumn("started", "started", 19, sort_key="T", descending=True),
     TableColumn("took", "took", 8, right=True, sort_key="D", descending=True),
-    TableColumn("ended", "ended", 18, help="How it ended, as far as anybody saw", sort_key="E"),
+    TableColumn("ended", "ended", 18, help="How it ended, if observed", sort_key="E"),
     TableColumn("size", "size", 9, right=True, help="Of what was dumped or restored", sort_key="S", descending=True),
     TableColumn("bytes", "moved", 9, right=True, help="Written by a dump, read by a restore", sort_key="B",
            descending=True, spare=2),
@@ -175,12 +171,12 @@ def history_detail(past: TargetJobHistory, windows: JobWindows, width: int) -> D
     if past.note:
         head += [(Span(text, "warn"),) for text in wrap_words(past.note, max(20, width))]
     if past.until_us is not None:
-        head.append(text_line(f"kept by the agent, last written {date_and_time(past.until_us)}", "dim"))
-    return Detail(TITLE, tuple(head), (Table("past", _JOB_COLUMNS, rows, None, "Jobs", "nothing is known yet"),))
+        head.append(text_line(f"saved by the agent, last written {date_and_time(past.until_us)}", "dim"))
+    return Detail(TITLE, tuple(head), (Table("past", _JOB_COLUMNS, rows, None, "Jobs", "no runs known yet"),))
 
 
 def job_key(job: PastRuns) -> str:
-    """By what a job is known."""
+    """Return the identity of a job."""
     return "\0".join((job.kind, job.database or "", job.user or ""))
 
 
@@ -224,7 +220,7 @@ def _job_lines(job: PastRuns, found: WindowForecast, width: int) -> list[Line]:
 
 
 def forecast_lines(found: WindowForecast, width: int) -> list[Line]:
-    """The sentences about its trend and its window."""
+    """Return the sentences about trend and window."""
     style: Style = "crit" if found.beyond else "warn" if found.day_us is not None or found.over else ""
     first, *others = forecast_sentences(found)
     return [
@@ -234,7 +230,7 @@ def forecast_lines(found: WindowForecast, width: int) -> list[Line]:
 
 
 def job_runs_detail(job: PastRuns, windows: JobWindows, width: int) -> Detail:
-    """Every run of one job, newest first, under what they say together."""
+    """Every run of one job, newest first, below its trend and window."""
     found = forecast_window(job.runs, windows.for_job(job))
     rows = tuple(_run_row(run, found.window_s) for run in reversed(job.runs))
     by = f" as {name_of(job.user, 30)}" if job.user else ""
@@ -271,7 +267,7 @@ def _run_lines(run: PastRun, *, over: bool) -> list[Line]:
     if over:
         lines.append(text_line("longer than its window", "warn"))
     if not run.counts:
-        lines.append(text_line("too short or failed: not counted for what is usual", "dim"))
+        lines.append(text_line("too short or failed: not counted for the usual duration", "dim"))
     lines += [
         text_line(
             f"{name_of(one.name, 20)}: wall {human_duration(one.wall_s)}, busy {human_duration(one.busy_s)}"
@@ -285,12 +281,12 @@ def _run_lines(run: PastRun, *, over: bool) -> list[Line]:
 
 
 def ending_text(run: PastRun, *, short: bool = False) -> tuple[str, Style]:
-    """How it ended. Errors a program passed over count, whatever it said itself; unknown is not good."""
+    """Return how it ended. Errors a program ignored count, whatever its exit code; unknown is not good."""
     ending = run.ending
     if ending == "good":
         return "good", "ok"
     if ending == "unknown":
-        return (UNKNOWN if short else "not seen"), "stale"
+        return (UNKNOWN if short else "unknown"), "stale"
     if short:
         return "failed", "crit"
     if run.errors:

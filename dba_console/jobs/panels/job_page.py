@@ -1,6 +1,6 @@
-"""One dump, restore or other long work in full: what it is, how far, its trouble, its phases and objects, who waits.
+"""One dump, restore or other long operation in full: description, progress, trouble, phases, objects, waiters.
 
-What is known badly is said where it stands and gathered at the end: from what it was read, and what is not known.
+Uncertain values are marked where they appear and listed at the end: their sources, and what is unknown.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from dba_console.watch.panels.table_layout import table_lines
 from dba_console.watch.panels.text_elements import Cell, Line, Span, Style, TableColumn, TableRow, clean, cut, fit_line
 from dba_console.watch.panels.time_formats import date_and_time, hour_and_minute, local_date_and_time
 
-# The facts of one dump, restore or other long work: how far, what it is, what it reads and writes, what it holds back.
-#
-# A label at the left, and beside it what is known with how it is known.
+# The facts of one operation: progress, description, input and output, what it holds back. A label at the left, and
+# beside it the value with how it is known.
 
 LABEL_WIDTH = 9
 """Cells of a label at the left."""
@@ -39,7 +38,7 @@ _FORMATS = {"directory": "directory", "custom": "custom", "tar": "tar", "plain":
 
 
 def fact_lines(frame: Frame, row: ProgressRow, cells: int) -> list[Line]:
-    """A line or more for each fact that is known; what should be known and is not says so."""
+    """Return the lines of each known fact; unknown facts that matter are shown as unknown."""
     known = [
         ("done", _progress(row, frame.at_us)),
         ("works on", text_line(name_of(row.object, 400)) if row.object and not row.objects else ()),
@@ -57,25 +56,25 @@ def fact_lines(frame: Frame, row: ProgressRow, cells: int) -> list[Line]:
 
 
 def _query(row: ProgressRow) -> Line:
-    whole = "" if row.query_bytes is None else f" … ({human_bytes(row.query_bytes)} in all)"
+    whole = "" if row.query_bytes is None else f" … ({human_bytes(row.query_bytes)} total)"
     return text_line(clean((row.query or "")[:600]) + whole)
 
 
 def labelled_lines(label: str, value: Line, cells: int) -> Iterator[Line]:
-    """The label at the left, the value broken beside it."""
-    room = max(10, cells - LABEL_WIDTH - 1)
-    pieces = reflow(value, room)
+    """Yield the label at the left with the value, wrapped, beside it."""
+    space = max(10, cells - LABEL_WIDTH - 1)
+    pieces = reflow(value, space)
     if len(value) == 1:
-        pieces = [(Span(text, value[0].style),) for text in wrap_words(value[0].text, room)]
-    for place, piece in enumerate(pieces):
-        yield (Span(f"{label if place == 0 else '':<{LABEL_WIDTH}} ", "dim"), *piece)
+        pieces = [(Span(text, value[0].style),) for text in wrap_words(value[0].text, space)]
+    for index, piece in enumerate(pieces):
+        yield (Span(f"{label if index == 0 else '':<{LABEL_WIDTH}} ", "dim"), *piece)
 
 
 def _progress(row: ProgressRow, at_us: int) -> Line:
-    """The share with what it is of, the amount, the rate, and what is left, each with how it is known."""
+    """Return the share with its whole, amount, rate, and time left, each with how it is known."""
     facts: list[Line] = []
     if row.pct is None:
-        facts.append(text_line("share unknown", "stale"))
+        facts.append(text_line("progress unknown", "stale"))
     else:
         of = f" of phase {name_of(row.phase or '', 40)}" if is_of_phase(row) else " of all" if is_job(row) else ""
         if part := part_text(row):
@@ -95,7 +94,7 @@ def _progress(row: ProgressRow, at_us: int) -> Line:
 
 
 def _end_time(row: ProgressRow, at_us: int) -> Line:
-    """When it ends by what is left, where that is of the whole."""
+    """Return when it ends according to the time left, if that refers to the whole."""
     if row.eta_s is None or is_of_phase(row):
         return ()
     end_us = at_us + int(min(row.eta_s, 1e9) * 1e6)
@@ -105,7 +104,7 @@ def _end_time(row: ProgressRow, at_us: int) -> Line:
 def _remaining(row: ProgressRow) -> Line:
     if row.eta_s is None:
         return text_line("time left unknown", "stale")
-    by = {"history": " by its runs before", "estimated": " estimated", "measured": " measured"}.get(row.eta_grade, "")
+    by = {"history": " from earlier runs", "estimated": " estimated", "measured": " measured"}.get(row.eta_grade, "")
     label = ("left of the file" if row.scope == "file" else "left of this phase") if is_of_phase(row) else "left"
     return (*fact(label, remaining_text(row.eta_s, row.eta_grade)), Span(by, "dim"))
 
@@ -140,7 +139,7 @@ def _started(row: ProgressRow) -> Line:
         runs = f" ({row.usual_runs} {of})" if row.usual_runs else ""
         facts.append(fact("usual", human_duration(row.usual_s) + runs))
     if row.run:
-        facts.append(fact("begun by run", name_of(row.run, 60)))
+        facts.append(fact("runbook run", name_of(row.run, 60)))
     return join(facts)
 
 
@@ -166,7 +165,7 @@ def _writes(row: ProgressRow) -> Line:
 
 
 def _disk(row: ProgressRow) -> Line:
-    """Whether what it writes fits; that this is not known is said as well."""
+    """Return whether the output fits on the disk, or that this is unknown."""
     if row.mount is None and row.free_bytes is None:
         return ()
     facts = [text_line(name_of(row.mount, 120))] if row.mount else []
@@ -174,23 +173,23 @@ def _disk(row: ProgressRow) -> Line:
     need = "?" if row.need_bytes is None else f"≈{human_bytes(row.need_bytes)}"
     facts.append(fact("still needed", need))
     if row.fits is not None:
-        facts.append(text_line("should suffice", "ok") if row.fits else text_line("will not suffice", "crit"))
+        facts.append(text_line("enough space", "ok") if row.fits else text_line("not enough space", "crit"))
     else:
-        facts.append(text_line("whether it suffices is not known", "stale"))
+        facts.append(text_line("unknown if this is enough", "stale"))
     return join(facts)
 
 
 def _horizon(row: ProgressRow) -> Line:
     if row.xid_age is None:
         return ()
-    return text_line(f"held back by {xids_text(row.xid_age)} transactions: what died since then no vacuum removes")
+    return text_line(f"{xids_text(row.xid_age)} transactions back: rows dead since then cannot be vacuumed")
 
 
-# The phases and objects of a dump or restore as lines: bars by phase, what runs first; what is left out is counted.
+# Phases and objects of a dump or restore: bars by phase, running objects first; omitted ones are counted.
 
 _OBJECT_BAR = 12
 _MAX_SHOWN = {"running": 64, "failed": 12, "waiting": 12, "done": 8}
-"""Objects shown of each state; the rest is counted. -j of more than 64 is not a thing one waits for."""
+"""Objects shown per state; the rest is counted. More than 64 jobs are not expected."""
 _TITLES = {"running": "running", "failed": "failed", "waiting": "waiting, largest first", "done": "done, last first"}
 
 _PHASE_COLUMNS = (
@@ -198,7 +197,7 @@ _PHASE_COLUMNS = (
     TableColumn("objects", "objects", 26, right=True),
     TableColumn("bar", "", _OBJECT_BAR, spare=6),
     TableColumn("pct", "share", 6, right=True),
-    TableColumn("grade", "known by", 8),
+    TableColumn("grade", "basis", 8),
     TableColumn("done", "done", 9, right=True, spare=3),
     TableColumn("total", "of", 11, right=True, spare=3),
     TableColumn("rate", "rate", 10, right=True, spare=5),
@@ -211,7 +210,7 @@ _OBJECT_COLUMNS = (
     TableColumn("name", "object", 20, grow=True),
     TableColumn("bar", "", 8, spare=3),
     TableColumn("pct", "share", 6, right=True),
-    TableColumn("grade", "known by", 8, spare=4),
+    TableColumn("grade", "basis", 8, spare=4),
     TableColumn("done", "done", 9, right=True, spare=5),
     TableColumn("total", "of", 11, right=True, spare=1),
     TableColumn("rate", "rate", 10, right=True, spare=6),
@@ -222,7 +221,7 @@ _OBJECT_COLUMNS = (
 
 
 def phase_lines(row: ProgressRow, width: int) -> list[Line]:
-    """A line for each phase. With -j they overlap: `wall` is from first to last, `busy` that of all its objects."""
+    """Return a line for each phase. With -j they overlap: `wall` is first to last, `busy` the sum of all objects."""
     if not row.phases:
         return []
     failed = Counter(one.phase for one in row.objects if one.state == "failed")
@@ -253,14 +252,14 @@ def _phase_row(one: PhaseRow, failed: int) -> TableRow:
 
 
 def _objects_text(one: PhaseRow, failed: int) -> str:
-    """`180 of 214, 4▶, 1 failed`: done of all there are, how many are under way, and that some went wrong."""
+    """`180 of 214, 4▶, 1 failed`: done of total, running, failed."""
     running = f", {one.items_running}▶" if one.items_running else ""
     wrong = f", {failed} failed" if failed else ""
     return f"{one.items_done} of {integer(one.items)}{running}{wrong}"
 
 
 def object_lines(row: ProgressRow, width: int) -> list[Line]:
-    """The objects told, by state; those running first, for they are what goes on."""
+    """Return the objects by state, running ones first."""
     counts = row.counts
     lines: list[Line] = []
     for state, max_shown in _MAX_SHOWN.items():
@@ -269,7 +268,7 @@ def object_lines(row: ProgressRow, width: int) -> list[Line]:
         if not shown and not (total and state == "failed"):
             continue
         style: Style = "crit" if state == "failed" else "title"
-        lines += [(), (Span(_TITLES[state], style), Span(f"  {total} of them" if total > 1 else "", "dim"))]
+        lines += [(), (Span(_TITLES[state], style), Span(f"  {total}" if total > 1 else "", "dim"))]
         lines += _group_lines(shown[:max_shown], width)
         if total > len(shown[:max_shown]):
             lines.append(text_line(f"… and {total - len(shown[:max_shown])} more", "dim"))
@@ -310,7 +309,7 @@ def _object_row(one: ObjectRow) -> TableRow:
 
 
 def _size_text(one: ObjectRow) -> str:
-    """The whole of it in its unit, else the bytes it weighs."""
+    """Return the object's total in its unit, else its size in bytes."""
     if one.total is not None:
         return amount_text(one.total, one.unit) + ("" if one.unit in (None, "bytes") else f" {name_of(one.unit, 6)}")
     return "" if one.weight is None else human_bytes(one.weight)
@@ -319,11 +318,11 @@ def _size_text(one: ObjectRow) -> str:
 __all__ = ["find_row", "job_page", "job_title"]
 
 _MAX_WAITERS = 6
-"""Sessions told that wait behind it; the locks panel has all."""
+"""Waiting sessions shown; the locks panel has all."""
 
 
 def find_row(frame: Frame, key: str, pid: int | None = None) -> ProgressRow | None:
-    """The row of that key; else that of the same session, for a program is found some seconds after its first one."""
+    """Return the row of that key, else that of the same session: a program is found seconds after its first session."""
     rows = frame.progress.operations
     found = next((row for row in rows if row_key(row) == key), None)
     if found is None and pid is not None:
@@ -338,7 +337,7 @@ def job_title(row: ProgressRow) -> Line:
 
 
 def job_page(frame: Frame, row: ProgressRow, width: int, window_s: float | None = None) -> list[Line]:
-    """Every line of the page; the most important first, none wider than `width`. `window_s`: how long it may take."""
+    """Return the lines of the page, most important first, at most `width` wide. `window_s`: the allowed duration."""
     cells = max(20, width - 1)
     lines = [
         *_trouble_lines(row, cells),
@@ -366,38 +365,38 @@ def _trouble_lines(row: ProgressRow, cells: int) -> list[Line]:
         lines += _warning_lines(f"{many} so far{last}", cells, "crit")
     if row.fits is False:
         lines += _warning_lines(
-            f"{name_of(row.mount) if row.mount else 'the disk'} will be full before it ends: it needs"
-            f" ≈{human_bytes(row.need_bytes)} more, and {human_bytes(row.free_bytes)} are free",
+            f"{name_of(row.mount) if row.mount else 'the disk'} will be full before it ends: needs"
+            f" ≈{human_bytes(row.need_bytes)} more, {human_bytes(row.free_bytes)} free",
             cells, "crit",
         )  # fmt: skip
     if row.late_s is not None:
         runs = f" (median of {row.usual_runs} runs)" if row.usual_runs else ""
         usual = f"usual {human_duration(row.usual_s)}{runs}"
-        lines += _warning_lines(f"late by {human_duration(row.late_s)}: {usual}", cells, "warn")
+        lines += _warning_lines(f"overdue by {human_duration(row.late_s)}: {usual}", cells, "warn")
     return lines
 
 
 def _window_lines(row: ProgressRow, window_s: float | None, cells: int) -> list[Line]:
-    """It is past its window, or will be by what is left of it."""
+    """Return a warning if it exceeds its window, or will according to the time left."""
     if window_s is None or row.elapsed_s is None or not is_job(row):
         return []
     window = f"its window of {human_duration(window_s)}"
     if row.elapsed_s > window_s:
-        return _warning_lines(f"over {window} by {human_duration(row.elapsed_s - window_s)}", cells, "warn")
-    # What is left of a phase is the least of what is left of all.
+        return _warning_lines(f"exceeds {window} by {human_duration(row.elapsed_s - window_s)}", cells, "warn")
+    # The time left of a phase is the minimum for the whole.
     if row.eta_s is not None and row.elapsed_s + row.eta_s > window_s:
         over = human_duration(row.elapsed_s + row.eta_s - window_s)
-        return _warning_lines(f"will not fit {window}: about {over} over, by what is left of it now", cells, "warn")
+        return _warning_lines(f"will exceed {window} by about {over}, by the time left now", cells, "warn")
     return []
 
 
 def _warning_lines(text: str, cells: int, style: Style) -> list[Line]:
     return [
-        (Span(("! " if place == 0 else "  ") + one, style),) for place, one in enumerate(wrap_words(text, cells - 2))
+        (Span(("! " if index == 0 else "  ") + one, style),) for index, one in enumerate(wrap_words(text, cells - 2))
     ]
 
 
-# Who waits
+# Waiting sessions
 
 
 def _waiting(frame: Frame, row: ProgressRow, cells: int) -> list[Line]:
@@ -409,7 +408,7 @@ def _waiting(frame: Frame, row: ProgressRow, cells: int) -> list[Line]:
     left = row.blocks - len(lines)
     if left > 0:
         lines.append(text_line(f"… and {left} more: 6 shows all" if lines else f"{left}: 6 shows them", "dim"))
-    who = "1 session waits behind it" if row.blocks == 1 else f"{row.blocks} sessions wait behind it"
+    who = "1 session waits for it" if row.blocks == 1 else f"{row.blocks} sessions wait for it"
     return [
         *labelled_lines("waiting", text_line(who, "warn"), cells),
         *((Span(" " * (LABEL_WIDTH + 1)), *one) for one in lines),
@@ -424,7 +423,7 @@ def _waiter(node: LockNode) -> Line:
 
 
 def _blocked_nodes(nodes: Sequence[LockNode], own_pids: set[int], *, inside: bool = False) -> Iterator[LockNode]:
-    """The sessions below its own in the trees of waits."""
+    """Yield the sessions below its own in the lock trees."""
     for node in nodes:
         own = node.pid in own_pids
         if inside and not own:
@@ -432,15 +431,15 @@ def _blocked_nodes(nodes: Sequence[LockNode], own_pids: set[int], *, inside: boo
         yield from _blocked_nodes(node.waiters, own_pids, inside=inside or own)
 
 
-# What decides, and how it is known
+# Critical path and sources
 
 
 def _critical_lines(row: ProgressRow, cells: int) -> list[Line]:
     if not row.critical:
         return []
-    lines: list[Line] = [(), (Span("decides when it ends", "title"),)]
-    for place, one in enumerate(row.critical[:40]):
-        lines.append((Span(("  " if place == 0 else "  → ") + name_of(one, max(10, cells - 6))),))
+    lines: list[Line] = [(), (Span("critical path", "title"),)]
+    for index, one in enumerate(row.critical[:40]):
+        lines.append((Span(("  " if index == 0 else "  → ") + name_of(one, max(10, cells - 6))),))
     if len(row.critical) > 40:
         lines.append(text_line(f"  … and {human_count(len(row.critical) - 40)} more", "dim"))
     return lines
@@ -449,9 +448,9 @@ def _critical_lines(row: ProgressRow, cells: int) -> list[Line]:
 def _source_lines(row: ProgressRow, cells: int) -> list[Line]:
     lines: list[Line] = []
     if row.sources:
-        lines += [(), *labelled_lines("known by", text_line("; ".join(clean(one[:300]) for one in row.sources)), cells)]
+        lines += [(), *labelled_lines("based on", text_line("; ".join(clean(one[:300]) for one in row.sources)), cells)]
     if row.unknown and not lines:
         lines.append(())
-    for place, one in enumerate(row.unknown[:20]):
-        lines += labelled_lines("unknown" if place == 0 else "", text_line(one, "stale"), cells)
+    for index, one in enumerate(row.unknown[:20]):
+        lines += labelled_lines("unknown" if index == 0 else "", text_line(one, "stale"), cells)
     return lines

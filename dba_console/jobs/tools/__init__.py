@@ -1,5 +1,5 @@
-"""`dba-console dumps`: the programs a runbook has its keeper run around pg_dump and pg_restore, and people by hand.
+"""`dba-console dumps`: tools around pg_dump and pg_restore, run by runbooks or by the operator.
 
-Each is a process of its own: it prints what it finds as lines, and as JSON where a program asks, and ends with an exit
-code. It reads the connection from libpq's environment (PGHOST, PGDATABASE, …), never from an argument.
+Each is a separate process: it prints its result as text, or as JSON with --json, and ends with an exit code. It reads
+the connection from libpq's environment (PGHOST, PGDATABASE, …), never from an argument.
 """

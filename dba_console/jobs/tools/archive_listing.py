@@ -1,4 +1,4 @@
-"""What an archive holds, and whether all of it that is named is there. Reads the table of contents, and looks."""
+"""List an archive's contents and check that its files are complete, by its table of contents and a directory scan."""
 
 from __future__ import annotations
 
@@ -17,37 +17,38 @@ from dba_console.jobs.archives.critical_path import critical_path
 from dba_console.jobs.archives.dump_plan import PHASES, DumpEntry, DumpPlan
 from dba_console.jobs.archives.toc import ArchiveError
 
-# The files of a directory dump, against those that its toc.dat and its lists of large objects name.
+# Compare the files of a directory dump with its toc.dat and its lists of large objects.
 #
-# pg_dump writes toc.dat, then one file for each table's data, one for each large object, and a list of these:
-# `blobs.toc` up to version 16, from 17 on one `blobs_ID.toc` for each group, all of them named in toc.dat.
+# pg_dump writes toc.dat, one file for each table's data, one for each large object, and lists of large objects:
+# `blobs.toc` up to version 16, from 17 on one `blobs_ID.toc` for each group, all named in toc.dat.
 
 SUFFIXES = ("", ".gz", ".lz4", ".zst")
-"""In the order in which pg_restore looks for them."""
+"""In the order in which pg_restore tries them."""
 CLOCK_TOLERANCE_S = 60.0
-"""A file written this long before the dump began is not of it: clocks of a file server may differ by less."""
+"""A file written this long before the dump started belongs to another dump; clocks of a file server may differ by
+less."""
 _MAX_PROBLEMS = 10
-"""Large objects named in one verdict; of the others the number is given."""
+"""Problems listed per kind; the others are only counted."""
 _TOC = "toc.dat"
 _OF_PG_DUMP = re.compile(r"(\d+\.dat|blob_\d+\.dat|blobs(_\d+)?\.toc|toc\.dat)(\.gz|\.lz4|\.zst)?")
 _LISTED = re.compile(rb"(\d+) (blob_\d+\.dat)\n?")
 
 
 class DirectoryFiles(Struct, frozen=True, kw_only=True):
-    """What lies there."""
+    """The files of a directory dump."""
 
     path: Path
     data: tuple[tuple[DumpEntry, Path], ...]
-    """Tables whose data file is there."""
+    """Tables whose data file exists."""
     large_objects: tuple[str, ...]
-    """File names of the large objects that are there, listed or not where a list is missing."""
+    """File names of the existing large objects; where a list is missing, also unlisted ones."""
     problems: tuple[str, ...]
     unknown_files: tuple[str, ...]
-    """Names that pg_dump does not give, harmless."""
+    """Names that pg_dump does not use, sanitized."""
 
 
 class _UnclaimedFiles:
-    """The regular files of a directory that nothing has named yet."""
+    """The regular files of a directory that no entry has named yet."""
 
     def __init__(self, path: Path) -> None:
         with os.scandir(path) as found:
@@ -55,7 +56,7 @@ class _UnclaimedFiles:
         self.unclaimed.discard(_TOC)
 
     def claim(self, stem: str) -> str | None:
-        """The file of that name, compressed or not; as pg_restore would pick it."""
+        """Return the file with that name, compressed or not, as pg_restore would choose it."""
         for suffix in SUFFIXES:
             if (name := stem + suffix) in self.unclaimed:
                 self.unclaimed.remove(name)
@@ -64,8 +65,8 @@ class _UnclaimedFiles:
 
 
 def check_directory(path: Path, plan: DumpPlan) -> DirectoryFiles:
-    """Compare the directory at `path` with its plan. Raises ArchiveError where it cannot be read, or a file goes while
-    it is; PermissionError."""
+    """Compare the directory at `path` with its plan. Raises ArchiveError if it cannot be read or a file disappears
+    meanwhile; PermissionError."""
     try:
         return _compare(path, plan)
     except PermissionError:
@@ -86,7 +87,7 @@ def _compare(path: Path, plan: DumpPlan) -> DirectoryFiles:
         large = entry.desc == "BLOBS"
         if name is None:
             unlisted = unlisted or large
-            problems.append(f"{_entry_text(entry)}: there is no {clean(entry.file)} in it")
+            problems.append(f"{_entry_text(entry)}: file {clean(entry.file)} is missing")
         else:
             (lists if large else data).append((entry, path / name))
     found, missing = list[str](), list[str]()
@@ -98,29 +99,29 @@ def _compare(path: Path, plan: DumpPlan) -> DirectoryFiles:
             problems.append(f"large objects ({file.name}): {_error_text(error)}")
         else:
             problems += _list_problems(entry, file, oids, plan)
-    problems += _first_problems([f"large object {one}: there is no blob_{one}.dat in it" for one in missing])
+    problems += _first_problems([f"large object {one}: file blob_{one}.dat is missing" for one in missing])
     if unlisted:
         loose = sorted(name for name in files.unclaimed if name.startswith("blob_"))
         files.unclaimed.difference_update(loose)
         found += loose
-    theirs = sorted(name for name in files.unclaimed if _OF_PG_DUMP.fullmatch(name))
+    foreign = sorted(name for name in files.unclaimed if _OF_PG_DUMP.fullmatch(name))
     problems += _first_problems(
-        [f"{clean(name)}: nothing in the dump names this file: it is of another one" for name in theirs]
+        [f"{clean(name)}: not listed in this dump: the file belongs to another dump" for name in foreign]
     )
     everything = [*data, *lists, *((None, path / name) for name in found)]
     problems += _first_problems(_older_files(path, plan, everything))
-    strangers = sorted(clean(name) for name in files.unclaimed.difference(theirs))
+    unknown = sorted(clean(name) for name in files.unclaimed.difference(foreign))
     return DirectoryFiles(
         path=path,
         data=tuple(data),
         large_objects=tuple(found),
         problems=tuple(problems),
-        unknown_files=tuple(strangers),
+        unknown_files=tuple(unknown),
     )
 
 
 def large_object_text(file: str) -> str:
-    """What a file of one is called.
+    """Return the name of a large object, from its file name.
 
     >>> large_object_text("blob_16400.dat.gz")
     'large object 16400 (blob_16400.dat.gz)'
@@ -129,7 +130,7 @@ def large_object_text(file: str) -> str:
 
 
 def entry_name(entry: DumpEntry) -> str:
-    """With its schema; harmless."""
+    """Return the entry's name with its schema, sanitized."""
     return clean(f"{entry.schema}.{entry.tag}" if entry.schema else entry.tag)
 
 
@@ -138,13 +139,13 @@ def _entry_text(entry: DumpEntry) -> str:
 
 
 def _read_list(file: Path, files: _UnclaimedFiles, found: list[str], missing: list[str]) -> set[int]:
-    """The large objects a list names. Raises ValueError where it is no list, or does not end with a whole line."""
+    """Return the large objects in a list. Raises ValueError if it is not a list or its last line is incomplete."""
     oids = set[int]()
     with file.open("rb") as lines:
         for line in lines:
             match = _LISTED.fullmatch(line)
             if match is None or not line.endswith(b"\n"):
-                raise ValueError("it does not read to its end: it was cut short, or is not a list of large objects")
+                raise ValueError("it is truncated, or not a list of large objects")
             oids.add(int(match[1]))
             name = files.claim(match[2].decode())
             if name is None:
@@ -155,25 +156,25 @@ def _read_list(file: Path, files: _UnclaimedFiles, found: list[str], missing: li
 
 
 def _list_problems(entry: DumpEntry, file: Path, oids: set[int], plan: DumpPlan) -> list[str]:
-    """Whether a list is that of this dump: up to 16 each large object has an entry of its own (but where the data alone
-    were dumped), from 17 on the list's entry is called by its first and last one."""
+    """Check that a list belongs to this dump: up to 16 each large object has its own entry (except in a data-only
+    dump), from 17 on the list's entry is named after its first and last one."""
     if (ends := re.fullmatch(r"(\d+)(?:\.\.(\d+))?", entry.tag)) is not None:
         known = {int(one) for one in ends.groups() if one is not None}
-        strange = {one for one in oids if not min(known) <= one <= max(known)}
+        unknown = {one for one in oids if not min(known) <= one <= max(known)}
     else:
         known = {one.oid for one in plan.entries if one.desc == "BLOB" and one.oid is not None}
-        strange = oids - known if known else set()
-    lost = [f"large object {one}: {file.name} does not list it: the list is cut, or of another dump" for one in
+        unknown = oids - known if known else set()
+    lost = [f"large object {one}: missing in {file.name}: the list is truncated or belongs to another dump" for one in
             sorted(known - oids)]  # fmt: skip
-    added = [f"large object {one}: {file.name} lists it and toc.dat does not: it is of another dump" for one in
-             sorted(strange)]  # fmt: skip
+    added = [f"large object {one}: listed in {file.name} but not in toc.dat: it belongs to another dump" for one in
+             sorted(unknown)]  # fmt: skip
     return [*_first_problems(lost), *_first_problems(added)]
 
 
 def _older_files(path: Path, plan: DumpPlan, everything: list[tuple[DumpEntry | None, Path]]) -> list[str]:
-    """Files older than the dump. toc.dat is written before all others; its head tells when the dump began, by the clock
-    of the host that dumped, whose time zone may be another: the earlier of the two counts. Copying makes files younger
-    only."""
+    """Report files older than the dump. The start of the dump is the earlier of two times: the age of toc.dat, which
+    is written first, and the time in its header, which is the dumping host's clock in a time zone that may differ.
+    Copying only makes files newer."""
     if plan.created_us is None:
         return []
     began = min(plan.created_us / 1e6, (path / _TOC).stat().st_mtime)
@@ -182,8 +183,8 @@ def _older_files(path: Path, plan: DumpPlan, everything: list[tuple[DumpEntry | 
         if (written := file.stat().st_mtime) < began - CLOCK_TOLERANCE_S:
             what = f"{_entry_text(entry)} ({file.name})" if entry is not None else large_object_text(file.name)
             problems.append(
-                f"{what}: written {_time_text(written)}, before this dump began ({_time_text(began)}): it is of "
-                f"another one"
+                f"{what}: written {_time_text(written)}, before this dump started ({_time_text(began)}): it belongs to "
+                f"another dump"
             )
     return problems
 
@@ -193,21 +194,21 @@ def _time_text(seconds: float) -> str:
 
 
 def _error_text(error: OSError | ValueError) -> str:
-    return f"it cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
+    return f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
 
 
 def _first_problems(problems: list[str]) -> list[str]:
     more = len(problems) - _MAX_PROBLEMS
-    return problems if more <= 0 else [*problems[:_MAX_PROBLEMS], f"and {more} more like the {_MAX_PROBLEMS} before"]
+    return problems if more <= 0 else [*problems[:_MAX_PROBLEMS], f"and {more} more of this kind"]
 
 
 MAX_TABLES = 20
-"""Tables listed."""
+"""Largest tables listed."""
 _BUILT_IN = ("plpgsql",)
 
 
 class ArchiveListing(Struct, frozen=True, kw_only=True):
-    """An archive. Texts are harmless; None: the archive does not tell."""
+    """The contents of an archive. Texts are sanitized; None: not recorded in the archive."""
 
     path: str
     format: str | None
@@ -218,22 +219,22 @@ class ArchiveListing(Struct, frozen=True, kw_only=True):
     created: str | None
     entries: int
     phases: dict[str, int]
-    """Objects of each."""
+    """Number of objects per phase."""
     data_bytes: int | None
-    """Of the data in the archive."""
+    """Size of the data in the archive."""
     tables: int
     biggest: tuple[tuple[str, float | None], ...]
-    """Tables with the bytes of their data in it, biggest first."""
+    """Tables with the size of their data in the archive, largest first."""
     extensions: tuple[str, ...]
     owners: tuple[str, ...]
     critical: tuple[str, ...]
-    """The chain that decides how long a restore takes at least: a table, its indexes, its keys."""
+    """The dependency chain that sets the minimum restore time: a table, its indexes, its keys."""
     problems: tuple[str, ...]
-    """What it names and does not have, and what it has and does not name."""
+    """Missing files, and files that are not part of this dump."""
 
 
 def read_listing(path: Path) -> ArchiveListing:
-    """Raises ArchiveError where there is no archive, or none that can be read."""
+    """Read an archive's table of contents. Raises ArchiveError if the file is missing or not a readable archive."""
     plan = open_archive(path)
     data = [entry for entry in plan.entries if entry.desc == "TABLE DATA"]
     known = [entry.weight for entry in plan.entries if entry.phase == "data" and entry.weight is not None]
@@ -256,14 +257,13 @@ def _extensions(plan: DumpPlan) -> tuple[str, ...]:
 
 
 def find_problems(path: Path, plan: DumpPlan) -> tuple[str, ...]:
-    """What the plan names and the archive does not have, and what is there of another dump. Raises
-    ArchiveError, OSError."""
+    """Return missing data and files of other dumps, one line each. Raises ArchiveError, OSError."""
     if plan.format == "directory":
         return check_directory(path, plan).problems
     if plan.format == "custom":
         size = os.stat(path).st_size
         return tuple(
-            f"{entry_name(entry)}: its data begin behind the end of the file"
+            f"{entry_name(entry)}: its data start beyond the end of the file"
             for entry in plan.entries
             if entry.offset is not None and entry.offset >= size
         )
@@ -281,14 +281,14 @@ def _critical_path_names(plan: DumpPlan) -> tuple[str, ...]:
 
 
 def listing_lines(found: ArchiveListing) -> list[str]:
-    """It as lines, without the table of its biggest tables."""
+    """Return the listing as text lines, without the largest tables."""
     lines = [
-        f"{found.path}: {found.format or '?'}, compressed by {found.compression or '?'}",
+        f"{found.path}: {found.format or '?'}, compression {found.compression or '?'}",
         f"database {clean(found.database or '?')}, server {found.server_version or '?'}, "
-        f"pg_dump {found.dump_version or '?'}, {found.created or 'no time told'}",
+        f"pg_dump {found.dump_version or '?'}, {found.created or 'time unknown'}",
     ]
     if found.format == "plain":
-        lines.append("a script has no table of contents: what it holds is not known without running it")
+        lines.append("a plain SQL script has no table of contents: its contents are unknown without running it")
     else:
         phases = ", ".join(f"{name} {count}" for name, count in found.phases.items())
         lines.append(f"{found.entries} objects: {phases or 'none'}")

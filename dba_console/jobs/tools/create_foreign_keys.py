@@ -1,7 +1,7 @@
-"""Make the foreign keys of an archive in a database that has everything else, several at once.
+"""Create the foreign keys of an archive in a database that has everything else, several in parallel.
 
-What it says on stderr is worded as `pg_restore -v -j` words it, so that whoever follows a restore can follow this.
-A run that was broken off is begun again: keys that are there already are not added twice, only validated.
+Messages on stderr have the form of `pg_restore -v -j`, so that programs that follow a restore can follow this.
+It can be restarted after an interruption: existing keys are not added again, only validated.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from dba_console.jobs.archives.archive_file import open_archive
 from dba_console.jobs.archives.dump_plan import DumpEntry, DumpPlan
 from dba_console.jobs.tools.server_connection import client_environment, error_message, find_program, open_connection
 
-# The foreign keys of an archive as SQL: each in two steps, added without a look at the rows, then validated.
+# The foreign keys of an archive as SQL, each in two steps: add NOT VALID, then VALIDATE.
 #
-# pg_restore adds a key and checks it in one statement that locks both tables, so keys that refer to one table are
-# checked one after the other. Validating takes a lock that other keys' validation does not mind.
+# pg_restore adds and checks a key in one statement that locks both tables, so keys that reference the same table are
+# checked one after the other. The lock of VALIDATE does not block the validation of other keys.
 
 FK = "FK CONSTRAINT"
 _NAME = r'(?:"(?:[^"]|"")+"|[^\s"."]+)'
@@ -39,16 +39,16 @@ _NOT_VALIDATED = re.compile(r"\b(NOT VALID|NOT ENFORCED)$")
 
 
 class ForeignKey(Struct, frozen=True, kw_only=True):
-    """One foreign key to be made."""
+    """A foreign key to create."""
 
     entry: DumpEntry
     table: str
-    """As SQL writes it, with its schema."""
+    """As in SQL, with its schema."""
     name: str
-    """As it is in the catalog."""
+    """As in the catalog."""
     add: str
     validate: str | None
-    """None: `add` does all there is to do, alone: a key of a partitioned table, or one that is not to be checked."""
+    """None: `add` is sufficient: a key of a partitioned table, or one that must stay NOT VALID or NOT ENFORCED."""
 
 
 def foreign_key_entries(entries: Sequence[DumpEntry]) -> list[DumpEntry]:
@@ -56,7 +56,7 @@ def foreign_key_entries(entries: Sequence[DumpEntry]) -> list[DumpEntry]:
 
 
 def key_dependents(entries: Sequence[DumpEntry]) -> set[int]:
-    """Dump ids of what cannot be there before the keys are: comments on them, for one."""
+    """Return the dump ids of entries that depend on foreign keys, such as comments on them."""
     keys = {entry.dump_id for entry in entries if entry.desc == FK}
     after, grown = set(keys), True
     while grown:
@@ -67,7 +67,7 @@ def key_dependents(entries: Sequence[DumpEntry]) -> set[int]:
 
 
 def split_statements(sql: str) -> Iterator[str]:
-    r"""The statements of a restore script without their semicolons: comments and psql's own commands left out.
+    r"""Yield the statements of a restore script without semicolons, comments and psql meta-commands.
 
     >>> list(split_statements('\\restrict a\n-- x;\nSET a = \'b;\';\n\nALTER TABLE "c;\n-- d"\n    ADD e;\n'))
     ["SET a = 'b;'", 'ALTER TABLE "c;\n-- d"\n    ADD e']
@@ -84,7 +84,7 @@ def split_statements(sql: str) -> Iterator[str]:
 
 
 def decode_script(script: bytes) -> str:
-    r"""A restore script as text: it says itself how it is encoded. Raises Unsupported where Python does not know that.
+    r"""Decode a restore script by its own client_encoding. Raises Unsupported if Python does not know that encoding.
 
     >>> decode_script(b"SET client_encoding = 'LATIN1';\n-- caf\xe9")[-4:]
     'café'
@@ -96,13 +96,13 @@ def decode_script(script: bytes) -> str:
         return script.decode(codec)
     except (LookupError, UnicodeDecodeError):
         raise Unsupported(
-            f"the archive's names are in {name}, which cannot be read here",
-            hint="restore its keys by pg_restore itself, without a list",
+            f"cannot decode the archive's names: encoding {name} is not supported",
+            hint="restore the foreign keys with pg_restore, without a list",
         ) from None
 
 
 def parse_foreign_key(entry: DumpEntry, statement: str) -> ForeignKey | None:
-    """What is to be done for one key; None where the statement adds none."""
+    """Return the foreign key that the statement adds, None if it adds none."""
     found = _ADD_CONSTRAINT.match(statement)
     if found is None:
         return None
@@ -119,16 +119,16 @@ def parse_foreign_key(entry: DumpEntry, statement: str) -> ForeignKey | None:
 
 
 def heaviest_first(keys: Sequence[ForeignKey]) -> list[ForeignKey]:
-    """Those of the largest tables first; of one table they have to wait for each other."""
+    """Sort by table size, largest first: keys of one table have to wait for each other."""
     return sorted(keys, key=lambda key: -(key.entry.weight or 0.0))
 
 
 def next_key(waiting: Sequence[ForeignKey], busy: set[str]) -> ForeignKey | None:
-    """The next to be validated: of a table that no other is being validated of. None: none can be now."""
+    """Return the next key to validate: its table must not be busy. None: every waiting key's table is busy."""
     return next((key for key in waiting if key.table not in busy), None)
 
 
-_HINT = "restore them by pg_restore itself, without a list"
+_HINT = "restore them with pg_restore, without a list"
 
 Report = Callable[[str], None]
 APPLICATION = "pg_restore: keys"
@@ -136,24 +136,24 @@ _SETTINGS = {
     "statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "0", "search_path": "",
     "row_security": "off", "jit": "off",
 }  # fmt: skip
-"""As pg_restore sets them; and no machine code, which a check that compares two numbers a row does not pay for."""
+"""As pg_restore sets them; and jit off, which costs more than it saves in such a simple check."""
 _CONSTRAINT_STATE = """select c.convalidated from pg_catalog.pg_constraint c
 where c.conrelid = pg_catalog.to_regclass(%s) and c.conname = %s and c.contype = 'f'"""
 
 
 class KeysResult(Struct, frozen=True, kw_only=True):
-    """What came of it."""
+    """The result of creating the keys."""
 
     keys: int
     """In the archive."""
     valid: int
     there: int
-    """Of these, valid before we came."""
+    """Of these, already valid at the start."""
     errors: int
 
 
 def list_without_keys(archive: Path, bindir: str | None) -> str:
-    """For pg_restore -L: everything but the foreign keys and what needs them. Raises ArchiveError, ConsoleError."""
+    """Return a list for pg_restore -L without foreign keys and their dependents. Raises ArchiveError, ConsoleError."""
     plan, program = _open_with_toc(archive), find_program("pg_restore", bindir=bindir).path
     left_out = key_dependents(plan.entries) | {entry.dump_id for entry in foreign_key_entries(plan.entries)}
     lines = _pg_restore_output([program, "-l", str(archive)], set()).splitlines()
@@ -161,10 +161,9 @@ def list_without_keys(archive: Path, bindir: str | None) -> str:
 
 
 def create_keys(archive: Path, conninfo: str, jobs: int, *, bindir: str | None, report: Report) -> KeysResult:
-    """Add every foreign key, validate them `jobs` at a time, restore what waited for them.
+    """Add every foreign key, validate `jobs` at a time, then restore the entries that depend on them.
 
-    An error is told, counted and gone on from, as pg_restore does. Raises ArchiveError, ConsoleError where nothing can
-    be begun.
+    Like pg_restore, it reports and counts an error and continues. Raises ArchiveError, ConsoleError if it cannot start.
     """
     plan, program = _open_with_toc(archive), find_program("pg_restore", bindir=bindir).path
     keys = _read_keys(program, archive, plan)
@@ -178,7 +177,7 @@ def create_keys(archive: Path, conninfo: str, jobs: int, *, bindir: str | None, 
 
 
 class _KeyCreation:
-    """One run of it."""
+    """Adds and validates the keys of one archive with several sessions."""
 
     def __init__(self, conninfo: str, report: Report) -> None:
         self._conninfo, self._report = conninfo, report
@@ -193,7 +192,7 @@ class _KeyCreation:
         return open_connection(self._conninfo, APPLICATION)
 
     def add_key(self, session: DeadlineConnection, key: ForeignKey) -> bool:
-        """Whether it stands and is still to be validated. A key made in one step is made here, alone."""
+        """Add a key; return whether it still needs validation. A key without a validation step is completed here."""
         with _transaction(session):
             existing = session.execute(_CONSTRAINT_STATE, (key.table, key.name)).fetchone()
         if existing is not None and existing["convalidated"]:
@@ -208,7 +207,7 @@ class _KeyCreation:
         return self._try_execute(session, key, key.add)
 
     def validate(self, keys: Sequence[ForeignKey], jobs: int) -> None:
-        """Returns when all are done. Interrupted, it ends the statements under way first."""
+        """Validate the keys; return when all are done. If interrupted, cancel the running statements first."""
         waiting = heaviest_first(keys)
         workers = [threading.Thread(target=self._worker, args=(waiting,)) for _ in range(min(jobs, len(waiting)))]
         try:
@@ -264,13 +263,13 @@ class _KeyCreation:
                 session.cancel()
 
     def _validate_key(self, session: DeadlineConnection, key: ForeignKey, sql: str) -> None:
-        """Check a key's rows, and say when that began and ended."""
+        """Validate a key, and report start and end."""
         item = f"item {key.entry.dump_id} {key.entry.desc} {clean(key.entry.tag)}"
         self._report_line(f"launching {item}")
         good = self._try_execute(session, key, sql)
         with self._condition:
             self.valid += good
-            self._report(f"pg_restore: finished {item}")  # as pg_restore says it: also of one that failed
+            self._report(f"pg_restore: finished {item}")  # like pg_restore, also after a failure
 
     def _try_execute(self, session: DeadlineConnection, key: ForeignKey, sql: str) -> bool:
         try:
@@ -278,7 +277,7 @@ class _KeyCreation:
                 session.execute(sql.encode())
         except psycopg.OperationalError as error:
             if session.closed or self._stopping:
-                raise ConnectError(f"the connection was lost: {error_message(error)}") from error
+                raise ConnectError(f"connection lost: {error_message(error)}") from error
             self._report_error(key, error, sql)
             return False
         except psycopg.Error as error:
@@ -307,7 +306,7 @@ class _KeyCreation:
 
 @contextmanager
 def _transaction(session: DeadlineConnection) -> Iterator[None]:
-    """One with pg_restore's settings: behind a pooler they would else be handed to others."""
+    """Open a transaction with pg_restore's settings, local to it: a pooler would pass session settings to others."""
     session.begin()
     try:
         for name, value in _SETTINGS.items():
@@ -323,14 +322,15 @@ def _open_with_toc(archive: Path) -> DumpPlan:
     plan = open_archive(archive)
     if plan.format == "plain":
         raise UsageError(
-            f"{archive} is SQL: its keys cannot be told from the rest of it",
-            hint="a directory or custom archive has a table of contents",
+            f"{archive} is a plain SQL script: its foreign keys cannot be restored separately",
+            hint="use a directory or custom archive, which has a table of contents",
         )
     return plan
 
 
 def _read_keys(program: str, archive: Path, plan: DumpPlan) -> list[ForeignKey]:
-    """Raises ConsoleError where the archive's keys are not as they are understood here: then pg_restore is to do it."""
+    """Read the archive's foreign keys. Raises ConsoleError if a statement is not recognized; pg_restore must then
+    restore them."""
     entries = foreign_key_entries(plan.entries)
     if not entries:
         return []
@@ -341,7 +341,7 @@ def _read_keys(program: str, archive: Path, plan: DumpPlan) -> list[ForeignKey]:
     added = [one for one in split_statements(sql) if one.startswith("ALTER TABLE ")]
     if len(added) != len(entries):
         raise ConsoleError(
-            f"the archive lists {len(entries)} foreign keys and has {len(added)} statements for them", hint=_HINT
+            f"the archive lists {len(entries)} foreign keys but has {len(added)} statements for them", hint=_HINT
         )
     return [_require_key(entry, one) for entry, one in zip(entries, added, strict=True)]
 
@@ -349,12 +349,12 @@ def _read_keys(program: str, archive: Path, plan: DumpPlan) -> list[ForeignKey]:
 def _require_key(entry: DumpEntry, statement: str) -> ForeignKey:
     key = parse_foreign_key(entry, statement)
     if key is None:
-        raise ConsoleError(f"this adds no foreign key as it is written here: {clean(statement[:200])}", hint=_HINT)
+        raise ConsoleError(f"cannot parse this foreign key statement: {clean(statement[:200])}", hint=_HINT)
     return key
 
 
 def _restore_dependents(program: str, archive: Path, plan: DumpPlan, conninfo: str, report: Report) -> int:
-    """What waited for the keys, by pg_restore; how many errors that met."""
+    """Restore the entries that depend on foreign keys with pg_restore; return the number of errors."""
     after = key_dependents(plan.entries)
     if not after:
         return 0
@@ -368,12 +368,12 @@ def _restore_dependents(program: str, archive: Path, plan: DumpPlan, conninfo: s
     for line in done.stderr.splitlines():
         report(line)
     if done.returncode not in (0, 1):
-        raise ConsoleError(f"pg_restore ended with {done.returncode}: {clean(done.stderr[-300:].strip())}")
+        raise ConsoleError(f"pg_restore exited with {done.returncode}: {clean(done.stderr[-300:].strip())}")
     return done.stderr.count("error: could not execute query")
 
 
 def _pg_restore_output(argv: Sequence[str], ids: set[int]) -> bytes:
-    """What pg_restore prints; `{list}` in its arguments becomes a list of these entries."""
+    """Return pg_restore's output; `{list}` in its arguments is replaced by a list file of these entries."""
     with tempfile.TemporaryDirectory(prefix="dba-console-keys-") as place:
         argv = list(argv)
         if "{list}" in argv:
@@ -391,7 +391,7 @@ def _pg_restore_output(argv: Sequence[str], ids: set[int]) -> bytes:
 
 
 def _write_list(program: str, archive: Path, ids: set[int], place: Path) -> Path:
-    """A list for pg_restore -L, in the archive's order."""
+    """Write a list for pg_restore -L, in the archive's order."""
     lines = [
         line for line in _pg_restore_output([program, "-l", str(archive)], set()).splitlines() if _dump_id(line) in ids
     ]

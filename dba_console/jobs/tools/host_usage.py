@@ -1,4 +1,4 @@
-"""What a run took of this host: processor time of its processes, how busy processors and disks were beside it."""
+"""Measure the CPU time of a run's processes, and CPU and disk utilization of this host meanwhile."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from dba_console.watch.samples.host import Cpu, Disk
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _CLOCK_TOLERANCE_S = 5.0
-"""A backend's start by the kernel and by the server may differ by a clock that was set."""
+"""Allowed difference between a backend's start according to the kernel and to the server: the clock may be adjusted."""
 
 
 class CpuTimes(NamedTuple):
-    """Processor time of some processes, seconds; each as it was last seen."""
+    """CPU time of processes in seconds, as last read."""
 
     seconds_by_pid: dict[int, float]
 
     def update(self, pids: Iterable[int]) -> None:
-        """Read these anew; who has ended keeps what it had."""
+        """Read the CPU time of these processes again; an ended process keeps its last value."""
         for pid in pids:
             stat = read_stat("/proc", pid)
             if stat is not None:
@@ -42,7 +42,7 @@ def cpu_s(stat: ProcStat) -> float:
 
 
 class HostUsage(NamedTuple):
-    """Of the host between two looks. None: not known."""
+    """Utilization of the host between two readings. None: not known."""
 
     busy_pct: float | None
     iowait_pct: float | None
@@ -58,7 +58,7 @@ class HostCounters(NamedTuple):
 
 
 class HostMeter:
-    """The host, with the device the data lie on and the one that is written to, where they are known."""
+    """Reads CPU and disk counters of the host; devices of the data directory and of the output, if known."""
 
     def __init__(self, data: str | None, written: str | None, clock: Clock = SYSTEM) -> None:
         self._data_device, self._output_device, self._clock = data, written, clock
@@ -107,7 +107,7 @@ def _cpu_shares(old: Cpu | None, new: Cpu | None) -> tuple[float | None, float |
 
 
 def disk_under(path: str | None) -> str | None:
-    """The whole disk under a place; None for memory, the network, and what cannot be seen."""
+    """Return the whole disk that holds a path; None for tmpfs, network file systems and unknown devices."""
     if path is None or (mount := mount_of(path)) is None:
         return None
     disk = file_systems.whole_disk("/sys", mount.device)
@@ -117,7 +117,7 @@ def disk_under(path: str | None) -> str | None:
 
 
 def is_local_server(server: ReadOnlyConnection) -> bool:
-    """Whether the server is one of this host: our own session is a process here, begun when the server says it was."""
+    """Check whether the server runs on this host: our backend must be a local process with the same start time."""
     stat = read_stat("/proc", server.backend)
     if stat is None or not stat.command.startswith(("postgres", "postmaster")):
         return False
@@ -132,7 +132,7 @@ def is_local_server(server: ReadOnlyConnection) -> bool:
 
 
 def data_directory(server: ReadOnlyConnection) -> str | None:
-    """The data directory, None where this role may not know it."""
+    """Return the data directory, None if this role may not read it."""
     try:
         (path,) = server.one("select current_setting('data_directory', true)")
     except ConsoleError:
@@ -141,7 +141,7 @@ def data_directory(server: ReadOnlyConnection) -> str | None:
 
 
 def has_shared_cores() -> bool:
-    """Whether two processors of this host share a core."""
+    """Check whether SMT (hyper-threading) is active: two CPUs share a core."""
     try:
         return read_file("/sys/devices/system/cpu/smt/active").strip() == b"1"
     except OSError:
@@ -149,5 +149,5 @@ def has_shared_cores() -> bool:
 
 
 def usable_cpus() -> int:
-    """Processors this process may use."""
+    """Return the number of CPUs this process may use."""
     return len(os.sched_getaffinity(0))

@@ -1,8 +1,8 @@
-"""The directory a trial dump is written to: its own, known as such, and gone afterwards whatever became of the trial.
+"""The scratch directory of a trial dump: created with a recognizable name, always removed afterwards.
 
-What a killed one leaves is removed by the next start in the same place: the name tells whose it is, and a process that
-runs no more needs nothing. "Nowhere" is memory (tmpfs), where the data of each file are let go again as pg_dump writes
-them: pg_dump does all it does, and only its last step, the disk, is left out.
+The next start in the same parent directory removes what a killed trial left: the name identifies its process, which
+must no longer run. "nowhere" means memory (tmpfs), where the data of each file are discarded while pg_dump writes them:
+pg_dump does all its work except writing to a disk.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from dba_console.watch.probes.host.file_systems import MountEntry, mount_of_path
 from dba_console.watch.probes.host.kernel_files import read_file, read_stat
 
 NAME = re.compile(r"\.dba-console-sweep-(\d+)-(\d+)-([0-9a-f]{8})")
-"""Process and its start, in ticks since boot, for a process id alone is given to others again; and on which host: the
-place may be one that several share."""
+"""Process id, its start in ticks since boot (process ids are reused), and a hash of the host name (the parent directory
+may be shared by several hosts)."""
 MEMORY_DIRECTORIES = ("/dev/shm", "/run", "/tmp")
-"""Where memory is usually mounted as a file system."""
+"""Usual mount points of tmpfs."""
 MEMORY_MIN_FREE = 256 << 20
-"""Bytes free there, so that several jobs can write between two looks."""
+"""Free bytes required, so that several jobs can write between two discards."""
 MIN_FREE_SHARE = 0.05
-"""Of a file system that is written to: a dump ends before it fills a disk others use."""
+"""Share of a file system that must stay free: a dump stops before it fills a shared disk."""
 _KEEP_SIZE_PUNCH_HOLE = 0x01 | 0x02
-"""fallocate(2): the blocks go, the size stays."""
+"""fallocate(2): deallocate the blocks, keep the file size."""
 _KEPT_SUFFIXES = ("toc.dat", ".toc")
 _libc = ctypes.CDLL(None, use_errno=True)
 _fallocate = getattr(_libc, "fallocate64", None) or _libc.fallocate
 
 
 class FreeSpace(NamedTuple):
-    """What a file system has, bytes."""
+    """Free space and size of a file system, bytes."""
 
     free: int
     size: int
 
 
 def free_space(path: str | Path) -> FreeSpace:
-    """Raises OSError."""
+    """Return the free space at a path. Raises OSError."""
     found = os.statvfs(path)
     return FreeSpace(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
 
 def mount_of(path: str | Path) -> MountEntry | None:
-    """The file system a place lies on; None where the kernel does not say."""
+    """Return the mount that holds a path; None if unknown."""
     try:
         return mount_of_path(parse_mountinfo(read_file("/proc/self/mountinfo")), os.path.realpath(path))
     except OSError:
@@ -59,7 +59,7 @@ def mount_of(path: str | Path) -> MountEntry | None:
 
 
 def memory_directory() -> Path:
-    """A directory in memory with room enough. Raises ConsoleError where there is none."""
+    """Return a tmpfs directory with enough free space. Raises ConsoleError if none is found."""
     too_small = []
     for place in MEMORY_DIRECTORIES:
         mount = mount_of(place)
@@ -71,21 +71,21 @@ def memory_directory() -> Path:
         too_small.append(f"{place} has {free >> 20} MB")
     details = f" ({', '.join(too_small)})" if too_small else ""
     raise ConsoleError(
-        f"there is no directory in memory with {MEMORY_MIN_FREE >> 20} MB free{details}",
-        hint="name a scratch directory: --to DIR",
+        f"no tmpfs directory with {MEMORY_MIN_FREE >> 20} MB free found{details}",
+        hint="use a scratch directory: --to DIR",
     )
 
 
 @contextmanager
 def scratch_directory(place: Path) -> Iterator[Path]:
-    """An empty directory in `place`, removed at the end. Raises UsageError where none can be made."""
+    """Create an empty directory in `place` and remove it at the end. Raises UsageError if it cannot be created."""
     remove_leftovers(place)
     own = read_stat("/proc", os.getpid())
     path = place / directory_name(os.getpid(), own.start_ticks if own else 0)
     try:
         os.mkdir(path, 0o700)
     except OSError as error:
-        raise UsageError(f"cannot make a directory in {place}: {error.strerror}") from error
+        raise UsageError(f"cannot create a directory in {place}: {error.strerror}") from error
     try:
         yield path
     finally:
@@ -93,7 +93,7 @@ def scratch_directory(place: Path) -> Iterator[Path]:
 
 
 def directory_name(process: int, start_ticks: int) -> str:
-    """What the directory of a process of this host is called."""
+    """Return the directory name for a process of this host."""
     return f".dba-console-sweep-{process}-{start_ticks}-{_host_hash()}"
 
 
@@ -102,7 +102,7 @@ def _host_hash() -> str:
 
 
 def remove_leftovers(place: Path) -> list[Path]:
-    """Remove what killed trials of this user left in `place`; gives what was removed."""
+    """Remove the directories that killed trials of this user left in `place`; return the removed paths."""
     removed = []
     try:
         names = os.listdir(place)
@@ -121,17 +121,17 @@ def remove_leftovers(place: Path) -> list[Path]:
 
 
 class TrialOutput:
-    """What a dump has written into its directory; with `discard` its data are given back as they come."""
+    """Measures a dump's output directory; with `discard`, frees the data as they are written."""
 
     def __init__(self, path: Path, *, discard: bool) -> None:
         self._path, self._discard = path, discard
         self.size = 0
-        """Bytes written, given back or not."""
+        """Bytes written, discarded or not."""
         self.allocated = 0
-        """Bytes taken now."""
+        """Bytes allocated now."""
 
     def measure(self) -> None:
-        """Read it anew. A file that goes meanwhile is none."""
+        """Measure the directory again; if a file disappears meanwhile, keep the last values."""
         size = allocated = 0
         try:
             with os.scandir(self._path) as entries:
@@ -148,7 +148,7 @@ class TrialOutput:
 
 
 def _punch_hole(path: str, size: int) -> int:
-    """Give back the blocks of a file up to `size`; how many bytes that asked for, 0 where it was refused."""
+    """Deallocate the blocks of a file up to `size`; return the number of bytes, 0 if refused."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -1,6 +1,7 @@
-"""The server as these programs ask it: one short, read-only connection that waits for no lock.
+"""The server connection of these tools: a read-only connection with short lock timeouts; also finds PostgreSQL's client
+programs and reads the tables that a dump contains.
 
-Used by programs that end, and never by the agent: a wait here holds up nobody but who called.
+Used by short-lived programs only, never by the agent: a wait here delays only the caller.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from dba_console.runbooks.command_environment import server_environment
 
 CONNECT_S = 10
 STATEMENT_S = 30
-"""For all tables of a large database; each single question of a sweep takes milliseconds."""
+"""Enough for all tables of a large database; the other queries of a sweep take milliseconds."""
 LOCK_MS = 100
-"""No question of these programs is worth waiting behind a lock."""
+"""None of these queries is worth waiting for a lock."""
 
 _LIMITS = """
 select pg_catalog.set_config('statement_timeout', %(statement)s, true),
@@ -38,7 +39,7 @@ Row = tuple[Any, ...]
 
 
 class ReadOnlyConnection:
-    """An open connection. `version` as libpq counts it: 150018."""
+    """An open connection. `version` has libpq's form: 150018."""
 
     def __init__(self, connection: DeadlineConnection) -> None:
         self._connection = connection
@@ -52,32 +53,32 @@ class ReadOnlyConnection:
         return self.version // 10000
 
     def rows(self, sql: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> list[Row]:
-        """All rows. Raises ConsoleError with the server's own words."""
+        """Return all rows. Raises ConsoleError with the server's message."""
         try:
             return self._query(sql.encode(), params, STATEMENT_S)
         except psycopg.Error as error:
             if self._connection.closed:
-                raise ConnectError(f"the connection to the server is lost: {error_message(error)}") from error
-            raise ConsoleError(f"the server refused a question: {error_message(error)}") from error
+                raise ConnectError(f"connection to the server lost: {error_message(error)}") from error
+            raise ConsoleError(f"the server rejected a query: {error_message(error)}") from error
 
     def count(self, schema: str, table: str, seconds: float) -> int:
-        """Rows of a table, counted. Raises ConsoleError where that takes longer, or cannot be done."""
+        """Count the rows of a table. Raises ConsoleError if that takes longer than `seconds` or fails."""
         query = psycopg.sql.SQL("select count(*) from only {}").format(psycopg.sql.Identifier(schema, table))
         try:
             return int(self._query(query, None, seconds)[0][0])
         except psycopg.Error as error:
-            raise ConsoleError(f"the rows of {clean(table)} cannot be counted: {error_message(error)}") from error
+            raise ConsoleError(f"cannot count the rows of {clean(table)}: {error_message(error)}") from error
 
     def one(self, sql: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> Row:
-        """The first row of what has one."""
+        """Return the first row of a query that always has one."""
         return self.rows(sql, params)[0]
 
     def _query(
         self, sql: bytes | psycopg.sql.Composed, params: Sequence[Any] | Mapping[str, Any] | None, seconds: float
     ) -> list[Row]:
-        """All rows, in a transaction that only reads, with limits of its own: behind a pooler nothing else is ours.
+        """Return all rows, in a read-only transaction with its own timeouts: behind a pooler only those are reliable.
 
-        Raises psycopg.Error; ConnectError where the server is silent.
+        Raises psycopg.Error; ConnectError if the server does not answer.
         """
         self._connection.deadline_us = SYSTEM.mono_us() + int((seconds + CONNECT_S) * 1e6)
         try:
@@ -94,43 +95,43 @@ class ReadOnlyConnection:
 
 @contextmanager
 def open_server(conninfo: str, application: str = "dba-console:dumps") -> Iterator[ReadOnlyConnection]:
-    """The server of a connection string, completed from libpq's environment. Raises ConnectError saying why not."""
+    """Connect with a connection string, completed from libpq's environment. Raises ConnectError with the reason."""
     with closing(open_connection(conninfo, application)) as connection:
         yield ReadOnlyConnection(connection)
 
 
 def open_connection(conninfo: str, application: str) -> DeadlineConnection:
-    """A connection of these programs. Raises ConnectError saying why not."""
+    """Open a connection. Raises ConnectError with the reason."""
     try:
         return connect(conninfo, application=application, database=None, timeout_s=CONNECT_S, clock=SYSTEM)
     except ConnectError as error:
         raise ConnectError(
-            f"cannot connect: {error.message}", hint=error.hint or "dba-console doctor tells what is missing"
+            f"cannot connect: {error.message}", hint=error.hint or "dba-console doctor shows what is missing"
         ) from error
 
 
 def client_environment(conninfo: str, **more: str) -> dict[str, str]:
-    """What PostgreSQL's own programs need to reach the same server without any argument, and to speak English."""
+    """Return the environment for PostgreSQL's programs: the same server without arguments, messages in English."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))}
     return {**kept, **server_environment(conninfo), "LC_ALL": "C", "PG_COLOR": "never", **more}
 
 
 def error_message(error: psycopg.Error) -> str:
-    """What the server or libpq said, on one line, harmless."""
+    """Return the server's or libpq's message on one line, sanitized."""
     text = error.diag.message_primary or str(error).strip() or type(error).__name__
     return clean(" ".join(text.split()))
 
 
-# PostgreSQL's client programs: the one on the path, or the newest installed that can dump this server.
+# PostgreSQL's client programs: the one in PATH, or the newest installed version that can dump this server.
 
 DIRECTORIES = (("/usr/lib/postgresql", "*/bin"), ("/usr", "pgsql-*/bin"), ("/usr/local", "pgsql*/bin"))
-"""Where Debian, Red Hat and a build by hand keep them."""
+"""Directories of Debian, Red Hat and source builds."""
 BINDIR = "DBA_CONSOLE_PG_BINDIR"
-"""Names a directory to take them from instead of searching."""
+"""Environment variable with the directory to use instead of searching."""
 
 
 class InstalledProgram(NamedTuple):
-    """A program that runs here, and its version as libpq counts majors."""
+    """An installed program with its version; `major` as in libpq."""
 
     path: str
     major: int
@@ -138,10 +139,10 @@ class InstalledProgram(NamedTuple):
 
 
 def find_program(name: str, *, at_least: int = 0, bindir: str | None = None) -> InstalledProgram:
-    """The program of that name, of major version `at_least` or later: pg_dump refuses a newer server than itself.
+    """Find a program of major version `at_least` or later: pg_dump refuses a server newer than itself.
 
-    `bindir`, or $DBA_CONSOLE_PG_BINDIR, goes before the path, the path before installed directories, newest first.
-    Raises Unsupported where there is none.
+    Order: `bindir` or $DBA_CONSOLE_PG_BINDIR, PATH, installed directories (newest first).
+    Raises Unsupported if none is found.
     """
     too_old = []
     for path in _candidate_paths(name, bindir or os.environ.get(BINDIR)):
@@ -152,11 +153,11 @@ def find_program(name: str, *, at_least: int = 0, bindir: str | None = None) -> 
             too_old.append(f"{found.path} is {found.version}")
     details = f": {', '.join(too_old)}" if too_old else ""
     wanted = f" of version {at_least} or later" if at_least else ""
-    raise Unsupported(f"there is no {name}{wanted} here{details}", hint="install PostgreSQL's client programs")
+    raise Unsupported(f"no {name}{wanted} found{details}", hint="install PostgreSQL's client programs")
 
 
 def program_at(path: str) -> InstalledProgram | None:
-    """What lies there, None where nothing runs."""
+    """Return the program at a path, None if it does not run."""
     try:
         done = subprocess.run(
             [path, "--version"], capture_output=True, text=True, timeout=20, check=True, stdin=subprocess.DEVNULL
@@ -168,7 +169,7 @@ def program_at(path: str) -> InstalledProgram | None:
 
 
 def version_in(text: str) -> str | None:
-    """The version in `pg_dump (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)`.
+    """Return the version in `pg_dump (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)`.
 
     >>> version_in("pg_dump (PostgreSQL) 18beta1"), version_in("what?")
     ('18beta1', None)
@@ -192,7 +193,7 @@ def _version_key(path: Path) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", str(path))]
 
 
-# What a database has to be dumped: its tables with their sizes, and a choice of them that stands for all.
+# The tables of a database with their sizes, and a representative selection.
 
 _FROM = """
 from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
@@ -210,23 +211,23 @@ _BY_PAGES = (
     " + coalesce(t.relpages, 0)) * current_setting('block_size')::bigint" + _FROM
 )
 MAX_PATTERNS = 200
-"""Tables named to pg_dump one by one."""
+"""Maximum number of tables passed to pg_dump by name."""
 
 
 class DumpTable(NamedTuple):
-    """A table whose rows a dump holds."""
+    """A table whose rows are dumped."""
 
     oid: int
     schema: str
     name: str
     rows: float | None
-    """As the server last estimated them; None where it never did."""
+    """The server's last estimate; None if there was never one."""
     size: int
-    """Bytes of its pages, those of its TOAST included; indexes are not dumped."""
+    """Bytes of its pages including TOAST; without indexes, which are not dumped."""
 
     @property
     def pattern(self) -> str:
-        """As pg_dump -t takes it: quoted, so that no sign in it means anything.
+        """The name as a pattern for pg_dump -t, quoted so that no character is special.
 
         >>> DumpTable(1, 'a"b', "c.*", None, 0).pattern
         '"a""b"."c.*"'
@@ -235,25 +236,25 @@ class DumpTable(NamedTuple):
 
 
 def read_tables(server: ReadOnlyConnection) -> tuple[list[DumpTable], str | None]:
-    """All tables, biggest first, and a note where sizes are the server's own estimates.
+    """Return all tables, largest first, and a note if sizes are the server's estimates.
 
-    A table that is locked exclusively has no size that could be read without waiting: then those of the last VACUUM or
-    ANALYZE are taken for all.
+    The size of an exclusively locked table cannot be read without waiting: then the sizes of the last VACUUM or ANALYZE
+    are used for all tables.
     """
     note = None
     try:
         rows = server.rows(_MEASURED)
     except ConsoleError:
         rows = server.rows(_BY_PAGES)
-        note = "a table is locked, so sizes are those of the last VACUUM or ANALYZE"
+        note = "a table is locked: sizes are those of the last VACUUM or ANALYZE"
     found = [DumpTable(oid, schema, name, None if rows < 0 else rows, size) for oid, schema, name, rows, size in rows]
     return sorted(found, key=lambda table: (-table.size, table.oid)), note
 
 
 def choose_tables(tables: Sequence[DumpTable], share: float, biggest: int) -> list[DumpTable]:
-    """The tables a sweep dumps: the `biggest`, which keep the jobs busy, and of the rest every so many by size.
+    """Choose the tables a sweep dumps: the `biggest`, which keep the jobs busy, and a sample of the rest by size.
 
-    `tables` are sorted by size; `share` is of all bytes, 0 to 1. More than MOST_PATTERNS only where it is all of them.
+    `tables` are sorted by size; `share` is of all bytes, 0 to 1. More than MAX_PATTERNS only if all are chosen.
 
     >>> ts = [DumpTable(n, "s", str(n), None, 100 - n) for n in range(100)]
     >>> [t.oid for t in choose_tables(ts, 0.15, 4)], len(choose_tables(ts, 1.0, 4))

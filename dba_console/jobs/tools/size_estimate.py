@@ -1,7 +1,7 @@
-"""How large a dump will be, and whether it fits: from the tables' sizes, and from what earlier dumps made of them.
+"""Estimate the size of a dump and whether it fits: from table sizes and the compression ratio of earlier dumps.
 
-Indexes are not dumped, so pg_database_size would be far too much. How much smaller the rows become is known only from a
-dump: where none is known, the tables' own size is the most that is to be expected of a compressed one.
+Indexes are not dumped, so pg_database_size is far too large. The ratio is known only from an earlier dump; without one,
+the size of the tables is the upper limit for a compressed dump.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from dba_console.jobs.tools.server_connection import ReadOnlyConnection, read_ta
 from dba_console.jobs.tools.sweep_store import load_result
 
 MARGIN = 1.2
-"""On what follows from earlier dumps: the data change."""
+"""Factor on an estimate from earlier dumps, because the data change."""
 _LARGE_OBJECTS = "select coalesce(sum(pg_relation_size(oid)), 0)::bigint from pg_class where relname = 'pg_largeobject'"
 
 
 class DumpSizeEstimate(Struct, frozen=True, kw_only=True):
-    """Bytes. None: not known."""
+    """The expected size of a dump, in bytes. None: not known."""
 
     table_bytes: int
-    """Of all tables with rows, TOAST and large objects included, indexes not."""
+    """All tables with rows, including TOAST and large objects, without indexes."""
     tables: int
     dump_bytes: int | None
-    """What a dump of them will be, going by earlier ones."""
+    """Estimated from earlier dumps."""
     at_most_bytes: int
-    """What it is safe to have room for."""
+    """Free space that is safe to require."""
     ratio: float | None
     ratio_from: str | None
-    """Where the ratio is from, in a sentence."""
+    """Source of the ratio, as text."""
     place: str | None
     mount: str | None
     free_bytes: int | None
@@ -46,7 +46,7 @@ class DumpSizeEstimate(Struct, frozen=True, kw_only=True):
 
 
 def estimate_dump_size(server: ReadOnlyConnection, target: Target, directory: Path | None) -> DumpSizeEstimate:
-    """What a dump of the server's database takes, and whether `directory` has it. Raises ConsoleError."""
+    """Estimate a dump of the server's database, and whether it fits into `directory`. Raises ConsoleError."""
     tables, note = read_tables(server)
     total = sum(table.size for table in tables) + _large_objects(server)
     ratio, source = known_ratio(target, server.database)
@@ -55,7 +55,7 @@ def estimate_dump_size(server: ReadOnlyConnection, target: Target, directory: Pa
     mount, free, size = _free_space(directory)
     fits = None if free is None or size is None else free - most >= size * MIN_FREE_SHARE
     if directory is not None and not directory.exists():
-        missing = f"{directory} is not there: what is free is that of the nearest directory above it"
+        missing = f"{directory} does not exist: free space is that of its nearest existing parent directory"
         note = missing if note is None else f"{note}; {missing}"
     return DumpSizeEstimate(
         table_bytes=total, tables=len(tables), dump_bytes=dump, at_most_bytes=most, ratio=ratio, ratio_from=source,
@@ -64,7 +64,7 @@ def estimate_dump_size(server: ReadOnlyConnection, target: Target, directory: Pa
 
 
 def known_ratio(target: Target, database: str) -> tuple[float | None, str | None]:
-    """Bytes of a dump to bytes of tables, and where that is from: the last dumps that were watched, else the sweep."""
+    """Return dump bytes per table byte, and its source: the last observed dumps, else the sweep."""
     past = [
         run.bytes / run.size_bytes
         for job in read_job_history(target.key, address_of(target.conninfo)).jobs
@@ -94,28 +94,28 @@ def _free_space(directory: Path | None) -> tuple[str | None, int | None, int | N
     existing = next((one for one in (directory, *directory.parents) if one.exists()), Path("/"))
     mount = mount_of(existing)
     try:
-        room = free_space(existing)
+        space = free_space(existing)
     except OSError:
         return (mount.path if mount else None), None, None
-    return (mount.path if mount else None), room.free, room.size
+    return (mount.path if mount else None), space.free, space.size
 
 
 def estimate_lines(found: DumpSizeEstimate) -> Sequence[str]:
-    """The estimate as lines."""
+    """Return the estimate as text lines."""
     lines = [f"tables: {found.tables}, {human_bytes(found.table_bytes)} without indexes"]
     if found.dump_bytes is None:
-        lines.append(f"dump: not known before the first one; compressed at most about {human_bytes(found.table_bytes)}")
+        lines.append(f"dump: unknown before the first one; compressed at most about {human_bytes(found.table_bytes)}")
     else:
         lines.append(
-            f"dump: about {human_bytes(found.dump_bytes)} (estimated, {found.ratio:.2f} of it: {found.ratio_from})"
+            f"dump: about {human_bytes(found.dump_bytes)} (estimated, ratio {found.ratio:.2f}: {found.ratio_from})"
         )
     if found.place is not None:
         free = human_bytes(found.free_bytes)
         lines.append(f"free at {found.place}: {free}" + (f" (mount {found.mount})" if found.mount else ""))
         verdict = {
-            True: f"it fits: {human_bytes(found.at_most_bytes)} to have room for",
-            False: f"it does not fit: {human_bytes(found.at_most_bytes)} to have room for, and a twentieth stays free",
-            None: "whether it fits is not known",
+            True: f"it fits: needs up to {human_bytes(found.at_most_bytes)}",
+            False: f"it does not fit: needs up to {human_bytes(found.at_most_bytes)}, and 5 % must stay free",
+            None: "unknown whether it fits",
         }[found.fits]
         lines.append(verdict)
     return [*lines, *([found.note] if found.note else [])]

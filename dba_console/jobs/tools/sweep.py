@@ -1,4 +1,7 @@
-"""Finds how many jobs a parallel dump of this database on this host is worth: few trials, each as short as will do."""
+"""Sweep: find the best number of jobs for a parallel dump of this database on this host, with few short trial dumps.
+
+Also the connection budget of a dump, eviction of tables from the page cache, and the bottleneck shown by the trials.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +34,10 @@ from dba_console.jobs.tools.server_connection import (
 from dba_console.jobs.tools.sweep_store import SweepResult, SweepRow
 from dba_console.jobs.tools.trial_dump import TrialSettings, run_trial
 
-# How many connections a parallel dump may take: what is free for this role, less some that others may need.
+# The connection budget of a parallel dump: connections free for this role, minus a reserve for other sessions.
 
 RESERVE = 3
-"""Left free for whoever connects meanwhile: a dump must not be what fills the house."""
+"""Connections left free for others: a dump must not be the reason that max_connections is reached."""
 _SQL = """
 select current_setting('max_connections')::int,
        current_setting('superuser_reserved_connections')::int
@@ -47,19 +50,19 @@ from pg_roles r, pg_database d where r.rolname = current_user and d.datname = cu
 
 
 class ConnectionBudget(NamedTuple):
-    """What is free, and which limit says so."""
+    """Free connections, and the limit that determines them."""
 
     free: int
     limit: str
 
     @property
     def max_jobs(self) -> int:
-        """The most jobs for which pg_dump -j finds a connection each and one for itself; 0 where there is none."""
+        """The most jobs for which pg_dump -j gets a connection each plus its own; 0 if there are too few."""
         return max(0, self.free - RESERVE - 1)
 
 
 def read_connection_budget(server: ReadOnlyConnection) -> ConnectionBudget:
-    """What is free now. Reserved slots are left to those they are reserved for, whoever asks."""
+    """Return the connections free now. Reserved connections are never counted, also not for a superuser."""
     most, reserved, used, of_role, by_role, of_database, in_database = server.one(_SQL)
     found = [ConnectionBudget(most - reserved - used, "max_connections")]
     if of_role >= 0:
@@ -70,20 +73,20 @@ def read_connection_budget(server: ReadOnlyConnection) -> ConnectionBudget:
 
 
 def require_connections(server: ReadOnlyConnection, jobs: int) -> None:
-    """Raises Refused where so many jobs would take what others may need."""
+    """Raise Refused if a dump with `jobs` jobs would use connections of the reserve."""
     slots = read_connection_budget(server)
     if slots.max_jobs < jobs:
         raise Refused(
             f"{max(0, slots.free)} connections are free by {slots.limit}: a dump with {jobs} jobs takes {jobs + 1}, "
-            f"and {RESERVE} stay free for others",
-            hint="try fewer jobs, or at an hour with fewer sessions",
+            f"and {RESERVE} must stay free for others",
+            hint="try fewer jobs, or a time with fewer sessions",
         )
 
 
-# Tables put out of the page cache, so that a trial reads them as a dump of a database larger than memory does.
+# Evict tables from the page cache, so that a trial reads them like a dump of a database larger than memory.
 #
-# Only clean pages of these files are given back, and nothing is written; the server's own buffers keep what they have.
-# It costs whoever works with these tables: so it is done where it is asked for, and said.
+# Drops only clean pages of these files and writes nothing; shared_buffers are not affected. It slows down sessions that
+# use these tables, so it is done only on request (--fresh).
 
 _PATHS = """
 select pg_relation_filepath(c.oid), pg_relation_filepath(nullif(c.reltoastrelid, 0))
@@ -92,7 +95,7 @@ from pg_class c where c.oid = any(%s)
 
 
 def evict_tables(server: ReadOnlyConnection, data: str, tables: Sequence[DumpTable]) -> int:
-    """Bytes of files put out of the page cache. Raises PermissionDenied where they cannot be opened."""
+    """Evict tables from the page cache; return their bytes. Raises PermissionDenied if files cannot be opened."""
     done = 0
     for row in server.rows(_PATHS, ([table.oid for table in tables],)):
         for path in row:
@@ -109,15 +112,15 @@ def _evict_segments(path: str) -> int:
 
 
 def _evict_file(path: str) -> int | None:
-    """Its size; None where there is no such file."""
+    """Evict a file; return its size, None if it does not exist."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     except PermissionError as error:
         raise PermissionDenied(
-            f"{path} cannot be opened, so it cannot be put out of the page cache",
-            hint="leave --fresh out, or run this as the server's owner or as root",
+            f"cannot open {path} to evict it from the page cache",
+            hint="omit --fresh, or run this as the server's owner or as root",
         ) from error
     try:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -126,15 +129,15 @@ def _evict_file(path: str) -> int | None:
         os.close(descriptor)
 
 
-# What keeps a parallel dump from being quicker: told from what was measured while it ran, or told as unknown. Pure.
+# The bottleneck of a parallel dump, derived from measurements during the trial, or unknown. Pure functions.
 
 BUSY_PCT = 90.0
-"""Of all processors, or of a disk's time."""
+"""Of all CPUs, or of a disk's time."""
 OTHERS_PCT = 25.0
 MEMORY_SHARE = 0.2
-"""Of what was dumped, read from the disk: below it the pages were in memory."""
+"""Disk reads per dumped byte; below it the pages were cached in memory."""
 BUSY_SHARE = 0.85
-"""Of the time a process could have run, what it did: it waited for hardly anything."""
+"""CPU time per elapsed time from which a process counts as CPU-bound."""
 
 
 class Bottleneck(NamedTuple):
@@ -143,35 +146,35 @@ class Bottleneck(NamedTuple):
 
 
 class LargestTable(NamedTuple):
-    """The biggest table."""
+    """The largest table."""
 
     name: str
     size: int
 
 
 def _other_cpu_pct(run: TrialRun, cpus: int) -> float:
-    """Of all processors, what was busy and not with the trial; 0 where its server side was not seen."""
+    """Return the share of all CPUs used by others than the trial; 0 if its server side was not measured."""
     if run.host_busy_pct is None or run.server_s is None or run.wall_s <= 0:
         return 0.0
     return run.host_busy_pct - 100 * run.cpu_s / (run.wall_s * cpus)
 
 
 def is_disturbed(runs: Sequence[TrialRun], cpus: int) -> bool:
-    """Whether others took so much of the host that trials are hardly comparable."""
+    """Check whether other processes used so much CPU that trials are hardly comparable."""
     return any(_other_cpu_pct(run, cpus) >= OTHERS_PCT for run in runs)
 
 
 def find_bottleneck(curve: JobsCurve, largest: LargestTable | None, ceiling: str) -> Bottleneck:
-    """What the knee runs into. `ceiling` says what set the most jobs that were tried."""
+    """Return the bottleneck at the knee. `ceiling` describes what limited the number of jobs tried."""
     jobs = curve.knee()
     run = curve.runs[jobs]
     return (
         _table_bottleneck(curve, run, largest)
         or _cpu_bottleneck(curve, run)
-        or _disk_bottleneck(run.read_util_pct, "read", "the disk the data are read from")
+        or _disk_bottleneck(run.read_util_pct, "read", "the disk of the data directory")
         or _disk_bottleneck(run.write_util_pct, "write", "the disk the dump is written to")
         or (_job_limit(curve, run, ceiling) if jobs == curve.most else None)
-        or Bottleneck("unknown", "nothing that was measured: locks, the network or what stands behind the disk")
+        or Bottleneck("unknown", "something not measured: locks, the network or the storage behind the disk")
     )
 
 
@@ -185,8 +188,8 @@ def _table_bottleneck(curve: JobsCurve, run: TrialRun, largest: LargestTable | N
     share = human_pct(100 * largest.size / total)
     return Bottleneck(
         "table",
-        f"one big table: {clean(largest.name)} is {share} of all data and takes about {human_duration(alone)} by "
-        "itself, whatever the number of jobs",
+        f"one large table: {clean(largest.name)} is {share} of all data and takes about {human_duration(alone)} "
+        "alone, with any number of jobs",
     )
 
 
@@ -197,8 +200,7 @@ def _cpu_bottleneck(curve: JobsCurve, run: TrialRun) -> Bottleneck | None:
     own = human_pct(min(100.0, 100 * run.cpu_s / spent)) if spent > 0 else "?"
     return Bottleneck(
         "cpu",
-        f"the processors of this host: {human_pct(run.host_busy_pct)} busy with -j {run.jobs}, {own} of them with the "
-        "dump itself",
+        f"the CPUs of this host: {human_pct(run.host_busy_pct)} busy with -j {run.jobs}, {own} used by the dump",
     )
 
 
@@ -211,9 +213,9 @@ def _disk_bottleneck(util_pct: float | None, kind: str, what: str) -> Bottleneck
 def _job_limit(curve: JobsCurve, run: TrialRun, ceiling: str) -> Bottleneck:
     per_job = max(1e-3, run.jobs * (run.wall_s - run.startup_s))
     if run.client_s / per_job >= BUSY_SHARE:
-        side = "; each job waits for its own pg_dump process, which compresses"
+        side = "; each job is limited by its pg_dump process, which compresses"
     elif run.server_s is not None and run.server_s / per_job >= BUSY_SHARE:
-        side = "; each job waits for its session in the server, which reads and formats"
+        side = "; each job is limited by its backend, which reads and formats"
     else:
         side = ""
     kind = {"connections": "connections", "tables": "tables"}.get(ceiling.split(":")[0], "most")
@@ -221,13 +223,11 @@ def _job_limit(curve: JobsCurve, run: TrialRun, ceiling: str) -> Bottleneck:
 
 
 def measurement_notes(runs: Sequence[TrialRun], table_bytes: int, cpus: int, memory: int | None) -> tuple[str, ...]:
-    """What the figures do not tell by themselves."""
+    """Return notes that qualify the measured values."""
     found = []
     others = max((_other_cpu_pct(run, cpus) for run in runs), default=0.0)
     if others >= OTHERS_PCT:
-        found.append(
-            f"others kept up to {human_pct(others)} of the processors busy: on a quieter host more jobs may help"
-        )
+        found.append(f"other processes used up to {human_pct(others)} of the CPUs: on an idle host more jobs may help")
     known = [run for run in runs if run.read_bytes is not None and run.done > 0]
     cached = [run for run in known if (run.read_bytes or 0) < MEMORY_SHARE * run.done]
     if cached and len(cached) >= len(known) - 1:
@@ -235,22 +235,22 @@ def measurement_notes(runs: Sequence[TrialRun], table_bytes: int, cpus: int, mem
             "these runs read from memory" if len(cached) == len(known) else "all but one of these runs read from memory"
         )
         if memory is not None and table_bytes > memory:
-            text += ", and the database is larger than memory: a real dump reads from the disk (--fresh shows that)"
+            text += ", but the database is larger than memory: a real dump reads from disk (--fresh measures that)"
         found.append(text)
     if runs and not known:
-        found.append("whether these runs read from memory or from the disk could not be seen")
+        found.append("unknown whether these runs read from memory or from disk")
     if any(run.server_s is None for run in runs):
-        found.append("the server runs on another host: its processors and disks were not seen")
+        found.append("the server runs on another host: its CPUs and disks were not measured")
     return tuple(found)
 
 
 NOWHERE = "nowhere"
 WINDOW_S = 30.0
-"""A trial is cut after this long: by then every job has had its table for long enough to tell the rate."""
+"""A trial is cut after this time: by then every job has worked long enough to measure the rate."""
 SINGLE_JOB_SHARE, SINGLE_JOB_S = 0.35, 3.0
-"""A job alone runs for comparison only: this much of the best time, but this many seconds."""
+"""A single job runs for comparison only: this share of the best time, at least this many seconds."""
 DEFAULT_MAX_JOBS = 8
-"""Jobs tried at most where nothing else is asked for, or twice the processors where that is more."""
+"""Default maximum of jobs tried, or twice the CPUs if that is more."""
 MAX_JOBS = 64
 
 
@@ -260,7 +260,7 @@ select count(*)::int from pg_stat_activity where application_name = 'dba-console
 
 
 class SweepOptions(Struct, frozen=True, kw_only=True):
-    """What the sweep is to do."""
+    """Options of a sweep."""
 
     to: str = NOWHERE
     share: float = 1.0
@@ -273,7 +273,7 @@ class SweepOptions(Struct, frozen=True, kw_only=True):
 
 
 class SweepEvent(Struct, frozen=True, kw_only=True):
-    """What is told while it goes on."""
+    """A progress message of a sweep."""
 
     kind: str
     """plan, begin, progress, run."""
@@ -286,13 +286,13 @@ ReportEvent = Callable[[SweepEvent], None]
 
 
 def sweep(target: Target, options: SweepOptions, report: ReportEvent, clock: Clock = SYSTEM) -> SweepResult:
-    """Try, and say what was found. Raises ConsoleError saying why it could not be."""
+    """Run the trial dumps and return the result. Raises ConsoleError with the reason if it is not possible."""
     with open_server(target.conninfo, "dba-console:sweep") as server:
         return _Sweep(target, options, server, report, clock).run()
 
 
 class _Sweep:
-    """One sweep under way."""
+    """A running sweep."""
 
     def __init__(
         self, target: Target, options: SweepOptions, server: ReadOnlyConnection, report: ReportEvent, clock: Clock
@@ -303,13 +303,13 @@ class _Sweep:
         self._data = host_usage.data_directory(server) if self._is_local else None
         if options.evict_cache and self._data is None:
             raise Unsupported(
-                "--fresh needs a server on this host and a role that may read data_directory (pg_monitor)"
+                "--fresh requires a server on this host and a role that may read data_directory (pg_monitor)"
             )
         self._all_tables, note = read_tables(server)
         self._notes = [note] if note else []
         self._all_tables = [table for table in self._all_tables if table.size > 0]
         if not self._all_tables:
-            raise UsageError(f"there is no table with rows in the database {server.database}")
+            raise UsageError(f"database {server.database} has no table with rows")
         self._cpus = host_usage.usable_cpus()
         self._max_jobs, self._ceiling = self._find_max_jobs()
         self._tables = choose_tables(self._all_tables, options.share, 2 * self._max_jobs)
@@ -322,17 +322,18 @@ class _Sweep:
         self._runs: list[TrialRun] = []
 
     def run(self) -> SweepResult:
-        """All of it."""
+        """Run the sweep."""
         (others,) = self._server.one(_OTHERS)
         if others:
             raise Refused(
-                "another sweep runs on this server: two at once would measure each other", hint="let it end first"
+                "another sweep is running on this server: their measurements would be wrong",
+                hint="wait until it has ended",
             )
         place = memory_directory() if self._options.to == NOWHERE else self._check_scratch(Path(self._options.to))
         self._report(SweepEvent(kind="plan", text=self._plan(place)))
-        let_go = self._options.to == NOWHERE
+        discard = self._options.to == NOWHERE
         self._meter = host_usage.HostMeter(
-            host_usage.disk_under(self._data), None if let_go else host_usage.disk_under(str(place)), self._clock
+            host_usage.disk_under(self._data), None if discard else host_usage.disk_under(str(place)), self._clock
         )
         with ExitStack() as stack:
             directory = stack.enter_context(scratch_directory(place))
@@ -347,7 +348,7 @@ class _Sweep:
             except Refused as error:
                 if not self._runs:
                     raise
-                # Others have come meanwhile: what is known is told, with what it lacks.
+                # Other sessions connected meanwhile: report the trials done so far, with a note.
                 self._notes.append(f"-j {jobs} and more were not tried: {error.message}")
                 return
             self._run_trial(directory, jobs)
@@ -376,7 +377,7 @@ class _Sweep:
         self._report(SweepEvent(kind="run", text=_run_text(run), jobs=jobs, run=run))
 
     def _repeat_if_cached(self, directory: Path) -> None:
-        """The first trial may have read from the disk what the second found in memory: then they are not comparable."""
+        """Repeat the first trial if it read from disk what the second read from memory: they are not comparable."""
         if len(self._runs) != 2 or self._options.evict_cache:
             return
         first, second = self._runs
@@ -386,17 +387,16 @@ class _Sweep:
             self._run_trial(directory, first.jobs)
 
     def _repeat_if_disturbed(self, directory: Path) -> None:
-        """Where others kept the host busy, one trial may have had more of it than the next: the two quickest run again,
-        and of each the better one counts."""
+        """If other processes kept the host busy, run the two fastest trials again; the better result of each counts."""
         if len(self._curve.runs) < 2 or not is_disturbed(self._runs, self._cpus):
             return
         for jobs in sorted(self._curve.runs, key=self._curve.seconds)[:2]:
             if read_connection_budget(self._server).max_jobs >= jobs:
                 self._run_trial(directory, jobs)
-        self._notes.append("others worked on this host: the two quickest were tried twice, and the better one counts")
+        self._notes.append("other processes used this host: the two fastest trials ran twice, the better one counts")
 
     def _limit_s(self, jobs: int) -> float:
-        """Seconds after which a trial with so many jobs has told what it can."""
+        """Return the seconds after which a trial with `jobs` jobs is cut."""
         if not self._curve.runs or self._server.major < 14:
             return self._options.window_s if self._server.major >= 14 else 86400.0
         best = self._curve.runs[self._curve.best_jobs()]
@@ -409,31 +409,31 @@ class _Sweep:
         )
 
     def _find_max_jobs(self) -> tuple[int, str]:
-        """The most jobs worth trying, and what says so."""
+        """Return the maximum number of jobs to try, and its reason."""
         wanted = self._options.max_jobs or max(DEFAULT_MAX_JOBS, 2 * self._cpus)
-        limits = [(min(wanted, MAX_JOBS), f"most: no more than {min(wanted, MAX_JOBS)} jobs were to be tried")]
+        limits = [(min(wanted, MAX_JOBS), f"most: the maximum of {min(wanted, MAX_JOBS)} jobs to try")]
         count = len(self._all_tables)
-        limits.append((count, f"tables: there are {count} tables with rows, and a table is dumped by one job"))
+        limits.append((count, f"tables: only {count} tables have rows, and a table is dumped by one job"))
         slots = read_connection_budget(self._server)
         limits.append(
-            (slots.max_jobs, f"connections: {slots.free} are free by {slots.limit}, and {RESERVE} stay free for others")
+            (slots.max_jobs, f"connections: {slots.free} are free by {slots.limit}, {RESERVE} stay free for others")
         )
         most, reason = min(limits, key=lambda limit: limit[0])
         if most < 1:
             raise Refused(
-                f"{max(0, slots.free)} connections are free by {slots.limit}: a dump takes 2, and {RESERVE} stay free",
-                hint="try at an hour with fewer sessions",
+                f"{max(0, slots.free)} connections are free by {slots.limit}: a dump takes 2, {RESERVE} must stay free",
+                hint="try at a time with fewer sessions",
             )
         return most, reason
 
     def _check_scratch(self, place: Path) -> Path:
-        """The scratch directory's, where it has room for the dump. Raises UsageError or Refused."""
+        """Return the scratch directory if it has space for the dump. Raises UsageError or Refused."""
         if not place.is_absolute() or not place.is_dir():
             raise UsageError(f"{place} is not the absolute path of a directory")
-        room, need = free_space(place), sum(table.size for table in self._tables)
-        if room.free - need < room.size * MIN_FREE_SHARE:
+        space, need = free_space(place), sum(table.size for table in self._tables)
+        if space.free - need < space.size * MIN_FREE_SHARE:
             raise Refused(
-                f"{place} has {human_bytes(room.free)} free; a dump of {human_bytes(need)} of tables may take as much",
+                f"{place} has {human_bytes(space.free)} free; a dump of {human_bytes(need)} of tables may need as much",
                 hint="dump less (--share), or to nowhere (--to nowhere)",
             )
         return place
@@ -451,12 +451,10 @@ class _Sweep:
             if self._curve.whole
             else f"{len(self._tables)} of {len(self._all_tables)} tables"
         )
-        where = (
-            f"nowhere (memory at {place}, given back as it is written)" if self._options.to == NOWHERE else str(place)
-        )
+        where = f"nowhere (memory at {place}, discarded while written)" if self._options.to == NOWHERE else str(place)
         return (
             f"{what}, {human_bytes(taken)} of {human_bytes(total)}, by pg_dump {self._program.version} to {where}; "
-            f"{self._cpus} processors; at most {self._max_jobs} jobs"
+            f"{self._cpus} CPUs; at most {self._max_jobs} jobs"
         )
 
     def _result(self) -> SweepResult:
@@ -487,5 +485,5 @@ def _result_row(curve: JobsCurve, jobs: int) -> SweepRow:
 
 
 def _run_text(run: TrialRun) -> str:
-    how = "to its end" if run.complete else "cut"
+    how = "complete" if run.complete else "cut"
     return f"-j {run.jobs}: {run.wall_s:.1f} s, {how}, {human_bytes(run.rate, per_s=True)}"

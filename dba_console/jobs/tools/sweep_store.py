@@ -1,4 +1,7 @@
-"""What a sweep found, kept for the next dump of the same database: 0600 in the state directory, never trusted."""
+"""Store the result of a sweep for the next dump of the same database, and format it as text.
+
+The file is 0600 in the state directory and is validated when read.
+"""
 
 from __future__ import annotations
 
@@ -20,27 +23,27 @@ _LIMIT = 1 << 20
 
 
 class SweepRow(Struct, frozen=True, kw_only=True):
-    """A dump with so many jobs."""
+    """The result for one number of jobs."""
 
     jobs: int
     seconds: float
-    """Of the whole database."""
+    """For the whole database."""
     measured: bool
-    """False: reckoned from a run that was cut, or that dumped a part."""
+    """False: estimated from a run that was cut or dumped only some tables."""
     ran_s: float | None
-    """What the run itself took; None where there was none."""
+    """Duration of the run; None if there was none."""
     rate: float
-    """Bytes of tables a second with all jobs at work."""
+    """Table bytes per second with all jobs busy."""
     host_busy_pct: float | None = None
     read_pct: float | None = None
-    """Of what was dumped, how much the disk was read for; None where that could not be seen."""
+    """Disk reads as a percentage of the dumped bytes; None if not measured."""
 
 
 class SweepResult(Struct, frozen=True, kw_only=True):
     """The result of a sweep."""
 
     jobs: int
-    """The knee: the fewest jobs with which it takes no longer than the best by more than a twentieth."""
+    """The knee: the fewest jobs whose time exceeds the best by at most 5 %."""
     best_jobs: int
     at_us: int
     """Host wall time."""
@@ -48,36 +51,36 @@ class SweepResult(Struct, frozen=True, kw_only=True):
     database: str
     rows: tuple[SweepRow, ...]
     limit: str
-    """cpu, table, read, write, connections, tables, most, unknown: what more jobs run into."""
+    """The bottleneck: cpu, table, read, write, connections, tables, most, unknown."""
     sentence: str
-    """The same for people."""
+    """The bottleneck as text."""
     host: str
     cpus: int
     program: str
     """Version of pg_dump."""
     compression: str | None
-    """As it was asked for; None: pg_dump's own default."""
+    """As requested; None: pg_dump's default."""
     place: str
     """Directory, or `nowhere`."""
     table_bytes: int
-    """Of the whole database."""
+    """Of all tables."""
     chosen_bytes: int
     chosen_tables: int
     tables: int
     ratio: float | None
-    """Bytes of the dump to bytes of tables; None where no run came to its end."""
+    """Dump bytes per table byte; None if no run was complete."""
     notes: tuple[str, ...] = ()
     took_s: float = 0.0
     version: int = FORMAT
 
 
 def result_path(target_key: str) -> Path:
-    """Where it lies: a target's key is of server, database and role."""
+    """Return the file's path; a target's key consists of server, database and role."""
     return paths.state_dir() / "sweeps" / f"{target_key}.json"
 
 
 def load_result(target_key: str) -> SweepResult | None:
-    """What is kept, None where nothing is, or nothing that can be read."""
+    """Return the stored result, None if it is missing or not readable."""
     try:
         descriptor = os.open(result_path(target_key), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
@@ -88,7 +91,7 @@ def load_result(target_key: str) -> SweepResult | None:
 
 
 def save_result(target_key: str, result: SweepResult) -> Path:
-    """Keep it in place of what was. Raises OSError or ConsoleError; what was is then as it was."""
+    """Replace the stored result. Raises OSError or ConsoleError; then the previous one is unchanged."""
     path = result_path(target_key)
     paths.private_dir(paths.private_dir(path.parent.parent) / path.parent.name)
     _delete_oldest(path)
@@ -104,14 +107,14 @@ def _delete_oldest(path: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-# A sweep as lines: its table beside the one of story S4, the knee, what limits it. Pure.
+# A sweep as text: its table beside a reference measurement (S4), the knee, the bottleneck. Pure functions.
 
 REFERENCE_SECONDS = {1: 70.3, 2: 43.6, 3: 38.8, 4: 33.7, 5: 31.0, 6: 30.5, 60: 30.5}
 """Seconds by jobs: 10 tables of 20 million rows, PostgreSQL on an i7-2600 (4 cores, 8 threads) with one USB 3 disk."""
 REFERENCE_CUSTOM_S = 298.8
 """The same with -Fc, which has one job."""
 REFERENCE_TEXT = (
-    f"S4: 10 tables of 20 million rows, i7-2600 (4 cores, 8 threads), one disk; with -Fc it took "
+    f"S4 (reference): 10 tables of 20 million rows, i7-2600 (4 cores, 8 threads), one disk; with -Fc "
     f"{human_duration(REFERENCE_CUSTOM_S)}"
 )
 HEAD = ("jobs", "time", "of one", "rate", "host busy", "from disk", "", "S4", "of one")
@@ -120,7 +123,7 @@ NUMBER_COLUMNS = (0, 1, 2, 3, 4, 5, 7, 8)
 
 
 def sweep_table(result: SweepResult) -> list[list[str]]:
-    """A line for each number of jobs that was tried here or there, fewest first."""
+    """Return a row for each number of jobs tried here or in the reference, fewest first."""
     here = {row.jobs: row for row in result.rows}
     one = here.get(1)
     return [_table_row(result, jobs, here.get(jobs), one) for jobs in sorted({*here, *REFERENCE_SECONDS})]
@@ -140,19 +143,19 @@ def _table_row(result: SweepResult, jobs: int, row: SweepRow | None, one: SweepR
 
 
 def seconds_text(value: float) -> str:
-    """Below ten minutes with a tenth, for runs are compared by it."""
+    """Format seconds; below ten minutes with one decimal, because runs are compared by it."""
     return f"{value:.1f}s" if value < 600 else human_duration(value)
 
 
 def conclusion_lines(result: SweepResult) -> list[str]:
-    """The knee, the limit, and how they are known."""
+    """Return the knee, the bottleneck, and how they were measured, as text lines."""
     best = next(row for row in result.rows if row.jobs == result.best_jobs)
     knee = next(row for row in result.rows if row.jobs == result.jobs)
     lines = [
         f"-j {result.jobs}: {_time_text(knee)} for {human_bytes(result.table_bytes)} of tables in {result.database}"
     ]
     if result.best_jobs != result.jobs:
-        lines.append(f"the quickest was -j {result.best_jobs} with {_time_text(best)}, which is hardly more")
+        lines.append(f"the fastest was -j {result.best_jobs} with {_time_text(best)}, hardly better")
     lines.append(f"limited by {result.sentence}")
     lines += measurement_lines(result)
     return lines
@@ -163,22 +166,20 @@ def _time_text(row: SweepRow) -> str:
 
 
 def measurement_lines(result: SweepResult) -> list[str]:
-    """What was measured, and what was left out."""
+    """Return what was measured, and what was not, as text lines."""
     part = "all tables" if result.chosen_tables == result.tables else (
         f"{result.chosen_tables} of {result.tables} tables ({human_bytes(result.chosen_bytes)} of "
-        f"{human_bytes(result.table_bytes)}), the biggest and every so many by size"
+        f"{human_bytes(result.table_bytes)}), the largest and a sample by size"
     )  # fmt: skip
-    where = (
-        "to nowhere: the disk it will be written to is not in it" if result.place == "nowhere" else f"to {result.place}"
-    )
-    lines = [f"measured with pg_dump {result.program} of {part}, {where}; it took {human_duration(result.took_s)}"]
+    where = "to nowhere (no disk writes)" if result.place == "nowhere" else f"to {result.place}"
+    lines = [f"measured in {human_duration(result.took_s)} with pg_dump {result.program} of {part}, {where}"]
     if not all(row.measured for row in result.rows):
         lines.append(
-            "~: reckoned from the rate of a run that was cut, the biggest table first, as pg_dump -j takes them"
+            "~: estimated from the rate of a run that was cut, with the order of pg_dump -j: largest table first"
         )
     return [*lines, *result.notes]
 
 
 def rows_text(rows: Sequence[SweepRow]) -> str:
-    """All of them in a line, for a log."""
+    """Return all rows on one line, for a log."""
     return ", ".join(f"-j {row.jobs} {'' if row.measured else '~'}{seconds_text(row.seconds)}" for row in rows)

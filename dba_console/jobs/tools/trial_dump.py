@@ -1,7 +1,7 @@
-"""One timed pg_dump -Fd: begun, watched, cut where its time is up, and gone with all it wrote.
+"""Run one timed trial dump (pg_dump -Fd -j): start it, measure it, stop it after a time limit, remove its output.
 
-It gives way: it runs with a lower priority, and ends at once where somebody has to wait for a lock it holds. Its
-processes do not outlive this one, however this one ends.
+It runs with low CPU and I/O priority, and stops when another session waits for a lock it holds. Its processes always
+end together with this one.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from dba_console.jobs.tools.server_connection import DumpTable, ReadOnlyConnecti
 from dba_console.watch.frames.job_sessions import TRIAL_APPLICATION
 from dba_console.watch.probes.host.postmasters import PostmasterChildren
 
-# How far a trial dump is: which tables it began, which sessions copy what, who waits behind it.
+# Progress of a trial dump: tables started, COPY progress of its sessions, sessions that it blocks.
 
 _TABLE_STARTED = re.compile(r'dumping contents of table "((?:[^\n]|\n(?!pg_dump: ))*?)"\n', re.S)
-"""src/bin/pg_dump/pg_dump.c, dumpTableData_copy: schema and name are not quoted there, and may hold line ends."""
+"""src/bin/pg_dump/pg_dump.c, dumpTableData_copy: schema and name are not quoted and may contain line breaks."""
 _SMALL = 4 << 20
-"""Bytes; a table of this size may come and go between two looks."""
+"""Bytes; a table below this size may be dumped between two polls."""
 
 _COPIES = """
 select a.pid, p.relid::bigint, p.tuples_processed, p.bytes_processed
@@ -51,7 +51,7 @@ select w.pid from pg_locks w where not w.granted and w.mode = 'AccessExclusiveLo
 
 
 class TableCopy(NamedTuple):
-    """A table under way."""
+    """A table that is being copied."""
 
     oid: int
     rows: int
@@ -59,16 +59,16 @@ class TableCopy(NamedTuple):
 
 
 class CopySessions(NamedTuple):
-    """What its sessions do."""
+    """The sessions of the trial dump."""
 
     backends: tuple[int, ...]
     running: tuple[TableCopy, ...]
     waiting_pid: int | None
-    """Somebody who waits for an exclusive lock on a table it holds; None: nobody."""
+    """A session that waits for an exclusive lock on a table the dump has locked; None: no session."""
 
 
 def read_copies(server: ReadOnlyConnection, tag: str) -> CopySessions:
-    """The sessions of that application name. Raises ConsoleError where the server does not answer."""
+    """Read the sessions with this application name. Raises ConsoleError if the server does not answer."""
     rows = server.rows(_COPIES if server.major >= 14 else _SESSIONS, (tag,))
     backends = tuple(int(row[0]) for row in rows)
     waiting = server.rows(_WAITING, (list(backends),)) if backends else []
@@ -77,7 +77,7 @@ def read_copies(server: ReadOnlyConnection, tag: str) -> CopySessions:
 
 
 class TrialProgress:
-    """Bytes of tables done, of tables under way as far as their rows are counted."""
+    """Table bytes done, including tables in progress by their row counts."""
 
     def __init__(self, tables: Sequence[DumpTable], jobs: int) -> None:
         self._by_name = {f"{table.schema}.{table.name}": table for table in tables}
@@ -86,18 +86,18 @@ class TrialProgress:
         self.total = float(sum(table.size for table in tables))
         self.done = 0.0
         self.first_table_us: int | None = None
-        """When the first table was begun."""
+        """When the first table was started."""
         self.busy_done = self.busy_s = 0.0
-        """What was done, and how long it was, while each job had a table."""
+        """Bytes done and seconds elapsed while every job had a table."""
         self._started_tables: set[int] = set()
         self._copied_tables: set[int] = set()
         self._running: dict[int, float] = {}
         self._gone = 0.0
-        """Bytes of tables that are done."""
+        """Bytes of finished tables."""
         self._rest = ""
 
     def add_stderr(self, text: str, now_us: int) -> None:
-        """Take in what pg_dump says."""
+        """Parse pg_dump's messages."""
         self._rest += text
         end = 0
         for match in _TABLE_STARTED.finditer(self._rest):
@@ -110,7 +110,7 @@ class TrialProgress:
         self._rest = self._rest[max(end, len(self._rest) - 65536) :]
 
     def add_copies(self, copies: CopySessions, now_us: int) -> None:
-        """Take in what its sessions do now."""
+        """Apply the current state of its sessions."""
         running = {copy.oid: self._bytes_done(copy) for copy in copies.running if copy.oid in self._by_oid}
         self._copied_tables |= set(running)
         over = {
@@ -123,7 +123,7 @@ class TrialProgress:
             self.busy_done, self.busy_s = self.done, (now_us - self.first_table_us) / 1e6
 
     def finish(self, now_us: int) -> None:
-        """It ended well: everything is done."""
+        """Set everything to done, after a successful end."""
         self.done = self.total
         if self.first_table_us is not None and self.busy_s == 0:
             self.busy_done, self.busy_s = self.total, max(1e-3, (now_us - self.first_table_us) / 1e6)
@@ -132,7 +132,7 @@ class TrialProgress:
         return running >= min(self._jobs, len(self._by_oid)) or len(self._started_tables) < len(self._by_oid)
 
     def _bytes_done(self, copy: TableCopy) -> float:
-        """Bytes of a table under way that are done: by its rows where their number is known, else by what was sent."""
+        """Return the bytes done of a table: by its rows if their number is known, else by the bytes sent."""
         table = self._by_oid[copy.oid]
         if table.rows:
             return table.size * min(1.0, copy.rows / table.rows)
@@ -141,9 +141,9 @@ class TrialProgress:
 
 POLL_S = 0.2
 MAX_BLOCKING_S = 2.0
-"""How long somebody may wait behind the trial's locks before it gives way."""
+"""How long another session may wait for the trial's locks before the trial is stopped."""
 KILL_S = 10.0
-"""From being asked to end to being killed."""
+"""From SIGTERM to SIGKILL."""
 _PR_SET_PDEATHSIG = 1
 _LINES_KEPT = 50
 _LOST_LOCK = re.compile(r"could not obtain lock on relation \"(.+?)\"")
@@ -156,16 +156,16 @@ class TrialSettings(NamedTuple):
     program: str
     environment: dict[str, str]
     arguments: tuple[str, ...]
-    """Further ones: compression, tables."""
+    """Further arguments: compression, tables."""
     niceness: int
     discard_output: bool
-    """Written to nowhere: data are given back as they come."""
+    """Output to `nowhere`: data are discarded while written."""
     local_server: bool
-    """The server runs on this host: its processes can be seen."""
+    """The server runs on this host: its processes can be measured."""
 
 
 class TrialBlockedOthers(RunbookFailed):
-    """Somebody waited behind the trial, so it ended."""
+    """The trial was stopped because it blocked another session."""
 
 
 def run_trial(
@@ -173,10 +173,10 @@ def run_trial(
     tables: Sequence[DumpTable], jobs: int,
     limit_s: Callable[[], float], clock: Clock = SYSTEM, report: Callable[[float, float], None] = lambda done, of: None,
 ) -> TrialRun:  # fmt: skip
-    """Dump `tables` into `parent_directory` with `jobs` jobs, for at most `limit_s` after the first table was begun.
+    """Dump `tables` into `parent_directory` with `jobs` jobs, for at most `limit_s` after the start of the first table.
 
-    Raises GaveWay where somebody waited behind it, RunbookFailed where pg_dump failed, with its own words, or the disk
-    was about to be full.
+    Raises TrialBlockedOthers if it blocked another session; RunbookFailed if pg_dump failed, with its message, or the
+    disk was almost full.
     """
     tag = f"{TRIAL_APPLICATION}{os.getpid()}"
     directory = parent_directory / "dump"
@@ -190,7 +190,7 @@ def run_trial(
 
 
 class _Trial:
-    """What is known of it so far."""
+    """A running trial dump and its measurements."""
 
     def __init__(
         self, settings: TrialSettings, server: ReadOnlyConnection, meter: HostMeter, directory: Path,
@@ -232,7 +232,7 @@ class _Trial:
         return self._result(complete=True)
 
     def _read_stderr(self, selector: selectors.BaseSelector, process: subprocess.Popen[bytes], open_: bool) -> bool:
-        """Wait a little for what it says; whether it may say more."""
+        """Read stderr for one poll interval; return whether it is still open."""
         until = self._clock.mono_us() + int(POLL_S * 1e6)
         while open_ and (left_us := until - self._clock.mono_us()) > 0:
             for key, _ in selector.select(left_us / 1e6):
@@ -266,19 +266,18 @@ class _Trial:
             self._waited_since = now
         elif now - self._waited_since > MAX_BLOCKING_S * 1e6:
             raise TrialBlockedOthers(
-                f"the session with process id {waiting} has waited {MAX_BLOCKING_S:.0f} s for an exclusive lock "
-                f"on a table "
-                "that the trial dumps, and everybody else waits behind it: the trial has ended",
-                hint="run the sweep at an hour without schema changes",
+                f"trial stopped: the session with PID {waiting} waited {MAX_BLOCKING_S:.0f} s for an exclusive lock "
+                f"on a table that the trial dumps, and other sessions queue behind it",
+                hint="run the sweep at a time without schema changes",
             )
 
     def _stop_if_disk_full(self) -> None:
         with contextlib.suppress(OSError):
-            room = free_space(self._directory.parent)
-            if room.free < room.size * MIN_FREE_SHARE:
+            space = free_space(self._directory.parent)
+            if space.free < space.size * MIN_FREE_SHARE:
                 raise RunbookFailed(
-                    f"{self._directory.parent} has {human_bytes(room.free)} left: the trial ended before it was full",
-                    hint="dump less (--share), to another place (--to DIR), or to nowhere (--to nowhere)",
+                    f"trial stopped: only {human_bytes(space.free)} free on {self._directory.parent}",
+                    hint="dump less (--share), to another directory (--to DIR), or to nowhere (--to nowhere)",
                 )
 
     def _result(self, *, complete: bool) -> TrialRun:
@@ -297,29 +296,29 @@ class _Trial:
 
 
 def pg_dump_error(errors: bytes, code: int, *, jobs: int, directory: Path) -> ConsoleError:
-    """Why pg_dump failed: from what it wrote to stderr, or its exit code where that says nothing."""
-    # Workers write piece by piece to one pipe: "error: " and its message may be torn apart by another's line.
+    """Return why pg_dump failed: from its stderr, else from its exit code."""
+    # Workers write in pieces to one pipe: another worker's line may separate "error: " from its message.
     whole = errors.decode("utf-8", "replace")
     error_lines = [line for line in whole.splitlines() if "error: " in line]
     text = clean(error_lines[0].partition("error: ")[2][:500]) if error_lines else ""
     lost = _LOST_LOCK.search(whole)
     if lost is not None:
         return RunbookFailed(
-            f"pg_dump -j {jobs} gave up: another session waits for an exclusive lock on {clean(lost[1])}, and "
+            f"pg_dump -j {jobs} failed: another session waits for an exclusive lock on {clean(lost[1])}, and "
             "pg_dump's workers do not queue behind it",
-            hint="a schema change is under way: see the panel locks for who, let it end, then run the sweep again",
+            hint="a schema change is in progress: find its session in panel locks, wait for its end, repeat the sweep",
         )
     if "lock timeout" in text or "statement timeout" in text:
         return RunbookFailed(
-            "pg_dump could not begin: a table is locked exclusively, and the trial does not queue behind that",
-            hint="the panel locks tells who holds it; run the sweep when it has ended",
+            "pg_dump could not start: a table is locked exclusively, and the trial does not wait for such a lock",
+            hint="find the lock holder in panel locks; repeat the sweep when it has ended",
         )
     if "No space left on device" in text:
         return RunbookFailed(
             f"{directory.parent} is full: {text}",
-            hint="dump less (--share), or name another place (--to DIR)",
+            hint="dump less (--share), or to another directory (--to DIR)",
         )
-    how = f"exit {code}" if code >= 0 else f"it was ended by signal {-code}"
+    how = f"exit code {code}" if code >= 0 else f"terminated by signal {-code}"
     return RunbookFailed(f"pg_dump -j {jobs} failed: {text or how}")
 
 
@@ -342,19 +341,19 @@ def _start(settings: TrialSettings, directory: Path, tag: str, jobs: int) -> Ite
 
 
 def _ionice_command() -> Sequence[str]:
-    """Last among those who wait for a disk, where there is a program to ask for it."""
+    """Return the ionice command for the lowest best-effort I/O priority, if installed."""
     found = shutil.which("ionice")
     return [found, "-c2", "-n7"] if found else []
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """It and its workers have ended when this returns."""
+    """Terminate pg_dump and its workers; they have ended when this returns."""
     if process.poll() == 0:
-        return  # it waits for its workers; the number of its group may be another's by now
+        return  # pg_dump waits for its workers; the process group id may already be reused
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
-            os.killpg(process.pid, signal.SIGCONT)  # who was stopped hears it too
+            os.killpg(process.pid, signal.SIGCONT)  # a stopped process handles the signal only after SIGCONT
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(KILL_S)
             break

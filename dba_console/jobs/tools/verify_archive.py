@@ -1,7 +1,7 @@
-"""Whether an archive can be restored from, as far as reading it tells; and a sample of its rows beside the database's.
+"""Verify an archive by reading it completely, and compare the row counts of some tables with the database.
 
-A dump that was never read is a hope. What is read here: its table of contents by us and by pg_restore, every data file
-to its end. What only a restore tells, whether the server takes it all, is not promised.
+Reads the table of contents, here and with pg_restore, and every data file to its end. Whether the server accepts all of
+it, only a restore can show.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from dba_console.jobs.tools.archive_listing import (
 )
 from dba_console.jobs.tools.server_connection import InstalledProgram, ReadOnlyConnection, find_program
 
-# Data of an archive read to their end: decompressed, checked by what the compression keeps for it, rows counted.
+# Read data files to their end: decompress, verify the compression's checksum, count rows.
 #
-# In COPY's text form a row is a line, whatever it holds, and `\.` on a line of its own ends it: a file that stops
-# before that was cut, also where its compression did not notice.
+# In COPY's text format each row is one line, and a line `\.` ends the data: a file without it is truncated, even if the
+# compression does not detect that.
 
 CHUNK_BYTES = 1 << 20
 _INSERT = b"INSERT INTO "
@@ -44,18 +44,18 @@ _END = b"\\.\n"
 
 
 class DamagedDataError(Exception):
-    """The file does not read to its end; the text says why."""
+    """A data file cannot be read to its end; the text is the reason."""
 
 
 class DataCounts(NamedTuple):
-    """What a data file holds."""
+    """Size and row count of a data file."""
 
     bytes: int
     """Decompressed."""
     rows: int | None
-    """None where it has no rows in COPY's form."""
+    """None if it is not in COPY's text format."""
     columns: int | None = None
-    """Of its first row; None where it has no row."""
+    """Of its first row; None without rows."""
 
 
 class RowCounter:
@@ -72,18 +72,18 @@ class RowCounter:
         if len(self._head) < len(_INSERT):
             self._head = (self._head + piece)[: len(_INSERT)]
         self._tail = (self._tail + piece)[-64:]
-        if self._in_first:  # a tab within a value is written as \\t
+        if self._in_first:  # a tab within a value is escaped as \\t
             end = piece.find(b"\n")
             self._tabs += piece.count(b"\t", 0, len(piece) if end < 0 else end)
             self._in_first = end < 0
 
     def result(self) -> DataCounts:
-        """The rows. Raises Damaged where what should end them is missing."""
+        """Return the counts. Raises DamagedDataError if the end marker is missing."""
         if self._head == _INSERT:
             return DataCounts(self.bytes, None)
         body = self._tail.rstrip(b"\n") + b"\n"
         if not (body.endswith(b"\n" + _END) or (body == _END and self.bytes <= 64)):
-            raise DamagedDataError("its rows have no end: it was cut short")
+            raise DamagedDataError("truncated: the end marker of its rows is missing")
         after = len(self._tail) - len(self._tail.rstrip(b"\n"))
         rows = self._lines - after
         columns = (self._tabs + 1 if self._head[:1] != b"\n" else 0) if rows else None
@@ -91,7 +91,7 @@ class RowCounter:
 
 
 def count_rows(pieces: Iterable[bytes]) -> DataCounts:
-    r"""Rows of a data file.
+    r"""Count the rows of a data file.
 
     >>> count_rows([b"1\ta\n2\tb\\nc\n\\", b".\n\n\n"])
     DataCounts(bytes=16, rows=2, columns=2)
@@ -105,8 +105,8 @@ def count_rows(pieces: Iterable[bytes]) -> DataCounts:
 
 
 def read_decompressed(path: Path, compression: str | None = None) -> Iterator[bytes]:
-    """The decompressed content of a data file, by its suffix where its compression is not given: of a script that
-    somebody has packed the name tells nothing. Raises Damaged, OSError, or Unsupported (no lz4 here)."""
+    """Yield the decompressed content of a data file. Without `compression` its suffix decides, which is not reliable
+    for a compressed script. Raises DamagedDataError, OSError, or Unsupported (lz4 not installed)."""
     by_suffix = {".gz": "gzip", ".zst": "zstd", ".lz4": "lz4"}.get(path.suffix)
     reader = {"gzip": _gzip, "zstd": _zstd, "lz4": _lz4}.get(compression or by_suffix or "", _plain)
     yield from reader(path)
@@ -132,9 +132,9 @@ def _gzip(path: Path) -> Iterator[bytes]:
                 if data:
                     yield data
     except zlib.error as error:
-        raise DamagedDataError(f"its gzip data are damaged: {error}") from None
+        raise DamagedDataError(f"gzip data is damaged: {error}") from None
     if not begun or not inflate.eof:
-        raise DamagedDataError("its gzip data is truncated: it was cut short")
+        raise DamagedDataError("gzip data is truncated")
 
 
 def _zstd(path: Path) -> Iterator[bytes]:
@@ -152,20 +152,20 @@ def _zstd(path: Path) -> Iterator[bytes]:
                 if data:
                     yield data
     except zstandard.ZstdError as error:
-        raise DamagedDataError(f"its zstd data are damaged: {error}") from None
+        raise DamagedDataError(f"zstd data is damaged: {error}") from None
     if not inflate.eof:
-        raise DamagedDataError("its zstd data is truncated: it was cut short")
+        raise DamagedDataError("zstd data is truncated")
 
 
 def _lz4(path: Path) -> Iterator[bytes]:
     program = shutil.which("lz4")
     if program is None:
-        raise Unsupported("there is no lz4 program to read it with", hint="install lz4")
+        raise Unsupported("cannot read lz4 data: program lz4 not found", hint="install lz4")
     yield from program_output([program, "-dc", str(path)])
 
 
 def program_output(command: list[str], environment: dict[str, str] | None = None) -> Iterator[bytes]:
-    """What a program prints. Raises Damaged with its own words where it fails."""
+    """Yield a program's output. Raises DamagedDataError with its message if it fails."""
     with (
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(
@@ -177,26 +177,24 @@ def program_output(command: list[str], environment: dict[str, str] | None = None
             while piece := process.stdout.read(CHUNK_BYTES):
                 yield piece
         finally:
-            process.stdout.close()  # whoever stops reading ends it
+            process.stdout.close()  # ends the program if the caller stops reading
         if process.wait() != 0:
             errors.seek(0)
             error_text = errors.read(4096).decode("utf-8", "replace").strip()
-            raise DamagedDataError(
-                error_text.splitlines()[0] if error_text else f"it ended with exit {process.returncode}"
-            )
+            raise DamagedDataError(error_text.splitlines()[0] if error_text else f"exit code {process.returncode}")
 
 
 COUNT_S = 120.0
-"""For the rows of one table in the database; beyond it they are not known."""
+"""Timeout for counting the rows of one table in the database; then the number is unknown."""
 ENVIRONMENT = {"LC_ALL": "C", "PATH": "/usr/bin:/bin"}
-"""Of pg_restore."""
+"""Environment of pg_restore."""
 _PLAIN_END = b"PostgreSQL database dump complete"
 
 Report = Callable[[str], None]
 
 
 class RowComparison(Struct, frozen=True, kw_only=True):
-    """The rows of one table. None: not known."""
+    """The row counts of one table in dump and database. None: not known."""
 
     table: str
     dumped: int | None
@@ -205,22 +203,22 @@ class RowComparison(Struct, frozen=True, kw_only=True):
 
 
 class VerifyResult(Struct, frozen=True, kw_only=True):
-    """What came of it. `problems` empty: it reads to its end."""
+    """The result of the verification. `problems` empty: the archive was read to its end."""
 
     path: str
     format: str | None
     entries: int
     files: int
-    """Data files of tables read to their end here."""
+    """Data files of tables read completely."""
     large_objects: int = 0
-    """Read to their end here."""
+    """Large objects read completely."""
     bytes: int
     """Decompressed."""
     problems: tuple[str, ...]
     unknown: tuple[str, ...]
-    """What could not be looked at, and why."""
+    """What could not be checked, and why."""
     read_by: str | None = None
-    """The pg_restore that read all of it."""
+    """Version of the pg_restore that read the archive."""
     seed: int | None = None
     rows: tuple[RowComparison, ...] = ()
 
@@ -232,7 +230,7 @@ class VerifyResult(Struct, frozen=True, kw_only=True):
 def verify_archive(
     path: Path, server: ReadOnlyConnection | None, sample: int, seed: int | None, *, bindir: str | None, report: Report
 ) -> VerifyResult:
-    """Read all of it, and compare `sample` tables with the server's database. Raises ArchiveError, ConsoleError."""
+    """Read the archive completely and compare `sample` tables with the database. Raises ArchiveError, ConsoleError."""
     plan = open_archive(path)
     if plan.format == "plain":
         return _verify_plain(path, plan)
@@ -242,22 +240,20 @@ def verify_archive(
     restore = _find_pg_restore(plan, bindir, unknown)
     with _pg_restore_check(
         restore, path
-    ) as wait_for_problems:  # both read the same files: the second one from the page cache
+    ) as wait_for_problems:  # both read the same files, the second reader from the page cache
         if stored is not None:
             problems += _verify_files(stored, read, report)
-            unknown += [f"{name}: pg_dump writes no file of that name" for name in stored.unknown_files]
+            unknown += [f"{name}: not a file name that pg_dump uses" for name in stored.unknown_files]
         if wait_for_problems is not None:
-            report("pg_restore reads all of it")
+            report("reading the archive with pg_restore")
             read.unread.clear()
             problems += wait_for_problems()
         elif stored is None:
-            read.unread.append("its data were not read: there is no pg_restore here that can")
+            read.unread.append("its data were not read: no suitable pg_restore found")
     if plan.compression != "gzip":
-        unknown.append(
-            "only gzip keeps a checksum of the data: a byte that was changed would not be noticed in this one"
-        )
+        unknown.append("without gzip the data have no checksum: a changed byte would not be detected in this archive")
     if stored is not None and stored.large_objects and plan.compression == "none":
-        unknown.append("large objects that are not compressed have no end mark: one that was cut would not be noticed")
+        unknown.append("uncompressed large objects have no end marker: a truncated one would not be detected")
     unknown += read.unread
     chosen, used = pick_tables(plan, sample, seed)
     rows = []
@@ -266,9 +262,7 @@ def verify_archive(
         counted = read.counts.get(entry.dump_id)
         if counted is None and restore is not None and not problems:
             counted = _count_with_pg_restore(restore, path, entry)
-        rows.append(
-            compare_rows(entry, None if counted is None else counted.rows, _rows_in_database(server, entry), plan)
-        )
+        rows.append(compare_rows(entry, None if counted is None else counted.rows, _rows_in_database(server, entry)))
     return VerifyResult(
         path=str(path), format=plan.format, entries=len(plan.entries), files=len(read.counts),
         large_objects=read.large_objects, bytes=sum(one.bytes for one in read.counts.values()) + read.large_bytes,
@@ -278,7 +272,7 @@ def verify_archive(
 
 
 def pick_tables(plan: DumpPlan, sample: int, seed: int | None) -> tuple[list[DumpEntry], int]:
-    """Tables at random, the likelier the more data they have, none twice; and the seed that picks them again."""
+    """Pick distinct random tables, weighted by size; return them and the seed that reproduces the selection."""
     used = random.SystemRandom().randrange(1 << 31) if seed is None else seed
     chance = random.Random(used)
     left = [entry for entry in plan.entries if entry.desc == "TABLE DATA"]
@@ -287,35 +281,34 @@ def pick_tables(plan: DumpPlan, sample: int, seed: int | None) -> tuple[list[Dum
     return sorted(left, key=lambda entry: -keys[entry.dump_id])[:sample], used
 
 
-def compare_rows(entry: DumpEntry, dumped: int | None, now: int | None, plan: DumpPlan) -> RowComparison:
-    """What the two numbers mean beside each other."""
+def compare_rows(entry: DumpEntry, dumped: int | None, now: int | None) -> RowComparison:
+    """Compare the row counts of a table, with an explaining sentence."""
     if dumped is None:
-        sentence = "the dump holds it in a form in which rows are not counted"
+        sentence = "rows in the dump cannot be counted in this format"
     elif now is None:
         sentence = (
-            "the database's rows are not known: the table is gone, locked, not readable, or too large to count now"
+            "rows in the database unknown: the table was dropped, is locked, not readable, or too large to count now"
         )
     elif now == dumped:
-        sentence = "as many as in the database now"
+        sentence = "same number in the database now"
     else:
-        since = "" if plan.created_us is None else " of that time"
-        sentence = f"the database has {now - dumped:+,} since the dump{since}: it has gone on, which is no fault of it"
+        sentence = f"the database has {now - dumped:+,} since the dump: later changes, not an error in the dump"
     return RowComparison(table=entry_name(entry), dumped=dumped, now=now, sentence=sentence)
 
 
 class _ReadResult(Struct, kw_only=True):
-    """What was read here."""
+    """The data files read so far."""
 
     counts: dict[int, DataCounts] = msgspec.field(default_factory=dict)
-    """Data of tables by dump id."""
+    """Counts of tables by dump id."""
     large_objects: int = 0
     large_bytes: int = 0
     unread: list[str] = msgspec.field(default_factory=list)
-    """Why some of it could not be."""
+    """Reasons why files could not be read."""
 
 
 def _verify_files(stored: DirectoryFiles, read: _ReadResult, report: Report) -> Iterator[str]:
-    """Read them to their end; what is wrong."""
+    """Read the data files to their end; yield problems."""
     for entry, file in stored.data:
         report(f"reading {entry_name(entry)}")
         what = f"{entry_name(entry)} ({file.name})"
@@ -324,9 +317,9 @@ def _verify_files(stored: DirectoryFiles, read: _ReadResult, report: Report) -> 
         except (DamagedDataError, OSError, Unsupported) as error:
             yield from _read_problems(what, error, read)
             continue
-        # A row of no column and one of one empty column look the same.
+        # A row without columns and a row with one empty column look the same.
         if found.columns and entry.columns and found.columns != entry.columns:
-            yield f"{what}: its rows have {found.columns} columns, the table {entry.columns}: it is of another table"
+            yield f"{what}: its rows have {found.columns} columns, the table {entry.columns}: data of another table"
     report("reading large objects")
     for name in stored.large_objects:
         try:
@@ -341,22 +334,22 @@ def _read_problems(what: str, error: DamagedDataError | OSError | Unsupported, r
         if error.message not in read.unread:
             read.unread.append(error.message)
     else:
-        yield f"{what}: " + (f"it cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error))
+        yield f"{what}: " + (f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error))
 
 
 def _verify_plain(path: Path, plan: DumpPlan) -> VerifyResult:
-    """A script: it reads to its end, and its last words are those of a whole one."""
+    """Verify a plain dump: it can be read to its end, and its last lines are those of a complete dump."""
     size, tail, problems = 0, b"", []
     try:
         for piece in read_decompressed(path, plan.compression):
             size, tail = size + len(piece), (tail + piece)[-4096:]
         if _PLAIN_END not in tail and b"PostgreSQL database cluster dump complete" not in tail:
-            problems.append("its last words are missing: it was cut short")
+            problems.append("truncated: its final line is missing")
     except (DamagedDataError, OSError) as error:
-        problems.append(f"it cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error))
+        problems.append(f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error))
     return VerifyResult(
         path=str(path), format="plain", entries=0, files=1, bytes=size, problems=tuple(problems),
-        unknown=("a plain dump has no table of contents: only that it reads to its end was looked at",),
+        unknown=("a plain dump has no table of contents: it was only read to its end",),
     )  # fmt: skip
 
 
@@ -371,8 +364,8 @@ def _find_pg_restore(plan: DumpPlan, bindir: str | None, unknown: list[str]) -> 
 
 @contextmanager
 def _pg_restore_check(program: InstalledProgram | None, path: Path) -> Iterator[Callable[[], list[str]] | None]:
-    """pg_restore reads the archive to its end meanwhile: gives what waits for it and tells what it says is wrong. Where
-    that is not waited for, it is ended."""
+    """Run pg_restore on the archive in parallel. Yields a function that waits for it and returns its problems, None
+    without a program. pg_restore is terminated at the end."""
     if program is None:
         yield None
         return
@@ -388,8 +381,8 @@ def _pg_restore_check(program: InstalledProgram | None, path: Path) -> Iterator[
             if process.wait() == 0:
                 return []
             errors.seek(0)
-            words = errors.read(4096).decode("utf-8", "replace").strip() or f"it ended with exit {process.returncode}"
-            return [f"pg_restore says: {clean(words.splitlines()[0])}"]
+            text = errors.read(4096).decode("utf-8", "replace").strip() or f"exit code {process.returncode}"
+            return [f"pg_restore failed: {clean(text.splitlines()[0])}"]
 
         try:
             yield wait_for_problems
@@ -398,7 +391,7 @@ def _pg_restore_check(program: InstalledProgram | None, path: Path) -> Iterator[
 
 
 def _count_with_pg_restore(program: InstalledProgram, path: Path, entry: DumpEntry) -> DataCounts | None:
-    """The rows of one table as pg_restore prints them, picked by its dump id: names may be of several tables."""
+    """Count the rows of one table with pg_restore, selected by dump id because names may be ambiguous."""
     with tempfile.NamedTemporaryFile("w", prefix="dba-console-list-") as chosen:
         chosen.write(f"{entry.dump_id}; 0 0 TABLE DATA x x x\n")
         chosen.flush()
@@ -410,7 +403,7 @@ def _count_with_pg_restore(program: InstalledProgram, path: Path, entry: DumpEnt
 
 
 def _copy_rows(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    r"""What stands between COPY … FROM stdin; and its end.
+    r"""Yield the data between COPY … FROM stdin; and its end marker.
 
     >>> b"".join(_copy_rows(iter([b"SET a;\nCOPY t (a) FROM ", b"stdin;\n1\n2\n\\.\n", b"\n\n--\n"])))
     b'1\n2\n\\.\n'
@@ -432,7 +425,7 @@ def _copy_rows(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _rows_in_database(server: ReadOnlyConnection | None, entry: DumpEntry) -> int | None:
-    """Rows of the table in the database, None where that cannot be had."""
+    """Count the rows of a table in the database; None if that fails."""
     if server is None or entry.schema is None:
         return None
     try:
@@ -442,7 +435,7 @@ def _rows_in_database(server: ReadOnlyConnection | None, entry: DumpEntry) -> in
 
 
 def result_lines(found: VerifyResult) -> list[str]:
-    """It as lines."""
+    """Return the result as text lines."""
     from dba_console.core.units import human_bytes
 
     how = "" if found.read_by is None else f" by pg_restore {found.read_by}"
@@ -451,11 +444,11 @@ def result_lines(found: VerifyResult) -> list[str]:
         how += f": {found.files} data files{large}, {human_bytes(found.bytes)} decompressed"
     lines = [f"{found.path}: {found.format or '?'}, {found.entries} objects, read to its end{how}"]
     if found.problems:
-        lines = [f"{found.path}: it cannot be relied on", *(f"problem: {problem}" for problem in found.problems)]
-    lines += [f"not looked at: {one}" for one in found.unknown]
+        lines = [f"{found.path}: verification failed", *(f"problem: {problem}" for problem in found.problems)]
+    lines += [f"not checked: {one}" for one in found.unknown]
     lines += [f"{row.table}: {_count_text(row.dumped)} rows in the dump; {row.sentence}" for row in found.rows]
     if found.seed is not None:
-        lines.append(f"tables chosen at random, the likelier the larger: --seed {found.seed} chooses them again")
+        lines.append(f"tables chosen at random, weighted by size: --seed {found.seed} repeats this selection")
     return lines
 
 

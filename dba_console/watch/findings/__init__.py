@@ -1,4 +1,4 @@
-"""What is concluded: rules that look at one tick, and the judge that raises, joins and clears what they see.
+"""Rules and findings: each rule checks one tick; the engine raises, groups by cause and clears findings.
 
-One module per family. Rules are pure but for the memory they are handed; nothing here reads, writes or waits.
+One module per family. Rules are pure except for the memory passed to them; nothing here reads, writes or waits.
 """

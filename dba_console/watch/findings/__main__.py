@@ -1,4 +1,4 @@
-"""Prints docs/findings.md: `python -m dba_console.watch.findings > docs/findings.md`."""
+"""Print docs/findings.md: `python -m dba_console.watch.findings > docs/findings.md`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Autovacuum that does not come through: switched off, with all its workers busy, or at a table without end."""
+"""Rules about autovacuum: switched off, all workers busy, or a table it does not clean up."""
 
 from __future__ import annotations
 
@@ -17,38 +17,40 @@ from dba_console.watch.samples.postgres import DeadRows, DeadRowTables
 
 WORKER = "autovacuum worker"
 REPEATED = 3
-"""Vacuums, or workers, at one table since it is behind that are called again and again: the first may have begun before
-the rows died, the second still had them visible to somebody."""
+"""Vacuums, or workers, of one table since it fell behind that count as repeated: the first may have started before the
+rows died, the second while a transaction could still see them."""
 FULL_S = 7.0 * 86_400
-"""A table is followed no longer: its numbers of the last days are no news."""
+"""How long a table is tracked."""
 
 
 def autovacuum_off(s: RuleContext) -> Iterator[Signal]:
-    """autovacuum or track_counts is off for the whole server: nothing is cleaned up, no statistics are made anew.
+    """autovacuum or track_counts is off for the whole server: no dead rows are removed, no statistics are collected.
 
-    A warning, for dead rows and stale plans come within hours; a remark while a run of a runbook has switched it off
-    for its time, which puts it back. Vacuums against wraparound run all the same (documentation, 19.10).
+    A warning, because dead rows and stale plans follow within hours; info while a runbook run has switched it off
+    temporarily and will revert it. Vacuums against wraparound still run (documentation, 19.10).
     """
     off = [name for name in ("autovacuum", "track_counts") if s.facts.setting(name) == "off"]
     if not off or s.facts.in_recovery:
         return
-    debts = s.picture.now("debts", PendingRevertsNow)
-    lent = debts is not None and any(debt.parameter in off and debt.run_is_active for debt in debts.reverts)
+    reverts = s.picture.now("debts", PendingRevertsNow)
+    temporary = reverts is not None and any(
+        revert.parameter in off and revert.run_is_active for revert in reverts.reverts
+    )
     yield Signal(
-        severity="info" if lent else "warning",
-        text=f"{' and '.join(off)} {'are' if len(off) > 1 else 'is'} off: nobody removes dead rows or renews statistics"
-        + (", while a run works" if lent else ""),
+        severity="info" if temporary else "warning",
+        text=f"{' and '.join(off)} {'are' if len(off) > 1 else 'is'} off: dead rows stay, statistics go stale"
+        + (", while a run is active" if temporary else ""),
         cause=f"{off[0]} is off",
         evidence={"settings_off": off},
-        advice="See since when and why in the server's log; ALTER SYSTEM RESET it, and pg_reload_conf().",
+        advice="Check the server log for when and why; ALTER SYSTEM RESET it, and pg_reload_conf().",
     )
 
 
 def autovacuum_busy(s: RuleContext) -> Iterator[Signal]:
-    """Every autovacuum worker was busy at each look for an hour: tables wait for their turn.
+    """Every autovacuum worker was busy at each check for an hour: tables wait for a worker.
 
-    Looked at once a minute. autovacuum_max_workers share one cost limit, so that more of them alone do not vacuum
-    faster (documentation, 19.10.1). Seen by pg_monitor only; of every database.
+    Checked once a minute. autovacuum_max_workers share one cost limit, so more workers alone do not vacuum faster
+    (documentation, 19.10.1). Visible to pg_monitor only; covers every database.
     """
     most = s.facts.number("autovacuum_max_workers")
     sessions = s.facts.sessions
@@ -68,7 +70,7 @@ def autovacuum_busy(s: RuleContext) -> Iterator[Signal]:
     what = clean(oldest.query.removeprefix("autovacuum: "))
     yield Signal(
         severity="warning",
-        text=f"All {len(workers)} autovacuum workers have been busy for {human_duration(busy_s)}: the oldest is at "
+        text=f"All {len(workers)} autovacuum workers have been busy for {human_duration(busy_s)}: the oldest runs "
         f"{what} for {human_duration(at_s)}",
         cause="all autovacuum workers are busy",
         evidence={
@@ -79,29 +81,29 @@ def autovacuum_busy(s: RuleContext) -> Iterator[Signal]:
             "oldest_worker_query": what,
         },
         since_us=s.now_us - int(busy_s * 1e6),
-        advice="Let each do more: autovacuum_vacuum_cost_limit up or autovacuum_vacuum_cost_delay down, which counts "
-        "from the next reload; autovacuum_work_mem where indexes are read more than once.",
+        advice="Raise autovacuum_vacuum_cost_limit or lower autovacuum_vacuum_cost_delay (effective after a reload); "
+        "raise autovacuum_work_mem where indexes are scanned more than once.",
     )
 
 
 @dataclass(slots=True)
 class LaggingTable:
-    """A table with too many dead rows, since when it is followed, and what was done about it meanwhile."""
+    """A table with too many dead rows, the time since when, and the vacuums and workers seen since."""
 
     first_us: int
     vacuums: int
     workers: deque[int] = field(default_factory=lambda: deque(maxlen=64))
-    """Process ids of autovacuum workers seen at it."""
+    """Process ids of autovacuum workers seen on it."""
 
 
 def autovacuum_behind(s: RuleContext) -> Iterator[Signal]:
-    """A table with twice the dead rows autovacuum comes at, for an hour, and what becomes of them meanwhile.
+    """A table has had twice the dead rows that trigger autovacuum for an hour, and vacuum does not remove them.
 
-    Either it is switched off for the table; or it has been there again and again and cannot remove them, for something
-    holds the horizon; or workers begin and are cancelled by whoever needs a lock; or none ever came. From 10,000 dead
-    rows on, of the connected database only; autovacuum comes at autovacuum_vacuum_threshold +
-    autovacuum_vacuum_scale_factor * reltuples, at most autovacuum_vacuum_max_threshold (18 and later), or what is set
-    on the table (documentation, 24.1.6).
+    Either autovacuum is off for the table; or vacuums ran repeatedly and cannot remove the rows, because something
+    holds the xmin horizon; or workers start and are cancelled by conflicting lock requests; or none ran. From 10,000
+    dead rows, in the connected database only. The trigger is autovacuum_vacuum_threshold +
+    autovacuum_vacuum_scale_factor * reltuples, at most autovacuum_vacuum_max_threshold (18 and later), or the table's
+    own settings (documentation, 24.1.6).
     """
     found = s.picture.now("pg.dead_rows", DeadRowTables)
     if found is None or s.facts.in_recovery:
@@ -125,7 +127,7 @@ def autovacuum_behind(s: RuleContext) -> Iterator[Signal]:
 
 
 def _vacuuming_pids(s: RuleContext) -> dict[str, list[int]]:
-    """Tables and the processes that vacuum them now."""
+    """Return the tables being vacuumed now, with the processes."""
     found: dict[str, list[int]] = {}
     operations = s.picture.now("pg.progress", postgres.Operations)
     for row in () if operations is None else operations.rows:
@@ -158,7 +160,7 @@ def _behind_signal(
     }
     return Signal(
         severity="warning",
-        text=f"Dead rows are not removed from {name}: {human_count(row.dead)}, autovacuum comes at "
+        text=f"Dead rows are not removed from {name}: {human_count(row.dead)}, autovacuum triggers at "
         f"{human_count(row.trigger)}; {why}{more}",
         effect=f"dead rows are not removed from {name} ({human_count(row.dead)})",
         evidence=evidence,
@@ -170,32 +172,30 @@ def _behind_signal(
 def _reason_and_advice(
     s: RuleContext, row: DeadRows, behind: LaggingTable, vacuums: int, *, under_way: bool
 ) -> tuple[str, str]:
-    """Why they are still there, and what to do."""
+    """Return why the dead rows remain, and the advice."""
     if not row.enabled:
         return (
             "autovacuum_enabled is off for it",
-            "ALTER TABLE ... RESET (autovacuum_enabled), unless something else vacuums it; then see whether that runs.",
+            "ALTER TABLE ... RESET (autovacuum_enabled), unless something else vacuums it; then check that this runs.",
         )
     if "off" in (s.facts.setting("autovacuum"), s.facts.setting("track_counts")):
         return "autovacuum is off", "Switch autovacuum on, or VACUUM the table."
     if vacuums >= REPEATED:
         return (
-            f"vacuumed {vacuums} times since, without end: somebody may still see them",
-            "See what holds the horizon (panel safety): an old transaction, prepared transaction, slot or standby.",
+            f"vacuumed {vacuums} times since, without effect: an old snapshot may still need the rows",
+            "Check what holds the xmin horizon (panel safety): old or prepared transaction, slot or standby.",
         )
     if len(behind.workers) >= REPEATED and not vacuums:
         return (
-            f"{len(behind.workers)} workers began since and none came to its end",
-            "Locks that others ask for cancel autovacuum (in the log: canceling autovacuum task): VACUUM it by hand.",
+            f"{len(behind.workers)} workers started since and none finished",
+            "Conflicting lock requests cancel autovacuum (log: canceling autovacuum task): VACUUM it manually.",
         )
     if under_way:
-        return "a worker is at it", "Look at its progress; autovacuum_vacuum_cost_delay decides how fast it may go."
+        return "a worker is vacuuming it", "Check its progress; autovacuum_vacuum_cost_delay limits its speed."
     last = "" if row.last_vacuum is None else f", the last one {_ago_text(s, row.last_vacuum)}"
     return (
-        f"vacuumed {'once' if vacuums == 1 else f'{vacuums} times'} since"
-        if vacuums
-        else f"no vacuum came since{last}",
-        "See in the log why (log_autovacuum_min_duration = 0), and whether all workers are busy; VACUUM it by hand.",
+        f"vacuumed {'once' if vacuums == 1 else f'{vacuums} times'} since" if vacuums else f"not vacuumed since{last}",
+        "Check the log for why (log_autovacuum_min_duration = 0), and whether all workers are busy; VACUUM manually.",
     )
 
 
@@ -210,11 +210,11 @@ RULES: tuple[Rule, ...] = (
         title="Autovacuum is off for the whole server",
         parts=("pg.server", "debts"),
         check=autovacuum_off,
-        source="PostgreSQL: autovacuum, track_counts (19.10, 19.9); check_postgres autovac_freeze says why it matters",
+        source="PostgreSQL: autovacuum, track_counts (19.10, 19.9); check_postgres autovac_freeze explains why",
     ),
     Rule(
         name="autovacuum-busy",
-        title="All autovacuum workers have been busy for long",
+        title="All autovacuum workers have been busy for a long time",
         parts=("pg.dead_rows",),
         check=keep_signals_while_stale("pg.dead_rows", autovacuum_busy),
         warm_up_s=3600.0,
@@ -224,12 +224,12 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="autovacuum-behind",
-        title="Autovacuum does not come through with a table",
+        title="Autovacuum does not clean up a table",
         parts=("pg.dead_rows",),
         check=keep_signals_while_stale("pg.dead_rows", autovacuum_behind),
         warm_up_s=3600.0,
         clear_after_s=120.0,
         settings=("safety.autovacuum_behind_times", "safety.autovacuum_behind_s"),
-        source="PostgreSQL: The Autovacuum Daemon (24.1.6), whose threshold it is",
+        source="PostgreSQL: The Autovacuum Daemon (24.1.6), its threshold",
     ),
 )

@@ -1,6 +1,6 @@
 """Rules about the configured cluster: two primaries or none, standbys that cannot follow, nodes that do not answer.
 
-Only what a node answers counts as its state; what it answered before it fell silent does not.
+Only a node's current answer counts as its state; an earlier answer does not.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ PART = "cluster"
 
 
 def split_brain(s: RuleContext) -> Iterator[Signal]:
-    """Two nodes answer as primary with the same system identifier: each takes commits that the other does not have.
-    Also where one of them is an old primary that was started again, by an operator or its supervisor.
+    """Two nodes answer as primary with the same system identifier: each accepts commits that the other does not have.
+    This includes an old primary that an operator or its supervisor started again.
 
-    A server stops being a primary by a restart alone, which ends its connections. So two are primaries at the same time
-    where each answered as primary before the other was last asked, each on a connection that is still open. During a
-    cutover the old primary has been asked for the last time before the new one answers as primary, and nothing is
-    raised.
+    A server stops being a primary only by a restart, which ends its connections. So two are primaries at the same time
+    if each answered as primary before the other was last queried, each on a connection that is still open. During a
+    cutover the old primary was last queried before the new one answers as primary, and nothing is raised.
     """
     now = s.picture.now(PART, ClusterNow)
     if now is None:
@@ -57,8 +56,8 @@ def _split_brain_signal(now: ClusterNow, nodes: Sequence[NodeNow]) -> Signal:
     if later is not newest and later.timeline != newest.timeline:
         text += f"; {clean(later.name)} is an old primary that was started again"
     text += "".join(f"; standby {clean(one.name)} is on timeline {one.timeline}" for one in _standbys(now, newest))
-    led = _pooler_routes(now, nodes)
-    text += f"; {'; '.join(led)}" if led else "; no pooler leads to either" if now.poolers else ""
+    routes = _pooler_routes(now, nodes)
+    text += f"; {'; '.join(routes)}" if routes else "; no pooler routes to either" if now.poolers else ""
     return Signal(
         severity="critical",
         subject=now.name,
@@ -68,86 +67,86 @@ def _split_brain_signal(now: ClusterNow, nodes: Sequence[NodeNow]) -> Signal:
             "system_identifier": nodes[0].system_identifier,
             "timelines": [str(one.timeline) for one in nodes],
             "lsns": [lsn_text(one.lsn) or "?" for one in nodes],
-            "poolers": led,
+            "poolers": routes,
         },
-        advice="Decide which one stays. Let no client write to the other: pause the poolers that lead to it, stop it "
-        "and what starts it; keep its data directory until what only it has is known.",
+        advice="Decide which primary stays. Let no client write to the other: pause the poolers that route to it, stop "
+        "it and its supervisor; keep its data directory until the commits that only it has are known.",
     )
 
 
-def _standbys(now: ClusterNow, lead: NodeNow) -> list[NodeNow]:
+def _standbys(now: ClusterNow, primary: NodeNow) -> list[NodeNow]:
     return [
         one
         for one in now.nodes
-        if one.answers and one.role == "standby" and one.system_identifier == lead.system_identifier
+        if one.answers and one.role == "standby" and one.system_identifier == primary.system_identifier
     ]
 
 
 def _pooler_routes(now: ClusterNow, nodes: Sequence[NodeNow]) -> list[str]:
-    """Where each pooler's clients are led."""
+    """Return the node that each pooler routes its clients to."""
     names = {one.name for one in nodes}
-    led: dict[tuple[str, str], list[str]] = {}
+    routes: dict[tuple[str, str], list[str]] = {}
     for pooler in now.poolers:
         for one in pooler.databases:
             node = node_at(now.nodes, one.host, one.port)
             if node in names and not pooler.error:
-                led.setdefault((pooler.name, node), []).append(one.name)
+                routes.setdefault((pooler.name, node), []).append(one.name)
     return [
-        f"clients of pooler {clean(pooler)} ({clean(', '.join(databases))}) are led to {clean(node)}"
-        for (pooler, node), databases in led.items()
+        f"clients of pooler {clean(pooler)} ({clean(', '.join(databases))}) are routed to {clean(node)}"
+        for (pooler, node), databases in routes.items()
     ]
 
 
 def dead_timeline(s: RuleContext) -> Iterator[Signal]:
-    """A standby on another timeline than the primary. Critical at once where it has replayed more of its timeline than
-    became part of the primary's history: it cannot follow any more. A warning where it could follow and has not for ten
-    seconds, or where the history may not be read (that takes EXECUTE on `pg_read_file`). While there are two primaries
+    """A standby is on another timeline than the primary. Critical at once if it replayed its timeline past the point
+    where the primary's history left it: it can no longer follow. A warning if it could follow and has not for ten
+    seconds, or if the history cannot be read (needs EXECUTE on `pg_read_file`). While there are two primaries,
     `split-brain` names the standbys.
     """
     now = s.picture.now(PART, ClusterNow)
     if now is None:
         return
     memo = s.memo("dead-timeline")
-    lead = only_primary(now.nodes)
-    apart = [] if lead is None else [one for one in _standbys(now, lead) if _on_other_timeline(one, lead)]
+    primary = only_primary(now.nodes)
+    apart = [] if primary is None else [one for one in _standbys(now, primary) if _on_other_timeline(one, primary)]
     for gone in memo.keys() - {one.name for one in apart}:
         del memo[gone]
     for one in apart:
-        assert lead is not None
+        assert primary is not None
         since_us = memo.setdefault(one.name, s.mono_us)
-        why = _cannot_follow_reason(s, one, lead)
+        why = _cannot_follow_reason(s, one, primary)
         if why or s.mono_us - since_us >= s.limits.cluster.follow_s * 1e6:
-            yield _dead_timeline_signal(one, lead, why)
+            yield _dead_timeline_signal(one, primary, why)
 
 
-def _on_other_timeline(one: NodeNow, lead: NodeNow) -> bool:
-    return None not in (one.timeline, lead.timeline, lead.system_identifier) and one.timeline != lead.timeline
+def _on_other_timeline(one: NodeNow, primary: NodeNow) -> bool:
+    return None not in (one.timeline, primary.timeline, primary.system_identifier) and one.timeline != primary.timeline
 
 
-def _cannot_follow_reason(s: RuleContext, one: NodeNow, lead: NodeNow) -> str:
-    """Why it can never follow, where that is certain."""
+def _cannot_follow_reason(s: RuleContext, one: NodeNow, primary: NodeNow) -> str:
+    """Return why it can never follow; empty if that is not proven."""
     replayed = one.replayed_lsn
-    ends = timeline_ends(_timeline_history(s, lead))
+    ends = timeline_ends(_timeline_history(s, primary))
     if ends is None or replayed is None:
-        if replayed is not None and lead.lsn is not None and replayed > lead.lsn:
-            return f"it has replayed up to {lsn_text(replayed)}, further than {clean(lead.name)} has written"
+        if replayed is not None and primary.lsn is not None and replayed > primary.lsn:
+            return f"it has replayed up to {lsn_text(replayed)}, further than {clean(primary.name)} has written"
         return ""
     if one.timeline not in ends:
-        return f"timeline {one.timeline} is not in the history of {clean(lead.name)}"
+        return f"timeline {one.timeline} is not in the history of {clean(primary.name)}"
     if replayed > ends[one.timeline]:
         return f"it has replayed up to {lsn_text(replayed)}, and that timeline ended at {lsn_text(ends[one.timeline])}"
     return ""
 
 
-def _timeline_history(s: RuleContext, lead: NodeNow) -> str | None:
+def _timeline_history(s: RuleContext, primary: NodeNow) -> str | None:
     details = s.picture.now("cluster.details", ClusterDetails)
-    found = [] if details is None else [one for one in details.nodes if one.name == lead.name]
-    # Read before the last promotion it is that of another timeline.
-    return found[0].history if found and found[0].at_us >= lead.role_from_us else None
+    found = [] if details is None else [one for one in details.nodes if one.name == primary.name]
+    # A history read before the last promotion is that of another timeline.
+    return found[0].history if found and found[0].at_us >= primary.role_from_us else None
 
 
 def timeline_ends(history: str | None) -> dict[int, int] | None:
-    """Where each timeline of a history file ended; None where it is not known.
+    """Return where each timeline of a history file ended; None if not known.
 
     >>> timeline_ends("1\\t0/3000060\\tno recovery target specified\\n\\n2\\t0/5000148\\tx\\n")
     {1: 50331744, 2: 83886408}
@@ -166,10 +165,10 @@ def timeline_ends(history: str | None) -> dict[int, int] | None:
     return ends
 
 
-def _dead_timeline_signal(one: NodeNow, lead: NodeNow, why: str) -> Signal:
+def _dead_timeline_signal(one: NodeNow, primary: NodeNow, why: str) -> Signal:
     text = (
-        f"Standby {clean(one.name)} is on timeline {one.timeline} at {lsn_text(one.lsn)}, primary {clean(lead.name)} "
-        f"on timeline {lead.timeline} at {lsn_text(lead.lsn)}"
+        f"Standby {clean(one.name)} is on timeline {one.timeline} at {lsn_text(one.lsn)}, primary "
+        f"{clean(primary.name)} on timeline {primary.timeline} at {lsn_text(primary.lsn)}"
     )
     return Signal(
         severity="critical" if why else "warning",
@@ -177,14 +176,14 @@ def _dead_timeline_signal(one: NodeNow, lead: NodeNow, why: str) -> Signal:
         text=f"{text}: it cannot follow, {why}" if why else f"{text}: it does not follow",
         evidence={
             "timeline": one.timeline,
-            "primary_timeline": lead.timeline,
+            "primary_timeline": primary.timeline,
             "replayed_lsn": lsn_text(one.replayed_lsn),
-            "primary_lsn": lsn_text(lead.lsn),
+            "primary_lsn": lsn_text(primary.lsn),
             "receiver": one.receiver,
         },
-        advice="Use pg_rewind against the primary, or make it again from a base backup."
+        advice="Use pg_rewind against the primary, or rebuild it from a base backup."
         if why
-        else "See whether its primary_conninfo leads to the primary, and recovery_target_timeline is latest.",
+        else "Check that its primary_conninfo points to the primary, and recovery_target_timeline is latest.",
     )
 
 
@@ -210,13 +209,13 @@ def node_unreachable(s: RuleContext) -> Iterator[Signal]:
                 "last_lsn": None if node is None else lsn_text(node.lsn),
             },
             since_us=one.since_us,
-            advice="See whether it runs, and whether it can be reached from this host.",
+            advice="Check whether it runs, and whether it is reachable from this host.",
         )
 
 
 def no_primary(s: RuleContext) -> Iterator[Signal]:
-    """No node has answered as primary for ten seconds, and no standby streams from one: nothing can be written. A
-    primary that standbys still stream from is only out of reach from here, and `node-unreachable` names it.
+    """No node has answered as primary for ten seconds, and no standby streams from one: writes are impossible. A
+    primary that standbys still stream from is only unreachable from this host; `node-unreachable` names it.
     """
     now, memo = s.picture.now(PART, ClusterNow), s.memo("no-primary")
     if (
@@ -233,7 +232,7 @@ def no_primary(s: RuleContext) -> Iterator[Signal]:
     was = [one for one in now.nodes if one.role == "primary"]
     standbys = sorted((one for one in now.nodes if one.answers), key=lambda one: one.lsn or 0, reverse=True)
     text = f"No node of {clean(now.name)} is primary"
-    text += "".join(f"; {clean(one.name)} was, at {lsn_text(one.lsn)}: {clean(one.error)}" for one in was)
+    text += "".join(f"; {clean(one.name)} was primary, at {lsn_text(one.lsn)}: {clean(one.error)}" for one in was)
     text += "".join(f"; standby {clean(one.name)} has received up to {lsn_text(one.lsn)}" for one in standbys)
     yield Signal(
         severity="critical",
@@ -248,12 +247,12 @@ def no_primary(s: RuleContext) -> Iterator[Signal]:
         },
         since_us=since_us,
         runbook="failover",
-        advice="Start the old primary where it can be started: that loses nothing. Else the runbook failover.",
+        advice="Start the old primary if it can be started: that loses nothing. Otherwise use the runbook failover.",
     )
 
 
 def _streams_from_other_server(nodes: Sequence[NodeNow]) -> bool:
-    """Whether a standby streams from a server that is none of the nodes that answer; so too where that is not seen."""
+    """Whether a standby streams from a server that is not one of the nodes that answer, or from an unseen sender."""
     there = [one for one in nodes if one.answers]
     return any(
         one.receiver_application is not None
@@ -275,11 +274,11 @@ def pooler_paused(s: RuleContext) -> Iterator[Signal]:
             yield Signal(
                 severity="warning",
                 subject=f"{pooler.name} {one.name}",
-                text=f"Pooler {clean(pooler.name)} has {clean(one.name)} paused for {lasted}: "
+                text=f"Pooler {clean(pooler.name)} has had {clean(one.name)} paused for {lasted}: "
                 f"{one.clients_waiting} clients wait",
                 evidence={"paused_since": rfc3339(since_us), "clients_waiting": one.clients_waiting},
                 since_us=since_us,
-                advice=f"Where no cutover is under way: RESUME {clean(one.name)} in its admin console.",
+                advice=f"If no cutover is running: RESUME {clean(one.name)} in its admin console.",
             )
 
 
@@ -290,7 +289,7 @@ RULES: tuple[Rule, ...] = (
         parts=(PART,),
         check=split_brain,
         clear_after_s=5.0,
-        source="PostgreSQL: pg_is_in_recovery(), pg_control_system(); a role changes to standby by a restart alone",
+        source="PostgreSQL: pg_is_in_recovery(), pg_control_system(); a role changes to standby only by a restart",
     ),
     Rule(
         name="dead-timeline",
@@ -322,7 +321,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="pooler-paused",
-        title="A pooler was left paused",
+        title="A database of a pooler stays paused",
         parts=(PART,),
         check=pooler_paused,
         clear_after_s=0.0,

@@ -1,7 +1,7 @@
-"""Connection slots as the rules about connections count them: taken, usable, and the seconds before.
+"""Connection slots for the rules about connections: used, usable, growth, and which clients hold them.
 
-Everything here is cheap, for it is asked every second on servers with hundreds of sessions: the count comes from the
-chart values of the tick, settings are looked up again only when they were read again.
+Cheap, because it runs every second on servers with hundreds of sessions: the count comes from the chart values of the
+tick, and settings are evaluated only when they were read again.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from dba_console.watch.frames.picture import PictureFacts
 from dba_console.watch.samples.postgres import Sessions
 
 KEPT_US = 182_000_000
-"""A little more than the window growth is told from."""
+"""A little more than the window that growth is based on."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotUsage:
-    """What is taken of what ordinary roles can have."""
+    """Used and usable connection slots for ordinary roles."""
 
     used: int
     usable: int
     blind: bool
-    """Counted from process titles: there is no connection to ask."""
+    """Counted from process titles, because the console has no connection."""
 
     @property
     def pct(self) -> float:
@@ -38,7 +38,7 @@ class SlotUsage:
 
 
 def current_usage(s: RuleContext) -> SlotUsage | None:
-    """The slots of this tick; None where the count or the limit is not known. Remembers the count for
+    """Return the slots of this tick; None if the count or the limit is not known. Records the count for
     `lowest_count`."""
     memo = s.memo("connection-slots")
     if memo.get("tick") != s.mono_us:
@@ -54,7 +54,7 @@ def _count_slots(s: RuleContext, memo: dict[str, Any]) -> SlotUsage | None:
         return None
     blind = is_blind(s.facts)
     if blind:
-        used = s.connections.used  # without the attempts at a connection that are being refused, ours among them
+        used = s.connections.used  # without connection attempts that are being refused, ours among them
     usable = _usable(s, memo, blind)
     if used is None or not usable:
         return None
@@ -63,7 +63,7 @@ def _count_slots(s: RuleContext, memo: dict[str, Any]) -> SlotUsage | None:
 
 
 def _usable(s: RuleContext, memo: dict[str, Any], blind: bool) -> int | None:
-    """Usable slots by the newest settings; without any, in blind mode, max_connections of pg_control."""
+    """Usable slots by the newest settings; without settings, in blind mode, max_connections of pg_control."""
     server = s.picture.current.get("pg.server")
     if server is None:
         return s.connections.usable or s.connections.max if blind else None
@@ -92,18 +92,18 @@ def _record_count(s: RuleContext, memo: dict[str, Any], used: int) -> None:
 
 
 def server_start_us(s: RuleContext) -> int | None:
-    """When the server started, by its own clock."""
+    """Return when the server started, by its own clock."""
     return None if s.facts.server is None else s.facts.server.start_us
 
 
 def recent_counts(s: RuleContext) -> Sequence[tuple[int, int]]:
-    """Monotonic microseconds and count of the last three minutes, the newest last."""
+    """Return monotonic microseconds and count of the last three minutes, the newest last."""
     counts: deque[tuple[int, int]] = s.memo("connection-slots").get("counts") or deque()
     return counts
 
 
 def lowest_count(s: RuleContext, window_s: float) -> int | None:
-    """The lowest count of the last `window_s` seconds; None before the second reading."""
+    """Return the lowest count of the last `window_s` seconds; None before the second reading."""
     counts = recent_counts(s)
     if len(counts) < 2:
         return None
@@ -116,36 +116,35 @@ def lowest_count(s: RuleContext, window_s: float) -> int | None:
 
 
 def observed_s(s: RuleContext) -> float:
-    """For how long the count has been followed, at most a little more than three minutes."""
+    """Return how long the count has been recorded, at most a little more than three minutes."""
     counts = recent_counts(s)
     return (counts[-1][0] - counts[0][0]) / 1e6 if counts else 0.0
 
 
-# Growth of the connections, and the date it ends at: told from minutes, and only while it goes on.
+# Growth of the connections, and when they are used up.
 #
-# The growth is that of the panel (frames/connection_growth.py), asked for where the count rose of late, and every few
-# seconds. Nobody is called for a pool that opened all it wants: what is told rises now, and what is critical has for a
-# minute.
+# The growth is that of the panel (frames/connections.py), computed only if the count rose recently, and every few
+# seconds. A pool that has opened all it needs raises nothing: a finding needs growth now, critical growth for a minute.
 
 RECOMPUTE_US = 5_000_000
-"""How often growth is worked out: a trend of minutes does not change within."""
+"""How often growth is computed: a trend over minutes does not change faster."""
 GROWTH_S = 30.0
 SUSTAINED_S = 60.0
-"""A date is critical only where it has been filling for so long: a pool of 180 that opens in half a minute stops by
-itself, and what does not stop has passed `critical_pct` by then."""
+"""An estimate is critical only after growth for this long: a pool of 180 that opens in half a minute stops on its own,
+and growth that does not stop has passed `critical_pct` by then."""
 LEAST_GROWTH = 3
-"""New connections over GROWTH_S below which no date is asked for (the gate of frames/connection_growth.py)."""
+"""New connections over GROWTH_S below which no estimate is made (the gate of frames/connections.py)."""
 
 
 class FillEstimate(NamedTuple):
-    """Growth of the last minutes, and when it ends; None where there is no steady one."""
+    """Growth of the last minutes, and when the slots are used up; None without steady growth."""
 
     per_min: float | None = None
     full_in_s: float | None = None
 
 
 def estimate_fill(s: RuleContext, slots: SlotUsage) -> FillEstimate:
-    """The date, none older than LOOK_AGAIN_US; not asked for where the count did not rise of late."""
+    """Return the estimate, at most RECOMPUTE_US old; empty if the count did not rise recently."""
     memo = s.memo("connection-growth")
     if slots.pct < s.limits.connections.date_from_pct or not (_is_rising(s, slots) or s.is_open("connections-filling")):
         memo.clear()
@@ -159,7 +158,7 @@ def estimate_fill(s: RuleContext, slots: SlotUsage) -> FillEstimate:
 
 
 def _is_still_growing(s: RuleContext, slots: SlotUsage, date: FillEstimate) -> bool:
-    """Whether that growth is still under way; what is full has no date to guard."""
+    """Whether that growth continues; True if the slots are already used up."""
     if date.full_in_s is None or date.per_min is None or slots.used >= slots.usable:
         return True
     return is_still_growing(recent_counts(s), date.per_min)
@@ -171,25 +170,25 @@ def _is_rising(s: RuleContext, slots: SlotUsage) -> bool:
 
 
 def is_sustained(s: RuleContext, slots: SlotUsage) -> bool:
-    """Whether a fair part of the growth of the last minute is older than half of it."""
+    """Whether at least a quarter of the last minute's growth is older than half a minute."""
     then, half = lowest_count(s, SUSTAINED_S), lowest_count(s, SUSTAINED_S / 2)
     if then is None or half is None or observed_s(s) < SUSTAINED_S - 2:
         return False
     return half - then >= (slots.used - then) / 4
 
 
-# Whose the connections are: who holds most of them, and who opened those that came of late.
+# Which clients hold most connections, and which opened the recent ones.
 #
-# Where a house is nearly full one asks who holds it; where it fills, who comes. A pool that has sat there for an hour
-# is no answer to the second question.
+# When max_connections is nearly reached, the holders matter; while connections grow, the newcomers do: a pool that has
+# been there for an hour does not explain the growth.
 
 Clause = tuple[str, dict[str, Value]]
-"""A clause of the sentence, and its evidence; empty where nothing is known."""
+"""A clause of the sentence, and its evidence; empty if nothing is known."""
 
 
 def newcomer_clause(sessions: Sessions | None, found_us: int) -> Clause:
-    """Who opened most of the sessions that came within the window growth is told from, and not before the first reading
-    (`found_us`, the server's clock); by application, and by user where no application opened half of them."""
+    """Return who opened most of the sessions within the window that growth is based on, but not before the first
+    reading (`found_us`, the server's clock): by application, or by user if no application opened half of them."""
     if sessions is None:
         return "", {}
     since_us = max(sessions.now_us - int(WINDOW_S * 1e6), found_us)
@@ -207,7 +206,7 @@ def newcomer_clause(sessions: Sessions | None, found_us: int) -> Clause:
 
 
 def main_holder_clause(panel: Connections, slots: SlotUsage) -> Clause:
-    """Who holds most of the slots, by application, without one by user; and in which state."""
+    """Return who holds most of the slots, by application or else by user, and in which state."""
     by, groups = ("application", panel.by_application) if panel.by_application else ("user", panel.by_user)
     groups = [group for group in groups if group.name]
     if not groups:

@@ -1,7 +1,7 @@
-"""The finding `connection-storm`: one application, or one user, opens connections as fast as it can.
+"""The finding `connection-storm`: one application or user opens many connections in a short time.
 
-Told from when the sessions there began (backend_start), so it needs no history of its own and names who, from where,
-and how fast. Sessions are looked at only when the count rose by so much that a storm is the question.
+Based on backend_start of the current sessions, so it needs no history and can name the client, its host and the rate.
+Sessions are read only when the count rose enough for a storm.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from dba_console.watch.samples.postgres import Activity, Sessions
 
 STORM_NAME = "connection-storm"
 STARTS = "connection-starts"
-"""The memo about when the server, and the watch over it, began."""
+"""The memo for when the server, and its observation, started."""
 CLEAR_SHARE = 0.9
-"""A warning is a remark again at this share of the figure that made it one."""
+"""A warning returns to info below this share of its threshold."""
 RECOUNT_US = 5_000_000
-"""How often a storm that is over is counted again, to know whether what it opened is still there."""
+"""How often the sessions of a finished storm are counted again, to know whether they are still there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Storm:
-    """Who it is, and the sessions it opened, the first first."""
+    """A connection storm: the client, and the sessions it opened, oldest first."""
 
     by: str
     """`application` or `user`."""
@@ -42,14 +42,13 @@ class Storm:
 
 
 def connection_storm(s: RuleContext) -> Iterator[Signal]:
-    """Thirty connections more within fifteen seconds, and a fifth of the usable ones, most of them of one hand.
+    """Thirty connections more within fifteen seconds, and a fifth of the usable slots, most from one client.
 
-    What is meant is growth and not churn: a pool of twenty that starts is none, nor is an application that opens a
-    connection for each query and closes it. A remark while less than half of the usable are taken, for that is how an
-    application server starts; a warning from there, for the sessions may still be wanted; critical where they bring the
-    total to 95 %. It stays while it holds half of what it opened and the house is nearly full, for that is the storm's
-    doing too. What comes back within two minutes of a restart that was watched is told as such, and alarms nobody; nor
-    does what was there when the console began to look, which is what it found and no storm it saw.
+    Growth counts, not churn: a pool of twenty that starts is not a storm, nor is an application that opens and closes
+    a connection for each query. Info while less than half of the usable slots are used, because that is how an
+    application server starts; a warning from there; critical if the total reaches 95 %. It stays while the client
+    still holds half of what it opened and the slots are nearly used up. Connections that return within two minutes of
+    an observed restart are marked so and stay info; sessions that existed when the console started do not count.
     """
     slots, sessions, memo = current_usage(s), s.facts.sessions, s.memo(STORM_NAME)
     if slots is None or slots.blind or sessions is None:
@@ -70,7 +69,7 @@ def connection_storm(s: RuleContext) -> Iterator[Signal]:
 
 
 def _severity(s: RuleContext, slots: SlotUsage, memo: dict[str, Any]) -> Severity:
-    """By the share that is taken, by whomever: that is what a storm endangers."""
+    """By the share of slots used, by any client: that is what a storm endangers."""
     limits = s.limits.connections
     if latch(memo, "critical", at=slots.pct >= limits.critical_pct, until=slots.pct >= limits.near_pct):
         return "critical"
@@ -102,13 +101,13 @@ def _storm_since(by: str, name: str, sessions: Sessions, since_us: int) -> Storm
 
 
 def _known_begin_us(s: RuleContext, by: str, name: str) -> int | None:
-    """A storm that goes on longer than the window is counted from its beginning."""
+    """A storm that lasts longer than the window is counted from its start."""
     known: Storm | None = s.memo(STORM_NAME).get("storm")
     return known.began_us if known is not None and (known.by, known.name) == (by, name) else None
 
 
 def _continuing_storm(s: RuleContext, slots: SlotUsage, sessions: Sessions, memo: dict[str, Any]) -> Storm | None:
-    """The storm that was, while it holds half of what it opened and the house is nearly full."""
+    """Return the known storm, while it holds half of what it opened and the slots are nearly used up."""
     known: Storm | None = memo.get("storm")
     if known is None or slots.pct < s.limits.connections.near_pct:
         return None
@@ -120,9 +119,9 @@ def _continuing_storm(s: RuleContext, slots: SlotUsage, sessions: Sessions, memo
 
 
 def _note_start(s: RuleContext, sessions: Sessions) -> None:
-    """Remember when its sessions were first read, by its own clock, and that it was started again while watched."""
+    """Record when sessions were first read, by the server's clock, and whether the server restarted since."""
     memo, started_us = s.memo(STARTS), server_start_us(s)
-    # A clock that was set back must not make a newcomer of everybody, nor hide those who come.
+    # After a clock was set back, old sessions must not count as new, nor may new ones be missed.
     memo["found_us"] = min(memo.get("found_us", sessions.now_us), sessions.now_us)
     if memo.get("start_us") not in (None, started_us):
         memo["again_us"] = started_us
@@ -130,7 +129,7 @@ def _note_start(s: RuleContext, sessions: Sessions) -> None:
 
 
 def _seconds_after_restart(s: RuleContext, storm: Storm) -> float | None:
-    """How long after such a start it began, None where that was too long ago, or the server only just came to be."""
+    """Return the seconds from an observed restart to its start; None if too long, or no restart was observed."""
     after_s = age_s(storm.began_us, s.memo(STARTS).get("again_us"))
     return after_s if after_s is not None and after_s < s.limits.connections.start_grace_s else None
 
@@ -148,11 +147,11 @@ def _signal(s: RuleContext, slots: SlotUsage, storm: Storm, back_s: float | None
     origin = f" from {', '.join(clients)}" if clients else ""
     summary = f"{who} opened {len(rows)} connections in {human_duration(took_s)}{origin}"
     if back_s is not None:
-        summary += f", {human_duration(back_s)} after the server was started again"
+        summary += f", {human_duration(back_s)} after the server restarted"
     states = "".join(f", {count} {state}" for state, count in (("idle", idle), ("active", active)) if count)
     return Signal(
         severity=severity,
-        text=f"{summary}{states}; {slots.used} of {slots.usable} usable are taken",
+        text=f"{summary}{states}; {slots.used} of {slots.usable} usable slots used",
         effect=summary,
         cause=f"{summary}{states}",
         evidence={
@@ -171,7 +170,7 @@ def _signal(s: RuleContext, slots: SlotUsage, storm: Storm, back_s: float | None
         series=("connections.used", "connections.active", "connections.idle"),
         since_us=s.host_us(storm.began_us),
         runbook="connection-storm",
-        advice="Stop it where it comes from: sessions ended here are opened anew.",
+        advice="Stop it at its source: the client reopens sessions that are ended here.",
     )
 
 

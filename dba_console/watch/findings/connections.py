@@ -1,7 +1,7 @@
-"""Findings about connections: here that they fill; storms, limits and idle transactions have files of their own.
+"""Rules about connections: slots nearly used up, and connection limits of roles, databases and walsenders.
 
-The count against the limit is looked at every second; who holds the slots only when there is reason to, and then every
-few seconds, for counting hundreds of sessions by three things costs more than all rules together may.
+The count against the limit is checked every second; who holds the slots only when needed, and then every few seconds,
+because counting hundreds of sessions three ways costs more than all rules together may.
 """
 
 from __future__ import annotations
@@ -29,21 +29,20 @@ from dba_console.watch.frames.connections import is_client
 from dba_console.watch.frames.model import Connections
 from dba_console.watch.samples.findings import Severity
 
-# The finding `connection-limit`: a pool of slots smaller than the server's own is nearly taken.
-#
-# A CONNECTION LIMIT of a role or a database, and max_wal_senders. Counted only where there is such a limit.
+# The finding `connection-limit`: CONNECTION LIMIT of a role or database, and max_wal_senders; only if such a limit is
+# set.
 
 LIMIT = "connection-limit"
 RECOUNT_US = 5_000_000
-"""How often it is counted: a limit is reached by a pool that grows, and stays."""
+"""How often it is counted: a limit is reached by a pool that grows and stays."""
 
 
 def connection_limit(s: RuleContext) -> Iterator[Signal]:
     """A role or a database has nearly as many connections as its CONNECTION LIMIT; the same for max_wal_senders.
 
-    From 90 % on, as check_postgres has it for the server as a whole. Always a warning: what is refused there does not
-    touch the others. Superusers are not held to it (postinit.c), limits below five are meant to be reached, and
-    walsenders have slots of their own since 12.
+    From 90 %, the threshold of check_postgres for the whole server. Always a warning: a refusal there does not affect
+    others. Superusers are exempt (postinit.c), limits below five are meant to be reached, and walsenders have slots
+    of their own since 12.
     """
     memo = s.memo("connection-limit-counts")
     if s.mono_us - memo.get("at_us", -RECOUNT_US) >= RECOUNT_US:
@@ -71,7 +70,7 @@ def _near_limits(s: RuleContext) -> Iterator[Signal]:
 
 
 def _limits(s: RuleContext) -> list[tuple[str, str, int]]:
-    """Every limit there is (kind, name, number), worked out when the settings were read anew."""
+    """Return every limit (kind, name, number), computed when the settings were read again."""
     memo, server = s.memo(LIMIT), s.picture.current.get("pg.server")
     if server is None or s.facts.server is None:
         return []
@@ -92,7 +91,7 @@ def _near_signal(subject: str, kind: str, name: str, used: int, limit: int) -> S
     else:
         what, setting = f"Connections of {subject}", "its CONNECTION LIMIT"
     how = "have reached" if used >= limit else "are near"
-    refused = "; further ones are refused" if used >= limit else ""
+    refused = "; more are refused" if used >= limit else ""
     return Signal(
         severity="warning",
         subject=subject,
@@ -123,15 +122,15 @@ CONNECTION_LIMIT = Rule(
 FILLING = "connections-filling"
 REFRESH_HOLDERS_US = 10_000_000
 MOVED_SHARE = 0.05
-"""A count that moved by so much of the limit is looked at again at once."""
+"""A change of the count by this share of the limit is checked at once."""
 
 
 def connections_filling(s: RuleContext) -> Iterator[Signal]:
-    """The usable connections are nearly taken, or will be soon at a steady growth.
+    """The usable connection slots are nearly used up, or will be soon at a steady growth.
 
-    A warning at 85 %, a little before the 90 % of check_postgres (action backends), since the finding is to be there
-    when the pager is; critical at its 95 %. By date: full within ten minutes, and critical within ninety seconds, the
-    time from the first symptom to "too many clients" in story S1. Critical, too, where the console itself is refused.
+    A warning at 85 %, a little before the 90 % of check_postgres (action backends), so that the finding comes before
+    the pager; critical at its 95 %. By estimate: a warning if full within ten minutes, critical within ninety seconds,
+    the time from the first symptom to "too many clients" in story S1. Also critical if the console itself is refused.
     """
     slots, memo = current_usage(s), s.memo(FILLING)
     if slots is None:
@@ -152,7 +151,7 @@ def connections_filling(s: RuleContext) -> Iterator[Signal]:
 
 
 def _panel(s: RuleContext, slots: SlotUsage, memo: dict[str, Any]) -> Connections:
-    """Who holds the slots, and who came of late: looked at again every ten seconds, and when the count moved."""
+    """Return who holds the slots and who came recently: every ten seconds, and when the count moved."""
     known: Connections | None = memo.get("panel")
     moved = known is None or abs(slots.used - (known.used or 0)) >= slots.usable * MOVED_SHARE
     if known is None or moved or s.mono_us - memo["panel_us"] >= REFRESH_HOLDERS_US:
@@ -173,8 +172,8 @@ def _is_critical(s: RuleContext, slots: SlotUsage, date: FillEstimate) -> bool:
 
 
 def _is_refused(s: RuleContext) -> bool:
-    """Whether our own attempts to connect fail because no slot of the server is free (SQLSTATE 53300): not one of our
-    role's, or the database's, or of a pooler before it."""
+    """Whether the console's connection attempts fail because the server has no free slot (SQLSTATE 53300), not because
+    of a limit of its role, its database or a pooler."""
     outage = find_outage(s.picture)
     return outage is not None and outage.kind == "no_slots" and outage.refused_by in ("server", None)
 
@@ -211,14 +210,14 @@ def _filling_signal(
         },
         series=("connections.used", "connections.active", "connections.idle", "locks.waiting"),
         runbook="connection-storm",
-        advice="See who holds them (panel 1) before anything is raised: max_connections needs a restart.",
+        advice="Check who holds them (panel 1) before raising a limit: max_connections needs a restart.",
     )
 
 
 RULES: tuple[Rule, ...] = (
     Rule(
         name=FILLING,
-        title="The usable connections are nearly taken, or will be soon",
+        title="The usable connections are nearly used up, or will be soon",
         parts=("pg.activity", "host.titles"),
         check=keep_signals_briefly(lambda s: "connections.used" in s.point, connections_filling),
         raise_after_s=0.5,

@@ -13,21 +13,21 @@ from dba_console.watch.samples.console import AgentHealth
 from dba_console.watch.samples.host import ProcessTitles
 from dba_console.watch.samples.sample import PARTS
 
-# Whether the console itself can be believed: has it a connection, does it tick, is what it sees remembered.
+# The console's own state: connection, ticks, lanes, recording.
 
 SHOWN = 3
 
 
 def console_blind(s: RuleContext) -> Iterator[Signal]:
-    """Every slot is taken, so the console has no connection: sessions are counted by their process titles.
+    """Every connection slot is taken, so the console has no connection: sessions are counted by process titles.
 
-    SQLSTATE 53300. That there is none for anybody is what `connections-filling` says; this is why so little is known.
+    SQLSTATE 53300. `connections-filling` reports the shortage; this finding explains the missing data.
     """
     outage = find_outage(s.picture)
     if outage is None or outage.kind != "no_slots":
         return
     titles = s.facts.picture.now("host.titles", ProcessTitles) if is_fresh(s.facts.picture, "host.titles") else None
-    seen = "nothing is known of the sessions" if titles is None else "sessions are counted by their process titles"
+    seen = "nothing is known about the sessions" if titles is None else "sessions are counted by process titles"
     yield Signal(
         severity="warning",
         text=f"The console has no connection: {clean(outage.reason)}; {seen}",
@@ -38,39 +38,43 @@ def console_blind(s: RuleContext) -> Iterator[Signal]:
             "processes": None if titles is None else len(titles.rows),
         },
         series=("connections.used",),
-        advice="It takes a slot as soon as one is free; pg_use_reserved_connections (16 on) keeps some.",
+        advice="It connects as soon as a slot is free; pg_use_reserved_connections (from 16) reserves some.",
     )
 
 
 def console_late(s: RuleContext) -> Iterator[Signal]:
-    """The console does not keep its time: ticks begin late, or queries of its own get no answer within their limit.
+    """The console is overdue: ticks start late, or its queries get no answer within their time limit.
 
-    Half an interval late five times in a row, which a busy host's scheduler does not do by chance; a query without an
-    answer for half a minute, and for two of its turns. Numbers are older then than they seem.
+    Half an interval late five times in a row, which a busy host's scheduler does not cause by chance; a query without
+    an answer for half a minute, and for two of its intervals. Numbers are then older than they seem.
     """
-    own = s.picture.now("self", AgentHealth)
-    if own is None:
+    health = s.picture.now("self", AgentHealth)
+    if health is None:
         return
     memo = s.memo("console-late")
     tick_us = s.picture.tick_us
-    late = tick_us > 0 and own.late_us >= tick_us * s.limits.console.late_share_pct / 100
+    late = tick_us > 0 and health.late_us >= tick_us * s.limits.console.late_share_pct / 100
     memo["late"] = memo.get("late", 0) + 1 if late else 0
     unanswered = _unanswered_parts(s, memo.setdefault("asked", {}))
     if memo["late"] >= s.limits.console.late_ticks:
-        behind = human_duration(own.late_us / 1e6)
+        behind = human_duration(health.late_us / 1e6)
         yield Signal(
             severity="warning",
-            text=f"The console is late: {memo['late']} ticks in a row, the last one by {behind}",
-            evidence={"late_s": round(own.late_us / 1e6, 3), "late_ticks": memo["late"], "interval_s": tick_us / 1e6},
+            text=f"The console is overdue: {memo['late']} ticks in a row, the last by {behind}",
+            evidence={
+                "late_s": round(health.late_us / 1e6, 3),
+                "late_ticks": memo["late"],
+                "interval_s": tick_us / 1e6,
+            },
             series=("io.user_pct", "io.system_pct", "io.iowait_pct"),
-            advice="The host is overloaded or its memory is short; a longer agent.interval costs less.",
+            advice="The host is overloaded or short of memory; a longer agent.interval costs less.",
         )
     if unanswered:
         yield _unanswered_signal(s.picture, unanswered)
 
 
 def _unanswered_parts(s: RuleContext, asked: dict[str, int]) -> dict[str, float]:
-    """Parts that have been timing out, with the seconds since; none while the server says nothing at all."""
+    """Return the parts that keep timing out, with the seconds since; empty while the server does not answer at all."""
     if not asked and all(reading.part.status != "timeout" for reading in s.picture.latest.values()):
         return {}
     silent = find_outage(s.picture) is not None
@@ -94,21 +98,21 @@ def _unanswered_signal(picture: Picture, unanswered: dict[str, float]) -> Signal
         text=f"No answer within the time limit for {human_duration(max(unanswered.values()))}: "
         f"{', '.join(meanings[:SHOWN])}{more}",
         evidence={"parts": sorted(unanswered), "note": next((clean(note) for note in notes if note), None)},
-        advice="What these panels show is as old as they say; agent.statement_timeout allows them more.",
+        advice="These panels show data of the time they state; raise agent.statement_timeout to allow more time.",
     )
 
 
 def lane_stuck(s: RuleContext) -> Iterator[Signal]:
-    """Something the console asked of the host hangs: a file system that does not answer, a process that is stuck.
+    """A read from the host hangs: a file system does not answer, or a process is stuck.
 
-    Each is asked in a lane of its own and given up at its deadline, so nothing else waits for it; 3 s are many of
-    those deadlines. The server's own lane is told by `server-down`.
+    Each read runs in its own lane and is abandoned at its deadline, so nothing else waits for it; 3 s are many of
+    those deadlines. `server-down` reports the server's lane.
     """
-    own = s.picture.now("self", AgentHealth)
+    health = s.picture.now("self", AgentHealth)
     memo = s.memo("lane-stuck")
-    if own is None or not (own.lanes or memo):
+    if health is None or not (health.lanes or memo):
         return
-    lanes = [lane for lane in own.lanes if lane != "postgres"]
+    lanes = [lane for lane in health.lanes if lane != "postgres"]
     for lane in memo.keys() - set(lanes):
         del memo[lane]
     for lane in lanes:
@@ -118,7 +122,7 @@ def lane_stuck(s: RuleContext) -> Iterator[Signal]:
             yield Signal(
                 severity="warning",
                 subject=clean(lane),
-                text=f"{clean(lane)} does not answer: what depends on it shows its last state",
+                text=f"{clean(lane)} does not answer: panels that depend on it show its last state",
                 evidence={"lane": clean(lane), "stuck_s": round(stuck_s, 1)},
                 since_us=wall_us,
                 advice=_lane_advice(lane),
@@ -127,62 +131,64 @@ def lane_stuck(s: RuleContext) -> Iterator[Signal]:
 
 def _lane_advice(lane: str) -> str:
     if lane.startswith("statvfs "):
-        return "df would hang there too: look whether its device or server is gone before you touch it."
-    return "Look at the I/O panel: a stalled disk makes processes hang that hold locks of the kernel."
+        return "df would hang there too: check first whether its device or server is gone."
+    return "Check the I/O panel: on a stalled disk processes hang while they hold kernel locks."
 
 
 def recording_lags(s: RuleContext) -> Iterator[Signal]:
-    """What is seen is not remembered, or late: the recording is behind, has failed, or left samples out.
+    """The recording is behind, has failed, or dropped samples.
 
-    The recorder calls itself lagging when it is 5 s behind (session/recorder_status.py); told after 10 s, or at once
-    where it failed. Samples that were left out are told for five minutes.
+    The recorder is lagging when it is 5 s behind (recording/recorder.py); raised after 10 s, or at once if it
+    failed. Dropped samples are reported for five minutes.
     """
-    own = s.picture.now("self", AgentHealth)
-    if own is None:
+    health = s.picture.now("self", AgentHealth)
+    if health is None:
         return
     memo = s.memo("recording-lags")
-    if own.dropped > memo.get("dropped", own.dropped):
+    if health.dropped > memo.get("dropped", health.dropped):
         memo["dropped_us"] = s.mono_us
-    memo["dropped"] = own.dropped
-    if own.recording in ("lagging", "failed"):
+    memo["dropped"] = health.dropped
+    if health.recording in ("lagging", "failed"):
         memo.setdefault("since_us", s.mono_us)
         lagged = s.mono_us - memo["since_us"] >= s.limits.console.lagging_s * 1e6
-        if own.recording == "failed" or lagged:
-            yield _recording_signal(own, *_recording_text(own))
+        if health.recording == "failed" or lagged:
+            yield _recording_signal(health, *_recording_text(health))
         return
     memo.pop("since_us", None)
     if s.mono_us - memo.get("dropped_us", -(10**15)) < s.limits.console.dropped_s * 1e6:
-        yield _recording_signal(own, f"{own.dropped} samples are missing in the recording: its disk was too slow", None)
+        yield _recording_signal(
+            health, f"{health.dropped} samples are missing in the recording: its disk was too slow", None
+        )
 
 
-def _recording_text(own: AgentHealth) -> tuple[str, str]:
-    """The sentence, and its words as what follows from something else."""
-    note = clean(own.recording_note or "").removeprefix("not recording: ")
+def _recording_text(health: AgentHealth) -> tuple[str, str]:
+    """Return the sentence, and its form as an effect."""
+    note = clean(health.recording_note or "").removeprefix("not recording: ")
     what = "Nothing is recorded"
-    if own.recording == "lagging":
-        what = f"The recording is {human_duration(own.recorder_lag_us / 1e6)} behind"
+    if health.recording == "lagging":
+        what = f"The recording is {human_duration(health.recorder_lag_us / 1e6)} behind"
     return f"{what}: {note}" if note else what, what
 
 
-def _recording_signal(own: AgentHealth, text: str, effect: str | None) -> Signal:
+def _recording_signal(health: AgentHealth, text: str, effect: str | None) -> Signal:
     return Signal(
         severity="warning",
         text=text,
         effect=effect,
         evidence={
-            "recording": own.recording,
-            "recorder_lag_s": round(own.recorder_lag_us / 1e6, 1),
-            "dropped": own.dropped,
+            "recording": health.recording,
+            "recorder_lag_s": round(health.recorder_lag_us / 1e6, 1),
+            "dropped": health.dropped,
         },
         series=("io.psi_full_pct", "io.write_bytes_per_s"),
-        advice="The live picture goes on. recording.directory names another disk for the next session.",
+        advice="Live panels are not affected. Set recording.directory to another disk for the next session.",
     )
 
 
 RULES: tuple[Rule, ...] = (
     Rule(
         name="console-blind",
-        title="The console has no connection of its own, for every slot is taken",
+        title="The console has no connection: every slot is taken",
         parts=("pg.activity",),
         check=console_blind,
         raise_after_s=2.0,
@@ -191,7 +197,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="console-late",
-        title="The console does not keep its time, or its queries get no answer",
+        title="The console's ticks are overdue, or its queries get no answer",
         parts=("self",),
         check=console_late,
         settings=("console.late_share_pct", "console.late_ticks", "console.unanswered_s"),
@@ -208,10 +214,10 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="recording-lags",
-        title="The recording is behind, has failed, or left samples out",
+        title="The recording is behind, has failed, or dropped samples",
         parts=("self",),
         check=recording_lags,
         settings=("console.lagging_s", "console.dropped_s"),
-        source="session/recorder_status.py: lagging from 5 s on",
+        source="recording/recorder.py: lagging from 5 s",
     ),
 )

@@ -1,4 +1,4 @@
-"""File systems that are full, or will be at a time that can be told."""
+"""Rules about file systems: full or filling up, out of inodes, mounted with discard."""
 
 from __future__ import annotations
 
@@ -17,62 +17,61 @@ from dba_console.watch.frames.rates import Points, fit_trend, sample_points
 from dba_console.watch.samples.findings import Severity
 from dba_console.watch.samples.host import Mount
 
-# When a file system will be full: told from ten seconds, from minutes and from hours of readings.
+# When a file system will be full: based on ten seconds, on minutes and on hours of readings.
 #
-# A disk that is filled by something that will end in a moment must not cry, and one that is full in three minutes must
-# not wait for a steady trend. So a date is believed no further ahead than a multiple of what has been watched; what
-# was watched for ten seconds only counts when the end is near.
+# A short burst must not alarm, and a disk that is full in three minutes must not wait for a steady trend. So a forecast
+# reaches no further ahead than a multiple of the observed span; ten seconds count only when the disk is nearly full.
 
 GAP_US = 20_000_000
-"""Readings come every 5 s; further apart, what was between them is not known."""
+"""Readings come every 5 s; a longer distance is a gap."""
 COARSE_US = 120_000_000
 MIN_SPAN_S = 29.0
 MIN_POINTS = 7
-"""Half a minute is the least a trend is told from: with `MAX_HORIZON_FACTOR` three minutes ahead, for a disk nearly
-gone."""
+"""Half a minute is the shortest span for a trend: with `MAX_HORIZON_FACTOR` three minutes ahead, for a disk nearly
+full."""
 MAX_HORIZON_FACTOR = 6.0
-"""A date is told no further ahead than so many times the span that it is told from: an hour of ordinary work goes up
-and down by gigabytes, and a few minutes of it say nothing of the day."""
+"""A forecast reaches at most this many times its span ahead: normal work moves usage up and down by gigabytes an hour,
+and a few minutes say nothing about the day."""
 SPAN_PARTS = 10
 RISING_SHARE = 0.7
-"""The span is cut into so many parts; so large a share of them must have risen, for a bulk load is one step or two."""
+"""The span is cut into this many parts, and this share of them must have risen: a bulk load is only one step or two."""
 URGENT_FACTOR = 5.0
-"""It is called near no further ahead than this: a sixth of what was free has been used up while it was watched."""
+"""Urgent at most this many times the span ahead: a sixth of the free space was used while it was observed."""
 BURST_GATE_SHARE = 0.05
-"""Ten seconds of growth count when they used so much of what was left: less is a checkpoint, or a large file copied."""
+"""Ten seconds of growth count if they used this share of the free space: less is a checkpoint, or a large file copy."""
 _MARGIN = 4.0
 
 
 class FillForecast(NamedTuple):
-    """Where the used bytes of a file system go."""
+    """Growth of a file system's used bytes, and when it is full."""
 
     per_s: float
     """Growth, bytes per second."""
     full_in_s: float
     watched_s: float
     steady: bool
-    """False: told from ten seconds only."""
+    """False: based on ten seconds only."""
 
     @property
     def urgent(self) -> bool:
-        """Whether it is near, measured by what was watched."""
+        """Whether the end is near relative to the observed span."""
         return self.steady and self.full_in_s <= URGENT_FACTOR * self.watched_s
 
 
 class UsageHistory:
-    """The used bytes of one file system: each reading of five minutes, one every two minutes of four hours."""
+    """The used bytes of one file system: every reading of five minutes, one per two minutes of four hours."""
 
     def __init__(self) -> None:
         self.latches: dict[str, bool] = {}
-        """Shares of it that are told, each until it is clearly below (`lasting.latched`)."""
+        """Severities reached by share, each until usage is clearly below (`rule.latch`)."""
         self._fine: deque[tuple[int, float]] = deque(maxlen=61)
         self._coarse: deque[tuple[int, float]] = deque(maxlen=121)
 
     def add(self, mono_us: int, used: int) -> None:
-        """Take in a reading. A gap begins anew what is told from minutes; growth over hours outlives a short one."""
+        """Add a reading. A gap restarts the trend over minutes; the trend over hours outlives a short one."""
         step_us = mono_us - self._fine[-1][0] if self._fine else 0
         if step_us < 0:
-            self._coarse.clear()  # the host was booted anew
+            self._coarse.clear()  # the host was rebooted
         if not 0 <= step_us <= GAP_US:
             self._fine.clear()
         if not self._coarse or mono_us - self._coarse[-1][0] >= COARSE_US:
@@ -80,7 +79,7 @@ class UsageHistory:
         self._fine.append((mono_us, float(used)))
 
     def forecast(self, limit: int, size: int, *, within_s: float, soon_s: float) -> FillForecast | None:
-        """The nearest end that can be believed: within `within_s` by a steady trend, else `soon_s` by ten seconds."""
+        """Return the nearest end: within `within_s` by a steady trend, else within `soon_s` by ten seconds."""
         gate = max(GATE_BYTES, GATE_SHARE * size)
         trends = [self._steady_forecast(points, limit, gate, within_s) for points in (self._fine, self._coarse)]
         steady = min((one for one in trends if one is not None), key=lambda one: one.full_in_s, default=None)
@@ -93,7 +92,7 @@ class UsageHistory:
         if len(points) < 2:
             return None
         span_s, rise = (points[-1][0] - points[0][0]) / 1e6, points[-1][1] - points[0][1]
-        # The trend is dear; first whether the two ends leave any room for one that ends so soon.
+        # The trend is expensive: check first whether the two ends allow an end that soon.
         if rise < gate / _MARGIN or (limit - points[-1][1]) * span_s > _MARGIN * rise * within_s:
             return None
         if not _keeps_rising(list(points)):
@@ -105,7 +104,7 @@ class UsageHistory:
         return FillForecast(found.per_s, full_in_s, span_s, True)
 
     def _burst_forecast(self, limit: int, soon_s: float) -> FillForecast | None:
-        """Three readings, each above the one before: the pace is that of the last two."""
+        """Three readings, each above the one before: the rate is that of the last two."""
         if len(self._fine) < 3:
             return None
         (first_us, first), (middle_us, middle), (last_us, last) = list(self._fine)[-3:]
@@ -114,7 +113,7 @@ class UsageHistory:
             return None
         per_s = (last - middle) / (last_us - middle_us) * 1e6
         full_in_s = left / per_s
-        # The earlier step may have caught the beginning only, but it must be of the same growth.
+        # The earlier step may have caught only the start, but must belong to the same growth.
         grew = (middle - first) / (middle_us - first_us) * 1e6
         if full_in_s > soon_s or grew < 0.005 * per_s:
             return None
@@ -122,7 +121,7 @@ class UsageHistory:
 
 
 def _keeps_rising(points: Points) -> bool:
-    """Whether most parts of the span rose, each by itself."""
+    """Whether most parts of the span rose."""
     levels = [value for _, value in sample_points(points, SPAN_PARTS + 1)]
     rose = sum(later > earlier for earlier, later in pairwise(levels))
     return rose >= RISING_SHARE * (len(levels) - 1)
@@ -130,18 +129,18 @@ def _keeps_rising(points: Points) -> bool:
 
 RULE = "disk-filling"
 CLEAR_PCT = 2.0
-"""Points below the figure for raising at which a share is no longer told."""
+"""Percentage points below the threshold at which a severity ends."""
 _ONE_LESS: dict[Severity, Severity | None] = {"critical": "warning", "warning": "info", "info": None}
 
 
 def disk_filling(s: RuleContext) -> Iterator[Signal]:
-    """A file system of PostgreSQL's or of the console's is nearly full, or has a date on which it will be.
+    """A file system of PostgreSQL or of the console is nearly full, or will be.
 
-    By share, 80 % a warning, 90 % critical where data, WAL, temporary files or a tablespace lie (story S12: separate
-    volumes, 80 to 90 % full is full), 95 % elsewhere; one degree less where 50 GB are left and it does not grow, for
-    80 % of 20 TB is no news. By date: within a day a warning, within an hour critical, told from steady growth and no
-    further ahead than six times what has been watched; from ten seconds of growth, a warning when they used 2 % of
-    what was left and five minutes remain. PostgreSQL stops when WAL finds no room (wal.sgml, "if the disk fills up").
+    By share: 80 % a warning; critical at 90 % with data, WAL, temporary files or a tablespace (story S12: separate
+    volumes, 80 to 90 % full is full), at 95 % elsewhere; one severity less if 50 GB are free and it does not grow,
+    since 80 % of 20 TB is normal. By forecast: within a day a warning, within an hour critical, based on steady growth
+    and no further ahead than six times the observed span; from ten seconds of growth, a warning if they used 2 % of
+    the free space and five minutes remain. PostgreSQL stops when WAL has no space (wal.sgml, "if the disk fills up").
     """
     watched: dict[str, UsageHistory] = s.memo(RULE)
     mounts = mounts_of(s)
@@ -173,7 +172,7 @@ def _severity_by_share(
     critical_pct = limits.full_critical_pct if holds_server(mount) else limits.full_beside_critical_pct
     grades: dict[Severity, float] = {"warning": limits.full_warning_pct, "critical": critical_pct}
     if mount.holds == ["session"]:
-        del grades["critical"]  # the console's own recording; nothing of the server is in danger
+        del grades["critical"]  # the console's own recording; the server is not at risk
     severity: Severity | None = None
     for grade, at_pct in grades.items():
         if latch(watched.latches, grade, at=pct >= at_pct, until=pct >= at_pct - CLEAR_PCT):
@@ -233,17 +232,17 @@ def _rounded(value: float | None) -> float | None:
 def _advice(mount: Mount) -> str:
     if "wal" in mount.holds or "data" in mount.holds:
         return (
-            "The server stops when WAL finds no room: see what grows here (slots, archive_status, temporary files, a "
-            "copy beside the data) before you remove anything, and never remove files of pg_wal."
+            "The server stops when WAL has no space: check what grows here (slots, archive_status, temporary files, a "
+            "copy of the data) before you remove anything, and never remove files from pg_wal."
         )
-    return "See what grows here; old logs, dumps and archived WAL are the usual ones."
+    return "Check what grows here: usually old logs, dumps or archived WAL."
 
 
 def inodes_filling(s: RuleContext) -> Iterator[Signal]:
-    """A file system that runs out of inodes: no file can be made although there is room.
+    """A file system is running out of inodes: no file can be created although there is free space.
 
-    80 and 95 %, as monitoring plugins have it for the room itself; PostgreSQL needs few, so it is mostly something
-    beside it, sessions of a web application or a mail queue. File systems that make inodes as they need them tell none.
+    80 and 95 %, the thresholds of monitoring plugins for space; PostgreSQL needs few inodes, so the cause is mostly
+    something else, e.g. sessions of a web application or a mail queue. File systems with dynamic inodes report none.
     """
     limits = s.limits.disks
     for mount in mounts_of(s):
@@ -257,7 +256,7 @@ def inodes_filling(s: RuleContext) -> Iterator[Signal]:
             severity="critical" if bad else "warning",
             subject=subject,
             text=f"{mount_text(mount)} has used {human_pct(pct)} of its inodes, {mount.inodes_free} are left: "
-            "then no file can be made, though there is room",
+            "at 0 no file can be created, even with free space",
             evidence={
                 "mount": subject,
                 "inodes_pct": round(pct, 1),
@@ -265,15 +264,15 @@ def inodes_filling(s: RuleContext) -> Iterator[Signal]:
                 "inodes_free": mount.inodes_free,
             },
             runbook=RULE,
-            advice="Find the directory with the most files; it is rarely one of PostgreSQL's.",
+            advice="Find the directory with the most files; it is rarely PostgreSQL's.",
         )
 
 
 def discard_mount(s: RuleContext) -> Iterator[Signal]:
-    """Data, WAL or backups on a file system mounted with `discard`: removing a large file may stall the device.
+    """Data, WAL or backups are on a file system mounted with `discard`: removing a large file may stall the device.
 
     Freed extents are then trimmed within the file system's transaction (ext4 and xfs documentation: "discard");
-    removing a backup of 50 GB stopped all I/O for 28 s (story S7). `discard=async` of btrfs waits and is not meant.
+    removing a backup of 50 GB stopped all I/O for 28 s (story S7). `discard=async` of btrfs is deferred and harmless.
     """
     for mount in mounts_of(s):
         if "discard" not in mount.options.split(",") or mount.holds == ["session"]:
@@ -286,5 +285,5 @@ def discard_mount(s: RuleContext) -> Iterator[Signal]:
                       "device": None if mount.device is None else clean(mount.device)},
             runbook="remove-backup",
             advice="Truncate large files in small steps instead of removing them, or mount without discard and run "
-            "fstrim at a quiet hour.",
+            "fstrim at off-peak hours.",
         )  # fmt: skip

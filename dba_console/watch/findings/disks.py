@@ -1,4 +1,4 @@
-"""Rules about disks: how full, how soon, eaten by what, and arrangements that bite."""
+"""Rules about disks: full or filling file systems, inodes, discard, and temporary files."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from dba_console.watch.samples.findings import Severity
 from dba_console.watch.samples.host import Mount, Mounts
 from dba_console.watch.samples.postgres import Activity, TempDirectory, TempFiles
 
-# Temporary files that eat the disk: a sort or hash that does not fit its memory.
+# Temporary files that threaten the disk: a sort or hash that does not fit its memory.
 #
-# What is told is what lies on disk now (pg_ls_tmpdir), since pg_stat_database counts a file when it is closed and a
-# runaway sort closes none. Files of parallel workers lie in directories that are not listed; they show in the disk's
-# growth only.
+# Based on the files on disk now (pg_ls_tmpdir), because pg_stat_database counts a file when it is closed and a runaway
+# sort closes none. Files of parallel workers are in directories that are not listed; they show only in the disk's
+# growth.
 
 RULE = "temp-spill"
 SMALL_BYTES = 64 << 20
-"""Below this temporary files are no news on any disk."""
+"""Temporary files below this size matter on no disk."""
 CLEAR_SHARE = 0.7
-"""Share of each figure at which it is still told."""
+"""Share of each threshold above which an open finding stays."""
 
 
 class _Spill(NamedTuple):
@@ -39,7 +39,7 @@ class _Spill(NamedTuple):
     growth: float | None
     """Change of `live` per second."""
     written: float | None
-    """Bytes written per second, those of files that are closed again included."""
+    """Bytes written per second, including files that are closed again."""
 
     @property
     def free(self) -> int | None:
@@ -47,22 +47,22 @@ class _Spill(NamedTuple):
 
     @property
     def free_pct(self) -> float | None:
-        """Share of what would be free without them."""
+        """Percentage of the space that would be free without them."""
         return None if self.free is None else 100.0 * self.live / max(1, self.live + self.free)
 
     @property
     def full_in_s(self) -> float | None:
-        """None also where they do not grow."""
+        """Seconds until full; None also if they do not grow."""
         return None if self.free is None or not self.growth or self.growth <= 0 else self.free / self.growth
 
 
 def temp_spill(s: RuleContext) -> Iterator[Signal]:
-    """Sorts and hashes write temporary files that endanger the disk they lie on, with the session that does.
+    """Sorts and hashes write temporary files that threaten their disk; names the session.
 
-    A warning for a fifth of what was free, for 1 GB where they fill the disk within a day or nothing is known of it,
-    for 50 MB/s over five seconds where the disk takes that for ten minutes at most; critical where at their growth it
-    is full within ten minutes and a fifth is gone (story S12: a runaway sort that fills the data volume stops the
-    server). Of a large disk nothing is said: every report sorts.
+    A warning for a fifth of the free space, for 1 GB if they fill the disk within a day or its space is not known,
+    for 50 MB/s over five seconds if the disk is full within ten minutes at that rate; critical if at their growth it
+    is full within ten minutes and a fifth is used (story S12: a runaway sort that fills the data volume stops the
+    server). Normal temporary files on a large disk raise nothing: every report sorts.
     """
     now = s.picture.now("pg.temp", TempFiles)
     if now is None or not now.rows:
@@ -74,7 +74,7 @@ def temp_spill(s: RuleContext) -> Iterator[Signal]:
 
 
 def _spills(s: RuleContext, now: TempFiles) -> dict[str, _Spill]:
-    """By tablespace; that of the data directory has no name, for it is the usual one."""
+    """Return the spills by tablespace; pg_default is keyed by an empty name."""
     spaces: dict[str, list[TempDirectory]] = {}
     for row in now.rows:
         spaces.setdefault(row.tablespace, []).append(row)
@@ -103,8 +103,8 @@ def _mount(s: RuleContext, tablespace: str) -> Mount | None:
     return None if mounts is None else next((mount for mount in mounts.mounts if held in mount.holds), None)
 
 
-def _severity(spill: _Spill, limits: DiskLimits, told: bool) -> Severity | None:
-    share = CLEAR_SHARE if told else 1.0
+def _severity(spill: _Spill, limits: DiskLimits, is_open: bool) -> Severity | None:
+    share = CLEAR_SHARE if is_open else 1.0
     if spill.live < SMALL_BYTES * share:
         return None
     eats = spill.free_pct is not None and spill.free_pct >= limits.temp_free_pct * share
@@ -176,13 +176,13 @@ def _session_evidence(activity: Activity | None) -> dict[str, str | None]:
 
 def _advice(row: TempDirectory, activity: Activity | None) -> str:
     ends = f"pg_cancel_backend({row.pid}) ends the query; " if activity is not None else ""
-    return f"{ends}temp_file_limit bounds what one session may write, temp_tablespaces moves it to a disk of its own."
+    return f"{ends}temp_file_limit limits what one session may write, temp_tablespaces moves the files to another disk."
 
 
 RULES: tuple[Rule, ...] = (
     Rule(
         name="temp-spill",
-        title="Temporary files of a sort or hash endanger the disk",
+        title="Temporary files of a sort or hash threaten the disk",
         parts=("pg.temp",),
         check=temp_spill,
         clear_after_s=30.0,
@@ -197,7 +197,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="disk-filling",
-        title="A file system is nearly full, or will be at a time that can be told",
+        title="A file system is nearly full, or will be",
         parts=("host.mounts",),
         check=disk_filling,
         clear_after_s=60.0,
@@ -215,7 +215,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="inodes-filling",
-        title="A file system runs out of inodes",
+        title="A file system is running out of inodes",
         parts=("host.mounts",),
         check=inodes_filling,
         clear_after_s=60.0,
@@ -225,7 +225,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="discard-mount",
-        title="Data, WAL or backups lie on a file system mounted with discard",
+        title="Data, WAL or backups are on a file system mounted with discard",
         parts=("host.mounts",),
         check=discard_mount,
         clear_after_s=60.0,

@@ -1,4 +1,4 @@
-"""What changed among the findings between two ticks, and how it is told as an event. Pure."""
+"""Changes of findings between two ticks as events, and the operators' acknowledgements and silences. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Kind = Literal["raised", "changed", "joined", "cleared", "acknowledged", "silenc
 
 @dataclass(frozen=True, slots=True)
 class FindingChange:
-    """One thing that happened to a finding; `into` is the finding it was joined to."""
+    """A change of one finding; `into` is the finding it was merged into."""
 
     kind: Kind
     finding: FindingNow
@@ -25,7 +25,7 @@ class FindingChange:
 
 
 def changes_between(before: Mapping[str, FindingNow], after: Mapping[str, FindingNow]) -> list[FindingChange]:
-    """Cleared first, then raised, then changed and joined: a reader of the events sees no finding twice."""
+    """Return cleared findings first, then raised, then changed and joined, so that no finding is listed twice."""
     return [*_ended_findings(before, after), *_new_findings(before, after)]
 
 
@@ -53,7 +53,7 @@ def _new_findings(before: Mapping[str, FindingNow], after: Mapping[str, FindingN
 
 
 def change_event(change: FindingChange, wall_us: int, mono_us: int) -> Event:
-    """The change as an event of the session. A silenced finding is remembered and does not call."""
+    """Return the change as a session event. A silenced finding is recorded with severity info."""
     row = change.finding
     calls = change.kind in ("raised", "changed") and row.state != "silenced"
     return Event(
@@ -70,9 +70,9 @@ def _text(change: FindingChange, wall_us: int) -> str:
     row = change.finding
     match change.kind:
         case "joined":
-            return f"finding {row.id} is part of {change.into.id if change.into else '?'} now"
+            return f"finding {row.id} is now part of {change.into.id if change.into else '?'}"
         case "cleared":
-            # A clock that was set back in between leaves no duration to tell.
+            # After a clock was set back the duration is not known.
             lasted_s = (wall_us - row.since_us) / 1e6
             after = f" after {human_duration(lasted_s)}" if lasted_s >= 0 else ""
             return f"finding cleared{after}: {row.id}"
@@ -95,7 +95,7 @@ def _details(row: FindingNow) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# What operators said of findings: this one is known, that one is to be quiet for a time.
+# Acknowledgements and silences.
 
 
 class FindingMark(Struct, frozen=True, kw_only=True):
@@ -108,12 +108,12 @@ class FindingMark(Struct, frozen=True, kw_only=True):
 
 
 RESTORED_GRACE_US = 120_000_000
-"""An acknowledged finding is given so long to be seen again by the next agent: several of the slowest readings that
-rules go by, and what must last before it is raised."""
+"""Time for the next agent to see an acknowledged finding again: several of the slowest readings that rules use, plus
+the time a signal must last before it is raised."""
 
 
 class FindingMarks:
-    """Acknowledgements and silences by finding id, silences also by rule name. A silence goes before."""
+    """Acknowledgements and silences by finding id, silences also by rule name. A silence takes precedence."""
 
     def __init__(self) -> None:
         self._acknowledged: dict[str, FindingMark] = {}
@@ -128,12 +128,12 @@ class FindingMarks:
         self._silenced[name] = FindingMark(who=who, note=note, set_us=wall_us, until_us=until_us)
 
     def remove(self, name: str) -> bool:
-        """Take back what was said of it. False where nothing was."""
+        """Remove its acknowledgement and silence. False if there was neither."""
         forgotten = [self._acknowledged.pop(name, None), self._silenced.pop(name, None)]
         return any(word is not None for word in forgotten)
 
     def prune(self, open_ids: Collection[str], wall_us: int) -> None:
-        """An acknowledgement ends with its finding, a silence with its time."""
+        """Drop acknowledgements of closed findings and expired silences."""
         if self._restored:
             self._restored = self._restored - set(open_ids) if wall_us < self._restored_until_us else set()
         known = {*open_ids, *self._restored}
@@ -141,7 +141,7 @@ class FindingMarks:
         self._silenced = {name: word for name, word in self._silenced.items() if (word.until_us or 0) > wall_us}
 
     def apply(self, row: FindingNow, wall_us: int) -> FindingNow:
-        """The finding with what was said of it."""
+        """Return the finding with its acknowledgement or silence."""
         silenced = self._silenced.get(row.id) or self._silenced.get(row.rule)
         if silenced is not None and (silenced.until_us or 0) > wall_us:
             return _with_mark(row, "silenced", silenced)
@@ -153,11 +153,11 @@ class FindingMarks:
         return structs.replace(row, state="open", who=None, note=None, until_us=None)
 
     def to_save(self) -> dict[str, dict[str, FindingMark]]:
-        """Everything said, to be kept over a restart."""
+        """Return all marks, to be saved over a restart."""
         return {"acknowledged": dict(self._acknowledged), "silenced": dict(self._silenced)}
 
     def restore(self, words: dict[str, dict[str, FindingMark]], wall_us: int) -> None:
-        """Begin with what was said to another agent, whose findings are still to be seen by this one."""
+        """Start with the marks of an earlier agent, whose findings this one has not seen yet."""
         self._acknowledged = dict(words.get("acknowledged", {}))
         self._restored, self._restored_until_us = set(self._acknowledged), wall_us + RESTORED_GRACE_US
         self._silenced = dict(words.get("silenced", {}))

@@ -1,7 +1,7 @@
-"""Causes joined: what one rule sees because of what another sees is one finding, not two alarms.
+"""Group signals by cause: an effect and its cause become one finding instead of two alarms.
 
-A link says that an effect may have a cause, and with which word they are joined. The finding is named after its root
-cause, for that is what a runbook answers; its sentence begins with what the operator feels.
+A causal link names an effect, a cause and the conjunction between their sentences. The finding is named after its root
+cause, because the runbook treats that; its sentence starts with the effect the operator notices.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ def _always_applies(effect: Signal, cause: Signal) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CausalLink:
-    """`effect` happens because of `cause`, where both are seen and `applies` agrees; `conjunction` joins the two
+    """`effect` happens because of `cause`, if both are present and `applies` agrees; `conjunction` joins the two
     sentences.
 
-    What was joined once stays joined while both last. The finding is named after the cause, unless `keeps_name`: then
-    the effect is what a runbook answers.
+    Signals once joined stay joined while both last. The finding is named after the cause, unless `keeps_name`: then
+    the runbook treats the effect.
     """
 
     effect: str
@@ -37,7 +37,7 @@ class CausalLink:
 
 
 def same_evidence(effect_name: str, cause_name: str) -> Callable[[Signal, Signal], bool]:
-    """Fits where a number in the evidence of the one is the same as one in that of the other: a pid, a mount."""
+    """Return a check that both signals have the same value in their evidence: a pid, a mount."""
 
     def applies(effect: Signal, cause: Signal) -> bool:
         value = effect.evidence.get(effect_name)
@@ -47,13 +47,13 @@ def same_evidence(effect_name: str, cause_name: str) -> Callable[[Signal, Signal
 
 
 def _holds_slots(effect: Signal, cause: Signal) -> bool:
-    """Whether those who wait are so many that they are why slots are taken: a fifth of them."""
+    """Whether the blocked sessions explain the used slots: at least a fifth of them."""
     behind, used = cause.evidence.get("behind"), effect.evidence.get("used")
     return isinstance(behind, int) and isinstance(used, int) and behind >= max(1, used / 5)
 
 
 def _storm_is_active(effect: Signal, cause: Signal) -> bool:
-    """Whether what a storm opened is at work: sessions opened because others hang are; a pool gone wild sits idle."""
+    """Whether the storm's sessions are active: new sessions are, if others hang; a runaway pool sits idle."""
     active, opened = effect.evidence.get("storm_active"), effect.evidence.get("opened")
     return isinstance(active, int) and isinstance(opened, int) and 2 * active >= opened
 
@@ -63,13 +63,13 @@ def _root_is_active(effect: Signal, cause: Signal) -> bool:
 
 
 def _explains_most_of_age(effect: Signal, cause: Signal) -> bool:
-    """Fits where what is held back is most of the age: freezing everything else would not help."""
+    """Whether the held-back part is most of the age: freezing everything else would not help."""
     age, held = effect.evidence.get("xid_age"), cause.evidence.get("holder_xid_age")
     return isinstance(age, int) and isinstance(held, int) and 2 * held >= age
 
 
 def _on_wal(effect: Signal, cause: Signal) -> bool:
-    """Whether WAL lies on the file system that fills up."""
+    """Whether WAL is on the file system that fills up."""
     holds = effect.evidence.get("holds")
     return isinstance(holds, list) and "wal" in holds
 
@@ -80,30 +80,30 @@ def _on_recordings(effect: Signal, cause: Signal) -> bool:
 
 
 def _server_is_silent(effect: Signal, cause: Signal) -> bool:
-    """Whether the server is there and does not answer: what stalls explains that, and no refusal."""
+    """Whether the server is there and does not answer: a stall explains that, but not a refusal."""
     return effect.evidence.get("outage") == "silent"
 
 
 def _no_connection_or_answer(effect: Signal, cause: Signal) -> bool:
-    """Whether a connection is waited for, or an answer: neither comes from a postmaster that is stopped."""
+    """Whether a connection or an answer is pending: a stopped postmaster gives neither."""
     return effect.evidence.get("outage") in ("timeout", "silent", "other")
 
 
 def _disk_is_full(effect: Signal, cause: Signal) -> bool:
-    """Whether the disk of WAL or data has no room left: then the server ends itself."""
+    """Whether the disk of WAL or data is full: then the server stops."""
     used_pct, holds = cause.evidence.get("used_pct"), cause.evidence.get("holds")
     full = isinstance(used_pct, float) and used_pct >= 99.0
     return full and isinstance(holds, list) and bool({"wal", "data"}.intersection(holds))
 
 
 def _vacuums_without_effect(effect: Signal, cause: Signal) -> bool:
-    """Whether vacuums come to the table and leave the rows there: then somebody still sees them."""
+    """Whether the table is vacuumed and the rows remain: an old snapshot still needs them."""
     vacuums = effect.evidence.get("vacuums")
     return isinstance(vacuums, int) and vacuums > 0
 
 
 def _no_vacuum_came(effect: Signal, cause: Signal) -> bool:
-    """Whether none came though the table lets it."""
+    """Whether no vacuum ran although the table allows it."""
     return effect.evidence.get("vacuums") == 0 and effect.evidence.get("autovacuum_enabled") is True
 
 
@@ -129,10 +129,10 @@ LINKS: tuple[CausalLink, ...] = (
     CausalLink("lock-queue", "wraparound-vacuum", applies=same_evidence("root_pid", "pid")),
     CausalLink("lock-blocker", "idle-in-transaction", applies=same_evidence("root_pid", "pid")),
     CausalLink("lock-blocker", "wraparound-vacuum", applies=same_evidence("root_pid", "pid")),
-    # A queue that grew behind what was held up alone before: from then on it is the queue that is told.
+    # A queue that grew behind a single blocked session: from then on the queue is reported.
     CausalLink("dump-blocks", "lock-queue", "; ", same_evidence("root_pid", "root_pid")),
     CausalLink("lock-blocker", "lock-queue", "; ", same_evidence("root_pid", "root_pid")),
-    # Who works and holds others up while the disk stands still is held up itself.
+    # An active session that blocks others while the disk is stalled is itself blocked.
     CausalLink("lock-blocker", "io-stalled", applies=_root_is_active),
     CausalLink("dump-blocks", "dump-late", "; ", same_evidence("root_pid", "pid")),
     CausalLink("io-stalled", "reclaim-stall", ", while "),
@@ -171,7 +171,7 @@ LINKS: tuple[CausalLink, ...] = (
 )
 
 
-# What each rule has been seeing, and for how long: hysteresis in time.
+# Signals over time: when each was first and last seen, and whether it is raised (hysteresis in time).
 
 Key = tuple[str, str]
 """Rule and subject."""
@@ -179,20 +179,20 @@ Key = tuple[str, str]
 
 @dataclass(slots=True)
 class TrackedSignal:
-    """One signal over the ticks in which it was seen."""
+    """One signal over the ticks in which it was present."""
 
     rule: Rule
     signal: Signal
     since_us: int
-    """Wall time it began: what the signal says, else when it was first seen."""
+    """Wall time of its start: as the signal states, else when it was first seen."""
     first_us: int
-    """Monotonic times it was first and last seen; the first is earlier where the server says since when it lasts."""
+    """Monotonic times of the first and last sighting; the first is earlier if the signal states how long it lasted."""
     last_us: int
     at_us: int
     """Wall time of the numbers."""
     raised: bool = False
     present: bool = True
-    """Its rule saw it when last asked; else it waits to be cleared."""
+    """Its rule reported it at the last check; otherwise it waits to be cleared."""
 
     @property
     def key(self) -> Key:
@@ -200,12 +200,12 @@ class TrackedSignal:
 
     @property
     def id(self) -> str:
-        """The id of a finding of its own: `rule`, or `rule:subject`."""
+        """The finding id if it is not grouped: `rule`, or `rule:subject`."""
         return f"{self.rule.name}:{self.signal.subject}" if self.signal.subject else self.rule.name
 
 
 class SignalTracker:
-    """Every signal seen, raised or on its way to be."""
+    """All signals present, raised or pending."""
 
     def __init__(self) -> None:
         self._tracks: dict[Key, TrackedSignal] = {}
@@ -216,23 +216,23 @@ class SignalTracker:
 
     @property
     def pending(self) -> list[TrackedSignal]:
-        """What is seen and has not lasted long enough to be raised."""
+        """Signals that have not lasted long enough to be raised."""
         return [track for track in self._tracks.values() if not track.raised]
 
     def has(self, rule: Rule) -> bool:
-        """Whether anything the rule saw is followed. Most rules see nothing most of the time."""
+        """Whether any signal of the rule is tracked; most rules have none most of the time."""
         return any(track.rule is rule for track in self._tracks.values())
 
     def open_keys(self) -> set[Key]:
         return {key for key, track in self._tracks.items() if track.raised}
 
     def update(self, rule: Rule, signals: Iterable[Signal], wall_us: int, mono_us: int) -> None:
-        """Take in everything the rule sees in this tick."""
+        """Record all signals of the rule in this tick."""
         seen = set()
         for signal in signals:
             key = (rule.name, signal.subject)
             if key in seen:
-                continue  # one subject is one finding, whatever a rule says twice
+                continue  # one subject is one finding
             seen.add(key)
             track = self._tracks.get(key)
             if track is None:
@@ -253,7 +253,7 @@ class SignalTracker:
             del self._tracks[key]
 
     def after_gap(self, mono_us: int) -> None:
-        """Nothing was read for a while: what was about to be raised begins anew, what is raised is not yet gone."""
+        """After a time without readings, pending signals start over and raised ones are not cleared yet."""
         for key, track in list(self._tracks.items()):
             if track.raised:
                 track.last_us = mono_us
@@ -263,13 +263,13 @@ class SignalTracker:
 
 @dataclass(frozen=True, slots=True)
 class FindingGroup:
-    """A root cause with everything it explains. `path` leads from the head of the sentence to the root."""
+    """A root cause with all its effects. `path` leads from the first effect of the sentence to the root."""
 
     path: tuple[TrackedSignal, ...]
     others: tuple[TrackedSignal, ...]
     """Further effects of the same causes, beside the path."""
     named_after: TrackedSignal
-    """The one it is called after: the root cause, unless its effect keeps its name."""
+    """The signal that names the finding: the root cause, unless its effect keeps its name."""
 
     @property
     def root(self) -> TrackedSignal:
@@ -287,23 +287,23 @@ class FindingGroup:
 def group_by_cause(
     tracks: Sequence[TrackedSignal], causes: Mapping[Key, TrackedSignal], links: Iterable[CausalLink] = LINKS
 ) -> list[FindingGroup]:
-    """One Joined per root cause; a track without a cause stands alone. Every track is in exactly one."""
+    """Return one group per root cause; a signal without a cause is its own group. Each is in exactly one."""
     roots: dict[Key, list[TrackedSignal]] = {}
     for track in tracks:
         roots.setdefault(_path(track, causes)[-1].key, []).append(track)
     return [_make_group(group, causes, links) for group in roots.values()]
 
 
-def group_text(joined: FindingGroup, word_of: Callable[[TrackedSignal, TrackedSignal], str]) -> str:
-    """The sentence: what is felt, then why, then why that. Further effects stand at the end."""
-    path = joined.path
+def group_text(group: FindingGroup, conjunction_of: Callable[[TrackedSignal, TrackedSignal], str]) -> str:
+    """Return the sentence: the effect, then its cause, then the cause of that. Further effects follow at the end."""
+    path = group.path
     if len(path) == 1:
         text = path[0].signal.text
     else:
         text = path[0].signal.as_effect
         for effect, cause in pairwise(path):
-            text += word_of(effect, cause) + cause.signal.as_cause
-    return text + "".join(f"; {track.signal.as_effect}" for track in joined.others)
+            text += conjunction_of(effect, cause) + cause.signal.as_cause
+    return text + "".join(f"; {track.signal.as_effect}" for track in group.others)
 
 
 def conjunction_between(effect: TrackedSignal, cause: TrackedSignal, links: Iterable[CausalLink] = LINKS) -> str:
@@ -339,7 +339,7 @@ def find_causes(
 
 
 def cause_paths(causes: Mapping[Key, TrackedSignal]) -> dict[Key, tuple[Key, ...]]:
-    """The causes of each effect, nearest first: what `find_causes` takes as `held`."""
+    """Return the causes of each effect, nearest first: the `held` of `find_causes`."""
     held = {}
     for effect in causes:
         path = []
@@ -369,7 +369,7 @@ def _find_cause(
 def _keep_known_causes(
     tracks: Sequence[TrackedSignal], held: Mapping[Key, Sequence[Key]], found: dict[Key, TrackedSignal]
 ) -> None:
-    """Keep with the rest of its causes what no link explains any more: an end is no reason for new alarms."""
+    """Keep signals with their remaining causes when no link applies any more: an end must not raise new alarms."""
     by_key = {track.key: track for track in tracks}
     for track in tracks:
         if track.key not in found:
@@ -380,7 +380,7 @@ def _keep_known_causes(
 
 
 def _leads_to(start: TrackedSignal, to: TrackedSignal, causes: Mapping[Key, TrackedSignal]) -> bool:
-    """Whether following causes from `start` comes to `to`: a circle is no explanation."""
+    """Whether the causes of `start` lead to `to`: prevents cycles."""
     at: TrackedSignal | None = start
     while at is not None:
         if at.key == to.key:
@@ -399,7 +399,7 @@ def _path(track: TrackedSignal, causes: Mapping[Key, TrackedSignal]) -> list[Tra
 def _make_group(
     group: list[TrackedSignal], causes: Mapping[Key, TrackedSignal], links: Iterable[CausalLink]
 ) -> FindingGroup:
-    """The path told is the longest, of several the most severe one's."""
+    """The path shown is the longest; among several that of the most severe signal."""
     paths = [_path(track, causes) for track in group]
     path = max(paths, key=lambda path: (len(path), SEVERITY_RANKS[path[0].signal.severity], -path[0].since_us))
     keys = {track.key for track in path}
@@ -408,7 +408,7 @@ def _make_group(
 
 
 def _naming_signal(path: Sequence[TrackedSignal], links: Iterable[CausalLink]) -> TrackedSignal:
-    """What the finding is called: its root cause, or the effect nearest the head that keeps its name."""
+    """Return the signal that names the finding: its root cause, or the first effect that keeps its name."""
     keeping = {(link.effect, link.cause) for link in links if link.keeps_name}
     return next(
         (effect for effect, cause in pairwise(path) if (effect.rule.name, cause.rule.name) in keeping), path[-1]

@@ -1,6 +1,6 @@
-"""The finding `idle-in-transaction`: a transaction somebody left open, and what it does to others meanwhile.
+"""The finding `idle-in-transaction`: a session idle in transaction, and its effect on other sessions and VACUUM.
 
-One finding tells the worst of them; a hundred of an application that forgets to commit are one matter, not a hundred.
+One finding names the worst session; a hundred of an application that forgets to commit are one problem.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dba_console.watch.samples.postgres import Activity, Sessions, Xids
 
 @dataclass(frozen=True, slots=True)
 class IdleTransaction:
-    """A session idle in a transaction that is worth telling."""
+    """A session idle in transaction that is reported."""
 
     row: Activity
     severity: Severity
@@ -30,23 +30,23 @@ class IdleTransaction:
     behind: int
     blocks_s: float
     horizon_xids: int | None
-    """Transactions begun since the oldest thing it keeps VACUUM from cleaning; None where it keeps nothing."""
+    """Transactions since the oldest row version it keeps VACUUM from removing; None if it holds none."""
 
 
 def idle_in_transaction(s: RuleContext) -> Iterator[Signal]:
-    """A session idle in transaction that holds others up, holds VACUUM up, or has been there for long.
+    """A session idle in transaction blocks others, holds back VACUUM, or has been idle for a long time.
 
-    Others waiting: a warning once it has been idle for two seconds, for no application pauses so long between two
-    statements of a transaction; critical with five behind it for thirty seconds. Nobody waiting: told after a minute
-    where it holds a transaction id or a snapshot, a warning after five minutes (both as postgres-vacuum-monitor and
-    pg_dba_metrics have them), critical only where VACUUM is kept from what autovacuum_freeze_max_age forces it to do.
-    Without either it holds only its locks, and is told after a quarter of an hour.
+    Blocking: a warning once it has been idle for two seconds, since no application pauses that long between two
+    statements of a transaction; critical with five sessions behind it for thirty seconds. Not blocking: info after a
+    minute if it holds a transaction id or a snapshot, a warning after five minutes (both as in postgres-vacuum-monitor
+    and pg_dba_metrics), critical only if it keeps VACUUM from what autovacuum_freeze_max_age forces it to do. Without
+    either it holds only its locks: info after a quarter of an hour.
     """
     sessions = s.facts.sessions
     if sessions is None or not s.point.get("connections.idle_in_transaction", 1.0):
         return
     rows = [row for row in sessions.rows if row.state in IN_TRANSACTION and is_client(row)]
-    # The leader of pg_dump -j sits idle in its transaction for as long as its workers work: dump-blocks tells of it.
+    # The leader of pg_dump -j stays idle in transaction while its workers run: dump-blocks reports it.
     rows = [row for row in rows if phrases.job_kind(row) is None]
     found = [left for row in rows if (left := _idle_transaction(s, sessions, row)) is not None]
     if found:
@@ -135,19 +135,19 @@ def _signal(s: RuleContext, left: IdleTransaction, others: int) -> Signal:
 def _effect_text(left: IdleTransaction) -> str:
     """What it does to others, after the comma."""
     if left.behind:
-        return f", and {phrases.sessions_text(left.behind)} behind it, the first for {human_duration(left.blocks_s)}"
+        return f", and {phrases.sessions_text(left.behind)} for it, the longest for {human_duration(left.blocks_s)}"
     if left.horizon_xids:
         count = human_count(left.horizon_xids)
         many = "transaction" if left.horizon_xids == 1 else "transactions"
-        return f", and keeps VACUUM from what {count} {many} left behind"
+        return f", and holds back VACUUM by {count} {many}"
     if left.row.backend_xid is not None or left.row.backend_xmin is not None:
-        return ", and keeps VACUUM from cleaning up"
-    return ", and keeps its locks"
+        return ", and holds back VACUUM"
+    return ", and holds its locks"
 
 
 IDLE_IN_TRANSACTION = Rule(
     name="idle-in-transaction",
-    title="A transaction was left open: it holds other sessions up, or VACUUM, or has been there for long",
+    title="A session idle in transaction blocks other sessions, holds back VACUUM, or has been idle for a long time",
     parts=("pg.activity",),
     check=keep_signals_briefly("pg.activity", idle_in_transaction),
     clear_after_s=5.0,

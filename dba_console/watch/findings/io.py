@@ -1,7 +1,6 @@
-"""Rules about I/O: it stands still, a device is at its limit, or it is slower than this host is used to.
+"""Rules about I/O: stalled, a device saturated, or a device slower than is typical for it.
 
-A busy disk is no finding. Each of these needs somebody who feels it, or a device that has something of the server and
-does not do what it usually does.
+A busy disk alone is not a finding: sessions must wait for it, or a device of the server must behave untypically.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from dba_console.watch.findings.io_stall import IoStall, StallMonitor, stall_mon
 from dba_console.watch.findings.rule import Rule, RuleContext, Signal, Value
 from dba_console.watch.samples.findings import Severity
 
-# Devices of the server against their own usual: at their limit, or slower than they are.
+# Devices of the server compared with their typical values: saturated, or slower.
 
 _LATENCY_SERIES = ("io.read_bytes_per_s", "io.write_bytes_per_s")
 _FLASH_USUAL_MS = 2.0
-"""A disk that turns needs 4 to 8 ms for half a turn and a seek; what usually answers faster has no such parts."""
+"""A rotating disk needs 4 to 8 ms for half a turn and a seek; a device that is typically faster does not rotate."""
 
 
 def device_saturated(s: RuleContext) -> Iterator[Signal]:
-    """A device is busy all the time, and requests queue or take longer than they usually do.
+    """A device is busy all the time, and requests queue or take longer than is typical.
 
-    For 20 s, at twice the usual of this device at least; what is usual is the median of its minutes, the last one left
-    out. Utilisation alone means nothing on devices that serve many requests at once.
+    For 20 s, at least at twice the typical value of this device: the median of its minutes, without the last one.
+    Utilisation alone means nothing on devices that serve many requests in parallel.
     """
     watch, limits = stall_monitor(s), s.limits.io
     watch.update(s)
@@ -42,18 +41,18 @@ def device_saturated(s: RuleContext) -> Iterator[Signal]:
         if busy_s < limits.saturated_s or (worse := _excess_text(one, limits)) is None:
             continue
         util = sum(step.util_pct for step in one.intervals) / len(one.intervals)
-        text = f"{device_text(one)} is at its limit: {util:.0f} % busy for {busy_s:.0f} s, {worse}"
+        text = f"{device_text(one)} is saturated: {util:.0f} % busy for {busy_s:.0f} s, {worse}"
         yield Signal(
             severity="warning", subject=one.name, text=text, cause=text,
             evidence={"device": one.name, "util_pct": util, "busy_s": busy_s, "queue": _mean_queue(one),
                       "read_await_ms": one.await_ms("read"), "write_await_ms": one.await_ms("write")},
             series=(f"device:{one.name}.util_pct", *_LATENCY_SERIES),
-            advice="See who reads and writes: the sessions panel by I/O, dumps and vacuum under progress.",
+            advice="Check which sessions read and write: the sessions panel by I/O, dumps and vacuum under progress.",
         )  # fmt: skip
 
 
 def _saturated_s(one: DeviceHistory, s: RuleContext, limits: IoLimits) -> float:
-    """How long it has been busy in every reading; the lower figure counts once the finding is open."""
+    """Return how long it has been busy in every reading; the lower threshold counts once the finding is open."""
     if not one.intervals:
         return 0.0
     clear = s.is_open("device-saturated", one.name)
@@ -70,49 +69,49 @@ def _mean_queue(one: DeviceHistory) -> float:
 
 
 def _excess_text(one: DeviceHistory, limits: IoLimits) -> str | None:
-    """What is above the usual, in words; None where nothing is, or what is usual is not known."""
-    usual, queue = one.queue.value(limits.usual_minutes), _mean_queue(one)
-    if usual is not None and queue >= 2 and queue >= limits.saturated_times * max(usual, 1.0):
-        return f"{queue:.0f} requests queue, usually {usual:.1f}"
-    for kind, course in (("read", one.read_ms), ("write", one.write_ms)):
-        took, known = one.await_ms(kind), course.value(limits.usual_minutes)
+    """Return what is above typical, as text; None if nothing is, or typical values are not known."""
+    typical, queue = one.queue.value(limits.usual_minutes), _mean_queue(one)
+    if typical is not None and queue >= 2 and queue >= limits.saturated_times * max(typical, 1.0):
+        return f"{queue:.0f} requests queue, typically {typical:.1f}"
+    for kind, typical_await in (("read", one.read_ms), ("write", one.write_ms)):
+        took, known = one.await_ms(kind), typical_await.value(limits.usual_minutes)
         if took is not None and known is not None and took >= limits.saturated_times * max(known, 1.0):
-            return f"a {kind} takes {took:.0f} ms, usually {known:.1f} ms"
+            return f"a {kind} takes {took:.0f} ms, typically {known:.1f} ms"
     return None
 
 
 def io_slow(s: RuleContext) -> Iterator[Signal]:
-    """Requests take several times as long as they usually do on this device, and sessions wait for them.
+    """Requests take several times as long as is typical for this device, and sessions wait for them.
 
-    For half a minute, with a session that waits for I/O in every second reading: write-back after a checkpoint is slow
-    and harms nobody.
+    For half a minute, with a session waiting for I/O in every second reading: slow write-back after a checkpoint harms
+    nobody.
     """
     watch, limits = stall_monitor(s), s.limits.io
     watch.update(s)
     if s.is_open("io-stalled"):
-        return  # that says more
+        return  # which says more
     memo = s.memo("io-slow")
     for one in watch.devices.histories.values():
-        for kind, course in (("read", one.read_ms), ("write", one.write_ms)):
+        for kind, typical_await in (("read", one.read_ms), ("write", one.write_ms)):
             if f"{one.name} {kind}" not in memo and one.last_await_ms(kind) < limits.slow_flash_ms:
                 continue
-            signal = _slow_signal(s, one, kind, course.value(limits.usual_minutes), memo)
+            signal = _slow_signal(s, one, kind, typical_await.value(limits.usual_minutes), memo)
             if signal is not None:
                 yield signal
                 break
 
 
 def _slow_signal(
-    s: RuleContext, one: DeviceHistory, kind: str, usual: float | None, memo: dict[str, Any]
+    s: RuleContext, one: DeviceHistory, kind: str, typical: float | None, memo: dict[str, Any]
 ) -> Signal | None:
     limits, key = s.limits.io, f"{one.name} {kind}"
     took = one.await_ms(kind)
-    if usual is None or took is None:
+    if typical is None or took is None:
         return None
-    floor = limits.slow_flash_ms if usual <= _FLASH_USUAL_MS else limits.slow_ms
+    floor = limits.slow_flash_ms if typical <= _FLASH_USUAL_MS else limits.slow_ms
     per_s = one.per_s(f"{kind}s")
     times = limits.slow_times / 2 if s.is_open("io-slow", one.name) else limits.slow_times
-    if took < max(floor, times * usual) or per_s < limits.slow_requests_per_s:
+    if took < max(floor, times * typical) or per_s < limits.slow_requests_per_s:
         memo.pop(key, None)
         return None
     waited: list[bool] = memo.setdefault(key, [])
@@ -120,17 +119,17 @@ def _slow_signal(
     del waited[: -int(limits.slow_s)]
     if len(waited) < limits.slow_s or sum(waited) * 2 < len(waited):
         return None
-    factor = took / max(usual, 0.1)
+    factor = took / max(typical, 0.1)
     text = (
-        f"{device_text(one)} is slow: a {kind} takes {took:.0f} ms, {factor:.0f} times as long as usual "
-        f"({usual:.1f} ms), at {per_s:.0f} {kind}s/s"
+        f"{device_text(one)} is slow: a {kind} takes {took:.0f} ms, {factor:.0f} times the typical "
+        f"({typical:.1f} ms), at {per_s:.0f} {kind}s/s"
     )
     return Signal(
         severity="warning", subject=one.name, text=text, effect=f"{device_text(one)} is slow",
-        evidence={"device": one.name, f"{kind}_await_ms": took, f"usual_{kind}_await_ms": usual,
+        evidence={"device": one.name, f"{kind}_await_ms": took, f"usual_{kind}_await_ms": typical,
                   f"{kind}s_per_s": per_s},
         series=(f"device:{one.name}.util_pct", *_LATENCY_SERIES),
-        advice="Compare with the same hour of another day; then ask the storage: rebuild, cache battery, neighbours.",
+        advice="Compare with the same hour of another day; then check the storage: rebuild, cache battery, neighbours.",
     )  # fmt: skip
 
 
@@ -144,13 +143,13 @@ _PARTS = ("host.pressure", "host.cpu", "host.disks", "host.processes")
 
 
 def io_stalled(s: RuleContext) -> Iterator[Signal]:
-    """I/O stands still, and sessions or processes of the server wait for it.
+    """I/O is stalled, and sessions or processes of the server wait for it.
 
-    A warning where a third of the last ten seconds was lost and two ordinary statements have waited for a second, where
-    processes of the server hang in the kernel for three seconds without any progress, or where a device of the server
-    has requests and completes none. Critical where I/O has stopped (processes hang and no write was completed, a device
-    answers nobody) or 60 % was lost to five sessions and more. Dumps, loads, index builds and vacuum wait for I/O by
-    trade and count as nobody; a disk that holds nothing of the server may hang.
+    A warning if a third of the last ten seconds was lost and two ordinary statements have waited for a second, if
+    server processes hang in the kernel for three seconds without progress, or if a device of the server has requests
+    in flight and completes none. Critical if I/O has stopped (processes hang and no write was completed, or a device
+    does not answer while sessions wait) or 60 % was lost with five or more sessions waiting. Dumps, loads, index
+    builds and vacuum always wait for I/O and do not count; nor does a disk that holds nothing of the server.
     """
     watch = stall_monitor(s)
     stall = watch.update(s)
@@ -161,7 +160,7 @@ def io_stalled(s: RuleContext) -> Iterator[Signal]:
     memo["critical"] = severity == "critical"
     where = _device_text(s, watch, stall)
     signs = list(_sign_texts(stall, s.limits.io))
-    signs_text = "; ".join(signs) if signs else "I/O does not come through"
+    signs_text = "; ".join(signs) if signs else "no I/O completes"
     waiting = f", {stall.waiting} sessions wait for it" if stall.waiting else ""
     text = f"I/O is stalled: {signs_text}{waiting}" + (f"; on {where}" if where and where not in signs_text else "")
     evidence: dict[str, Value] = {
@@ -183,18 +182,18 @@ def io_stalled(s: RuleContext) -> Iterator[Signal]:
         cause=f"queries wait for I/O: {signs[0] if signs else signs_text}",
         evidence={name: value for name, value in evidence.items() if value is not None},
         series=_SERIES,
-        advice="Look at the memory panel beside it, then at the storage: dmesg, multipath, the array's own log.",
+        advice="Check the memory panel, then the storage: dmesg, multipath, the array's own log.",
     )
 
 
 def stall_severity(
     stall: IoStall, limits: IoLimits, is_open: bool = False, was_critical: bool = False
 ) -> Severity | None:
-    """None where I/O moves, or nobody is known to wait for it.
+    """Return the severity; None if I/O completes, or nothing is known to wait for it.
 
-    Critical is a stop: processes hang on a device that writes nothing, a device answers nobody, or most of the last
-    ten seconds were lost while several sessions waited for more than a second each. It stays so until the share falls
-    below the one a warning needs.
+    Critical is a stop: processes hang on a device that writes nothing, a device does not answer while sessions wait,
+    or most of the last ten seconds were lost while several sessions waited for more than a second each. It stays
+    critical until the share falls below the warning threshold.
     """
     share = stall.share_pct or 0.0
     stopped = stall.frozen or (stall.unresponsive is not None and stall.affected > 0)
@@ -221,14 +220,14 @@ def _sign_texts(stall: IoStall, limits: IoLimits) -> Iterator[str]:
             f"none for {stall.unresponsive_s:.0f} s"
         )
     if stall.hung:
-        processes = "process of the server hangs" if len(stall.hung) == 1 else "processes of the server hang"
+        processes = "server process hangs" if len(stall.hung) == 1 else "server processes hang"
         yield f"{len(stall.hung)} {processes} in the kernel, for {stall.hung_s:.0f} s"
     if stall.blocked is not None:
         yield f"{stall.blocked} tasks blocked for {stall.blocked_s:.0f} s"
 
 
 def _device_text(s: RuleContext, watch: StallMonitor, stall: IoStall) -> str | None:
-    """The device it happens on: the one that does not answer, the one processes hang on, the busiest one."""
+    """Return the affected device: the unresponsive one, the one that processes hang on, or the busiest."""
     devices = watch.devices
     found = stall.unresponsive
     if found is None and stall.hung:
@@ -242,7 +241,7 @@ def _device_text(s: RuleContext, watch: StallMonitor, stall: IoStall) -> str | N
 RULES: tuple[Rule, ...] = (
     Rule(
         name="io-stalled",
-        title="I/O stands still and the server's sessions wait for it",
+        title="I/O is stalled and sessions of the server wait for it",
         parts=_PARTS,
         check=io_stalled,
         warm_up_s=10.0,
@@ -254,21 +253,21 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="device-saturated",
-        title="A device of the server is at its limit",
+        title="A device of the server is saturated",
         parts=("host.disks",),
         check=device_saturated,
         warm_up_s=180.0,
         settings=("io.saturated_pct", "io.saturated_s", "io.saturated_times", "io.usual_minutes"),
         source="iostat(1): %util does not reflect the limits of devices that serve requests in parallel, "
-        "so queue or latency must be above the usual as well",
+        "so queue or latency must also be above typical",
     ),
     Rule(
         name="io-slow",
-        title="A device of the server is slower than it usually is",
+        title="A device of the server is slower than typical",
         parts=("host.disks",),
         check=io_slow,
         warm_up_s=210.0,
         settings=("io.slow_times", "io.slow_ms", "io.slow_flash_ms", "io.slow_requests_per_s", "io.slow_s"),
-        source="this host's own medians; seek and half a turn of a disk of 7,200 to 15,000 rpm are 5 to 13 ms",
+        source="this host's own medians; a seek and half a turn of a disk of 7,200 to 15,000 rpm are 5 to 13 ms",
     ),
 )  # fmt: skip

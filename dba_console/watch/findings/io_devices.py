@@ -1,4 +1,4 @@
-"""The devices that hold something of the server, reading by reading: whether they answer, and how fast."""
+"""Devices of the server, reading by reading: whether they complete requests, how fast, and who waits for them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from dba_console.watch.frames.io import derive_devices
 from dba_console.watch.frames.rates import delta
 from dba_console.watch.samples import host, postgres
 
-# What is usual for a number on this host: the median of its minutes, the last one left out.
-#
-# Trouble that has just begun is then no part of the measure it is held against.
+# The typical value of a number on this host: the median of its minutes, without the last one, so that a problem that
+# has just started does not distort it.
 
 MINUTES = 10
 _MINUTE_US = 60_000_000
@@ -24,7 +23,7 @@ _MINUTE_US = 60_000_000
 
 @dataclass(slots=True)
 class TypicalValue:
-    """The course of one number: medians of whole minutes, and the minute that is under way."""
+    """One number over time: medians of whole minutes, and values of the current minute."""
 
     minutes: deque[float] = field(default_factory=lambda: deque(maxlen=MINUTES + 1))
     _values: list[float] = field(default_factory=list)
@@ -40,26 +39,26 @@ class TypicalValue:
         self._values.append(value)
 
     def value(self, least_minutes: int) -> float | None:
-        """The median of the minutes but the last; None before there are `least_minutes` of them."""
+        """Return the median of the minutes except the last; None before there are `least_minutes`."""
         known = list(self.minutes)[:-1]
         return median(known) if len(known) >= least_minutes else None
 
 
 _WINDOW = 10
-"""Readings the present is measured over."""
+"""Number of readings for the current values."""
 
 
 @dataclass(frozen=True, slots=True)
 class DevicePlacement:
-    """What lies on a device."""
+    """What of the server is stored on a device."""
 
     holds: tuple[str, ...]
     direct: bool
-    """A file system of the server lies on it, and not only on a device that stands on it."""
+    """A file system of the server is on the device itself, not only on a device stacked on it."""
 
 
 def belongs_to_server(held: str) -> bool:
-    """Whether PostgreSQL needs it to go on: not an archive, a log or a recording."""
+    """Whether PostgreSQL needs it to run: not an archive, a log or a recording."""
     return held in ("data", "wal", "temp") or held.startswith("tablespace:")
 
 
@@ -71,7 +70,7 @@ def _rank(held: str) -> tuple[int, str]:
 
 
 def find_server_devices(disks: host.Disks, mounts: host.Mounts) -> dict[str, DevicePlacement]:
-    """Device -> what of the server lies on it, also where it stands under another one."""
+    """Return device -> what of the server is on it, including underlying devices."""
     direct = {mount.device for mount in mounts.mounts if any(belongs_to_server(held) for held in mount.holds)}
     return {
         row.name: DevicePlacement(tuple(sorted(set(row.holds), key=_rank)), row.name in direct)
@@ -101,7 +100,7 @@ class DeviceHistory:
     placement: DevicePlacement
     disk: host.Disk | None = None
     answered_us: int = 0
-    """Monotonic time of the last reading in which it had completed something, or had nothing to complete."""
+    """Monotonic time of the last reading with a completed request, or with none pending."""
     wrote_us: int = 0
     """The same for a completed write."""
     intervals: deque[DeviceInterval] = field(default_factory=lambda: deque(maxlen=_WINDOW))
@@ -109,10 +108,10 @@ class DeviceHistory:
     write_ms: TypicalValue = field(default_factory=TypicalValue)
     queue: TypicalValue = field(default_factory=TypicalValue)
     busy_since_us: int | None = None
-    """Since when it has been saturated in every reading."""
+    """Monotonic time since when it has been saturated in every reading."""
 
     def update(self, disk: host.Disk, seconds: float | None, mono_us: int) -> None:
-        """Take in one reading; `seconds` since the one before, None where there is none it may be compared with."""
+        """Add a reading; `seconds` since the previous one, None if they cannot be compared."""
         before, self.disk = self.disk, disk
         step = None if before is None or seconds is None else _interval(disk, before, seconds)
         if step is None or before is None:
@@ -131,12 +130,12 @@ class DeviceHistory:
         self.queue.add(step.queue, mono_us)
 
     def per_s(self, kind: str) -> float:
-        """Requests of the kind (reads, writes) per second over the last readings."""
+        """Return requests of the kind (reads, writes) per second over the last readings."""
         count: float = sum(getattr(step, kind) for step in self.intervals)
         return count / (sum(step.seconds for step in self.intervals) or 1.0)
 
     def last_await_ms(self, kind: str) -> float:
-        """The same of the last reading alone; 0 where there was no request."""
+        """Return the same for the last reading alone; 0 without requests."""
         if not self.intervals:
             return 0.0
         count: float = getattr(self.intervals[-1], f"{kind}s")
@@ -144,7 +143,7 @@ class DeviceHistory:
         return took / count if count else 0.0
 
     def await_ms(self, kind: str) -> float | None:
-        """Milliseconds a request of the kind took on average over the last readings; None where there was none."""
+        """Return the mean milliseconds per request of the kind over the last readings; None without requests."""
         count = sum(getattr(step, f"{kind}s") for step in self.intervals)
         took: float = sum(getattr(step, f"{kind}_ms") for step in self.intervals)
         return took / count if count else None
@@ -159,7 +158,7 @@ def _interval(new: host.Disk, old: host.Disk, seconds: float) -> DeviceInterval 
     read_ms, write_ms = delta(new.read_ms, old.read_ms, wraps=True), delta(new.write_ms, old.write_ms, wraps=True)
     busy, weighted = delta(new.io_ms, old.io_ms, wraps=True), delta(new.weighted_ms, old.weighted_ms, wraps=True)
     if None in (reads, writes, read_ms, write_ms, busy, weighted) or (new.major, new.minor) != (old.major, old.minor):
-        return None  # it went and came back: its counters began anew
+        return None  # it was removed and added again: its counters restarted
     assert reads is not None and writes is not None and read_ms is not None and write_ms is not None
     assert busy is not None and weighted is not None
     return DeviceInterval(
@@ -177,11 +176,11 @@ class ServerDevices:
 
     @property
     def with_file_system(self) -> list[DeviceHistory]:
-        """The devices file systems of the server lie on, as far as they have been read."""
+        """The devices with a file system of the server, if they have been read."""
         return [one for one in self.histories.values() if one.placement.direct and one.disk is not None]
 
     def assign(self, disks: host.Disks, mounts: host.Mounts | None) -> None:
-        """Find out anew which devices are the server's, where mounts changed or devices came and went."""
+        """Determine the server's devices again if mounts or devices changed."""
         if mounts is None:
             return
         key = (
@@ -205,7 +204,7 @@ class ServerDevices:
                 watched.update(disk, seconds, mono_us)
 
     def find_unresponsive(self, for_s: float, mono_us: int) -> list[DeviceHistory]:
-        """Devices with requests in flight that have completed none for so long, the longest first."""
+        """Return devices with requests in flight that completed none for `for_s` seconds, the longest first."""
         latest = mono_us - int(for_s * 1e6)
         silent = [
             one for one in self.histories.values()
@@ -214,7 +213,7 @@ class ServerDevices:
         return sorted(silent, key=lambda one: (one.answered_us, one.name))
 
     def busiest(self) -> DeviceHistory | None:
-        """The device that was busy for most of the last seconds; None where none was."""
+        """Return the device with the highest utilisation over the last readings; None if all were idle."""
         busy = [
             one for one in self.histories.values() if one.intervals and any(step.util_pct for step in one.intervals)
         ]
@@ -222,32 +221,32 @@ class ServerDevices:
 
 
 def first_holding(watched: Iterable[DeviceHistory], held: Iterable[str]) -> DeviceHistory | None:
-    """The first device that holds one of these."""
+    """Return the first device that holds one of these."""
     wanted = set(held)
     return next((one for one in watched if wanted & set(one.placement.holds)), None)
 
 
 _ALSO_SHOWN = ("archive", "backup")
-"""Told beside what the server needs to go on; its log and the console's own recording are not."""
+"""Shown besides what the server needs to run; its log and the console's recording are not."""
 
 
 def _contents_text(holds: Iterable[str]) -> str:
-    told = [held for held in holds if belongs_to_server(held) or held in _ALSO_SHOWN]
-    return ", ".join("WAL" if held == "wal" else clean(held) for held in told)
+    shown = [held for held in holds if belongs_to_server(held) or held in _ALSO_SHOWN]
+    return ", ".join("WAL" if held == "wal" else clean(held) for held in shown)
 
 
 def device_text(watched: DeviceHistory) -> str:
-    """The device with what it holds: `vda (data, WAL)`."""
+    """Return the device with what it holds: `vda (data, WAL)`."""
     return f"{clean(watched.name)} ({_contents_text(watched.placement.holds)})"
 
 
-# Whose statements wait for I/O: sessions that feel it, as against work that is meant to be limited by the disk.
+# Sessions whose statements wait for I/O, without bulk work that is limited by the disk anyway.
 #
-# A dump, a bulk load or an index build waits for I/O all its life and so do a hundred short commits a second; neither
-# is a stall. One that is has statements of ordinary sessions that wait now and have been running for a while.
+# A dump, a bulk load or an index build always waits for I/O, and so do a hundred short commits a second; neither is a
+# stall. In a stall, statements of ordinary sessions wait now and have been running for a while.
 
 _IO_LOCKS = frozenset(("walwrite", "walwritelock", "bufferio", "buffer_io"))
-"""Waits for somebody else's I/O: LWLock WALWrite (WALWriteLock to 12), IPC BufferIO (LWLock buffer_io to 13)."""
+"""Waits for another process's I/O: LWLock WALWrite (WALWriteLock to 12), IPC BufferIO (LWLock buffer_io to 13)."""
 _TOOLS = ("pg_dump", "pg_dumpall", "pg_restore", "pg_basebackup", "vacuumdb", "reindexdb", "clusterdb")
 _BULK = (
     "copy", "create index", "create unique index", "create table", "reindex", "vacuum", "cluster", "analyze",
@@ -257,21 +256,21 @@ _BACKGROUND = frozenset(("checkpointer", "background writer", "walwriter", "arch
 
 
 def waits_for_io(row: postgres.Activity) -> bool:
-    """Active, and in a wait for a file or for somebody who is in one."""
+    """Whether it is active and waits for a file, or for a process that does."""
     if row.state not in ACTIVE or row.wait_event_type is None:
         return False
     return row.wait_event_type == "IO" or (row.wait_event or "").lower() in _IO_LOCKS
 
 
 def is_bulk(row: postgres.Activity) -> bool:
-    """A tool or a statement that reads or writes for as long as it runs."""
+    """Whether it is a tool or statement that reads or writes for as long as it runs."""
     if row.application.startswith(_TOOLS):
         return True
     return row.query[:40].lstrip().lower().startswith(_BULK)
 
 
 def count_waiting_sessions(rows: Iterable[postgres.Activity], now_us: int, for_s: float) -> int:
-    """Client sessions whose statement waits for I/O and was sent `for_s` seconds ago or earlier."""
+    """Count client sessions whose statement waits for I/O and was sent `for_s` seconds ago or earlier."""
     latest = now_us - int(for_s * 1e6)
     return sum(
         waits_for_io(row) and row.query_start is not None and row.query_start <= latest
@@ -280,20 +279,20 @@ def count_waiting_sessions(rows: Iterable[postgres.Activity], now_us: int, for_s
     )  # fmt: skip
 
 
-def background_or_bulk(situation: RuleContext, pids: Iterable[int]) -> set[int]:
-    """Of these processes those nobody waits for: the server's own background, bulk work, the console's probe."""
+def background_or_bulk(s: RuleContext, pids: Iterable[int]) -> set[int]:
+    """Return those processes that nothing waits for: background processes, bulk work, the console's probe."""
     found = set()
     for pid in pids:
-        row = situation.facts.by_pid.get(pid)
+        row = s.facts.by_pid.get(pid)
         if row is not None and (row.backend_type in _BACKGROUND or is_bulk(row)):
             found.add(pid)
     return found
 
 
-def awaited_storage(situation: RuleContext, pids: Iterable[int]) -> Iterator[str]:
-    """What PostgreSQL keeps in the files these processes wait for, by the name of their wait event."""
+def awaited_storage(s: RuleContext, pids: Iterable[int]) -> Iterator[str]:
+    """Yield the kind of storage these processes wait for, by their wait event."""
     for pid in pids:
-        row = situation.facts.by_pid.get(pid)
+        row = s.facts.by_pid.get(pid)
         event = "" if row is None or row.wait_event is None else row.wait_event.lower()
         if event.startswith("wal"):
             yield "wal"

@@ -1,8 +1,8 @@
-"""How far I/O is stalled in this tick, by every sign there is; asked by the rules about I/O and about memory.
+"""How far I/O is stalled in this tick; used by the rules about I/O and about memory.
 
-Signs, in the order in which they are told: the share of the last ten seconds in which every task with work waited (PSI,
-from its total: the averages lag), a device of the server that has requests and completes none, processes of the server
-that hang in the kernel, and without PSI the number of blocked tasks. A sign is a stall only where somebody feels it.
+Signs, in the order they are shown: the share of the last ten seconds in which every task with work waited (PSI, from
+its total: the averages lag), a device of the server with requests in flight that completes none, server processes that
+hang in the kernel, and without PSI the number of blocked tasks. A sign counts as a stall only if sessions wait.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from dba_console.watch.findings.rule import RuleContext
 from dba_console.watch.frames.rates import pair
 from dba_console.watch.samples import host
 
-# Processes of the server that hang in the kernel: uninterruptible in every reading, and nothing done in between.
+# Server processes that hang in the kernel: uninterruptible in every reading, without progress in between.
 #
-# A frozen file system or a dead NFS server shows in no device and not always in the kernel's pressure accounts (a
-# writer to a frozen file system waits for a lock, mm/vmscan and block/ see nothing of it); it shows here.
+# A frozen file system or a dead NFS server shows on no device and not always in PSI (a writer to a frozen file system
+# waits for a lock, invisible to mm/vmscan and block/); it shows here.
 
 UNINTERRUPTIBLE = "D"
 _WorkCounters = tuple[int, int, int, int | None, int | None]
@@ -38,13 +38,13 @@ def _work_counters(row: host.Process) -> _WorkCounters:
 
 @dataclass(slots=True)
 class HungProcesses:
-    """Since when each process has hung, on the monotonic clock."""
+    """Monotonic time since when each process has hung."""
 
     since_us: dict[int, int] = field(default_factory=dict)
     _counters: dict[int, _WorkCounters] = field(default_factory=dict)
 
     def update(self, processes: host.Processes, mono_us: int) -> None:
-        """Take in one reading. A process that was not read in it is not known to hang."""
+        """Add a reading. A process missing in it is not known to hang."""
         if not processes.states.get(UNINTERRUPTIBLE):
             if self.since_us:
                 self.forget()
@@ -57,20 +57,20 @@ class HungProcesses:
                 self.since_us[row.pid] = before[row.pid] if done.get(row.pid) == now else mono_us
 
     def forget(self) -> None:
-        """After a gap nothing is known of what was in between."""
+        """Clear all after a gap: what happened in between is not known."""
         self.since_us, self._counters = {}, {}
 
     def hung_for(self, seconds: float, mono_us: int) -> dict[int, int]:
-        """Those that have hung at least so long."""
+        """Return the processes that have hung for at least `seconds`."""
         latest = mono_us - int(seconds * 1e6)
         return {pid: since_us for pid, since_us in self.since_us.items() if since_us <= latest}
 
 
 GAP_US = 5_000_000
-"""Readings further apart (or five ticks, where those are longer) have a gap between them: what was known is not."""
+"""Readings further apart (or five ticks, if longer) are a gap, and earlier state is dropped."""
 AFFECTED_US = 5_000_000
 _REMEMBERED_US = 5_000_000
-"""Sessions come and go between readings: those of the last five seconds count."""
+"""Waiting sessions vary between readings: those of the last five seconds count."""
 
 
 class StallShare:
@@ -82,14 +82,14 @@ class StallShare:
     def add(self, mono_us: int, total_us: int, span_us: int) -> None:
         points = self.points
         if points and (mono_us <= points[-1][0] or total_us < points[-1][1]):
-            points.clear()  # read twice, or counted anew since a boot
+            points.clear()  # read twice, or restarted by a boot
         points.append((mono_us, total_us))
         # The reading just before the span is kept: the share is one over the whole of it.
         while len(points) > 2 and mono_us - points[1][0] >= span_us:
             points.popleft()
 
     def pct(self, span_s: float) -> float | None:
-        """Percent of `span_s` seconds stalled, for what is not known yet as if not; None before three seconds."""
+        """Return the percentage of `span_s` seconds stalled, unknown time counted as not; None before three seconds."""
         if not self.points or self.points[-1][0] - self.points[0][0] < 2_500_000:
             return None
         (first_us, first), (last_us, last) = self.points[0], self.points[-1]
@@ -98,28 +98,28 @@ class StallShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IoStall:
-    """The signs of one tick. Seconds, processes, percent; None and empty where there is no such sign."""
+    """The signs of one tick, in seconds, processes and percent; None and empty if absent."""
 
     share_pct: float | None = None
     memory_pct: float | None = None
-    """The same of memory: everybody waited for a page."""
+    """The same for memory: all tasks waited for a page."""
     unresponsive: DeviceHistory | None = None
     unresponsive_s: float = 0.0
     hung: tuple[int, ...] = ()
-    """Processes that hang, without those nobody waits for."""
+    """Hung processes, without those nothing waits for."""
     hung_s: float = 0.0
     frozen: bool = False
-    """Processes hang, and no write was completed on a device of the server meanwhile."""
+    """Processes hang, and no device of the server completed a write meanwhile."""
     blocked: int | None = None
     blocked_s: float = 0.0
     waiting: int = 0
-    """Sessions that waited in two readings of the last seconds and more: one alone is a hiccup."""
+    """Sessions that waited in at least two recent readings: one alone is a hiccup."""
     waiting_long: int = 0
-    """The same in three."""
+    """The same in at least three."""
 
     @property
     def affected(self) -> int:
-        """How many sessions or processes are held up."""
+        """Number of sessions or processes that wait."""
         return max(self.waiting, len(self.hung))
 
     @property
@@ -128,22 +128,22 @@ class IoStall:
 
 
 class StallMonitor:
-    """What has to be kept between ticks to tell a stall."""
+    """State kept between ticks to detect a stall."""
 
     def __init__(self) -> None:
         self.io, self.memory = StallShare(), StallShare()
         self.devices, self.hung = ServerDevices(), HungProcesses()
         self.stall = IoStall()
         self.affected_us: int | None = None
-        """Monotonic time at which a stall was last felt by sessions of the server."""
+        """Monotonic time when sessions of the server last waited in a stall."""
         self.affected_since_us = 0
-        """Monotonic time at which that began; five seconds without it are its end."""
+        """Monotonic time when that began; it ends after five seconds without."""
         self._at: tuple[str, int] = ("", 0)
         self._blocked: deque[tuple[int, int]] = deque(maxlen=10)
         self._recent_waiting: deque[tuple[int, int]] = deque(maxlen=6)
 
     def update(self, s: RuleContext) -> IoStall:
-        """The signs of this tick; asked twice in one it answers the same."""
+        """Return the signs of this tick; a second call in the tick returns the same."""
         boot, last_us = self._at
         if (boot, last_us) == (s.picture.boot, s.mono_us):
             return self.stall
@@ -199,7 +199,7 @@ class StallMonitor:
         return self._build_stall(s, share, memory, hanging, unanswered, blocked_s)
 
     def _hanging(self, mono_us: int, limits: IoLimits) -> dict[int, int]:
-        """Once one has hung long enough, those that followed it count as well."""
+        """Return hung processes; once one has hung long enough, those that followed count as well."""
         if not self.hung.since_us or not self.hung.hung_for(limits.stuck_s, mono_us):
             return {}
         return self.hung.hung_for(limits.stuck_s / 2, mono_us)
@@ -209,15 +209,15 @@ class StallMonitor:
         unanswered: DeviceHistory | None, blocked_s: float,
     ) -> IoStall:  # fmt: skip
         frozen = len(hanging) >= s.limits.io.stuck_processes and self._nothing_written(s, hanging)
-        felt = tuple(sorted(hanging.keys() - (set() if frozen else background_or_bulk(s, hanging))))
-        since_us = min((hanging[pid] for pid in felt), default=s.mono_us)
+        affected = tuple(sorted(hanging.keys() - (set() if frozen else background_or_bulk(s, hanging))))
+        since_us = min((hanging[pid] for pid in affected), default=s.mono_us)
         waited = self._waiting_counts(s)
         stall = IoStall(
             share_pct=share,
             memory_pct=memory,
             unresponsive=unanswered,
             unresponsive_s=0.0 if unanswered is None else (s.mono_us - unanswered.answered_us) / 1e6,
-            hung=felt,
+            hung=affected,
             hung_s=(s.mono_us - since_us) / 1e6,
             frozen=frozen,
             blocked=self._blocked[-1][1] if blocked_s else None,
@@ -232,7 +232,7 @@ class StallMonitor:
         return stall
 
     def _waiting_counts(self, s: RuleContext) -> list[int]:
-        """How many waited in each of the last readings, the most first, three at least."""
+        """Return the waiting sessions of each recent reading, highest first, padded to three."""
         sessions = s.facts.sessions
         if sessions is not None and "pg.activity" in s.read:
             self._recent_waiting.append(
@@ -242,15 +242,15 @@ class StallMonitor:
         return sorted([*counts, 0, 0, 0], reverse=True)
 
     def _nothing_written(self, s: RuleContext, pids: Iterable[int]) -> bool:
-        """Whether the devices these wait for completed no write in the time a process must hang to count."""
-        known = self.devices.with_file_system  # what stands below them may write for others
+        """Whether the awaited devices completed no write in the time a process must hang to count."""
+        known = self.devices.with_file_system  # underlying devices may write for others
         held = set(awaited_storage(s, pids))
         waited_for = [one for one in known if held.intersection(one.placement.holds)] or known
         latest = s.mono_us - int(s.limits.io.stuck_s * 1e6)
         return bool(waited_for) and all(one.wrote_us <= latest for one in waited_for)
 
     def _blocked_s(self, s: RuleContext, limits: IoLimits) -> float:
-        """How long so many tasks have been blocked in every reading with as much iowait; 0 where PSI tells better."""
+        """Return how long enough tasks have been blocked in every reading with high iowait; 0 if PSI is available."""
         if self.io.points or (s.point.get("io.iowait_pct") or 0) < limits.blocked_iowait_pct:
             return 0.0
         since_us = s.mono_us
@@ -263,7 +263,7 @@ class StallMonitor:
 
 
 def stall_monitor(s: RuleContext) -> StallMonitor:
-    """The one watch all rules share."""
+    """Return the monitor that all rules share."""
     memo = s.memo("io-stall")
     watch: StallMonitor | None = memo.get("watch")
     if watch is None:

@@ -1,7 +1,7 @@
-"""Findings about dumps and restores: late against their own history, missing, and kept where they do harm.
+"""Rules about dumps and restores: overdue by their own history, missing, or stored next to the server's files.
 
-The history is the agent's (part `jobs`): nothing is said of a job that ran fewer times than it takes to know what is
-usual, or of a time that was not watched.
+The history is the agent's (part `jobs`). A job with too few runs for a typical value, or a time that was not observed,
+raises nothing.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from dba_console.watch.samples.host import Mount, Mounts
 from dba_console.watch.samples.jobs import JobKey, Jobs, JobStatistics, RunningJob
 from dba_console.watch.samples.postgres import Activity
 
-# Dumps that used to come and did not: told only of what was watched.
+# Dumps that ran regularly and no longer do; counts only observed time.
 
 DUMPS = frozenset({"pg_dump", "pg_dumpall", "pg_basebackup"})
-"""Programs that are run again and again; a restore is not missed."""
+"""Programs that run regularly; a restore is not missed."""
 
 
 def dump_missing(s: RuleContext) -> Iterator[Signal]:
-    """Counted from the end of the last one, in its own usual intervals.
+    """No dump has finished for longer than its interval; counted from the end of the last one.
 
-    None has finished for one and a half of its usual intervals, nor for longer than the longest interval that is usual:
-    a nightly dump is missed by noon (story S2), and nights without one on weekends are no alarm. Only where all that
-    time was watched, no dump of that database by another user took its place, and none is running now.
+    None has finished for one and a half typical intervals, nor for longer than the longest typical interval: a nightly
+    dump is missed by noon (story S2), and weekends without one raise nothing. Only if the whole time was observed, no
+    other user dumped that database, and none is running now.
     """
     jobs = s.picture.now("jobs", Jobs)
     if jobs is None or not jobs.past or not are_sessions_fresh(s):
@@ -49,7 +49,7 @@ def dump_missing(s: RuleContext) -> Iterator[Signal]:
 
 
 def _regular_dumps(s: RuleContext, jobs: Jobs) -> list[tuple[JobStatistics, float]]:
-    """The dumps that come regularly, each with how long none may finish; found anew with each reading."""
+    """Return the regular dumps, each with the longest allowed time without one; computed once per reading."""
     memo, at_us = s.memo("dump-missing"), s.picture.current["jobs"].part.at_us
     if memo.get("at_us") != at_us:
         allowed = [(past, _allowed_s(past, s.limits.jobs)) for past in jobs.past]
@@ -60,7 +60,7 @@ def _regular_dumps(s: RuleContext, jobs: Jobs) -> list[tuple[JobStatistics, floa
 
 
 def _allowed_s(past: JobStatistics, limits: JobLimits) -> float | None:
-    """How long none may finish, seconds; None for a job of which that cannot be said."""
+    """Return the longest allowed time without a finished dump, seconds; None if not known for this job."""
     if past.kind not in DUMPS or past.runs < limits.missing_runs or past.intervals < limits.missing_runs - 1:
         return None
     if past.interval_s is None or past.interval_s < limits.missing_interval_s:
@@ -72,7 +72,7 @@ def _allowed_s(past: JobStatistics, limits: JobLimits) -> float | None:
 
 
 def _dumped_by_other_user(s: RuleContext, jobs: Jobs, past: JobStatistics, allowed_s: float) -> bool:
-    """Whether another user dumps that database now."""
+    """Whether another user dumped that database within the allowed time."""
     for other in jobs.past:
         if (other.kind, other.database) == (past.kind, past.database) and other is not past:
             age_s = _age_s(s, jobs, other.last_ended_us)
@@ -85,10 +85,10 @@ def _missing_signal(past: JobStatistics, age_s: float, watched_s: float) -> Sign
     name, every = job_name(past.kind, past.database), human_duration(past.interval_s)
     last_us = past.last_ended_us or 0
     if watched_s >= age_s:
-        text = f"No {name} has finished for {human_duration(age_s)}, usually every {every}; the last one did at "
+        text = f"No {name} has finished for {human_duration(age_s)}, typically every {every}; the last finished at "
     else:
-        text = f"No {name} finished in the {human_duration(watched_s)} watched, usually every {every}; the last seen "
-        text += "did at "
+        text = f"No {name} finished in the {human_duration(watched_s)} observed, typically every {every}; "
+        text += "the last observed finished at "
     return Signal(
         severity="warning",
         subject=job_subject(past.key),
@@ -103,37 +103,37 @@ def _missing_signal(past: JobStatistics, age_s: float, watched_s: float) -> Sign
             "runs": past.runs,
             "watched_age_s": round(watched_s, 1),
         },
-        advice="Look at the timer or cron job that starts it, and at its last output.",
+        advice="Check the timer or cron job that starts it, and its last output.",
     )
 
 
 def _age_s(s: RuleContext, jobs: Jobs, wall_us: int | None) -> float | None:
-    """How long ago a moment of the part is, by the clock no one sets; None where unknown or still to come."""
+    """Return the age of a wall time of the part by the monotonic clock, seconds; None if unknown or in the future."""
     if wall_us is None or wall_us > jobs.now_us:
         return None
     return (jobs.now_us - wall_us) / 1e6 + since_reading_s(s)
 
 
 def _local_time_text(wall_us: int) -> str:
-    """Local time of the host, as the log has it."""
+    """Return the local time of the host, as in the log."""
     try:
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(wall_us // 1_000_000))
     except (OverflowError, ValueError, OSError):
         return "an unknown time"
 
 
-# Backups kept where removing one, or keeping one too many, stops the server.
+# Backups on the server's file system, where removing one, or keeping one too many, stops the server.
 
 _BACKUPS = {"archive": "Archived WAL", "backup": "backups"}
 
 
 def wal_beside_backups(s: RuleContext) -> Iterator[Signal]:
-    """The directory archive_command copies to, where that is plain to see, and the server's files: on one file system,
-    be it mounted in one place or in two.
+    """The directory that archive_command copies to, if it can be parsed, is on a file system of the server, mounted in
+    one place or in two.
 
-    Story S7: removing one backup of 50 to 100 GB held up every read and write of the file system for half a minute at a
-    time, and of WAL with them. And what fills the file system of pg_wal stops the server (backup.sgml, continuous
-    archiving: "PostgreSQL will do a PANIC shutdown").
+    Story S7: removing one backup of 50 to 100 GB blocked all I/O of the file system, WAL included, for half a minute at
+    a time. And a full file system of pg_wal stops the server (backup.sgml, continuous archiving: "PostgreSQL will do a
+    PANIC shutdown").
     """
     mounts = s.facts.picture.now("host.mounts", Mounts)
     systems: dict[str, list[Mount]] = {}
@@ -148,7 +148,7 @@ def wal_beside_backups(s: RuleContext) -> Iterator[Signal]:
 
 
 def _file_system(mount: Mount) -> str:
-    """Two mounts of one device are one file system: a bind mount, a subvolume, a volume of a container."""
+    """Return one key for all mounts of one device: a bind mount, a subvolume, a volume of a container."""
     return mount.source if mount.source.startswith("/dev/") else mount.path
 
 
@@ -174,11 +174,11 @@ def _beside_signal(together: list[Mount], beside: list[str], server: list[str]) 
 
 
 def dump_late(s: RuleContext) -> Iterator[Signal]:
-    """Compared with the median of its runs before: of the same program, database and user.
+    """A job takes longer than its typical duration: the median of earlier runs of the same program, database and user.
 
-    Late is half as long again, and ten minutes: our own figures, the second so that short jobs are never late by
-    seconds. Dumps that outgrow the night over months (story S2) take the median with them; one that is slow tonight, or
-    hangs, does not. Durations are by the clock no one sets.
+    Overdue means half as long again, and at least ten minutes more: our own thresholds, the second so that short jobs
+    are not overdue by seconds. Dumps that grow over months (story S2) move the median with them; one that is slow
+    tonight, or hangs, does not. Durations are by the monotonic clock.
     """
     jobs = s.picture.now("jobs", Jobs)
     if jobs is None or not jobs.running or not are_sessions_fresh(s):
@@ -202,14 +202,14 @@ def _late_signal(s: RuleContext, job: RunningJob, past: JobStatistics, elapsed_s
     behind = s.facts.count_blocked({row.pid for row in sessions})
     busiest = max(sessions, key=lambda row: (row.state in ACTIVE, -(row.query_start or 0)), default=None)
     wait = None if busiest is None else wait_text(busiest)
-    took = f"{human_duration(elapsed_s)}, usual {human_duration(usual_s)}"
-    waiters = f"; {behind} session{'s wait' if behind > 1 else ' waits'} behind it" if behind else ""
+    took = f"{human_duration(elapsed_s)}, typical {human_duration(usual_s)}"
+    waiters = f"; {behind} session{'s wait' if behind > 1 else ' waits'} for it" if behind else ""
     over_s = elapsed_s - usual_s
     return Signal(
         severity="warning",
         subject=job_subject(job.key),
-        text=f"{name} runs late: {took} ({past.runs} runs), {human_duration(over_s)} over{waiters}",
-        cause=f"{name} runs late ({took})",
+        text=f"{name} is overdue by {human_duration(over_s)}: {took} ({past.runs} runs){waiters}",
+        cause=f"{name} is overdue ({took})",
         evidence={
             **job_evidence(job.key),
             "pid": job.pid,
@@ -228,17 +228,17 @@ def _late_signal(s: RuleContext, job: RunningJob, past: JobStatistics, elapsed_s
 
 
 def _wait_advice(wait: str | None) -> str:
-    """Where to look first, by what the job waits for."""
+    """Return what to check first, by what the job waits for."""
     if wait is None:
-        return "It works and waits for nothing now: compare the size of the database with that of its usual runs."
+        return "It is working and does not wait: compare the size of the database with that of earlier runs."
     if wait.startswith("Client:"):
         return (
-            f"It waits for its own client ({clean(wait)}): look where its output goes, a full disk or a slow network."
+            f"It waits for its own client ({clean(wait)}): check where its output goes, a full disk or a slow network."
         )
     if wait.startswith("Lock:"):
-        return f"It waits for a lock ({clean(wait)}): the locks panel names who holds it."
+        return f"It waits for a lock ({clean(wait)}): the locks panel names the holder."
     if wait.startswith("IO:"):
-        return f"It waits for I/O ({clean(wait)}): the I/O panel says which device is slow, and since when."
+        return f"It waits for I/O ({clean(wait)}): the I/O panel shows which device is slow, and since when."
     return f"It waits for {clean(wait)}."
 
 
@@ -258,7 +258,7 @@ _MISSING_SETTINGS = ("missing_factor", "missing_longest_factor", "missing_runs",
 RULES: tuple[Rule, ...] = (
     Rule(
         name="dump-late",
-        title="A dump, restore or other long program takes far longer than its runs before",
+        title="A dump, restore or other long program takes far longer than its typical duration",
         parts=("jobs", "pg.activity"),
         check=dump_late,
         settings=("jobs.late_factor", "jobs.late_over_s"),
@@ -266,15 +266,15 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="dump-missing",
-        title="No dump has finished for longer than usual",
+        title="No dump has finished for longer than its typical interval",
         parts=("jobs", "pg.activity"),
         check=dump_missing,
         settings=tuple(f"jobs.{name}" for name in _MISSING_SETTINGS),
-        source="story S2; the distances between the runs on this server",
+        source="story S2; the intervals between the runs on this server",
     ),
     Rule(
         name="wal-beside-backups",
-        title="Archived WAL or backups lie on the file system of the data or WAL",
+        title="Archived WAL or backups are on the file system of the data or WAL",
         parts=("host.mounts",),
         check=wal_beside_backups,
         source="story S7; PostgreSQL: continuous archiving (backup.sgml)",

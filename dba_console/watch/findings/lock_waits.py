@@ -1,7 +1,7 @@
-"""Who waits for whom in this tick: roots, how many stand behind them, since when. Shared by every rule about locks.
+"""Lock waits of one tick: root blockers, how many sessions wait for each, since when. Shared by all rules about locks.
 
-Made once per tick, and only when somebody waits. Times are by the server's clock where it tells (pg_locks.waitstart,
-14+), else since the wait was first seen here.
+Built once per tick, and only if sessions wait. Times are by the server's clock if available (pg_locks.waitstart, 14+),
+else since the wait was first seen.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from dba_console.watch.findings.rule import RuleContext
 from dba_console.watch.samples.postgres import LockWaiter
 
 QUEUEING = frozenset(("ShareLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"))
-"""Modes that conflict with what reads or writes of rows take (Table 13.2 of the documentation, "Explicit Locking"):
-who asks for one on a relation holds up everybody who comes later, though he has nothing yet."""
+"""Modes that conflict with row reads or writes (Table 13.2 of the documentation, "Explicit Locking"): a request for one
+on a relation blocks all later requests, even before it is granted."""
 GAP_US = 10_000_000
-"""What was first seen before a hole of this length may have ended and begun anew in it."""
+"""A wait first seen before a gap of this length may have ended and started again in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LockBlocker:
-    """Somebody who waits for nobody and whom others wait for. `pid` 0 is a prepared transaction."""
+    """A root blocker: it waits for nobody and blocks others. `pid` 0 is a prepared transaction."""
 
     pid: int
     behind: int
-    """Sessions that wait behind it, at first hand or through others."""
+    """Sessions that wait for it, directly or indirectly."""
     blocks_s: float
-    """How long it has been holding others up."""
+    """How long it has been blocking others."""
     direct: tuple[LockWaiter, ...]
-    """Those who wait for it at first hand, the longest wait first."""
+    """The direct waiters, the longest wait first."""
 
 
 class LockWaits:
-    """The waits of one tick."""
+    """The lock waits of one tick."""
 
     def __init__(self, s: RuleContext, memo: dict[str, Any]) -> None:
         self._s = s
@@ -45,7 +45,7 @@ class LockWaits:
         self._remember()
 
     def _remember(self) -> None:
-        """Keep since when each wait and each blocker is seen; forget those that are gone."""
+        """Keep when each wait and blocker was first seen; drop those that are gone."""
         mono_us = self._s.mono_us
         known = self._memo.get("first", {}) if mono_us - self._memo.get("at_us", mono_us) <= GAP_US else {}
         keys: list[object] = [lock.pid for lock in self.locks]
@@ -54,18 +54,18 @@ class LockWaits:
         self._memo["first"], self._memo["at_us"] = self._first, mono_us
 
     def _identity(self, pid: int) -> tuple[int, int | None]:
-        """A blocker is another one in its next transaction."""
+        """Return the key of a blocker, which differs in its next transaction."""
         row = self._s.facts.by_pid.get(pid)
         return pid, None if row is None else row.xact_start
 
     @cached_property
     def _roots(self) -> list[int]:
-        """Who blocks and does not wait; those in a deadlock wait, and the server ends it within a second."""
+        """Pids that block and do not wait; those in a deadlock wait, and the server ends it within a second."""
         blocked = self._s.facts.blocked_by
         return sorted({pid for blockers in blocked.values() for pid in blockers if pid not in blocked})
 
     def waited_s(self, lock: LockWaiter) -> float:
-        """Seconds it has been waiting."""
+        """Return how long it has been waiting, seconds."""
         seconds = age_s(self._now_us, lock.wait_start)
         return seconds if seconds is not None else (self._s.mono_us - self._first[lock.pid]) / 1e6
 
@@ -74,7 +74,7 @@ class LockWaits:
 
     @cached_property
     def blockers(self) -> list[LockBlocker]:
-        """Every root, the one with most behind it first."""
+        """All root blockers, the one with most sessions behind it first."""
         found = [self._blocker(pid) for pid in self._roots]
         return sorted(found, key=lambda one: (-one.behind, -one.blocks_s, one.pid))
 
@@ -85,7 +85,7 @@ class LockWaits:
         direct = sorted((lock for lock in self.locks if pid in lock.blocked_by), key=self.waited_s, reverse=True)
         observed_s = (self._s.mono_us - self._first[self._identity(pid)]) / 1e6
         reported_s = self.waited_s(direct[0])
-        # A wait may be older than the transaction it waits for now: hot rows pass from one to the next.
+        # A wait may be older than the transaction that blocks it now: hot rows pass from one to the next.
         row = self._s.facts.by_pid.get(pid)
         opened_s = None if row is None else age_s(self._now_us, row.xact_start)
         if opened_s is not None:
@@ -93,7 +93,7 @@ class LockWaits:
         return LockBlocker(pid, self.behind(pid), max(observed_s, reported_s), tuple(direct))
 
     def roots_of(self, pid: int) -> list[int]:
-        """Who ends the wait of this one: everybody at the far end, the oldest transaction first."""
+        """Return the root blockers of this wait, the oldest transaction first."""
         blocked = self._s.facts.blocked_by
         seen, todo, free = {pid}, [pid], set()
         while todo:
@@ -107,18 +107,18 @@ class LockWaits:
 
     def _opened_us(self, pid: int) -> tuple[int, int]:
         row = self._s.facts.by_pid.get(pid)
-        # A prepared transaction is not among the sessions and is older than most that are.
+        # A prepared transaction is not among the sessions and is usually older than they are.
         return (0 if row is None else row.xact_start or 1 << 62), pid
 
     def strong_relation_locks(self) -> list[LockWaiter]:
-        """Those who wait for a lock on a relation that everybody who comes later has to queue behind."""
+        """Return the waits for relation locks that all later requests queue behind."""
         return [lock for lock in self.locks if lock.locktype == "relation" and lock.mode in QUEUEING]
 
 
 def current_waits(s: RuleContext) -> LockWaits | None:
-    """The waits of this tick; None where nobody waits, or it is not known who.
+    """Return the waits of this tick; None if no session waits, or the blockers are not known.
 
-    The count of waiting clients is known from the sessions for nothing; locks are looked at when there are any.
+    The number of waiting clients is known from the sessions; locks are evaluated only if there are any.
     """
     memo = s.memo("lock-waits")
     if not s.point.get("connections.waiting", 1.0):

@@ -1,4 +1,4 @@
-"""Findings about locks: a queue behind a lock of DDL, a session that holds others up, a dump that does."""
+"""Rules about locks: a queue behind a DDL lock, a session that blocks others, a dump that does."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from dba_console.watch.samples.postgres import Activity, LockWaiter
 
 # The finding `lock-queue`: sessions queue behind one that waits for a strong lock on a relation.
 #
-# Which waits are part of such a queue is asked by the rules about blockers too: one wait is told once.
+# The rules about blockers skip waits of such a queue: each wait is reported once.
 
 SERIES = ("locks.waiting", "connections.active")
 
 
 @dataclass(frozen=True, slots=True)
 class LockWaitQueue:
-    """Somebody who waits for a lock on a relation, and those who wait behind him."""
+    """A session that waits for a lock on a relation, and those that wait behind it."""
 
     waiter: LockWaiter
     behind: int
     waited_s: float
     roots: tuple[int, ...]
-    """Who ends it, the oldest transaction first."""
+    """Its root blockers, the oldest transaction first."""
 
 
 def longest_queue(s: RuleContext, waits: LockWaits) -> LockWaitQueue | None:
-    """The longest queue behind a wait for a relation, None where there is none of a length worth telling.
+    """Return the longest queue behind a wait for a relation; None below the reporting length.
 
-    An open finding stays while anybody is behind.
+    An open finding stays while a session is behind.
     """
     least = 1 if s.is_open("lock-queue") else s.limits.locks.queue_behind
     found = [(waits.behind(lock.pid), waits.waited_s(lock), lock) for lock in waits.strong_relation_locks()]
@@ -45,11 +45,11 @@ def longest_queue(s: RuleContext, waits: LockWaits) -> LockWaitQueue | None:
 
 
 def lock_queue(s: RuleContext) -> Iterator[Signal]:
-    """A wait for a strong lock with others queued behind it, who are let in only when it had its turn or gave up.
+    """A wait for a strong lock with others queued behind it; they proceed only after it is granted or gives up.
 
-    Three behind, since two may be one page of an application; critical from ten on, or five for ten seconds: by then a
-    pool of ordinary size (ten per process) stands still. PostgreSQL's lock manager serves waiters in order (README of
-    storage/lmgr), so a dump that lets everybody read stops the house as soon as somebody asks for ACCESS EXCLUSIVE.
+    Three sessions, since two may be one page of an application; critical from ten, or from five for ten seconds: by
+    then a pool of ordinary size (ten per process) is blocked. PostgreSQL's lock manager serves waiters in order (README
+    of storage/lmgr), so a dump that blocks no reader blocks the whole application once ACCESS EXCLUSIVE is requested.
     """
     waits, memo = current_waits(s), s.memo("lock-queue")
     queue = None if waits is None else longest_queue(s, waits)
@@ -82,7 +82,7 @@ def lock_queue(s: RuleContext) -> Iterator[Signal]:
         series=SERIES,
         since_us=None if queue.waiter.wait_start is None else s.host_us(queue.waiter.wait_start),
         runbook="lock-queue",
-        advice=f"Cancel the one in front (select pg_cancel_backend({queue.waiter.pid})): the queue behind it moves on.",
+        advice=f"Cancel the first waiter (select pg_cancel_backend({queue.waiter.pid})): the queue behind it proceeds.",
     )
 
 
@@ -100,7 +100,7 @@ LOCK_QUEUE = Rule(
     title="Sessions queue behind one that waits for a strong lock on a relation, as an ALTER TABLE does",
     parts=("pg.locks",),
     check=keep_signals_briefly("pg.locks", lock_queue),
-    # Two readings: what was over within a second is seen in one.
+    # Two readings: a wait of less than a second is in one only.
     raise_after_s=0.5,
     clear_after_s=5.0,
     settings=("locks.queue_behind", "locks.queue_critical_behind", "locks.queue_critical_least_s",
@@ -110,34 +110,34 @@ LOCK_QUEUE = Rule(
 )  # fmt: skip
 
 
-# The findings `lock-blocker` and `dump-blocks`: somebody holds others up for longer than ordinary work does.
+# The findings `lock-blocker` and `dump-blocks`: a session blocks others for longer than ordinary work does.
 #
-# One wait is told once: what stands in a queue is told by `lock-queue`, what a session idle in transaction holds up by
-# that rule (idle_transactions.py), what a dump holds up by the dump, the rest here.
+# Each wait is reported once: a queue by `lock-queue`, waits for a session idle in transaction by that rule
+# (idle_transactions.py), waits for a dump by `dump-blocks`, the rest here.
 
 
 def dump_blocks(s: RuleContext) -> Iterator[Signal]:
-    """A dump, a restore or another of PostgreSQL's programs holds others up.
+    """A dump, a restore or another PostgreSQL program blocks other sessions.
 
-    A dump takes ACCESS SHARE on all its tables until it ends (documentation of pg_dump), which holds up nothing but
-    DDL; with a queue behind that DDL it is `lock-queue` that tells it.
+    A dump holds ACCESS SHARE on all its tables until it ends (documentation of pg_dump), which blocks only DDL; a queue
+    behind that DDL is reported as `lock-queue`.
     """
     for one in _find_root(s, "dump-blocks", jobs=True):
         yield _blocker_signal(s, "dump-blocks", one, "lock-queue")
 
 
 def lock_blocker(s: RuleContext) -> Iterator[Signal]:
-    """A session, or a prepared transaction, that holds others up for longer than ordinary work does.
+    """A session, or a prepared transaction, blocks others for longer than ordinary work does.
 
-    Ten seconds, or two with five behind it: ordinary waits for a row are as short as the transaction that wrote it,
-    and deadlock_timeout, from which on PostgreSQL calls a wait worth logging (log_lock_waits), is one second.
+    Ten seconds, or two with five sessions behind it: ordinary waits for a row are as short as the transaction that
+    wrote it, and deadlock_timeout, after which PostgreSQL logs a wait (log_lock_waits), is one second.
     """
     for one in _find_root(s, "lock-blocker", jobs=False):
         yield _blocker_signal(s, "lock-blocker", one, "lock-queue")
 
 
 def _find_root(s: RuleContext, rule: str, *, jobs: bool) -> list[LockBlocker]:
-    """The root this rule tells: the one with most behind it that no other rule tells."""
+    """Return the root blocker for this rule: the one with most behind it that no other rule reports."""
     waits = current_waits(s)
     if waits is None:
         s.memo(rule).clear()
@@ -155,7 +155,7 @@ def _find_root(s: RuleContext, rule: str, *, jobs: bool) -> list[LockBlocker]:
 
 
 def _is_reportable(s: RuleContext, one: LockBlocker, rule: str) -> bool:
-    """Whether it is worth telling; one that is told already stays while it holds anybody up for a second."""
+    """Whether it blocks enough to be reported; an open one stays while it blocks a session for a second."""
     limits = s.limits.locks
     if s.is_open(rule) and one.blocks_s >= min(1.0, limits.blocker_many_s):
         return True
@@ -183,7 +183,7 @@ def _blocker_signal(s: RuleContext, rule: str, one: LockBlocker, runbook: str) -
     )
     return Signal(
         severity="critical" if critical else "warning",
-        text=f"{text}; the first{who} waits {human_duration(one.blocks_s)} for {what}{query_clause}",
+        text=f"{text}; the first waiter{who} has waited {human_duration(one.blocks_s)} for {what}{query_clause}",
         effect=text,
         cause=text,
         evidence={
@@ -209,7 +209,7 @@ def _query_clause(row: Activity) -> str:
 def _advice(pid: int) -> str:
     if pid == 0:
         return "Ask the transaction manager; COMMIT PREPARED or ROLLBACK PREPARED ends it, a restart does not."
-    return f"Ask its owner first; select pg_cancel_backend({pid}) ends the statement, not the transaction around it."
+    return f"Ask its owner first; select pg_cancel_backend({pid}) cancels the statement, not its transaction."
 
 
 _BLOCKER = ("locks.blocker_s", "locks.blocker_many", "locks.blocker_many_s", "locks.blocker_critical_behind",
@@ -217,7 +217,7 @@ _BLOCKER = ("locks.blocker_s", "locks.blocker_many", "locks.blocker_many_s", "lo
 
 DUMP_BLOCKS = Rule(
     name="dump-blocks",
-    title="A dump, a restore or another maintenance program holds other sessions up",
+    title="A dump, a restore or another maintenance program blocks other sessions",
     parts=("pg.locks",),
     check=keep_signals_briefly("pg.locks", dump_blocks),
     clear_after_s=5.0,
@@ -228,7 +228,7 @@ DUMP_BLOCKS = Rule(
 
 LOCK_BLOCKER = Rule(
     name="lock-blocker",
-    title="A session or a prepared transaction holds other sessions up",
+    title="A session or a prepared transaction blocks other sessions",
     parts=("pg.locks",),
     check=keep_signals_briefly("pg.locks", lock_blocker),
     clear_after_s=5.0,

@@ -1,4 +1,4 @@
-"""Rules about memory, most of them about page cache that goes: the story this console began with."""
+"""Rules about memory: page cache dropped or reclaimed, cache read again, OOM kills, kernel settings, swap."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from dba_console.watch.frames.io import derive_devices
 from dba_console.watch.frames.rates import delta, pair
 from dba_console.watch.samples import host
 
-# The bill for cache that went: what has to be read again.
+# The cost of lost page cache: what is read again.
 #
-# What the kernel reclaimed and is asked for again it counts (workingset_refault_file). Pages dropped on request leave
-# no trace to count by (mm/vmscan.c, remove_mapping without a shadow), so after that it is what the devices read beyond
-# what they read in the minute before. What it costs is told by the devices' own rate: the share of their time that
-# goes into it.
+# The kernel counts reclaimed pages that are requested again (workingset_refault_file). Pages dropped on request leave
+# no trace (mm/vmscan.c, remove_mapping without a shadow), so after a drop it is what the devices read beyond the minute
+# before. The cost is the share of the devices' time spent on it.
 
 _LEAST_SHARE = 0.8
-"""Of the seconds of the window so many must have a reading: a rate is not made of gaps."""
+"""Share of the window's seconds that must have a reading for a rate."""
 
 
 @dataclass(slots=True)
 class RereadCost:
-    """What has been read again since a fall; `rates` by second over the last ones: (monotonic time, bytes/s, share of
-    the devices' time in percent, None where it is not known)."""
+    """What has been read again since a fall; `rates` per second of the window: (monotonic time, bytes/s, percentage of
+    the devices' time, None if not known)."""
 
     begun_us: int
     total: float = 0.0
@@ -45,20 +44,20 @@ class RereadCost:
             self.rates.popleft()
 
     def rate(self, seconds: float) -> float | None:
-        """Mean over the window, None where too little of it is known."""
+        """Return the mean over the window; None if too little of it is known."""
         if len(self.rates) < seconds * _LEAST_SHARE:
             return None
         return sum(rate for _, rate, _ in self.rates) / len(self.rates)
 
     def busy_pct(self) -> float | None:
-        """Mean share of the devices' time over the window, None where it is not known."""
+        """Return the mean percentage of the devices' time over the window; None if not known."""
         known = [busy for _, _, busy in self.rates if busy is not None]
         return sum(known) / len(known) if known else None
 
 
 def cache_reread(s: RuleContext) -> Iterator[Signal]:
-    """Cache that went is read again, at a rate that queries feel, for ten seconds and more: 32 MB/s, and a fifth of the
-    time of the device that reads most. How many bytes are much is each device's own matter; its busy time is measured.
+    """Lost page cache is read again, at a rate that slows queries, for ten seconds or more: 32 MB/s, and a fifth of the
+    time of the device that reads most. Devices differ in bytes per second, so their busy time is measured.
     """
     watch = reclaim_monitor(s)
     watch.update(s)
@@ -69,47 +68,47 @@ def cache_reread(s: RuleContext) -> Iterator[Signal]:
     rate = _reread_rate(s, episode)
     if rate is None:
         return
-    bill: RereadCost | None = memo.get("bill")
-    if bill is None or bill.begun_us != episode.began_wall_us:
-        bill = memo["bill"] = RereadCost(episode.began_wall_us)
+    cost: RereadCost | None = memo.get("cost")
+    if cost is None or cost.begun_us != episode.began_wall_us:
+        cost = memo["cost"] = RereadCost(episode.began_wall_us)
     limits = s.limits.memory
-    bill.add(rate, _busy_pct(s, rate), s.mono_us, int(limits.reread_s * 1e6))
-    mean, busy = bill.rate(limits.reread_s), bill.busy_pct()
+    cost.add(rate, _busy_pct(s, rate), s.mono_us, int(limits.reread_s * 1e6))
+    mean, busy = cost.rate(limits.reread_s), cost.busy_pct()
     if not s.over(mean, limits.reread_bytes_per_s, limits.reread_bytes_per_s / 2, "cache-reread") or mean is None:
         return
     if busy is not None and not s.over(busy, limits.reread_busy_pct, limits.reread_busy_pct / 2, "cache-reread"):
         return
-    text = f"{human_bytes(bill.total)} of page cache read again so far, at {human_bytes(mean, per_s=True)}"
+    text = f"{human_bytes(cost.total)} of page cache read again so far, at {human_bytes(mean, per_s=True)}"
     yield Signal(
         severity="warning",
-        text=f"The cache that went was needed: {text}",
+        text=f"Lost page cache was needed: {text}",
         effect=text,
-        cause=f"the cache that went is read again ({human_bytes(bill.total)} so far)",
+        cause=f"lost page cache is read again ({human_bytes(cost.total)} so far)",
         evidence={
-            "reread_bytes": bill.total,
+            "reread_bytes": cost.total,
             "reread_bytes_per_s": mean,
             "reread_busy_pct": busy,
             "cached_fell_bytes": episode.fall.fell,
         },
         series=("memory.refault_bytes_per_s", *SERIES),
-        advice="Queries that read from disk are slow until the cache is back: let no more work begin meanwhile.",
+        advice="Queries that read from disk are slow until the cache is back: start no additional work until then.",
     )
 
 
 def _busy_pct(s: RuleContext, rate: float) -> float | None:
-    """Share of its time that the device which reads most spends on reading so much again; None if unknown."""
+    """Return the percentage of its time that the busiest-reading device spends on `rate`; None if not known."""
     disks = s.picture.now("host.disks", host.Disks)
     if disks is None:
         return None
     rows = derive_devices(disks, pair(s.picture, "host.disks", host.Disks), None)
     row = max((row for row in rows if row.read_bytes_per_s), key=lambda row: row.read_bytes_per_s or 0.0, default=None)
     if row is None or not row.util_pct or not row.read_bytes_per_s:
-        return None  # a device that counts no busy time
+        return None  # the device counts no busy time
     return row.util_pct * min(1.0, rate / row.read_bytes_per_s)
 
 
 def _reread_rate(s: RuleContext, episode: CacheFallEpisode) -> float | None:
-    """Bytes per second read again; what comes from no disk (a sparse file) costs nobody anything."""
+    """Return bytes per second read again; refaults not read from a disk (a sparse file) cost nothing."""
     read = s.point.get("io.read_bytes_per_s")
     if read is None:
         return None
@@ -123,11 +122,11 @@ def _reread_rate(s: RuleContext, episode: CacheFallEpisode) -> float | None:
 
 
 def oom_kill(s: RuleContext) -> Iterator[Signal]:
-    """The kernel killed a process for lack of memory, its own or that of a control group; told for a quarter of an
+    """The kernel killed a process for lack of memory, of the host or of a control group; shown for a quarter of an
     hour.
 
-    Counted by oom_kill of /proc/vmstat (4.13 and later), for the whole host: whether it was one of PostgreSQL is told
-    by `server-restarted`, for the postmaster begins anew when one of its backends is killed (documentation, 18.4.4).
+    Counted by oom_kill of /proc/vmstat (4.13 and later), for the whole host. Whether it was one of PostgreSQL's is
+    reported by `server-restarted`: the postmaster restarts when a backend is killed (documentation, 18.4.4).
     """
     memo = s.memo("oom-kill")
     vmstat = s.picture.now("host.vmstat", host.VmStat) if "host.vmstat" in s.read else None
@@ -151,18 +150,18 @@ def oom_kill(s: RuleContext) -> Iterator[Signal]:
         evidence={"oom_kills": count},
         series=("memory.available_bytes", "memory.free_bytes", "memory.swap_used_bytes"),
         since_us=memo["first_us"],
-        advice='dmesg ("Out of memory", "oom-kill") names it, its size and the control group. Then work_mem times '
+        advice='dmesg ("Out of memory", "oom-kill") names it, its size and the control group. Check work_mem times '
         "sessions, shared_buffers, and vm.overcommit_memory = 2 (documentation, Linux Memory Overcommit).",
     )
 
 
-# Settings of the kernel under which a database loses its cache or its time, with what to set instead.
+# Kernel settings that cost a database page cache or latency, with the value to set instead.
 
 _THP = "/sys/kernel/mm/transparent_hugepage"
 
 
 def memory_settings(s: RuleContext) -> Iterator[Signal]:
-    """zone_reclaim_mode that is on; huge pages on demand, with a wait for compaction at every fault."""
+    """vm.zone_reclaim_mode is on, or transparent huge pages wait for compaction at every fault."""
     settings = s.facts.picture.now("host.settings", host.HostSettings)
     if settings is None:
         return
@@ -170,18 +169,18 @@ def memory_settings(s: RuleContext) -> Iterator[Signal]:
         yield Signal(
             severity="warning",
             subject="zone_reclaim_mode",
-            text=f"vm.zone_reclaim_mode is {settings.zone_reclaim_mode}: a memory node gives up page cache while "
-            "others have memory free",
+            text=f"vm.zone_reclaim_mode is {settings.zone_reclaim_mode}: a NUMA node evicts page cache while "
+            "others have free memory",
             evidence={"zone_reclaim_mode": settings.zone_reclaim_mode, "numa_nodes": len(settings.numa)},
             series=("memory.cached_bytes", "memory.free_bytes"),
-            advice="sysctl -w vm.zone_reclaim_mode=0, and the same in /etc/sysctl.d to keep it.",
+            advice="sysctl -w vm.zone_reclaim_mode=0, and the same in /etc/sysctl.d to persist it.",
         )
     if (settings.thp, settings.thp_defrag) == ("always", "always"):
         yield from _huge_pages(s)
 
 
 def _huge_pages(s: RuleContext) -> Iterator[Signal]:
-    """Only where memory is big enough for compaction to be felt; explicit huge pages do not fault so."""
+    """Only if shared memory is big enough for compaction to matter; explicit huge pages are not affected."""
     shared = s.facts.size("shared_buffers")
     if shared is None or shared < s.limits.memory.thp_shared_buffers_bytes:
         return
@@ -191,11 +190,11 @@ def _huge_pages(s: RuleContext) -> Iterator[Signal]:
         text="Transparent huge pages are always on, with defrag always: any page fault may wait for memory compaction",
         evidence={"thp": "always", "thp_defrag": "always", "shared_buffers_bytes": shared},
         series=("memory.alloc_stalls_per_s",),
-        advice=f"echo defer+madvise > {_THP}/defrag (or never > {_THP}/enabled); a boot option or a unit keeps it.",
+        advice=f"echo defer+madvise > {_THP}/defrag (or never > {_THP}/enabled); a boot option or a unit persists it.",
     )
 
 
-# Swap: pages that go out and come in again are time lost, pages that lie there are not.
+# Swap: pages that move in and out cost time, pages that stay there do not.
 
 _GAP_US = 5_000_000
 _SwapCounters = tuple[int, int, int]
@@ -203,7 +202,7 @@ _SwapCounters = tuple[int, int, int]
 
 
 def swap_in_use(s: RuleContext) -> Iterator[Signal]:
-    """Sustained traffic in both directions is a warning; much swap used is a line, and no fault."""
+    """Sustained swapping in both directions is a warning; much swap used is info."""
     memory = s.facts.picture.now("host.memory", host.MemInfo)
     if memory is None or memory.swap_total <= 0:
         s.memo("swap").clear()
@@ -223,33 +222,33 @@ def swap_in_use(s: RuleContext) -> Iterator[Signal]:
             text=f"The host swaps: {words}, {share}",
             evidence={**evidence, "swap_in_per_s": moved[0], "swap_out_per_s": moved[1]},
             series=series,
-            advice="More memory is in use than there is: see who grew, then work_mem times sessions, shared_buffers.",
+            advice="Memory is overcommitted: check which process grew, then work_mem times sessions, shared_buffers.",
         )
     elif s.over(pct, limits.swap_used_pct, limits.swap_used_pct * 0.8, "swap-in-use"):
         yield Signal(
             severity="info",
-            text=f"{share}, with no traffic to speak of",
+            text=f"{share}, with little swapping",
             evidence=evidence,
             series=series,
-            advice="Pages nobody asks for do no harm there; traffic in both directions would.",
+            advice="Unused pages in swap do no harm; swapping in both directions would.",
         )
 
 
 def _per_s(s: RuleContext) -> tuple[float, float] | None:
-    """Pages in and out per second over `swap_s`; None before that much is known, or after a reset."""
+    """Return pages swapped in and out per second over `swap_s`; None before that span is known, or after a reset."""
     vmstat = s.facts.picture.now("host.vmstat", host.VmStat) if "host.vmstat" in s.read else None
     memo = s.memo("swap")
-    ring: deque[_SwapCounters] = memo.setdefault("ring", deque())
+    readings: deque[_SwapCounters] = memo.setdefault("readings", deque())
     if vmstat is None or vmstat.pswpin is None or vmstat.pswpout is None:
         return None
-    if memo.get("boot") != s.picture.boot or (ring and not 0 < s.mono_us - ring[-1][0] <= _gap_us(s)):
-        ring.clear()
+    if memo.get("boot") != s.picture.boot or (readings and not 0 < s.mono_us - readings[-1][0] <= _gap_us(s)):
+        readings.clear()
     memo["boot"] = s.picture.boot
-    ring.append((s.mono_us, vmstat.pswpin, vmstat.pswpout))
+    readings.append((s.mono_us, vmstat.pswpin, vmstat.pswpout))
     span_us = int(s.limits.memory.swap_s * 1e6)
-    while len(ring) > 2 and s.mono_us - ring[1][0] >= span_us:
-        ring.popleft()
-    first, last = ring[0], ring[-1]
+    while len(readings) > 2 and s.mono_us - readings[1][0] >= span_us:
+        readings.popleft()
+    first, last = readings[0], readings[-1]
     seconds = (last[0] - first[0]) / 1e6
     if seconds < s.limits.memory.swap_s * 0.9:
         return None
@@ -265,24 +264,24 @@ _READ = ("host.memory", "host.vmstat")
 _FALL = ("memory.fell_pct", "memory.fell_least_bytes", "memory.fell_most_bytes", "memory.free_pct", "memory.window_s")
 _SIGNATURE = (
     "story S1 (cached fell while free rose while I/O stopped); Documentation/admin-guide/mm and sysctl/vm.rst, "
-    "mm/vmscan.c, mm/vmstat.c for the counters that tell the cause"
+    "mm/vmscan.c, mm/vmstat.c for the counters that show the cause"
 )
 
 RULES: tuple[Rule, ...] = (
     Rule(
         name="reclaim-stall",
-        title="I/O stands still while page cache is reclaimed",
+        title="I/O is stalled while page cache is reclaimed",
         parts=_READ,
         check=reclaim_stall,
         warm_up_s=30.0,
-        clear_after_s=30,  # it comes in bouts: one finding, not one for each
+        clear_after_s=30,  # stalls recur: one finding for all
         settings=(*_FALL, "memory.memory_stalled_pct", "memory.standstill_pct", "io.stalled_pct"),
         source=_SIGNATURE,
         runbook="cache-drop",
     ),
     Rule(
         name="cache-dropped",
-        title="Somebody dropped the page cache",
+        title="The page cache was dropped",
         parts=_READ,
         check=cache_dropped,
         settings=("memory.reclaim_warning_pct",),
@@ -291,18 +290,18 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="memory-reclaim",
-        title="Page cache goes though nobody needs the memory",
+        title="Page cache is reclaimed although the memory is not needed",
         parts=_READ,
         check=memory_reclaim,
         warm_up_s=30.0,
-        raise_after_s=4.5,  # by then a stall has shown, and drop_caches has been counted, which is when it is done
+        raise_after_s=4.5,  # by then a stall is visible, and drop_caches is counted, which happens at its end
         settings=(*_FALL, "memory.reclaim_notice_pct", "memory.reclaim_warning_pct"),
         source=_SIGNATURE,
         runbook="cache-drop",
     ),
     Rule(
         name="cache-reread",
-        title="Cache that went is read again",
+        title="Lost page cache is read again",
         parts=("host.vmstat", "host.disks"),
         check=cache_reread,
         warm_up_s=10.0,
@@ -312,13 +311,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="swap-in-use",
-        title="The host swaps, or has swapped much out",
+        title="The host swaps, or much swap is used",
         parts=_READ,
         check=swap_in_use,
         warm_up_s=10.0,
         settings=("memory.swap_pages_per_s", "memory.swap_s", "memory.swap_used_pct"),
-        source="vmstat(8), si and so; story S12; check_swap of the monitoring plugins warns by share alone, which is "
-        "no fault by itself",
+        source="vmstat(8), si and so; story S12; check_swap of the monitoring plugins warns by share, which alone is "
+        "not a problem",
     ),
     Rule(
         name="oom-kill",
@@ -331,7 +330,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="memory-settings",
-        title="A setting of the kernel that costs a database its cache or its time",
+        title="A kernel setting costs a database page cache or latency",
         parts=("host.settings",),
         check=memory_settings,
         settings=("memory.thp_shared_buffers_bytes",),

@@ -1,4 +1,4 @@
-"""What is said while page cache falls: it was dropped, it is reclaimed, or that and I/O stands still (story S1)."""
+"""Rules for falling page cache: it was dropped, it is reclaimed, or it is reclaimed and I/O is stalled (story S1)."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ SERIES = (
     "connections.used",
 )  # fmt: skip
 _SAME_TIME_US = 30_000_000
-"""A fall is over in seconds, what it stalls may take longer to come back."""
+"""A fall is over in seconds; the stall it causes may last longer."""
 _BEFORE_US = 3_000_000
-"""A cause does not come after its effect. A stall is known as soon as sessions have waited for a second or two."""
+"""A cause comes before its effect; a stall is known only after sessions have waited for a second or two."""
 DROP_SHOWN_US = 60_000_000
-"""A write to drop_caches is over at once; it is told for a minute."""
+"""A write to drop_caches is instantaneous; it is shown for a minute."""
 
 
 def reclaim_stall(s: RuleContext) -> Iterator[Signal]:
-    """Page cache falls, free memory rises, and I/O stands still.
+    """Page cache falls, free memory rises, and I/O is stalled.
 
-    Critical, with the cause by what the kernel counted: drop_caches, kswapd without a shortage, direct reclaim, a
-    control group's limit, zone_reclaim_mode, a full NUMA node, compaction, memory.reclaim. The fall must come before
-    the stall or with it. A file that was freed takes the same course and is left to the rules about I/O.
+    Critical, with the cause by the kernel's counters: drop_caches, kswapd without a shortage, direct reclaim, a control
+    group's limit, zone_reclaim_mode, a full NUMA node, compaction, memory.reclaim. The fall must precede or accompany
+    the stall. A freed file looks the same and is left to the rules about I/O.
     """
     watch = reclaim_monitor(s)
     episode = watch.update(s)
@@ -41,7 +41,7 @@ def reclaim_stall(s: RuleContext) -> Iterator[Signal]:
     if episode is None or s.mono_us - episode.seen_mono_us > _SAME_TIME_US:
         return
     if episode.cause is FREED:
-        return  # nobody took memory away; whether letting the file go stalls the disk, the rules about I/O tell
+        return  # not reclaim; whether freeing the file stalls the disk is left to the rules about I/O tell
     how = _stall_text(s, episode, stalls, stall)
     if how is None:
         return
@@ -61,7 +61,7 @@ def reclaim_stall(s: RuleContext) -> Iterator[Signal]:
 
 
 def _first_bout_us(s: RuleContext, episode: CacheFallEpisode) -> int:
-    """When the first bout began of those that are one finding, host wall time."""
+    """Return when the first of the stalls that form one finding began, host wall time."""
     memo = s.memo("reclaim-stall")
     if not s.is_open("reclaim-stall"):
         memo["since_us"] = episode.began_wall_us
@@ -72,22 +72,22 @@ def _first_bout_us(s: RuleContext, episode: CacheFallEpisode) -> int:
 def _stall_text(
     s: RuleContext, episode: CacheFallEpisode, stalls: io_stall.StallMonitor, stall: io_stall.IoStall
 ) -> str | None:
-    """In which way I/O stands still, in words; None where it does not, did so before, or nobody feels it."""
+    """Return how I/O is stalled, as text; None if it is not, was so before, or nothing waits."""
     limits = s.limits.memory
     if (stall.memory_pct or 0.0) >= limits.memory_stalled_pct:
-        return f"everybody waited for memory {stall.memory_pct:.0f} % of the time"
+        return f"all tasks waited for memory {stall.memory_pct:.0f} % of the time"
     felt = stalls.affected_us is not None and s.mono_us - stalls.affected_us <= io_stall.AFFECTED_US
     if felt and stalls.affected_since_us >= episode.began_mono_us - _BEFORE_US:
         share = stall.share_pct or 0.0
         if share >= s.limits.io.stalled_clear_pct:
             return f"{share:.0f} % of the last {s.limits.io.window_s:.0f} s"
-        return "the server's processes wait for it"
-    return "next to nothing read or written" if _is_standstill(s) else None
+        return "server processes wait for it"
+    return "almost nothing read or written" if _is_standstill(s) else None
 
 
 def _is_standstill(s: RuleContext) -> bool:
-    """I/O has come to a stop that was there a minute ago, and sessions wait for it: the only sign of kernels without
-    PSI (before 4.20), and the one story S1 was solved by."""
+    """Whether I/O that ran a minute ago has stopped, and sessions wait for it: the only sign on kernels without PSI
+    (before 4.20), and the one that solved story S1."""
     limits = s.limits.memory
     if "host.pressure" in s.facts.picture.current or (s.point.get("io.procs_blocked") or 0) < 1:
         return False
@@ -100,8 +100,8 @@ def _is_standstill(s: RuleContext) -> bool:
     before = [value for at_us, value in totals.items() if s.now_us - at_us >= 10_000_000]
     if len(now) < 2 or len(before) < 10:
         return False
-    usual = median(before)
-    return usual >= limits.standstill_before_bytes_per_s and max(now) <= usual * limits.standstill_pct / 100
+    typical = median(before)
+    return typical >= limits.standstill_before_bytes_per_s and max(now) <= typical * limits.standstill_pct / 100
 
 
 def _fall_text(episode: CacheFallEpisode) -> str:
@@ -111,29 +111,29 @@ def _fall_text(episode: CacheFallEpisode) -> str:
 
 
 def _evidence(episode: CacheFallEpisode) -> dict[str, Value]:
-    fall, taken = episode.fall, episode.counts
+    fall, counts = episode.fall, episode.counts
     numbers: dict[str, Value] = {
         "cached_fell_bytes": fall.fell,
         "free_rose_bytes": fall.rose,
         "fell_in_s": fall.seconds,
         "cause": episode.cause.name,
-        "reclaim_file_bytes": taken.file,
-        "reclaim_kswapd_bytes": taken.kswapd,
-        "reclaim_direct_bytes": taken.direct,
-        "reclaim_proactive_bytes": taken.proactive,
-        "drop_pagecache": taken.dropped,
-        "zone_reclaims": taken.zone,
-        "alloc_stalls": taken.alloc_stalls,
-        "compact_stalls": taken.compact_stalls,
+        "reclaim_file_bytes": counts.file,
+        "reclaim_kswapd_bytes": counts.kswapd,
+        "reclaim_direct_bytes": counts.direct,
+        "reclaim_proactive_bytes": counts.proactive,
+        "drop_pagecache": counts.dropped,
+        "zone_reclaims": counts.zone,
+        "alloc_stalls": counts.alloc_stalls,
+        "compact_stalls": counts.compact_stalls,
     }
     return {name: value for name, value in numbers.items() if value is not None}
 
 
 def memory_reclaim(s: RuleContext) -> Iterator[Signal]:
-    """Page cache falls with nobody in need of it, and I/O goes on.
+    """Page cache falls without a memory shortage, and I/O goes on.
 
-    A line from 3 % of memory, a warning from 10 % within half a minute. A write to drop_caches has a finding of its
-    own, and a file that was freed is nobody's reclaim: a line, if it was a tenth of memory.
+    Info from 3 % of memory, a warning from 10 % within half a minute. A write to drop_caches has its own finding; a
+    freed file is not reclaim: info from a tenth of memory.
     """
     episode = reclaim_monitor(s).update(s)
     if episode is None or s.is_open("reclaim-stall") or episode.cause.name == "drop_caches":
@@ -147,7 +147,7 @@ def memory_reclaim(s: RuleContext) -> Iterator[Signal]:
     yield Signal(
         severity="warning" if reclaimed and pct >= limits.reclaim_warning_pct else "info",
         text=text[0].upper() + text[1:],
-        effect="I/O is stalled",  # said only once it has become part of that
+        effect="I/O is stalled",  # used only as part of that finding
         cause=text,
         evidence=_evidence(episode),
         series=SERIES,
@@ -157,7 +157,7 @@ def memory_reclaim(s: RuleContext) -> Iterator[Signal]:
 
 
 def cache_dropped(s: RuleContext) -> Iterator[Signal]:
-    """Somebody wrote to drop_caches; a warning where a tenth of memory went with it."""
+    """A process wrote to drop_caches; a warning if a tenth of memory was dropped."""
     watch = reclaim_monitor(s)
     watch.update(s)
     drop = watch.drop
@@ -167,17 +167,17 @@ def cache_dropped(s: RuleContext) -> Iterator[Signal]:
     fell = max(0, drop.fell)
     big = fell >= last.total * s.limits.memory.reclaim_warning_pct / 100
     cost, seconds = _reread_estimate(s, fell)
-    cause = f"somebody dropped the page cache (drop_pagecache +{drop.times}, {human_bytes(fell)})"
+    cause = f"the page cache was dropped (drop_pagecache +{drop.times}, {human_bytes(fell)})"
     yield Signal(
         severity="warning" if big else "info",
-        text=f"Page cache dropped: somebody wrote drop_caches (drop_pagecache +{drop.times}), "
-        f"{human_bytes(fell)} of cache went{cost}",
+        text=f"Page cache dropped: a process wrote drop_caches (drop_pagecache +{drop.times}), "
+        f"{human_bytes(fell)} of cache dropped{cost}",
         effect=f"the page cache was dropped (drop_pagecache +{drop.times})",
         cause=cause,
         evidence=_drop_evidence(drop, seconds),
         series=SERIES,
         since_us=drop.began_wall_us,
-        advice="dmesg names the process (drop_caches: N) unless it asked not to be named; look through cron as well.",
+        advice="dmesg names the process (drop_caches: N) unless it disabled that; check cron as well.",
     )
 
 
@@ -189,11 +189,11 @@ def _drop_evidence(drop: CacheDrop, seconds: float | None) -> dict[str, Value]:
 
 
 def _reread_estimate(s: RuleContext, fell: int) -> tuple[str, float | None]:
-    """What reading it again takes at the fastest rate seen here within ten minutes; nothing where that is not known."""
+    """Return the time to read it again at the highest rate seen within ten minutes; empty if not known."""
     rates = [value for _, value in s.history.series("io.read_bytes_per_s")]
     fastest = max(rates, default=0.0)
     if fell <= 0 or fastest < s.limits.memory.standstill_before_bytes_per_s:
         return "", None
     seconds = fell / fastest
     at = human_bytes(fastest, per_s=True)
-    return f"; to read it again takes {human_duration(seconds)} at the {at} seen here", seconds
+    return f"; reading it again takes {human_duration(seconds)} at the {at} seen here", seconds

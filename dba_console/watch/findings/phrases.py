@@ -1,7 +1,7 @@
-"""How a session is named in a sentence: by what people call it, with its process id to act on.
+"""Text pieces of finding sentences: names of sessions and file systems, past and future times, jobs.
 
-Everything here was written by a client; it enters through `clean()` and is cut to a length that leaves room for the
-rest of the sentence. Queries were redacted where they were read.
+Names and queries come from clients: they pass `clean()` and are cut to leave space for the rest of the sentence.
+Queries were redacted when they were read.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from dba_console.watch.samples.postgres import WITHHELD, Activity, Horizon
 LONGEST_QUERY = 80
 LONGEST_NAME = 40
 _HIDDEN = "<insufficient privilege>"
-"""What PostgreSQL gives for a query one may not see (pgstatfuncs.c)."""
+"""What PostgreSQL shows for a query this role may not see (pgstatfuncs.c)."""
 DUMPS = ("pg_dump", "pg_dumpall")
 RESTORES = ("pg_restore",)
 
 
 def display_name(text: str | None) -> str:
-    """A role, application or table as it stands in a sentence; `?` where it is not known."""
+    """Return a role, application or table as shown in a sentence; `?` if not known."""
     if not text:
         return "?"
     text = clean(text)
@@ -35,7 +35,7 @@ def display_name(text: str | None) -> str:
 
 
 def query_text(query: str) -> str:
-    """A query on one line, cut at 80 signs; nothing where this role may not see it, or it is not to be read.
+    """Return a query on one line, cut at 80 characters; empty if this role may not see it, or it is withheld.
 
     >>> query_text("update t\\n   set a = 1;"), len(query_text("select " + "x" * 100))
     ('update t set a = 1', 80)
@@ -49,19 +49,19 @@ def query_text(query: str) -> str:
 
 
 def session_text(row: Activity) -> str:
-    """`orders-api (app, pid 812)`, without an application `app (pid 812)`."""
+    """Return `orders-api (app, pid 812)`, without an application `app (pid 812)`."""
     if row.application:
         return f"{display_name(row.application)} ({display_name(row.user)}, pid {row.pid})"
     return f"{display_name(row.user)} (pid {row.pid})"
 
 
 def owner_text(row: Activity) -> str:
-    """What an operator would call its owner: the application, else the user."""
+    """Return the application, else the user."""
     return display_name(row.application or row.user)
 
 
 def job_kind(row: Activity) -> str | None:
-    """`dump`, `restore` or `job` where the session belongs to one of PostgreSQL's programs, else None."""
+    """Return `dump`, `restore` or `job` if the session belongs to a PostgreSQL program, else None."""
     jobs = find_jobs([row])
     if not jobs:
         return None
@@ -69,12 +69,12 @@ def job_kind(row: Activity) -> str | None:
 
 
 def is_wraparound_vacuum(row: Activity) -> bool:
-    """An autovacuum that does not give way to a waiter (autovacuum.c puts the words into the activity)."""
+    """Whether it is an autovacuum that does not yield to lock requests (autovacuum.c marks its activity)."""
     return row.backend_type == "autovacuum worker" and "(to prevent wraparound)" in row.query
 
 
 def is_long_idle_in_transaction(s: RuleContext, row: Activity | None) -> bool:
-    """Idle in a transaction for so long that what waits behind it is `idle-in-transaction`."""
+    """Whether it is idle in transaction so long that waits for it belong to `idle-in-transaction`."""
     if row is None or row.state not in IN_TRANSACTION:
         return False
     idle_s = age_s(s.facts.server_time_us("pg.activity"), row.state_change)
@@ -82,7 +82,7 @@ def is_long_idle_in_transaction(s: RuleContext, row: Activity | None) -> bool:
 
 
 def root_blocker_text(s: RuleContext, pid: int) -> str:
-    """Who holds what others wait for, with what it is doing: the words after `for`."""
+    """Return the root blocker and what it is doing: the text after `for`."""
     if pid == 0:
         return prepared_transaction_text(s)
     row = s.facts.by_pid.get(pid)
@@ -104,7 +104,7 @@ def root_blocker_text(s: RuleContext, pid: int) -> str:
 
 
 def root_blocker_evidence(s: RuleContext, pid: int) -> dict[str, Value]:
-    """The same as numbers and names of the evidence."""
+    """Return the root blocker as evidence."""
     row = s.facts.by_pid.get(pid)
     if row is None:
         return {"root_pid": pid}
@@ -118,7 +118,7 @@ def root_blocker_evidence(s: RuleContext, pid: int) -> dict[str, Value]:
 
 
 def prepared_transaction_text(s: RuleContext) -> str:
-    """A prepared transaction by its name where there is only one; the server does not say which it is."""
+    """Return the prepared transaction by name if there is only one; the server does not say which one blocks."""
     horizon = s.picture.now("pg.horizon", Horizon)
     rows = [] if horizon is None else [row for row in horizon.rows if row.kind == "prepared"]
     if len(rows) == 1:
@@ -131,9 +131,9 @@ def sessions_text(count: int, verb: str = "wait") -> str:
     return f"{count} session {verb}s" if count == 1 else f"{count} sessions {verb}"
 
 
-# Moments in sentences: when something was, and when something will be, as one says it at a console.
+# Past and future times in sentences.
 #
-# Local time, as on the screen; a date where it is another day; nothing beyond a year, for no rate is told that far.
+# Local time, as on the screen; a date if it is another day; nothing beyond a year, which no rate can predict.
 
 YEAR_S = 365 * 86_400.0
 _HOUR_S = 3600.0
@@ -151,7 +151,7 @@ def past_time_text(wall_us: int, now_us: int) -> str:
 
 
 def future_time_text(seconds: float, now_us: int) -> str:
-    """`now`, `in 3m20s`, `in 5h10, at 19:40`, `in 41d, on Dec 31`; from a year on that it is not within one."""
+    """`now`, `in 3m20s`, `in 5h10, at 19:40`, `in 41d, on Dec 31`; from a year on `not within a year`."""
     if seconds <= 0:
         return "now"
     if seconds >= YEAR_S:
@@ -167,14 +167,14 @@ def future_time_text(seconds: float, now_us: int) -> str:
     return f"{text}, on {moment:%b} {moment.day}" + (f" {moment.year}" if moment.year != now.year else "")
 
 
-# File systems in the words of a sentence: which one, and what of PostgreSQL lies there.
+# File systems in sentences: the mount point, and what of PostgreSQL is on it.
 
 _NAMES = {"data": "data", "wal": "WAL", "temp": "temporary files", "session": "recordings"}
 _SERVER = ("data", "wal", "temp")
 
 
 def mounts_of(s: RuleContext) -> list[Mount]:
-    """File systems on which something of PostgreSQL or of the console lies; none where the server runs elsewhere."""
+    """Return the file systems that PostgreSQL or the console uses; empty if the server is not on this host."""
     mounts = s.facts.picture.now("host.mounts", Mounts)
     return [] if mounts is None else [mount for mount in mounts.mounts if mount.holds]
 
@@ -185,28 +185,28 @@ def holds_server(mount: Mount) -> bool:
 
 
 def mount_text(mount: Mount) -> str:
-    """The mount with what lies there: `/srv/pg (data, WAL)`."""
+    """Return the mount with its contents: `/srv/pg (data, WAL)`."""
     held = [_NAMES.get(name, name.replace(":", " ", 1)) for name in mount.holds]
     if "data" in held and "temporary files" in held:
-        held.remove("temporary files")  # they lie in the data directory unless somebody moved them
+        held.remove("temporary files")  # they are in the data directory unless temp_tablespaces moved them
     return f"{clean(mount.path)} ({', '.join(clean(name) for name in held)})"
 
 
 def share_used(mount: Mount) -> float | None:
-    """Used share in percent, as df says it: of what an unprivileged writer could ever have."""
+    """Return the used percentage as df shows it: of the space available to an unprivileged writer."""
     if mount.used is None or mount.available is None or mount.used + mount.available <= 0:
         return None
     return 100.0 * mount.used / (mount.used + mount.available)
 
 
-# What the findings about jobs have in common: names, and times of the part `jobs` by the clock no one sets.
+# Common to the rules about jobs: names, and times of the part `jobs` by the monotonic clock.
 
 FRESH_US = 5_000_000
-"""The sessions must have been read so lately for what runs to be known."""
+"""Maximum age of the sessions for what runs to be known."""
 
 
 def job_subject(key: JobKey) -> str:
-    """A job in the id of its finding.
+    """Return a job as the subject of its finding id.
 
     >>> job_subject(("pg_dump", "appdb", "backup"))
     'pg_dump/appdb/backup'
@@ -215,17 +215,17 @@ def job_subject(key: JobKey) -> str:
 
 
 def job_evidence(key: JobKey) -> dict[str, str | None]:
-    """A job in the evidence."""
+    """Return a job as evidence."""
     kind, database, user = (None if word is None else clean(word) for word in key)
     return {"kind": kind, "database": database, "user": user}
 
 
 def are_sessions_fresh(s: RuleContext) -> bool:
-    """Whether the sessions are seen now: while the server is lost nobody knows what runs."""
+    """Whether the sessions are current: without the server it is not known what runs."""
     sessions = s.picture.latest.get("pg.activity")
     return sessions is not None and sessions.part.reading is not None and s.mono_us - sessions.part.at_us < FRESH_US
 
 
 def since_reading_s(s: RuleContext) -> float:
-    """Seconds since the part was read."""
+    """Return seconds since the part was read."""
     return (s.mono_us - s.picture.current["jobs"].part.at_us) / 1e6

@@ -1,4 +1,4 @@
-"""The falls of page cache of the last minutes, each with its cause: kept for the rules about memory."""
+"""Falls of the page cache in the last minutes, with their causes; kept for the rules about memory."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from dba_console.watch.findings.rule import RuleContext
 from dba_console.watch.frames.rates import delta
 from dba_console.watch.samples import host
 
-# Why page cache went: the decision table, from what the kernel counted while it fell. Pure.
+# The cause of a fall: a decision table over the kernel's counters while the cache fell. Pure.
 #
-# Every page that left the cache was dropped on request, freed with its file, or reclaimed; and what was reclaimed was
-# taken by one of few actors, each with a counter of its own. The largest part names the cause. pgsteal_file counts all
-# reclaim of file pages, the counters by actor leave out what a memory cgroup's limit took (mm/vmscan.c,
-# shrink_inactive_list: `if (!cgroup_reclaim(sc))`), so the difference is the cgroups'.
+# Every page that left the cache was dropped on request, freed with its file, or reclaimed; each of the few actors that
+# reclaim has its own counter. The largest part names the cause. pgsteal_file counts all reclaim of file pages, the
+# counters by actor leave out reclaim for a memory cgroup's limit (mm/vmscan.c, shrink_inactive_list:
+# `if (!cgroup_reclaim(sc))`), so the difference is the cgroups'.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReclaimCounts:
-    """What was counted while page cache fell. Bytes, or events; None where this kernel does not count it."""
+    """What was counted while page cache fell, in bytes or events; None if this kernel does not count it."""
 
     fell: int
-    """Bytes by which the cache fell, over the readings in which it did."""
+    """Bytes by which the cache fell, over the readings in which it fell."""
     dropped: int | None = None
-    """Times somebody wrote to drop_caches."""
+    """Number of writes to drop_caches."""
     file: int | None = None
-    """Bytes of file pages reclaimed, by whomever."""
+    """Bytes of file pages reclaimed, by all actors."""
     kswapd: int | None = None
     direct: int | None = None
     khugepaged: int | None = None
@@ -44,12 +44,12 @@ class ReclaimCounts:
     full_node: int | None = None
     """A node that has far less free memory than the others, and sent its requests to them."""
     short: bool | None = None
-    """Memory was short when it began; None where that cannot be told."""
+    """Memory was short when it began; None if not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReclaimCause:
-    """`name` for the evidence, `text` for the sentence; `reclaimed` False where the kernel was told to let go."""
+    """`name` for the evidence, `text` for the sentence; `reclaimed` False if the pages were freed, not reclaimed."""
 
     name: str
     text: str
@@ -58,8 +58,8 @@ class ReclaimCause:
 
 
 DROPPED = ReclaimCause(
-    "drop_caches", "somebody wrote drop_caches", True,
-    "dmesg names the process that wrote drop_caches, unless it asked not to be named; look through cron as well.",
+    "drop_caches", "a process wrote drop_caches", True,
+    "dmesg names the process that wrote drop_caches, unless it disabled that; check cron as well.",
 )  # fmt: skip
 FREED = ReclaimCause(
     "file freed", "a file was freed", False,
@@ -67,11 +67,11 @@ FREED = ReclaimCause(
 )  # fmt: skip
 FREED_OR_CGROUP = ReclaimCause(
     "file freed or cgroup", "a file was freed, or a memory cgroup's limit", False,
-    "This kernel does not tell reclaim for a control group from a freed file: see memory.failcnt of the groups.",
+    "This kernel counts cgroup reclaim and freed files as one: check memory.failcnt of the groups.",
 )  # fmt: skip
 CGROUP = ReclaimCause(
     "cgroup", "a memory cgroup's limit", True,
-    "Look at memory.events (high, max) of the control groups, of the server's unit first, and at memory.max there.",
+    "Check memory.events (high, max) and memory.max of the control groups, the server's unit first.",
 )  # fmt: skip
 KSWAPD = ReclaimCause(
     "kswapd overshoot", "kswapd, no shortage", True,
@@ -79,9 +79,9 @@ KSWAPD = ReclaimCause(
     "raise vm.watermark_scale_factor in small steps.",
 )  # fmt: skip
 KSWAPD_SHORT = ReclaimCause(
-    "kswapd", "kswapd, memory was short", True, "See which process grew; the cache gave way to it."
+    "kswapd", "kswapd, memory was short", True, "Check which process grew and displaced the cache."
 )
-KSWAPD_UNKNOWN = ReclaimCause("kswapd", "kswapd", True, "See vm.min_free_kbytes and vm.watermark_scale_factor.")
+KSWAPD_UNKNOWN = ReclaimCause("kswapd", "kswapd", True, "Check vm.min_free_kbytes and vm.watermark_scale_factor.")
 ZONE = ReclaimCause(
     "zone_reclaim_mode", "zone_reclaim_mode", True,
     "Set vm.zone_reclaim_mode=0: a node reclaims its own cache while others have memory free.",
@@ -96,92 +96,92 @@ COMPACTION = ReclaimCause(
 )  # fmt: skip
 PROACTIVE = ReclaimCause(
     "memory.reclaim", "memory.reclaim by a program", True,
-    "A program writes to memory.reclaim of a control group: look for a memory tiering or container agent.",
+    "A program writes to memory.reclaim of a control group: check for a memory tiering or container agent.",
 )  # fmt: skip
 HUGE_PAGES = ReclaimCause(
-    "huge pages", "the pool of huge pages grew", True, "vm.nr_hugepages was raised; its pages are nobody else's."
+    "huge pages", "the pool of huge pages grew", True, "vm.nr_hugepages was raised; its pages are reserved."
 )
 UNKNOWN = ReclaimCause("unknown", "cause not known", True, "This kernel does not count who reclaims memory.")
 
 
-def find_reclaim_cause(taken: ReclaimCounts) -> ReclaimCause:
-    """The row of the decision table that explains most of the fall."""
-    parts = _bytes_by_actor(taken)
+def find_reclaim_cause(counts: ReclaimCounts) -> ReclaimCause:
+    """Return the cause that explains most of the fall."""
+    parts = _bytes_by_actor(counts)
     if not parts:
-        return DROPPED if taken.dropped else UNKNOWN
-    if taken.huge_pages >= taken.fell / 2:
+        return DROPPED if counts.dropped else UNKNOWN
+    if counts.huge_pages >= counts.fell / 2:
         return HUGE_PAGES
     name = max(parts, key=parts.__getitem__)
     match name:
-        case "freed" if taken.dropped:
+        case "freed" if counts.dropped:
             return DROPPED
         case "freed":
-            return FREED if taken.file is not None else FREED_OR_CGROUP
+            return FREED if counts.file is not None else FREED_OR_CGROUP
         case "cgroup":
             return CGROUP
         case "proactive":
             return PROACTIVE
         case "khugepaged":
             return COMPACTION
-    if taken.zone:
+    if counts.zone:
         return ZONE
-    if taken.full_node is not None:
-        return _numa_cause(taken.full_node)
-    return _direct_cause(taken) if name == "direct" else _kswapd_cause(taken)
+    if counts.full_node is not None:
+        return _numa_cause(counts.full_node)
+    return _direct_cause(counts) if name == "direct" else _kswapd_cause(counts)
 
 
-def _bytes_by_actor(taken: ReclaimCounts) -> dict[str, int]:
-    """Bytes by where they went; nothing where reclaim is not counted at all."""
+def _bytes_by_actor(counts: ReclaimCounts) -> dict[str, int]:
+    """Return bytes by destination; empty if reclaim is not counted at all."""
     actors = {
         name: value
         for name, value in (
-            ("kswapd", taken.kswapd), ("direct", taken.direct),
-            ("khugepaged", taken.khugepaged), ("proactive", taken.proactive),
+            ("kswapd", counts.kswapd), ("direct", counts.direct),
+            ("khugepaged", counts.khugepaged), ("proactive", counts.proactive),
         )
         if value is not None
     }  # fmt: skip
     named = sum(actors.values())
-    if taken.file is None:
-        # Before 5.8 nothing counts all reclaim: what no actor took was a cgroup's, or freed.
-        return {"freed": taken.fell - named, **actors} if actors else {}
-    cgroup = {"cgroup": taken.file - named} if actors else {}
-    return {"freed": taken.fell - taken.file, **cgroup, **actors}
+    if counts.file is None:
+        # Before 5.8 nothing counts all reclaim: the part of no actor was a cgroup's, or freed.
+        return {"freed": counts.fell - named, **actors} if actors else {}
+    cgroup = {"cgroup": counts.file - named} if actors else {}
+    return {"freed": counts.fell - counts.file, **cgroup, **actors}
 
 
-def _kswapd_cause(taken: ReclaimCounts) -> ReclaimCause:
-    if taken.short is None:
+def _kswapd_cause(counts: ReclaimCounts) -> ReclaimCause:
+    if counts.short is None:
         return KSWAPD_UNKNOWN
-    return KSWAPD_SHORT if taken.short else KSWAPD
+    return KSWAPD_SHORT if counts.short else KSWAPD
 
 
-def _direct_cause(taken: ReclaimCounts) -> ReclaimCause:
-    """A process that compacts for a huge page reclaims too; one that needs any page stalls and does not compact."""
-    compacting = (taken.compact_stalls or 0) > (taken.alloc_stalls or 0)
+def _direct_cause(counts: ReclaimCounts) -> ReclaimCause:
+    """A process that compacts for a huge page also reclaims; one that needs any page stalls without compacting."""
+    compacting = (counts.compact_stalls or 0) > (counts.alloc_stalls or 0)
     return COMPACTION if compacting else DIRECT
 
 
 def _numa_cause(node: int) -> ReclaimCause:
     return ReclaimCause(
         "NUMA imbalance", f"NUMA node {node} is full while others are not", True,
-        "Start the server with numactl --interleave=all, or see numastat for who fills that node.",
+        "Start the server with numactl --interleave=all, or check numastat for the process that fills that node.",
     )  # fmt: skip
 
 
-# Page cache that falls while free memory rises: seen over the last half minute, and measured. Pure but for the ring.
+# Page cache that falls while free memory rises: detected over the last half minute, and measured. Pure except for the
+# buffer of readings.
 #
-# Shared memory counts as cached in /proc/meminfo and is not page cache: a server that stops gives gigabytes of it
-# back. It is taken off, so a restart is no fall. Where a process needs the memory, free does not rise: that is no fall
-# either.
+# Shared memory counts as cached in /proc/meminfo and is not page cache: a server that stops returns gigabytes of it.
+# It is subtracted, so a restart is not a fall. If a process takes the memory, free does not rise: not a fall either.
 
 _LOW_FREE = 0.25
-"""A node with less than a quarter of the free share of the emptiest one is full."""
+"""A node counts as full below a quarter of the free share of the emptiest node."""
 _ANON_SHARE = 0.5
-"""Anonymous memory that grew by half of what the cache lost: somebody needed it."""
+"""If anonymous memory grew by half of what the cache lost, the memory was needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryReading:
-    """One reading of /proc/meminfo with the one of /proc/vmstat beside it, None where that is missing."""
+    """One reading of /proc/meminfo with that of /proc/vmstat, None if missing."""
 
     mono_us: int
     wall_us: int
@@ -196,12 +196,12 @@ def make_reading(memory: host.MemInfo, vmstat: host.VmStat | None, mono_us: int,
 
 
 class RecentReadings:
-    """The readings of the last `span_us`. One that comes after a gap, or from another run, begins it anew."""
+    """The readings of the last `span_us`. A reading after a gap, or from another run, restarts it."""
 
     def __init__(self) -> None:
         self.readings: deque[MemoryReading] = deque()
         self.highest = 0
-        """Bytes of page cache when it stood highest."""
+        """Highest page cache in bytes."""
         self._boot = ""
 
     def add(self, tick: MemoryReading, boot: str, span_us: int, gap_us: int) -> None:
@@ -219,22 +219,22 @@ class RecentReadings:
 
 @dataclass(frozen=True, slots=True)
 class CacheFall:
-    """Page cache that went, from the last moment it stood high until now."""
+    """A fall of the page cache, from its last maximum until now."""
 
     began_wall_us: int
-    """Host wall time at which it stood high for the last time."""
+    """Host wall time of the last maximum."""
     fell: int
     """Bytes of page cache lost."""
     rose: int
-    """Bytes of free memory gained, the pool of huge pages included."""
+    """Bytes of free memory gained, including the pool of huge pages."""
     seconds: float
     readings: tuple[MemoryReading, ...]
 
 
 def find_fall(ticks: Sequence[MemoryReading], least: float, free_pct: float) -> CacheFall | None:
-    """The fall that goes on or has just been: `least` bytes of cache lost, `free_pct` of them free now."""
+    """Return the current or just finished fall: `least` bytes of cache lost, `free_pct` of them free now."""
     now = ticks[-1]
-    top = max(reversed(ticks), key=_cached_bytes)  # of equals the latest: the fall begins where the plateau ends
+    top = max(reversed(ticks), key=_cached_bytes)  # of equals the last: the fall begins where the plateau ends
     fell = top.cached - now.cached
     if fell < least:
         return None
@@ -256,7 +256,7 @@ def _huge_page_bytes(memory: host.MemInfo) -> int:
 def count_reclaim(
     fall: CacheFall, settings: host.HostSettings | None, before: host.HostSettings | None = None
 ) -> ReclaimCounts:
-    """What was counted in the readings in which the cache fell; what was taken and read again beside that is churn."""
+    """Return the counts of the readings in which the cache fell; reclaim and rereads in between are churn."""
     falling = [(old, new) for old, new in pairwise(fall.readings) if new.cached < old.cached]
     first, last = fall.readings[0].memory, fall.readings[-1].memory
     page = _page_size(fall.readings)
@@ -267,7 +267,7 @@ def count_reclaim(
 
     return ReclaimCounts(
         fell=sum(old.cached - new.cached for old, new in falling),
-        # Counted when the dropping is done (fs/drop_caches.c): the reading after the fall may be the one that has it.
+        # Counted when the drop is finished (fs/drop_caches.c): it may be in the reading after the fall.
         dropped=_sum_counter(list(pairwise(fall.readings)), "drop_pagecache"),
         file=pages("pgsteal_file"),
         kswapd=pages("pgsteal_kswapd"),
@@ -284,7 +284,7 @@ def count_reclaim(
 
 
 def _sum_counter(pairs: Sequence[tuple[MemoryReading, MemoryReading]], name: str) -> int | None:
-    """Sum over the pairs; None where the kernel does not count it, or the counter began anew."""
+    """Return the sum over the pairs; None if the kernel does not count it, or the counter was reset."""
     total = 0
     for old, new in pairs:
         if old.vmstat is None or new.vmstat is None:
@@ -301,10 +301,10 @@ def _page_size(ticks: Sequence[MemoryReading]) -> int:
 
 
 def high_watermark(total: int, settings: host.HostSettings | None) -> int | None:
-    """Bytes of free memory at which kswapd stops, about: min_free_kbytes and twice the distance between marks.
+    """Return the bytes of free memory at which kswapd stops, roughly: min_free_kbytes plus twice the mark distance.
 
     The distance is a quarter of the minimum or watermark_scale_factor of memory, in units of 1/10000, whichever is
-    more (mm/page_alloc.c, __setup_per_zone_wmarks). None where the minimum is not known.
+    more (mm/page_alloc.c, __setup_per_zone_wmarks). None if the minimum is not known.
     """
     if settings is None or settings.min_free_kbytes is None:
         return None
@@ -313,7 +313,7 @@ def high_watermark(total: int, settings: host.HostSettings | None) -> int | None
 
 
 def _was_short(fall: CacheFall, settings: host.HostSettings | None) -> bool | None:
-    """Whether reclaim was needed: programs took the memory, or free memory is no more than kswapd is meant to keep."""
+    """Whether reclaim was needed: programs took the memory, or free memory is at most what kswapd keeps free."""
     first, last = fall.readings[0].memory, fall.readings[-1].memory
     if last.anon is not None and first.anon is not None and last.anon - first.anon >= fall.fell * _ANON_SHARE:
         return True
@@ -322,7 +322,7 @@ def _was_short(fall: CacheFall, settings: host.HostSettings | None) -> bool | No
 
 
 def full_node(now: host.HostSettings | None, before: host.HostSettings | None) -> int | None:
-    """The node whose requests went to others because it has far less free memory than they have."""
+    """Return the node whose requests went to other nodes because it has far less free memory; None if none."""
     if now is None or before is None or len(now.numa) < 2:
         return None
     shares = {node.node: node.free / node.total for node in now.numa if node.total > 0}
@@ -341,14 +341,14 @@ def full_node(now: host.HostSettings | None, before: host.HostSettings | None) -
 
 GAP_US = 5_000_000
 ONE_FALL_US = 10_000_000
-"""Seen again within ten seconds it is the same fall."""
+"""A fall seen again within ten seconds is the same fall."""
 REMEMBERED_US = 600_000_000
-"""What a fall costs afterwards is counted for ten minutes."""
+"""The cost of a fall is counted for ten minutes."""
 
 
 @dataclass(slots=True)
 class CacheFallEpisode:
-    """A fall from its first reading to its last, as it stood when most was lost."""
+    """A fall from its first reading to its last, with its values when most was lost."""
 
     began_wall_us: int
     """Host wall time."""
@@ -364,7 +364,7 @@ class CacheFallEpisode:
 
 @dataclass(slots=True)
 class CacheDrop:
-    """Somebody wrote to drop_caches, `times` times since `began_wall_us`; what the cache lost with it, in bytes."""
+    """`times` writes to drop_caches since `began_wall_us`, and the bytes the cache lost with them."""
 
     began_wall_us: int
     seen_mono_us: int
@@ -374,19 +374,19 @@ class CacheDrop:
 
 
 class ReclaimMonitor:
-    """What has to be kept between ticks to tell a fall and its cause."""
+    """State kept between ticks to detect a fall and its cause."""
 
     def __init__(self) -> None:
         self.recent = RecentReadings()
         self.episode: CacheFallEpisode | None = None
-        """The newest fall, also when it is over; forgotten after ten minutes."""
+        """The newest fall, also after it ended; dropped after ten minutes."""
         self.drop: CacheDrop | None = None
         self.falling = False
-        """Whether the fall is seen in this tick."""
+        """Whether the fall is present in this tick."""
         self._at: tuple[str, int] = ("", 0)
 
     def update(self, s: RuleContext) -> CacheFallEpisode | None:
-        """The fall seen in this tick, None where there is none; asked twice in one tick it answers the same."""
+        """Return the fall present in this tick, else None; a second call in the tick returns the same."""
         if self._at != (s.picture.boot, s.mono_us):
             if self._at[0] != s.picture.boot:
                 self.episode = self.drop = None
@@ -424,19 +424,19 @@ class ReclaimMonitor:
             known.seen_mono_us = s.mono_us
             counted = self.drop is not None and self.drop.seen_mono_us == s.mono_us
             if fall.fell < known.fall.fell and fall.readings[-1].cached >= fall.readings[-2].cached and not counted:
-                return  # it comes back: what was lost at most is what is told
+                return  # the cache recovers: the largest loss is reported
             known.fall, known.counts = fall, count_reclaim(fall, now, before)
             known.cause = find_reclaim_cause(known.counts)
             return
-        taken = count_reclaim(fall, now, before)
+        counts = count_reclaim(fall, now, before)
         read = _typical_read_rate(s, fall.began_wall_us)
         began_us = fall.readings[0].mono_us
         self.episode = CacheFallEpisode(
-            fall.began_wall_us, fall, taken, find_reclaim_cause(taken), began_us, s.mono_us, read
+            fall.began_wall_us, fall, counts, find_reclaim_cause(counts), began_us, s.mono_us, read
         )
 
     def _record_drop(self, s: RuleContext) -> None:
-        """A write to drop_caches is one whatever the cache lost by it, and whatever was read again meanwhile."""
+        """Record a write to drop_caches, however much the cache lost and whatever was read again meanwhile."""
         ticks = self.recent.readings
         if len(ticks) < 2 or (now := ticks[-1].vmstat) is None or (old := ticks[-2].vmstat) is None:
             return
@@ -460,7 +460,7 @@ class ReclaimMonitor:
 
 
 def least_fall(total: int, limits: MemoryLimits) -> float:
-    """Bytes of page cache that must go to count as a fall, on a host with `total` bytes of memory."""
+    """Return the bytes of page cache whose loss counts as a fall, on a host with `total` bytes of memory."""
     return min(max(limits.fell_least_bytes, total * limits.fell_pct / 100), max(limits.fell_most_bytes, 0))
 
 
@@ -472,7 +472,7 @@ def _typical_read_rate(s: RuleContext, until_us: int) -> float | None:
 
 
 def reclaim_monitor(s: RuleContext) -> ReclaimMonitor:
-    """The one watch all rules about memory share."""
+    """Return the monitor that all rules about memory share."""
     memo = s.memo("reclaim")
     watch: ReclaimMonitor | None = memo.get("watch")
     if watch is None:

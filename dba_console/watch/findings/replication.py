@@ -1,5 +1,5 @@
-"""Rules about standbys: how far behind, whether they are still there, whether this one receives and
-replays, whether subscriptions go on."""
+"""Rules about replication: lag and missing standbys, the WAL receiver and replay of this standby, cancelled queries,
+subscriptions."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from dba_console.watch.frames.replication import apply_delay_s, lsn_distance
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.postgres import Subscription, Subscriptions
 
-# Queries that a standby cancels, so that replay can go on.
+# Queries that a standby cancels so that replay can continue.
 
 Counts = dict[str, int]
 
 
 def standby_conflicts(s: RuleContext) -> Iterator[Signal]:
-    """Queries this standby cancelled for conflicts with recovery, over ten minutes: a line, and a warning from ten on.
+    """Queries this standby cancelled for conflicts with recovery within ten minutes: info, and a warning from ten.
 
-    Counted by pg_stat_database, so those of every database, and none of before the console began. Which kind they are
-    of, pg_stat_database_conflicts tells.
+    Counted by pg_stat_database, so for every database, and only since the console started. Their kind is in
+    pg_stat_database_conflicts.
     """
     stats = s.picture.now("pg.databases", postgres.DatabaseStats)
     if stats is None or not s.facts.in_recovery:
         s.memo("standby-conflicts").clear()
         return
     counts: Counts = {row.name: row.conflicts for row in stats.rows if row.name is not None and row.conflicts}
-    ring: deque[tuple[int, Counts]] = s.memo("standby-conflicts").setdefault("ring", deque())
-    if ring and any(counts.get(name, 0) < count for name, count in ring[-1][1].items()):
-        ring.clear()  # reset, or a database is gone
-    if not ring or counts != ring[-1][1]:
-        ring.append((s.mono_us, counts))
+    readings: deque[tuple[int, Counts]] = s.memo("standby-conflicts").setdefault("readings", deque())
+    if readings and any(counts.get(name, 0) < count for name, count in readings[-1][1].items()):
+        readings.clear()  # reset, or a database was dropped
+    if not readings or counts != readings[-1][1]:
+        readings.append((s.mono_us, counts))
     window_s = s.limits.wal.conflicts_window_s
-    while len(ring) > 1 and s.mono_us - ring[1][0] >= window_s * 1e6:
-        ring.popleft()
-    fresh = {name: count - ring[0][1].get(name, 0) for name, count in counts.items()}
+    while len(readings) > 1 and s.mono_us - readings[1][0] >= window_s * 1e6:
+        readings.popleft()
+    fresh = {name: count - readings[0][1].get(name, 0) for name, count in counts.items()}
     total = sum(fresh.values())
     if not total:
         return
@@ -51,8 +51,8 @@ def standby_conflicts(s: RuleContext) -> Iterator[Signal]:
         severity="warning" if total >= s.limits.wal.conflicts_warn else "info",
         text=f"{many} cancelled on this standby by replay within {human_duration(window_s)}, most in {worst}",
         evidence={"conflicts": total, "conflicts_window_s": window_s, "database": worst},
-        advice="pg_stat_database_conflicts tells the kind. Snapshots: hot_standby_feedback, which lets the primary "
-        "bloat; locks: DDL and VACUUM's truncation there. max_standby_streaming_delay gives them time, and lag.",
+        advice="pg_stat_database_conflicts shows the kind. Snapshots: hot_standby_feedback, which causes bloat on the "
+        "primary; locks: DDL and VACUUM truncation there. max_standby_streaming_delay allows more time, and more lag.",
     )
 
 
@@ -68,14 +68,14 @@ CONFLICT_RULES: tuple[Rule, ...] = (
 )
 
 
-# Recovery of this standby itself: it receives no WAL, or its replay is paused.
+# Recovery of this standby: it receives no WAL, or its replay is paused.
 
 RECEIVER_S = 30.0
-"""A primary that restarts is back by then, and the receiver five seconds later (wal_retrieve_retry_interval)."""
+"""A restarted primary is back by then, and the receiver five seconds later (wal_retrieve_retry_interval)."""
 IDLE_S = 60.0
-"""The last commit replayed is older than this: it stopped long ago, or nobody commits on the primary."""
+"""If the last replayed commit is older: the stream stopped long ago, or the primary has no commits."""
 RETRY_S = 6.0
-"""Then it is raised after so long: one attempt to connect again, and a little more."""
+"""Then raised after this time: one attempt to reconnect, plus a margin."""
 
 TARGETS = (
     "recovery_target", "recovery_target_lsn", "recovery_target_name", "recovery_target_time", "recovery_target_xid",
@@ -83,19 +83,19 @@ TARGETS = (
 
 
 def wal_receiver_down(s: RuleContext) -> Iterator[Signal]:
-    """This standby has primary_conninfo set and no WAL receiver that streams, and replays nothing from an archive.
+    """This standby has primary_conninfo set, but no WAL receiver streams and nothing is replayed from an archive.
 
-    Raised at once where the server itself dates it: it has received nothing since it started, half a minute ago or
-    more, and has no archive to restore from. After eight seconds where the console did not see it stream and the last
-    transaction replayed was committed more than a minute ago; the server does not say since when it receives nothing,
-    and on an idle primary that age says little. Else after half a minute, which is longer than a primary restarts.
+    Raised at once if the server itself dates it: it has received nothing since it started, half a minute ago or more,
+    and has no archive to restore from. After eight seconds if the console never saw it stream and the last replayed
+    transaction was committed more than a minute ago; the server does not report since when it receives nothing, and on
+    an idle primary that age says little. Otherwise after half a minute, longer than a primary needs to restart.
 
-    Since a restart, a standby with recovery_min_apply_delay starts its receiver only when it has replayed what it had:
-    a remark until that time is over.
+    After a restart, a standby with recovery_min_apply_delay starts its receiver only when it has replayed the WAL it
+    had: info until that time has passed.
 
-    A standby that only restores from an archive has no primary_conninfo, and is meant to be so; one whose replay
-    continues without a receiver reads from its archive or from pg_wal. Where the role may not see primary_conninfo,
-    only a standby without restore_command is known to be meant.
+    A standby that only restores from an archive has no primary_conninfo, and is not checked; one whose replay continues
+    without a receiver reads from its archive or from pg_wal. If the role cannot see primary_conninfo, only a standby
+    without restore_command is checked.
     """
     now = s.picture.now("pg.replication", postgres.Replication)
     if now is None:
@@ -112,7 +112,7 @@ def wal_receiver_down(s: RuleContext) -> Iterator[Signal]:
     never = _received_nothing(now) and not memo.get("streamed")
     lasted_s, text = 0.0, "This standby receives no WAL: no WAL receiver is streaming"
     if never and up_s is not None:
-        text += f", none since the server started {human_duration(up_s)} ago"
+        text += f" since the server started {human_duration(up_s)} ago"
     elif commit_s is not None:
         text += f"; the last transaction replayed was committed {human_duration(commit_s)} ago"
     if never and up_s is not None:
@@ -138,26 +138,26 @@ def wal_receiver_down(s: RuleContext) -> Iterator[Signal]:
 
 
 _RECEIVER_ADVICE = (
-    "The log of this server says why the receiver ends (no connection, no such slot, WAL segment already removed). "
-    "Check that the primary runs and lets it in: primary_conninfo, pg_hba.conf, max_wal_senders."
+    "The log of this server shows why the receiver ends (no connection, no such slot, WAL segment already removed). "
+    "Check that the primary runs and accepts it: primary_conninfo, pg_hba.conf, max_wal_senders."
 )
 
 
 def _should_receive(now: postgres.Replication) -> bool:
-    """Whether its WAL is to come over a connection; where that is hidden, whether it can come from nowhere else."""
+    """Whether its WAL should come over a connection; if that is hidden, whether it has no other source."""
     return now.primary_conninfo_set or (now.primary_conninfo_set is None and now.restore_command_set is False)
 
 
 def is_receiving(now: postgres.Replication) -> bool:
-    """Whether a WAL receiver streams; one whose status this role may not see is taken to."""
+    """Whether a WAL receiver streams; assumed if this role cannot see its status."""
     return now.receiver_status == "streaming" or (now.has_receiver and now.receiver_status is None)
 
 
 def _received_nothing(now: postgres.Replication) -> bool:
-    """Whether no WAL was received since the server started: what it replayed was in pg_wal before.
+    """Whether no WAL was received since the server started: it replayed only what was in pg_wal before.
 
-    A receiver asks from the beginning of a segment, and its position says so before anything has come
-    (RequestXLogStreaming in walreceiverfuncs.c). What an archive gave may lie beyond what was received.
+    A receiver requests from the start of a segment, and its position shows that before anything has arrived
+    (RequestXLogStreaming in walreceiverfuncs.c). WAL from an archive may be beyond the received position.
     """
     if now.restore_command_set:
         return False
@@ -175,7 +175,7 @@ def _up_s(s: RuleContext, now: postgres.Replication) -> float | None:
 
 
 def _delay_text(s: RuleContext) -> str:
-    """Why the server does not even try: it starts a receiver when replay comes to the end of the WAL it has."""
+    """Return why the server does not even try: it starts a receiver when replay reaches the end of the WAL it has."""
     delay_s = apply_delay_s(s.facts)
     if delay_s is None:
         return ""
@@ -186,9 +186,9 @@ def _delay_text(s: RuleContext) -> str:
 
 
 def replay_paused(s: RuleContext) -> Iterator[Signal]:
-    """Replay on this standby is paused: queries see older data by the minute, and WAL piles up.
+    """Replay on this standby is paused: queries see increasingly old data, and WAL accumulates.
 
-    Told from the first reading. A remark where a recovery target is set: recovery pauses when it reaches one.
+    Raised from the first reading. Info if a recovery target is set: recovery pauses when it reaches one.
     """
     now = s.picture.now("pg.replication", postgres.Replication)
     if now is None or not now.in_recovery or not now.replay_paused:
@@ -215,11 +215,11 @@ def replay_paused(s: RuleContext) -> Iterator[Signal]:
 
 
 _PAUSE_ADVICE = (
-    "SELECT pg_wal_replay_resume() continues it. Look in the server log first: where it paused because a setting is "
-    "lower than on the primary, resuming shuts this server down."
+    "SELECT pg_wal_replay_resume() continues it. Check the server log first: if it paused because a setting is lower "
+    "than on the primary, resuming shuts this server down."
 )
 _TARGET_ADVICE = (
-    "Check that the data is what you want. At a target that was reached, SELECT pg_wal_replay_resume() ends recovery: "
+    "Check that the data is what you want. After a target was reached, SELECT pg_wal_replay_resume() ends recovery: "
     "the server becomes a primary."
 )
 
@@ -243,26 +243,26 @@ RECOVERY_RULES: tuple[Rule, ...] = (
 )
 
 
-# Subscriptions that do not go on: their worker fails, is not there, or they are disabled.
+# Subscriptions that do not progress: the worker fails or is missing, or they are disabled.
 
 
 @dataclass(slots=True)
 class SubscriptionState:
-    """What is remembered of a subscription."""
+    """Errors and missing worker of a subscription over time."""
 
     counts: deque[tuple[int, int]] = field(default_factory=deque)
-    """(monotonic time, errors counted by then) over the last `subscription_s`, and one before."""
+    """(monotonic time, errors counted by then) over the last `subscription_s`, plus one before."""
     away_us: int | None = None
-    """Monotonic time since when no worker was seen."""
+    """Monotonic time since when no worker has been seen."""
 
 
 def subscription_failing(s: RuleContext) -> Iterator[Signal]:
-    """A subscription, of whichever database, that does not go on.
+    """A subscription of any database does not progress.
 
-    A warning where the server counts errors of it anew (pg_stat_subscription_stats, 15 and later; a worker that fails
-    is started again every five seconds), where it is enabled and no apply worker ran for a minute, and where an error
-    has disabled it (disable_on_error). One that was disabled otherwise is told as a remark: its slot keeps WAL on the
-    publisher all the same. Errors of the time before the console began are not told.
+    A warning if the server counts new errors for it (pg_stat_subscription_stats, 15 and later; a failing worker is
+    restarted every five seconds), if it is enabled and had no apply worker for a minute, or if an error disabled it
+    (disable_on_error). A subscription disabled otherwise is info: its slot still retains WAL on the publisher. Errors
+    from before the console started are not counted.
     """
     now = s.picture.now("pg.subscriptions", Subscriptions)
     if now is None or s.facts.in_recovery:
@@ -286,19 +286,19 @@ def _check(s: RuleContext, row: Subscription, seen: SubscriptionState) -> Signal
         seen.away_us = s.mono_us
     away_s = 0.0 if seen.away_us is None else (s.mono_us - seen.away_us) / 1e6
     if fresh:
-        return _signal(row, f"fails: {fresh} {'error' if fresh == 1 else 'errors'} counted lately", fresh, _ERROR)
+        return _signal(row, f"fails: {fresh} {'error' if fresh == 1 else 'errors'} counted recently", fresh, _ERROR)
     if not row.enabled:
         failed = row.disable_on_error and bool(errors)
         why = "was disabled by an error" if failed else "is disabled"
-        keeps = ", and its slot keeps WAL on the publisher" if row.has_slot else ""
+        keeps = ", and its slot retains WAL on the publisher" if row.has_slot else ""
         return _signal(row, f"{why}{keeps}", fresh, _ERROR if failed else _DISABLED, calm=not failed)
     if away_s >= window_s:
-        return _signal(row, f"has no apply worker for {human_duration(away_s)}", fresh, _NO_WORKER)
+        return _signal(row, f"has had no apply worker for {human_duration(away_s)}", fresh, _NO_WORKER)
     return None
 
 
 def _count_new_errors(seen: SubscriptionState, mono_us: int, errors: int, span_us: int) -> int:
-    """Errors counted within the last span; 0 at the first look and after a reset."""
+    """Return the errors counted within the last span; 0 at the first reading and after a reset."""
     if seen.counts and errors < seen.counts[-1][1]:
         seen.counts.clear()
     seen.counts.append((mono_us, errors))
@@ -308,14 +308,14 @@ def _count_new_errors(seen: SubscriptionState, mono_us: int, errors: int, span_u
 
 
 _ERROR = (
-    "The log of this server names the row and the reason. Mend the row, or skip the transaction it names (ALTER "
-    "SUBSCRIPTION ... SKIP, 15 and later); then ALTER SUBSCRIPTION ... ENABLE where it is disabled."
+    "The log of this server shows the row and the reason. Fix the row, or skip the transaction it names (ALTER "
+    "SUBSCRIPTION ... SKIP, 15 and later); then ALTER SUBSCRIPTION ... ENABLE if it is disabled."
 )
 _NO_WORKER = (
-    "The log says why: no connection to the publisher, no such slot there, or no free worker (max_worker_processes, "
+    "The log shows why: no connection to the publisher, no such slot there, or no free worker (max_worker_processes, "
     "max_logical_replication_workers)."
 )
-_DISABLED = "ALTER SUBSCRIPTION ... ENABLE continues it; where it is not wanted, drop it and its slot on the publisher."
+_DISABLED = "ALTER SUBSCRIPTION ... ENABLE continues it; if it is not needed, drop it and its slot on the publisher."
 
 
 def _signal(row: Subscription, what: str, fresh: int, advice: str, *, calm: bool = False) -> Signal:

@@ -1,4 +1,4 @@
-"""Replication slots: WAL kept for somebody who does not read it, until the disk is full or the slot is lost."""
+"""Rules about replication slots: WAL retained until the disk is full or the slot is lost, and lost slots."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from dba_console.watch.frames.replication import lsn_distance
 from dba_console.watch.samples import host, postgres
 from dba_console.watch.samples.findings import Severity
 
-# Room for WAL: what is free on the disk of pg_wal, how fast WAL is written, and when it is full.
+# Space for WAL: what is free on the disk of pg_wal, how fast WAL is written, and when the disk is full.
 #
-# The kernel's numbers, so only where the server runs on this host; without them there is no date, and none is
-# invented.
+# Based on the kernel's numbers, so only if the server runs on this host; without them there is no estimate.
 
 Points = Sequence[tuple[int, float]]
 
@@ -27,39 +26,39 @@ RATE_WINDOW_S = 300.0
 RATE_POINTS = 150
 MIN_RATE_POINTS = 3
 SEGMENT_BYTES = 16 << 20
-"""wal_segment_size where it is not known: the default of initdb."""
+"""wal_segment_size if not known: the default of initdb."""
 
 
 def wal_mount(s: RuleContext) -> host.Mount | None:
-    """The file system pg_wal lies on, None where it is not known."""
+    """Return the file system of pg_wal; None if not known."""
     mounts = s.facts.picture.now("host.mounts", host.Mounts)
     rows = [] if mounts is None else mounts.mounts
     return next((row for row in rows if "wal" in row.holds), None)
 
 
 def segment_bytes(s: RuleContext) -> int:
-    """Size of one file of WAL."""
+    """Return the size of one WAL file in bytes."""
     return s.facts.size("wal_segment_size") or SEGMENT_BYTES
 
 
 def wal_rate(s: RuleContext) -> float | None:
-    """Bytes of WAL written a second, the mean of the last minutes; None before it was seen three times."""
+    """Return bytes of WAL written per second, the mean of the last minutes; None before three readings."""
     recent = recent_points(s.history.series("replication.wal_bytes_per_s")[-RATE_POINTS:], RATE_WINDOW_S)
     return fmean(value for _, value in recent) if len(recent) >= MIN_RATE_POINTS else None
 
 
 def recent_growth(series: Points) -> float | None:
-    """Growth a second over the last ten seconds, None below four readings that agree: a beginning, not a trend."""
+    """Return growth per second over the last ten seconds; None with fewer than four readings. Not a trend."""
     return slope(series, window_s=10.5, min_span_s=5.0, min_points=4)
 
 
 def round_number(number: float | None) -> float | None:
-    """A number for the evidence, with one digit: more are noise, and would make each tick another."""
+    """Return a number for the evidence, with one digit: more would be noise, and change in every tick."""
     return None if number is None else round(number, 1)
 
 
 def seconds_until_full(room: float | None, per_s: float | None) -> float | None:
-    """Seconds until `room` bytes are used; None where either is unknown or nothing grows."""
+    """Return the seconds until `room` bytes are used; None if either is unknown or nothing grows."""
     if room is None or per_s is None or per_s <= 0:
         return None
     return max(0.0, room) / per_s
@@ -68,42 +67,41 @@ def seconds_until_full(room: float | None, per_s: float | None) -> float | None:
 CLEAR_SHARE = 0.8
 TREND_US = 10_000_000
 READER_GONE_US = 10_000_000
-"""A reader that comes back sooner is the same one: a walreceiver tries again every five seconds
-(wal_retrieve_retry_interval), and one that comes and goes reads too slowly all the same. Not less than COURSE_US."""
+"""A reader that returns sooner is the same one: a walreceiver retries every five seconds (wal_retrieve_retry_interval),
+and one that keeps reconnecting also reads too slowly. At least TREND_US."""
 MIN_READ_SPAN_S = 30.0
-"""A slot that is read has to be watched for so long: what grew before its reader came says nothing of that reader."""
+"""Minimum observation of a slot that is read: growth before its reader came says nothing about the reader."""
 UNBOUNDED = 1 << 50
-"""Room for WAL where it is not known: growth is told, and no date."""
+"""Space for WAL if not known: growth is reported without an estimate."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetainedWal:
-    """What one slot keeps, how fast that grows, and what it ends in."""
+    """WAL retained by one slot, its growth, and how it ends."""
 
     slot: postgres.Slot
     bytes: int
     outcome: str
-    """What happens at the end it comes to first."""
+    """What happens at the limit that is reached first."""
     per_s: float | None = None
     end_in_s: float | None = None
-    """None where it does not come to it, or only beyond what its growth can tell."""
+    """Seconds until then; None if it is not reached, or too far ahead for its growth."""
     grows: bool = False
-    """It has grown steadily for a minute at least, clearly above its own ups and downs."""
+    """It has grown steadily for at least a minute, clearly above its fluctuation."""
 
 
 def slot_retention(s: RuleContext) -> Iterator[Signal]:
-    """Slots nobody reads that keep much, or grow towards the end of the disk or of themselves; and slots that are read,
-    but more slowly than WAL is written.
+    """A slot that is not read retains much WAL, or grows towards a full disk or its own limit; or a slot is read more
+    slowly than WAL is written.
 
-    A warning from 1 GB, or a tenth of what is free on the disk of pg_wal, and where that is full, or the slot lost by
-    max_slot_wal_keep_size, within a day of steady growth; critical where it is within an hour, within a quarter of an
-    hour by the last ten seconds alone, or where the next checkpoint may remove what the slot needs. From the
-    first reading, however slowly it grows, a warning at 80 % of max_slot_wal_keep_size and critical at 95 %. One that
-    is read must keep as much and have grown for half a minute since its reader came, and is critical only a quarter of
-    an hour before its end.
+    A warning from 1 GB, or a tenth of the free space on the disk of pg_wal, and if steady growth fills that disk, or
+    loses the slot by max_slot_wal_keep_size, within a day; critical within an hour, within a quarter of an hour by the
+    last ten seconds alone, or if the next checkpoint may remove WAL the slot needs. From the first reading, at any
+    growth, a warning at 80 % of max_slot_wal_keep_size and critical at 95 %. A slot that is read must retain as much
+    and have grown for half a minute since its reader came; it is critical only a quarter of an hour before its end.
 
-    A slot that is lost keeps nothing any more and is another finding. A standby that restarts is given its grace. A
-    copy of a primary's slot, which a standby keeps for a failover, is told as such: its reader is the primary's.
+    A lost slot retains nothing and is another finding. A standby that restarts has a grace time. A copy of a primary's
+    slot, which a standby keeps for a failover, is reported as such: its reader is the primary's.
     """
     replication = s.picture.now("pg.replication", postgres.Replication)
     if replication is None or not replication.slots:
@@ -126,14 +124,14 @@ def slot_retention(s: RuleContext) -> Iterator[Signal]:
 
 
 def _track_readers(s: RuleContext, slots: list[postgres.Slot]) -> dict[str, int]:
-    """Slot -> the last reader that was seen, and the time it was."""
+    """Return slot -> the last reader seen; records when it was seen."""
     readers: dict[str, int] = s.memo("slots").setdefault("readers", {})
     seen: dict[str, int] = s.memo("slots").setdefault("seen_us", {})
     came: dict[str, int] = s.memo("slots").setdefault("came_us", {})
     _forget_gone(s.memo("slots"), {slot.name for slot in slots})
-    unwatched = unobserved_us(s.memo("slots"), s.mono_us)
+    unobserved = unobserved_us(s.memo("slots"), s.mono_us)
     for name in seen:
-        seen[name] += unwatched
+        seen[name] += unobserved
     for slot in slots:
         if slot.active_pid is not None:
             if s.mono_us - seen.get(slot.name, -READER_GONE_US) >= READER_GONE_US:
@@ -143,13 +141,13 @@ def _track_readers(s: RuleContext, slots: list[postgres.Slot]) -> dict[str, int]
 
 
 def _forget_gone(memo: dict[str, Any], there: set[str]) -> None:
-    """Base backups and copies of tables take a slot of a new name each, for weeks on end."""
+    """Base backups and table copies create slots with new names each time, for weeks."""
     for kept in (memo["readers"], memo["seen_us"], memo["came_us"]):
         for name in kept.keys() - there:
             del kept[name]
-    courses = memo.get("courses", {})
-    for key in [key for key in courses if key[0] not in there]:
-        del courses[key]
+    trends = memo.get("trends", {})
+    for key in [key for key in trends if key[0] not in there]:
+        del trends[key]
 
 
 def _in_grace(s: RuleContext, slot: postgres.Slot) -> bool:
@@ -159,7 +157,7 @@ def _in_grace(s: RuleContext, slot: postgres.Slot) -> bool:
 
 
 def _retained_wal(s: RuleContext, slot: postgres.Slot, retained: int) -> RetainedWal:
-    """With max_slot_wal_keep_size a slot may end before the disk does."""
+    """Return what the slot retains; with max_slot_wal_keep_size the slot may be lost before the disk is full."""
     mount = wal_mount(s)
     room = None if mount is None else mount.available
     ends = f"the disk of pg_wal{'' if mount is None else f' ({clean(mount.path)})'} is full"
@@ -169,29 +167,29 @@ def _retained_wal(s: RuleContext, slot: postgres.Slot, retained: int) -> Retaine
 
 
 def _with_trend(s: RuleContext, kept: RetainedWal, room: int | None) -> RetainedWal:
-    """Where it goes: by minutes of steady growth, or by the last ten seconds where they leave little time."""
+    """Add the trend: over minutes of steady growth, or the last ten seconds if they leave little time."""
     limits, series = s.limits.wal, s.history.series(f"slot:{kept.slot.name}.retained_bytes")
-    late = recent_growth(series)
-    soon_s = seconds_until_full(room, late)
+    recent = recent_growth(series)
+    soon_s = seconds_until_full(room, recent)
     if soon_s is not None and soon_s < limits.full_soon_s and kept.slot.active_pid is None:
-        return replace(kept, per_s=late, end_in_s=soon_s)
+        return replace(kept, per_s=recent, end_in_s=soon_s)
     found = _slot_trend(s, kept.slot, series)
     if found is None or (kept.slot.active_pid is not None and not _rose(found.points)):
-        return replace(kept, per_s=late)
+        return replace(kept, per_s=recent)
     far = kept.bytes + (UNBOUNDED if room is None else room)
     end_in_s = found.time_to_reach(far, gate=limits.slot_least_bytes, horizon_s=float("inf"))
     return replace(kept, per_s=found.per_s, end_in_s=None if room is None else end_in_s, grows=end_in_s is not None)
 
 
 def _slot_trend(s: RuleContext, slot: postgres.Slot, series: Points) -> SeriesTrend | None:
-    """The course of minutes, of a slot that is read since its reader came; taken anew every COURSE_US, for it is dear,
-    and no younger answer is a better one."""
-    courses: dict[tuple[str, bool], tuple[int, SeriesTrend | None]] = s.memo("slots").setdefault("courses", {})
+    """Return the trend over minutes, for a slot that is read since its reader came; recomputed only every TREND_US,
+    because it is expensive and changes slowly."""
+    trends: dict[tuple[str, bool], tuple[int, SeriesTrend | None]] = s.memo("slots").setdefault("trends", {})
     key = (slot.name, slot.active_pid is not None)
-    at_us, found = courses.get(key, (-TREND_US, None))
+    at_us, found = trends.get(key, (-TREND_US, None))
     if s.mono_us - at_us >= TREND_US:
         found = fit_trend(series) if slot.active_pid is None else _reader_trend(s, slot, series)
-        courses[key] = (s.mono_us, found)
+        trends[key] = (s.mono_us, found)
     return found
 
 
@@ -201,14 +199,14 @@ def _reader_trend(s: RuleContext, slot: postgres.Slot, series: Points) -> Series
 
 
 def _rose(points: Points) -> bool:
-    """Whether the last third lies above the first altogether: a slot that is read moves in steps, and what it keeps
-    rises between two of them without growing."""
+    """Whether the whole last third is above the first: a slot that is read advances in steps, and what it retains rises
+    between two steps without growing."""
     third = max(1, len(points) // 3)
     return min(value for _, value in points[-third:]) > max(value for _, value in points[:third])
 
 
 def _severity(s: RuleContext, kept: RetainedWal) -> Severity | None:
-    """None where it is as it should be."""
+    """Return the severity; None if the slot is normal."""
     limits, end_in_s, unread = s.limits.wal, kept.end_in_s, kept.slot.active_pid is None
     if kept.slot.wal_status == "unreserved":
         return "critical"
@@ -226,19 +224,19 @@ def _severity(s: RuleContext, kept: RetainedWal) -> Severity | None:
     )
     if not much or not (unread or kept.grows):
         return None
-    # A reader that is behind a bulk load catches up after it; only where it would be too late then is it urgent.
+    # A reader that is behind after a bulk load catches up; it is urgent only if that would be too late.
     return "critical" if end_in_s is not None and end_in_s < limits.full_soon_s else "warning"
 
 
 def _used_pct(slot: postgres.Slot, retained: int) -> float | None:
-    """How much of max_slot_wal_keep_size the slot has used; None where there is no such limit."""
+    """Return the percentage of max_slot_wal_keep_size the slot has used; None without that limit."""
     if slot.safe_wal_size is None:
         return None
     return 100.0 * retained / max(1, retained + max(0, slot.safe_wal_size))
 
 
 def _warning_bytes(s: RuleContext) -> float:
-    """What is warned of whatever the growth: 1 GB, or a tenth of what is free on the disk of pg_wal if that is less."""
+    """Return the size that is a warning at any growth: 1 GB, or a tenth of the disk's free space if less."""
     limits, mount = s.limits.wal, wal_mount(s)
     if mount is None or mount.available is None:
         return limits.slot_retained_bytes
@@ -251,10 +249,10 @@ def _retention_signal(
 ) -> Signal:
     slot, mount = kept.slot, wal_mount(s)
     name = clean(slot.name)
-    state = "nobody reads it" if slot.active_pid is None else "it is read too slowly"
+    state = "not read" if slot.active_pid is None else "read too slowly"
     state = "a copy of the primary's slot" if copied else state
     growth = f", {human_bytes(kept.per_s, per_s=True)} more" if kept.per_s is not None and kept.per_s > 0 else ""
-    keeps = f"slot {name} keeps {human_bytes(kept.bytes)} of WAL{growth}, {state}"
+    keeps = f"slot {name} retains {human_bytes(kept.bytes)} of WAL{growth}, {state}"
     text = f"S{keeps[1:]}"
     if slot.wal_status == "unreserved":
         text += "; the next checkpoint may remove what it needs"
@@ -291,8 +289,8 @@ def _retention_signal(
 
 
 _COPY_ADVICE = (
-    "Look at the slot of this name on the primary: whether its reader confirms anything, and whether slots are still "
-    "synchronized to here (sync_replication_slots). A copy cannot be dropped on the standby."
+    "Check the slot of this name on the primary: whether its reader confirms progress, and whether slots are still "
+    "synchronized to this standby (sync_replication_slots). A copy cannot be dropped on the standby."
 )
 
 
@@ -300,12 +298,12 @@ def _advice(slot: postgres.Slot) -> str:
     if slot.active_pid is not None:
         return f"Find out what its reader (pid {slot.active_pid}) waits for: network, its disk, a long transaction."
     if slot.kind == "logical":
-        return "Start its subscriber, or drop the slot if there is none any more; it must then be copied anew."
-    return "Start its standby, or drop the slot if there is none any more; it must then be built anew."
+        return "Start its subscriber, or drop the slot if it no longer exists; a subscriber must then be copied again."
+    return "Start its standby, or drop the slot if it no longer exists; a standby must then be rebuilt."
 
 
 def slot_lost(s: RuleContext) -> Iterator[Signal]:
-    """The server removed WAL the slot needed, or invalidated it: its replica cannot go on."""
+    """The server removed WAL the slot needed, or invalidated it: its replica cannot continue."""
     replication = s.picture.now("pg.replication", postgres.Replication)
     for slot in () if replication is None else replication.slots:
         if not _is_lost(slot):
@@ -314,13 +312,11 @@ def slot_lost(s: RuleContext) -> Iterator[Signal]:
         reason = f" ({clean(slot.invalidation_reason)})" if slot.invalidation_reason else ""
         replica = "subscriber" if slot.kind == "logical" else "standby"
         copied = replication is not None and replication.in_recovery and slot.synced
-        lost = f"its {replica} cannot go on and must be built anew"
-        advice = f"Drop the slot, and build the {replica} anew."
+        lost = f"its {replica} cannot continue and must be rebuilt"
+        advice = f"Drop the slot, and rebuild the {replica}."
         if copied:
-            lost = "after a failover to this standby its subscriber could not go on"
-            advice = (
-                "Look at the slot on the primary. One that is sound there is copied anew at the next synchronization."
-            )
+            lost = "after a failover to this standby its subscriber could not continue"
+            advice = "Check the slot on the primary. If it is intact there, the next synchronization copies it again."
         yield Signal(
             severity="warning",
             text=f"{'Copied slot' if copied else 'Slot'} {name} is lost{reason}: {lost}",
@@ -343,7 +339,7 @@ def _is_lost(slot: postgres.Slot) -> bool:
 RULES: tuple[Rule, ...] = (
     Rule(
         name="slot-retention",
-        title="A slot keeps WAL nobody reads: when the disk is full, or the slot lost",
+        title="A slot retains WAL that is not read: when the disk is full, or the slot lost",
         parts=("pg.replication",),
         check=keep_signals_while_stale("pg.replication", slot_retention),
         clear_after_s=15.0,
@@ -363,7 +359,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="slot-lost",
-        title="A slot whose WAL is gone",
+        title="A slot is lost: WAL it needs was removed",
         parts=("pg.replication",),
         check=keep_signals_while_stale("pg.replication", slot_lost),
         runbook="slot-retention",

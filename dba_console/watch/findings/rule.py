@@ -1,4 +1,4 @@
-"""A rule: what it is called, when it is asked, how long it must hold."""
+"""Rules and signals: what a rule is, what it can read in one tick, and how its signals persist between ticks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from dba_console.watch.probes.postgres.connect_errors import HINTS, KINDS
 from dba_console.watch.samples.console import AgentHealth
 from dba_console.watch.samples.findings import Severity
 
-# What a rule sees in one tick, in the operator's words.
+# A signal: what one rule reports in one tick.
 
 Value = float | int | str | bool | None | list[str]
 
@@ -44,17 +44,17 @@ SEVERITY_RANKS: dict[Severity, int] = {"info": 0, "warning": 1, "critical": 2}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """Something that is wrong now, as one rule sees it.
+    """A problem present now, as one rule reports it.
 
-    `text` is the whole sentence with its numbers. In a chain the words of the head are `effect`, those of what is
-    behind it `cause`; both are the text where they are not given. `since_us` is the host's wall time at which it
-    began, where a reading tells (the start of a transaction), else None: then it is since it was first seen.
+    `text` is the whole sentence with its numbers. In a chain the first signal contributes `effect`, those after it
+    `cause`; both default to the text. `since_us` is the host's wall time at which it began, if a reading shows it (the
+    start of a transaction), else None: then it is the time it was first seen.
     """
 
     severity: Severity
     text: str
     subject: str = ""
-    """Which one, where there may be several: a slot, a mount, a process id."""
+    """Which one, if there may be several: a slot, a mount, a process id."""
     effect: str | None = None
     cause: str | None = None
     evidence: Mapping[str, Value] = field(default_factory=dict)
@@ -63,10 +63,10 @@ class Signal:
     """Chart values (frames/chart_points.py) that show it."""
     since_us: int | None = None
     lasted_s: float = 0.0
-    """For how long it is known to have been so, where the server itself says: it need not be watched for that time."""
+    """How long it has lasted according to the server itself; counts as observed time."""
     runbook: str | None = None
     advice: str | None = None
-    """One sentence: what to do first, or where to look."""
+    """One sentence: what to do first, or what to check."""
 
     @property
     def as_effect(self) -> str:
@@ -77,14 +77,14 @@ class Signal:
         return self.cause or self.text
 
 
-# One tick as the rules see it: what was read, the ten minutes before, and the panels, each derived when first asked.
+# One tick as the rules see it: what was read, the ten minutes before, and the panels, each derived when first used.
 #
-# Deriving a panel of hundreds of sessions costs more than all rules together may: a rule looks at `point` first, and
-# asks for a panel when the numbers there give it reason to.
+# Deriving a panel of hundreds of sessions costs more than all rules together may: a rule checks `point` first, and uses
+# a panel only if those numbers require it.
 
 
 class RuleContext:
-    """What is known after one tick."""
+    """Everything a rule can read in one tick."""
 
     def __init__(
         self,
@@ -100,9 +100,9 @@ class RuleContext:
         self.history = history
         """The last ten minutes of chart values, this tick included."""
         self.point = point
-        """Chart values read in this tick, by name; what is missing is unknown or was not read anew."""
+        """Chart values read in this tick, by name; missing ones are unknown or were not read again."""
         self.read = read
-        """Names of the parts read anew in this tick."""
+        """Names of the parts read in this tick."""
         self.limits = limits
         self._memos = {} if memos is None else memos
         self._open = open_ids
@@ -114,15 +114,15 @@ class RuleContext:
 
     @property
     def mono_us(self) -> int:
-        """Monotonic time of the tick, microseconds: for durations, since no one sets this clock."""
+        """Monotonic time of the tick, microseconds: for durations, since it is never set."""
         return self.picture.mono_us
 
     def memo(self, name: str) -> dict[str, Any]:
-        """What a rule keeps between ticks, under a name of its own; begins empty with the agent."""
+        """Return what a rule keeps between ticks, under its own name; empty when the agent starts."""
         return self._memos.setdefault(name, {})
 
     def is_open(self, rule: str, subject: str = "") -> bool:
-        """Whether this is raised already: then the figure for clearing applies, not the one for raising."""
+        """Whether this is already raised: then the threshold for clearing applies, not the one for raising."""
         return (rule, subject) in self._open
 
     def over(self, value: float | None, raise_at: float, clear_at: float, rule: str, subject: str = "") -> bool:
@@ -132,13 +132,13 @@ class RuleContext:
         return value >= (clear_at if self.is_open(rule, subject) else raise_at)
 
     def host_us(self, server_us: int | None) -> int | None:
-        """A time by the server's clock as one by the host's; None where either is unknown."""
+        """Convert a time of the server's clock to the host's; None if either is unknown."""
         now = self.facts.server_now_us
         return None if server_us is None or now is None else self.now_us - (now - server_us)
 
     @cached_property
     def facts(self) -> PictureFacts:
-        """Settings, sessions by pid, who waits behind whom."""
+        """Settings, sessions by pid, lock waits."""
         return PictureFacts(self.picture, self.history)
 
     @cached_property
@@ -184,58 +184,58 @@ class RuleContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One way in which something can be wrong.
+    """A check for one kind of problem.
 
-    `check` is asked in ticks in which one of `parts` was read anew, and in no other: what it saw last holds meanwhile.
-    It yields nothing where all is well, and where it is not known.
+    `check` runs in ticks in which one of `parts` was read, and in no others: its last signals hold meanwhile. It
+    yields nothing if there is no problem, or if that is not known.
     """
 
     name: str
     title: str
-    """What it tells, in one line of the documentation."""
+    """What it reports, in one line of the documentation."""
     parts: tuple[str, ...]
     check: Callable[[RuleContext], Iterable[Signal]]
     raise_after_s: float = 0.0
-    """It must have been seen for so long, without a gap, before it is raised; `Signal.lasted_s` counts."""
+    """How long it must be present, without a gap, before it is raised; `Signal.lasted_s` counts."""
     clear_after_s: float = 10.0
-    """It must not have been seen for so long before it is cleared."""
+    """How long it must be absent before it is cleared."""
     warm_up_s: float = 0.0
-    """What it compares with, or must see last, takes so long to watch: before, that it says nothing says nothing."""
+    """Observation needed before the absence of a signal means anything."""
     settings: tuple[str, ...] = ()
-    """Its figures, as `family.name` of `dba_console.core.thresholds`."""
+    """Its thresholds, as `family.name` of `dba_console.core.thresholds`."""
     source: str = ""
-    """Where its figures come from, in one line of the documentation."""
+    """Where its thresholds come from, in one line of the documentation."""
     runbook: str | None = None
     """The runbook its signals name, for the documentation."""
 
 
-# What a rule keeps between ticks: what it saw while its part cannot be read, and a grade that does not flicker.
+# What a rule keeps between ticks: its signals while its part cannot be read, and hysteresis of a severity.
 #
-# An incident is when readings come late. That the sessions were not read in a tick does not say that nobody waits any
-# more; so what was seen last is seen on: for a minute while a server answers late, for ten seconds where the
-# connection is gone, for then the sessions may be gone too.
+# Readings are late in an incident, and a missing reading does not mean that the problem is over. So the last signals
+# are kept: for a minute while the server answers late, for ten seconds without a connection, since the sessions may
+# then be gone too.
 
 RuleCheck = Callable[[RuleContext], Iterable[Signal]]
 
 LATE_US = 60_000_000
-"""Longer than the console waits for a silent server and then tries to connect anew."""
+"""Longer than the console waits for a silent server before it reconnects."""
 LOST_US = 10_000_000
 
 
-def keep_signals_briefly(known: str | Callable[[RuleContext], bool], look: RuleCheck) -> RuleCheck:
-    """`look` where it is known how things are, else what it saw last.
+def keep_signals_briefly(known: str | Callable[[RuleContext], bool], rule_check: RuleCheck) -> RuleCheck:
+    """Run the check while the state is known, else keep its last signals briefly.
 
-    `known` is the name of a part, whose newest attempt must have given a reading, or says so itself.
+    `known` is the name of a part, whose newest attempt must have given a reading, or a function that decides.
     """
     is_known = _is_part_read(known) if isinstance(known, str) else known
-    key = f"last:{look.__module__}.{look.__qualname__}"
+    key = f"last:{rule_check.__module__}.{rule_check.__qualname__}"
 
     def check(s: RuleContext) -> Iterable[Signal]:
         memo = s.memo(key)
         if not is_known(s):
             age_us = s.mono_us - memo.get("at_us", -LATE_US)
             return list(memo["seen"]) if age_us < (LATE_US if _is_late(s) else LOST_US) else []
-        memo["seen"], memo["at_us"] = list(look(s)), s.mono_us
+        memo["seen"], memo["at_us"] = list(rule_check(s)), s.mono_us
         return list(memo["seen"])
 
     return check
@@ -250,13 +250,13 @@ def _is_part_read(part: str) -> Callable[[RuleContext], bool]:
 
 
 def _is_late(s: RuleContext) -> bool:
-    """Whether the connection is there, and it is the answer that is not."""
+    """Whether the connection exists and only the answer is missing."""
     latest = s.picture.latest.get("pg.activity")
     return latest is not None and latest.part.status in ("timeout", "ok")
 
 
 def latch(memo: dict[str, Any], name: str, *, at: bool, until: bool) -> bool:
-    """True from when `at` is, for as long as `until` is: one number either side of a limit is not two grades.
+    """Return True from when `at` is, as long as `until` is, so that values near a limit do not flicker.
 
     >>> memo = {}
     >>> [latch(memo, "critical", at=n >= 10, until=n >= 5) for n in (9, 10, 7, 4, 7)]
@@ -267,48 +267,48 @@ def latch(memo: dict[str, Any], name: str, *, at: bool, until: bool) -> bool:
     return now
 
 
-# Time in which nobody looked: a connection that is lost, ticks that were missed.
+# Unobserved time: a lost connection, missed ticks.
 #
-# What was seen last is neither over nor worse because it could not be read since; and seconds nobody watched do not
-# count as seconds in which something was away.
+# A problem seen last is neither over nor worse because it could not be read since; and unobserved seconds do not count
+# as seconds in which something was missing.
 
 KEPT_US = 600_000_000
-"""What was seen last stands for so long while its part cannot be read: the longest restart one waits for in front of
-the screen. After that it is not known any more, and nothing is said."""
+"""How long the last signals are kept while their part cannot be read: the longest restart an operator waits for at the
+screen. After that the state is unknown."""
 MAX_STEP_US = 8_000_000
-"""Readings further apart than four turns of the part (two seconds each) have unwatched time between them."""
+"""Readings further apart than four intervals of the part (two seconds each) have unobserved time between them."""
 
 
-def keep_signals_while_stale(part: str, look: RuleCheck) -> RuleCheck:
-    """`look` where the newest attempt at the part gave a reading, else what it saw last."""
+def keep_signals_while_stale(part: str, rule_check: RuleCheck) -> RuleCheck:
+    """Run the check if the newest attempt at the part gave a reading, else keep its last signals."""
 
-    @wraps(look)
+    @wraps(rule_check)
     def check(s: RuleContext) -> Iterable[Signal]:
-        memo = s.memo(f"unread:{look.__module__}.{look.__qualname__}")
+        memo = s.memo(f"unread:{rule_check.__module__}.{rule_check.__qualname__}")
         latest = s.picture.latest.get(part)
         if latest is not None and latest.part.reading is None:
             seen: list[Signal] = memo.get("seen", [])
             return seen if s.mono_us - memo.get("at_us", 0) < KEPT_US else []
-        memo["seen"], memo["at_us"] = list(look(s)), s.mono_us
+        memo["seen"], memo["at_us"] = list(rule_check(s)), s.mono_us
         return list(memo["seen"])
 
     return check
 
 
 def unobserved_us(memo: dict[str, Any], mono_us: int) -> int:
-    """Microseconds since the last call that nobody watched; 0 where it was asked regularly, and the first time."""
+    """Return the unobserved microseconds since the last call; 0 with regular calls, and the first time."""
     last_us: int = memo.get("read_us", mono_us)
     memo["read_us"] = mono_us
     return mono_us - last_us if mono_us - last_us > MAX_STEP_US else 0
 
 
-# Why the server is not heard, as the agent tells it: never by the words of the server, which speaks any language.
+# Why the server is not reachable, as the agent reports it: never by the server's text, which may be in any language.
 #
-# The kinds are those of the probe's failures; `silent` is a server that keeps the connection and does not answer.
-# Where a recording does not have the kind yet, it is known by the hint the agent's sentence ends with.
+# The kinds are those of the probe's failures; `silent` is a server that keeps the connection and does not answer. If a
+# recording does not have the kind yet, it is derived from the hint at the end of the agent's sentence.
 
 _NOT_YET = "not connected yet"
-"""The first tick of an agent: nothing has been tried."""
+"""The first tick of an agent: no attempt yet."""
 
 
 class Outage(NamedTuple):
@@ -318,11 +318,11 @@ class Outage(NamedTuple):
     text: str
     help: str | None
     refused_by: str | None = None
-    """With no_slots, whose slots are gone: server, role, database or pooler; None where it was not recorded."""
+    """With no_slots, whose slots are used up: server, role, database or pooler; None if not recorded."""
 
     @property
     def reason(self) -> str:
-        """The text without where it was tried: libpq says `connection to server ... failed: REASON`.
+        """The text without the address: libpq writes `connection to server ... failed: REASON`.
 
         >>> Outage("refused", 'connection to server at "db2", port 5432 failed: Connection refused', None).reason
         'Connection refused'
@@ -331,12 +331,12 @@ class Outage(NamedTuple):
 
     @property
     def refuses_console(self) -> bool:
-        """The server is there and refuses the console: nobody else need be touched."""
+        """The server is up and refuses the console; other clients need not be affected."""
         return self.kind in ("auth", "ssl", "unknown_host", "no_slots")
 
 
 def find_outage(picture: Picture) -> Outage | None:
-    """Why nothing is heard in this tick; None where the server answers, or nothing was tried yet."""
+    """Return why the server does not answer in this tick; None if it answers, or nothing was tried yet."""
     sessions, server = picture.latest.get("pg.activity"), picture.latest.get("pg.server")
     if sessions is None or sessions.part.status not in ("timeout", "error"):
         return None
@@ -346,7 +346,7 @@ def find_outage(picture: Picture) -> Outage | None:
         return None
     note = server.part.note or ""
     if note == _NOT_YET or server.part.at_us < sessions.part.at_us - 1_000_000:
-        return None  # an answer that could not be read is no outage
+        return None  # an answer that could not be read is not an outage
     hint = next((hint for hint in KINDS if note.endswith(hint)), None)
     text = note.removeprefix("lost: ") if hint is None else note.removesuffix(hint).removesuffix(": ")
     own = picture.now("self", AgentHealth)

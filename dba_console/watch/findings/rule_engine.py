@@ -1,7 +1,7 @@
-"""The judge: asks the rules, joins what they see, and says what has been raised, changed, joined and cleared.
+"""The rule engine: runs the rules, groups signals by cause, reports raised, changed, joined and cleared findings.
 
-Nothing is raised from a first tick, a gap or a clock that was set: rules see rates as unknown there, what must hold for
-a time begins anew after a gap, and durations are taken from the monotonic clock.
+Nothing is raised from a first tick, a gap or a clock change: rates are unknown there, conditions that must hold for a
+time start over after a gap, and durations use the monotonic clock.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from dba_console.watch.frames.chart_points import point_of
 from dba_console.watch.frames.picture import PartReading, Picture
 from dba_console.watch.samples.findings import FindingNow, FindingsNow, Severity
 
-# Every rule, in the order in which they are asked.
+# All rules, in the order they are run.
 
 RULES: tuple[Rule, ...] = (
     *memory.RULES, *io.RULES, *locks.RULES, *connections.RULES, *safety.RULES, *wal.RULES, *disks.RULES, *jobs.RULES,
@@ -53,15 +53,15 @@ RULES: tuple[Rule, ...] = (
 
 
 GAP_US = 5_000_000
-"""Ticks further apart have a gap between them (or five intervals, where those are longer)."""
+"""Ticks further apart are a gap (or five intervals, if longer)."""
 REFRESH_US = 5_000_000
-"""The numbers in the sentence of an open finding are renewed so often, and at once when it changes."""
+"""How often the numbers in the sentence of an open finding are refreshed; at once when the finding changes."""
 MAX_FAILURE_TEXT = 300
-"""An exception may quote what was read: characters kept of it."""
+"""Characters kept of a rule's exception, which may quote what was read."""
 
 
 class RuleEngine:
-    """Everything concluded about one target since the agent began. Used by one thread."""
+    """All findings of one target since the agent started. Not thread-safe."""
 
     def __init__(self, limits: Limits, rules: Sequence[Rule] = RULES) -> None:
         self._limits = limits
@@ -83,31 +83,31 @@ class RuleEngine:
         self._reported: dict[str, tuple[Severity, set[str]]] = {}
         self._failed: dict[str, str] = {}
         self.marks = FindingMarks()
-        """What the operators acknowledged or silenced."""
+        """The operators' acknowledgements and silences."""
 
     @property
     def conclusions(self) -> FindingsNow:
-        """Every finding open now, the one that began first at the head, and the rules that failed."""
+        """All open findings, the oldest first, and the rules that failed."""
         rows = sorted(self._open.values(), key=lambda row: (row.since_us, row.id))
         failed = [f"{name}: {why}" for name, why in sorted(self._failed.items())]
         pending = {track.id: track.rule.raise_after_s for track in self._tracks.pending}
         return FindingsNow(rows, failed, self._begun_us, pending)
 
     def evaluate(self, picture: Picture, history: ChartHistory, point: dict[str, float]) -> list[FindingChange]:
-        """Look at the picture of one tick; what changed among the findings, in the order to tell it.
+        """Run the rules on the picture of one tick; return the changes of findings, in order.
 
-        `point` holds the chart values of this tick, which `history` has been given already. Never raises because of a
-        rule: one that fails is named in the conclusions, and what it saw before stays as it was.
+        `point` holds the chart values of this tick, which `history` already has. A rule that fails does not raise: it
+        is named in the conclusions, and its signals stay as they were.
         """
         self._begin_tick(picture)
         read = self._parts_read(picture)
-        situation = RuleContext(picture, history, point, read, self._limits, self._memos, self._tracks.open_keys())
+        context = RuleContext(picture, history, point, read, self._limits, self._memos, self._tracks.open_keys())
         for rule in self._rules_due(read):
-            self._run_rule(rule, situation)
+            self._run_rule(rule, context)
         return self._update_findings(picture.wall_us)
 
     def acknowledge(self, finding_id: str, who: str, note: str, wall_us: int) -> FindingChange | None:
-        """Somebody knows and is on it. None where no such finding is open."""
+        """Acknowledge an open finding. None if no such finding is open."""
         found = self._open.get(finding_id)
         if found is None:
             return None
@@ -115,9 +115,9 @@ class RuleEngine:
         return self._apply_mark("acknowledged", found, wall_us)
 
     def silence(self, finding_id: str, until_us: int, who: str, note: str, wall_us: int) -> FindingChange | None:
-        """Keep it quiet until then; also one that is not open, by its id or its rule's name.
+        """Silence a finding until then; also one that is not open, by its id or its rule's name.
 
-        None where it is neither open nor the name of a rule.
+        None if it is neither open nor the name of a rule.
         """
         found = self._open.get(finding_id)
         if found is None and finding_id.partition(":")[0] not in self.rule_names:
@@ -128,7 +128,7 @@ class RuleEngine:
         return self._apply_mark("silenced", found, wall_us)
 
     def unsilence(self, finding_id: str, who: str, wall_us: int) -> FindingChange | None:
-        """Take back a silence or an acknowledgement. None where there was none."""
+        """Remove a silence or an acknowledgement. None if there was neither."""
         if not self.marks.remove(finding_id):
             return None
         found = self._open.get(finding_id)
@@ -148,7 +148,7 @@ class RuleEngine:
         self._last_us, self._tick_us = picture.mono_us, picture.tick_us
 
     def _parts_read(self, picture: Picture) -> set[str]:
-        """Parts with another reading, or another status, than in the tick before."""
+        """Return the parts with another reading, or another status, than in the previous tick."""
         before, self._last_read = self._last_read, picture.latest
         return {name for name, reading in picture.latest.items() if not _is_same(before.get(name), reading)}
 
@@ -159,15 +159,15 @@ class RuleEngine:
                 due[rule.name] = rule
         return list(due.values())
 
-    def _run_rule(self, rule: Rule, situation: RuleContext) -> None:
+    def _run_rule(self, rule: Rule, context: RuleContext) -> None:
         try:
-            signals = list(rule.check(situation))
+            signals = list(rule.check(context))
         except Exception as error:
             self._failed[rule.name] = redact(clean(f"{type(error).__name__}: {error}"))[:MAX_FAILURE_TEXT]
             return
         self._failed.pop(rule.name, None)
         if signals or self._tracks.has(rule):
-            self._tracks.update(rule, signals, situation.now_us, situation.mono_us)
+            self._tracks.update(rule, signals, context.now_us, context.mono_us)
 
     def _update_findings(self, wall_us: int) -> list[FindingChange]:
         raised = self._tracks.raised
@@ -186,7 +186,7 @@ class RuleEngine:
         return [change for change in changes_between(before, self._open) if self._is_news(change)]
 
     def _is_news(self, change: FindingChange) -> bool:
-        """Whether a change is worth an event: another severity, or a part the finding has not had before."""
+        """Whether a change deserves an event: another severity, or a part the finding did not have before."""
         row = change.finding
         if change.kind in ("cleared", "joined"):
             self._reported.pop(row.id, None)
@@ -202,60 +202,60 @@ class RuleEngine:
 
 
 def _is_same(before: PartReading | None, now: PartReading) -> bool:
-    # A picture carries a reading on as the same object; one made from a recording makes them anew.
+    # Live pictures keep an unchanged reading as the same object; recorded ones create it again.
     return before is now or (before is not None and before.part.at_us == now.part.at_us)
 
 
-def _is_seen(joined: FindingGroup) -> bool:
-    """Whether any of it is seen now: what only waits to be cleared raises nothing anew."""
-    return any(track.present for track in joined.tracks)
+def _is_seen(group: FindingGroup) -> bool:
+    """Whether a signal of the group is present: signals that wait to be cleared raise nothing."""
+    return any(track.present for track in group.tracks)
 
 
-def _make_conclusion(joined: FindingGroup) -> FindingNow:
-    named, path = joined.named_after, joined.path
+def _make_conclusion(group: FindingGroup) -> FindingNow:
+    named, path = group.named_after, group.path
     evidence: dict[str, Any] = {}
-    for track in joined.tracks:
+    for track in group.tracks:
         for name, value in track.signal.evidence.items():
             evidence.setdefault(name, value)
-    series = dict.fromkeys(name for track in joined.tracks for name in track.signal.series)
-    speakers = [named, *reversed(path)]
+    series = dict.fromkeys(name for track in group.tracks for name in track.signal.series)
+    naming_order = [named, *reversed(path)]
     return FindingNow(
         id=named.id,
         rule=named.rule.name,
-        severity=joined.severity,
+        severity=group.severity,
         subject=named.signal.subject,
-        text=group_text(joined, conjunction_between),
+        text=group_text(group, conjunction_between),
         evidence=evidence,
         since_us=min(track.since_us for track in path),
-        at_us=max(track.at_us for track in joined.tracks),
+        at_us=max(track.at_us for track in group.tracks),
         chain=[track.id for track in path],
-        also=[track.id for track in joined.others],
+        also=[track.id for track in group.others],
         series=list(series),
-        runbook=next((track.signal.runbook for track in speakers if track.signal.runbook), None),
-        advice=next((track.signal.advice for track in speakers if track.signal.advice), None),
+        runbook=next((track.signal.runbook for track in naming_order if track.signal.runbook), None),
+        advice=next((track.signal.advice for track in naming_order if track.signal.advice), None),
     )
 
 
 def _placeholder(finding_id: str, until_us: int | None, who: str, note: str, wall_us: int) -> FindingNow:
-    """What stands for a finding that is not open in the event of its silence."""
+    """Return a stand-in for a finding that is not open, for the event of its silence."""
     rule, _, subject = finding_id.partition(":")
     row = FindingNow(finding_id, rule, "info", subject, finding_id, {}, wall_us, wall_us, [rule], [])
     state = "open" if until_us is None else "silenced"
     return structs.replace(row, state=state, who=who, note=note or None, until_us=until_us)
 
 
-# Judging a recording again: what today's rules say of what was read then.
+# Reevaluating a recording with today's rules.
 #
-# The pictures are those of the recording, one per sample, in order; so a rule that has been improved can be tried on
-# every incident and on every quiet hour that was ever recorded.
+# The pictures are those of the recording, one per sample, in order, so an improved rule can be tested on every recorded
+# incident and quiet hour.
 
 
 def reevaluate(
     pictures: Iterable[Picture], limits: Limits | None = None, rules: Sequence[Rule] = RULES
 ) -> Iterator[tuple[Picture, list[FindingChange]]]:
-    """Each picture with what changed among the findings in it."""
-    judge, history = RuleEngine(limits or Limits(), rules), ChartHistory()
+    """Yield each picture with the changes of findings in it."""
+    engine, history = RuleEngine(limits or Limits(), rules), ChartHistory()
     for picture in pictures:
         point = point_of(picture)
         history.add(picture.wall_us, point)
-        yield picture, judge.evaluate(picture, history, point)
+        yield picture, engine.evaluate(picture, history, point)

@@ -1,7 +1,7 @@
-"""docs/findings.md, made from the rules themselves, the links between them, and the figures with their defaults.
+"""Generates docs/findings.md from the rules, the causal links between them, and the thresholds with their defaults.
 
-What a rule sees stands in the docstring of its look, what a figure means in the one under its field; so neither can say
-anything else than the code beside it.
+A rule is described by the docstring of its check, a threshold by the one below its field, so the document always
+matches the code.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from dba_console.watch.samples.sample import PARTS
 WIDTH = 120
 HEAD = """# Findings
 
-Printed by `python -m dba_console.watch.findings`; a test holds it to the rules.
+Printed by `python -m dba_console.watch.findings`; a test compares it with the rules.
 
-A finding is one sentence about what is wrong, with the numbers that prove it, and since when. Rules look at every tick
-in the agent, whether or not a console is attached; what they see is recorded, so that replay says what was said. What
-explains something else is joined with it: one finding, named after its cause, whose sentence begins with what is felt.
+A finding is one sentence about a problem, with the numbers that prove it and the time since when. The agent runs the
+rules in every tick, whether or not a console is attached; findings are recorded, so a replay shows what was reported
+then. An effect is joined with its cause: one finding, named after the cause, whose sentence starts with the effect.
 
-A finding clears by itself when its rule has not seen it for the time given here. It can be acknowledged (until it
-clears) or silenced (for a time, by its id or by the name of its rule). A rule that cannot know what it needs says
-nothing; so does the first tick, and nothing is concluded across a gap. What must be seen for a time is raised at once
-where the server itself says that it has lasted so long.
+A finding clears automatically when its rule has not seen it for the time given here. It can be acknowledged (until it
+clears) or silenced (for a time, by its id or by the name of its rule). A rule without the data it needs reports
+nothing; so does the first tick, and nothing is concluded across a gap. A problem that must last for a time is raised at
+once if the server itself reports that it has lasted that long.
 
-The figures stand in `[findings.FAMILY]` of the configuration file, as in `[findings.disks]`, `full_warning_pct = 85.0`;
-`findings.off` names rules that are not asked at all. Units are in the names: `_pct` a share from 0 to 100, `_s`
-seconds, `_bytes`, `_per_s`.
+The thresholds are set in `[findings.FAMILY]` of the configuration file, as in `[findings.disks]`,
+`full_warning_pct = 85.0`; `findings.off` names rules that do not run. Units are in the names: `_pct` a percentage from
+0 to 100, `_s` seconds, `_bytes`, `_per_s`.
 """
 
 
 class Family(NamedTuple):
-    """A module of rules, and the name of its figures in `PaceLimits`."""
+    """A module of rules, and the name of its thresholds in `Limits`."""
 
     title: str
     limits: str
@@ -77,7 +77,7 @@ FAMILIES = (
 
 
 def render_markdown() -> str:
-    """The whole document."""
+    """Return the whole document."""
     lines = [HEAD, *_index()]
     for family in FAMILIES:
         lines += [f"## {family.title}", ""]
@@ -85,12 +85,12 @@ def render_markdown() -> str:
             lines += [*_rule(rule), ""]
         figures = list(threshold_rows(family.limits))
         if figures:
-            lines += ["| figure | default | meaning |", "|---|---|---|", *figures, ""]
+            lines += ["| threshold | default | meaning |", "|---|---|---|", *figures, ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _index() -> Iterator[str]:
-    yield "| rule | what it tells |"
+    yield "| rule | what it reports |"
     yield "|---|---|"
     for family in FAMILIES:
         for rule in family.rules:
@@ -109,13 +109,11 @@ def _rule(rule: Rule) -> Iterator[str]:
 
 
 def _rule_facts(rule: Rule) -> Iterator[str]:
-    yield f"Asked when one of these is read: {', '.join(f'{PARTS[part].meaning} (`{part}`)' for part in rule.parts)}"
-    seen = (
-        f"when it was seen for {human_duration(rule.raise_after_s)}" if rule.raise_after_s else "as soon as it is seen"
-    )
+    yield f"Runs when one of these is read: {', '.join(f'{PARTS[part].meaning} (`{part}`)' for part in rule.parts)}"
+    seen = f"when seen for {human_duration(rule.raise_after_s)}" if rule.raise_after_s else "as soon as it is seen"
     if rule.warm_up_s:
-        yield f"Judged once it has been watched for {human_duration(rule.warm_up_s)}"
-    gone = f"when it was not seen for {human_duration(rule.clear_after_s)}" if rule.clear_after_s else "when it is gone"
+        yield f"Conclusive after an observation of {human_duration(rule.warm_up_s)}"
+    gone = f"when not seen for {human_duration(rule.clear_after_s)}" if rule.clear_after_s else "when it is gone"
     yield f"Raised {seen}, cleared {gone}"
     causes = list(dict.fromkeys(link.cause for link in LINKS if link.effect == rule.name))
     effects = list(dict.fromkeys(link.effect for link in LINKS if link.cause == rule.name))
@@ -126,7 +124,7 @@ def _rule_facts(rule: Rule) -> Iterator[str]:
     if rule.runbook is not None:
         yield f"Runbook: `{rule.runbook}`"
     if rule.settings:
-        yield f"Figures: {_names(f'findings.{setting}' for setting in rule.settings)}"
+        yield f"Thresholds: {_names(f'findings.{setting}' for setting in rule.settings)}"
     if rule.source:
         yield f"Source: {rule.source}"
 
@@ -136,15 +134,15 @@ def _names(names: Any) -> str:
 
 
 def _paragraphs(rule: Rule) -> list[str]:
-    """The docstring of what looks; of a look in another's care, that one's."""
-    look = rule.check
-    inner = inspect.getclosurevars(look).nonlocals.get("look") if inspect.isfunction(look) else None
-    text = inspect.getdoc(inner or look) or ""
+    """Return the docstring of the check; of a wrapped check, that of the inner one."""
+    check = rule.check
+    inner = inspect.getclosurevars(check).nonlocals.get("rule_check") if inspect.isfunction(check) else None
+    text = inspect.getdoc(inner or check) or ""
     return [" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph.strip()]
 
 
 def threshold_rows(family: str) -> Iterator[str]:
-    """A row of a table for each figure of the family: its key in the configuration, default, meaning."""
+    """Yield a table row per threshold of the family: its key in the configuration, default, meaning."""
     kind = type(getattr(Limits(), family))
     notes = field_notes(kind)
     for field in msgspec.structs.fields(kind):
@@ -153,7 +151,7 @@ def threshold_rows(family: str) -> Iterator[str]:
 
 
 def toml_text(value: Any) -> str:
-    """A default as TOML writes it: large whole numbers without a point, so that they can be read.
+    """Return a default as in TOML: large whole numbers without a decimal point, for readability.
 
     >>> toml_text(80.0), toml_text(50 * 1024.0**3), toml_text(True), toml_text(["a"])
     ('80.0', '53687091200', 'true', '["a"]')
@@ -166,7 +164,7 @@ def toml_text(value: Any) -> str:
 
 
 def field_notes(kind: type[Any]) -> dict[str, str]:
-    """What the docstring under each field of a struct says, its bases' too, on one line."""
+    """Return the docstring below each field of a struct and its bases, on one line."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
     assert isinstance(tree, ast.ClassDef)
     notes: dict[str, str] = {}

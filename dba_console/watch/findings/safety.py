@@ -1,4 +1,4 @@
-"""Rules about what a cluster can lose for good, and about its catalogs and tables where they go wrong unnoticed."""
+"""Rules about data safety: checksums, wraparound, the xid horizon, autovacuum, collations, indexes, sequences."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from dba_console.watch.samples import postgres
 from dba_console.watch.samples.findings import Severity
 from dba_console.watch.samples.postgres import CatalogFaults, ChangedCollation, InvalidIndex, SequenceUsage
 
-# Checksums: pages that were damaged on disk, and clusters that would not notice.
+# Checksums: damaged pages on disk, and clusters that would not detect them.
 #
-# Corruption does not heal, and a page is only found damaged when it is read: so a failure seen once stays a finding
-# for as long as the agent runs, whatever becomes of the server's counters.
+# Corruption does not heal, and damage is found only when a page is read: so a failure seen once stays a finding as long
+# as the agent runs, even if the server's counters are reset.
 
 ONLINE_MAJOR = 19
-"""pg_enable_data_checksums() came with 19; before, pg_checksums needs a stopped server."""
+"""pg_enable_data_checksums() exists from 19; before, pg_checksums needs a stopped server."""
 
 
 @dataclass(slots=True)
 class DatabaseDamage:
-    """What is known of one database: pg_stat_database counts, as far as it was not reset meanwhile."""
+    """Checksum failures of one database, by pg_stat_database; survives a reset of the counter."""
 
     name: str | None
     failures: int
-    """All that were ever seen: what was there at the beginning, and each one since."""
+    """All failures: those present at the start, and those since."""
     new_failures: int
-    """Those since the agent began."""
+    """Failures since the agent started."""
     counter: int
-    """The view's own number at the last reading."""
+    """The view's value at the last reading."""
     last_us: int | None
     """checksum_last_failure, the server's clock."""
 
 
 def checksum_failures(s: RuleContext) -> Iterator[Signal]:
-    """Failures counted in pg_stat_database (12+), those of the time before the agent too.
+    """Failures counted in pg_stat_database (12+), including those before the agent started.
 
-    Critical until a day after the last one, by the server's own time of it, so that starting the agent anew changes
-    nothing; a warning after that. A counter that was reset, or lost in a crash, takes nothing back.
+    Critical until a day after the last one, by the server's own time, so that a restart of the agent changes nothing;
+    a warning after that. A reset of the counter, or its loss in a crash, removes nothing.
     """
     stats = s.picture.now("pg.databases", postgres.DatabaseStats)
     if stats is None:
@@ -61,14 +61,14 @@ def _update_counts(known: dict[int, DatabaseDamage], rows: Collection[postgres.D
     if len(known) > len(rows):
         there = {row.oid for row in rows}
         for oid in [oid for oid, one in known.items() if oid not in there and not one.failures]:
-            del known[oid]  # databases of tests come and go by the thousand
+            del known[oid]  # test databases come and go by the thousand
     for row in rows:
         if row.checksum_failures is None:
-            continue  # checksums are off, or it may not be seen
+            continue  # checksums are off, or not visible
         one = known.get(row.oid)
         if one is None:
             one = known[row.oid] = DatabaseDamage(row.name, 0, 0, 0, None)
-        # After a reset the view begins at 0 again: what it counts then has all happened since.
+        # After a reset the view restarts at 0: what it counts then has all happened since.
         new = row.checksum_failures - (one.counter if row.checksum_failures >= one.counter else 0)
         one.failures += new
         one.new_failures += 0 if first else new
@@ -85,7 +85,7 @@ def _failure_signal(s: RuleContext, damaged: list[DatabaseDamage]) -> Signal:
     text = f"{_failure_text(failures)} in {where}"
     if last_us is not None:
         text += f", the last {past_time_text(last_us, s.now_us)}"
-    elsewhere = "; the server's own count was reset since" if _was_reset(damaged) else ""
+    elsewhere = "; the server's counter was reset since" if _was_reset(damaged) else ""
     evidence: dict[str, Any] = {
         "checksum_failures": failures,
         "checksum_failures_since_start": fresh,
@@ -94,12 +94,12 @@ def _failure_signal(s: RuleContext, damaged: list[DatabaseDamage]) -> Signal:
     }
     return Signal(
         severity=_severity(s, fresh, last_us),
-        text=f"{text}: pages on disk are not what was written{elsewhere}",
+        text=f"{text}: data pages on disk are corrupted{elsewhere}",
         evidence=evidence,
         since_us=s.memo("checksum-failure").setdefault("since_us", last_us),
         runbook="checksum-failure",
-        advice="Find the relation in the server's log (invalid page in block), take no VACUUM FULL or REINDEX yet, and "
-        "check that the backups from before the first failure are kept.",
+        advice="Find the relation in the server's log (invalid page in block), do not run VACUUM FULL or REINDEX yet, "
+        "and check that backups from before the first failure are kept.",
     )
 
 
@@ -122,20 +122,21 @@ def _was_reset(damaged: list[DatabaseDamage]) -> bool:
 
 
 def checksums_off(s: RuleContext) -> Iterator[Signal]:
-    """The cluster has none: nothing on the way from disk to memory would be noticed (initdb's default until 17)."""
+    """The cluster has no data checksums: corruption on the way from disk to memory goes undetected (initdb's default
+    until 17)."""
     if s.facts.setting("data_checksums") != "off":
         return
     online = (s.facts.major or 0) >= ONLINE_MAJOR
     how = (
         "pg_enable_data_checksums() turns them on while the server runs"
         if online
-        else "pg_checksums --enable turns them on while the server, and every standby of it, is stopped"
+        else "pg_checksums --enable turns them on while the server and all its standbys are stopped"
     )
     yield Signal(
         severity="info",
-        text=f"Data checksums are off: a page damaged on disk is taken for sound; {how}",
+        text=f"Data checksums are off: corruption on disk goes undetected; {how}",
         evidence={"data_checksums": "off"},
-        advice="Until then only amcheck and reading everything, as a dump does, find damage.",
+        advice="Until then only amcheck and reading everything, as a dump does, detect damage.",
     )
 
 
@@ -154,27 +155,27 @@ CHECKSUM_RULES: tuple[Rule, ...] = (
         title="The cluster has no data checksums",
         parts=("pg.server",),
         check=checksums_off,
-        source="data_checksums; pg_checksums; online from PostgreSQL 19 on",
+        source="data_checksums; pg_checksums; online from PostgreSQL 19",
     ),
 )
 
 
-# What the catalogs say is wrong before anybody feels it: sort orders that changed, invalid indexes, full sequences.
+# Catalog problems that queries do not show yet: changed collations, invalid indexes, sequences that run out.
 #
-# Invalid indexes and sequences are those of the database the console is connected to: another one has to be asked by a
-# console of its own.
+# Invalid indexes and sequences are those of the database the console is connected to; another database needs its own
+# console.
 
 SHOWN = 3
-"""Named in the sentence; the evidence has all that were read."""
+"""Number named in the sentence; the evidence lists all that were read."""
 RATE_S = 600.0
-"""No date is told by a shorter time of watching: two readings are five minutes apart."""
+"""Minimum observation for an estimate: two readings are five minutes apart."""
 
 
 def collation_version(s: RuleContext) -> Iterator[Signal]:
-    """The operating system or ICU sorts otherwise than when a database was made: indexes on text may be out of order.
+    """The collation version of the operating system or ICU changed: indexes on text may be out of order.
 
     Before PostgreSQL 15 only collations named in the connected database are known, not the defaults of databases.
-    Those nothing uses are left out. A new glibc is the usual cause; that no index is out of order has to be seen.
+    Unused collations are left out. The usual cause is a new glibc; whether an index is out of order must be checked.
     """
     faults = s.picture.now("pg.catalog", CatalogFaults)
     if faults is None or not faults.collations:
@@ -182,9 +183,9 @@ def collation_version(s: RuleContext) -> Iterator[Signal]:
     rows = faults.collations
     yield Signal(
         severity="warning",
-        text=f"{_collations_text(faults, rows)} recorded with version {clean(rows[0].recorded)}, and "
+        text=f"{_collations_text(faults, rows)} created with version {clean(rows[0].recorded)}, and "
         f"{clean(rows[0].provider)} "
-        f"has {clean(rows[0].actual)} now: indexes on text may be out of order",
+        f"now has {clean(rows[0].actual)}: indexes on text may be out of order",
         evidence={
             "collations": [
                 f"{_collation_text(faults, row)}: {clean(row.recorded)} -> {clean(row.actual)}" for row in rows
@@ -211,13 +212,11 @@ def _collation_text(faults: CatalogFaults, row: ChangedCollation) -> str:
 
 
 def invalid_index(s: RuleContext) -> Iterator[Signal]:
-    """An index no query uses, left by a CREATE INDEX or REINDEX CONCURRENTLY that failed; those not built or dropped
-    now.
+    """An invalid index, left by a failed CREATE INDEX or REINDEX CONCURRENTLY; not one that is built or dropped now.
 
-    Whether one is under way is told by the lock such a statement keeps on the table. Told of the connected database
-    only. check_pgactivity (invalid_indexes) is critical at once; here it is a warning, and given ten minutes, for
-    whoever failed may be about to try again. Indexes of partitioned tables are invalid until the last partition has
-    one, and left out.
+    Whether a build is running is derived from the lock such a statement holds on the table. Connected database only.
+    check_pgactivity (invalid_indexes) is critical at once; here it is a warning after ten minutes, because the build
+    may be retried. Indexes of partitioned tables are invalid until the last partition has one, and left out.
     """
     faults = s.picture.now("pg.catalog", CatalogFaults)
     if faults is None or faults.indexes is None:
@@ -235,30 +234,30 @@ def invalid_index(s: RuleContext) -> Iterator[Signal]:
 
 def _invalid_signal(faults: CatalogFaults, rows: list[InvalidIndex]) -> Signal:
     row = next((row for row in rows if row.ready), rows[0])
-    costs = ", and every write to the table writes it" if row.ready else ""
+    costs = ", and every write to the table maintains it" if row.ready else ""
     more = f"; {len(rows) - 1} more like it" if len(rows) > 1 else ""
     where = f"index {clean(row.name)} of table {clean(row.table)} in database {clean(faults.database)}"
     return Signal(
         severity="warning",
-        text=f"No query uses {where}: it is invalid, and nobody builds it{costs}{more}",
+        text=f"No query uses {where}: it is invalid and not being built{costs}{more}",
         evidence={
             "invalid_indexes": [clean(one.name) for one in rows],
             "database": clean(faults.database),
             "pages": sum(one.pages for one in rows),
         },
-        advice="DROP INDEX CONCURRENTLY it where its name ends in _ccnew or _ccold, which a failed REINDEX "
-        "CONCURRENTLY leaves; else build it with REINDEX INDEX CONCURRENTLY, or drop it.",
+        advice="DROP INDEX CONCURRENTLY if its name ends in _ccnew or _ccold, which a failed REINDEX "
+        "CONCURRENTLY leaves; otherwise rebuild it with REINDEX INDEX CONCURRENTLY, or drop it.",
     )
 
 
 def sequence_full(s: RuleContext) -> Iterator[Signal]:
-    """A sequence that has used most of the numbers that it, or the column it belongs to, can hold.
+    """A sequence has used most of the values that it, or the column it belongs to, can hold.
 
-    The column counts where it is narrower: a bigint sequence behind an integer column ends at 2,147,483,647. A warning
-    at 85 %, critical at 95 % (check_postgres, action sequence) or where the rest lasts no longer than a day; the rate
-    is known after ten minutes. Told of the connected database only, of sequences that do not cycle and whose value this
-    role may read (SELECT on the sequence, or pg_read_all_data). Of very many, the hundred are read whose tables have
-    the most rows or inserts for their size. Tables that take numbers from a sequence they do not own are not known.
+    The column counts if it is narrower: a bigint sequence behind an integer column ends at 2,147,483,647. A warning
+    at 85 %, critical at 95 % (check_postgres, action sequence) or if the rest lasts less than a day; the rate is known
+    after ten minutes. Connected database only, sequences that do not cycle and that this role may read (SELECT on the
+    sequence, or pg_read_all_data). With very many, only the hundred are read whose tables have the most rows or inserts
+    for their size. Tables that use a sequence they do not own are not known.
     """
     faults = s.picture.now("pg.catalog", CatalogFaults)
     if faults is None or faults.sequences is None:
@@ -276,7 +275,7 @@ def _full_signal(
     s: RuleContext, faults: CatalogFaults, row: SequenceUsage, first: dict[str, tuple[int, int]]
 ) -> Signal | None:
     since_us, value = first.setdefault(row.name, (s.mono_us, row.last))
-    if (row.last - value) * row.increment < 0:  # somebody has set it back
+    if (row.last - value) * row.increment < 0:  # it was set back
         since_us, value = first[row.name] = (s.mono_us, row.last)
     pct = 100 * (row.last - row.start) / (row.stop - row.start)
     left = max(0, (row.stop - row.last) // row.increment)
@@ -308,21 +307,21 @@ def _full_signal(
             "left_s": left_s,
         },
         advice="At its end every INSERT fails. A wider column (ALTER COLUMN ... TYPE bigint) rewrites the table and "
-        "its indexes under ACCESS EXCLUSIVE; begin in time with a new column that is filled in steps.",
+        "its indexes under ACCESS EXCLUSIVE; start early with a new column that is filled in steps.",
     )
 
 
 CATALOG_RULES: tuple[Rule, ...] = (
     Rule(
         name="collation-version",
-        title="A collation sorts otherwise than when its database was made",
+        title="A collation version differs from the one its database was created with",
         parts=("pg.catalog",),
         check=keep_signals_while_stale("pg.catalog", collation_version),
         source="PostgreSQL: ALTER COLLATION (Notes), pg_database_collation_actual_version (15 and later)",
     ),
     Rule(
         name="invalid-index",
-        title="An invalid index that nobody builds",
+        title="An invalid index that is not being built",
         parts=("pg.catalog",),
         check=keep_signals_while_stale("pg.catalog", invalid_index),
         warm_up_s=600.0,
@@ -331,7 +330,7 @@ CATALOG_RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="sequence-full",
-        title="A sequence, or the column it numbers, is at its end",
+        title="A sequence, or the column it numbers, is running out",
         parts=("pg.catalog",),
         check=keep_signals_while_stale("pg.catalog", sequence_full),
         settings=("safety.sequence_warn_pct", "safety.sequence_critical_pct", "safety.xid_stop_critical_s"),

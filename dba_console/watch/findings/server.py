@@ -1,4 +1,4 @@
-"""Rules about the server: whether it is there, and what happened to it lately."""
+"""Rules about the server: down or silent, postmaster stopped, recent changes, settings not reverted."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from dba_console.watch.samples.console import PendingRevertNow, PendingRevertsNo
 from dba_console.watch.samples.findings import Severity
 from dba_console.watch.samples.host import ControlFile, Processes
 
-# The server is not there, does not answer, or cannot take new connections.
+# The server is down, does not answer, or accepts no new connections.
 
 GAP_US = 5_000_000
-"""Longer without a tick, and nobody knows whether it was down all the time."""
+"""After a longer time without a tick it is not known whether it was down all the time."""
 _ORDERLY = ("shut down", "shut down in recovery")
 _STOPPED = ("T", "t")
 
 
 def server_down(s: RuleContext) -> Iterator[Signal]:
-    """Nobody gets in, or nobody gets an answer. How it ended is told by pg_control, where that can be read.
+    """The server cannot be reached or does not answer. How it ended is shown by pg_control, if readable.
 
-    An orderly restart is over within seconds (`server-restarted` tells it), so after 3 s it is a warning and after 10 s
-    critical; a server that keeps the connection and is silent gets 5 and 30 s, for a stalled disk makes it so too.
-    Where the server lets everybody in but the console (password, certificate, name) it is a warning. SQLSTATE 57P03
-    is starting up, shutting down or recovering (PostgreSQL documentation, appendix A).
+    An orderly restart is over within seconds (see `server-restarted`), so it is a warning after 3 s and critical after
+    10 s; a server that keeps the connection and is silent has 5 and 30 s, since a stalled disk causes that too. If the
+    server refuses only the console (password, certificate, name) it is a warning. SQLSTATE 57P03 means starting up,
+    shutting down or recovering (PostgreSQL documentation, appendix A).
     """
     memo = s.memo("server-down")
     outage = find_outage(s.picture)
@@ -61,17 +61,17 @@ def _severity(s: RuleContext, outage: Outage, away_s: float) -> Severity | None:
 
 def _signal(s: RuleContext, outage: Outage, memo: dict[str, Any], severity: Severity) -> Signal:
     reason = clean(outage.text)
-    # The checkpoint at the end of recovery says "shut down" too (CreateCheckPoint in xlog.c): only where nobody is
-    # there does it tell how the server ended.
+    # The checkpoint at the end of recovery also writes "shut down" (CreateCheckPoint in xlog.c): it shows how the
+    # server ended only while none is running.
     state = _control_state(s, memo["begun_us"])
     if outage.kind == "starting" and state in _ORDERLY:
         state = None
     what = {
         "silent": "PostgreSQL does not answer",
-        "starting": "PostgreSQL does not let anybody in yet",
+        "starting": "PostgreSQL does not accept connections yet",
     }.get(
         outage.kind,
-        "PostgreSQL does not let the console in" if outage.refuses_console else "PostgreSQL cannot be reached",
+        "PostgreSQL refuses the console" if outage.refuses_console else "PostgreSQL cannot be reached",
     )
     return Signal(
         severity=severity,
@@ -85,7 +85,7 @@ def _signal(s: RuleContext, outage: Outage, memo: dict[str, Any], severity: Seve
 
 
 def _control_state(s: RuleContext, begun_us: int) -> str | None:
-    """What pg_control says of the server's end, where it was read since."""
+    """Return the state in pg_control, if it was read since the outage began."""
     reading = s.facts.picture.current.get("host.control")
     control = s.facts.picture.now("host.control", ControlFile)
     return None if reading is None or control is None or reading.part.at_us < begun_us else control.state
@@ -93,24 +93,24 @@ def _control_state(s: RuleContext, begun_us: int) -> str | None:
 
 def _ending_text(state: str | None) -> str:
     if state in _ORDERLY:
-        return " (it was shut down in order)"
+        return " (it was shut down cleanly)"
     return "" if state is None else f" (pg_control: {state})"
 
 
 def _advice(outage: Outage, state: str | None) -> str | None:
     if outage.kind == "silent":
-        return "The I/O, memory and locks panels go on: look there for what it waits for."
+        return "Check the I/O, memory and locks panels, which continue, for what it waits for."
     if outage.kind in ("refused", "lost", "timeout") and state in _ORDERLY:
-        return "Somebody stopped it: ask who before you start it."
+        return "It was stopped deliberately: ask by whom before you start it."
     if outage.kind == "refused":
-        return "Look at the end of the server's log before you start it again."
+        return "Check the end of the server's log before you start it again."
     return None if outage.help is None else f"{outage.help[0].upper()}{outage.help[1:]}."
 
 
 def postmaster_stopped(s: RuleContext) -> Iterator[Signal]:
-    """A signal stopped the postmaster (state T or t in proc_pid_stat(5)): new connections wait for ever.
+    """A signal stopped the postmaster (state T or t in proc_pid_stat(5)): new connections wait forever.
 
-    Sessions go on, so it looks like a network that swallows packets; a debugger does it too.
+    Existing sessions continue, so it resembles a network that drops packets; a debugger also causes it.
     """
     processes = s.facts.picture.now("host.processes", Processes)
     if processes is None or not any(processes.states.get(state) for state in _STOPPED):
@@ -120,148 +120,150 @@ def postmaster_stopped(s: RuleContext) -> Iterator[Signal]:
         return
     yield Signal(
         severity="critical",
-        text=f"The postmaster (pid {processes.postmaster}) is stopped: sessions go on, new connections wait for ever",
+        text=f"The postmaster (pid {processes.postmaster}) is stopped: sessions continue, new connections wait forever",
         cause=f"the postmaster (pid {processes.postmaster}) is stopped",
         evidence={"pid": processes.postmaster, "state": state},
         series=("connections.used",),
-        advice=f"kill -CONT {processes.postmaster} lets it go on; "
-        + ("a debugger holds it." if state == "t" else "somebody sent it SIGSTOP."),
+        advice=f"kill -CONT {processes.postmaster} continues it; "
+        + ("a debugger has stopped it." if state == "t" else "it received SIGSTOP."),
     )
 
 
-# Settings that a run changed for a time and that are still so after it.
+# Temporary settings of a run that are still set after it.
 
 SHOWN = 4
 """Parameters named in the sentence; the evidence has all."""
 _STATES = {
-    "unread": "; the file is as it was, the server has not read it",
-    "pending": "; put back, counts from the next restart",
-    "back": "; as it was again",
-    "altered": "; somebody has set something else since",
-    "gone": "; its database or role is gone",
-    "unknown": "; how it is now is not known",
+    "unread": "; the file is reverted, the server has not read it",
+    "pending": "; reverted, effective after the next restart",
+    "back": "; reverted",
+    "altered": "; changed to another value since",
+    "gone": "; its database or role no longer exists",
+    "unknown": "; its current value is not known",
 }
 _TRUST = {
-    "untrusted": ". The server was started anew meanwhile without having been shut down in order: the data of this "
-    "cluster cannot be trusted, restore it anew",
-    "unknown": ". Whether the server went down meanwhile without being shut down in order cannot be told",
+    "untrusted": ". The server restarted meanwhile without a clean shutdown: the data of this cluster cannot be "
+    "trusted, restore it from a backup",
+    "unknown": ". It is not known whether the server went down meanwhile without a clean shutdown",
 }
 
 
 def settings_left(s: RuleContext) -> Iterator[Signal]:
-    """Parameters that a run set for a time, where that run is over: it failed, was ended, or its agent was killed.
+    """Temporary settings of a run that is over: it failed, was ended, or its agent was killed.
 
-    Critical where fsync or full_page_writes is off by it, or was while the server crashed. While the run goes on only
-    these two are told, as a remark. Each parameter is told until it has been seen to be as it was, or a person has
-    decided about it; what was put back by hand is noticed within half a minute. While the server does not answer it is
-    told that this is not known.
+    Critical if fsync or full_page_writes is off because of it, or was during a crash. During the run only these two are
+    reported, as info. Each parameter is reported until its old value was seen, or the operator decided about it; a
+    manual revert is noticed within half a minute. While the server does not answer, the finding says that this is not
+    known.
     """
     reading = s.picture.now("debts", PendingRevertsNow)
     if reading is None:
         return
-    left = [debt for debt in reading.reverts if not debt.run_is_active]
+    left = [revert for revert in reading.reverts if not revert.run_is_active]
     if left:
         yield _left_signal(left)
-    elif risky := [debt for debt in reading.reverts if debt.risky]:
+    elif risky := [revert for revert in reading.reverts if revert.risky]:
         yield _active_run_signal(risky)
     if (note := s.picture.current["debts"].part.note) is not None:
         yield Signal(
             severity="warning",
             subject="unreadable",
-            text=f"What runs have set for a time is not known: {redact(clean(note))}",
-            advice="Read the files it names: they say what was set there before.",
+            text=f"Temporary settings of runs are not known: {redact(clean(note))}",
+            advice="Read the files it names: they contain the previous settings.",
         )
 
 
-def _left_signal(debts: Sequence[PendingRevertNow]) -> Signal:
-    runs, since_us = _runs(debts), min(debt.at_us for debt in debts)
-    trust = _worst_trust(debts)
+def _left_signal(reverts: Sequence[PendingRevertNow]) -> Signal:
+    runs, since_us = _runs(reverts), min(revert.at_us for revert in reverts)
+    trust = _worst_trust(reverts)
     return Signal(
-        severity=_unreverted_severity(debts, trust),
-        text=f"{_summary_text(debts, runs)}{_TRUST.get(trust, '')}",
+        severity=_unreverted_severity(reverts, trust),
+        text=f"{_summary_text(reverts, runs)}{_TRUST.get(trust, '')}",
         evidence={
-            "settings": [_setting_text(debt) for debt in debts],
+            "settings": [_setting_text(revert) for revert in reverts],
             "since": rfc3339(since_us),
             "runs": runs,
-            "who": sorted({clean(debt.who) for debt in debts if debt.who}),
+            "who": sorted({clean(revert.who) for revert in reverts if revert.who}),
             "trust": trust or None,
         },
         since_us=since_us,
         runbook="put-back",
-        advice="Run the runbook put-back: it shows each setting and restores exactly what was there.",
+        advice="Run the runbook put-back: it shows each setting and restores its previous value.",
     )
 
 
-def _active_run_signal(debts: Sequence[PendingRevertNow]) -> Signal:
-    since_us = min(debt.at_us for debt in debts)
+def _active_run_signal(reverts: Sequence[PendingRevertNow]) -> Signal:
+    since_us = min(revert.at_us for revert in reverts)
     return Signal(
         severity="info",
-        text=f"{_names_and_values(debts)} for run {', '.join(_runs(debts))}: a crash of the host now costs the "
+        text=f"{_names_and_values(reverts)} for run {', '.join(_runs(reverts))}: a crash of the host now destroys the "
         f"whole cluster",
         evidence={
-            "settings": [_setting_text(debt) for debt in debts],
+            "settings": [_setting_text(revert) for revert in reverts],
             "since": rfc3339(since_us),
-            "runs": _runs(debts),
+            "runs": _runs(reverts),
         },
         since_us=since_us,
-        advice="The run puts it back; until then nothing of this cluster survives a loss of power.",
+        advice="The run reverts it; until then the cluster does not survive a power failure.",
     )
 
 
-def _summary_text(debts: Sequence[PendingRevertNow], runs: Sequence[str]) -> str:
-    """What is wrong, the gravest there is: not as before; written and not in force; in force and not finished."""
-    run = f"run {', '.join(runs)}, which is over"
-    if all(debt.state == "unknown" for debt in debts):
-        are = "is" if len(debts) == 1 else "are"
-        return f"Whether {_names_and_values(debts)} {are} still set by {run}, is not known: the server has not answered"
-    if still := [debt for debt in debts if debt.state not in ("back", "pending", "unread")]:
-        return f"{_names_and_values(still)} {'is' if len(still) == 1 else 'are'} not as before {run}"
-    if pending := [debt for debt in debts if debt.state != "back"]:
-        when = "when it reads its files" if pending[0].state == "unread" else "from its next restart"
-        return f"The server goes by {_names(pending)} as it was before {run}, only {when}"
-    return f"{_names(debts)} is as before {run}; what was written meanwhile has not been brought to the disk yet"
+def _summary_text(reverts: Sequence[PendingRevertNow], runs: Sequence[str]) -> str:
+    """Return the most severe state: not as before; written and not in force; in force and not finished."""
+    run = f"run {', '.join(runs)} (ended)"
+    if all(revert.state == "unknown" for revert in reverts):
+        are = "is" if len(reverts) == 1 else "are"
+        return (
+            f"Whether {_names_and_values(reverts)} {are} still set by {run}, is not known: the server has not answered"
+        )
+    if still := [revert for revert in reverts if revert.state not in ("back", "pending", "unread")]:
+        return f"{_names_and_values(still)} still {'differs' if len(still) == 1 else 'differ'} from before {run}"
+    if pending := [revert for revert in reverts if revert.state != "back"]:
+        when = "when the server reads its files" if pending[0].state == "unread" else "from the next restart"
+        return f"{_names(pending)} will be as before {run} only {when}"
+    return f"{_names(reverts)} is as before {run}; data written meanwhile is not synced to disk yet"
 
 
-def _unreverted_severity(debts: Sequence[PendingRevertNow], trust: str) -> Severity:
-    off = any(debt.risky and debt.state in ("changed", "unread", "unknown") for debt in debts)
+def _unreverted_severity(reverts: Sequence[PendingRevertNow], trust: str) -> Severity:
+    off = any(revert.risky and revert.state in ("changed", "unread", "unknown") for revert in reverts)
     return "critical" if off or trust == "untrusted" else "warning"
 
 
-def _worst_trust(debts: Sequence[PendingRevertNow]) -> str:
-    """The worst that is known of what was written meanwhile; empty where durability was never given up."""
-    found = {debt.trust for debt in debts if debt.risky}
+def _worst_trust(reverts: Sequence[PendingRevertNow]) -> str:
+    """Return the worst state of the data written meanwhile; empty if durability was never off."""
+    found = {revert.trust for revert in reverts if revert.risky}
     return next((word for word in ("untrusted", "unknown", "sound") if word in found), "")
 
 
-def _runs(debts: Sequence[PendingRevertNow]) -> list[str]:
-    return sorted({clean(debt.run) or "?" for debt in debts})
+def _runs(reverts: Sequence[PendingRevertNow]) -> list[str]:
+    return sorted({clean(revert.run) or "?" for revert in reverts})
 
 
-def _names_and_values(debts: Sequence[PendingRevertNow]) -> str:
-    """Those that take durability away first.
+def _names_and_values(reverts: Sequence[PendingRevertNow]) -> str:
+    """Return names and values, those that disable durability first.
 
     >>> one = PendingRevertNow("a", "fsync", "", None, "off", "r", "", "", 0, False, "changed", "off", True)
     >>> _names_and_values([one])
     'fsync (off)'
     """
-    first = sorted(debts, key=lambda debt: not debt.risky)
-    words = [f"{clean(debt.parameter)} ({_value_text(debt.found or debt.new)})" for debt in first[:SHOWN]]
-    more = f" and {len(debts) - SHOWN} more" if len(debts) > SHOWN else ""
+    first = sorted(reverts, key=lambda revert: not revert.risky)
+    words = [f"{clean(revert.parameter)} ({_value_text(revert.found or revert.new)})" for revert in first[:SHOWN]]
+    more = f" and {len(reverts) - SHOWN} more" if len(reverts) > SHOWN else ""
     return ", ".join(words) + more
 
 
-def _names(debts: Sequence[PendingRevertNow]) -> str:
-    return ", ".join(clean(debt.parameter) for debt in debts)
+def _names(reverts: Sequence[PendingRevertNow]) -> str:
+    return ", ".join(clean(revert.parameter) for revert in reverts)
 
 
-def _setting_text(debt: PendingRevertNow) -> str:
-    was = "was not set" if debt.old is None else f"was {_value_text(debt.old)}"
-    now = debt.found if debt.state == "altered" else debt.new
-    return f"{clean(debt.parameter)} = {_value_text(now)} {clean(debt.place)}, {was}{_STATES.get(debt.state, '')}"
+def _setting_text(revert: PendingRevertNow) -> str:
+    was = "was not set" if revert.old is None else f"was {_value_text(revert.old)}"
+    now = revert.found if revert.state == "altered" else revert.new
+    return f"{clean(revert.parameter)} = {_value_text(now)} {clean(revert.place)}, {was}{_STATES.get(revert.state, '')}"
 
 
 def _value_text(value: str | None) -> str:
-    return "taken out" if value is None else redact(clean(value)) or "''"
+    return "removed" if value is None else redact(clean(value)) or "''"
 
 
 _NEWS = ("server.news_s",)
@@ -269,7 +271,7 @@ _NEWS = ("server.news_s",)
 RULES: tuple[Rule, ...] = (
     Rule(
         name="server-down",
-        title="PostgreSQL cannot be reached, lets nobody in, or does not answer",
+        title="PostgreSQL cannot be reached, accepts no connections, or does not answer",
         parts=("pg.activity",),
         check=server_down,
         clear_after_s=0.0,
@@ -302,7 +304,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="server-restarted",
-        title="PostgreSQL was restarted, in order or after a crash",
+        title="PostgreSQL was restarted, cleanly or after a crash",
         parts=("pg.server",),
         check=server_restarted,
         warm_up_s=30.0,
@@ -330,7 +332,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="settings-left",
-        title="Settings that a run changed for a time were not put back",
+        title="Temporary settings of a run were not reverted",
         parts=("debts",),
         check=settings_left,
         clear_after_s=0.0,

@@ -1,6 +1,6 @@
-"""What happened to the server lately: restarts, promotions, new settings, another version, each told for a while.
+"""Recent changes of the server: restarts, promotions, new settings, another version, each shown for a while.
 
-Compared are two readings of who the server is, whatever lies between them; the agent's first tells nothing.
+Two readings of the server's identity are compared, whatever lies between them; the agent's first reports nothing.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from dba_console.watch.findings.rule import RuleContext, Signal, Value
 from dba_console.watch.samples.findings import Severity
 from dba_console.watch.samples.postgres import DatabaseStats, Server, Sessions, Setting
 
-# What differs between two readings of the server: news that stays on the screen for a while. Pure.
+# What differs between two readings of the server. Pure.
 
 IGNORED_SETTINGS = frozenset({"transaction_read_only", "in_hot_standby", "application_name", "data_directory_mode"})
-"""Settings that change with the connection or are told otherwise."""
+"""Settings that change with the connection or are reported otherwise."""
 MIN_TRANSACTIONS = 100
-"""Transactions that counters must have counted before their loss says anything."""
+"""Transactions the counters must have counted before their loss is conclusive."""
 
 
 class ServerChange(NamedTuple):
-    """One thing that changed, and when, by the host's clock where it is known better than by the reading."""
+    """One change, and its time by the server's clock if known more exactly than by the reading."""
 
     rule: str
     severity: Severity
@@ -35,13 +35,13 @@ class ServerChange(NamedTuple):
 
 
 def find_changes(before: Server, after: Server, *, crashed: bool | None) -> Iterator[ServerChange]:
-    """News worth telling, the gravest first. Another cluster is that alone: nothing of the two can be compared.
+    """Yield the changes, the most severe first. If another cluster answers, only that: the two are not comparable.
 
-    `crashed` is how a server that has started anew ended, None where it is not known.
+    `crashed` is how a restarted server ended, None if not known.
     """
     if before.system_identifier and after.system_identifier and before.system_identifier != after.system_identifier:
         old, new = before.system_identifier, after.system_identifier
-        text = f"Another cluster answers now: system identifier {old} became {new}"
+        text = f"A different cluster answers: system identifier {old} became {new}"
         yield ServerChange("server-promoted", "critical", text, {"before": old, "after": new}, subject="identity")
         return
     role = _role_change(before, after)
@@ -83,28 +83,28 @@ def _role_of(server: Server) -> str:
 
 
 def _restart_change(after: Server, crashed: bool | None) -> ServerChange:
-    how = {True: " after a crash: its statistics are lost", False: ", shut down in order", None: ""}[crashed]
+    how = {True: " after a crash: its statistics are lost", False: " after a clean shutdown", None: ""}[crashed]
     evidence: dict[str, Value] = {"crashed": crashed, "version": after.version}
     severity: Severity = "info" if crashed is False else "warning"
     return ServerChange("server-restarted", severity, f"PostgreSQL was restarted{how}", evidence, after.start_us)
 
 
 def crash_recovery(after_us: int) -> ServerChange:
-    """A postmaster that stayed while all its processes began anew: one of them crashed."""
+    """Return the change for a postmaster that stayed while all its processes restarted: one of them crashed."""
     text = "PostgreSQL ended every session and recovered, because one of its processes crashed"
     return ServerChange("server-restarted", "warning", text, {"crashed": True}, after_us)
 
 
 def checkpointer_start(sessions: Sessions | None) -> int | None:
-    """When the checkpointer began, by the server's clock: anew with each recovery, None without the right to see it."""
+    """Return when the checkpointer started, by the server's clock: again with each recovery; None if not visible."""
     rows = () if sessions is None else sessions.rows
     return next((row.backend_start for row in rows if row.backend_type == "checkpointer"), None)
 
 
 def lost_statistics(before: DatabaseStats | None, after: DatabaseStats | None) -> bool | None:
-    """Whether the counters began anew, as they do after a crash only (pgstat_discard_stats, pgstat_reset_all).
+    """Whether the counters restarted, which happens only after a crash (pgstat_discard_stats, pgstat_reset_all).
 
-    None where too little had been counted to tell.
+    None if too little had been counted.
     """
     if before is None or after is None:
         return None
@@ -116,7 +116,7 @@ def lost_statistics(before: DatabaseStats | None, after: DatabaseStats | None) -
 
 
 def changed_settings(before: Server, after: Server) -> dict[str, tuple[Setting, Setting]]:
-    """Settings read both times that differ, by name; those that say where the console is connected are left out."""
+    """Return settings read both times that differ, by name, except those that depend on the console's connection."""
     old = {setting.name: setting for setting in before.settings}
     return {
         new.name: (old[new.name], new)
@@ -126,7 +126,7 @@ def changed_settings(before: Server, after: Server) -> dict[str, tuple[Setting, 
 
 
 def setting_change_text(before: Setting, after: Setting) -> str:
-    """`work_mem from 4096kB to 64MB` as far as the units are known, secrets left out."""
+    """Return `work_mem from 4096kB to 64MB`, with units if known and secrets removed."""
     return redact(f"{clean(after.name)} from {_value(before)} to {_value(after)}")
 
 
@@ -139,7 +139,7 @@ def _value(setting: Setting) -> str:
 
 
 SHOWN = 4
-"""Settings named in the sentence; the evidence has all."""
+"""Settings named in the sentence; the evidence lists all."""
 
 
 class _ReportedChange(NamedTuple):
@@ -149,7 +149,7 @@ class _ReportedChange(NamedTuple):
 
 
 class _ServerState:
-    """The last reading, what has been told of it since, and settings as they were before they changed."""
+    """The last reading, the changes reported since, and settings as they were before they changed."""
 
     def __init__(self) -> None:
         self.at_us = 0
@@ -160,102 +160,102 @@ class _ServerState:
 
 
 def server_restarted(s: RuleContext) -> Iterator[Signal]:
-    """The server began anew, told for a quarter of an hour: since when it is up, and whether it had crashed.
+    """The server was restarted; shown for a quarter of an hour, with its start time and whether it had crashed.
 
-    A remark where it was shut down in order, else a warning. A crash is known by the statistics, which are thrown away
-    in recovery and kept over an orderly end; and by processes that all began anew under the same postmaster.
+    Info if it was shut down cleanly, else a warning. A crash is detected by the statistics, which are discarded in
+    recovery and kept over a clean shutdown; and by processes that all restarted under the same postmaster.
     """
     return _change_signals(s, "server-restarted")
 
 
 def server_promoted(s: RuleContext) -> Iterator[Signal]:
-    """Another role, timeline or system identifier than before: a promotion, a failover, or another cluster.
+    """The role, timeline or system identifier changed: a promotion, a failover, or another cluster.
 
-    Another cluster is critical: whatever is done next is done to a server that nobody meant.
+    Another cluster is critical: the next action would change a server that was not intended.
     """
     return _change_signals(s, "server-promoted")
 
 
 def version_changed(s: RuleContext) -> Iterator[Signal]:
-    """The server's version is another one than before, told for a quarter of an hour."""
+    """The server's version changed; shown for a quarter of an hour."""
     return _change_signals(s, "version-changed")
 
 
 def _change_signals(s: RuleContext, rule: str) -> Iterator[Signal]:
-    return (_signal(told) for told in _update_state(s).reported if told.change.rule == rule)
+    return (_signal(reported) for reported in _update_state(s).reported if reported.change.rule == rule)
 
 
-def _signal(told: _ReportedChange) -> Signal:
-    news = told.change
+def _signal(reported: _ReportedChange) -> Signal:
+    change = reported.change
     return Signal(
-        severity=news.severity, subject=news.subject, text=news.text, evidence=news.evidence, since_us=told.wall_us,
-        advice=_ADVICE.get(news.subject or news.rule),
+        severity=change.severity, subject=change.subject, text=change.text, evidence=change.evidence,
+        since_us=reported.wall_us, advice=_ADVICE.get(change.subject or change.rule),
     )  # fmt: skip
 
 
 _ADVICE = {
-    "identity": "Make sure that this is the server you mean before you do anything on it.",
-    "server-restarted": "Who or what restarted it stands at the end of the server's log.",
-    "server-promoted": "Make sure that the old primary is gone, and that clients and standbys follow this one.",
+    "identity": "Make sure that this is the intended server before you change anything.",
+    "server-restarted": "The end of the server's log shows who or what restarted it.",
+    "server-promoted": "Make sure that the old primary is stopped, and that clients and standbys follow this one.",
 }
 
 
 def settings_changed(s: RuleContext) -> Iterator[Signal]:
-    """Settings of the server that have another value than they had, from what to what, told for a quarter of an hour.
+    """Settings of the server changed, from what to what; shown for a quarter of an hour.
 
-    Read every 30 s, those the console explains itself by; a value that was put back is no news.
+    Read every 30 s, only the settings the console uses; a reverted value is not reported.
     """
-    memory = _update_state(s)
-    if not memory.settings:
+    state = _update_state(s)
+    if not state.settings:
         return
-    words = [setting_change_text(old, new) for old, new, _, _ in memory.settings.values()]
+    words = [setting_change_text(old, new) for old, new, _, _ in state.settings.values()]
     more = f" and {len(words) - SHOWN} more" if len(words) > SHOWN else ""
     yield Signal(
         severity="info",
         text=f"Settings changed: {', '.join(words[:SHOWN])}{more}",
         evidence={"settings": words},
-        since_us=min(wall_us for _, _, _, wall_us in memory.settings.values()),
+        since_us=min(wall_us for _, _, _, wall_us in state.settings.values()),
     )
 
 
 def _update_state(s: RuleContext) -> _ServerState:
-    """What is remembered, with this tick's reading taken in once for all rules of this file."""
-    memory = s.memo("server-news").setdefault("memory", _ServerState())
-    assert isinstance(memory, _ServerState)
+    """Return the state, updated with this tick's reading once for all rules of this file."""
+    state = s.memo("server-changes").setdefault("memory", _ServerState())
+    assert isinstance(state, _ServerState)
     reading, server = s.picture.current.get("pg.server"), s.picture.now("pg.server", Server)
-    if reading is not None and server is not None and reading.part.at_us != memory.at_us:
-        memory.at_us = reading.part.at_us
-        if memory.server is not None:
-            _compare(s, memory, memory.server, server)
-        memory.server = server
-        memory.checkpointer = checkpointer_start(s.picture.now("pg.activity", Sessions)) or memory.checkpointer
-    _forget(s, memory)
-    return memory
+    if reading is not None and server is not None and reading.part.at_us != state.at_us:
+        state.at_us = reading.part.at_us
+        if state.server is not None:
+            _compare(s, state, state.server, server)
+        state.server = server
+        state.checkpointer = checkpointer_start(s.picture.now("pg.activity", Sessions)) or state.checkpointer
+    _forget(s, state)
+    return state
 
 
-def _compare(s: RuleContext, memory: _ServerState, before: Server, after: Server) -> None:
+def _compare(s: RuleContext, state: _ServerState, before: Server, after: Server) -> None:
     found = list(find_changes(before, after, crashed=_has_crashed(s)))
     began = checkpointer_start(s.picture.now("pg.activity", Sessions))
     same = before.start_us == after.start_us and not found
-    if same and began is not None and memory.checkpointer is not None and began > memory.checkpointer:
+    if same and began is not None and state.checkpointer is not None and began > state.checkpointer:
         found.append(crash_recovery(began))
-    for news in found:
-        since_us = s.host_us(news.server_us) or s.now_us
-        memory.reported = [
-            old for old in memory.reported if (old.change.rule, old.change.subject) != (news.rule, news.subject)
+    for change in found:
+        since_us = s.host_us(change.server_us) or s.now_us
+        state.reported = [
+            old for old in state.reported if (old.change.rule, old.change.subject) != (change.rule, change.subject)
         ]
-        memory.reported.append(_ReportedChange(news, s.mono_us, since_us))
+        state.reported.append(_ReportedChange(change, s.mono_us, since_us))
     if before.system_identifier == after.system_identifier:
-        _compare_settings(s, memory, before, after)
+        _compare_settings(s, state, before, after)
 
 
-def _compare_settings(s: RuleContext, memory: _ServerState, before: Server, after: Server) -> None:
+def _compare_settings(s: RuleContext, state: _ServerState, before: Server, after: Server) -> None:
     for name, (old, new) in changed_settings(before, after).items():
-        first, _, _, since_us = memory.settings.get(name, (old, new, 0, s.now_us))
+        first, _, _, since_us = state.settings.get(name, (old, new, 0, s.now_us))
         if first.value == new.value:
-            memory.settings.pop(name, None)
+            state.settings.pop(name, None)
         else:
-            memory.settings[name] = (first, new, s.mono_us, since_us)
+            state.settings[name] = (first, new, s.mono_us, since_us)
 
 
 def _has_crashed(s: RuleContext) -> bool | None:
@@ -264,7 +264,7 @@ def _has_crashed(s: RuleContext) -> bool | None:
     )
 
 
-def _forget(s: RuleContext, memory: _ServerState) -> None:
+def _forget(s: RuleContext, state: _ServerState) -> None:
     oldest_us = s.mono_us - int(s.limits.server.news_s * 1e6)
-    memory.reported = [told for told in memory.reported if told.mono_us >= oldest_us]
-    memory.settings = {name: kept for name, kept in memory.settings.items() if kept[2] >= oldest_us}
+    state.reported = [reported for reported in state.reported if reported.mono_us >= oldest_us]
+    state.settings = {name: kept for name, kept in state.settings.items() if kept[2] >= oldest_us}

@@ -1,6 +1,6 @@
-"""Standbys that streamed and are gone, and commits that wait for one that is not there.
+"""Rules about standbys: missing ones, commits that wait for a synchronous standby, lag, delay by design.
 
-What a role may not see of a standby is unknown, and nothing is said of it.
+A standby's values that the role cannot see are unknown and raise nothing.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from dba_console.watch.frames.replication import apply_delay_s, lsn_distance
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.findings import Severity
 
-# Names of standbys that outlive their connections: another process id after a restart is still the same standby.
+# Names of standbys that outlive their connections: after a restart, another process id is still the same standby.
 
 _TABLE_SYNC = re.compile(r"pg_\d+_sync_\d+_")
-"""ReplicationSlotNameForTablesync() in tablesync.c: workers that copy one table and then end."""
+"""ReplicationSlotNameForTablesync() in tablesync.c: workers that copy one table and end."""
 
 StandbyName = tuple[str, str | None, int]
-"""Application, address, and which of several that share both."""
+"""Application, address, and a number among those that share both."""
 
 
 def name_standbys(standbys: Iterable[postgres.Standby]) -> Iterator[tuple[StandbyName, postgres.Standby]]:
-    """Standbys and subscribers that stream and replay, each under a name of its own that outlives its connection."""
+    """Yield standbys and subscribers that stream and replay, each under a unique name that outlives its connection."""
     taken: dict[tuple[str, str | None], int] = {}
     for row in standbys:
         if row.state not in ("streaming", "catchup") or row.replay_lsn is None or _TABLE_SYNC.match(row.application):
@@ -39,12 +39,12 @@ def name_standbys(standbys: Iterable[postgres.Standby]) -> Iterator[tuple[Standb
 
 
 def logical_readers(slots: Iterable[postgres.Slot]) -> set[int]:
-    """Processes that read logical slots: what follows them is a subscriber and no standby."""
+    """Return the processes that read logical slots: they serve subscribers, not standbys."""
     return {slot.active_pid for slot in slots if slot.kind == "logical" and slot.active_pid is not None}
 
 
 def standby_subject(name: StandbyName) -> str:
-    """The name as it stands in a sentence and in the id of a finding."""
+    """Return the name as in a sentence and in the id of a finding."""
     application, host, number = name
     text = clean(application) or "without a name"
     if application == "walreceiver" and host:
@@ -61,7 +61,7 @@ class KnownStandby:
 
     pid: int
     first_us: int
-    """Monotonic: since when it streams."""
+    """Monotonic time since when it streams."""
     last_us: int
     gone_us: int
     """Wall time it was last seen."""
@@ -70,12 +70,12 @@ class KnownStandby:
 
 
 def standby_gone(s: RuleContext) -> Iterator[Signal]:
-    """A standby or subscriber that had been streaming for a minute and has been away for ten seconds; critical where
-    synchronous_standby_names asks for more than are left, for then every commit waits. So it is, too, where commits
-    have waited for ten seconds for a standby nobody ever saw.
+    """A standby or subscriber that streamed for a minute has been missing for ten seconds; critical if
+    synchronous_standby_names requires more than are left, since every commit then waits. Also critical if commits have
+    waited for ten seconds for a standby that was never seen.
 
-    Those that came and went within a minute, base backups, receivers of mere WAL and workers that copy one table are
-    not missed. A server that became a standby has no standbys to miss.
+    Standbys that streamed for less than a minute, base backups, pg_receivewal and workers that copy one table are not
+    missed. A server that became a standby has no standbys to miss.
     """
     now = s.picture.now("pg.replication", postgres.Replication)
     if now is None or _are_standbys_unknown(s):
@@ -85,9 +85,9 @@ def standby_gone(s: RuleContext) -> Iterator[Signal]:
         memo.clear()
         return
     known: dict[StandbyName, KnownStandby] = memo.setdefault("known", {})
-    unwatched = unobserved_us(memo, s.mono_us)
+    unobserved = unobserved_us(memo, s.mono_us)
     for seen in known.values():
-        seen.first_us, seen.last_us = seen.first_us + unwatched, seen.last_us + unwatched
+        seen.first_us, seen.last_us = seen.first_us + unobserved, seen.last_us + unobserved
     _update_known(s, known, now)
     missing = max(
         0,
@@ -105,7 +105,7 @@ def standby_gone(s: RuleContext) -> Iterator[Signal]:
 
 
 def _are_standbys_unknown(s: RuleContext) -> bool:
-    """Whether the part was read, and its standbys were not: they are unknown then, not gone."""
+    """Whether the part was read without its standbys: they are unknown then, not gone."""
     reading = s.picture.current.get("pg.replication")
     return reading is not None and "standbys not known" in (reading.part.note or "")
 
@@ -115,7 +115,7 @@ def _update_known(s: RuleContext, known: dict[StandbyName, KnownStandby], now: p
     for name, row in name_standbys(now.standbys):
         seen = known.get(name)
         if seen is None or (seen.pid != row.pid and s.mono_us - seen.last_us > limits.standby_gone_s * 1e6):
-            # It may have streamed since long before the agent began: the view says since when.
+            # It may have streamed since long before the agent started: the view shows since when.
             age = age_s(s.facts.server_now_us, row.backend_start)
             seen = known[name] = KnownStandby(row.pid, s.mono_us - int((age or 0.0) * 1e6), 0, 0, None)
         seen.noun = "subscriber" if row.pid in logical else "standby"
@@ -134,7 +134,7 @@ def _gone_signal(s: RuleContext, name: StandbyName, seen: KnownStandby, *, missi
     subject = standby_subject(name)
     hangs = missing > 0 and seen.sync_state in SYNCHRONOUS
     streamed_s = (seen.last_us - seen.first_us) / 1e6
-    text = f"{seen.noun.capitalize()} {subject} is gone, after it had streamed for {human_duration(streamed_s)}"
+    text = f"{seen.noun.capitalize()} {subject} is gone after streaming for {human_duration(streamed_s)}"
     if hangs:
         text += f": commits wait for a synchronous standby ({_sessions(waiting)} now)"
     return Signal(
@@ -151,7 +151,7 @@ def _gone_signal(s: RuleContext, name: StandbyName, seen: KnownStandby, *, missi
         },
         since_us=seen.gone_us,
         series=("replication.lag_bytes", "connections.active"),
-        advice=_SYNC_ADVICE if hangs else f"See whether the {seen.noun} runs and can connect; its log says why not.",
+        advice=_SYNC_ADVICE if hangs else f"Check whether the {seen.noun} runs and can connect; its log shows why not.",
     )
 
 
@@ -162,7 +162,7 @@ def _sessions(waiting: int) -> str:
 def _commits_wait_signal(missing: int, waiting: int) -> Signal:
     return Signal(
         severity="critical",
-        text=f"{_sessions(waiting)} for a standby to commit: synchronous_standby_names asks for {missing} more than "
+        text=f"{_sessions(waiting)} for a standby to commit: synchronous_standby_names requires {missing} more than "
         "stream",
         evidence={"synchronous_missing": missing, "waiting_commits": waiting},
         series=("connections.active",),
@@ -171,12 +171,12 @@ def _commits_wait_signal(missing: int, waiting: int) -> Signal:
 
 
 _SYNC_ADVICE = (
-    "Bring the standby back, or take it out of synchronous_standby_names and reload: commits go on, without its copy."
+    "Bring the standby back, or remove it from synchronous_standby_names and reload: commits continue without its copy."
 )
 
 
 def count_synchronous(setting: str | None) -> int:
-    """How many synchronous standbys synchronous_standby_names asks for; 0 where none (syncrep_gram.y).
+    """Return how many synchronous standbys synchronous_standby_names requires; 0 if none (syncrep_gram.y).
 
     >>> [count_synchronous(text) for text in ("", "*", "a, b", "FIRST 2 (a, b)", "ANY 1 (*)", "2 (a, b)")]
     [0, 1, 1, 2, 1, 2]
@@ -188,7 +188,7 @@ def count_synchronous(setting: str | None) -> int:
 
 
 def _synchronous_required(s: RuleContext) -> int:
-    """How many the server asks for, looked up anew only when its settings were read anew."""
+    """Return how many the server requires, evaluated only when its settings were read again."""
     memo, reading = s.memo("standby-gone"), s.picture.current.get("pg.server")
     if reading is None:
         return 0
@@ -199,7 +199,7 @@ def _synchronous_required(s: RuleContext) -> int:
 
 
 def _waiting_commits(s: RuleContext) -> int:
-    """Sessions whose commit waits for a standby (wait event SyncRep), as last seen."""
+    """Count sessions whose commit waits for a standby (wait event SyncRep), as last seen."""
     sessions = s.facts.sessions
     return 0 if sessions is None else sum(row.wait_event == "SyncRep" for row in sessions.rows)
 
@@ -218,25 +218,25 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-# Lag: how far standbys are behind, by what they report, and a standby itself by what it received and replayed.
+# Lag: of standbys, by what they report; of this standby, by what it received and replayed.
 
 CLEAR_SHARE = 0.7
 MAX_DELAY_POINTS = 60
-"""Positions remembered over the delay of a standby: so exactly is it known since when WAL waits."""
+"""Positions remembered over a standby's delay: the resolution of the time since when WAL waits."""
 
 
 def replication_lag(s: RuleContext) -> Iterator[Signal]:
-    """A standby or subscriber is behind: a warning from a minute, or from a gigabyte and half a minute (where the time
-    is not known, a gigabyte that does not become less), critical from ten minutes; told where between sending, writing
-    and replaying it is stuck.
+    """A standby or subscriber lags: a warning from a minute, or from a gigabyte and half a minute (if the time is not
+    known, a gigabyte that does not decrease), critical from ten minutes; shows whether sending, writing or replaying is
+    slow.
 
-    On a primary each by what it reports; what it says itself to have lasted is raised at once. On a standby itself, by
-    what it received and replayed. Without a stream the age of the last commit is all that is known, which grows on an
-    idle primary for no reason: that is told, and a warning only where a stream was seen before.
+    On a primary, each by its own report; a reported lag counts as time it has lasted. On a standby, by what it received
+    and replayed. Without a stream only the age of the last commit is known, which also grows on an idle primary: info,
+    and a warning only if a stream was seen before.
 
-    A standby with recovery_min_apply_delay is meant to be behind: on itself only what was received longer ago than that
-    delay and is still not replayed counts, from when the console saw it received. The primary does not know the delay:
-    there the standby's application_name belongs into findings.wal.delayed_standbys. `standby-delayed` tells of both.
+    A standby with recovery_min_apply_delay lags by design: on itself only WAL received longer ago than that delay and
+    still not replayed counts, from when the console saw it received. The primary does not know the delay: list the
+    standby's application_name in findings.wal.delayed_standbys there. `standby-delayed` reports both.
     """
     now = s.picture.now("pg.replication", postgres.Replication)
     if now is None:
@@ -291,23 +291,23 @@ def _lag_signals(
 
 
 _LAG_ADVICE = {
-    "not sent": "Look at the network to the standby, and at the CPU of its walsender.",
-    "not flushed": "Look at the standby's disk: it receives faster than it writes.",
-    "not replayed": "Look at the standby: a query that conflicts with replay, replay paused, recovery_min_apply_delay, "
-    "or a disk that is slow.",
+    "not sent": "Check the network to the standby, and the CPU of its walsender.",
+    "not flushed": "Check the standby's disk: it receives faster than it writes.",
+    "not replayed": "Check the standby: a query that conflicts with replay, replay paused, recovery_min_apply_delay, "
+    "or a slow disk.",
 }
 
 
 def _lag_stage(sent: int | None, flushed: int | None, replayed: int) -> str:
-    """Between which two positions most of the distance lies."""
+    """Return the stage with most of the distance."""
     first, second = sent or 0, max(0, (flushed or 0) - (sent or 0))
     parts = {"not sent": first, "not flushed": second, "not replayed": replayed - first - second}
     return max(parts, key=parts.__getitem__)
 
 
 def _own_lag_signals(s: RuleContext, now: postgres.Replication) -> Iterator[Signal]:
-    """All a living stream brought is replayed: not behind. Without a stream the age of the last commit is all there is;
-    on a primary that does nothing it grows for no reason, so that is told and not warned of, unless a stream was seen.
+    """Yield the lag of this standby. If all that a live stream brought is replayed, it does not lag. Without a stream
+    only the age of the last commit is known, which grows on an idle primary: info, unless a stream was seen before.
     """
     streaming = now.receiver_status == "streaming"
     memo = s.memo("replication-lag")
@@ -327,7 +327,7 @@ def _own_lag_signals(s: RuleContext, now: postgres.Replication) -> Iterator[Sign
         return
     size = f", {human_bytes(lag_bytes)} received and not replayed" if lag_bytes else ""
     stream = "" if streaming else ", no WAL is streaming in"
-    shown = f"This standby shows what was committed {human_duration(lag_s)} ago{size}"
+    shown = f"This standby shows data committed {human_duration(lag_s)} ago{size}"
     severity: Severity = _lag_severity(s, beyond_s) if streaming else "warning"
     yield Signal(
         severity=severity if streaming or memo["streamed"] else "info",
@@ -344,10 +344,10 @@ def _own_lag_signals(s: RuleContext, now: postgres.Replication) -> Iterator[Sign
 
 
 def _overdue_s(s: RuleContext, now: postgres.Replication, delay_s: float) -> float | None:
-    """Seconds by which the oldest WAL not replayed is beyond the delay, by when it was seen received; else None.
+    """Return how many seconds the oldest WAL not replayed exceeds the delay, by when it was received; else None.
 
-    The age of the last commit replayed tells nothing here: after an hour in which nobody commits, the next commit waits
-    for the whole delay, and meanwhile the last one is that hour old.
+    The age of the last replayed commit is useless here: after an hour without commits, the next commit waits for the
+    whole delay, and meanwhile the last one is that hour old.
     """
     memo = s.memo("replication-lag")
     received: list[tuple[int, int]] = memo.setdefault("received", [])
@@ -356,7 +356,7 @@ def _overdue_s(s: RuleContext, now: postgres.Replication, delay_s: float) -> flo
     every_us = max(delay_s, s.limits.wal.lag_warn_s) * 1e6 / MAX_DELAY_POINTS
     if not received or (now.receive_lsn > received[-1][1] and s.mono_us - received[-1][0] >= every_us):
         received.append((s.mono_us, now.receive_lsn))
-    if len(received) > 2 * MAX_DELAY_POINTS:  # replay is stuck: the first alone decides, the others come after it
+    if len(received) > 2 * MAX_DELAY_POINTS:  # replay is stuck: only the first point matters
         received[1:-1] = received[1:-1:2]
     received[:] = [point for point in received if point[1] > now.lsn]
     late_s = (s.mono_us - received[0][0]) / 1e6 - delay_s if received else 0.0
@@ -381,7 +381,7 @@ def _is_behind(s: RuleContext, lag_s: float | None, lag_bytes: int | None, subje
 
 
 def _is_far(s: RuleContext, lag_s: float | None, lag_bytes: int | None, subject: str) -> bool:
-    """Whether it is too many bytes behind, and that is no burst it is catching up with."""
+    """Whether it is too many bytes behind, and not just catching up with a burst."""
     limits, rule = s.limits.wal, "replication-lag"
     known: dict[str, int] = s.memo(rule).setdefault("bytes", {})
     before = known.pop(subject, None)
@@ -398,9 +398,9 @@ def _lag_severity(s: RuleContext, lag_s: float | None) -> Severity:
 
 
 def standby_delayed(s: RuleContext) -> Iterator[Signal]:
-    """A standby that is meant to be behind: told as a remark, so that nobody reads from it or fails over to it unaware.
+    """A standby delayed by design: info, so that nobody reads from it or fails over to it by mistake.
 
-    This server, where recovery_min_apply_delay is set; and, on a primary, standbys named in
+    This server, if recovery_min_apply_delay is set; and, on a primary, standbys listed in
     findings.wal.delayed_standbys.
     """
     now = s.picture.now("pg.replication", postgres.Replication)
@@ -411,7 +411,7 @@ def standby_delayed(s: RuleContext) -> Iterator[Signal]:
         if delay_s is not None:
             yield Signal(
                 severity="info",
-                text=f"This standby is meant to be behind: it replays each commit {human_duration(delay_s)} after it "
+                text=f"This standby is delayed by design: it replays each commit {human_duration(delay_s)} after it "
                 "was made (recovery_min_apply_delay)",
                 evidence={"apply_delay_s": delay_s},
                 series=("replication.lag_s",),
@@ -420,11 +420,11 @@ def standby_delayed(s: RuleContext) -> Iterator[Signal]:
     for name, row in name_standbys(now.standbys):
         if _is_delayed_by_design(s, row):
             subject = standby_subject(name)
-            lag = "" if row.replay_lag_s is None else f", and is by {human_duration(row.replay_lag_s)}"
+            lag = "" if row.replay_lag_s is None else f", now by {human_duration(row.replay_lag_s)}"
             yield Signal(
                 severity="info",
                 subject=subject,
-                text=f"Standby {subject} is meant to be behind{lag} (findings.wal.delayed_standbys)",
+                text=f"Standby {subject} is delayed by design{lag} (findings.wal.delayed_standbys)",
                 evidence={"application": subject, "pid": row.pid, "lag_s": row.replay_lag_s},
                 series=("replication.lag_s",),
             )
@@ -445,7 +445,7 @@ LAG_RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="standby-delayed",
-        title="A standby that is meant to be behind",
+        title="A standby is delayed by design",
         parts=("pg.replication",),
         check=keep_signals_while_stale("pg.replication", standby_delayed),
         settings=("wal.delayed_standbys",),

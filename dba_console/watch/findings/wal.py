@@ -1,4 +1,4 @@
-"""Rules about WAL: its way into the archive and to the standbys, and where it lies."""
+"""Rules about WAL: archiving that fails or falls behind, and WAL on tmpfs; includes slots and replication."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ from dba_console.watch.frames.rates import slope
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.findings import Severity
 
-# Archiving: does it fail, and does it keep up.
+# Archiving: failures and backlog.
 #
-# A server that writes nothing archives nothing: how long ago the last file was archived says something only where
-# files wait. What the archiver could not archive stays in pg_wal until it can, so failing ends in a full disk.
+# A server that writes nothing archives nothing: the age of the last archived file matters only if files wait. Files
+# that cannot be archived stay in pg_wal, so a failure ends in a full disk.
 
 CLEAR_SHARE = 0.75
 FEWEST = 3
-"""Files that wait without being a backlog are one less: one is written out, one is being archived."""
+"""Fewer waiting files are normal: one is being written out, one is being archived."""
 MINUTE_S = 60.0
-"""A file that has waited for less has hardly waited."""
+"""A shorter wait of a file is not shown."""
 
 
 @dataclass(slots=True)
 class FailureSeries:
-    """Failures in a row: what failed_count was before the first of them, and when that was, by the server's clock."""
+    """Consecutive failures: failed_count before the first of them, and its time by the server's clock."""
 
     before: int
     since_us: int | None
 
 
 def archive_failing(s: RuleContext) -> Iterator[Signal]:
-    """The last attempt failed. A warning at the first failure; critical after as many as the archiver makes before it
-    pauses, with a long backlog, or where pg_wal fills its disk within the hour.
+    """The last archiving attempt failed. A warning at the first failure; critical after as many as the archiver makes
+    before it pauses, with a long backlog, or if pg_wal fills its disk within an hour.
 
-    Two timestamps of pg_stat_archiver tell it, never the counters alone: those are reset, and lost in a crash.
+    Based on two timestamps of pg_stat_archiver, not on the counters alone, which are reset and lost in a crash.
     """
     archiver = s.picture.now("pg.archiver", postgres.Archiver)
     if archiver is None:
@@ -72,12 +72,12 @@ def archive_failing(s: RuleContext) -> Iterator[Signal]:
         series=_series(s),
         since_us=s.host_us(row.since_us),
         runbook="archive-failing",
-        advice="The server's log has what the archive command said: its exit code, a full or missing target, rights.",
+        advice="The server's log shows the archive command's output: exit code, a full or missing target, rights.",
     )
 
 
 def is_failing(archiver: postgres.Archiver) -> bool:
-    """Whether the last word of the archiver is a failure, and something waits (or it may not be seen what)."""
+    """Whether the archiver's last attempt failed, and a file waits (or that is not visible)."""
     failed, archived = archiver.last_failed_at, archiver.last_archived_at
     if not archiver.enabled or failed is None or archiver.ready_count == 0:
         return False
@@ -85,7 +85,7 @@ def is_failing(archiver: postgres.Archiver) -> bool:
 
 
 def _failure_series(s: RuleContext, archiver: postgres.Archiver) -> FailureSeries:
-    """The row this failure belongs to; at first sight it counts for one, except where nothing was ever archived."""
+    """Return the series of this failure; it starts at one, except if nothing was ever archived."""
     memo = s.memo("archive-failing")
     row: FailureSeries | None = memo.get("row")
     if row is None or archiver.failed_count <= row.before:
@@ -116,10 +116,10 @@ def _failing_text(s: RuleContext, archiver: postgres.Archiver, failures: int, fu
 
 
 def archive_backlog(s: RuleContext) -> Iterator[Signal]:
-    """Files wait to be archived although nothing fails: the archive command is slow, hangs, or is not there.
+    """Files wait to be archived although nothing fails: the archive command is slow, hangs, or is missing.
 
-    A warning from 256 MB of them (repmgr's 16 files), or where the oldest has waited for a quarter of an hour. Critical
-    once it has waited for an hour, or where the backlog as it grows fills the disk of pg_wal within the hour.
+    A warning from 256 MB of them (repmgr's 16 files), or if the oldest has waited for a quarter of an hour. Critical
+    once it has waited for an hour, or if the growing backlog fills the disk of pg_wal within an hour.
     """
     archiver = s.picture.now("pg.archiver", postgres.Archiver)
     if archiver is None or not archiver.enabled or archiver.ready_count is None or is_failing(archiver):
@@ -146,7 +146,7 @@ def archive_backlog(s: RuleContext) -> Iterator[Signal]:
         evidence=_evidence(s, archiver, wal_rate(s)) | {"full_in_s": round_number(full)},
         series=_series(s),
         runbook="archive-failing",
-        advice="Look at how long one archive command takes, and whether one hangs: ps shows it below the archiver.",
+        advice="Check how long one archive command takes, and whether one hangs: ps shows it below the archiver.",
     )
 
 
@@ -168,13 +168,13 @@ def _waiting_text(s: RuleContext, archiver: postgres.Archiver) -> str:
 
 
 def _backlog_files(s: RuleContext) -> int:
-    """Files that are a backlog: as many bytes as `backlog_files` of 16 MB, but three files at least."""
+    """Return the number of files that is a backlog: `backlog_files` of 16 MB in bytes, but at least three files."""
     files = s.limits.wal.backlog_files
     return max(min(files, FEWEST), -(-files * SEGMENT_BYTES // segment_bytes(s)))
 
 
 def _backlog_growth(s: RuleContext, ready: int) -> float | None:
-    """Bytes a second by which what waits grows, over the last minutes: what is written and not archived."""
+    """Return the growth of the backlog over the last minutes, bytes per second."""
     series: list[tuple[int, float]] = s.memo("archive-backlog").setdefault("ready", [])
     series.append((s.mono_us, ready * segment_bytes(s)))
     del series[:-RATE_POINTS]
@@ -241,16 +241,16 @@ ARCHIVING_RULES: tuple[Rule, ...] = (
 
 
 def wal_on_tmpfs(s: RuleContext) -> Iterator[Signal]:
-    """WAL in memory: fast, and with the next power cut the cluster does not start again (story S9)."""
+    """WAL is in memory: after the next power failure the cluster does not start (story S9)."""
     mount = wal_mount(s)
     if mount is None or mount.fstype not in MEMORY:
         return
-    what = "Data and WAL lie" if "data" in mount.holds else "WAL lies"
+    what = "Data and WAL are" if "data" in mount.holds else "WAL is"
     yield Signal(
         severity="warning",
-        text=f"{what} on {clean(mount.fstype)} ({clean(mount.path)}): a power cut or a reboot loses the cluster",
+        text=f"{what} on {clean(mount.fstype)} ({clean(mount.path)}): a power failure or a reboot loses the cluster",
         evidence={"mount": clean(mount.path), "fstype": mount.fstype, "holds": list(mount.holds)},
-        advice="Move pg_wal to a disk while the server is stopped; until then only a replica elsewhere is a copy.",
+        advice="Move pg_wal to a disk while the server is stopped; until then only a replica elsewhere is safe.",
     )
 
 
@@ -260,9 +260,9 @@ RULES: tuple[Rule, ...] = (
     *replication.RULES,
     Rule(
         name="wal-on-tmpfs",
-        title="WAL lies in memory",
+        title="WAL is in memory",
         parts=("host.mounts",),
         check=wal_on_tmpfs,
-        source="frames/mount_warnings.py; kernel documentation, tmpfs",
+        source="frames/disks.py; kernel documentation, tmpfs",
     ),
 )

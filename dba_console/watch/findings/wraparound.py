@@ -1,7 +1,7 @@
-"""Wraparound: how many transaction and multixact ids are left before the server stops giving them out.
+"""Rules about wraparound: xid and multixact ages, vacuums against wraparound, and holders of the xid horizon.
 
-Every database counts, template0 and those that allow no connections too: the oldest one stops the whole cluster. Ages
-are told at first sight; dates only once a burn rate was measured.
+Every database counts, including template0 and those that allow no connections: the oldest one stops the whole cluster.
+Ages are known from the first reading; estimates need a measured rate.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from dba_console.watch.frames.safety import WRAP_AGE, Thresholds, series_name, t
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.findings import Severity
 
-# Who holds the xid horizon back: ranked, named, and what to do about each kind.
+# Holders of the xid horizon: ranked, named, with advice for each kind.
 
 
 def rank_holders(horizon: postgres.Horizon) -> list[postgres.HorizonHolder]:
-    """Who holds most first; of those that hold the same, who began first. Ages that may not be seen are left out."""
+    """Return the holders, the highest age first, then the oldest. Ages that are not visible are left out."""
     held = [row for row in horizon.rows if row.xid_age is not None]
     held.sort(key=lambda row: (-(row.xid_age or 0), float("inf") if row.since is None else row.since))
     return held
 
 
 def holder_text(row: postgres.HorizonHolder) -> str:
-    """What holds it, in words."""
+    """Return the holder as text."""
     who = clean(row.who)
     match row.kind:
         case "backend":
@@ -46,28 +46,28 @@ def holder_text(row: postgres.HorizonHolder) -> str:
 
 
 def holder_advice(row: postgres.HorizonHolder) -> str:
-    """One phrase for each kind, in the words of the documentation (maintenance.sgml, "Preventing Transaction ID
-    Wraparound Failures")."""
+    """Return the advice for each kind, as in the documentation (maintenance.sgml, "Preventing Transaction ID Wraparound
+    Failures")."""
     database = f" in database {clean(row.database)}" if row.database else ""
     match row.kind:
         case "backend":
             return f"End that transaction: ask its owner, or SELECT pg_terminate_backend({row.pid})."
         case "prepared":
-            return f"COMMIT PREPARED or ROLLBACK PREPARED it{database}, once its coordinator was asked."
+            return f"COMMIT PREPARED or ROLLBACK PREPARED it{database}, after asking its coordinator."
         case "slot" if row.state == "active":
-            return "Find out what the reader of this slot waits for: it confirms nothing."
+            return "Find out what the reader of this slot waits for: it confirms no progress."
         case "slot":
-            return "Drop the slot if nobody will read it again; its replica or subscriber must then be built anew."
+            return "Drop the slot if it will not be read again; its replica or subscriber must then be rebuilt."
         case _:
             return "End the long query on that standby, or turn hot_standby_feedback off there."
 
 
 CLEAR_SHARE = 0.97
-"""A finding is cleared at this share of the age that raised it."""
+"""A finding is cleared below this share of the age that raised it."""
 
 
 class IdCounter(NamedTuple):
-    """One of the two counters: where its oldest database stands, and where the server warns and stops."""
+    """The xid or multixact counter: the age of its oldest database, and where the server warns and stops."""
 
     rule: str
     noun: str
@@ -85,7 +85,7 @@ class IdCounter(NamedTuple):
         return max(0, self.stop - self.age)
 
     def reached_in_s(self, age: int) -> float | None:
-        """Seconds until that age at the present rate; 0 where it is reached, None where no rate is known."""
+        """Return the seconds until that age at the current rate; 0 if reached, None without a rate."""
         if self.age >= age:
             return 0.0
         if self.per_s is None:
@@ -94,7 +94,7 @@ class IdCounter(NamedTuple):
 
 
 def format_ids(count: int) -> str:
-    """A number of ids as DBAs say it.
+    """Return a number of ids in a short form.
 
     >>> format_ids(2_140_483_647), format_ids(4_000_000), format_ids(81_499_000), format_ids(31_500)
     ('2,140 M', '4.0 M', '81 M', '31,500')
@@ -105,13 +105,13 @@ def format_ids(count: int) -> str:
 
 
 def xid_wraparound(s: RuleContext) -> Iterator[Signal]:
-    """The oldest database has an age that autovacuum should never have let come about: how many ids are left, the dates
-    at the present rate, and in which database.
+    """The oldest database is far older than autovacuum should allow: shows how many ids are left, in which database,
+    and the dates at the current rate.
 
     A warning from two fifths of the age at which the server stops, or from a quarter beyond autovacuum_freeze_max_age
-    where that is later, in any case from the 1.3 G of check_postgres; critical from 1.6 G (vacuum_failsafe_age), where
-    the server itself warns, or where the ids last no longer than a day. PostgreSQL 13 warns 11 M ids before the end and
-    stops at 1 M, 14 to 18 at 40 M and 3 M, 19 at 100 M and 3 M (varsup.c).
+    if that is later, in any case from the 1.3 G of check_postgres; critical from 1.6 G (vacuum_failsafe_age), if the
+    server itself warns, or if the ids last less than a day. PostgreSQL 13 warns 11 M ids before the end and stops at
+    1 M, 14 to 18 at 40 M and 3 M, 19 at 100 M and 3 M (varsup.c).
     """
     panel = s.safety
     major = s.facts.major
@@ -129,11 +129,11 @@ def xid_wraparound(s: RuleContext) -> Iterator[Signal]:
 
 
 def mxid_wraparound(s: RuleContext) -> Iterator[Signal]:
-    """The same for multixact ids, which sessions that lock the same rows together use up; what holds the xid horizon
-    does not hold these.
+    """The same for multixact ids, which are used when several sessions lock the same rows; holders of the xid horizon
+    do not hold these.
 
-    Figures as for transaction ids, with autovacuum_multixact_freeze_max_age and vacuum_multixact_failsafe_age. Their
-    members have a limit of their own, which no view told before PostgreSQL 19: this rule does not see it, the runbook
+    Thresholds as for transaction ids, with autovacuum_multixact_freeze_max_age and vacuum_multixact_failsafe_age. Their
+    members have a separate limit, which no view shows before PostgreSQL 19: this rule does not cover it, the runbook
     counts their files.
     """
     panel = s.safety
@@ -160,11 +160,11 @@ def _check(s: RuleContext, ids: IdCounter) -> Iterator[Signal]:
     failsafe = ids.failsafe is not None and ids.age >= ids.failsafe
     if not s.over(ids.age, raise_at, int(raise_at * CLEAR_SHARE), ids.rule) and not failsafe:
         return
-    felt = _effect_text(s, ids)
+    effect = _effect_text(s, ids)
     yield Signal(
         severity=_severity(s, ids),
-        text=felt + (", autovacuum's failsafe is at work" if failsafe else ""),
-        effect=felt,
+        text=effect + (", autovacuum's failsafe is active" if failsafe else ""),
+        effect=effect,
         evidence=_evidence(s, ids, failsafe),
         series=(series_name(s.facts, "next_xid" if ids.rule == "xid-wraparound" else "next_mxid"),),
         runbook="xid-wraparound",
@@ -173,7 +173,7 @@ def _check(s: RuleContext, ids: IdCounter) -> Iterator[Signal]:
 
 
 def _warn_age(s: RuleContext, ids: IdCounter) -> int:
-    """40 % of the stop, or where forced vacuums are overdue if that is later, and never later than 1.3 G."""
+    """Return 40 % of the stop, or where forced vacuums are overdue if that is later, but at most 1.3 G."""
     limits = s.limits.safety
     share = limits.xid_warn_pct / 100 * ids.stop
     overdue = limits.xid_overdue_pct / 100 * (ids.freeze_max_age or 0)
@@ -181,7 +181,7 @@ def _warn_age(s: RuleContext, ids: IdCounter) -> int:
 
 
 def _severity(s: RuleContext, ids: IdCounter) -> Severity:
-    """Critical: past 1.6 G (or where the server itself warns), or used up within a day."""
+    """Return critical from 1.6 G (or where the server itself warns), or if used up within a day."""
     limits = s.limits.safety
     stop_in_s = ids.reached_in_s(ids.stop)
     soon = stop_in_s is not None and stop_in_s < limits.xid_stop_critical_s
@@ -189,25 +189,24 @@ def _severity(s: RuleContext, ids: IdCounter) -> Severity:
 
 
 def _effect_text(s: RuleContext, ids: IdCounter) -> str:
-    """How many are left, in which database, until when."""
+    """Return how many are left, in which database, until when."""
     server = f"PostgreSQL {s.facts.major}"
     closed = "" if _allows_connections(s, ids.database) else ", which allows no connections,"
     where = f"database {clean(ids.database)}{closed} is {format_ids(ids.age)} ids old"
     if ids.left == 0:
-        return f"{server} gives out no {ids.noun} ids any more: {where}"
+        return f"{server} no longer assigns {ids.noun} ids: {where}"
     return (
-        f"{format_ids(ids.left)} {ids.noun} ids are left before {server} gives out no "
-        f"more{_dates_text(s, ids)}: {where}"
+        f"{format_ids(ids.left)} {ids.noun} ids left until {server} stops assigning them{_dates_text(s, ids)}: {where}"
     )
 
 
 def _dates_text(s: RuleContext, ids: IdCounter) -> str:
-    """The dates of the server's own warnings and of the stop, in brackets; nothing where no rate is known."""
+    """Return the dates of the server's own warnings and of the stop, in brackets; empty without a rate."""
     stop_in_s, warn_in_s = ids.reached_in_s(ids.stop), ids.reached_in_s(ids.warn)
     if stop_in_s is None:
         return ""
     if stop_in_s >= YEAR_S:
-        return " (at the present rate not within a year)"
+        return " (not within a year at the current rate)"
     warned = f"; it warns {future_time_text(warn_in_s, s.now_us)}" if warn_in_s else ""
     return f" ({future_time_text(stop_in_s, s.now_us)}, at {ids.per_s or 0:,.0f} a second{warned})"
 
@@ -237,10 +236,10 @@ def _evidence(s: RuleContext, ids: IdCounter, failsafe: bool) -> dict[str, Any]:
 
 
 def server_says(major: int, database: str, age: int, limits: Thresholds) -> str | None:
-    """What the server answers to a command that needs a transaction id, as it stands in the log in English: with the
-    ids left before the wrap itself, which are more than those before the stop. None while it says nothing yet.
+    """Return what the server answers to a command that needs a transaction id, as in an English log: with the ids left
+    before the wrap itself, which are more than those before the stop. None if it does not warn yet.
 
-    GetNewTransactionId() in varsup.c; the words of the stop changed with 17.
+    GetNewTransactionId() in varsup.c; the text of the stop changed in 17.
     """
     if age >= limits.xid_stop:
         what = "that assign new transaction IDs " if major >= 17 else ""
@@ -251,10 +250,10 @@ def server_says(major: int, database: str, age: int, limits: Thresholds) -> str 
 
 
 def _advice(s: RuleContext, ids: IdCounter) -> str:
-    """The first steps of the order of the documentation (maintenance.sgml, "Preventing Transaction ID Wraparound
-    Failures"): what holds the horizon goes before any VACUUM, which could not freeze otherwise."""
+    """Return the first steps, in the order of the documentation (maintenance.sgml, "Preventing Transaction ID
+    Wraparound Failures"): release the horizon before any VACUUM, which could not freeze otherwise."""
     if s.facts.in_recovery:
-        return "On its primary: VACUUM as superuser, once nothing holds the horizon there any more."
+        return "On its primary: VACUUM as superuser, after nothing holds the horizon there."
     horizon = s.picture.now("pg.horizon", postgres.Horizon)
     worst = next(iter(rank_holders(horizon)), None) if horizon is not None and ids.rule == "xid-wraparound" else None
     if worst is not None and 2 * (worst.xid_age or 0) >= ids.age:
@@ -266,19 +265,19 @@ def _vacuum_advice(s: RuleContext, ids: IdCounter) -> str:
     database = clean(ids.database)
     text = f"VACUUM as superuser in {database}, the oldest tables first: not FULL, which needs an id, and not FREEZE."
     if not _allows_connections(s, ids.database):
-        text = f"ALTER DATABASE {database} ALLOW_CONNECTIONS true, then VACUUM in it as superuser; and close it again."
+        text = f"ALTER DATABASE {database} ALLOW_CONNECTIONS true, VACUUM in it as superuser, then disallow them again."
     major = s.facts.major or 0
     if major <= 13:
-        return f"{text} Once the server has stopped giving out ids, 13 asks for single-user mode."
+        return f"{text} After the stop, PostgreSQL 13 asks for single-user mode."
     if major <= 16:
-        return f"{text} No single-user mode, whatever the hint of {major} says."
+        return f"{text} Do not use single-user mode, despite the hint of {major}."
     return text
 
 
 RULES: tuple[Rule, ...] = (
     Rule(
         name="xid-wraparound",
-        title="Transaction ids run out: how many are left, and until when",
+        title="Transaction ids are running out: how many are left, and until when",
         parts=("pg.xids",),
         runbook="xid-wraparound",
         check=keep_signals_while_stale("pg.xids", xid_wraparound),
@@ -290,7 +289,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="mxid-wraparound",
-        title="Multixact ids run out: how many are left, and until when",
+        title="Multixact ids are running out: how many are left, and until when",
         parts=("pg.xids",),
         runbook="xid-wraparound",
         check=keep_signals_while_stale("pg.xids", mxid_wraparound),
@@ -303,13 +302,13 @@ RULES: tuple[Rule, ...] = (
 )  # fmt: skip
 
 
-# Vacuums against wraparound: at work, how far, and who waits behind one, for they never give way to anybody.
+# Vacuums against wraparound: progress, and which sessions wait for them.
 #
-# An ordinary autovacuum is cancelled by whoever needs its lock; one that prevents wraparound is not, and whoever wants
-# an exclusive lock makes everybody after him wait (ProcSleep in proc.c, PROC_VACUUM_FOR_WRAPAROUND).
+# An ordinary autovacuum is cancelled by a conflicting lock request; one that prevents wraparound is not, and a session
+# that requests an exclusive lock makes all later ones wait (ProcSleep in proc.c, PROC_VACUUM_FOR_WRAPAROUND).
 
 TITLE = "(to prevent wraparound)"
-"""What autovac_report_activity() in autovacuum.c ends its query text with."""
+"""Suffix of its query text, from autovac_report_activity() in autovacuum.c."""
 
 
 class WraparoundVacuum(NamedTuple):
@@ -320,14 +319,14 @@ class WraparoundVacuum(NamedTuple):
     started_us: int | None
     behind: int
     wait_s: float | None
-    """The longest wait behind it."""
+    """The longest wait for it."""
 
 
 def wraparound_vacuum(s: RuleContext) -> Iterator[Signal]:
-    """Autovacuum works against wraparound, and gives way to nobody meanwhile: how far it is, and who waits behind it.
+    """Autovacuum prevents wraparound and is not cancelled by lock requests: progress, and who waits for it.
 
-    One finding for all of them, named after the one with the most sessions behind it, else the oldest. Told, and a
-    warning once somebody has waited for ten seconds.
+    One finding for all of them, named after the one with the most waiting sessions, else the oldest. Info, and a
+    warning once a session has waited for ten seconds.
     """
     operations = s.picture.now("pg.progress", postgres.Operations)
     if operations is None or not any(row.kind == "vacuum" for row in operations.rows):
@@ -341,7 +340,7 @@ def wraparound_vacuum(s: RuleContext) -> Iterator[Signal]:
         severity="warning" if waited else "info",
         text=_text(worst, len(works), waited=waited),
         cause=f"autovacuum {worst.pid} vacuums {worst.table} to prevent wraparound{_progress_text(worst)} and "
-        f"gives way to none",
+        f"does not yield to lock requests",
         evidence={
             "pid": worst.pid,
             "relation": worst.table,
@@ -353,7 +352,7 @@ def wraparound_vacuum(s: RuleContext) -> Iterator[Signal]:
         },
         since_us=s.host_us(worst.started_us),
         runbook="lock-queue" if waited else None,
-        advice="Cancel whoever waits for the exclusive lock, not the vacuum: it would only begin again."
+        advice="Cancel the session that waits for the exclusive lock, not the vacuum: it would only start again."
         if waited
         else None,
     )
@@ -375,29 +374,29 @@ def _wait_s(s: RuleContext, pid: int) -> float | None:
 
 
 def _progress_text(work: WraparoundVacuum) -> str:
-    """How far it is, as far as the view tells."""
+    """Return its phase and percentage, if known."""
     words = [] if work.phase is None else [clean(work.phase)]
     words += [] if work.pct is None else [human_pct(work.pct)]
     return f" ({' '.join(words)})" if words else ""
 
 
 def _text(work: WraparoundVacuum, count: int, *, waited: bool) -> str:
-    others = f", {count - 1} more are at work" if count > 1 else ""
+    others = f", {count - 1} more are running" if count > 1 else ""
     text = f"Autovacuum prevents wraparound of {work.table}{_progress_text(work)}{others}"
     if not waited:
         return text
     wait = "" if work.wait_s is None else f", for up to {human_duration(work.wait_s)}"
     sessions = "1 session waits" if work.behind == 1 else f"{work.behind} sessions wait"
-    return f"{text}: {sessions} behind it{wait}"
+    return f"{text}: {sessions} for it{wait}"
 
 
 VACUUM_RULES: tuple[Rule, ...] = (
     Rule(
         name="wraparound-vacuum",
-        title="Autovacuum works against wraparound, and who waits behind it",
+        title="Autovacuum prevents wraparound, and which sessions wait for it",
         parts=("pg.progress",),
         check=keep_signals_while_stale("pg.progress", wraparound_vacuum),
-        # On an aged cluster hundreds of small tables are vacuumed one after the other, each for a moment.
+        # On an aged cluster hundreds of small tables are vacuumed one after the other, each briefly.
         raise_after_s=3.0,
         clear_after_s=30.0,
         runbook="lock-queue",
@@ -407,9 +406,9 @@ VACUUM_RULES: tuple[Rule, ...] = (
 )
 
 
-# The xid horizon: what keeps VACUUM from removing dead rows and from freezing, ranked, with what to do about each.
+# The xid horizon: what keeps VACUUM from removing dead rows and from freezing, ranked, with advice for each.
 #
-# One finding for all of it, named after the worst holder: only when that one is gone does the next one matter.
+# One finding for all holders, named after the worst: the next one matters only when that is gone.
 
 HORIZON_CLEAR_SHARE = 0.9
 DUMPS = ("pg_dump", "pg_dumpall")
@@ -418,14 +417,14 @@ NAMED = 5
 
 
 def horizon_held(s: RuleContext) -> Iterator[Signal]:
-    """What keeps VACUUM from removing dead rows and from freezing: a session, a prepared transaction, a slot or a
-    standby; the one that holds most is named, with what to do about it.
+    """VACUUM cannot remove dead rows or freeze because of a session, a prepared transaction, a slot or a standby; names
+    the one with the highest age, with advice.
 
-    A warning from 50 M ids, from an hour where a million ids were used meanwhile, and for a prepared transaction from
-    an hour whatever was used: somebody has forgotten it.
+    A warning from 50 M ids, from an hour if a million ids were used meanwhile, and for a prepared transaction from an
+    hour regardless: it was probably forgotten.
 
-    Dumps hold it by design: within the time they usually take, and their first day where that is not known, they are
-    told and not warned of. On a standby nothing is: what it holds, its primary shows.
+    Dumps hold it by design: within 1.5 times their typical duration, or on their first day if that is not known, they
+    are info. On a standby nothing is raised: its primary shows what it holds.
     """
     horizon = s.picture.now("pg.horizon", postgres.Horizon)
     if horizon is None or not horizon.rows or s.facts.in_recovery:
@@ -436,12 +435,11 @@ def horizon_held(s: RuleContext) -> Iterator[Signal]:
         return
     age = worst.xid_age or 0
     name = holder_text(worst)
-    others = f", and {len(held) - 1} more with it" if len(held) > 1 else ""
+    others = f", and {len(held) - 1} more" if len(held) > 1 else ""
     since = "" if worst.since is None else f" for {human_duration(age_s(s.facts.server_now_us, worst.since))}"
     yield Signal(
         severity=_horizon_severity(s, worst),
-        text=f"VACUUM cannot clean up behind {name}: it has held the xid horizon{since}, {format_ids(age)} ids by now"
-        + others,
+        text=f"VACUUM cannot clean up: {name} has held the xid horizon{since}, by {format_ids(age)} ids" + others,
         effect=f"VACUUM cannot clean up: the xid horizon is held back by {format_ids(age)} ids",
         cause=f"{name} holds the xid horizon back by {format_ids(age)} ids{others}",
         evidence={
@@ -480,7 +478,7 @@ def _horizon_severity(s: RuleContext, row: postgres.HorizonHolder) -> Severity:
 HORIZON_RULES: tuple[Rule, ...] = (
     Rule(
         name="horizon-held",
-        title="Something keeps VACUUM from cleaning up and freezing",
+        title="The xid horizon is held: VACUUM cannot clean up or freeze",
         parts=("pg.horizon",),
         check=keep_signals_while_stale("pg.horizon", horizon_held),
         clear_after_s=20.0,

@@ -1,1 +1,1 @@
-"""What two samples mean: rates, ages, trends. Pure functions; nothing derived is stored as truth."""
+"""Derives panels from samples: rates, ages, trends. Pure functions; derived values are not stored as facts."""

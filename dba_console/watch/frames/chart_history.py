@@ -1,7 +1,7 @@
-"""The last minutes of every charted number: what trends are taken from and charts are drawn with.
+"""Chart history: the last minutes of every charted number, for trends and charts.
 
-Held as plain arrays, because it lives in every console for as long as the console does: ten minutes of sixty series at
-1 Hz are about half a megabyte. Bounded by time, so nothing grows; a series nobody adds to any more goes away.
+Stored as plain arrays, because every console keeps it for its lifetime: ten minutes of sixty series at 1 Hz are about
+half a megabyte. Limited by time; a series without new points is removed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _ChartSeries:
         self.values = array("d")
 
     def drop_before(self, wall_us: int) -> None:
-        # Trimmed in bites: removing one point a tick would move the whole array every second.
+        # Trimmed in blocks: removing one point per tick would move the whole array every second.
         count = bisect_left(self.times, wall_us)
         if count >= 32 or count == len(self.times):
             del self.times[:count]
@@ -38,8 +38,8 @@ class _ChartSeries:
 class ChartHistory:
     """Points of the last `span_s` seconds by name, in the order of their wall time.
 
-    A point at or before the newest one replaces everything from its time on: a clock set back leaves no times that
-    have not come yet, and a tick added twice counts once.
+    A point at or before the newest one replaces everything from its time on: a clock set back leaves no future times,
+    and a tick added twice counts once.
     """
 
     def __init__(self, span_s: float = DEFAULT_SPAN_S) -> None:
@@ -49,7 +49,7 @@ class ChartHistory:
         self._series: dict[str, _ChartSeries] = {}
 
     def add(self, wall_us: int, point: Mapping[str, float]) -> None:
-        """Add the values of one tick. Names that are missing have no point then, which is not a 0."""
+        """Add the values of one tick. A missing name has no point then, which is not a 0."""
         if self.last_us is not None and wall_us <= self.last_us:
             for series in self._series.values():
                 series.drop_from(wall_us)
@@ -68,16 +68,16 @@ class ChartHistory:
             self.add(wall_us, point)
 
     def clear(self) -> None:
-        """Forget everything: what follows is another server or another moment."""
+        """Remove all points: what follows is of another server or another time."""
         self._series.clear()
         self.last_us = None
 
     def names(self) -> list[str]:
-        """Names with at least one point in the span."""
+        """Return the names with at least one point in the span."""
         return list(self._series)
 
     def series(self, name: str) -> list[tuple[int, float]]:
-        """(wall microseconds, value) of `name`, oldest first; empty where nothing is known."""
+        """Return (wall microseconds, value) of `name`, oldest first; empty if unknown."""
         known = self._series.get(name)
         if known is None or self.last_us is None:
             return []
@@ -85,7 +85,7 @@ class ChartHistory:
         return list(zip(known.times[first:], known.values[first:], strict=True))
 
     def until(self, wall_us: int) -> ChartHistory:
-        """The same as it was at that moment: a copy that a paused screen keeps while this one goes on."""
+        """Return a copy as of that time, which a paused screen keeps while this one continues."""
         copy = ChartHistory(self.span_us / 1e6)
         for name, series in self._series.items():
             position = bisect_right(series.times, wall_us)

@@ -1,8 +1,7 @@
-"""The chart and trend values of one tick: what the history keeps of a picture.
+"""Chart and trend values of one tick, which the chart history stores.
 
 Names are `panel.field` as in the frame, `mount:PATH.used_bytes`, `device:NAME.util_pct`, `slot:NAME.retained_bytes`,
-`safety:SYSTEM.next_xid` and `progress:…`. Only what was read in this tick and only numbers that are known: a name that
-is missing has no point.
+`safety:SYSTEM.next_xid` and `progress:…`. Only known numbers that were read in this tick: a missing name has no point.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from dba_console.watch.frames.connections import (
     is_client,
 )
 from dba_console.watch.frames.io import cpu_shares, derive_devices, stall_pct, totals
+from dba_console.watch.frames.model import Replication, charts
 from dba_console.watch.frames.picture import Picture, PictureFacts
 from dba_console.watch.frames.progress import done_pct, phase_key
 from dba_console.watch.frames.rates import change, pair, rate
@@ -31,7 +31,7 @@ _EMPTY = ChartHistory()
 
 
 def point_of(picture: Picture) -> dict[str, float]:
-    """Values of the tick by name, without those that are unknown or were read in an earlier tick."""
+    """Return the values of the tick by name, without those that are unknown or were read in an earlier tick."""
     facts = PictureFacts(picture, _EMPTY)
     point: Point = {}
     for add in (_connections, _cpu, _pressure, _disks, _memory, _reclaim, _mounts, _replication, _xids, _progress):
@@ -40,7 +40,7 @@ def point_of(picture: Picture) -> dict[str, float]:
 
 
 def _was_read_now(facts: PictureFacts, name: str) -> bool:
-    """Whether the part was read for this sample and not for an earlier one."""
+    """Check whether the part was read for this sample and not for an earlier one."""
     reading = facts.picture.current.get(name)
     if reading is None:
         return False
@@ -139,9 +139,9 @@ def _replication(point: Point, facts: PictureFacts) -> None:
     if not _was_read_now(facts, "pg.replication"):
         return
     panel = derive_replication(facts)
-    point["replication.lag_bytes"] = panel.lag_bytes
-    point["replication.lag_s"] = panel.lag_s
-    point["replication.wal_bytes_per_s"] = panel.wal_bytes_per_s
+    for field, chart in charts(Replication).items():
+        if _was_read_now(facts, chart.part):
+            point[f"replication.{field}"] = getattr(panel, field)
     for slot in panel.slots:
         point[f"slot:{slot.name}.retained_bytes"] = slot.retained_bytes
 

@@ -1,4 +1,4 @@
-"""The configured cluster of the server: roles, lag and differences of its nodes, and where its poolers lead."""
+"""Cluster panel: roles, lag and differences of the configured nodes, and the servers their poolers lead to."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOT_CONFIGURED = "the server is not a node of a configured cluster ([clusters.NA
 
 
 def derive_cluster(facts: PictureFacts) -> ClusterPanel:
-    """The cluster panel; `unsupported` where the server belongs to no configured cluster."""
+    """Return the cluster panel; `unsupported` if the server belongs to no configured cluster."""
     picture = facts.picture
     now = picture.now("cluster", ClusterNow)
     if now is None and "cluster" not in picture.latest:
@@ -44,19 +44,19 @@ def derive_cluster(facts: PictureFacts) -> ClusterPanel:
 
 
 def only_primary(nodes: Sequence[NodeNow]) -> NodeNow | None:
-    """The one node that answers as primary, None where none or several do."""
+    """Return the only node that answers as primary, None if none or several do."""
     found = [one for one in nodes if one.answers and one.role == "primary"]
     return found[0] if len(found) == 1 else None
 
 
 def node_at(nodes: Sequence[NodeNow], host: str | None, port: str | None) -> str | None:
-    """The node that is reached at that place from here, None where that is none or several."""
+    """Return the node reached at that address from here, None if none or several are."""
     found = [one.name for one in nodes if f"{host}:{port}" in one.places]
     return found[0] if len(found) == 1 else None
 
 
 def sender_of(primary: NodeNow, standby: NodeNow) -> Sender | None:
-    """The primary's WAL sender that serves a standby: known by the slot, else by the name where only one has it."""
+    """Return the primary's WAL sender for a standby: by slot, else by application name if it is unique."""
     if standby.role != "standby" or standby.receiver_application is None:
         return None
     if standby.receiver_slot is not None:
@@ -66,7 +66,7 @@ def sender_of(primary: NodeNow, standby: NodeNow) -> Sender | None:
 
 
 def differences(nodes: Sequence[NodeNow], details: Mapping[str, NodeDetails]) -> Iterator[str]:
-    """What differs between the nodes and matters for a cutover, in sentences."""
+    """Yield the differences between the nodes that matter for a cutover, in sentences."""
     known = [one for one in nodes if one.at_us]
     lead = only_primary(nodes) or next((one for one in known if one.role == "primary"), None)
     if lead is None:
@@ -75,13 +75,13 @@ def differences(nodes: Sequence[NodeNow], details: Mapping[str, NodeDetails]) ->
         if one is lead:
             continue
         if one.answers and one.started_us == lead.started_us:
-            yield f"{one.name} and {lead.name} lead to the same server"
+            yield f"{one.name} and {lead.name} are the same server"
             continue
         if None not in (one.system_identifier, lead.system_identifier) and (
             one.system_identifier != lead.system_identifier
         ):
             yield (
-                f"{one.name} is not of this cluster: system identifier {one.system_identifier}, "
+                f"{one.name} does not belong to this cluster: system identifier {one.system_identifier}, "
                 f"{lead.name} has {lead.system_identifier}"
             )
             continue
@@ -95,7 +95,7 @@ def _weaker_settings(standby: str, its: Mapping[str, str], primary: str, wanted:
     for name in STANDBY_MINIMUM_SETTINGS:
         have, need = its.get(name), wanted.get(name)
         if have is not None and need is not None and int(have) < int(need):
-            yield f"{name} is {have} on {standby}, {need} on {primary}: {standby} is the weaker one"
+            yield f"{name} is {have} on {standby}, {need} on {primary}: {standby} has the lower value"
     name = "shared_preload_libraries"
     if its.get(name) != wanted.get(name) and None not in (its.get(name), wanted.get(name)):
         yield f"{name} differ: {standby} {its[name] or '(none)'}, {primary} {wanted[name] or '(none)'}"
@@ -136,7 +136,7 @@ def _node(node: NodeNow, primary: NodeNow | None, details: NodeDetails | None, m
 
 
 def _lag_s(node: NodeNow, lag_bytes: int | None, sender: Sender | None) -> float | None:
-    """By the primary's clock where it knows; a standby that has replayed all of a living stream is not behind."""
+    """By the primary's clock if it reports lag; a standby that has replayed everything from a live stream has none."""
     if lag_bytes == 0:
         return 0.0
     if sender is not None and sender.replay_lag_s is not None:

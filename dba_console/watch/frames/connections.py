@@ -1,4 +1,4 @@
-"""Connections against the limit: how many, whose, and when the house is full.
+"""Connections panel: connections against max_connections, by application, user and database, and their growth.
 
 Counts what takes one of max_connections: client backends. Parallel workers, walsenders (a pool of their own since 12)
 and background processes do not.
@@ -16,34 +16,34 @@ from dba_console.watch.frames.picture import PictureFacts
 from dba_console.watch.frames.rates import Points, fit_trend, share_pct
 from dba_console.watch.samples import host, postgres
 
-# Connections that fill: growth of the last minutes and the date it ends at, told only while it goes on.
-#
-# A trend of minutes takes a pool that opened all it wants, in one step or in several, for growth until that lies in
-# the past. The panel and the finding ask the same question of it here, so that neither names a date the other denies.
+# Growth of the connections over the last minutes, and when they reach the limit, only while growth continues. A trend
+# over minutes takes a pool that opened all its connections, in one step or in several, for growth until that step is
+# out of the window. Panel and finding both use these functions, so that they agree.
 
 WINDOW_S = 180.0
-"""Connections fill in minutes: growth is told from the last three."""
+"""Connections fill in minutes: growth is computed over the last three."""
 MIN_SPAN_S = 25.0
-"""The least in which a burst of three seconds is told from a rise."""
+"""The shortest span that distinguishes a rise from a burst of three seconds."""
 MIN_GROWTH = 3.0
 """Fewer new connections than this over the window predict nothing."""
 RECENT_S = 10.0
 EXPECTED_CONNECTIONS = 6.0
-"""What goes on is told from as many seconds as should bring so many connections, at least RECENT_S: of six that come by
-chance two or fewer come once in sixteen times (Poisson), so that half is too few only where growth has ended."""
+"""Continued growth is checked over the time in which this many new connections are expected, at least RECENT_S: with
+six expected, two or fewer arrive by chance once in sixteen times (Poisson), so less than half means that growth has
+ended."""
 
 
 class ConnectionGrowth(NamedTuple):
-    """Steady growth, and when it ends; None where there is no date."""
+    """Steady growth, and the time until the limit; None without a forecast."""
 
     per_min: float
     full_in_s: float | None
 
 
 def estimate_growth(counts: Points, usable: int | None) -> ConnectionGrowth | None:
-    """The growth of the last minutes and the seconds until `usable` is reached; None before it can be told.
+    """Return the growth of the last minutes and the seconds until `usable` is reached; None without enough readings.
 
-    Whether it goes on is another question: `is_still_growing`.
+    Whether it continues is a separate check: `is_still_growing`.
     """
     found = fit_trend(counts, window_s=WINDOW_S, min_span_s=MIN_SPAN_S)
     if found is None:
@@ -52,7 +52,7 @@ def estimate_growth(counts: Points, usable: int | None) -> ConnectionGrowth | No
 
 
 def is_still_growing(counts: Points, per_min: float) -> bool:
-    """Whether the count still rises, at half that rate at least. `counts`: microseconds and count, the newest last."""
+    """Check whether the count still rises, at least at half that rate. `counts`: microseconds and count, in order."""
     if not counts or per_min <= 0:
         return False
     window_s = min(WINDOW_S, max(RECENT_S, EXPECTED_CONNECTIONS * 60 / per_min))
@@ -70,11 +70,11 @@ CLIENT = "client backend"
 ACTIVE = ("active", "fastpath function call")
 IN_TRANSACTION = ("idle in transaction", "idle in transaction (aborted)")
 DISABLED = "disabled"
-"""What PostgreSQL says in place of the state where track_activities is off for the session."""
+"""The state PostgreSQL reports if track_activities is off for the session."""
 
 
 def derive_connections(facts: PictureFacts) -> Connections:
-    """The connections panel: from pg_stat_activity, in blind mode from process titles."""
+    """Return the connections panel: from pg_stat_activity, in blind mode from process titles."""
     if is_blind(facts):
         panel = _from_titles(facts)
     else:
@@ -85,14 +85,14 @@ def derive_connections(facts: PictureFacts) -> Connections:
 
 
 def is_blind(facts: PictureFacts) -> bool:
-    """Whether process titles are newer than anything the server said about its sessions."""
+    """Check whether process titles are newer than any session data of the server."""
     titles = facts.picture.current.get("host.titles")
     activity = facts.picture.current.get("pg.activity")
     return titles is not None and (activity is None or titles.part.at_us > activity.part.at_us)
 
 
 def is_client(row: postgres.Activity) -> bool:
-    """A client backend. Where the role may not see the type, whoever has a user and a database counts as one."""
+    """Check for a client backend. Without a visible type, a session with a user and a database counts as one."""
     if row.backend_type is None:
         return row.user is not None and row.database is not None and row.leader_pid is None
     return row.backend_type == CLIENT
@@ -109,7 +109,7 @@ def _from_activity(facts: PictureFacts) -> Connections:
     panel.used = len(rows)
     untracked = sum(row.state == DISABLED for row in rows)
     if any(row.state is None for row in rows):
-        # Without pg_monitor other roles' states are NULL: how many of them are active is not known.
+        # Without pg_monitor other roles' states are NULL: the number of active ones is unknown.
         add_note(panel, _hidden_note(sessions))
     elif untracked:
         panel.waiting = count_waiting(rows)
@@ -131,16 +131,16 @@ def _hidden_note(sessions: postgres.Sessions) -> str:
 
 def _untracked_note(untracked: int, used: int) -> str:
     of = "all sessions" if untracked == used else f"{untracked} of {used} sessions"
-    return f"track_activities is off for {of}: their state and query are not known"
+    return f"track_activities is off for {of}: their state and query are unknown"
 
 
 def count_waiting(rows: Iterable[postgres.Activity]) -> int:
-    """Sessions that wait for a lock: the server reports waits whether or not it tracks activities."""
+    """Count sessions that wait for a lock: the server reports waits even if it does not track activities."""
     return sum(row.wait_event_type == "Lock" and row.state in (*ACTIVE, DISABLED) for row in rows)
 
 
 def are_states_known(rows: Iterable[postgres.Activity]) -> bool:
-    """Whether the state of each session is known: neither hidden from this role nor not tracked."""
+    """Check whether the state of each session is known: neither hidden from this role nor untracked."""
     return all(row.state is not None and row.state != DISABLED for row in rows)
 
 
@@ -195,9 +195,9 @@ def _from_titles(facts: PictureFacts) -> Connections:
     if titles is None:
         return panel
     if panel.status == "unsupported":
-        panel.status, panel.age_s = "stale", None  # the server is gone: what its processes said once is no count
+        panel.status, panel.age_s = "stale", None  # the server is gone: its last titles are not a count
         return panel
-    add_note(panel, "counted from process titles: there is no connection to the server")
+    add_note(panel, "counted from process titles: no connection to the server")
     rows = [row for row in _lasting_processes(facts, titles) if row.kind == CLIENT]
     panel.used = len(rows)
     if titles.unreadable:
@@ -212,7 +212,7 @@ def _from_titles(facts: PictureFacts) -> Connections:
 
 
 def _lasting_processes(facts: PictureFacts, titles: host.ProcessTitles) -> list[host.ProcessTitle]:
-    """Processes that were there a reading ago too. One that was not may be an attempt being refused, like our own."""
+    """Return processes that were in the previous reading too: a new one may be an attempt being refused."""
     before = facts.picture.before("host.titles", host.ProcessTitles)
     if before is None:
         return titles.rows
@@ -228,7 +228,7 @@ def _count_titles(panel: Connections, rows: list[host.ProcessTitle]) -> None:
     panel.active = sum(_title_is_active(row) for row in rows)
     panel.idle = sum(row.state == "idle" for row in rows)
     panel.idle_in_transaction = sum(row.state in IN_TRANSACTION for row in rows)
-    # A title says `waiting` only for heavyweight locks (set_ps_display_suffix in ProcSleep).
+    # A title has `waiting` only for heavyweight locks (set_ps_display_suffix in ProcSleep).
     panel.waiting = sum(row.state == "waiting" or (row.state or "").endswith(" waiting") for row in rows)
     panel.other_states = len(rows) - panel.active - panel.idle - panel.idle_in_transaction
 

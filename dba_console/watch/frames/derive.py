@@ -1,4 +1,4 @@
-"""From a picture to a frame: every panel derived, none able to take another down."""
+"""Builds a frame from a picture: derives every panel; a failing one does not affect the others."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from dba_console.watch.frames.target import derive_own, derive_target
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.findings import FindingNow, FindingsNow
 
-# Findings as of the moment shown: what the agent concluded then, not what would be concluded now.
+# Findings as the agent concluded them at the time shown, not as they would be concluded now.
 
 
 def add_findings(frame: Frame, picture: Picture) -> Frame:
-    """Put in the findings open at that moment, in the order they began, and whether any rule was asked."""
+    """Add the findings open at that time, in the order they began, and whether rules were evaluated."""
     conclusions = picture.now("findings", FindingsNow)
     if conclusions is not None:
         frame.judged = True
@@ -51,12 +51,12 @@ def add_findings(frame: Frame, picture: Picture) -> Frame:
             frame.judged_s = (picture.mono_us - conclusions.begun_us) / 1e6
         frame.pending = conclusions.pending
         if conclusions.failed:
-            frame.findings_note = f"not all rules could be asked: {'; '.join(conclusions.failed)}"
+            frame.findings_note = f"some rules could not be evaluated: {'; '.join(conclusions.failed)}"
     return frame
 
 
 def finding_of(row: FindingNow) -> Finding:
-    """A conclusion with its times written out."""
+    """Convert a recorded finding; times as text."""
     return Finding(
         id=row.id,
         severity=row.severity,
@@ -84,7 +84,7 @@ LAST_EVENTS = 200
 
 
 def derive(picture: Picture, history: ChartHistory, events: Sequence[Event] = ()) -> Frame:
-    """What the picture and the minutes before it mean. Never raises: a panel that cannot be derived says so."""
+    """Derive the frame from the picture and its history. Never raises: a panel that fails has status error."""
     facts = PictureFacts(picture, history)
     frame = Frame(
         at_us=picture.wall_us,
@@ -109,7 +109,7 @@ def derive(picture: Picture, history: ChartHistory, events: Sequence[Event] = ()
 
 
 def derive_events(events: Sequence[Event]) -> Events:
-    """The last events of the session, oldest first; times are when it was recorded, or what a note is about."""
+    """Return the last events of the session, oldest first, with their time or the time a note refers to."""
     rows = [
         EventRow(
             at=rfc3339(event.occurred_us or event.wall_us) or "",
@@ -126,7 +126,7 @@ def derive_events(events: Sequence[Event]) -> Events:
 
 
 def _guarded(derivation: Callable[[PictureFacts], P], empty: Callable[[], P], facts: PictureFacts) -> P:
-    """The panel, or an empty one with status error: a reading nobody foresaw hides one panel and not the screen."""
+    """Return the panel, or an empty one with status error: an unexpected reading hides one panel and not the screen."""
     try:
         return derivation(facts)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Disks: what lies where, how full it is, when it will be full, and which arrangements bite."""
+"""Disks panel: mounts and what they hold, usage, fill forecast, and risky layouts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dba_console.watch.frames.picture import PictureFacts
 from dba_console.watch.frames.rates import delta, fit_trend, pair, rate, share_pct
 from dba_console.watch.samples import host, postgres
 
-# Arrangements of file systems that stop a database, each in one sentence.
+# Risky file system layouts that can stop a database, each in one sentence.
 
 FULL_WARN_PCT = 80.0
 FULL_CRIT_PCT = 90.0
@@ -21,11 +21,11 @@ MEMORY = frozenset({"tmpfs", "ramfs"})
 NETWORK = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "fuse.sshfs", "afs", "lustre", "gpfs")
 )
-"""File systems whose locks and shared memory SQLite's log cannot rely on (sqlite.org, "Write-Ahead Logging")."""
+"""File systems whose locks and shared memory are not reliable for SQLite's WAL (sqlite.org, "Write-Ahead Logging")."""
 
 
 def mount_warnings(mounts: list[MountRow]) -> list[str]:
-    """What is wrong with where things lie; only mounts that hold something of the server or the console are judged."""
+    """Return warnings about the layout; only for mounts that hold something of the server or the console."""
     return [warning for mount in mounts if mount.holds for warning in _mount_warnings(mount)]
 
 
@@ -41,7 +41,7 @@ def _mount_warnings(mount: MountRow) -> Iterator[str]:
             "filling it, or removing a large file there, stops the server"
         )
     if mount.fstype in MEMORY and server:
-        yield f"{_names(server)} on {mount.fstype} ({mount.path}): lost with the next reboot"
+        yield f"{_names(server)} on {mount.fstype} ({mount.path}): lost at the next reboot"
     if mount.fstype in NETWORK and "session" in mount.holds:
         yield f"sessions on {mount.fstype} ({mount.path}): the recording stalls with the network, and may be damaged"
     if "discard" in options:
@@ -55,7 +55,7 @@ def _fullness(mount: MountRow) -> Iterator[str]:
     if mount.used_pct is not None and mount.used_pct >= FULL_WARN_PCT:
         urgent = mount.used_pct >= FULL_CRIT_PCT and "wal" in mount.holds
         yield f"{mount.path} is {int(mount.used_pct)}% full" + (
-            ": the server stops when WAL finds no room" if urgent else ""
+            ": the server stops when WAL has no space left" if urgent else ""
         )
     if mount.inodes_pct is not None and mount.inodes_pct >= FULL_CRIT_PCT:
         yield f"{mount.path} has used {int(mount.inodes_pct)}% of its inodes"
@@ -67,11 +67,11 @@ def _names(holds: list[str]) -> str:
 
 GATE_BYTES = 64 << 20
 GATE_SHARE = 0.0002
-"""Growth below 64 MB and a 5,000th of the file system over the window predicts nothing: that is logs and noise."""
+"""Growth below 64 MB and a 5,000th of the file system over the window predicts nothing: logs and noise."""
 
 
 def derive_disks(facts: PictureFacts) -> Disks:
-    """The disks panel; its status is that of the mounts, databases are there without them."""
+    """Return the disks panel; its status is that of the mounts, databases are shown without them."""
     picture = facts.picture
     panel = fill_status(Disks(), picture, "host.mounts", "pg.databases", "pg.sizes", "pg.temp")
     mounts = picture.now("host.mounts", host.Mounts)
@@ -102,7 +102,7 @@ def _mount(mount: host.Mount, facts: PictureFacts) -> MountRow:
         note=mount.note,
     )
     if mount.used is not None and mount.available is not None:
-        # As df: of what an unprivileged writer could ever have, the blocks reserved for root left out.
+        # As df: relative to what an unprivileged user can use, without the blocks reserved for root.
         row.used_pct = share_pct(mount.used, mount.used + mount.available)
         _growth(row, mount.used + mount.available, facts)
     if mount.inodes and mount.inodes_free is not None:
@@ -143,5 +143,5 @@ def _database_rates(row: DatabaseRow, new: postgres.DatabaseStat, old: postgres.
     row.commits_per_s = rate(new.xact_commit, old.xact_commit, seconds)
     row.rollbacks_per_s = rate(new.xact_rollback, old.xact_rollback, seconds)
     hits, reads = delta(new.blks_hit, old.blks_hit), delta(new.blks_read, old.blks_read)
-    # Of this interval, not since the statistics began: a lifetime ratio moves for nobody.
+    # For this interval, not since the statistics reset: a lifetime ratio hardly changes.
     row.hit_pct = None if hits is None or reads is None else share_pct(hits, hits + reads)

@@ -1,4 +1,4 @@
-"""I/O: time the CPUs waited for it, who is blocked, pressure, devices, and what the server itself did."""
+"""I/O panel: iowait, blocked processes, pressure, devices, and the server's own I/O statistics."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from dba_console.watch.frames.picture import PictureFacts
 from dba_console.watch.frames.rates import Pair, delta, pair, quotient, rate
 from dba_console.watch.samples import host, postgres
 
-# Block devices as `iostat -x` computes them, and which of them may be added up.
-#
-# A device that stands on others (dm, md, loop) passes the same requests on: it has a row, and no share in the total.
+# Block devices as `iostat -x` computes them, and their total. A device on top of others (dm, md, loop) passes the same
+# requests on: it has a row, but is not in the total.
 
 SECTOR = 512
 """Bytes of a sector in /proc/diskstats, whatever the device's own (Documentation/admin-guide/iostats.rst)."""
@@ -20,7 +19,7 @@ _IN_MEMORY = ("ram", "zram")
 
 
 def derive_devices(disks: host.Disks, change: Pair[host.Disks] | None, mounts: host.Mounts | None) -> list[Device]:
-    """A row for each device, those that hold something of PostgreSQL first; rates None on the first tick."""
+    """Return a row for each device, those with PostgreSQL's files first; rates None on the first tick."""
     before = {} if change is None else {disk.name: disk for disk in change.old.devices}
     seconds = 0.0 if change is None else change.seconds
     places = _places(disks.devices, mounts)
@@ -29,7 +28,7 @@ def derive_devices(disks: host.Disks, change: Pair[host.Disks] | None, mounts: h
 
 
 def _places(disks: list[host.Disk], mounts: host.Mounts | None) -> dict[str, list[host.Mount]]:
-    """What lies on each device, also on one that another stands on."""
+    """Return the mounts on each device, including those on devices above it."""
     found: dict[str, list[host.Mount]] = {}
     for mount in mounts.mounts if mounts is not None else ():
         if mount.device is not None:
@@ -64,7 +63,7 @@ def _device(new: host.Disk, old: host.Disk | None, seconds: float, mounts: list[
         return row
     reads, writes = delta(new.reads, old.reads), delta(new.writes, old.writes)
     if reads is None or writes is None:
-        return row  # the device went and came back: its counters began anew
+        return row  # the device was removed and added again: its counters restarted
     row.reads_per_s, row.writes_per_s = reads / seconds, writes / seconds
     row.read_bytes_per_s = rate(new.read_sectors, old.read_sectors, seconds, SECTOR)
     row.write_bytes_per_s = rate(new.written_sectors, old.written_sectors, seconds, SECTOR)
@@ -79,7 +78,7 @@ def _device(new: host.Disk, old: host.Disk | None, seconds: float, mounts: list[
 
 
 def totals(disks: host.Disks, rows: list[Device]) -> tuple[float | None, float | None]:
-    """Bytes read and written per second by the devices at the bottom; None while no rate is known."""
+    """Return bytes read and written per second by the lowest devices; None while no rate is known."""
     names = {disk.name for disk in disks.devices}
     bottom = {
         disk.name
@@ -98,7 +97,7 @@ def _total(rates: list[float | None]) -> float | None:
 
 
 def derive_io(facts: PictureFacts) -> Io:
-    """The I/O panel; its status is that of /proc/stat, what else is missing is in the note."""
+    """Return the I/O panel; its status is that of /proc/stat, what else is missing is in the note."""
     picture = facts.picture
     panel = fill_status(Io(), picture, "host.cpu", "host.disks", "host.pressure")
     _cpu(panel, picture.now("host.cpu", host.Cpu), pair(picture, "host.cpu", host.Cpu))
@@ -114,9 +113,10 @@ def derive_io(facts: PictureFacts) -> Io:
 
 
 def cpu_shares(change: Pair[host.Cpu] | None) -> tuple[float, float, float, float] | None:
-    """(user, system, iowait, steal) in percent of all CPU time of the interval, as `vmstat` computes them.
+    """Return (user, system, iowait, steal) in percent of all CPU time of the interval, as `vmstat` computes them.
 
-    user counts nice, system counts interrupts. iowait and idle may go back a little (proc_stat(5)): that is no time.
+    user includes nice, system includes interrupts. iowait and idle may decrease a little (proc_stat(5)): that counts as
+    0.
     """
     if change is None:
         return None
@@ -153,7 +153,7 @@ def _pressure(panel: Io, now: host.Pressure | None, change: Pair[host.Pressure] 
 
 
 def stall_pct(new: host.PressureStall | None, old: host.PressureStall | None, seconds: float) -> float | None:
-    """Share of the interval spent stalled, from the total: unlike avg10 it does not lag."""
+    """Return the share of the interval spent stalled, from the total: unlike avg10 it does not lag."""
     if new is None or old is None:
         return None
     stalled = rate(new.total_us, old.total_us, seconds, 1e-4)
@@ -170,7 +170,7 @@ def _server_rows(change: Pair[postgres.IoStats]) -> list[dict[str, Any]]:
 
 
 def _idle(row: postgres.IoStat) -> postgres.IoStat:
-    # A row appears with its first activity, so before it every counter it has was 0.
+    # A row appears with its first activity, so all its counters were 0 before.
     counts = [None if getattr(row, name) is None else 0 for name in row.__struct_fields__[3:]]
     return postgres.IoStat(row.backend_type, row.object, row.context, *counts)
 
@@ -195,5 +195,5 @@ def _server_row(new: postgres.IoStat, old: postgres.IoStat, seconds: float) -> d
 
 
 def _await_ms(new_ms: float | None, old_ms: float | None, new: int | None, old: int | None) -> float | None:
-    # With track_io_timing off the view says 0 ms for ever: an unknown time, not an instant one.
+    # With track_io_timing off the view shows 0 ms: unknown, not instant.
     return quotient(delta(new_ms, old_ms), delta(new, old)) if new_ms else None

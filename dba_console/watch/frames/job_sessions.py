@@ -1,9 +1,8 @@
-"""Long work told from what its sessions say of themselves: dumps, restores, and commands no progress view covers.
+"""Finds long work among the sessions: dumps, restores, and commands without a progress view.
 
-A dump or restore with -j is many sessions and one job: they are told together by the program at the other end of
-each session where the agent found it, so that two dumps of one database at once are two jobs, else by application name,
-user, database and client. How far it is cannot be known from the server (facts: no view has the plan), so a job carries
-what it works on.
+A dump or restore with -j is one job with many sessions: they are grouped by their client program if the agent found it,
+so that two dumps of one database at once are two jobs, else by application name, user, database and client. The server
+does not know the progress of a job (no view has its plan), so a job only shows its current work.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ JOBS = ("pg_dump", "pg_dumpall", "pg_restore", "pg_basebackup", "pgcopydb", "vac
 """application_name as these programs set it (fallback_application_name is the program's name)."""
 
 TRIAL_APPLICATION = "dba-console-sweep:"
-"""How the sessions of trial dumps name themselves: they are cut, or of a part, and tell nothing of what is usual."""
+"""application_name of trial dumps: they are cut, or partial, and are excluded from typical values."""
 
 MIN_ELAPSED_S = 2.0
-"""A command without a progress view is long work only from here on."""
+"""A command without a progress view counts as long work from this time on."""
 
 _COMMENT = r"\s*(?:(?:/\*.*?\*/|--[^\n]*\n)\s*)*"
 _COMMANDS = (
@@ -47,7 +46,7 @@ _FIRST_WORD = re.compile(
 )
 _NAME = r'((?>(?:"(?:[^"]|"")+"|[\w$]+)(?:\.(?:"(?:[^"]|"")+"|[\w$]+))?))'
 _RESERVED = frozenset({"full", "freeze", "verbose", "analyze", "analyse", "on", "using"})
-"""Words of these statements that are no names."""
+"""Words of these statements that are not names."""
 _OPTIONS = r"(?:\([^)]*\)\s*)?(?:(?:full|freeze|verbose|analy[sz]e|skip_locked|concurrently)\s+)*"
 _OBJECT = re.compile(
     _COMMENT + r"(?:alter\s+table\s+(?:if\s+exists\s+)?(?:only\s+)?"
@@ -67,18 +66,18 @@ class ClientProgram(NamedTuple):
 
     kind: str
     number: int
-    """Its process, or any other number that no second job has."""
+    """Its process, or any other number unique to the job."""
 
 
 @dataclass
 class SessionJob:
-    """The sessions of one dump, restore or the like; `leader` is the one connected first."""
+    """The sessions of one dump, restore or similar; `leader` is the one that connected first."""
 
     kind: str
     leader: Activity
     sessions: list[Activity] = field(default_factory=list)
     owner: ClientProgram | None = None
-    """The program they belong to; None where only their names tell them together."""
+    """The program they belong to; None if they are grouped only by name."""
 
     @property
     def pids(self) -> set[int]:
@@ -86,7 +85,7 @@ class SessionJob:
 
 
 def find_jobs(rows: list[Activity], owners: Mapping[int, ClientProgram] | None = None) -> list[SessionJob]:
-    """Jobs among the sessions: by whose they are where that is known of a session, else by their programs' names."""
+    """Find the jobs among the sessions: by client program if it is known, else by application name."""
     found: dict[tuple[object, ...], SessionJob] = {}
     for row in rows:
         owner = None if owners is None else owners.get(row.pid)
@@ -104,7 +103,7 @@ def find_jobs(rows: list[Activity], owners: Mapping[int, ClientProgram] | None =
 
 
 def job_name(kind: str, database: str | None) -> str:
-    """A job as sentences name it.
+    """Return the name of a job in messages.
 
     >>> job_name("pg_dump", "appdb"), job_name("pg_basebackup", None)
     ('pg_dump of appdb', 'pg_basebackup')
@@ -119,12 +118,12 @@ def _program_name(application: str) -> str | None:
 
 
 def job_phase(job: SessionJob) -> str | None:
-    """What the job is at, from what its sessions run; None when all idle."""
+    """Return the job's phase from what its sessions run; None if all are idle."""
     return job_phase_of(job.sessions)
 
 
 def job_phase_of(rows: Sequence[Activity]) -> str | None:
-    """The same of sessions: data before indexes before constraints."""
+    """Return the phase of these sessions: data before indexes before constraints."""
     kinds = {command(row.query) for row in rows if row.state in ACTIVE}
     for kind, phase in (("copy", "data"), ("create_index", "indexes"), ("alter_table", "constraints")):
         if kind in kinds:
@@ -133,7 +132,7 @@ def job_phase_of(rows: Sequence[Activity]) -> str | None:
 
 
 def command_object(query: str) -> str | None:
-    """What a command that takes long is about, as the statement names it; None where it names nothing, or several.
+    """Return the object of a long command as the statement names it; None if it names none, or several.
 
     >>> command_object("ALTER TABLE IF EXISTS ONLY public.orders ADD note text"), command_object("vacuum (full) t")
     ('public.orders', 't')
@@ -145,7 +144,7 @@ def command_object(query: str) -> str | None:
 
 
 def command(query: str) -> str | None:
-    """The kind of long work a query is, None for any other.
+    """Return the kind of long work of a query, None for any other.
 
     >>> command("/* x */ VACUUM (FULL, verbose) t"), command("create unique index i on t (a)"), command("select 1")
     ('vacuum_full', 'create_index', None)

@@ -1,4 +1,4 @@
-"""Memory: what is cached, what is free, who takes it back, and what that costs."""
+"""Memory panel: page cache, free memory, reclaim and its cost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SETTINGS = (
 
 
 def derive_memory(facts: PictureFacts) -> Memory:
-    """The memory panel; its status is that of /proc/meminfo, what else is missing is in the note."""
+    """Return the memory panel; its status is that of /proc/meminfo, what else is missing is in the note."""
     picture = facts.picture
     panel = fill_status(Memory(), picture, "host.memory", "host.vmstat", "host.pressure", "host.settings")
     panel.shared_buffers_bytes = facts.size("shared_buffers")
@@ -54,7 +54,7 @@ def _changes(panel: Memory, both: Pair[host.MemInfo] | None) -> None:
 
 
 def _reclaim(panel: Memory, both: Pair[host.VmStat] | None) -> None:
-    """Who took pages back: kswapd in the background, a process that needed one itself, or a cgroup's limit.
+    """Reclaim rates: by kswapd in the background, directly by an allocating process, or by a cgroup's limit.
 
     pgsteal_file counts all file pages, pgsteal_kswapd and _direct leave out a cgroup's own reclaim (mm/vmscan.c).
     """

@@ -1,4 +1,4 @@
-"""What a frame holds: one struct per panel, with the field names of the contract (`show --json`).
+"""The frame: one struct per panel, with the field names of the contract (`show --json`).
 
 Bytes, seconds and plain numbers. Rates end in `_per_s`, shares in `_pct` (0-100), ages in `_age_s`. None is unknown,
 which is never written as 0.
@@ -6,13 +6,14 @@ which is never written as 0.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from msgspec import Struct, field
 
 from dba_console.watch.frames.progress_model import ProgressRow
 
-# Rows of the cluster panel, with the field names of `show --json`.
+# Rows of the cluster panel.
 
 
 class NodeSlot(Struct, kw_only=True):
@@ -24,7 +25,7 @@ class NodeSlot(Struct, kw_only=True):
 
 
 class NodeRow(Struct, kw_only=True):
-    """A server of the cluster. Where `error` is set it does not answer, and the rest is what it answered last."""
+    """A server of the cluster. If `error` is set it does not answer, and the rest is from its last answer."""
 
     name: str
     role: str | None = None
@@ -33,30 +34,30 @@ class NodeRow(Struct, kw_only=True):
     system_identifier: str | None = None
     version: str | None = None
     lsn: str | None = None
-    """Of a primary what it has written, of a standby what it has received."""
+    """Written by a primary, received by a standby."""
     lag_bytes: int | None = None
-    """Written by the primary and not replayed here; null without exactly one primary that answers."""
+    """Written by the primary and not replayed here; null unless exactly one primary answers."""
     lag_s: float | None = None
     age_s: float | None = None
-    """Of all of these numbers, but for archive_ready."""
+    """Age of all of these numbers except archive_ready."""
     replay_paused: bool | None = None
     apply_delay_s: float | None = None
-    """recovery_min_apply_delay; null where that is 0 or not known."""
+    """recovery_min_apply_delay; null if 0 or unknown."""
     receiver: str | None = None
     sync_state: str | None = None
-    """As the primary says; null also where its WAL senders cannot be told apart."""
+    """As the primary reports it; null also if its WAL senders cannot be distinguished."""
     slots: list[NodeSlot] = []
     archive_ready: int | None = None
     archive_failing: bool | None = None
     archive_age_s: float | None = None
-    """Of archive_ready and archive_failing."""
+    """Age of archive_ready and archive_failing."""
     error: str | None = None
     since: str | None = None
     """RFC 3339: since when it does not answer."""
 
 
 class PoolerRow(Struct, kw_only=True):
-    """A database of a pooler; one row without a database where the pooler has never answered."""
+    """A database of a pooler; one row without a database if the pooler has never answered."""
 
     name: str
     database: str | None = None
@@ -67,11 +68,11 @@ class PoolerRow(Struct, kw_only=True):
     servers: int | None = None
     paused: bool | None = None
     paused_since: str | None = None
-    """RFC 3339: when it was first seen paused."""
+    """RFC 3339: when it was first observed paused."""
     leads_to: str | None = None
     """host:port."""
     node: str | None = None
-    """The node that is; null where no node is reached under that address from here."""
+    """The node at that address; null if no node is reached under that address from here."""
     age_s: float | None = None
     error: str | None = None
     since: str | None = None
@@ -81,11 +82,19 @@ PANELS = (
     "connections", "io", "memory", "safety", "progress", "locks", "replication", "disks", "sessions", "events",
     "cluster",
 )  # fmt: skip
-"""Every panel, in the order of their keys 1 to 9, 0 and o."""
+"""All panels, in the order of their keys 1 to 9, 0 and o."""
+
+
+class Charted(NamedTuple):
+    """Declares a field of a panel as charted: the agent keeps its last ten minutes and records them."""
+
+    title: str
+    part: str
+    """The part it is read with: a tick that did not read it has no point."""
 
 
 class PanelFrame(Struct, kw_only=True):
-    """The head every panel has: how well it is known and how old it is."""
+    """Fields of every panel: status of its reading, and its age."""
 
     status: str = "ok"
     """ok, stale, denied, unsupported, timeout or error."""
@@ -94,15 +103,15 @@ class PanelFrame(Struct, kw_only=True):
 
 
 class ConnectionGroup(Struct, kw_only=True):
-    """Connections counted by one thing they share."""
+    """Connections with one attribute in common."""
 
     name: str
     count: int
     active: int | None = 0
-    """None where the state of a session is hidden or not tracked; idle_in_transaction too."""
+    """None if the state of a session is hidden or not tracked; idle_in_transaction too."""
     idle_in_transaction: int | None = 0
     limit: int | None = None
-    """CONNECTION LIMIT of the role or database; None where there is none."""
+    """CONNECTION LIMIT of the role or database; None if it has none."""
     oldest_idle_s: float | None = None
 
 
@@ -111,20 +120,20 @@ class Connections(PanelFrame, kw_only=True):
     reserved_superuser: int | None = None
     reserved_role: int | None = None
     usable: int | None = None
-    """max minus both reserves: what ordinary roles can have."""
-    used: int | None = None
+    """max minus both reserves: available to ordinary roles."""
+    used: Annotated[int | None, Charted("connections", "pg.activity")] = None
     """Client backends (walsenders have their own limit since 12 and do not count)."""
     used_pct: float | None = None
-    active: int | None = None
-    idle: int | None = None
+    active: Annotated[int | None, Charted("active sessions", "pg.activity")] = None
+    idle: Annotated[int | None, Charted("idle sessions", "pg.activity")] = None
     idle_in_transaction: int | None = None
-    waiting: int | None = None
-    """Active ones that wait for a heavyweight lock."""
+    waiting: Annotated[int | None, Charted("waiting for locks", "pg.activity")] = None
+    """Active sessions waiting for a heavyweight lock."""
     other_states: int | None = None
     growth_per_min: float | None = None
-    """Steady growth of the last three minutes; 0 where there is none, None where less than 25 s were watched."""
+    """Steady growth over the last three minutes; 0 without growth, None with less than 25 s of readings."""
     full_in_s: float | None = None
-    """Until `usable` is used up at that growth; None where nothing steady leads there within a day."""
+    """Time until `usable` is used up at that growth; None if steady growth does not reach it within a day."""
     by_application: list[ConnectionGroup] = []
     by_user: list[ConnectionGroup] = []
     by_database: list[ConnectionGroup] = []
@@ -143,7 +152,7 @@ class Device(Struct, kw_only=True):
     read_bytes_per_s: float | None = None
     write_bytes_per_s: float | None = None
     read_await_ms: float | None = None
-    """None where nothing completed in the interval: no request is not a fast one."""
+    """None if no request completed in the interval, which does not mean fast."""
     write_await_ms: float | None = None
     flush_await_ms: float | None = None
     discards_per_s: float | None = None
@@ -159,12 +168,12 @@ class Io(PanelFrame, kw_only=True):
     system_pct: float | None = None
     steal_pct: float | None = None
     procs_running: int | None = None
-    procs_blocked: int | None = None
-    psi_some_avg10: float | None = None
-    psi_full_avg10: float | None = None
-    psi_full_pct: float | None = None
+    procs_blocked: Annotated[int | None, Charted("blocked processes", "host.cpu")] = None
+    psi_some_avg10: Annotated[float | None, Charted("I/O some stall", "host.pressure")] = None
+    psi_full_avg10: Annotated[float | None, Charted("I/O full stall", "host.pressure")] = None
+    psi_full_pct: Annotated[float | None, Charted("I/O full stall", "host.pressure")] = None
     """Share of the last interval in which all tasks were stalled, from the total counter."""
-    cpu_psi_some_avg10: float | None = None
+    cpu_psi_some_avg10: Annotated[float | None, Charted("CPU some stall", "host.pressure")] = None
     read_bytes_per_s: float | None = None
     write_bytes_per_s: float | None = None
     devices: list[Device] = []
@@ -194,7 +203,7 @@ class Memory(PanelFrame, kw_only=True):
     swap_total_bytes: int | None = None
     swap_used_bytes: int | None = None
     swap_in_per_s: float | None = None
-    """Pages swapped in per second; 0 needs to have been measured."""
+    """Pages swapped in per second; 0 only if measured."""
     swap_out_per_s: float | None = None
     cached_change_bytes_per_s: float | None = None
     free_change_bytes_per_s: float | None = None
@@ -204,11 +213,11 @@ class Memory(PanelFrame, kw_only=True):
     alloc_stalls_per_s: float | None = None
     compact_stalls_per_s: float | None = None
     drop_pagecache_count: int | None = None
-    """Times the page cache was dropped since boot."""
-    refault_bytes_per_s: float | None = None
+    """Number of page cache drops since boot."""
+    refault_bytes_per_s: Annotated[float | None, Charted("read again", "host.vmstat")] = None
     major_faults_per_s: float | None = None
-    psi_some_avg10: float | None = None
-    psi_full_avg10: float | None = None
+    psi_some_avg10: Annotated[float | None, Charted("memory some stall", "host.pressure")] = None
+    psi_full_avg10: Annotated[float | None, Charted("memory full stall", "host.pressure")] = None
     zone_reclaim_mode: int | None = None
     thp: str | None = None
     thp_defrag: str | None = None
@@ -269,7 +278,7 @@ class Safety(PanelFrame, kw_only=True):
     """xid_age as a share of xid_stop_age."""
     xids_per_s: float | None = None
     autovacuum_freeze_in_s: float | None = None
-    """Seconds until autovacuum is forced; 0 where it already is; None where the rate is unknown or none."""
+    """Seconds until autovacuum is forced; 0 if it already is; None if the rate is unknown or zero."""
     warn_in_s: float | None = None
     stop_in_s: float | None = None
     mxid_age: int | None = None
@@ -281,7 +290,7 @@ class Safety(PanelFrame, kw_only=True):
     tables: list[XidTable] = []
     horizon: list[HorizonRow] = []
     horizon_unknown: bool = False
-    """It was not read yet, or could not be: an empty list then does not mean that nobody holds it back."""
+    """Not read yet, or not readable: an empty list then does not mean that nothing holds it back."""
 
 
 class Progress(PanelFrame, kw_only=True):
@@ -289,7 +298,7 @@ class Progress(PanelFrame, kw_only=True):
 
 
 class LockNode(Struct, kw_only=True):
-    """A backend in a tree of waits. `pid` 0 is a prepared transaction, which no session owns."""
+    """A backend in a lock wait tree. `pid` 0 is a prepared transaction, which no session owns."""
 
     pid: int
     backend_start: str | None = None
@@ -299,21 +308,21 @@ class LockNode(Struct, kw_only=True):
     state: str | None = None
     relation: str | None = None
     mode: str | None = None
-    """The mode it waits for, or, at a root, what it holds."""
+    """The mode it waits for, or, for a root, the mode it holds."""
     wait_s: float | None = None
     xact_s: float | None = None
     query: str | None = None
     query_bytes: int | None = None
-    """Length of the whole query where `query` is its beginning."""
+    """Length of the whole query if `query` is cut."""
     waiters: list[LockNode] = []
     behind: int = 0
     """Sessions below it in the tree, all levels."""
     also_blocked_by: list[int] = []
-    """Further blockers of a waiter that stands under one of them."""
+    """Further blockers of a waiter, besides the one it is shown under."""
 
 
 class Locks(PanelFrame, kw_only=True):
-    waiting: int | None = None
+    waiting: Annotated[int | None, Charted("waiting for locks", "pg.activity")] = None
     longest_wait_s: float | None = None
     trees: list[LockNode] = []
 
@@ -346,7 +355,7 @@ class SlotRow(Struct, kw_only=True):
     synced: bool | None = None
     """Standby: a copy of a slot of the primary (17 and later)."""
     unread_s: float | None = None
-    """So long at least nobody has read it: by the server (17 and later), else as long as the agent has watched it."""
+    """Minimum time without a reader: as the server reports it (17 and later), else since the agent watches it."""
 
 
 class Replication(PanelFrame, kw_only=True):
@@ -354,24 +363,24 @@ class Replication(PanelFrame, kw_only=True):
     """primary or standby."""
     timeline: int | None = None
     lsn: str | None = None
-    lag_bytes: int | None = None
+    lag_bytes: Annotated[int | None, Charted("replication lag", "pg.replication")] = None
     """Primary: of the standby furthest behind; standby: received but not replayed."""
-    lag_s: float | None = None
-    """Standby: 0 when all that a living stream brought is replayed; without a stream the age of the last commit."""
+    lag_s: Annotated[float | None, Charted("replication lag", "pg.replication")] = None
+    """Standby: 0 if everything received from a live stream is replayed; without a stream the age of the last commit."""
     replay_paused: bool | None = None
     receiver_status: str | None = None
     receiver_host: str | None = None
     receiver_pid: int | None = None
     """Standby: the WAL receiver; its status and host are hidden from a role without pg_read_all_stats."""
     apply_delay_s: float | None = None
-    """Standby: recovery_min_apply_delay, by which it is meant to be behind; null where that is 0 or not known."""
+    """Standby: recovery_min_apply_delay, its intended delay; null if 0 or unknown."""
     standbys: list[StandbyRow] = []
     slots: list[SlotRow] = []
-    wal_bytes_per_s: float | None = None
+    wal_bytes_per_s: Annotated[float | None, Charted("WAL written", "pg.replication")] = None
     wal_files_bytes: int | None = None
     archive_enabled: bool | None = None
     archive_age_s: float | None = None
-    """Since the last file was archived; on an idle server that grows, and archive_ready_count stays 0."""
+    """Since the last file was archived; on an idle server this grows while archive_ready_count stays 0."""
     archive_failed_count: int | None = None
     archive_ready_count: int | None = None
     archive_oldest_s: float | None = None
@@ -379,20 +388,22 @@ class Replication(PanelFrame, kw_only=True):
     last_archived_wal: str | None = None
     last_failed_wal: str | None = None
     last_failed_age_s: float | None = None
-    checkpoints_timed: int | None = None
-    checkpoints_requested: int | None = None
+    checkpoints_timed: Annotated[int | None, Charted("timed checkpoints", "pg.wal")] = None
+    checkpoints_requested: Annotated[int | None, Charted("requested checkpoints", "pg.wal")] = None
+    checkpoints_requested_per_min: float | None = None
+    """Mean of the last ten minutes; None if the counter was read for less than one."""
     checkpoint_write_ms: float | None = None
 
 
 class ClusterPanel(PanelFrame, kw_only=True):
     name: str | None = None
-    """As configured; null where the server belongs to no configured cluster."""
+    """As configured; null if the server belongs to no configured cluster."""
     primary: str | None = None
-    """The one node that answers as primary; null where none or several do."""
+    """The only node that answers as primary; null if none or several do."""
     nodes: list[NodeRow] = []
     poolers: list[PoolerRow] = []
     differences: list[str] = []
-    """What differs between the nodes and matters, in sentences."""
+    """Relevant differences between the nodes, in sentences."""
 
 
 class MountRow(Struct, kw_only=True):
@@ -412,7 +423,7 @@ class MountRow(Struct, kw_only=True):
     status: str = "ok"
     note: str | None = None
     watched_s: float | None = None
-    """Seconds of readings that growth_bytes_per_s and full_in_s are told from."""
+    """Seconds of readings that growth_bytes_per_s and full_in_s are based on."""
 
 
 class DatabaseRow(Struct, kw_only=True):
@@ -428,7 +439,7 @@ class DatabaseRow(Struct, kw_only=True):
 class Disks(PanelFrame, kw_only=True):
     mounts: list[MountRow] = []
     wal_available_bytes: int | None = None
-    """Free for an ordinary user on the file system of pg_wal."""
+    """Space available to an ordinary user on the file system of pg_wal."""
     databases: list[DatabaseRow] = []
     warnings: list[str] = []
 
@@ -457,7 +468,7 @@ class SessionRow(Struct, kw_only=True):
     process_state: str | None = None
     query: str | None = None
     query_bytes: int | None = None
-    """Length of the whole query where `query` is its beginning."""
+    """Length of the whole query if `query` is cut."""
 
 
 class Sessions(PanelFrame, kw_only=True):
@@ -473,7 +484,7 @@ class EventRow(Struct, kw_only=True):
     seq: int = 0
     severity: str = "info"
     finding: str | None = None
-    """The id of the finding it is about."""
+    """The id of the finding it belongs to."""
 
 
 class Events(PanelFrame, kw_only=True):
@@ -481,24 +492,24 @@ class Events(PanelFrame, kw_only=True):
 
 
 class Finding(Struct, kw_only=True):
-    """Something that is wrong, in one sentence with its evidence."""
+    """A problem, in one sentence with its evidence."""
 
     id: str
-    """The rule's name, or `rule:subject`; of a joined finding, that of its root cause."""
+    """The rule's name, or `rule:subject`; for a joined finding the root cause's id."""
     severity: str
     """info, warning or critical."""
     subject: str
     text: str
     evidence: dict[str, Any] = {}
-    """The numbers that prove it, under the names of these panels."""
+    """The numbers that prove it, with the field names of these panels."""
     runbook: str | None = None
     since: str | None = None
-    """RFC 3339: when it began, where a reading tells; else when it was first seen."""
+    """RFC 3339: when it began if a reading shows it, else when it was first observed."""
     rule: str = ""
     at: str | None = None
     """RFC 3339: when the numbers of the sentence were read."""
     chain: list[str] = []
-    """Ids of what is joined in it, from the effect to the root cause."""
+    """Ids of the joined findings, from the effect to the root cause."""
     series: list[str] = []
     """Chart values that show it."""
     advice: str | None = None
@@ -514,24 +525,24 @@ class Finding(Struct, kw_only=True):
 
 class TargetFrame(Struct, kw_only=True):
     name: str | None = None
-    """cluster_name, else the host's name: then two servers of one host differ by their port alone."""
+    """cluster_name, else the host's name: then two servers of one host differ only by their port."""
     port: int | None = None
     system_identifier: str | None = None
     role: str = "unknown"
     timeline: int | None = None
     server_version: int | None = None
     version: str | None = None
-    """As people write it: 15.18, 17beta1."""
+    """As usually written: 15.18, 17beta1."""
     uptime_s: float | None = None
     host: str | None = None
     local: bool | None = None
     through: str | None = None
     state: str = "connected"
-    """connected, blind, disconnected (with the sentence in note)."""
+    """connected, blind, disconnected (with the reason in note)."""
     note: str | None = None
     clock_offset_s: float | None = None
     postmaster_stopped: bool | None = None
-    """A signal stopped the postmaster: sessions go on, new ones wait for ever. None where its process is not seen."""
+    """The postmaster was stopped by a signal: sessions continue, new ones hang. None if its process is not visible."""
 
 
 class SelfFrame(Struct, kw_only=True):
@@ -540,7 +551,7 @@ class SelfFrame(Struct, kw_only=True):
     rss_bytes: int | None = None
     queries: int | None = None
     query_ms: float | None = None
-    """Waited for the server in the last interval, milliseconds."""
+    """Time spent waiting for the server in the last interval, milliseconds."""
     recorder_lag_s: float | None = None
     dropped: int = 0
     stuck_lanes: int = 0
@@ -551,11 +562,11 @@ class SelfFrame(Struct, kw_only=True):
     recording_note: str | None = None
     readers_dropped: int = 0
     rules_cpu_pct: float | None = None
-    """What of cpu_pct the rules of the findings took, in percent of one core."""
+    """The part of cpu_pct used by the finding rules, in percent of one core."""
 
 
 class Frame(Struct, kw_only=True):
-    """What two samples and the last ten minutes mean, at one moment."""
+    """Everything derived from two samples and the last ten minutes, at one time."""
 
     at_us: int = 0
     seq: int = 0
@@ -575,11 +586,30 @@ class Frame(Struct, kw_only=True):
     cluster: ClusterPanel = field(default_factory=ClusterPanel)
     findings: list[Finding] = []
     judged: bool = False
-    """The rules were asked at this moment: no findings then means that they found nothing."""
+    """The rules were evaluated at this time: no findings then means that they found nothing."""
     judged_s: float | None = None
-    """For how long the rules had been asked by then; None where nothing was judged, or a recording does not say."""
+    """How long the rules had been evaluated by then; None without evaluation, or if a recording does not contain it."""
     pending: dict[str, float] = {}
-    """Ids of what the rules see and have not raised yet, each with the seconds for which it must last."""
+    """Ids of detected problems that are not raised yet, each with the seconds it must last."""
     findings_note: str | None = None
-    """Why the findings may not be all: rules that failed."""
+    """Why findings may be missing: rules that failed."""
     own: SelfFrame = field(default_factory=SelfFrame)
+
+
+@cache
+def charts(panel: type[PanelFrame]) -> dict[str, Charted]:
+    """Return the charted fields of a panel."""
+    hints = get_type_hints(panel, include_extras=True)
+    return {
+        name: chart
+        for name, hint in hints.items()
+        for chart in getattr(hint, "__metadata__", ())
+        if isinstance(chart, Charted)
+    }
+
+
+@cache
+def chart_titles() -> dict[str, str]:
+    """Return the titles of charted fields by `panel.field`, as the chart history names them."""
+    panels = {name: kind for name, kind in get_type_hints(Frame).items() if name in PANELS}
+    return {f"{name}.{field}": chart.title for name, kind in panels.items() for field, chart in charts(kind).items()}

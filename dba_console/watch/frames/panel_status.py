@@ -1,4 +1,4 @@
-"""The head of a panel: how well it is known, why not better, and how old it is."""
+"""Status, note and age of a panel, from the parts it is read from."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ DAMAGED = "the reading cannot be decoded: it is damaged, or another version wrot
 
 
 def stale_after_s(picture: Picture, name: str) -> float:
-    """Age at which a part is stale: three ticks or two of its cadences, whichever is longer."""
+    """Return the age at which a part is stale: three ticks or two of its intervals, whichever is longer."""
     kind = PARTS.get(name)
     cadence_s = 1.0 if kind is None else float(kind.every_s)
     return max(STALE_TICKS * max(1.0, picture.tick_us / 1e6), STALE_CADENCES * cadence_s)
 
 
 def is_fresh(picture: Picture, name: str) -> bool:
-    """Whether the newest attempt at the part went well, and not long ago."""
+    """Check whether the newest reading of the part succeeded and is recent."""
     return part_status(picture, name)[0] == "ok"
 
 
 def part_status(picture: Picture, name: str) -> tuple[str, str | None]:
-    """Status and note of a part: those of its newest attempt, `stale` where that is too old."""
+    """Return status and note of a part: those of its newest reading, `stale` if that is too old."""
     latest = picture.latest.get(name)
     if latest is None:
         server = picture.now("pg.server", postgres.Server)
@@ -50,9 +50,9 @@ def part_status(picture: Picture, name: str) -> tuple[str, str | None]:
 
 
 def fill_status(panel: P, picture: Picture, name: str, *others: str) -> P:
-    """Give the panel the status and age of its main part, and the notes of every part that is not well.
+    """Set the panel's status and age from its main part, and add the notes of every part that is not ok.
 
-    Further parts never change the status: one part failing hides no other.
+    Further parts never change the status: one failing part hides no other.
     """
     panel.status, note = part_status(picture, name)
     panel.age_s = picture.age_s(name)

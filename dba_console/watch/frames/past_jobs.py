@@ -1,6 +1,6 @@
-"""Dumps and restores that ended, as they are told: every run of every job known on one target.
+"""Past dumps and restores of one target, the trend of their durations, and when a job exceeds its time window.
 
-Where they come from (the agent's file) is not known here; what is not known of a run is None.
+The agent reads them from its file; an unknown value of a run is None.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from dba_console.watch.frames.job_sessions import job_name
 
 
 class PastPhase(Struct, frozen=True, kw_only=True):
-    """One phase of a run that ended."""
+    """One phase of a past run."""
 
     name: str
     wall_s: float | None = None
-    """From its first object's start to its last one's end; phases overlap with -j."""
+    """From the start of its first object to the end of its last one; phases overlap with -j."""
     busy_s: float | None = None
-    """Of all its objects together."""
+    """Sum over all its objects."""
     bytes: float | None = None
 
 
 class PastRun(Struct, frozen=True, kw_only=True):
-    """One run that ended."""
+    """One past run."""
 
     started_us: int
     """Host wall time."""
     seconds: float
     counts: bool = True
-    """It takes part in what is usual: not one cancelled at once."""
+    """Included in the typical duration; False for one cancelled at once."""
     size_bytes: float | None = None
-    """Of what was dumped or read."""
+    """Size of what was dumped or read."""
     bytes: float | None = None
-    """Written by a dump, read by a restore."""
+    """Bytes written by a dump, read by a restore."""
     rate_per_s: float | None = None
-    """Bytes a second."""
+    """Bytes per second."""
     format: str | None = None
     version: str | None = None
     jobs: int | None = None
     exit: int | None = None
-    """None: nobody saw it."""
+    """None: unknown."""
     errors: int | None = None
     """None: its messages could not be read."""
     last_error: str | None = None
     phases: tuple[PastPhase, ...] = ()
     whole: bool | None = None
-    """Whether it did all it set out to, as far as that was seen."""
+    """Whether it processed everything it was started for, as far as observed."""
     exit_tells: bool = True
-    """An exit status of 0 means success; psql's does not, for it goes on after errors."""
+    """An exit status of 0 means success; not for psql, which continues after errors."""
 
     @property
     def ended_us(self) -> int:
@@ -62,9 +62,9 @@ class PastRun(Struct, frozen=True, kw_only=True):
 
     @property
     def ending(self) -> str:
-        """`good`, `failed`, or `unknown`: to have ended is not to have succeeded.
+        """`good`, `failed`, or `unknown`: an end alone does not mean success.
 
-        Errors that a program ignored are errors, whatever its exit status says.
+        Errors that a program ignored are errors, whatever its exit status.
         """
         if self.errors or self.exit or self.whole is False:
             return "failed"
@@ -76,101 +76,101 @@ class PastRuns(Struct, frozen=True, kw_only=True):
 
     kind: str
     database: str | None
-    """None for a base backup, which is of all of them."""
+    """None for a base backup, which contains all databases."""
     user: str | None
     runs: tuple[PastRun, ...] = ()
     usual_s: float | None = None
     watched_since_us: int | None = None
-    """Since then no run can have gone unseen."""
+    """Since then no run can have been missed."""
 
     @property
     def name(self) -> str:
-        """`pg_dump of appdb`: as sentences and the configuration name it."""
+        """`pg_dump of appdb`: the name in messages and in the configuration."""
         return job_name(self.kind, self.database)
 
 
 class TargetJobHistory(Struct, frozen=True, kw_only=True):
-    """What is known of one target."""
+    """All past jobs of one target."""
 
     jobs: tuple[PastRuns, ...] = ()
     until_us: int | None = None
-    """Until then it was kept up to date."""
+    """Time of the last update."""
     note: str | None = None
-    """Why nothing is known, or not all of it."""
+    """Why nothing is known, or only a part."""
 
 
-# When a job will no longer fit its window: the trend of its runs over days and weeks, and how sure that is. Pure.
+# Window forecast: when a job will exceed its window, from the trend of its runs over days and weeks. Pure.
 #
-# The trend is the median of the slopes between all pairs of runs (Theil 1950, Sen 1968): a night that hung, or one
-# that was quick, does not move it. How sure it is comes from the spread of the same slopes (Sen's interval, 90 %), so
-# no distribution is assumed. Only runs that did the work are asked, and only those made the way the newest one was,
-# for another `-j` is a step and no trend. Few runs, or few days, tell nothing, and that is said.
+# The trend is the median of the slopes between all pairs of runs (Theil 1950, Sen 1968): one run that hung, or a fast
+# one, does not move it. Its confidence interval comes from the spread of the same slopes (Sen's interval, 90 %), so no
+# distribution is assumed. Only runs that did not fail and have the format and jobs of the newest one are used, for
+# another `-j` is a step and not a trend. With too few runs or days the verdict is `few`.
 
 MIN_RUNS = 8
-"""With fewer runs there is no trend: below eight the interval of the slopes is all of them."""
+"""Minimum runs for a trend: below eight the interval contains all slopes."""
 MIN_DAYS = 6.0
-"""A week of nights; in a few hours nothing grows but by chance."""
+"""Minimum days for a trend: a week of nights; within hours a change is chance."""
 MAX_HORIZON_FACTOR = 5.0
-"""Nothing is predicted further ahead than so many times the days that were watched."""
+"""Nothing is predicted further ahead than this many times the observed days."""
 _Z90 = 1.645
-"""Of the normal distribution, for an interval that holds nine times in ten (Hollander and Wolfe, section 9.3)."""
+"""Quantile of the normal distribution for a 90 % interval (Hollander and Wolfe, section 9.3)."""
 _DAY_US = 86_400_000_000
 
 TrendVerdict = Literal["few", "steady", "shrinks", "grows"]
 
 
 class DurationTrend(NamedTuple):
-    """Where the duration of a job goes."""
+    """The trend of the durations of a job."""
 
     verdict: TrendVerdict
-    """`steady`: within the spread of its runs it may as well shrink as grow."""
+    """`steady`: within the spread of its runs it may shrink or grow."""
     runs: int
-    """That were asked."""
+    """Runs used."""
     days: float
     """From the first of them to the last."""
     per_day_s: float | None = None
-    """Seconds longer each day; None with `few`."""
+    """Growth in seconds per day; None with `few`."""
     low_s: float | None = None
     high_s: float | None = None
-    """Between these the slope lies, nine times in ten."""
+    """The 90 % interval of the slope."""
     now_s: float | None = None
-    """What the trend says a run takes at the time of the last one."""
+    """Duration by the trend at the time of the last run."""
     spread_s: float | None = None
     """Median distance of the runs from the trend."""
     last_us: int | None = None
 
 
 class WindowForecast(NamedTuple):
-    """The trend beside a window. Days are host wall times."""
+    """The trend compared with a window. Days are host wall times."""
 
     trend: DurationTrend
     window_s: float | None
     over: int = 0
-    """Of the runs asked, those that took longer than the window."""
+    """Number of the runs used that took longer than the window."""
     beyond: bool = False
-    """By the trend it does not fit any more."""
+    """By the trend it already exceeds the window."""
     day_us: int | None = None
-    """The day on which it no longer fits; None where that is not known or not worth a word."""
+    """The day on which it will exceed the window; None if unknown or too far ahead."""
     earliest_us: int | None = None
     latest_us: int | None = None
     """None: perhaps never."""
     too_far: bool = False
-    """It grows, but that day is further ahead than these runs can tell."""
+    """It grows, but that day is further ahead than these runs can predict."""
 
 
 class JobWindows(NamedTuple):
-    """How long jobs may take, seconds, as configured; nothing where nobody said."""
+    """Time windows of jobs, seconds, as configured; None if not configured."""
 
     default_s: float | None = None
     named: Mapping[str, float] = {}
     """By the name of the job, `pg_dump of appdb`."""
 
     def for_job(self, job: PastRuns) -> float | None:
-        """The window of that job, None where it has none."""
+        """Return the window of that job, None if it has none."""
         return self.for_name(job.name)
 
     def for_name(self, name: str) -> float | None:
-        """The window of the job of that name, as `job_name` makes it."""
+        """Return the window of the job of that name, as `job_name` formats it."""
         return self.named.get(name, self.default_s)
 
 
@@ -178,7 +178,7 @@ NO_WINDOWS = JobWindows()
 
 
 def windows_of(config: JobsConfig, window: str | None = None) -> JobWindows:
-    """The windows as configured; `window` is meant in place of the one for all jobs. Raises UsageError for no duration.
+    """Return the configured windows; `window` replaces the one for all jobs. Raises UsageError for an invalid duration.
 
     >>> windows_of(JobsConfig(window="8h", windows={"pg_dump of app": "90m"}))
     JobWindows(default_s=28800.0, named={'pg_dump of app': 5400.0})
@@ -189,7 +189,7 @@ def windows_of(config: JobsConfig, window: str | None = None) -> JobWindows:
 
 
 def comparable_runs(runs: Sequence[PastRun]) -> list[PastRun]:
-    """The runs that can be asked: those that did the work, made in the format and with the jobs of the newest."""
+    """Return the runs the trend uses: those that did not fail, with the format and jobs of the newest."""
     good = [run for run in runs if run.counts and run.ending != "failed"]
     if not good:
         return []
@@ -198,38 +198,38 @@ def comparable_runs(runs: Sequence[PastRun]) -> list[PastRun]:
 
 
 def _same(one: object, other: object) -> bool:
-    """What is not known is taken for the same: otherwise a run nobody looked at would hide all before it."""
+    """Treat an unknown value as equal: otherwise a run that was not observed would exclude all before it."""
     return one is None or other is None or one == other
 
 
 def duration_trend(runs: Sequence[PastRun]) -> DurationTrend:
-    """The trend of the durations of these runs, oldest first."""
-    asked = comparable_runs(runs)
-    if not asked:
+    """Return the trend of the durations of these runs, oldest first."""
+    used = comparable_runs(runs)
+    if not used:
         return DurationTrend("few", 0, 0.0)
-    points = [((run.started_us - asked[0].started_us) / _DAY_US, run.seconds) for run in asked]
+    points = [((run.started_us - used[0].started_us) / _DAY_US, run.seconds) for run in used]
     days = points[-1][0] - points[0][0]
-    if len(asked) < MIN_RUNS or days < MIN_DAYS:
-        return DurationTrend("few", len(asked), max(0.0, days), last_us=asked[-1].started_us)
+    if len(used) < MIN_RUNS or days < MIN_DAYS:
+        return DurationTrend("few", len(used), max(0.0, days), last_us=used[-1].started_us)
     slopes = sorted(
         (later[1] - earlier[1]) / (later[0] - earlier[0])
         for place, earlier in enumerate(points)
         for later in points[place + 1 :]
         if later[0] > earlier[0]
     )
-    if not slopes:  # by a clock that stood still
-        return DurationTrend("few", len(asked), days, last_us=asked[-1].started_us)
+    if not slopes:  # the clock stood still
+        return DurationTrend("few", len(used), days, last_us=used[-1].started_us)
     per_day = median(slopes)
     low, high = _interval(slopes, len(points))
     level = median(seconds - per_day * day for day, seconds in points)
     spread = median(abs(seconds - level - per_day * day) for day, seconds in points)
     verdict: TrendVerdict = "grows" if low > 0 else "shrinks" if high < 0 else "steady"
     now_s = max(0.0, level + per_day * points[-1][0])
-    return DurationTrend(verdict, len(asked), days, per_day, low, high, now_s, spread, asked[-1].started_us)
+    return DurationTrend(verdict, len(used), days, per_day, low, high, now_s, spread, used[-1].started_us)
 
 
 def _interval(slopes: Sequence[float], points: int) -> tuple[float, float]:
-    """Between which slopes the true one lies nine times in ten; `slopes` are sorted."""
+    """Return the 90 % interval of the slope; `slopes` are sorted."""
     reach = _Z90 * sqrt(points * (points - 1) * (2 * points + 5) / 18)
     most = len(slopes) - 1
     low = int((len(slopes) - reach) / 2)
@@ -238,7 +238,7 @@ def _interval(slopes: Sequence[float], points: int) -> tuple[float, float]:
 
 
 def forecast_window(runs: Sequence[PastRun], window_s: float | None) -> WindowForecast:
-    """When the job no longer fits into `window_s`; without a window only its trend.
+    """Return when the job will exceed `window_s`; without a window only its trend.
 
     >>> night = 86_400_000_000
     >>> runs = [PastRun(started_us=day * night, seconds=3600.0 + 60 * day) for day in range(20)]
@@ -259,16 +259,16 @@ def forecast_window(runs: Sequence[PastRun], window_s: float | None) -> WindowFo
         return forecast._replace(beyond=True)
     if trend.verdict != "grows" or not trend.per_day_s or not trend.low_s or not trend.high_s:
         return forecast
-    room_s = window_s - trend.now_s
-    ahead_days = room_s / trend.per_day_s
+    margin_s = window_s - trend.now_s
+    ahead_days = margin_s / trend.per_day_s
     if ahead_days > MAX_HORIZON_FACTOR * trend.days:
         return forecast._replace(too_far=True)
-    # A run above the trend by the usual spread is the first that does not fit; one below it the last that does.
+    # A run above the trend by the typical spread is the first that exceeds it; one below it the last that fits.
     spread_s = trend.spread_s or 0.0
     return forecast._replace(
         day_us=_after(trend.last_us, ahead_days),
-        earliest_us=_after(trend.last_us, max(0.0, room_s - spread_s) / trend.high_s),
-        latest_us=_after(trend.last_us, (room_s + spread_s) / trend.low_s),
+        earliest_us=_after(trend.last_us, max(0.0, margin_s - spread_s) / trend.high_s),
+        latest_us=_after(trend.last_us, (margin_s + spread_s) / trend.low_s),
     )
 
 

@@ -1,7 +1,7 @@
-"""The picture: the last two readings of every part, gathered from samples in order.
+"""The picture: the last two readings of every part, accumulated from samples in order.
 
-Live, paused and replayed frames are made from pictures alone, so a screen cannot tell where its samples came from.
-Readings are decoded when asked for and kept: a panel that is not drawn costs nothing.
+Live, paused and replayed frames are derived from pictures only, so a screen works the same for all of them. Readings
+are decoded on demand and cached: a panel that is not drawn costs nothing.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class PartReading:
         self.wall_us = wall_us
         """Wall time at which it was read, from the sample's two clocks."""
         self.damaged = False
-        """It could not be decoded: another version wrote it, or the file is damaged. Known once it was asked for."""
+        """It could not be decoded: another version wrote it, or the file is damaged. Known after the first access."""
         self._decoded = False
         self._value: Any = None
 
     def value(self) -> Any:
-        """The reading as its struct; None where there is none or it cannot be decoded."""
+        """Return the reading as its struct; None if missing or not decodable."""
         if not self._decoded:
             try:
                 self._value = self.part.decode()
@@ -45,10 +45,10 @@ class PartReading:
 
 
 class Picture:
-    """What is known after a sample. `with_sample` returns a new picture; none is ever changed.
+    """What is known after a sample. Immutable: `with_sample` returns a new picture.
 
-    `latest` is the newest part of each name whatever its status; `current` and `previous` are the last two that carry
-    a reading, so one timeout does not lose the rate that follows it.
+    `latest` is the newest part of each name whatever its status; `current` and `previous` are the last two with a
+    reading, so one timeout does not lose the rate that follows it.
     """
 
     __slots__ = ("boot", "current", "latest", "mono_us", "previous", "seq", "settled", "step_us", "tick_us", "wall_us")
@@ -59,21 +59,21 @@ class Picture:
         self.mono_us = 0
         self.boot = ""
         self.step_us = 0
-        """Distance to the sample before. 0 before the second."""
+        """Distance to the previous sample. 0 before the second."""
         self.settled = False
-        """Whether two distances were seen."""
+        """Whether two distances are known."""
         self.tick_us = 0
-        """What a tick is here: the shortest two distances that follow each other, the longer of them. A sample has the
-        time of its tick's end, so after one that took long the next comes soon. 0 before the second sample."""
+        """The tick length: of two consecutive distances the longer, at its minimum so far. A sample has the time of its
+        tick's end, so after a long tick the next one follows soon. 0 before the second sample."""
         self.latest: dict[str, PartReading] = {}
         self.current: dict[str, PartReading] = {}
         self.previous: dict[str, PartReading] = {}
 
     def with_sample(self, sample: Sample) -> Picture:
-        """The picture after `sample`. Parts older than what is known (a key sample's repeats) change nothing.
+        """Return the picture after `sample`. Parts older than the known ones (a key sample's repeats) change nothing.
 
-        A sample of another agent run (its `boot` differs) starts with no previous readings: counters and clocks of two
-        runs are not subtracted from each other.
+        A sample of another agent run (its `boot` differs) starts without previous readings: counters and clocks of two
+        runs cannot be subtracted.
         """
         picture = Picture()
         picture.seq, picture.wall_us, picture.mono_us = sample.seq, sample.wall_us, sample.mono_us
@@ -90,7 +90,7 @@ class Picture:
         return picture
 
     def _tick_length(self, step_us: int) -> int:
-        """What a tick is, after one more distance."""
+        """Return the tick length after one more distance."""
         if not step_us or not self.step_us:
             return self.tick_us or step_us
         longer_us = max(step_us, self.step_us)
@@ -108,19 +108,19 @@ class Picture:
             self.current[part.name] = reading
 
     def now(self, name: str, kind: type[T]) -> T | None:
-        """The newest reading of the part, None where there is none."""
+        """Return the newest reading of the part, None if there is none."""
         reading = self.current.get(name)
         value = None if reading is None else reading.value()
         return value if isinstance(value, kind) else None
 
     def before(self, name: str, kind: type[T]) -> T | None:
-        """The reading before it, None on the first tick."""
+        """Return the reading before it, None on the first tick."""
         reading = self.previous.get(name)
         value = None if reading is None else reading.value()
         return value if isinstance(value, kind) else None
 
     def without(self, prefix: str) -> Picture:
-        """The picture without the parts whose name begins so."""
+        """Return the picture without the parts whose name has that prefix."""
         picture = Picture()
         picture.seq, picture.wall_us, picture.mono_us = self.seq, self.wall_us, self.mono_us
         picture.boot, picture.tick_us, picture.step_us = self.boot, self.tick_us, self.step_us
@@ -131,55 +131,54 @@ class Picture:
         return picture
 
     def elapsed_s(self, name: str) -> float | None:
-        """Seconds between the last two readings of the part, None where there are not two."""
+        """Return the seconds between the last two readings of the part, None without two."""
         new, old = self.current.get(name), self.previous.get(name)
         if new is None or old is None:
             return None
         return (new.part.at_us - old.part.at_us) / 1e6
 
     def age_s(self, name: str) -> float | None:
-        """How old the newest reading is at the time of the sample, in seconds."""
+        """Return the age of the newest reading at the time of the sample, in seconds."""
         reading = self.current.get(name)
         return None if reading is None else max(0.0, (self.mono_us - reading.part.at_us) / 1e6)
 
 
-# What several panels ask of one picture: settings, sessions by pid, who waits behind whom, the server's clock.
-#
-# Made anew for each frame, computed when first asked for, so that no panel pays for another's question.
+# Facts that several panels derive from one picture: settings, sessions by pid, lock waits, the server's clock. Created
+# for each frame and computed on first use.
 
 _UNIT_BYTES = {"B": 1, "kB": 1 << 10, "8kB": 8 << 10, "16kB": 16 << 10, "32kB": 32 << 10, "MB": 1 << 20}
 
 
 class PictureFacts:
-    """A picture, the minutes before it, and what follows from both for more than one panel."""
+    """A picture, the chart history before it, and facts used by more than one panel."""
 
     def __init__(self, picture: Picture, history: ChartHistory) -> None:
         self.history = history
-        # Another host's database never stands beside this host's numbers, whatever was read.
+        # A database of another host is never shown with this host's numbers, whatever was read.
         server = picture.now("pg.server", postgres.Server)
         elsewhere = server is not None and server.local is False
         self.picture = picture.without("host.") if elsewhere else picture
         self.server = server
-        """Who the server is, as last read; stays known when the connection is lost."""
+        """The server's identity as last read; kept when the connection is lost."""
 
     @cached_property
     def settings(self) -> dict[str, postgres.Setting]:
         return {} if self.server is None else {setting.name: setting for setting in self.server.settings}
 
     def setting(self, name: str) -> str | None:
-        """The value of a setting as text, None where it is not known."""
+        """Return the value of a setting as text, None if unknown."""
         known = self.settings.get(name)
         return None if known is None else known.value
 
     def number(self, name: str) -> int | None:
-        """The value of an integer setting in its own unit, None where it is not known or no integer."""
+        """Return the value of an integer setting in its own unit, None if unknown or not an integer."""
         try:
             return int(self.setting(name) or "")
         except ValueError:
             return None
 
     def size(self, name: str) -> int | None:
-        """The value of a memory setting in bytes."""
+        """Return the value of a memory setting in bytes."""
         number = self.number(name)
         if number is None:
             return None
@@ -200,7 +199,7 @@ class PictureFacts:
 
     @cached_property
     def waiters(self) -> list[postgres.LockWaiter] | None:
-        """Who waits for a lock; nobody where a newer look at the sessions shows no wait; None where it is not known."""
+        """Lock waiters; empty if newer session data shows no wait; None if unknown."""
         locks = self.picture.now("pg.locks", postgres.Locks)
         read = self.picture.current.get("pg.locks")
         seen = self.picture.current.get("pg.activity")
@@ -212,7 +211,7 @@ class PictureFacts:
 
     @cached_property
     def blocked_by(self) -> dict[int, list[int]]:
-        """Waiter -> those it waits for."""
+        """Waiter -> its blockers."""
         return {waiter.pid: waiter.blocked_by for waiter in self.waiters or ()}
 
     @cached_property
@@ -224,7 +223,7 @@ class PictureFacts:
         return found
 
     def count_blocked(self, pids: set[int]) -> int:
-        """Sessions that wait behind these, at first hand or through others; themselves not counted."""
+        """Return the number of sessions blocked by these, directly or indirectly; these not counted."""
         if not self.blocked_by:
             return 0
         seen: set[int] = set()
@@ -238,7 +237,7 @@ class PictureFacts:
 
     @cached_property
     def server_now_us(self) -> int | None:
-        """The server's clock at the time of the sample: its newest reading and the monotonic time since."""
+        """The server's clock at the time of the sample: its newest reading plus the monotonic time since."""
         newest: tuple[int, int] | None = None
         for name in ("pg.activity", "pg.replication", "pg.archiver", "pg.xids", "pg.server"):
             reading = self.picture.current.get(name)
@@ -249,7 +248,7 @@ class PictureFacts:
         return None if newest is None else newest[1] + self.picture.mono_us - newest[0]
 
     def server_time_us(self, name: str) -> int | None:
-        """The server's clock at the moment the part was read."""
+        """Return the server's clock at the time the part was read."""
         reading = self.picture.current.get(name)
         if reading is None or self.server_now_us is None:
             return None
@@ -257,7 +256,7 @@ class PictureFacts:
 
     @cached_property
     def in_recovery(self) -> bool | None:
-        """Whether the server is a standby, by the newest part that says so: it may be promoted at any time."""
+        """Whether the server is a standby, by the newest part that contains it: it may be promoted at any time."""
         replication = self.picture.current.get("pg.replication")
         server = self.picture.current.get("pg.server")
         if replication is None or (server is not None and server.part.at_us > replication.part.at_us):

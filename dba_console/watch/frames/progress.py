@@ -1,8 +1,7 @@
-"""Progress of long work: how far, how that is known, how fast, and who waits behind it.
+"""Progress panel: dumps, restores and other long operations, with progress, rate, ETA and blocked sessions.
 
-`pct` is the share of the phase that is shown, as the server counts it, or of the whole where the agent knows what
-there is to be done (`scope`): never above 100, never back. Nothing is invented: without a whole there is no share and
-no time left.
+`pct` is the share of the phase as the server counts it, or of the whole if the agent knows the total (`scope`): never
+above 100, never decreasing. Without a total there is no share and no ETA.
 """
 
 from __future__ import annotations
@@ -32,28 +31,27 @@ from dba_console.watch.samples import postgres
 from dba_console.watch.samples.jobs import JobKey, JobNow, Jobs, JobsNow, ObjectNow, PhaseNow
 from dba_console.watch.samples.postgres import Activity
 
-# What the agent found out about a dump or restore, as a row of the progress panel: its program, phases and objects.
-#
-# Ages go on from the moment it was looked at.
+# Rows for dumps and restores as the agent observed them: program, phases and objects. Ages advance from the time of the
+# observation.
 
 PART = "jobs.now"
 MAX_AGE_S = 20.0
-"""A look at the programs that is older tells nothing of now: it is made every two seconds."""
+"""An older observation of the programs is not used: they are observed every two seconds."""
 MIN_READ = 0.05
-"""Of a file: below it no time left is told, for its beginning misleads."""
+"""Minimum share of a file for an ETA: the rate at the start is misleading."""
 YOUNG_US = 5_000_000
-"""A session that began since the last look at the programs belongs to the one of its name."""
+"""A session younger than this, since the last observation, is assigned to the program of its name."""
 
 
 class ObservedJobs:
-    """The newest look at the programs, and whose each session is."""
+    """The newest observation of the job programs, and the program of each session."""
 
     def __init__(self, facts: PictureFacts) -> None:
         age_s = facts.picture.age_s(PART)
         now = facts.picture.now(PART, JobsNow)
         latest = facts.picture.latest.get(PART)
         self.error_note = None if latest is None or latest.part.status == "ok" else latest.part.note
-        """Why the programs cannot be looked at now."""
+        """Why the programs cannot be observed now."""
         self.jobs: dict[ClientProgram, JobNow] = {}
         self.age_s = age_s or 0.0
         if now is None or age_s is None or age_s > MAX_AGE_S:
@@ -61,7 +59,7 @@ class ObservedJobs:
         self.jobs = {ClientProgram(job.kind, job.pid or -1 - number): job for number, job in enumerate(now.jobs)}
 
     def owners(self, rows: list[Activity], now_us: int) -> dict[int, ClientProgram]:
-        """Session -> its program; sessions that began since are counted to the one program of their name."""
+        """Return session -> its program; newer sessions are assigned to the only program of their name."""
         owners = {pid: owner for owner, job in self.jobs.items() for pid in job.backends}
         if not owners:
             return owners
@@ -71,15 +69,14 @@ class ObservedJobs:
                 names.setdefault(_name(row), set()).add(owner)
         for row in rows:
             if row.pid not in owners and now_us - (row.backend_start or 0) < YOUNG_US and row.application != "psql":
-                mine = names.get(_name(row), ())
-                if len(mine) == 1:
-                    owners[row.pid] = next(iter(mine))
+                programs = names.get(_name(row), ())
+                if len(programs) == 1:
+                    owners[row.pid] = next(iter(programs))
         return owners
 
     def without_session(self, seen: set[ClientProgram | None]) -> list[JobNow]:
-        """Programs without a session when they were looked at: between two sessions, or syncing what they wrote. Of one
-        whose sessions are gone since, it is not known whether it goes on.
-        """
+        """Return programs that had no session when observed: between two sessions, or syncing their output. If its
+        sessions have ended since, it is unknown whether the program still runs."""
         return [job for owner, job in self.jobs.items() if owner not in seen and not job.backends]
 
 
@@ -88,14 +85,14 @@ def _name(row: Activity) -> tuple[str | None, ...]:
 
 
 def program_row(job: JobNow, since_s: float) -> ProgressRow:
-    """The row of a program without a session."""
+    """Return the row of a program without a session."""
     row = ProgressRow(kind=job.kind, pid=None, database=job.database, user=job.user)
     fill_row(row, job, since_s)
     return row
 
 
 def fill_program(row: ProgressRow, job: JobNow) -> None:
-    """What its program is, reads and writes."""
+    """Fill in the program's version and options, input and output."""
     row.process, row.client, row.run = job.pid, job.client, job.run
     row.backends = sorted({*job.backends, *row.backends})
     row.version, row.format, row.compression, row.jobs = job.version, job.format, job.compression, job.jobs
@@ -107,7 +104,7 @@ def fill_program(row: ProgressRow, job: JobNow) -> None:
 
 
 def fill_row(row: ProgressRow, job: JobNow, since_s: float) -> None:
-    """Everything the agent found out about it, `since_s` seconds ago."""
+    """Fill in everything the agent observed, `since_s` seconds ago."""
     fill_program(row, job)
     row.phase = job.phase or row.phase
     row.pct, row.scope, row.grade = job.pct, "whole", job.grade
@@ -129,7 +126,7 @@ def fill_row(row: ProgressRow, job: JobNow, since_s: float) -> None:
 
 
 def _fill_part(row: ProgressRow, job: JobNow, since_s: float) -> None:
-    """Where nothing tells how far the whole is: the share of its data, or of the file that is read."""
+    """Without a share of the whole: use the share of its data, or of the file that is read."""
     data = next((one for one in job.phases if one.name == "data" and one.state == "running"), None)
     if data is not None and data.pct is not None:
         row.phase, row.pct, row.scope, row.grade = data.name, data.pct, "phase", data.grade
@@ -166,23 +163,23 @@ def _object_row(one: ObjectNow, since_s: float) -> ObjectRow:
 
 
 MIN_PCT = 5.0
-"""Below this share no time left is told: the rate of a beginning misleads."""
+"""Below this share no ETA is given: the rate at the start is misleading."""
 ESTIMATED_MOST = 99.0
-"""An estimated share stays below 100 until the work is gone from the view."""
+"""An estimated share stays below 100 until the operation has left the view."""
 LATE_FACTOR = 1.2
-"""A job is called late from so many times its usual duration on; when that is a finding is configured."""
+"""A job is late from this multiple of its typical duration on; when that is a finding is configured."""
 _SEVERAL = frozenset({"create_index", "cluster", "repack"})
 _UNNAMED = re.compile(r"(.+)/(\d+)", re.DOTALL)
-"""Database and OID, where a relation has no name here."""
+"""Database and OID of a relation whose name is unknown."""
 _ROUNDS = (
     "index_vacuum_count", "partitions_done", "child_tables_done", "current_child_table_relid", "databases_done",
     "relations_done",
 )  # fmt: skip
-"""Columns of the views that tell one round through a phase from the next."""
+"""Columns of the views that distinguish one pass through a phase from the next."""
 
 
 def derive_progress(facts: PictureFacts) -> Progress:
-    """The progress panel: rows of the progress views, dumps and restores as one row each, and other long commands."""
+    """Return the progress panel: rows of the progress views, one row per dump or restore, other long commands."""
     panel = fill_status(Progress(), facts.picture, "pg.progress", "pg.activity")
     operations = facts.picture.now("pg.progress", postgres.Operations)
     rows = [] if operations is None else operations.rows
@@ -190,21 +187,21 @@ def derive_progress(facts: PictureFacts) -> Progress:
     jobs = _jobs(known, facts)
     copying = {pid for job in jobs for pid in job.pids}
     panel.operations = [_job_row(job, rows, known, facts) for job in jobs]
-    whose = {pid: row for job, row in zip(jobs, panel.operations, strict=True) for pid in job.pids}
+    job_rows = {pid: row for job, row in zip(jobs, panel.operations, strict=True) for pid in job.pids}
     panel.operations += [_program_row(job, known, facts) for job in known.without_session({job.owner for job in jobs})]
     panel.operations += [
         _view_row(row, facts) for row in rows if not (row.kind in ("copy", "basebackup") and row.pid in copying)
     ]
     panel.operations += _command_rows(facts, copying | {row.pid for row in rows})
     for row in panel.operations:
-        job = whose.get(row.pid or 0)
+        job = job_rows.get(row.pid or 0)
         row.part_of = None if job is None or job is row else job.pid
-    panel.operations.sort(key=lambda row: _sort_key(row, row if row.part_of is None else whose[row.pid or 0]))
+    panel.operations.sort(key=lambda row: _sort_key(row, row if row.part_of is None else job_rows[row.pid or 0]))
     return panel
 
 
 def _sort_key(row: ProgressRow, top: ProgressRow) -> tuple[float, int, bool, float, int]:
-    """The longest first; what is a part of a dump or restore stands below it."""
+    """Longest first; parts of a dump or restore come below its row."""
     return (-(top.elapsed_s or 0.0), top.pid or 0, row is not top, -(row.elapsed_s or 0.0), row.pid or 0)
 
 
@@ -216,13 +213,13 @@ def _jobs(known: ObservedJobs, facts: PictureFacts) -> list[SessionJob]:
 
 
 def phase_key(row: postgres.Operation, query_start: int | None) -> str:
-    """The name of the series of one pass through one phase of one command."""
+    """Return the series name of one pass through one phase of one command."""
     rounds = ",".join(str(row.detail.get(name) or 0) for name in _ROUNDS if name in row.detail)
     return f"progress:{row.kind}:{row.pid}:{query_start or 0}:{row.object or ''}:{row.phase or ''}:{rounds}"
 
 
 def done_pct(row: postgres.Operation) -> float | None:
-    """Done of the whole in percent, None where the server does not know the whole."""
+    """Return done / total in percent, None if the server does not know the total."""
     if row.kind == "copy" and not row.total:
         done, rows = row.detail.get("tuples_processed"), row.detail.get("reltuples")
         if isinstance(done, int) and isinstance(rows, int) and rows > 0:
@@ -234,8 +231,8 @@ def done_pct(row: postgres.Operation) -> float | None:
 
 
 def _grade(row: postgres.Operation) -> str:
-    # backup_total is an estimate made at the start, and raised when it is passed (monitoring.sgml); of a COPY TO the
-    # rows are those of the last vacuum or analyze.
+    # backup_total is an estimate made at the start, and raised when exceeded (monitoring.sgml); for COPY TO the rows
+    # are those of the last VACUUM or ANALYZE.
     return "estimated" if row.kind == "basebackup" or (row.kind == "copy" and not row.total) else "measured"
 
 
@@ -259,8 +256,8 @@ def _view_row(row: postgres.Operation, facts: PictureFacts) -> ProgressRow:
 
 
 def object_name(row: postgres.Operation, session: postgres.Activity | None) -> str | None:
-    """What it works on. Of another database than the watched one the server tells no name, and of an index that is
-    being built none is there yet: then as the statement has it."""
+    """Return the object's name. The server gives no name for a relation of another database, and an index being built
+    has none yet: then the name in the statement is used."""
     unnamed = _UNNAMED.fullmatch(row.object or "")
     if unnamed is None:
         return row.object
@@ -269,7 +266,7 @@ def object_name(row: postgres.Operation, session: postgres.Activity | None) -> s
 
 
 def _command_kind(row: postgres.Operation) -> str:
-    """As it was asked for, where the view is that of several: `vacuum_full`, `create_index_concurrently`."""
+    """Return the command where a view covers several: `vacuum_full`, `create_index_concurrently`."""
     command_name = row.detail.get("command")
     return (
         command_name.lower().replace(" ", "_")
@@ -283,7 +280,7 @@ def _measure(made: ProgressRow, row: postgres.Operation, key: str, facts: Pictur
     made.rate_per_s = _rate(f"{key}.done", facts)
     if pct is None:
         return
-    # The server may raise the whole, or count a part anew; what was shown once is not taken back.
+    # The server may raise the total, or count a part again; the displayed share never decreases.
     made.pct = max([pct, *(value for _, value in facts.history.series(f"{key}.pct"))])
     made.grade = _grade(row)
     if made.rate_per_s and made.pct >= MIN_PCT and row.done is not None:
@@ -308,17 +305,17 @@ def _fill_session(made: ProgressRow, session: postgres.Activity | None, facts: P
 
 
 def _job_row(job: SessionJob, rows: list[postgres.Operation], known: ObservedJobs, facts: PictureFacts) -> ProgressRow:
-    """One row for all sessions of a dump or restore; a base backup has its own view, which says how far it is."""
+    """Return one row for all sessions of a dump or restore; a base backup has its own view with its progress."""
     leader, pids = job.leader, job.pids
-    mine = [row for row in rows if row.pid in pids]
+    own = [row for row in rows if row.pid in pids]
     past = facts.picture.now("jobs", Jobs)
-    if job.kind == "pg_basebackup" and (backups := [row for row in mine if row.kind == "basebackup"]):
+    if job.kind == "pg_basebackup" and (backups := [row for row in own if row.kind == "basebackup"]):
         shown = _view_row(backups[0], facts)
         if job.owner is not None:
             fill_program(shown, known.jobs[job.owner])
         _fill_typical(shown, (job.kind, leader.database, leader.user), past)
         return shown
-    copies = [row for row in mine if row.kind == "copy"]
+    copies = [row for row in own if row.kind == "copy"]
     busiest = max(job.sessions, key=lambda row: (row.state in ACTIVE, -(row.query_start or 0)))
     started, now = _job_start(job, past), None
     made = ProgressRow(
@@ -352,14 +349,14 @@ def _job_row(job: SessionJob, rows: list[postgres.Operation], known: ObservedJob
 
 
 def _program_row(job: JobNow, known: ObservedJobs, facts: PictureFacts) -> ProgressRow:
-    """The row of a program that has no session now."""
+    """Return the row of a program without a session."""
     made = program_row(job, known.age_s)
     _fill_typical(made, (job.kind, job.database, job.user), facts.picture.now("jobs", Jobs), job)
     return made
 
 
 def _fill_typical(row: ProgressRow, key: JobKey, past: Jobs | None, now: JobNow | None = None) -> None:
-    """Beside the runs before it; of a restore beside those of the same database, whatever it was restored into."""
+    """Compare with earlier runs; for a restore with those of the same source database, whatever its target."""
     before = None if past is None else past.statistics_of(key)
     if now is not None and now.source is not None:
         row.source, row.usual_s, row.usual_runs = now.source, now.usual_s, now.usual_runs
@@ -373,16 +370,15 @@ def _fill_typical(row: ProgressRow, key: JobKey, past: Jobs | None, now: JobNow 
 
 
 def _horizon_age(pids: set[int], facts: PictureFacts) -> int | None:
-    """How far back these sessions hold the xid horizon; None where none of them does, or it was not read."""
+    """Return the age of the xmin horizon these sessions hold back; None if none of them does, or it was not read."""
     horizon = facts.picture.now("pg.horizon", postgres.Horizon)
     rows = () if horizon is None else horizon.rows
     return max((row.xid_age for row in rows if row.pid in pids and row.xid_age is not None), default=None)
 
 
 def _job_start(job: SessionJob, past: Jobs | None) -> int | None:
-    """When it began, by the server's clock. A dump is one transaction; a restore is many, and its first session may be
-    gone before it ends: the agent has seen it.
-    """
+    """Return when it began, by the server's clock. A dump is one transaction; a restore has many, and its first session
+    may end early: then the agent's observation is used."""
     leader = job.leader
     if job.kind == "pg_dump":
         return leader.xact_start or leader.backend_start
@@ -397,7 +393,7 @@ def _query_start(pid: int, facts: PictureFacts) -> int | None:
 
 
 def _command_rows(facts: PictureFacts, known: set[int]) -> list[ProgressRow]:
-    """Commands that take long and are in no view: ALTER TABLE, REFRESH, and index builds that wait for their lock."""
+    """Return long commands that are in no view: ALTER TABLE, REFRESH, and index builds that wait for their lock."""
     made = []
     for session in () if facts.sessions is None else facts.sessions.rows:
         if session.pid in known or session.state not in ACTIVE or session.leader_pid is not None:

@@ -1,6 +1,6 @@
-"""What a row of the progress panel holds: any long work, and of dumps and restores their phases and objects.
+"""Rows of the progress panel: long operations, and for dumps and restores their phases and objects.
 
-Names and units are those of `model`.
+Names and units as in `model`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class PhaseRow(Struct, kw_only=True):
-    """How far one phase of a dump or restore is. Phases overlap with -j: none waits for the whole of the one before."""
+    """Progress of one phase of a dump or restore. Phases overlap with -j."""
 
     name: str
     """schema, data, indexes, constraints, rest."""
@@ -26,7 +26,7 @@ class PhaseRow(Struct, kw_only=True):
     started: str | None = None
     wall_s: float | None = None
     busy_s: float | None = None
-    """Of all its objects together: with -j more than wall_s."""
+    """Sum over all its objects: with -j more than wall_s."""
     rate_per_s: float | None = None
     """Units per second of wall_s."""
     eta_s: float | None = None
@@ -34,7 +34,7 @@ class PhaseRow(Struct, kw_only=True):
 
 
 class ObjectRow(Struct, kw_only=True):
-    """One object of a dump or restore: those running first, then failed, the largest waiting, the last done."""
+    """One object of a dump or restore, ordered: running, failed, largest waiting, last done."""
 
     name: str
     what: str
@@ -54,13 +54,13 @@ class ObjectRow(Struct, kw_only=True):
     elapsed_s: float | None = None
     eta_s: float | None = None
     pid: int | None = None
-    """Backend that works at it."""
+    """Backend that processes it."""
     note: str | None = None
     """The error, what it waits for, the sub-phase."""
 
 
 class JobCounts(Struct, kw_only=True):
-    """Objects of a dump or restore by their state."""
+    """Objects of a dump or restore by state."""
 
     running: int = 0
     done: int = 0
@@ -78,54 +78,54 @@ class ProgressRow(Struct, kw_only=True):
     total: float | None = None
     unit: str | None = None
     pct: float | None = None
-    """Never above 100, never back. What it is the share of: `scope`."""
+    """Never above 100, never decreasing. The share of `scope`."""
     grade: str = "unknown"
     """measured, estimated or unknown: how pct is known."""
     started: str | None = None
     elapsed_s: float | None = None
     eta_s: float | None = None
-    """Until what `scope` says ends; None below 5 %, and where nothing tells."""
+    """Until the end of `scope`; None below 5 %, and if unknown."""
     usual_s: float | None = None
     rate_per_s: float | None = None
     part_of: int | None = None
-    """The `pid` of the row of the dump or restore whose session does this."""
+    """The `pid` of the row of the dump or restore this session belongs to."""
     blocks: int = 0
-    """Sessions that wait behind its locks."""
+    """Sessions blocked by its locks."""
     user: str | None = None
     wait: str | None = None
-    """Wait event where nothing else tells how far it is."""
+    """Wait event, if no other progress is known."""
     query: str | None = None
     query_bytes: int | None = None
-    """Length of the whole query where `query` is its beginning."""
-    # What follows is known of dumps and restores alone, as far as their programs run on this host.
+    """Length of the whole query if `query` is cut."""
+    # The fields below are only for dumps and restores, and mostly only if their program runs on this host.
     scope: str = "phase"
-    """phase, file, whole: of what pct is the share and eta_s the end; `file`: of the file it reads, after which indexes
-    and keys may follow. With `whole`, done and total are of the whole too."""
+    """phase, file or whole: what pct and eta_s refer to; `file`: the file it reads, after which indexes and keys may
+    follow. With `whole`, done and total refer to the whole too."""
     eta_grade: str = "unknown"
-    """measured, estimated, history (it rests on runs before), unknown."""
+    """measured, estimated, history (from earlier runs), unknown."""
     late_s: float | None = None
-    """How far it is beyond its usual duration; None where that is not known or it is not."""
+    """Time beyond its typical duration; None if unknown or not late."""
     usual_runs: int | None = None
-    """Runs that usual_s is the median of."""
+    """Number of runs that usual_s is the median of."""
     source: str | None = None
-    """Of a restore: the database its archive was made of; usual_s is then of restores of that one."""
+    """For a restore: the database its archive was made from; usual_s is then that of restores of this database."""
     process: int | None = None
     """The program's process on this host; pid is a backend of the server."""
     backends: list[int] = []
-    """Its sessions; those that began last may be missing."""
+    """Its sessions; the newest ones may be missing."""
     client: str | None = None
-    """Address of the host it runs on, where that is not this one."""
+    """Address of the host it runs on, if not this one."""
     version: str | None = None
-    """Of the program."""
+    """Version of the program."""
     format: str | None = None
     """directory, custom, tar, plain."""
     compression: str | None = None
     jobs: int | None = None
     """-j."""
     command: str | None = None
-    """As it was started; redacted."""
+    """The command line; redacted."""
     run: str | None = None
-    """Id of the run of a runbook that started it."""
+    """Id of the runbook run that started it."""
     reads: str | None = None
     read_bytes: int | None = None
     read_size_bytes: int | None = None
@@ -133,25 +133,25 @@ class ProgressRow(Struct, kw_only=True):
     written_bytes: int | None = None
     written_per_s: float | None = None
     mount: str | None = None
-    """What it writes to; for a restore where the data directory lies."""
+    """Mount it writes to; for a restore the one of the data directory."""
     free_bytes: int | None = None
     need_bytes: float | None = None
     """Still to be written there, estimated."""
     fits: bool | None = None
-    """Whether that suffices; None where it is not known."""
+    """Whether the free space suffices; None if unknown."""
     counts: JobCounts | None = None
-    """None where its objects are not known."""
+    """None if its objects are unknown."""
     phases: list[PhaseRow] = []
     objects: list[ObjectRow] = []
-    """Those worth a line; the rest is in counts."""
+    """The relevant ones; all are in counts."""
     critical: list[str] = []
-    """The chain that decides when it ends: largest table, its indexes, its keys."""
+    """The critical path: largest table, its indexes, its keys."""
     errors: int | None = None
-    """So far; None where its messages cannot be read."""
+    """Errors so far; None if its messages cannot be read."""
     last_error: str | None = None
     xid_age: int | None = None
-    """Of the horizon its sessions hold back, in transactions."""
+    """Age of the xmin horizon its sessions hold back, in transactions."""
     sources: list[str] = []
-    """What was read for it."""
+    """Data sources used."""
     unknown: list[str] = []
-    """What is not known and why, in sentences."""
+    """What is unknown and why, in sentences."""

@@ -1,8 +1,8 @@
-"""Rates from counters, and when there is none to be had.
+"""Rates and trends from counters; None where two readings cannot be compared.
 
-The rule of this file: two readings are subtracted only if nothing came between them that makes the difference a lie.
-The first tick, a gap, a restart of the server, a reset of its statistics or another run of the agent give None, never
-0, and never one average over all that was missed.
+Two readings are subtracted only if nothing in between invalidates the difference. The first tick, a gap, a restart of
+the server, a statistics reset or another run of the agent give None, never 0, and never an average over the missed
+time.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from dba_console.watch.samples.sample import PARTS
 T = TypeVar("T")
 
 GAP_TICKS = 3
-"""Readings further apart than so many of their intervals have a gap between them."""
+"""Readings further apart than this many of their intervals have a gap between them."""
 LONGEST_TICK_S = 60.0
-"""No agent ticks more slowly than this; two samples further apart are not neighbours."""
+"""The longest agent tick; two samples further apart are not consecutive."""
 USER_HZ = 100
 """Ticks of /proc/stat and /proc/PID/stat per second: 100 on every Linux architecture PostgreSQL runs on (time(7))."""
 _WRAP = 1 << 32
 
 
 class Pair(NamedTuple, Generic[T]):
-    """Two readings that may be subtracted, and the seconds between them."""
+    """Two comparable readings, and the seconds between them."""
 
     new: T
     old: T
@@ -37,9 +37,9 @@ class Pair(NamedTuple, Generic[T]):
 
 
 def pair(picture: Picture, name: str, kind: type[T]) -> Pair[T] | None:
-    """The last two readings of a part where their difference means something now, else None.
+    """Return the last two readings of a part if their difference is meaningful now, else None.
 
-    What was read last before the connection was lost says nothing of the rate since; a level is shown with its age.
+    The last reading before the connection was lost says nothing about the rate since; a level is shown with its age.
     """
     new, old = picture.now(name, kind), picture.before(name, kind)
     seconds = picture.elapsed_s(name)
@@ -55,7 +55,7 @@ def pair(picture: Picture, name: str, kind: type[T]) -> Pair[T] | None:
 
 
 def gap_s(picture: Picture, name: str) -> float:
-    """How far apart two readings of the part may be, in seconds, before it counts as a gap."""
+    """Return the maximum distance between two readings of the part, seconds, before it counts as a gap."""
     kind = PARTS.get(name)
     every_s = 1.0 if kind is None else float(kind.every_s)
     tick_s = min(picture.tick_us / 1e6, LONGEST_TICK_S)
@@ -63,7 +63,7 @@ def gap_s(picture: Picture, name: str) -> float:
 
 
 def _server_started_between(picture: Picture, name: str) -> bool:
-    """Whether the server's start lies between the last two readings, on the monotonic clock of the agent."""
+    """Check whether the server's start is between the last two readings, on the agent's monotonic clock."""
     server = picture.current.get("pg.server")
     reading = None if server is None else server.value()
     if server is None or not isinstance(reading, postgres.Server):
@@ -73,11 +73,11 @@ def _server_started_between(picture: Picture, name: str) -> bool:
 
 
 def _reset_between(new: object, old: object) -> bool:
-    """Whether what counts was exchanged: statistics reset, host booted anew, another postmaster, a promotion."""
+    """Check whether the counters were reset: statistics reset, host reboot, another postmaster, a promotion."""
     if isinstance(new, postgres.Wal | postgres.Archiver) and isinstance(old, postgres.Wal | postgres.Archiver):
         return new.stats_reset != old.stats_reset
     if isinstance(new, host.Cpu) and isinstance(old, host.Cpu):
-        # btime is computed from two clocks and may move by a second without a boot.
+        # btime is computed from two clocks and may change by a second without a boot.
         return abs(new.boot_wall_s - old.boot_wall_s) > 5 and new.user + new.system < old.user + old.system
     if isinstance(new, host.Processes) and isinstance(old, host.Processes):
         return new.postmaster != old.postmaster
@@ -88,7 +88,7 @@ def _reset_between(new: object, old: object) -> bool:
 
 
 def delta(new: int | float | None, old: int | float | None, *, wraps: bool = False) -> float | None:
-    """How much a counter advanced. None where either is unknown or it went back: a reset, from an unknown moment on.
+    """Return the advance of a counter. None if either is unknown or it went back: a reset at an unknown time.
 
     `wraps` is for counters the kernel prints as 32 bits (the times of /proc/diskstats, `%u` in block/genhd.c): one that
     falls from the upper half of its range into the lower has wrapped.
@@ -108,7 +108,7 @@ def delta(new: int | float | None, old: int | float | None, *, wraps: bool = Fal
 def rate(
     new: int | float | None, old: int | float | None, seconds: float, scale: float = 1.0, *, wraps: bool = False
 ) -> float | None:
-    """Advance of a counter per second, times `scale`; None as in `delta`.
+    """Return the advance of a counter per second, times `scale`; None as in `delta`.
 
     >>> rate(300, 100, 2.0), rate(8, 4, 1.0, 4096), rate(100, 300, 2.0)
     (100.0, 16384.0, None)
@@ -118,7 +118,7 @@ def rate(
 
 
 def change(new: int | None, old: int | None, seconds: float) -> float | None:
-    """Change of a level per second, which may fall.
+    """Return the change of a level per second, which may be negative.
 
     >>> change(100, 300, 2.0)
     -100.0
@@ -127,7 +127,7 @@ def change(new: int | None, old: int | None, seconds: float) -> float | None:
 
 
 def share_pct(part: float | None, whole: float | None) -> float | None:
-    """`part` of `whole` from 0 to 100; None where either is unknown or the whole is nothing.
+    """Return `part` of `whole` in percent, 0 to 100; None if either is unknown or the whole is 0.
 
     >>> share_pct(1, 4), share_pct(5, 4), share_pct(0, 0)
     (25.0, 100.0, None)
@@ -138,34 +138,33 @@ def share_pct(part: float | None, whole: float | None) -> float | None:
 
 
 def quotient(part: float | None, count: float | None) -> float | None:
-    """`part` per `count`, None where nothing was counted: no request is not a fast one."""
+    """Return `part` per `count`, None if the count is 0: no requests does not mean fast ones."""
     return None if part is None or not count else part / count
 
 
-# Where a number is going, told from minutes and not from the last two points.
-#
-# The slope is the median of the slopes between all pairs of points (Theil 1950, Sen 1968), which a burst of a few
-# seconds cannot move. A single step in the middle of the window could; so the slope told is that of the later half,
-# and only where the whole and the last third agree. What does not rise clearly above its own scatter predicts nothing.
+# Trends over minutes, not over the last two points. The slope is the median of the slopes between all pairs of points
+# (Theil 1950, Sen 1968), which a burst of a few seconds cannot move. A single step in the middle of the window could;
+# so the slope of the later half is used, and only if the whole and the last third agree. A rise that is not clearly
+# above its own scatter predicts nothing.
 
 Points = Sequence[tuple[int, float]]
 
 WINDOW_S = 300.0
 MIN_SPAN_S = 60.0
-"""A prediction needs to have been watched for at least this long."""
+"""Minimum span of readings for a prediction, seconds."""
 MIN_POINTS = 8
 MAX_POINTS = 25
-"""Points the slope is taken from: 300 pairs cost less than a tenth of a millisecond."""
+"""Points used for the slope: 300 pairs cost less than a tenth of a millisecond."""
 HORIZON_S = 86_400.0
 """Nothing is predicted further ahead: minutes say little about days."""
 _NOISE = 3.0
-"""The change over the window must be so many times the median deviation from the line."""
+"""The change over the window must be this many times the median deviation from the line."""
 
 
 def recent_points(series: Points, window_s: float) -> Points:
-    """The unbroken end of the series: its last `window_s` seconds, from the last gap on.
+    """Return the continuous end of the series: its last `window_s` seconds, from the last gap on.
 
-    A gap is a hole of more than five usual distances (and ten seconds): on the other side of it things were different.
+    A gap is longer than five typical distances and ten seconds: conditions before it may have been different.
     """
     if len(series) < 2:
         return series
@@ -182,7 +181,7 @@ def recent_points(series: Points, window_s: float) -> Points:
 
 
 def sample_points(series: Points, most: int = MAX_POINTS) -> Points:
-    """At most `most` points, evenly spread, first and last included."""
+    """Return at most `most` points, evenly spread, first and last included."""
     if len(series) <= most:
         return series
     last = len(series) - 1
@@ -190,19 +189,19 @@ def sample_points(series: Points, most: int = MAX_POINTS) -> Points:
 
 
 class SeriesTrend(NamedTuple):
-    """Where a series goes, from the points of the window."""
+    """The trend of a series over the window."""
 
     per_s: float
-    """Steady change of the later half; 0.0 where the whole or the last third does not agree, as after one step."""
+    """Steady change of the later half; 0.0 if the whole or the last third does not agree, as after one step."""
     now: float
-    """The middle of the last three values."""
+    """The median of the last three values."""
     points: Points
 
     def time_to_reach(self, limit: float, *, gate: float = 0.0, horizon_s: float = HORIZON_S) -> float | None:
-        """Seconds until it rises to `limit`; 0.0 where it is there.
+        """Return the seconds until it rises to `limit`; 0.0 if it is reached.
 
-        None where it does not rise, rises by less than `gate` over the window, does not stand out from its own
-        scatter, or would need longer than `horizon_s`.
+        None if it does not rise, rises by less than `gate` over the window, is not above its own scatter, or needs
+        longer than `horizon_s`.
         """
         if self.now >= limit:
             return 0.0
@@ -218,7 +217,7 @@ class SeriesTrend(NamedTuple):
 def fit_trend(
     series: Points, *, window_s: float = WINDOW_S, min_span_s: float = MIN_SPAN_S, min_points: int = MIN_POINTS
 ) -> SeriesTrend | None:
-    """Where the series goes; None where it was not watched for long enough to tell."""
+    """Return the trend of the series; None without enough readings."""
     recent = recent_points(series, window_s)
     if len(recent) < min_points or (recent[-1][0] - recent[0][0]) / 1e6 < min_span_s:
         return None
@@ -228,7 +227,7 @@ def fit_trend(
 
 
 def _agreed_slope(points: Points) -> float:
-    """Slope of the later half, where the whole and the last third go the same way; else 0.0.
+    """Return the slope of the later half if the whole and the last third have the same sign; else 0.0.
 
     A single step lies in the middle of at most two of the three, and only in the middle does it move a median.
     """
@@ -242,13 +241,13 @@ def _agreed_slope(points: Points) -> float:
 def slope(
     series: Points, *, window_s: float = WINDOW_S, min_span_s: float = MIN_SPAN_S, min_points: int = MIN_POINTS
 ) -> float | None:
-    """Steady change per second; None as in `fit_trend`."""
+    """Return the steady change per second; None as in `fit_trend`."""
     found = fit_trend(series, window_s=window_s, min_span_s=min_span_s, min_points=min_points)
     return None if found is None else found.per_s
 
 
 def time_to_reach(series: Points, limit: float, *, gate: float = 0.0) -> float | None:
-    """Seconds until the series rises to `limit`, as `Course.time_to_reach`."""
+    """Return the seconds until the series rises to `limit`, as `SeriesTrend.time_to_reach`."""
     found = fit_trend(series)
     return None if found is None else found.time_to_reach(limit, gate=gate)
 
@@ -263,14 +262,14 @@ def _median_slope(points: Points) -> float:
 
 
 def _scatter(points: Points, per_s: float) -> float:
-    """Median distance of the points from the line of that slope through their middle."""
+    """Return the median distance of the points from the line of that slope through their median."""
     offsets = [value - per_s * (at - points[0][0]) / 1e6 for at, value in points]
     middle = median(offsets)
     return median([abs(offset - middle) for offset in offsets])
 
 
 def mean_rate(series: Points, *, min_span_s: float, window_s: float = float("inf")) -> float | None:
-    """Advance per second of a counter over the whole unbroken series; None where it is short or went back."""
+    """Return the advance of a counter per second over the whole continuous series; None if it is short or went back."""
     recent = recent_points(series, window_s)
     if len(recent) < 2:
         return None

@@ -1,4 +1,4 @@
-"""Replication, slots, WAL and archiving: how far behind, how much is kept, how long since the last file was safe."""
+"""Replication panel: lag, replication slots, retained WAL, archiving."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from dba_console.core.clock import age_s, rfc3339
 from dba_console.watch.frames.model import Replication, SlotRow, StandbyRow
 from dba_console.watch.frames.panel_status import fill_status
 from dba_console.watch.frames.picture import PictureFacts
-from dba_console.watch.frames.rates import pair, rate, slope
+from dba_console.watch.frames.rates import mean_rate, pair, rate, slope
 from dba_console.watch.samples import postgres
+
+CHECKPOINTS_MIN_SPAN_S = 60.0
+"""A rate of checkpoints needs a minute of readings: the shortest checkpoint_timeout is half of one."""
 
 
 def derive_replication(facts: PictureFacts) -> Replication:
-    """The replication panel; its status is that of the positions, what else is missing is in the note."""
+    """Return the replication panel; its status is that of the positions, what else is missing is in the note."""
     picture = facts.picture
     panel = fill_status(Replication(), picture, "pg.replication", "pg.archiver", "pg.wal")
     now = picture.now("pg.replication", postgres.Replication)
@@ -27,12 +30,12 @@ def derive_replication(facts: PictureFacts) -> Replication:
         else:
             _fill_primary_lag(panel)
     _archiver(panel, facts)
-    _wal(panel, picture.now("pg.wal", postgres.Wal))
+    _wal(panel, picture.now("pg.wal", postgres.Wal), facts)
     return panel
 
 
 def lsn_text(lsn: int | None) -> str | None:
-    """A position as PostgreSQL writes it.
+    """Return a position as PostgreSQL writes it.
 
     >>> lsn_text(0x2A_7F03_18C8)
     '2A/7F0318C8'
@@ -41,7 +44,7 @@ def lsn_text(lsn: int | None) -> str | None:
 
 
 def lsn_distance(ahead: int | None, position: int | None) -> int | None:
-    """Bytes from `position` to `ahead`; never below 0: the two are not read in the same instant."""
+    """Return the bytes from `position` to `ahead`; never below 0: the two are not read at the same time."""
     return None if ahead is None or position is None else max(0, ahead - position)
 
 
@@ -63,7 +66,7 @@ def _standby(row: postgres.Standby, lsn: int | None) -> StandbyRow:
 
 
 def _fill_primary_lag(panel: Replication) -> None:
-    """Primary: bytes and time of one standby, the one furthest behind."""
+    """Primary: bytes and time of the standby furthest behind."""
     known = [row for row in panel.standbys if is_standby(row) and row.lag_bytes is not None]
     if known:
         last = max(known, key=lambda row: (row.lag_bytes or 0, row.lag_s or 0.0))
@@ -71,27 +74,27 @@ def _fill_primary_lag(panel: Replication) -> None:
 
 
 def is_standby(row: StandbyRow) -> bool:
-    """Whether it is a standby at all: a base backup and a mere receiver of WAL replay nothing."""
+    """Check whether it is a standby: a base backup and a plain WAL receiver replay nothing."""
     return row.state != "backup" and (row.lag_bytes is not None or row.state != "streaming")
 
 
 def _fill_standby_lag(panel: Replication, now: postgres.Replication) -> None:
     """Standby: received and not replayed.
 
-    A standby that has replayed all it received from a living stream is not behind, however long ago the primary last
-    committed. Without a stream nothing says what the primary has done since: then the age of the last commit stands.
+    A standby that has replayed everything from a live stream has no lag, however long ago the primary last committed.
+    Without a stream it is unknown what the primary has written since: then the age of the last commit is used.
     """
     panel.replay_paused = now.replay_paused
     panel.receiver_status, panel.receiver_host = now.receiver_status, now.receiver_host
     panel.receiver_pid = now.receiver_pid
-    # Of a primary that nobody hears, it is not known how far it is ahead.
+    # Without a stream it is unknown how far the primary is ahead.
     panel.lag_bytes = lsn_distance(now.receive_lsn, now.lsn) if now.has_receiver else None
     streaming = now.receiver_status == "streaming"
     panel.lag_s = 0.0 if streaming and panel.lag_bytes == 0 else age_s(now.now_us, now.replay_at)
 
 
 def apply_delay_s(facts: PictureFacts) -> float | None:
-    """Seconds by which this standby is to stay behind (recovery_min_apply_delay); None where 0 or not known."""
+    """Return the intended delay of this standby (recovery_min_apply_delay), seconds; None if 0 or unknown."""
     delay_ms = facts.number("recovery_min_apply_delay")
     return delay_ms / 1000 if delay_ms else None
 
@@ -121,7 +124,7 @@ def _slot_age(name: str, facts: PictureFacts) -> int | None:
 
 
 def _wal_rate(facts: PictureFacts) -> float | None:
-    """WAL written here, or on a standby received (replayed, where it comes from an archive)."""
+    """Return the rate of WAL written here, or on a standby received (replayed if it comes from an archive)."""
     both = pair(facts.picture, "pg.replication", postgres.Replication)
     if both is None:
         return None
@@ -146,9 +149,12 @@ def _archiver(panel: Replication, facts: PictureFacts) -> None:
     panel.archive_oldest_s = age_s(now_us, archiver.oldest_ready_at)
 
 
-def _wal(panel: Replication, wal: postgres.Wal | None) -> None:
+def _wal(panel: Replication, wal: postgres.Wal | None, facts: PictureFacts) -> None:
     if wal is None:
         return
     panel.wal_files_bytes = wal.wal_files_bytes
     panel.checkpoints_timed, panel.checkpoints_requested = wal.checkpoints_timed, wal.checkpoints_requested
     panel.checkpoint_write_ms = wal.checkpoint_write_ms
+    requested = facts.history.series("replication.checkpoints_requested")
+    if (per_s := mean_rate(requested, min_span_s=CHECKPOINTS_MIN_SPAN_S)) is not None:
+        panel.checkpoints_requested_per_min = per_s * 60

@@ -1,4 +1,4 @@
-"""Safety: checksums, and how far transaction ids are from where the server stops giving them out."""
+"""Safety panel: data checksums, transaction id age and distance to wraparound, xmin horizon."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dba_console.watch.frames.rates import mean_rate, pair, rate, share_pct
 from dba_console.watch.samples import host, postgres
 
 WRAP_AGE = 2_147_483_647
-"""Age at which a transaction id would look as if it were in the future (2^31 - 1)."""
+"""Age at which a transaction id would appear to be in the future (2^31 - 1)."""
 MIN_RATE_SPAN_S = 25.0
-"""Ids are read every 30 s: one distance is the least a burn rate is told from."""
+"""Minimum span for an xid rate: ids are read every 30 s, so one interval."""
 
 
 class Thresholds(NamedTuple):
@@ -27,7 +27,7 @@ class Thresholds(NamedTuple):
 
 
 def thresholds(major: int) -> Thresholds:
-    """Those of a major version: SetTransactionIdLimit in varsup.c, SetMultiXactIdLimit in multixact.c.
+    """Return the thresholds of a major version: SetTransactionIdLimit in varsup.c, SetMultiXactIdLimit in multixact.c.
 
     13 warns 11 M (multixact 10 M) before the wrap and stops at 1 M (100); 14 made it 40 M and 3 M; 19 warns at 100 M.
 
@@ -42,7 +42,7 @@ def thresholds(major: int) -> Thresholds:
 
 
 def derive_safety(facts: PictureFacts) -> Safety:
-    """The safety panel; its status is that of the ages, what else is missing is in the note."""
+    """Return the safety panel; its status is that of the ages, what else is missing is in the note."""
     panel = fill_status(Safety(), facts.picture, "pg.xids", "pg.databases", "pg.horizon")
     _checksums(panel, facts)
     _settings(panel, facts)
@@ -89,7 +89,8 @@ def _ages(panel: Safety, xids: postgres.Xids, facts: PictureFacts) -> None:
     limits = None if facts.major is None else thresholds(facts.major)
     stop = None if limits is None else limits.xid_stop
     mxid_stop = None if limits is None else limits.mxid_stop
-    # Every database counts, template0 and those that allow no connections too: the oldest holds the whole cluster.
+    # Every database counts, including template0 and those that allow no connections: the oldest decides for the
+    # cluster.
     for row in sorted(xids.databases, key=lambda row: -row.xid_age):
         panel.databases.append(
             XidRow(
@@ -120,12 +121,12 @@ def _ages(panel: Safety, xids: postgres.Xids, facts: PictureFacts) -> None:
 
 
 def series_name(facts: PictureFacts, counter: str) -> str:
-    """The series of an id counter: each cluster has its own, so that a failover to another is no burn."""
+    """Return the series of an id counter: one per cluster, so that a failover does not look like consumption."""
     return f"safety:{(facts.server and facts.server.system_identifier) or ''}.{counter}"
 
 
 def _rates(panel: Safety, facts: PictureFacts) -> None:
-    """Ids used per second over the longest window there is: the history, else the last two readings."""
+    """Ids used per second over the longest available window: the history, else the last two readings."""
     both = pair(facts.picture, "pg.xids", postgres.Xids)
     panel.xids_per_s = mean_rate(facts.history.series(series_name(facts, "next_xid")), min_span_s=MIN_RATE_SPAN_S)
     panel.mxids_per_s = mean_rate(facts.history.series(series_name(facts, "next_mxid")), min_span_s=MIN_RATE_SPAN_S)
@@ -171,5 +172,5 @@ def _horizon(panel: Safety, facts: PictureFacts) -> None:
 
 
 def _holder_order(row: postgres.HorizonHolder) -> tuple[int, float]:
-    """Who holds most back first; of those that hold the same, who began first: the others only came to stand behind."""
+    """Oldest horizon first; among equals the one that began first, since the later ones only inherited it."""
     return -(row.xid_age or 0), float("inf") if row.since is None else row.since

@@ -1,6 +1,6 @@
-"""Sessions: pg_stat_activity joined with what the host knows of the same processes.
+"""Sessions panel (pg_stat_activity joined with the host's process data) and locks panel (lock wait trees).
 
-Ages are by the server's clock, never by the host's: the two may differ, and second-rounded ones lie.
+Ages use the server's clock, never the host's: the two may differ.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HALF = 1 << 31
 
 
 class Usage(NamedTuple):
-    """What a process used per second over the last two readings it was in."""
+    """What a process used per second between the last two readings that contain it."""
 
     cpu_pct: float | None
     read_bytes_per_s: float | None
@@ -26,7 +26,7 @@ class Usage(NamedTuple):
 
 
 def derive_sessions(facts: PictureFacts) -> Sessions:
-    """The sessions panel: a row for every row of pg_stat_activity."""
+    """Return the sessions panel: a row for every row of pg_stat_activity."""
     panel = fill_status(Sessions(), facts.picture, "pg.activity", "host.processes")
     sessions = facts.sessions
     if sessions is None:
@@ -77,12 +77,12 @@ def _row(
 
 
 def wait_text(row: postgres.Activity) -> str | None:
-    """`wait_event_type:wait_event`, None for a session that waits for nothing."""
+    """Return `wait_event_type:wait_event`, None for a session that does not wait."""
     return None if row.wait_event_type is None else f"{row.wait_event_type}:{row.wait_event or ''}"
 
 
 def xid_age(next_xid: int | None, xid: int | None) -> int | None:
-    """Transactions begun since `xid`, which has 32 bits; None where it is newer than the last reading of next_xid.
+    """Return the transactions since `xid`, which has 32 bits; None if it is newer than the last reading of next_xid.
 
     >>> xid_age((1 << 32) + 10, 4294967290), xid_age(100, 200), xid_age(None, 3)
     (16, None, None)
@@ -94,7 +94,7 @@ def xid_age(next_xid: int | None, xid: int | None) -> int | None:
 
 
 def _processes(facts: PictureFacts) -> tuple[dict[int, host.Process], dict[int, Usage]]:
-    """The newest reading of each process by pid, and what those used that were in both of the last two."""
+    """Return the newest reading of each process by pid, and the usage of those in both of the last two readings."""
     now = facts.picture.now("host.processes", host.Processes)
     both = pair(facts.picture, "host.processes", host.Processes)
     if now is None:
@@ -103,7 +103,7 @@ def _processes(facts: PictureFacts) -> tuple[dict[int, host.Process], dict[int, 
     usage = {}
     for new in now.rows:
         old = newest.get(new.pid)
-        # The kernel gives a pid to another process in time: only the start tells two apart.
+        # The kernel reuses pids: only the start time distinguishes two processes.
         if both is not None and old is not None and old.start_ticks == new.start_ticks:
             usage[new.pid] = _usage(new, old, both.seconds)
         newest[new.pid] = new
@@ -119,25 +119,24 @@ def _usage(new: host.Process, old: host.Process, seconds: float) -> Usage:
     )
 
 
-# Locks: trees of who waits for whom, from the ones to end (roots) down.
-#
-# Every waiter stands in the trees once, under one of its blockers, so the numbers behind a root add up; its other
-# blockers are named on it. A cycle (a deadlock not yet detected) is opened at the one that waits longest.
+# Lock wait trees, from the root blockers down. Each waiter is in the trees once, under one of its blockers, so the
+# numbers below a root add up; its other blockers are listed on it. A cycle (a deadlock not yet detected) is opened at
+# its longest waiter.
 
 DEEPEST = 40
-"""Levels of a tree; who stands deeper is shown at this level, for a chain of a thousand could not be drawn or sent."""
+"""Maximum levels of a tree; deeper waiters are shown at this level, since a chain of a thousand cannot be drawn."""
 PREPARED = 0
-"""pg_blocking_pids() says 0 for a prepared transaction."""
+"""pg_blocking_pids() returns 0 for a prepared transaction."""
 
 
 def derive_locks(facts: PictureFacts) -> Locks:
-    """The locks panel; nobody waiting is an empty list, not knowing is None."""
+    """Return the locks panel; an empty list without waits, None if unknown."""
     panel = fill_status(Locks(), facts.picture, "pg.locks")
     waiters = facts.waiters
     if waiters is None:
         return panel
     if not waiters and facts.sessions is not None:
-        # That nobody waits may be known from the sessions alone: then they are what was read.
+        # That no session waits may be known from the sessions alone: then those were read.
         fill_status(panel, facts.picture, "pg.activity")
     panel.waiting = len(waiters)
     nodes = _nodes(waiters, facts)
@@ -149,10 +148,10 @@ def derive_locks(facts: PictureFacts) -> Locks:
 
 
 def _nodes(waiters: list[postgres.LockWaiter], facts: PictureFacts) -> dict[int, LockNode]:
-    """A node for everyone who waits or is waited for."""
+    """Return a node for each waiter and each blocker."""
     now_us = facts.server_time_us("pg.locks")
     locks = facts.picture.now("pg.locks", postgres.Locks)
-    held = {} if locks is None else {holding.pid: holding for holding in locks.held}
+    held = {} if locks is None else {lock.pid: lock for lock in locks.held}
     waiting = {waiter.pid: waiter for waiter in waiters}
     blockers = {pid for waiter in waiters for pid in waiter.blocked_by}
     nodes = {}
@@ -187,7 +186,7 @@ def _node(pid: int, facts: PictureFacts) -> LockNode:
 
 
 def _build_trees(nodes: dict[int, LockNode], blocked_by: dict[int, list[int]]) -> list[int]:
-    """Hang every waiter under one blocker, count who is behind whom; returns the roots."""
+    """Put every waiter under one blocker and count the sessions below; return the roots."""
     parents = {pid: _parent(pid, blockers, blocked_by) for pid, blockers in blocked_by.items()}
     children: dict[int | None, list[int]] = {}
     for pid, parent in parents.items():
@@ -196,7 +195,7 @@ def _build_trees(nodes: dict[int, LockNode], blocked_by: dict[int, list[int]]) -
     order = _link_waiters(roots, nodes, children)
     left = nodes.keys() - order
     while left:
-        # Only cycles are left: nobody in them is free.
+        # Only cycles remain: all sessions in them wait.
         first = min(left, key=lambda pid: (-(nodes[pid].wait_s or 0.0), pid))
         children[parents[first]].remove(first)
         parents[first] = None
@@ -211,14 +210,14 @@ def _build_trees(nodes: dict[int, LockNode], blocked_by: dict[int, list[int]]) -
 
 
 def _parent(pid: int, blockers: list[int], blocked_by: dict[int, list[int]]) -> int | None:
-    """The blocker to stand under: one that does not wait itself, for ending that one helps; else the first named."""
+    """Return the blocker to show it under: one that does not wait, since ending that one helps; else the first."""
     others = [blocker for blocker in blockers if blocker != pid]
     free = [blocker for blocker in others if blocker not in blocked_by]
     return next(iter(free or others), None)
 
 
 def _link_waiters(roots: list[int], nodes: dict[int, LockNode], children: dict[int | None, list[int]]) -> set[int]:
-    """Link nodes from the roots down, without recursion; returns the pids reached."""
+    """Link nodes from the roots down, without recursion; return the pids reached."""
     seen = set(roots)
     todo = [(pid, nodes[pid], 1) for pid in roots]
     while todo:

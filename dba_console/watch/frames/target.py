@@ -1,4 +1,4 @@
-"""Which server this is, what it is just now, and whether anything is heard of it."""
+"""Target of the frame: identity, role and connection state of the server; and the console's own usage."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from dba_console.watch.samples import host, postgres
 from dba_console.watch.samples.console import AgentHealth
 
 _LIVENESS_PARTS = ("pg.activity", "pg.locks", "pg.progress", "pg.replication")
-"""Parts read every second or two: any of them answered means the connection lives."""
+"""Parts read every second or two: an answer to any of them means the connection works."""
 
 
 def derive_target(facts: PictureFacts) -> TargetFrame:
-    """The target as the last readings know it; role `unknown` where no reading says."""
+    """Return the target by the last readings; role `unknown` if no reading contains it."""
     frame = TargetFrame()
     _identity(frame, facts)
     _host(frame, facts)
     frame.state, frame.note = _state(facts)
     if frame.state == "disconnected":
-        frame.uptime_s = None  # whether it is up at all is the question
+        frame.uptime_s = None  # unknown whether it is up
     return frame
 
 
@@ -58,7 +58,7 @@ def _host(frame: TargetFrame, facts: PictureFacts) -> None:
 
 
 def _stopped(facts: PictureFacts) -> bool | None:
-    """Whether the postmaster is in state T or t (proc_pid_stat(5)), by a reading that is no older than it looks."""
+    """Return whether the postmaster is in state T or t (proc_pid_stat(5)), from a fresh reading."""
     processes = facts.picture.now("host.processes", host.Processes)
     if processes is None or not is_fresh(facts.picture, "host.processes"):
         return None
@@ -67,16 +67,16 @@ def _stopped(facts: PictureFacts) -> bool | None:
 
 
 def _state(facts: PictureFacts) -> tuple[str, str | None]:
-    """connected, blind (the host is seen, and no connection slot is free), disconnected; with a sentence why."""
+    """Return connected, blind (host visible, but no free connection slot) or disconnected; with the reason."""
     picture = facts.picture
     server = facts.server
-    # How a server is known to be local is nothing to be told; why it is not, is, as is what a pooler costs.
+    # Why a server is not local is shown, as is the effect of a pooler; how it is known to be local is not.
     local_note = None if server is None or (server.local and not server.through) else server.local_note
     if any(is_fresh(picture, name) for name in _LIVENESS_PARTS):
         return "connected", local_note
     status, note = part_status(picture, "pg.activity")
     if "pg.activity" in picture.latest and status in ("timeout", "denied", "unsupported"):
-        # The connection is there; it is the answer that is not.
+        # The connection exists; only the answer is missing.
         return "connected", note
     own = picture.now("self", AgentHealth)
     full = own is None or own.outage in (None, "no_slots")
@@ -85,16 +85,16 @@ def _state(facts: PictureFacts) -> tuple[str, str | None]:
 
 
 def _connect_error(picture: Picture) -> str | None:
-    """Why the last attempt to connect failed: it stands in the part that says who the server is."""
+    """Return why the last attempt to connect failed: the note of pg.server."""
     latest = picture.latest.get("pg.server")
     return None if latest is None or latest.part.status != "error" else latest.part.note
 
 
-# What the console itself costs, and whether it keeps up.
+# Console usage: what the console itself costs, and whether it keeps up.
 
 
 def derive_own(facts: PictureFacts) -> SelfFrame:
-    """The agent's cost over the last interval; CPU in percent of one core, as `top` says it."""
+    """Return the agent's cost over the last interval; CPU in percent of one core, as in `top`."""
     now = facts.picture.now("self", AgentHealth)
     if now is None:
         return SelfFrame()

@@ -1,1 +1,1 @@
-"""How a frame is laid out as text: pure functions from Frame to lines and tables, shared by TUI, show and JSON."""
+"""The panels: pure functions that lay out a frame as lines and tables, shared by screen, `show` and JSON."""

@@ -1,6 +1,6 @@
-"""Boxes on a grid: titles in rules, columns parted by lines, and the joints where they meet.
+"""Boxes on a grid: titles in rules, columns separated by lines, and the joints where they meet.
 
-A box knows its place; which of ┬ ┴ ┼ ├ ┤ stands at a crossing follows from what is drawn around it.
+A box has a position; the joint (┬ ┴ ┼ ├ ┤) at a crossing follows from what is drawn around it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dba_console.watch.panels.text_elements import Line, Span, fit_line, line_wi
 class Box:
     """A titled rectangle. Its first row is the rule with the title, the rest are lines, one blank from its left edge.
 
-    `title` None: no rule, lines from the first row on; an empty title is a bare rule.
+    `title` None: no rule, lines from the first row on; an empty title gives a plain rule.
     """
 
     x: int
@@ -29,8 +29,10 @@ class Box:
         return self.title is not None and row == self.y
 
     def draw(self, row: int, above: set[int], below: set[int]) -> Line:
-        """The row of the grid that lies in this box, exactly as wide as the box; `above` and `below` are the columns
-        in which lines stand in the neighbouring rows."""
+        """Return a row of the grid within this box, exactly as wide as the box.
+
+        `above` and `below` are the columns of the lines in the neighbouring rows.
+        """
         if self.title is not None and row == self.y:
             return self._rule(self.title, above, below)
         index = row - self.y - (0 if self.title is None else 1)
@@ -39,7 +41,7 @@ class Box:
         return (Span(" " * self.width),)
 
     def _rule(self, title: Line, above: set[int], below: set[int]) -> Line:
-        """The title in its rule, joined to the lines that end on it. A title is never cut by a joint."""
+        """Return the title in its rule, joined to the lines that end on it. A joint never cuts the title."""
         start: list[Span] = []
         taken = 0
         if title and self.width >= 6:
@@ -51,7 +53,7 @@ class Box:
         return (*start, Span("".join(signs), "dim"))
 
 
-# Which of left, right, up, down a crossing joins.
+# Which of left, right, up and down a crossing joins.
 _JOINTS = {
     (True, True, False, False): "─",
     (True, True, False, True): "┬",
@@ -67,7 +69,7 @@ _JOINTS = {
 
 
 def draw_boxes(boxes: Sequence[Box], width: int, height: int) -> list[Line]:
-    """The grid as exactly `height` lines of exactly `width` cells.
+    """Return the grid as exactly `height` lines of exactly `width` cells.
 
     Boxes side by side leave one column between them, and a row with any box is filled by its boxes.
     """

@@ -1,7 +1,7 @@
-"""Charts of block elements: many charts, one time axis.
+"""Charts of block elements: several charts, one time axis.
 
-A column is a stretch of time. A column without a reading stays blank, because unknown is not 0; a reading at the floor
-of the chart still shows its lowest block.
+A column covers an interval of time. A column without a reading is blank, because unknown is not 0; a reading at the
+bottom of the chart still shows the lowest block.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ Point = tuple[int, float]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """The time a chart spans, from `start_us` up to and with `end_us`, in `cells` columns."""
+    """The time range of a chart, from `start_us` to `end_us` inclusive, in `cells` columns."""
 
     start_us: int
     end_us: int
     cells: int
 
     def column(self, wall_us: int) -> int | None:
-        """The column of a moment, None outside the axis."""
+        """Return the column of a time, None outside the axis."""
         if not self.start_us < wall_us <= self.end_us or self.cells < 1:
             return None
         return min(self.cells - 1, (wall_us - self.start_us) * self.cells // (self.end_us - self.start_us))
 
 
 def peaks(points: Sequence[Point], axis: Axis) -> list[float | None]:
-    """The largest value of each column: a spike of one second stays visible on an axis of ten minutes.
+    """Return the maximum of each column: a spike of one second stays visible on an axis of ten minutes.
 
-    The points are in the order of their times, as a history gives them.
+    The points must be in time order.
     """
     values = [value for _, value in points]
     return [_finite(max(values[begin:end])) if begin < end else None for begin, end in _column_slices(points, axis)]
 
 
 def latest(points: Sequence[Point], axis: Axis) -> list[float | None]:
-    """The last value of each column: for levels, which have no spikes to lose."""
+    """Return the last value of each column: for levels, which have no spikes."""
     return [_finite(points[end - 1][1]) if begin < end else None for begin, end in _column_slices(points, axis)]
 
 
@@ -53,12 +53,12 @@ def _finite(value: float) -> float | None:
 
 
 def _column_slices(points: Sequence[Point], axis: Axis) -> Iterator[tuple[int, int]]:
-    """Begin and end of the points that fall into each column."""
+    """Yield start and end index of the points in each column."""
     times = [wall_us for wall_us, _ in points]
     span, cells = axis.end_us - axis.start_us, axis.cells
     begin = bisect_right(times, axis.start_us)
     for column in range(1, cells + 1):
-        # The first moment of the next column, rounded up as Axis.column rounds down.
+        # The start of the next column, rounded up because Axis.column rounds down.
         next_us = axis.start_us + -(-column * span // cells)
         end = bisect_right(times, axis.end_us, begin) if column == cells else bisect_left(times, next_us, begin)
         yield begin, end
@@ -66,9 +66,9 @@ def _column_slices(points: Sequence[Point], axis: Axis) -> Iterator[tuple[int, i
 
 
 def plot(values: Sequence[float | None], low: float, high: float, rows: int) -> list[str]:
-    """The values as `rows` lines of blocks, the top line first.
+    """Return the values as `rows` lines of blocks, the top line first.
 
-    The topmost eighth stays free, so that charts stacked on each other do not run together.
+    The top eighth stays empty, so that stacked charts do not touch.
 
     >>> plot([0, 5, None, 10], 0, 10, 1)
     ['▁▄ ▇']
@@ -76,13 +76,13 @@ def plot(values: Sequence[float | None], low: float, high: float, rows: int) -> 
     steps = rows * 8 - 1
     scale = steps / (high - low) if high > low else 0.0
     heights = [0 if value is None else min(steps, max(1, round((value - low) * scale))) for value in values]
-    # What a column of each height shows in the bottom row; each row higher up looks eight steps further down.
+    # The bottom row's block for each column height; each higher row subtracts eight steps more.
     signs = " " * (rows * 8) + _BLOCKS + "█" * (rows * 8)
     return ["".join([signs[height + base] for height in heights]) for base in range(8, rows * 8 + 8, 8)]
 
 
 def sparkline(points: Sequence[Point], end_us: int, window_s: float, cells: int, low: float, high: float) -> str:
-    """The last `window_s` seconds in one line of `cells` blocks, blank where nothing is known."""
+    """Return the last `window_s` seconds in one line of `cells` blocks, blank where unknown."""
     if cells < 1:
         return ""
     axis = Axis(end_us - int(window_s * 1e6), end_us, cells)
@@ -90,7 +90,7 @@ def sparkline(points: Sequence[Point], end_us: int, window_s: float, cells: int,
 
 
 def clock_line(axis: Axis) -> str:
-    """Local times under their columns: `╵14:48     ╵14:50`, each mark standing at its full minute."""
+    """Return local times under their columns: `╵14:48     ╵14:50`, each mark at its full minute."""
     if axis.cells < 8 or axis.end_us <= axis.start_us:
         return " " * axis.cells
     wanted = (axis.end_us - axis.start_us) / 1e6 / max(1, axis.cells // 9)
@@ -107,7 +107,7 @@ def clock_line(axis: Axis) -> str:
 
 
 def symbol_line(marks: Iterable[tuple[int, str]], axis: Axis) -> str:
-    """Signs at the columns of their moments; where several meet the last one shows, but never hides a `!`."""
+    """Return symbols at the columns of their times; if several meet, the last one shows, but never hides a `!`."""
     signs = [" "] * max(0, axis.cells)
     for wall_us, sign in marks:
         column = axis.column(wall_us)
@@ -116,37 +116,37 @@ def symbol_line(marks: Iterable[tuple[int, str]], axis: Axis) -> str:
     return "".join(signs)
 
 
-# One chart over a time axis: its rows of blocks, and beside them its name, its newest number and its range.
+# One chart on a time axis: rows of blocks, with name, latest number and range beside them.
 
 _CURRENT_S = 10.0
-"""A last reading older than this is not how things are now."""
+"""A last reading older than this is not current."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One chart: what it shows, its points, the top it always has (0 for none) and how its numbers are written."""
+    """One chart: title, points, minimum top (0 for none) and number format."""
 
     title: str
     points: Sequence[Point]
     format_number: Callable[[float | None], str]
     starts_at_zero: bool = True
-    """The chart stands on 0; else on its own lowest value, labelled."""
+    """The chart starts at 0; else at its own lowest value, which is labelled."""
     min_top: float = 0
     min_span: float = 0
-    """At least this much from bottom to top, so that noise does not look like an avalanche."""
+    """Minimum distance from bottom to top, so that noise is not enlarged."""
     shown_value: tuple[str, float | None] | None = None
-    """What stands beside the chart in place of `now` and its last point: the figure its panel tells."""
+    """Shown beside the chart in place of `now` and its last point: the figure of its panel."""
 
 
 def draw_chart(chart: Chart, axis: Axis, gutter: int, rows: int) -> list[Line]:
-    """The chart in `rows` lines: `gutter` cells of labels, then the cells of the axis."""
+    """Return the chart in `rows` lines: `gutter` cells of labels, then the cells of the axis."""
     column_values = peaks if chart.starts_at_zero else latest
     values = column_values(chart.points, axis)
     known = [value for value in values if value is not None]
     low, high = _range(chart, known)
     labels = _labels(chart, known, _shown_value(chart, axis.end_us), low, high, gutter, rows)
     if not known:
-        blank = fit("  nothing known yet", axis.cells)
+        blank = fit("  no readings yet", axis.cells)
         return [
             (Span(label, "dim"), Span(blank if row == rows - 1 else "", "stale")) for row, label in enumerate(labels)
         ]
@@ -156,7 +156,7 @@ def draw_chart(chart: Chart, axis: Axis, gutter: int, rows: int) -> list[Line]:
 
 
 def _shown_value(chart: Chart, now_us: int) -> tuple[str, float | None]:
-    """The word and the number beside the chart: the last reading, not the peak of the last column."""
+    """Return the label and the number beside the chart: the last reading, not the peak of the last column."""
     if chart.shown_value is not None:
         return chart.shown_value
     wall_us, value = chart.points[-1] if chart.points else (0, 0.0)
@@ -164,7 +164,7 @@ def _shown_value(chart: Chart, now_us: int) -> tuple[str, float | None]:
 
 
 def _range(chart: Chart, known: Sequence[float]) -> tuple[float, float]:
-    """Bottom and top of the chart: of the readings, but never less apart than the chart asks for."""
+    """Return bottom and top of the chart: of the readings, but at least the chart's minimum range."""
     if not known:
         return 0.0, chart.min_top
     if chart.starts_at_zero:
@@ -195,8 +195,8 @@ def _labels(
 
 
 def _label(left: str, right: str, gutter: int, tick: str) -> str:
-    """`left` and, where it fits, `right` at the end, then the tick."""
-    room = gutter - 2 - len(left)
-    if len(right) + 1 > room:
+    """Return `left`, then `right` at the end if it fits, then the tick."""
+    space = gutter - 2 - len(left)
+    if len(right) + 1 > space:
         right = ""
-    return fit(left + " " * max(0, room - len(right)) + right, gutter - 2) + " " + tick
+    return fit(left + " " * max(0, space - len(right)) + right, gutter - 2) + " " + tick

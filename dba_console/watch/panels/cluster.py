@@ -1,6 +1,6 @@
-"""The configured cluster: role, timeline, position and lag of each node, clients of each pooler, and what differs.
+"""The configured cluster: role, timeline, position and lag of each node, clients of each pooler, and differences.
 
-Numbers of a node that does not answer are those it gave last, marked as old.
+A node that does not answer keeps its last numbers, marked as old.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dba_console.watch.panels.text_elements import Cell, Detail, Line, Span, Sty
 from dba_console.watch.panels.time_formats import local_time_of_day
 
 _OLD_S = 6.0
-"""Three questions long."""
+"""Three query intervals."""
 _READY_WARN, _READY_CRIT = 16, 128
 """repmgr's archive_ready_warning and archive_ready_critical."""
 _WAIT_S = (1.0, 10.0)
@@ -66,7 +66,7 @@ def _summary(panel: ClusterPanel) -> Line:
     )
     facts = [fact("cluster", name_of(panel.name)), lead, fact("nodes", str(len(panel.nodes)))]
     if silent:
-        facts.append(text_line(f"{silent} without an answer", "crit"))
+        facts.append(text_line(f"{silent} not answering", "crit"))
     return join([*facts, fact("poolers", str(len({row.name for row in panel.poolers})))])
 
 
@@ -100,13 +100,20 @@ _NODE_COLUMNS = (
     TableColumn("role", "role", 7, sort_key="R"),
     TableColumn("timeline", "tl", 3, right=True, help="timeline", sort_key="T"),
     TableColumn("lsn", "position", 12, help="a primary's written, a standby's received WAL position", sort_key="P"),
-    TableColumn("lag", "lag", 7, right=True, help="WAL not replayed", sort_key="L", descending=True),
-    TableColumn("lag_s", "time", 5, right=True, help="how late its replay is", sort_key="I", descending=True),
+    TableColumn("lag", "lag", 7, right=True, help="WAL not replayed yet", sort_key="L", descending=True),
+    TableColumn("lag_s", "time", 5, right=True, help="replay delay", sort_key="I", descending=True),
     TableColumn("age", "age", 6, right=True, help="of these numbers", sort_key="A", descending=True),
     TableColumn("state", "state", 22, sort_key="S"),
     TableColumn("sync", "sync", 9, help="as the primary has it: async, potential, sync, quorum", sort_key="Y", spare=2),
     TableColumn(
-        "archive", "to archive", 10, right=True, help="WAL files that wait", sort_key="W", descending=True, spare=3
+        "archive",
+        "to archive",
+        10,
+        right=True,
+        help="WAL files waiting to be archived",
+        sort_key="W",
+        descending=True,
+        spare=3,
     ),
     TableColumn("slots", "slots", 12, sort_key="O", spare=4),
     TableColumn("version", "version", 8, sort_key="V", spare=5),
@@ -151,7 +158,7 @@ _POOLER_COLUMNS = (
     TableColumn(
         "active", "active", 6, right=True, help="clients with a server connection", sort_key="A", descending=True
     ),
-    TableColumn("waiting", "waiting", 7, right=True, help="clients that wait for one", sort_key="W", descending=True),
+    TableColumn("waiting", "waiting", 7, right=True, help="clients waiting for one", sort_key="W", descending=True),
     TableColumn("wait", "longest", 7, right=True, help="longest wait now", sort_key="O", descending=True),
     TableColumn("servers", "servers", 7, right=True, help="server connections", sort_key="V", descending=True, spare=2),
     TableColumn("age", "age", 6, right=True, help="of these numbers", sort_key="G", descending=True),
@@ -198,7 +205,7 @@ def _lag_style(row: NodeRow) -> Style:
 
 
 def _archives_nothing(row: NodeRow) -> bool:
-    """Nothing is archived there: a standby, or archive_mode is off."""
+    """True if the node archives nothing: a standby, or archive_mode is off."""
     return row.role == "standby" or (row.archive_age_s is not None and row.archive_failing is None)
 
 
@@ -207,7 +214,7 @@ def _archive_style(row: NodeRow) -> Style:
 
 
 def _node_state(row: NodeRow) -> tuple[str, Style]:
-    """What an operator has to know of it besides its numbers."""
+    """Return the node's state besides its numbers."""
     if row.error is not None:
         return "no answer", "crit"
     if row.role != "standby":

@@ -1,4 +1,4 @@
-"""Connections against the limit: how many are left, how fast they go, who has them."""
+"""Connections against the limit: how many are free, how fast they are used up, who has them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
 
 def _usage(panel: Connections, width: int) -> Line:
     if panel.usable is None and panel.max is not None:
-        # How much of it is reserved only the server tells.
+        # How many of them are reserved is only known from the server.
         return (
             Span(integer(panel.used)),
             Span(" of ", "dim"),
@@ -76,8 +76,8 @@ def _usage(panel: Connections, width: int) -> Line:
     style = level_style(panel.used_pct, _FULL_WARN, _FULL_CRIT)
     left = (Span(integer(panel.used), style), Span(" of ", "dim"), Span(integer(panel.usable)), Span(" usable ", "dim"))
     share = Span(f" {human_pct(panel.used_pct)}", style)
-    room = min(40, width - line_width(left) - len(share.text))
-    return (*left, Span(bar(panel.used_pct, room), style or "bar"), share) if room >= 3 else (*left[:-1], share)
+    space = min(40, width - line_width(left) - len(share.text))
+    return (*left, Span(bar(panel.used_pct, space), style or "bar"), share) if space >= 3 else (*left[:-1], share)
 
 
 def _states(panel: Connections, width: int) -> Line:
@@ -117,10 +117,10 @@ def _growth(frame: Frame, width: int, history: ChartHistory) -> Line:
     elif panel.full_in_s is not None:
         soon: Style = "crit" if panel.full_in_s < _SOON_CRIT_S else "warn" if panel.full_in_s < _SOON_WARN_S else ""
         words = join([words, (Span("full in ", "dim"), Span(human_duration(panel.full_in_s), soon))], ", ")
-    room = min(40, width - line_width(words) - 2)
-    if room < 5 or panel.usable is None:
+    space = min(40, width - line_width(words) - 2)
+    if space < 5 or panel.usable is None:
         return words
-    trend = charts.sparkline(history.series("connections.used"), frame.at_us, _TREND_S, room, 0, float(panel.usable))
+    trend = charts.sparkline(history.series("connections.used"), frame.at_us, _TREND_S, space, 0, float(panel.usable))
     return (*words, Span("  "), Span(trend, "bar"))
 
 
@@ -147,11 +147,11 @@ def _source(panel: Connections) -> Line:
         "process_titles": "counted by process titles, without a connection",
     }
     slots = {
-        "regular": "the console holds an ordinary slot",
-        "reserved_role": "the console holds a slot of reserved_connections",
-        "superuser": "the console holds a slot reserved for superusers",
+        "regular": "the console uses an ordinary slot",
+        "reserved_role": "the console uses a reserved_connections slot",
+        "superuser": "the console uses a superuser_reserved slot",
     }
-    slot = slots.get(panel.seat or "", "the console holds no slot")
+    slot = slots.get(panel.seat or "", "the console uses no slot")
     return join(
         [
             text_line(sources.get(panel.source or "", ""), "dim"),
@@ -164,7 +164,7 @@ _COLUMNS = (
     TableColumn("name", "name", 40, help="Application, user or database", sort_key="N", grow=True),
     TableColumn("count", "count", 6, right=True, help="Connections", sort_key="C", descending=True),
     TableColumn(
-        "limit", "limit", 6, right=True, help="CONNECTION LIMIT, none where blank", sort_key="L", descending=True
+        "limit", "limit", 6, right=True, help="CONNECTION LIMIT, blank for none", sort_key="L", descending=True
     ),
     TableColumn("active", "active", 6, right=True, help="Running a query", sort_key="A", descending=True),
     TableColumn("in_txn", "in txn", 6, right=True, help="Idle in transaction", sort_key="T", descending=True),

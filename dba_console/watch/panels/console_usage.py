@@ -1,4 +1,4 @@
-"""What the console itself costs, and whether it keeps up: a watcher that does not say so is not to be trusted."""
+"""The console's own load, and whether it keeps up: visible, so that its numbers can be trusted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _cost_line(own: SelfFrame) -> Line:
     return join(
         [
             fact("agent cpu", human_pct(own.cpu_pct), level_style(own.cpu_pct, 5, 20)),
-            fact("of it the rules", human_pct(own.rules_cpu_pct)),
+            fact("rules cpu", human_pct(own.rules_cpu_pct)),
             fact("its backend", human_pct(own.backend_cpu_pct), level_style(own.backend_cpu_pct, 5, 20)),
             fact("memory", human_bytes(own.rss_bytes)),
         ]
@@ -45,7 +45,7 @@ def _cost_line(own: SelfFrame) -> Line:
 
 def _server_line(own: SelfFrame) -> Line:
     waited = "?" if own.query_ms is None else f"{own.query_ms:.1f} ms"
-    return join([fact("queries sent", human_count(own.queries)), fact("waited for answers in the last tick", waited)])
+    return join([fact("queries sent", human_count(own.queries)), fact("query time in the last tick", waited)])
 
 
 def _recording_line(own: SelfFrame) -> Line:
@@ -70,7 +70,7 @@ def _readers_line(own: SelfFrame) -> Line:
         [
             fact("consoles", integer(own.consoles)),
             fact("slow readers dropped", integer(own.readers_dropped), level_style(own.readers_dropped, 1, 10)),
-            fact("last tick late by", human_duration(own.late_s), level_style(own.late_s, 0.5, 2)),
+            fact("last tick delay", human_duration(own.late_s), level_style(own.late_s, 0.5, 2)),
         ]
     )
 
@@ -78,11 +78,11 @@ def _readers_line(own: SelfFrame) -> Line:
 def _clock_line(frame: Frame) -> Line:
     offset = frame.target.clock_offset_s
     text = "?" if offset is None else f"{offset:+.3f} s"
-    return fact("server's clock against this host's", text, level_style(None if offset is None else abs(offset), 1, 60))
+    return fact("server clock relative to this host", text, level_style(None if offset is None else abs(offset), 1, 60))
 
 
 def _panels_table(frame: Frame) -> Table:
-    """How well and how freshly each panel is known."""
+    """Return the table of panels with the status and age of their data."""
     columns = (
         TableColumn("panel", "panel", 14),
         TableColumn("status", "status", 12),
@@ -93,7 +93,7 @@ def _panels_table(frame: Frame) -> Table:
     for name in PANELS:
         panel = getattr(frame, name)
         if name == "cluster" and panel.status == "unsupported":
-            continue  # no cluster is configured: nothing is watched
+            continue  # no cluster is configured
         rows.append(
             TableRow(
                 name,
@@ -105,4 +105,4 @@ def _panels_table(frame: Frame) -> Table:
                 ),
             )
         )
-    return Table("panels", columns, tuple(rows), None, "What is known, and how well")
+    return Table("panels", columns, tuple(rows), None, "Status of the panels")

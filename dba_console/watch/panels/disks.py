@@ -1,4 +1,4 @@
-"""Disks: what fills, when it is full, and what PostgreSQL keeps there."""
+"""Disks: what fills up, when it is full, and what PostgreSQL stores there."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from dba_console.watch.panels.text_elements import (
 _FULL_WARN, _FULL_CRIT = 85.0, 95.0
 _SOON_WARN_S, _SOON_CRIT_S = 86400.0, 3600.0
 _FILLING_PCT, _WATCHED_S = 80.0, 270.0
-"""A date is emphasised where so much is used, or where an hour is left by so many seconds of growth, nearly all that
-a trend is told from: what grew for two minutes may have been a checkpoint."""
+"""The fill time is emphasised from this usage on, or if an hour is left, computed from this many seconds of growth
+(nearly all a trend is computed from): what grew for two minutes may have been a checkpoint."""
 
 
 def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
@@ -43,14 +43,14 @@ def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> lis
     mounts = sorted(panel.mounts, key=_mount_order)
     lines = [_mount_line(row, width) for row in mounts]
     if panel.warnings:
-        # One row is kept for the first warning, but never the only two: those belong to file systems.
+        # One row is kept for the first warning, but not if there are only two: those are for file systems.
         shown = height - 1 if len(lines) >= height > 2 else len(lines)
         lines = lines[:shown] + [text_line(f"! {clean(text[:300])}", "warn") for text in panel.warnings]
     return phrases.body(panel, bool(panel.mounts or panel.warnings), lines, width, height)
 
 
 def _mount_order(row: MountRow) -> tuple[int, float, float, str]:
-    """A file system that does not answer first, then the server's own, then what is full soonest."""
+    """Sort key: file systems that do not answer, then the server's own, then by time until full."""
     trouble = row.status != "ok" or (row.used_pct or 0) >= _FULL_CRIT
     rank = 0 if trouble else 1 if row.holds else 2
     return rank, row.full_in_s if row.full_in_s is not None else 1e18, -(row.used_pct or 0.0), row.path
@@ -67,21 +67,21 @@ def _mount_line(row: MountRow, width: int) -> Line:
     )
     name = _clean_path(row)
     holds = clean(",".join(row.holds))
-    wanted = f"{name} {holds}".rstrip()
+    full_name = f"{name} {holds}".rstrip()
     if row.full_in_s is not None:
         when = (Span(" full ", "dim"), Span(time_ahead(row.full_in_s), _full_in_style(row)))
         if line_width((*facts, *when)) + len(name) < width:
             facts = (*facts, *when)
         elif _full_in_style(row):
-            # The path has no room beside both: when it is full says more than how much is left.
+            # The path does not fit beside both: when it is full matters more than how much is left.
             facts = (facts[0], *when)
-    room = width - line_width(facts) - 1
-    if room > 50:
+    space = width - line_width(facts) - 1
+    if space > 50:
         share = bar(row.used_pct, 16)
-        return (Span(fit(wanted, room - 17)), Span(" "), Span(share, "bar"), Span(" "), *facts)
-    # The end of a long path says more than its beginning.
-    shown = wanted if len(wanted) <= room or len(name) + 8 <= room else _path_end(name, room)
-    return (Span(fit(shown, max(4, room))), Span(" "), *facts)
+        return (Span(fit(full_name, space - 17)), Span(" "), Span(share, "bar"), Span(" "), *facts)
+    # The end of a long path identifies it better than its beginning.
+    shown = full_name if len(full_name) <= space or len(name) + 8 <= space else _path_end(name, space)
+    return (Span(fit(shown, max(4, space))), Span(" "), *facts)
 
 
 def _clean_path(row: MountRow) -> str:
@@ -93,7 +93,7 @@ def _path_end(path: str, cells: int) -> str:
 
 
 def _full_in_style(row: MountRow) -> Style:
-    """Emphasis for the time it is full, which needs more evidence than the number."""
+    """Return the emphasis for the time until full, which needs more evidence than the number."""
     if row.full_in_s is None:
         return ""
     if (row.used_pct or 0.0) >= _FILLING_PCT:
@@ -126,18 +126,18 @@ def _unreadable(mounts: list[MountRow]) -> list[str]:
 
 _MOUNT_COLUMNS = (
     TableColumn("path", "mount", 30, grow=True, sort_key="P"),
-    TableColumn("device", "device", 12, help="Block device it lies on", sort_key="D", spare=5),
+    TableColumn("device", "device", 12, help="Block device", sort_key="D", spare=5),
     TableColumn("fstype", "type", 8, sort_key="T", spare=6),
-    TableColumn("holds", "holds", 22, help="What PostgreSQL keeps there", sort_key="H"),
+    TableColumn("holds", "holds", 22, help="What PostgreSQL stores there", sort_key="H"),
     TableColumn("size", "size", 9, right=True, sort_key="Z", descending=True, spare=7),
     TableColumn("used", "used", 9, right=True, sort_key="U", descending=True),
-    TableColumn("available", "left", 9, right=True, help="What an unprivileged writer may still use", sort_key="L"),
+    TableColumn("available", "left", 9, right=True, help="Space available to unprivileged users", sort_key="L"),
     TableColumn("pct", "used %", 7, right=True, help="As df computes it", sort_key="F", descending=True),
     TableColumn("inodes", "inodes", 7, right=True, help="Share of inodes used", sort_key="I", descending=True, spare=8),
     TableColumn(
         "growth", "growth", 14, right=True, help="Trend of the last ten minutes", sort_key="G", descending=True, spare=3
     ),
-    TableColumn("full_in", "full in", 8, right=True, help="At that trend; blank where it does not grow", sort_key="S"),
+    TableColumn("full_in", "full in", 8, right=True, help="At that trend; blank if it does not grow", sort_key="S"),
     TableColumn("options", "options", 40, help="Mount options", spare=9),
 )
 

@@ -1,4 +1,4 @@
-"""Events: what happened in this session, newest last."""
+"""Events of this session, newest last, as a panel, and as lines and symbols for others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dba_console.watch.panels.text_elements import (
 )
 from dba_console.watch.panels.time_formats import local_date_and_time, local_time_of_day, parse_rfc3339
 
-# Events and findings as lines, and as signs on a time axis. The same sign stands in both places.
+# Events and findings as lines, and as symbols on a time axis, the same symbol in both.
 
 _KIND_SIGNS = {
     "mark": "m",
@@ -42,7 +42,7 @@ _HIDDEN_KINDS = frozenset({"heartbeat"})
 
 
 def event_sign(kind: str, severity: str) -> str:
-    """`!` for what is serious, a letter for what has one, else `i`.
+    """Return `!` for a serious event, the letter of a kind that has one, else `i`.
 
     >>> event_sign("mark", "info"), event_sign("server.lost", "warning"), event_sign("lane.stuck", "warning")
     ('m', 'x', '!')
@@ -56,7 +56,7 @@ def severity_style(severity: str) -> Style:
 
 
 def axis_marks(frame: Frame) -> Iterator[tuple[int, str]]:
-    """Time and sign of everything worth a place on the time axis, findings last so that they stay on top."""
+    """Yield time and symbol of everything to mark on the time axis, findings last so that they stay on top."""
     for row in frame.events.rows:
         at = parse_rfc3339(row.at)
         if at is not None and row.kind not in _HIDDEN_KINDS:
@@ -77,14 +77,14 @@ def event_line(row: EventRow) -> Line:
 
 
 def finding_sign(finding: Finding) -> str:
-    """`!` for what speaks and is serious, `a` for what somebody acknowledged, `z` silenced, else `i`."""
+    """Return `!` for an open serious finding, `a` for an acknowledged one, `z` for a silenced one, else `i`."""
     if finding.state != "open":
         return "a" if finding.state == "acknowledged" else "z"
     return "!" if finding.severity in _SEVERITY_STYLES else "i"
 
 
 def finding_line(finding: Finding, cells: int) -> Line:
-    """`! 14:55:02  sentence  → runbook`; the runbook shrinks to its key where there is no room for its name."""
+    """`! 14:55:02  sentence  → runbook`; the runbook shrinks to its key if its name does not fit."""
     style = severity_style(finding.severity)
     spans = [
         Span(finding_sign(finding) + " ", style),
@@ -100,19 +100,19 @@ def finding_line(finding: Finding, cells: int) -> Line:
 
 
 def visible_events(rows: list[EventRow]) -> list[EventRow]:
-    """The events without the ones that only say the session lives."""
+    """Return the events without those that only show that the session is running."""
     return [row for row in rows if row.kind not in _HIDDEN_KINDS]
 
 
 def compact(
     frame: Frame, width: int, height: int, history: ChartHistory, shown_ids: Collection[str] = frozenset()
 ) -> list[Line]:
-    """The last events that fit, in the order they happened; without those that raised a finding of `shown_ids`."""
+    """Return the last events that fit, in order of time; without those that raised a finding of `shown_ids`."""
     panel = frame.events
     rows = [row for row in visible_events(panel.rows) if row.finding is None or row.finding not in shown_ids]
     lines = [event_line(row) for row in rows[-height:]] if height > 0 else []
     if not lines and panel.status == "ok":
-        lines = [text_line("nothing has happened in this session yet", "dim")]
+        lines = [text_line("no events in this session yet", "dim")]
     return phrases.body(panel, bool(lines), lines, width, height)
 
 
@@ -121,18 +121,18 @@ _COLUMNS = (
     TableColumn("at", "time", 19, help="Local time", sort_key="T", descending=True),
     TableColumn("kind", "kind", 18, sort_key="K", spare=2),
     TableColumn("tag", "tag", 12, sort_key="G", spare=3),
-    TableColumn("text", "what happened", 60, grow=True),
+    TableColumn("text", "event", 60, grow=True),
 )
 
 
 def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     panel = frame.events
     shown = visible_events(panel.rows)
-    # One tag on every line tells nothing.
+    # The same tag on every line carries no information.
     tags = len({row.tag for row in shown}) > 1
     rows = tuple(_event_row(row, tags=tags) for row in reversed(shown))
     columns = tuple(column for column in _COLUMNS if tags or column.id != "tag")
-    events = Table("events", columns, rows, "at", "Events, newest first", "nothing has happened in this session yet")
+    events = Table("events", columns, rows, "at", "Events, newest first", "no events in this session yet")
     return Detail("Events", phrases.head_lines(panel, (), width), (events,))
 
 

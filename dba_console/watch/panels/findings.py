@@ -1,4 +1,4 @@
-"""Findings: what is wrong, in sentences, with what they are told from. The most urgent that nobody has seen first."""
+"""Findings: what is wrong, in sentences with their evidence. The most urgent unacknowledged ones first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from dba_console.core.units import UNKNOWN, human_bytes, human_count, human_duration, human_pct
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Finding, Frame
+from dba_console.watch.frames.model import Finding, Frame, chart_titles
 from dba_console.watch.panels import charts
 from dba_console.watch.panels.charts import Chart, draw_chart
 from dba_console.watch.panels.events import axis_marks, finding_line, finding_sign, severity_style
@@ -39,7 +39,7 @@ from dba_console.watch.panels.time_formats import (
     time_of_day,
 )
 
-# Numbers of findings and charts as people read them: what a field is called tells its unit.
+# Format of numbers in findings and charts: the ending of a field name determines the unit.
 
 _MAX_NAME_WIDTH = 14
 """Cells of a name beside a chart."""
@@ -69,11 +69,11 @@ _UNITS: tuple[tuple[str, NumberFormat], ...] = (
     ("_ms", milliseconds),
     ("_s", human_duration),
 )
-"""Endings of names and how such numbers are written, the longest ending first."""
+"""Name endings and their number formats, the longest ending first."""
 
 
 def unit_format(name: str) -> tuple[str, NumberFormat]:
-    """The ending of a name that tells its unit (empty: a plain number), and how its numbers are written.
+    """Return the ending of a name that determines its unit (empty: a plain number), and its number format.
 
     >>> unit_format("memory.cached_bytes")[0], unit_format("io.psi_full_pct")[1](61.0), unit_format("used")[1](244)
     ('_bytes', '61%', '244')
@@ -82,7 +82,7 @@ def unit_format(name: str) -> tuple[str, NumberFormat]:
 
 
 def value_text(name: str, value: Any) -> str:
-    """A value of evidence with its unit; text as it is, made harmless; `?` where it is not known.
+    """Return a value of evidence with its unit; text unchanged but sanitized; `?` if unknown.
 
     >>> value_text("cached_fell_bytes", 4_402_341_478), value_text("pid", 81231), value_text("state", None)
     ('4.1 GB', '81231', '?')
@@ -102,45 +102,24 @@ def value_text(name: str, value: Any) -> str:
     return clean(str(value))[:200] if moment_us is None else date_and_time(moment_us)
 
 
-_TITLES = {
-    "connections.used": "connections",
-    "connections.active": "active sessions",
-    "connections.idle": "idle sessions",
-    "connections.waiting": "waiting for locks",
-    "locks.waiting": "waiting for locks",
-    "io.psi_full_pct": "I/O full stall",
-    "io.psi_full_avg10": "I/O full stall",
-    "io.psi_some_avg10": "I/O some stall",
-    "io.procs_blocked": "blocked processes",
-    "io.cpu_psi_some_avg10": "CPU some stall",
-    "memory.psi_some_avg10": "memory some stall",
-    "memory.psi_full_avg10": "memory full stall",
-    "memory.refault_bytes_per_s": "read again",
-    "replication.lag_bytes": "replication lag",
-    "replication.lag_s": "replication lag",
-    "replication.wal_bytes_per_s": "WAL written",
-}
-"""Series whose field alone does not say what it is of."""
-
-
 def series_title(name: str) -> str:
-    """What a charted series is, in words.
+    """Return the title of a charted series.
 
     >>> series_title("memory.cached_bytes"), series_title("mount:/pg.used_bytes"), series_title("ids:7710351.next_xid")
     ('cached', '/pg used', 'next xid')
     """
-    if name in _TITLES:
-        return _TITLES[name]
+    if (title := chart_titles().get(name)) is not None:
+        return title
     kind, colon, rest = name.partition(":")
     if not colon:
         return field_label(name.rpartition(".")[2])
     subject, _, field = rest.rpartition(".")
-    # A number names a cluster: there is but one on the screen.
+    # A number is a system identifier: only one server is on the screen.
     return field_label(field) if subject.isdigit() else f"{_shorten_name(clean(subject or kind))} {field_label(field)}"
 
 
 def _shorten_name(name: str) -> str:
-    """A name short enough to stand beside a chart: of a path the end tells more.
+    """Shorten a name to fit beside a chart: of a path the end is kept.
 
     >>> _shorten_name("/srv/postgresql/archive/disk"), _shorten_name("vda")
     ('…/archive/disk', 'vda')
@@ -153,7 +132,7 @@ def _shorten_name(name: str) -> str:
 
 
 def field_label(name: str) -> str:
-    """A field's name without its unit, as words: what precedes the number.
+    """Return a field's name without its unit, as words: the label of the number.
 
     >>> field_label("cached_fell_bytes"), field_label("full_in_s"), field_label("used")
     ('cached fell', 'full in', 'used')
@@ -166,19 +145,19 @@ def field_label(name: str) -> str:
 _RANKS = {"critical": 0, "warning": 1}
 _STATES = {"open": 0, "acknowledged": 1, "silenced": 3}
 _REMARK_RANK = 2
-NO_FINDING_TEXT = "the rules found nothing wrong"
-NOT_JUDGED_TEXT = "nothing has been judged yet"
+NO_FINDING_TEXT = "no findings"
+NOT_JUDGED_TEXT = "rules not evaluated yet"
 _INDENT = 12
-"""Cells before the sentence: sign and time."""
+"""Cells before the sentence: symbol and time."""
 MAX_SENTENCE_LINES = 5
-"""A sentence on the overview is wrapped to at most so many lines."""
+"""Most lines of a sentence on the overview."""
 
 _WIDE_TABLE = 110
-"""Cells from which on a table has room for state and runbook beside a sentence one can read."""
+"""Width from which a table has space for state and runbook beside a readable sentence."""
 
 _COLUMNS = (
     TableColumn("sign", "", 1),
-    TableColumn("since", "since", 8, help="Local time it began", sort_key="T"),
+    TableColumn("since", "since", 8, help="Local start time", sort_key="T"),
     TableColumn("age", "for", 6, right=True),
     TableColumn("severity", "severity", 8, sort_key="S"),
     TableColumn("text", "finding", 60, grow=True),
@@ -187,17 +166,17 @@ _WIDE_COLUMNS = (
     TableColumn("state", "state", 12, sort_key="A", spare=1),
     TableColumn("runbook", "runbook", 20, spare=2),
 )
-"""On a narrow screen the sign tells the state, and the row in full the rest: the sentence needs the cells."""
+"""On a narrow screen the symbol gives the state, and the pane the rest: the sentence needs the cells."""
 
 
 def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
-    """What is not silenced, the most urgent first."""
+    """Return the findings that are not silenced, the most urgent first."""
     shown = not_silenced(frame.findings)
     return list_lines(shown, width, height) if shown else [text_line(_empty_text(frame), "dim")][: max(0, height)]
 
 
 def list_lines(shown: Sequence[Finding], width: int, height: int) -> list[Line]:
-    """Findings in at most `height` lines: a line each, the most urgent first; room left goes to them as well."""
+    """Return findings in at most `height` lines: one line each, the most urgent first; spare lines are used to wrap."""
     kept = sort_by_urgency(shown)[: max(0, height)]
     spare = height - len(kept)
     wrapped: list[Line] = []
@@ -209,38 +188,38 @@ def list_lines(shown: Sequence[Finding], width: int, height: int) -> list[Line]:
 
 
 def not_silenced(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings that are not silenced."""
+    """Return the findings that are not silenced."""
     return [one for one in findings if one.state != "silenced"]
 
 
 def urgent_findings(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings that call somebody: not silenced, and more than a remark."""
+    """Return the findings that need attention: not silenced, and warning or critical."""
     return [one for one in not_silenced(findings) if one.severity in _RANKS]
 
 
 def sort_by_urgency(findings: Sequence[Finding]) -> list[Finding]:
-    """Open before acknowledged before remarks before silenced, critical first, then in the order they began."""
+    """Sort: open, acknowledged, info, silenced; critical first; then by start."""
     return sorted(findings, key=lambda one: (_state_rank(one), _RANKS.get(one.severity, 2), one.since or ""))
 
 
 def _state_rank(one: Finding) -> int:
-    """A remark that nobody looked at is no reason to hide what somebody takes care of."""
+    """An unacknowledged info must not hide a finding that an operator works on."""
     state = _STATES.get(one.state, 0)
     return state if one.severity in _RANKS or one.state == "silenced" else _REMARK_RANK
 
 
 def _wrapped(one: Finding, width: int, max_lines: int) -> list[Line]:
-    """The sentence over as many lines as it needs and may have; cut at the end of the last one."""
+    """Return the sentence in as many lines as it needs, at most `max_lines`; cut at the end of the last one."""
     arrow = 5 if one.runbook else 0
-    room = width - _INDENT
+    space = width - _INDENT
     text = clean(one.text[:500])
-    pieces = wrap_words(text, room) if room >= 20 else []
-    if pieces and width_of(pieces[-1]) > room - arrow:
-        pieces = wrap_words(text, room - arrow)
+    pieces = wrap_words(text, space) if space >= 20 else []
+    if pieces and width_of(pieces[-1]) > space - arrow:
+        pieces = wrap_words(text, space - arrow)
     if min(len(pieces), max_lines) <= 1:
         return [finding_line(one, width)]
     if len(pieces) > max_lines:
-        pieces = [*pieces[: max_lines - 1], cut(" ".join(pieces[max_lines - 1 :]), room - arrow)]
+        pieces = [*pieces[: max_lines - 1], cut(" ".join(pieces[max_lines - 1 :]), space - arrow)]
     style = severity_style(one.severity)
     first = (
         Span(finding_sign(one) + " ", style),
@@ -254,7 +233,7 @@ def _wrapped(one: Finding, width: int, max_lines: int) -> list[Line]:
 
 
 def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
-    """Every finding with its words; the selected one in full below."""
+    """Return every finding with its sentence; the selected one in full below."""
     found = sort_by_urgency(frame.findings)
     columns = _COLUMNS + _WIDE_COLUMNS if width >= _WIDE_TABLE else _COLUMNS
     rows = tuple(_finding_row(one, frame.at_us, len(columns)) for one in found)
@@ -266,14 +245,14 @@ def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
 
 
 def _empty_text(frame: Frame) -> str:
-    """What stands where no finding speaks."""
+    """Return the text shown if there is no finding in the list."""
     if frame.findings:
-        return f"nothing else than the {len(frame.findings)} silenced"
+        return f"no findings besides {len(frame.findings)} silenced"
     return NO_FINDING_TEXT if frame.judged else NOT_JUDGED_TEXT
 
 
 def _finding_row(one: Finding, now_us: int, count: int) -> TableRow:
-    """The finding in the first `count` columns, and in full below them."""
+    """Return the finding in the first `count` columns, and in full below them."""
     style = "dim" if one.state == "silenced" else severity_style(one.severity)
     cells = (
         Cell(finding_sign(one), one.severity, style),
@@ -288,18 +267,18 @@ def _finding_row(one: Finding, now_us: int, count: int) -> TableRow:
 
 
 def duration_text(one: Finding, now_us: int) -> str:
-    """How long it has lasted, `?` where that is not known."""
+    """Return how long it has lasted, `?` if unknown."""
     since_us = parse_rfc3339(one.since)
     return UNKNOWN if since_us is None else human_duration(max(0, now_us - since_us) / 1e6)
 
 
 def finding_detail(one: Finding, now_us: int) -> list[Line]:
-    """Everything known of a finding, as lines to be wrapped: sentence, times, causes, advice, evidence."""
+    """Return everything known of a finding, as lines to be wrapped: sentence, times, causes, hint, evidence."""
     return [*summary_lines(one, now_us), *evidence_lines(one)]
 
 
 def summary_lines(one: Finding, now_us: int) -> list[Line]:
-    """What is said of a finding before its numbers."""
+    """Return what is shown of a finding before its numbers."""
     lines = [text_line(clean(one.text), severity_style(one.severity)), heading_line(one, now_us)]
     if one.state != "open":
         lines.append(text_line(state_text(one), "changed"))
@@ -308,17 +287,17 @@ def summary_lines(one: Finding, now_us: int) -> list[Line]:
     if one.also:
         lines.append(text_line("also: " + ", ".join(name_of(part) for part in one.also), "dim"))
     if one.advice:
-        lines.append((Span("first: ", "key"), Span(clean(one.advice))))
+        lines.append((Span("hint: ", "key"), Span(clean(one.advice))))
     if one.runbook:
         lines.append((Span("runbook: ", "key"), Span(name_of(one.runbook))))
     return lines
 
 
 def _chain_text(one: Finding) -> str:
-    """The rules joined in it, from the effect to the root cause; those that only follow from it after them."""
+    """Return the joined rules, from the effect to the root cause, then those that only follow from it."""
     last = one.chain.index(one.id) + 1 if one.id in one.chain else len(one.chain)
     also = ", ".join(name_of(part) for part in one.chain[last:])
-    return "because: " + " ← ".join(name_of(part) for part in one.chain[:last]) + (f"; with it {also}" if also else "")
+    return "because: " + " ← ".join(name_of(part) for part in one.chain[:last]) + (f"; also {also}" if also else "")
 
 
 def heading_line(one: Finding, now_us: int) -> Line:
@@ -334,14 +313,14 @@ def heading_line(one: Finding, now_us: int) -> Line:
 
 
 def state_text(one: Finding) -> str:
-    """Who said what of it."""
+    """Return the state with operator, note and end of a silence."""
     note = f": {clean(one.note)}" if one.note else ""
     until = f" until {local_time_of_day(one.until)}" if one.state == "silenced" else ""
     return f"{name_of(one.state)}{until} by {name_of(one.who)}{note}"
 
 
 def evidence_lines(one: Finding) -> list[Line]:
-    """The numbers, each with its unit: `used 244 · usable 247 · psi full 61%`; below them what is not known."""
+    """Return the numbers with units (`used 244 · usable 247 · psi full 61%`); below them the unknown ones."""
     known = [(name, value) for name, value in one.evidence.items() if value is not None]
     spans: list[Span] = []
     for name, value in known:
@@ -349,41 +328,41 @@ def evidence_lines(one: Finding) -> list[Line]:
         spans += [Span(field_label(name) + " ", "dim"), Span(value_text(name, value))]
     lines: list[Line] = [(Span("evidence: ", "key"), *spans)] if spans else []
     missing = ", ".join(clean(name.replace("_", " "))[:80] for name, value in one.evidence.items() if value is None)
-    return [*lines, (Span("not known: ", "key"), Span(missing, "dim"))] if missing else lines
+    return [*lines, (Span("unknown: ", "key"), Span(missing, "dim"))] if missing else lines
 
 
-# The evidence of one finding: its sentence, its numbers, and their course around the moment it began.
+# The evidence of one finding: its sentence, its numbers, and charts around its start.
 
 BEFORE_US, AFTER_US = 180_000_000, 420_000_000
-"""Charted at most: three minutes before it began, and seven after."""
+"""Longest period charted: three minutes before the start, and seven after."""
 MIN_PERIOD_US = 60_000_000
 _MIN_COLUMN_US = 1_100_000
-"""A column spans a tick at least: columns between two ticks would be blank, and a chart of stripes."""
+"""Minimum time per column: shorter ones would leave blank columns between two ticks."""
 _TALLEST, _TALL_SCREEN = 5, 36
-"""Rows of a chart at most; half as many again from that height of the screen on."""
+"""Most rows of a chart; half as many again on screens of at least that height."""
 _AXIS_LINES = 2
-"""Lines of the time axis: signs, clock."""
+"""Lines of the time axis: symbols, clock."""
 _FEW_CHARTS = 3
-"""So many charts have two lines each, whatever the room; more of them one."""
+"""Up to this many charts get two lines each, even in little space; more of them get one."""
 _FIRST_SERIES = ("connections.used", "io.psi_full_pct", "memory.cached_bytes", "memory.free_bytes")
 CONTEXT_SERIES = ("connections.used", "io.psi_full_pct", "memory.cached_bytes")
-"""What is charted where no series shows the finding itself: what else went on when it began."""
+"""Charts shown if no series shows the finding itself: other activity at its start."""
 _CURRENT_US = 10_000_000
-"""Charts that end longer ago do not tell how things are now."""
+"""Charts that end longer ago are not current."""
 
 
 def evidence_screen(frame: Frame, one: Finding, history: ChartHistory, width: int, height: int) -> list[Line]:
-    """The screen of a finding in at most `height` lines, from its first line on."""
+    """Return the screen of a finding in at most `height` lines, from its first line."""
     return visible_lines(all_evidence_lines(frame, one, history, width, height), height, 0)
 
 
 def all_evidence_lines(
     frame: Frame, one: Finding, history: ChartHistory, width: int, height: int, ended_us: int | None = None
 ) -> list[Line]:
-    """All lines: what is told, charts as high as the room of `height` lets them be, and all numbers.
+    """Return all lines: sentences, charts as high as `height` lines allow, and all numbers.
 
-    Charts stand above the numbers, for they prove it at a glance; the sentence has the numbers that decide.
-    `ended_us`: when the finding was seen last, where it is not open any more.
+    Charts are above the numbers because they show it at a glance; the sentence has the decisive numbers.
+    `ended_us`: when the finding was last seen, if it is not open any more.
     """
     lines = _wrapped_lines(summary_lines(one, frame.at_us if ended_us is None else ended_us), width)
     numbers = _wrapped_lines(evidence_lines(one), width)
@@ -393,16 +372,16 @@ def all_evidence_lines(
     if series and cells > 0:
         axis = charts.Axis(*chart_period(parse_rfc3339(one.since) or frame.at_us, frame.at_us, history, cells), cells)
         tallest = _TALLEST if height < _TALL_SCREEN else _TALLEST * 3 // 2
-        room = height - len(lines) - len(numbers) - 1 - _AXIS_LINES
+        space = height - len(lines) - len(numbers) - 1 - _AXIS_LINES
         min_chart_rows = len(series) * (2 if len(series) <= _FEW_CHARTS else 1)
-        rows = max(min_chart_rows, min(tallest * len(series), room))
+        rows = max(min_chart_rows, min(tallest * len(series), space))
         lines += [_period_rule(one, axis, width), *_charts(series, frame.at_us, history, axis, gutter, rows)]
         lines += _axis([*axis_marks(frame), *_start_mark(one)], axis, gutter)
     return [fit_line(line, width) for line in (*lines, *numbers)]
 
 
 def order_series(series: Sequence[str]) -> tuple[str, ...]:
-    """The series of many joined rules, those first that show who waits and for what: not all fit every screen.
+    """Sort the series of joined rules, those that show who waits and for what first: small screens do not fit all.
 
     >>> of_many = ["locks.waiting", "io.iowait_pct", "io.psi_full_pct", "connections.used", "memory.cached_bytes"]
     >>> order_series(of_many)[:3]
@@ -419,7 +398,7 @@ def _wrapped_lines(lines: Sequence[Line], width: int) -> list[Line]:
 
 
 def visible_lines(lines: list[Line], height: int, top: int) -> list[Line]:
-    """The lines from `top` on; where some are left below, the last line says how many."""
+    """Return the lines from `top` on; if more follow, the last line says how many."""
     shown = lines[top : top + max(0, height)]
     left = len(lines) - top - height
     if left > 0 and height > 1:
@@ -429,9 +408,9 @@ def visible_lines(lines: list[Line], height: int, top: int) -> list[Line]:
 
 
 def chart_period(since_us: int, now_us: int, history: ChartHistory, cells: int = 0) -> tuple[int, int]:
-    """From when to when it is charted in `cells` columns: around its beginning, as far as anything is known of it.
+    """Return start and end of the charts in `cells` columns: around the finding's start, as far as data exist.
 
-    Where it began before anything known, what is known of it up to now.
+    If it started before the first data: from the first data until now.
     """
     oldest = _oldest_us(history)
     least_us = max(MIN_PERIOD_US, cells * _MIN_COLUMN_US)
@@ -451,20 +430,20 @@ def _period_rule(one: Finding, axis: charts.Axis, width: int) -> Line:
     since_us = parse_rfc3339(one.since)
     span = f"{time_of_day(axis.start_us)} to {time_of_day(axis.end_us)}"
     around = since_us is not None and axis.start_us <= since_us <= axis.end_us
-    what = "" if one.series else "what else went on "
-    text = f"─ {what}around its start, {span} " if around else f"─ {what}{span}; it began before that "
+    what = "" if one.series else "other activity "
+    text = f"─ {what}around its start, {span} " if around else f"─ {what}{span}; it began earlier "
     return (Span(text + "─" * max(0, width - len(text)), "dim"),)
 
 
 def _charts(
     series: Sequence[str], now_us: int, history: ChartHistory, axis: charts.Axis, gutter: int, rows: int
 ) -> list[Line]:
-    """The charts in so many lines, shared evenly."""
+    """Return the charts in `height` lines, divided evenly."""
     each, extra = divmod(rows, len(series))
     past = now_us - axis.end_us > _CURRENT_US
     drawn = [
-        draw_chart(_chart(name, history, axis, past), axis, gutter, each + (place < extra))
-        for place, name in enumerate(series)
+        draw_chart(_chart(name, history, axis, past), axis, gutter, each + (index < extra))
+        for index, name in enumerate(series)
     ]
     return [line for chart in drawn for line in chart]
 
@@ -477,10 +456,10 @@ def _axis(signs: Sequence[tuple[int, str]], axis: charts.Axis, gutter: int) -> l
 
 
 def fill_between_readings(points: list[charts.Point], step_us: int, *, forward: bool) -> list[charts.Point]:
-    """Points for every step between two readings of what is not read every tick.
+    """Fill in points for every step between two readings of a series that is not read every tick.
 
-    A level stands until it is read anew, a rate is that of all the time before its reading. What is longer than the
-    reading's own usual interval is a gap, and stays one.
+    A level holds until the next reading; a rate applies to the time before its reading. A distance longer than the
+    reading's usual interval is a gap, and stays one.
     """
     spans = sorted(later[0] - earlier[0] for earlier, later in pairwise(points))
     typical_us = spans[len(spans) // 2] * 3 // 2 if spans else 0

@@ -1,6 +1,6 @@
-"""The first line of every screen: which server, what moment, how far it can be trusted.
+"""The first line of every screen: which server, which time, and how reliable the data are.
 
-What is wrong (no connection, old data, a stuck lane) is never what gets cut; what is nice to know is.
+What is wrong (no connection, old data, a stuck lane) is never cut; less important pieces are.
 """
 
 from __future__ import annotations
@@ -16,42 +16,42 @@ from dba_console.watch.panels.text_elements import Line, Span, fit_line, line_wi
 from dba_console.watch.panels.time_formats import date_and_time, stopwatch, time_of_day
 
 DEFAULT_PORT = 5432
-"""Said of a server without a cluster_name where it has another one: a host may have several servers."""
+"""Shown for a server without a cluster_name on another port: a host may have several servers."""
 
 Mode = Literal["live", "paused", "replay", "text"]
 
 
 @dataclass(frozen=True, slots=True)
 class HeaderState:
-    """How the frame comes to be on the screen; the screen fills it in, the frame knows nothing of it."""
+    """How the frame is shown (live, paused, replayed); set by the screen, not part of the frame."""
 
     mode: Mode = "text"
     behind_s: float = 0.0
-    """Paused: how far the moment shown is behind now."""
+    """Paused: how far the moment shown is behind live."""
     speed: float = 1.0
-    """Replay: 4.0 is four times as fast; 0 stands still."""
+    """Replay: 4.0 is four times as fast; 0 is paused."""
     recording_s: float | None = None
-    """How long the session has been recorded; None where that is not known."""
+    """How long the session has been recorded; None if unknown."""
     age_s: float | None = None
     """Age of the newest sample by the console's own clock."""
     interval_s: float = 1.0
     target_label: str | None = None
-    """What the operator calls the target; a cluster may have another name."""
+    """The operator's name for the target; a cluster may have another name."""
     run_text: str = ""
-    """What is to be said of a run of a runbook."""
+    """Text about a run of a runbook."""
     run_needs_answer: bool = False
-    """It waits for somebody at this screen."""
+    """The run waits for an answer from this screen."""
 
 
 class _Piece(NamedTuple):
-    """A piece of the line. `rank` 0 is never left out; the highest goes first when there is no room."""
+    """A piece of the line. `rank` 0 is never left out; the highest is dropped first when space is short."""
 
     rank: int
     line: Line
 
 
 def header(frame: Frame, header_state: HeaderState, width: int) -> Line:
-    """The line in exactly `width` cells."""
+    """Return the line in exactly `width` cells."""
     left, right = _left(frame, header_state), [*_warnings(frame, header_state), *_right(frame, header_state)]
     start, end = _join_pieces(left), _join_pieces(right, Span("  "))
     while line_width(start) + line_width(end) + 2 > width and (worst := max(p.rank for p in left + right)) > 0:
@@ -74,7 +74,7 @@ def _left(frame: Frame, header_state: HeaderState) -> list[_Piece]:
     port = f":{target.port}" if target.port not in (None, DEFAULT_PORT) and target.name == host else ""
     pieces = [_Piece(0, (Span(name_of(title, 32) + port, "title"), Span(role + where)))]
     if target.name and called and called != target.name:
-        # The host stands there already, and is not what is cut.
+        # The host is part of the title already, and is not what gets cut.
         pieces.append(_Piece(5, (Span(name_of(called.removesuffix(f"@{host}"), 24)),)))
     if target.version:
         pieces.append(_Piece(6, (Span(f"PG {name_of(target.version, 16)}"),)))
@@ -89,7 +89,7 @@ def _left(frame: Frame, header_state: HeaderState) -> list[_Piece]:
 
 
 def _connection_pieces(frame: Frame) -> list[_Piece]:
-    """What stands between: a pooler, and a host that is not this one, whose panels are empty then."""
+    """Return what is between console and server: a pooler, or another host, whose host panels are empty then."""
     pieces = []
     if frame.target.through:
         pieces.append(_Piece(5, (Span(f"via {name_of(frame.target.through, 32)}", "warn"),)))
@@ -125,7 +125,7 @@ def _warnings(frame: Frame, header_state: HeaderState) -> list[_Piece]:
 
 
 def _is_old(header_state: HeaderState) -> bool:
-    """True where nothing new has come for more than two ticks."""
+    """True if nothing new arrived for more than two ticks."""
     return (
         header_state.mode == "live"
         and header_state.age_s is not None
@@ -139,7 +139,7 @@ def _right(frame: Frame, header_state: HeaderState) -> list[_Piece]:
         pieces.append(_Piece(1 if frame.own.recording == "failed" else 5, _recording(frame, header_state)))
         pieces.append(_Piece(9, (Span(_interval_text(header_state.interval_s), "dim"),)))
     if header_state.mode == "live":
-        # What comes no more is not live, whatever the screen waits for.
+        # Without new data the screen is not live.
         pieces.append(
             _Piece(0, (Span("NOT LIVE", "crit"),)) if _is_old(header_state) else _Piece(7, (Span("LIVE", "ok"),))
         )

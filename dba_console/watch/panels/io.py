@@ -1,4 +1,4 @@
-"""I/O: is anybody stalled, on which device, and what does PostgreSQL keep there."""
+"""I/O: whether processes are stalled, on which device, and what PostgreSQL stores there."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ from dba_console.watch.panels.text_elements import (
 # The tables of the I/O panel: block devices as `iostat -x` shows them, and pg_stat_io.
 
 AWAIT_MS = (20.0, 100.0)
-"""Emphasis: from here on a request is slow, and very slow, on any device a database should stand on."""
+"""Emphasis: from here on a request is slow, and very slow, on any device suitable for a database."""
 
 
 def worst_await(device: Device) -> float | None:
-    """The larger of both awaits in milliseconds, None where nothing completed."""
+    """Return the larger of both awaits in milliseconds, None if nothing completed."""
     times = [one for one in (device.read_await_ms, device.write_await_ms) if one is not None]
     return max(times) if times else None
 
 
 def await_text(value: float | None, per_s: float | None) -> str:
-    """A time, `–` where no request completed, `?` where that is not known."""
+    """Return a time, `–` if no request completed, `?` if unknown."""
     return "–" if value is None and per_s == 0 else milliseconds(value)
 
 
 _DEVICE_COLUMNS = (
     TableColumn("name", "device", 12, help="Block device, as iostat names it", sort_key="D"),
-    TableColumn("holds", "holds", 20, help="What PostgreSQL keeps there", sort_key="H"),
+    TableColumn("holds", "holds", 20, help="What PostgreSQL stores there", sort_key="H"),
     TableColumn("reads", "r/s", 7, right=True, help="Reads completed per second", sort_key="R", descending=True),
     TableColumn("writes", "w/s", 7, right=True, help="Writes completed per second", sort_key="W", descending=True),
     TableColumn("read_bytes", "read", 9, right=True, help="Bytes read per second", sort_key="B", descending=True),
@@ -64,7 +64,7 @@ _DEVICE_COLUMNS = (
         "r await",
         8,
         right=True,
-        help="Mean time of a read, queue included; – where none completed",
+        help="Mean time of a read, queue included; – if none completed",
         sort_key="A",
         descending=True,
     ),
@@ -73,17 +73,17 @@ _DEVICE_COLUMNS = (
     ),
     TableColumn("f_await", "flush", 8, right=True, help="Mean time of a flush", sort_key="F", descending=True, spare=4),
     TableColumn(
-        "in_flight", "in fl", 5, right=True, help="Requests under way now", sort_key="I", descending=True, spare=6
+        "in_flight", "in fl", 5, right=True, help="Requests in flight now", sort_key="I", descending=True, spare=6
     ),
     TableColumn(
-        "queue", "queue", 6, right=True, help="Mean requests under way (aqu-sz)", sort_key="Q", descending=True, spare=5
+        "queue", "queue", 6, right=True, help="Mean requests in flight (aqu-sz)", sort_key="Q", descending=True, spare=5
     ),
     TableColumn(
         "util",
         "util",
         6,
         right=True,
-        help="Time with a request under way; little said where they run in parallel",
+        help="Time with a request in flight; misleading for parallel devices",
         sort_key="U",
         descending=True,
     ),
@@ -124,9 +124,9 @@ def _await_cell(value: float | None, per_s: float | None) -> Cell:
 
 
 def server_table(rows: Sequence[dict[str, Any]]) -> Table:
-    """pg_stat_io with whichever columns the frame has: names first, then numbers; what does nothing stands last."""
+    """Return the table of pg_stat_io with the columns the frame has: names, then numbers; idle rows last."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = tuple(_io_column(rows, place, name) for place, name in enumerate(names))
+    columns = tuple(_io_column(rows, index, name) for index, name in enumerate(names))
     table_rows = tuple(
         TableRow(
             " ".join(str(value) for value in list(row.values())[:3]),
@@ -141,10 +141,10 @@ def _is_idle(row: dict[str, Any]) -> bool:
     return not any(value for value in row.values() if not isinstance(value, str))
 
 
-def _io_column(rows: Sequence[dict[str, Any]], place: int, name: str) -> TableColumn:
+def _io_column(rows: Sequence[dict[str, Any]], index: int, name: str) -> TableColumn:
     number = not _is_text(rows, name)
     title = name.replace("_bytes_per_s", "").replace("_per_s", "/s").replace("_ms", "").replace("_", " ")
-    return TableColumn(name, title, 18, right=number, descending=number, spare=max(0, place - 5))
+    return TableColumn(name, title, 18, right=number, descending=number, spare=max(0, index - 5))
 
 
 def _is_text(rows: Sequence[dict[str, Any]], name: str) -> bool:
@@ -156,7 +156,7 @@ def _io_cell(name: str, row: dict[str, Any]) -> Cell:
     if isinstance(value, str):
         return Cell(name_of(value), value)
     if value is None:
-        # The server has no number where one cannot be; where it has none at all, they are not known.
+        # The server has null where a number does not apply; if all are null, the numbers are unknown.
         known = any(isinstance(other, int | float) for other in row.values())
         return Cell("–") if known else Cell(UNKNOWN, None, "stale")
     number = float(value)
@@ -208,12 +208,12 @@ def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
 
 
 def _device_order(device: Device) -> tuple[int, float, str]:
-    """Devices of the server first, then the busiest."""
+    """Sort key: devices of the server first, then the busiest."""
     return (0 if device.holds else 1, -(device.util_pct or 0.0), device.name)
 
 
 def _is_idle_loop(device: Device) -> bool:
-    """An image somebody mounted and nobody reads: not worth a line of the overview."""
+    """True for an idle loop device (a mounted image): not worth a line of the overview."""
     return device.name.startswith("loop") and not device.holds and not (device.util_pct or device.in_flight)
 
 
@@ -236,21 +236,21 @@ def _blocked_line(frame: Frame, width: int, history: ChartHistory) -> Line:
     panel = frame.io
     words = fact("blocked", integer(panel.procs_blocked), level_style(panel.procs_blocked, 5, 20))
     points, label = stall_points(history)
-    room = min(40, width - line_width(words) - len(label) - 5)
-    if room < 5 or not points:
+    space = min(40, width - line_width(words) - len(label) - 5)
+    if space < 5 or not points:
         return words
-    # From 0 to at least 10 %: below that a stall is not worth a mountain.
+    # Scale from 0 to at least 10 %: a smaller stall must not look large.
     top = max(10.0, *(value for _, value in points))
-    trend = charts.sparkline(points, frame.at_us, _TREND_S, room, 0, top).rstrip()
+    trend = charts.sparkline(points, frame.at_us, _TREND_S, space, 0, top).rstrip()
     drawn = trend.lstrip()
-    # The label stands at the line it names, not at where a longer one would begin.
+    # The label is next to its line, not where a longer line would begin.
     return (
         (*words, Span(f"   {' ' * (len(trend) - len(drawn))}{label} ", "dim"), Span(drawn, "bar")) if drawn else words
     )
 
 
 def stall_points(history: ChartHistory) -> tuple[list[tuple[int, float]], str]:
-    """What tells best that nobody gets on: time in which all were stalled, else the kernel's average, else iowait."""
+    """Return the best measure of stalls: time in which all were stalled, else the kernel's average, else iowait."""
     for name, label in (("io.psi_full_pct", "full"), ("io.psi_full_avg10", "full"), ("io.iowait_pct", "iowait")):
         if points := history.series(name):
             return points, label
@@ -285,7 +285,7 @@ def _device_line(device: Device, width: int) -> Line:
     )
     name = clean(device.name)
     holds = clean(",".join(device.holds))
-    wanted = f"{name} {holds}".rstrip()
-    shown = more if line_width(more) + len(wanted) + 1 <= width else facts
-    room = max(len(name), width - line_width(shown) - 1)
-    return (Span(fit(wanted, min(len(wanted), room)) + " "), *shown)
+    full_name = f"{name} {holds}".rstrip()
+    shown = more if line_width(more) + len(full_name) + 1 <= width else facts
+    space = max(len(name), width - line_width(shown) - 1)
+    return (Span(fit(full_name, min(len(full_name), space)) + " "), *shown)

@@ -31,19 +31,19 @@ _NODES_SHOWN = 2000
 
 
 class TreePosition(NamedTuple):
-    """A node and where it stands: its depth, who it waits for, and the lines of the tree in front of it."""
+    """A node and its position: its depth, its blocker, and the tree lines in front of it."""
 
     depth: int
     node: LockNode
     parent: LockNode | None
     prefix: str
-    """`├ ` or `└ ` after the lines of those above; nothing at a root."""
+    """`├ ` or `└ ` after the tree lines of its ancestors; empty at a root."""
     child_prefix: str
-    """What stands in front of the branches below it."""
+    """Tree lines in front of the branches below it."""
 
 
 def walk_trees(trees: list[LockNode]) -> Iterator[TreePosition]:
-    """Every node, top down; without recursion, and never more than `_NODES_SHOWN`."""
+    """Yield every node, top down; without recursion, at most `_NODES_SHOWN`."""
     pending = [TreePosition(0, root, None, "", "") for root in reversed(trees)]
     shown = 0
     while pending and shown < _NODES_SHOWN:
@@ -55,7 +55,7 @@ def walk_trees(trees: list[LockNode]) -> Iterator[TreePosition]:
 
 def _waiter_positions(position: TreePosition) -> list[TreePosition]:
     waiters, below = position.node.waiters, position.child_prefix
-    # Deeper than that the tree is cut off on the left: who waits matters more than how deep.
+    # Deeper trees are cut off on the left: who waits matters more than the depth.
     below = below[-2 * _DEPTH_SHOWN :]
     return [
         TreePosition(position.depth + 1, one, position.node, below + "└ ", below + "  ")
@@ -66,7 +66,7 @@ def _waiter_positions(position: TreePosition) -> list[TreePosition]:
 
 
 def blocked_elsewhere(trees: list[LockNode]) -> dict[int, list[int]]:
-    """Who blocks sessions that stand in the tree of another: blocker -> those."""
+    """Return the blockers of sessions that are listed in another tree: blocker -> those sessions."""
     found: dict[int, list[int]] = {}
     for position in walk_trees(trees):
         for pid in position.node.also_blocked_by:
@@ -75,7 +75,7 @@ def blocked_elsewhere(trees: list[LockNode]) -> dict[int, list[int]]:
 
 
 def pids_text(numbers: list[int]) -> str:
-    """Up to four of them, 0 being a prepared transaction."""
+    """Return up to four pids; 0 is a prepared transaction."""
     shown = ", ".join(str(pid) if pid else "a prepared transaction" for pid in numbers[:4])
     return shown if len(numbers) <= 4 else f"{shown}, …"
 
@@ -85,9 +85,7 @@ def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> lis
     lines: list[Line] = []
     if panel.waiting == 0 and not panel.trees:
         known = panel.status == "ok"
-        lines = [
-            text_line("nobody waits for a lock" if known else "nobody waited for a lock when it was last read", "dim")
-        ]
+        lines = [text_line("no lock waits" if known else "no lock waits at the last reading", "dim")]
     elif panel.waiting is not None or panel.trees:
         lines = [_summary(frame)]
         blocks = blocked_elsewhere(panel.trees)
@@ -134,7 +132,7 @@ def _node_line(position: TreePosition, also: dict[int, list[int]]) -> Line:
     who = f"{_pid_text(node)} {_client_name(node)} "
     if position.depth == 0:
         held = join([_held_lock(node), fact("in transaction", human_duration(node.xact_s))])
-        blocks: Line = (Span(f", {node.behind} behind it", level_style(node.behind, 1, 10)),) if node.behind else ()
+        blocks: Line = (Span(f", blocks {node.behind}", level_style(node.behind, 1, 10)),) if node.behind else ()
         if others := also.get(node.pid):
             blocks = (*blocks, Span(f", also blocks {pids_text(others)}", "warn"))
         return (Span(who, "key"), *held, *blocks, Span(f": {statement(node.query, 200)}", "dim"))
@@ -154,15 +152,15 @@ def _held_lock(node: LockNode) -> Line:
 
 
 _COLUMNS = (
-    TableColumn("pid", "pid", 14, help="Root blocker first, who waits for it below it"),
+    TableColumn("pid", "pid", 14, help="Root blocker first, its waiters below"),
     TableColumn("user", "user", 12, help="Role", spare=5),
     TableColumn("database", "database", 12, spare=6),
     TableColumn("application", "application", 14),
     TableColumn("state", "state", 12, help="idle in transaction at a root: it waits for its client"),
     TableColumn("wait", "waits", 7, right=True, help="Time it has waited"),
     TableColumn("xact", "xact", 7, right=True, help="Age of its transaction", spare=4),
-    TableColumn("behind", "behind", 6, right=True, help="Sessions below it, all levels", spare=3),
-    TableColumn("mode", "mode", 19, help="Mode it waits for; at a root: what it holds"),
+    TableColumn("behind", "blocks", 6, right=True, help="Sessions below it, all levels", spare=3),
+    TableColumn("mode", "mode", 19, help="Mode it waits for; at a root: mode it holds"),
     TableColumn("relation", "relation", 18),
     TableColumn("query", "query", 60, grow=True),
 )
@@ -182,7 +180,7 @@ def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     ]
     blocks = blocked_elsewhere(panel.trees)
     rows = tuple(_node_row(position, blocks) for position in walk_trees(panel.trees))
-    table = Table("locks", _COLUMNS, rows, None, "Who waits for whom", "nobody waits for a lock")
+    table = Table("locks", _COLUMNS, rows, None, "Lock waits", "no lock waits")
     return Detail("Locks", phrases.head_lines(panel, head, width), (table,))
 
 
@@ -194,11 +192,11 @@ def _node_row(position: TreePosition, blocks: dict[int, list[int]]) -> TableRow:
     depth, node, parent = position.depth, position.node, position.parent
     pid = position.prefix + (str(node.pid) if node.pid else "prepared")
     blank = Cell("")
-    # A session blocked by two roots stands under each: its parent is part of what the row is.
+    # A session blocked by two roots is listed under each, so its parent is part of the row's identity.
     key = f"{node.pid} {node.backend_start} {parent.pid if parent else ''}"
     query = statement(node.query, 300)
     if others := blocks.get(node.pid):
-        # Its waiters stand under another root: without this it looks as if it blocked nobody.
+        # Its waiters are listed under another root: without this it seems to block no session.
         query = f"also blocks {pids_text(others)}: {query}"
     return TableRow(
         key,

@@ -1,4 +1,4 @@
-"""Memory: what the cache and the free list do, and whether the kernel reclaims in the way of queries."""
+"""Memory: page cache, free memory, and whether reclaim slows down queries."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def _huge(panel: Memory) -> Line:
 def _settings_table(panel: Memory) -> Table:
     columns = (
         TableColumn("name", "kernel setting", 28, help="As /proc/sys/vm and /sys name it", sort_key="N"),
-        TableColumn("value", "value", 20, help="? where it cannot be read", grow=True),
+        TableColumn("value", "value", 20, help="? if it cannot be read", grow=True),
     )
     rows = tuple(
         TableRow(name, (Cell(name_of(name), name), Cell(name_of(None if value is None else str(value)), value)))
@@ -181,7 +181,7 @@ def _numa_table(nodes: list[NumaRow]) -> Table:
             "miss/s",
             10,
             right=True,
-            help="Pages taken here that were wanted elsewhere",
+            help="Pages allocated here, intended for another node",
             sort_key="M",
             descending=True,
         ),
@@ -190,7 +190,7 @@ def _numa_table(nodes: list[NumaRow]) -> Table:
             "foreign/s",
             10,
             right=True,
-            help="Pages wanted here that were taken elsewhere",
+            help="Pages intended for this node, allocated elsewhere",
             sort_key="O",
             descending=True,
         ),

@@ -1,7 +1,7 @@
-"""The overview: everything that decides in the first minute, on one screen of whatever size there is.
+"""The overview: what matters in the first minute, on one screen of any size; and the panels as text and JSON.
 
-80x24 is designed first; wider and taller screens show more of the same, narrower and shorter ones the most important
-line of each panel. Header and footer belong to the screen: these are the lines between them.
+Designed for 80x24 first; wider and taller screens show more of the same, smaller ones the most important line of each
+panel. Header and footer belong to the screen: these are the lines between them.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from dba_console.watch.panels.text_elements import (
 )
 from dba_console.watch.panels.time_formats import format_rfc3339
 
-# The picture of the last minutes: connections, I/O and memory over one time axis, with what happened marked on it.
+# The charts of the last minutes: connections, I/O and memory on one time axis, with events marked on it.
 #
-# Made for one question: did the cache shrink, I/O stop and connections climb at the same moment?
+# They answer one question: did the cache shrink, I/O stall and connections climb at the same time?
 
 MOST_S, LEAST_S = 600, 120
-"""The axis begins at the first reading, but is never longer or shorter than this."""
+"""The axis starts at the first reading, within these limits of length."""
 _MAX_CHART_ROWS = 6
 _ALL = ("connections", "stalled", "throughput", "cached", "free")
 _FEWER = ("connections", "throughput", "cached", "free")
@@ -55,7 +55,7 @@ _FEWEST = ("connections", "throughput", "cached")
 
 
 def recent_charts(frame: Frame, history: ChartHistory, width: int, height: int) -> list[Line]:
-    """Charts of the last minutes in at most `height` lines of `width` cells; none where they would not fit."""
+    """Return charts of the last minutes in at most `height` lines of `width` cells; none if they do not fit."""
     if height < 5 or width < 40:
         return []
     gutter = 24 if width >= 70 else 20
@@ -75,9 +75,9 @@ def recent_charts(frame: Frame, history: ChartHistory, width: int, height: int) 
 
 
 def chart_window_s(frame: Frame, history: ChartHistory) -> int:
-    """Seconds the charts span, in full minutes: what is known of the last ten, so that a young session is no blank.
+    """Return the seconds the charts span, in full minutes: those of the last ten that have data.
 
-    Never so few that a column is narrower than the distance of two readings.
+    So the charts of a new session are not mostly blank. A column is never shorter than the interval of two readings.
     """
     known = [points for name in ("connections.used", "io.iowait_pct") if len(points := history.series(name)) > 1]
     if not known:
@@ -111,21 +111,21 @@ def _bytes_rate_text(value: float | None) -> str:
     return human_bytes(value, per_s=True)
 
 
-# Bands: panels stacked over each other, each as high as it needs and the screen allows.
+# Layout rows: panels stacked, each as high as it needs and the screen allows.
 #
-# First every band gets the least it makes sense with, most important first, then what it needs to look good, in the
-# same order; what room is left goes round, a row at a time, to those that have more to say. A band that does not get
-# its least is not shown at all.
+# Every row first gets its minimum, the most important first, then its good height in the same order; remaining lines
+# are given out one at a time to rows that need more. A row that does not get its minimum is left out.
 
 LAST_RANK = 6
-"""Bands of this rank on come after all others look good: a list of sessions is no reason to hide who blocks them."""
+"""Rows from this rank on get more only after all others have their good height: blockers matter more than a session
+list."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutRow:
-    """Panels side by side. The numbers are rows below the title; the lowest `rank` gets room first.
+    """Panels side by side. The numbers are lines below the title; the lowest `rank` gets lines first.
 
-    A band is not shown with less than `min_rows`; all may get up to `good_rows` before any gets up to `max_rows`.
+    Not shown with less than `min_rows`; all get up to `good_rows` before any gets up to `max_rows`.
     """
 
     names: tuple[str, ...]
@@ -137,7 +137,7 @@ class LayoutRow:
 
 @dataclass(frozen=True, slots=True)
 class FrameWithHistory:
-    """What every band draws from."""
+    """What every panel is drawn from."""
 
     frame: Frame
     history: ChartHistory
@@ -146,7 +146,7 @@ class FrameWithHistory:
 def panel_title(name: str, view: FrameWithHistory) -> Line:
     if name == "charts":
         return (Span(f"Last {chart_window_s(view.frame, view.history) // 60} minutes", "title"),)
-    if name == "happenings":
+    if name == "latest":
         found = _findings_title(view.frame)
         return (*found, *phrases.title_spans(PANELS["events"].title, view.frame.events))
     kind = PANELS[name]
@@ -160,7 +160,7 @@ def panel_title(name: str, view: FrameWithHistory) -> Line:
 
 
 def _findings_title(frame: Frame) -> Line:
-    """`Findings 1 critical, 2 info · `, also those that are not shown here; nothing where no rule was asked."""
+    """`Findings 1 critical, 2 info · `, including those not shown here; without counts if no rule was evaluated."""
     if not frame.findings and not frame.judged:
         return ()
     kinds = Counter("silenced" if one.state == "silenced" else name_of(one.severity) for one in frame.findings)
@@ -169,16 +169,16 @@ def _findings_title(frame: Frame) -> Line:
 
 
 def panel_lines(name: str, view: FrameWithHistory, width: int, rows: int) -> list[Line]:
-    """The lines of one panel, at most `rows`."""
+    """Return the lines of one panel, at most `rows`."""
     if name == "charts":
         return recent_charts(view.frame, view.history, width, rows)
-    if name == "happenings":
+    if name == "latest":
         return _event_lines(view, width, rows)
     return PANELS[name].compact(view.frame, width, rows, view.history)
 
 
 def _event_lines(view: FrameWithHistory, width: int, rows: int) -> list[Line]:
-    """Findings that call first, and below them what happened, as far as there is room."""
+    """Return urgent findings, and below them events, as far as they fit."""
     calling = urgent_findings(view.frame.findings)
     found = findings.list_lines(calling, width, rows) if calling else []
     if len(found) >= rows:
@@ -188,15 +188,15 @@ def _event_lines(view: FrameWithHistory, width: int, rows: int) -> list[Line]:
 
 
 def box_columns(layout_row: LayoutRow, width: int) -> list[tuple[str, int, int]]:
-    """Name, cells of the box, cells of its lines: boxes fill `width` with one column between neighbours.
+    """Return name, cells of the box, cells of its lines: boxes fill `width` with one column between neighbours.
 
-    Lines keep a blank to the left, and to the right where another box follows.
+    Lines keep a blank to the left, and to the right if another box follows.
     """
     count = len(layout_row.names)
-    room = width - (count - 1)
+    space = width - (count - 1)
     placed = []
     for index, name in enumerate(layout_row.names):
-        cells = room * (index + 1) // count - room * index // count
+        cells = space * (index + 1) // count - space * index // count
         placed.append((name, cells, cells - (1 if index == count - 1 else 2)))
     return placed
 
@@ -204,8 +204,8 @@ def box_columns(layout_row: LayoutRow, width: int) -> list[tuple[str, int, int]]
 def stack_rows(
     view: FrameWithHistory, layout: Sequence[LayoutRow], x: int, y: int, width: int, height: int
 ) -> list[Box]:
-    """Boxes for the bands, from (x, y) down, filling `height` exactly; the last band takes what nobody needs."""
-    needed = [_needed_rows(band, view, width) for band in layout]
+    """Return boxes for the layout rows, from (x, y) down, filling `height` exactly; the last row takes the rest."""
+    needed = [_needed_rows(row, view, width) for row in layout]
     rows = distribute_rows(layout, needed, height)
     shown = [index for index, count in enumerate(rows) if count is not None]
     if not shown:
@@ -226,9 +226,9 @@ def stack_rows(
 
 
 def needed_height(view: FrameWithHistory, layout: Sequence[LayoutRow], width: int, *, good: bool = False) -> int:
-    """Rows the bands would fill if nothing were short, titles counted in; with `good` no more than looks good."""
-    wants = [(band, _needed_rows(band, view, width)) for band in layout]
-    return sum(1 + (min(band.good_rows, rows) if good else rows) for band, rows in wants)
+    """Return the lines needed if space were unlimited, titles included; with `good` at most the good heights."""
+    needs = [(row, _needed_rows(row, view, width)) for row in layout]
+    return sum(1 + (min(row.good_rows, rows) if good else rows) for row, rows in needs)
 
 
 def _needed_rows(layout_row: LayoutRow, view: FrameWithHistory, width: int) -> int:
@@ -241,7 +241,7 @@ def _needed_rows(layout_row: LayoutRow, view: FrameWithHistory, width: int) -> i
 
 
 def distribute_rows(layout: Sequence[LayoutRow], needed: Sequence[int], height: int) -> list[int | None]:
-    """Rows of each band, None for one that is left out."""
+    """Return the lines of each layout row, None for one that is left out."""
     rows: list[int | None] = [None] * len(layout)
     ranked = sorted(range(len(layout)), key=lambda index: layout[index].rank)
     first = [index for index in ranked if layout[index].rank < LAST_RANK]
@@ -260,7 +260,7 @@ def distribute_rows(layout: Sequence[LayoutRow], needed: Sequence[int], height: 
 
 
 def _distribute_rest(rows: list[int | None], ranked: Sequence[int], limits: Sequence[int], height: int) -> None:
-    """Give a row at a time, in order of rank, to those below `limits`, until none is left or wanted."""
+    """Give out one line at a time, in order of rank, to rows below `limits`, until none are left or needed."""
     growing = True
     while height > 0 and growing:
         growing = False
@@ -280,7 +280,7 @@ _STANDARD = (
     LayoutRow(("replication", "disks"), 2, 3, 5, 5),
     LayoutRow(("progress",), 1, 2, 6, 3),
     LayoutRow(("locks",), 1, 2, 8, 4),
-    LayoutRow(("happenings",), 2, 3, 12, 2),
+    LayoutRow(("latest",), 2, 3, 12, 2),
     LayoutRow(("charts",), 6, 12, 17, 7),
     LayoutRow(("sessions",), 3, 6, 40, 6),
 )
@@ -290,7 +290,7 @@ _BROAD = (
     LayoutRow(("charts",), 5, 12, 17, 5),
     LayoutRow(("progress",), 1, 2, 6, 3),
     LayoutRow(("locks",), 1, 2, 8, 4),
-    LayoutRow(("happenings",), 2, 3, 12, 2),
+    LayoutRow(("latest",), 2, 3, 12, 2),
     LayoutRow(("sessions",), 3, 5, 40, 6),
 )
 _WIDE_LEFT = (
@@ -301,40 +301,40 @@ _WIDE_LEFT = (
     LayoutRow(("locks",), 1, 4, 12, 4),
 )
 _WIDE_BELOW = (
-    LayoutRow(("happenings",), 2, 4, 12, 0),
+    LayoutRow(("latest",), 2, 4, 12, 0),
     LayoutRow(("sessions",), 3, 8, 60, 1),
 )
 _FINDING_LINES = 6
-"""Lines of findings that have room before other panels look good."""
+"""Lines for findings before other panels get their good height."""
 _MIN_ROWS_BELOW = 12
-"""Rows for what stands below, titles counted in."""
+"""Lines for the panels below, titles included."""
 _CHARTS = (LayoutRow(("charts",), 5, 17, 60, 0),)
 _BRIEF = (
     ("conn", "connections"), ("io", "io"), ("mem", "memory"), ("disk", "disks"), ("lock", "locks"),
     ("repl", "replication"), ("safe", "safety"), ("dump", "progress"),
 )  # fmt: skip
 
-POSTMASTER_STOPPED_TEXT = "the postmaster is stopped (SIGSTOP): nobody can connect until it gets SIGCONT"
+POSTMASTER_STOPPED_TEXT = "the postmaster is stopped (SIGSTOP): no connections until it gets SIGCONT"
 
 
 def overview(frame: Frame, history: ChartHistory, width: int, height: int, *, ascii: bool = False) -> list[Line]:
-    """The body of the overview: at most `height` lines of at most `width` cells."""
+    """Return the body of the overview: at most `height` lines of at most `width` cells."""
     if width < 1 or height < 1:
         return []
     view = FrameWithHistory(frame, history)
     alert_lines = alerts(frame, width - 1)[: max(1, height // 4)]
-    room = height - len(alert_lines)
+    space = height - len(alert_lines)
     lines = [fit_line(one, width) for one in alert_lines]
     if width < NARROW or height < SHORT:
-        lines += [fit_line(one, width) for one in _brief_lines(view, width, room)]
+        lines += [fit_line(one, width) for one in _brief_lines(view, width, space)]
     else:
         boxes = (
-            _wide_boxes(view, width, room - 1)
-            if width >= WIDE and room >= 24
-            else _stacked_boxes(view, width, room - 1)
+            _wide_boxes(view, width, space - 1)
+            if width >= WIDE and space >= 24
+            else _stacked_boxes(view, width, space - 1)
         )
-        boxes.append(Box(0, room - 1, width, 1, ()))
-        lines += draw_boxes(boxes, width, room)
+        boxes.append(Box(0, space - 1, width, 1, ()))
+        lines += draw_boxes(boxes, width, space)
     return [ascii_line(one) for one in lines[:height]] if ascii else lines[:height]
 
 
@@ -345,11 +345,11 @@ def _stacked_boxes(view: FrameWithHistory, width: int, height: int) -> list[Box]
 
 
 def _wide_boxes(view: FrameWithHistory, width: int, height: int) -> list[Box]:
-    """What is on the left at 80 columns, the ten minutes beside it, events and sessions below."""
+    """The panels of the 80-column layout on the left, the charts beside them, events and sessions below."""
     left = max(80, width // 2)
     bands_below = _with_room_for_findings(view, _WIDE_BELOW, width)
     below = needed_height(view, bands_below, width)
-    # Sessions take what is left: whoever waits, and for what, is told above them.
+    # Sessions take what is left: waiting sessions and their reasons are shown above them.
     enough = min(needed_height(view, _WIDE_LEFT, left, good=True), height - _MIN_ROWS_BELOW)
     top = max(20, enough, min(30, height - below, height * 2 // 3))
     boxes = stack_rows(view, _WIDE_LEFT, 0, 0, left, top)
@@ -358,27 +358,27 @@ def _wide_boxes(view: FrameWithHistory, width: int, height: int) -> list[Box]:
 
 
 def _with_room_for_findings(view: FrameWithHistory, layout: tuple[LayoutRow, ...], width: int) -> tuple[LayoutRow, ...]:
-    """The bands; while findings call, their sentences have room before anything else looks good."""
+    """Return the layout rows; urgent findings get their lines before other panels get their good height."""
     needed = len(list_lines(urgent_findings(view.frame.findings), width - 1, _FINDING_LINES))
     if needed < 2:
         return layout
     return tuple(
-        replace(band, min_rows=min(3, needed), good_rows=needed + 1, rank=0) if band.names == ("happenings",) else band
-        for band in layout
+        replace(row, min_rows=min(3, needed), good_rows=needed + 1, rank=0) if row.names == ("latest",) else row
+        for row in layout
     )
 
 
 def _brief_lines(view: FrameWithHistory, width: int, height: int) -> list[Line]:
-    """One line for each panel, most important first; what room is left goes to what happened last."""
+    """Return one line for each panel, most important first; remaining lines show the last events."""
     lines: list[Line] = []
     for label, name in _BRIEF[:height]:
         first = panel_lines(name, view, width - 5, 1)
         lines.append((Span(f"{label:<5}", "title"), *(first[0] if first else (Span("?", "stale"),))))
-    return lines + panel_lines("happenings", view, width, height - len(lines)) if len(lines) < height else lines
+    return lines + panel_lines("latest", view, width, height - len(lines)) if len(lines) < height else lines
 
 
 def alerts(frame: Frame, width: int) -> list[Line]:
-    """What puts everything below in doubt: no connection, a recording that fails."""
+    """Return what makes all data below doubtful: no connection, a failing recording."""
     lines: list[Line] = []
     silent = frame.sessions.status == "timeout"
     if frame.target.note and (silent or frame.target.state != "connected"):
@@ -397,13 +397,13 @@ def _alert_lines(sentence: str, style: Style, width: int) -> list[Line]:
     ]
 
 
-# The panels as text and as JSON: what `show` prints. The same functions as the screen, so both say the same.
+# The panels as text and as JSON, for `show`: the same functions as the screen, so both agree.
 
 _TEXT_HEADER = HeaderState()
 
 
 def panel_names(names: Sequence[str]) -> list[str]:
-    """The names as panels know them. Raises UsageError for one that is no panel."""
+    """Return the names with their spelling of the registry. Raises UsageError for an unknown panel."""
     for name in names:
         if name not in PANELS:
             raise UsageError(f"no such panel: {name}", hint="panels are " + ", ".join(PANELS))
@@ -413,9 +413,9 @@ def panel_names(names: Sequence[str]) -> list[str]:
 def show_text(
     frame: Frame, names: Sequence[str] | None, width: int, history: ChartHistory | None = None, *, ascii: bool = False
 ) -> str:
-    """The overview, or the named panels in full, as lines of text ending in a newline.
+    """Return the overview, or the named panels in full, as lines of text ending in a newline.
 
-    Raises UsageError for a name that is no panel.
+    Raises UsageError for an unknown panel.
     """
     past = history if history is not None else ChartHistory()
     lines: list[Line] = [header(frame, _TEXT_HEADER, width)]
@@ -445,14 +445,14 @@ def _table_text(table: Table, words: str, width: int) -> list[Line]:
 
 
 def title_rule(words: Line, width: int) -> Line:
-    """What a panel in full begins with: its title, and how well it is known."""
+    """Return the first line of a panel in full: its title, and the status of its data."""
     return (Span("─ ", "dim"), *words, Span(" " + "─" * max(0, width - line_width(words) - 3), "dim"))
 
 
 def show_json(frame: Frame) -> bytes:
-    """One tick as one line of JSON in the contract's shape, without a newline.
+    """Return one tick as one line of JSON in the contract's shape, without a newline.
 
-    What is not known is null; numbers that are none (NaN, infinity) are null too.
+    Unknown values are null, and so are NaN and infinity.
     """
     return msgspec.json.encode(
         {

@@ -1,6 +1,6 @@
-"""Facts as spans: a dim label, a value with its unit, joined into lines that fit.
+"""Phrases of the panels: facts as spans (a dim label, a value with unit), joined into lines that fit.
 
-Every value keeps its unit, an unknown one is `?`, and a line that does not fit gives way to a shorter wording before
+Every value has its unit, an unknown one is `?`, and a line that does not fit is replaced by a shorter wording before
 anything is cut.
 """
 
@@ -22,17 +22,17 @@ def fact(label: str, value: str, style: Style = "") -> Line:
 
 
 def text_line(text: str, style: Style = "") -> Line:
-    """Words of our own as a line."""
+    """Return our own text as a line."""
     return (Span(text, style),) if text else ()
 
 
 def name_of(text: str | None, cells: int = 60) -> str:
-    """A name from the server, harmless and at most `cells` wide; `?` where it is not known."""
+    """Return a name from the server, sanitized and at most `cells` wide; `?` if unknown."""
     return UNKNOWN if text is None else cut(clean(text[:400]), cells)
 
 
 def statement(query: str | None, signs: int = 300) -> str:
-    """The beginning of a query on one line: runs of blanks and line ends as one blank, the rest made harmless.
+    """Return the beginning of a query on one line: blanks and line ends merged, the rest sanitized.
 
     >>> statement("select *\\n    from t\\x1b")
     'select * from t␛'
@@ -46,19 +46,19 @@ def statement(query: str | None, signs: int = 300) -> str:
 
 
 def query_lines(query: str | None, whole_bytes: int | None) -> list[Line]:
-    """A query as lines of 200 signs, and, where it was cut, how much of it this is."""
+    """Return a query as lines of 200 characters and, if it was cut, how much of it this is."""
     lines: list[Line] = [(Span(text),) for text in wrap_words(query or "", 200)]
     if whole_bytes is not None:
         lines.append(
             text_line(
-                f"the first {human_bytes(MAX_QUERY_BYTES)} of {human_bytes(whole_bytes)}; the rest is not read", "dim"
+                f"the first {human_bytes(MAX_QUERY_BYTES)} of {human_bytes(whole_bytes)}; the rest was not read", "dim"
             )
         )
     return lines
 
 
 def join(facts: Iterable[Line], between: Span | str = SEPARATOR) -> Line:
-    """The facts that are not empty, as one line."""
+    """Return the non-empty facts as one line."""
     separator = between if isinstance(between, Span) else Span(between)
     spans: list[Span] = []
     for one in facts:
@@ -70,7 +70,7 @@ def join(facts: Iterable[Line], between: Span | str = SEPARATOR) -> Line:
 
 
 def first_fitting(cells: int, *wordings: Line) -> Line:
-    """The first wording that fits in `cells`, else the last, which the caller's box will cut."""
+    """Return the first wording that fits in `cells`, else the last, which the caller's box cuts."""
     for wording in wordings:
         if line_width(wording) <= cells:
             return wording
@@ -78,7 +78,7 @@ def first_fitting(cells: int, *wordings: Line) -> Line:
 
 
 def join_fitting(cells: int, facts: Sequence[Line], between: Span | str = SEPARATOR) -> Line:
-    """As many of the facts, most important first, as fit in `cells`; the first one always."""
+    """Return as many of the facts, most important first, as fit in `cells`; at least the first."""
     kept: list[Line] = []
     for one in facts:
         if kept and line_width(join([*kept, one], between)) > cells:
@@ -88,7 +88,7 @@ def join_fitting(cells: int, facts: Sequence[Line], between: Span | str = SEPARA
 
 
 def reflow(line: Line, cells: int) -> list[Line]:
-    """The line broken between its facts into lines of at most `cells` cells, as far as its facts allow."""
+    """Break the line between its facts into lines of at most `cells` cells, as far as its facts allow."""
     if line_width(line) <= cells:
         return [line]
     facts: list[list[Span]] = [[]]
@@ -108,7 +108,7 @@ def reflow(line: Line, cells: int) -> list[Line]:
 
 
 def wrap_words(text: str, cells: int) -> list[str]:
-    """`text` made harmless and broken at blanks into lines of at most `cells` cells; longer words are split.
+    """Sanitize `text` and break it at blanks into lines of at most `cells` cells; longer words are split.
 
     >>> wrap_words("not permitted: GRANT pg_monitor TO app", 16)
     ['not permitted:', 'GRANT pg_monitor', 'TO app']
@@ -135,7 +135,7 @@ def wrap_words(text: str, cells: int) -> list[str]:
 
 
 def _fitting_start(word: str, cells: int) -> str:
-    """The longest beginning of `word` in at most `cells` cells, and at least one sign, so that wrapping ends."""
+    """Return the longest start of `word` in at most `cells` cells, at least one character, so that wrapping ends."""
     end = min(len(word), cells)
     while end > 1 and width(word[:end]) > cells:
         end -= 1
@@ -143,7 +143,7 @@ def _fitting_start(word: str, cells: int) -> str:
 
 
 def bar(pct: float | None, cells: int) -> str:
-    """A share as `▇▇▇▁▁`: filled only when full, empty only at 0. Blank where the share is not known."""
+    """Return a share as `▇▇▇▁▁`: filled only at 100 %, empty only at 0. Blank if unknown."""
     if pct is None or cells < 1:
         return " " * max(0, cells)
     filled = round(pct / 100 * cells)
@@ -154,14 +154,14 @@ def bar(pct: float | None, cells: int) -> str:
 
 
 def level_style(value: float | None, warn: float, crit: float) -> Style:
-    """Emphasis only, never a verdict: warn and crit from these values on."""
+    """Return the style from these warn and crit values on. Emphasis only, not a finding."""
     if value is None:
         return "stale"
     return "crit" if value >= crit else "warn" if value >= warn else ""
 
 
 def rate_change(bytes_per_s: float | None) -> str:
-    """A change as `▲ 305 MB/s`, `▼ 310 MB/s`, `= 0 B/s`, `?`."""
+    """Return a change as `▲ 305 MB/s`, `▼ 310 MB/s`, `= 0 B/s`, `?`."""
     if bytes_per_s is None:
         return UNKNOWN
     sign = "▲" if bytes_per_s > 0 else "▼" if bytes_per_s < 0 else "="
@@ -178,17 +178,17 @@ def milliseconds(value: float | None) -> str:
 
 
 def integer(count: float | None) -> str:
-    """A whole number in full, `?` where unknown."""
+    """Return a whole number with all digits, `?` if unknown."""
     return UNKNOWN if count is None else f"{count:.0f}"
 
 
 def xids_text(count: int | None) -> str:
-    """A number of transaction ids: `2107M`, because warning and stop lie closer than two digits tell apart."""
+    """Return a number of transaction IDs: `2107M`, because warning and stop limits differ only in later digits."""
     return f"{count / 1e6:.0f}M" if count is not None and count >= 10_000_000 else human_count(count)
 
 
 def time_ahead(seconds: float | None) -> str:
-    """A time to come, coarse where it is far: `3m50s`, `41d`, `3y`; a forecast has no more digits than that."""
+    """Return a time ahead, coarse if it is far: `3m50s`, `41d`, `3y`; a forecast is not more precise."""
     if seconds is None:
         return UNKNOWN
     if seconds >= 2 * 365 * 86400:
@@ -196,9 +196,9 @@ def time_ahead(seconds: float | None) -> str:
     return f"{seconds / 86400:.0f}d" if seconds >= 3 * 86400 else human_duration(seconds)
 
 
-# How well a panel is known, in words: the suffix of its title, and the sentence that stands where numbers are missing.
+# The status of a panel's data: the suffix of its title, and the sentence shown in place of missing numbers.
 #
-# A panel is never just empty: it says whether nothing is there or nothing could be read, and what would help.
+# A panel is never just empty: it says whether there is nothing or nothing could be read, and what helps.
 
 _DEFAULT_NOTES = {
     "ok": "not read yet",
@@ -217,18 +217,18 @@ def status_style(status: str) -> Style:
 
 
 def title_suffix(panel: PanelFrame) -> str:
-    """What to add to the title: nothing when all is well, else `12s old`, `denied`, `timeout, 12s old`.
+    """Return the suffix of the title: nothing if all is well, else `12s old`, `denied`, `timeout, 12s old`.
 
-    A lone `!` says that the panel is known and has a note, which its full screen shows.
+    A lone `!` means that the panel has a note, which its full screen shows.
     """
     if panel.status == "ok":
         return "!" if panel.note else ""
     if panel.status == "stale" and panel.age_s is None:
         return ""
-    # Even a status is cleaned: a recording may come from anywhere.
+    # Sanitize even the status: a recording may come from anywhere.
     words = [] if panel.status == "stale" else [clean(panel.status[:40])]
     if panel.status == "error" and panel.age_s is not None and has_readings(panel):
-        words = []  # what is shown was well when it was read; how long ago is what counts
+        words = []  # the data were good when read; only their age matters
     elif panel.status in ("denied", "unsupported", "error") and has_readings(panel):
         words = [f"partly {panel.status}"]
     if panel.age_s is not None and panel.status not in ("denied", "unsupported"):
@@ -237,7 +237,7 @@ def title_suffix(panel: PanelFrame) -> str:
 
 
 def title_spans(title: str, panel: PanelFrame | None) -> Line:
-    """The title and, where there is something to say, how well the panel is known."""
+    """Return the title and, if needed, the status of the panel's data."""
     words = "" if panel is None else title_suffix(panel)
     if panel is None or not words:
         return (Span(title, "title"),)
@@ -245,24 +245,24 @@ def title_spans(title: str, panel: PanelFrame | None) -> Line:
 
 
 def has_readings(panel: PanelFrame) -> bool:
-    """Whether anything of the panel is known besides how well it is known."""
+    """Check whether any data of the panel are known."""
     return any(
         getattr(panel, name) not in (None, [], {}) for name in panel.__struct_fields__ if name not in _STATUS_FIELDS
     )
 
 
 def note_text(panel: PanelFrame) -> str:
-    """The panel's note, or a plain one for its status."""
+    """Return the panel's note, or the standard one for its status."""
     return panel.note or _DEFAULT_NOTES.get(panel.status, panel.status)
 
 
 def note_lines(panel: PanelFrame, cells: int) -> list[Line]:
-    """The panel's sentence, wrapped."""
+    """Return the panel's note, wrapped."""
     return [(Span(text, status_style(panel.status)),) for text in wrap_words(note_text(panel), cells)]
 
 
 def body(panel: PanelFrame, known: bool, lines: Sequence[Line], cells: int, rows: int) -> list[Line]:
-    """The lines where the panel is known, its sentence where it is not, and both where there is room for both."""
+    """Return the lines if data are known, the note if not, and both if both fit."""
     if rows <= 0:
         return []
     if not known:
@@ -274,6 +274,6 @@ def body(panel: PanelFrame, known: bool, lines: Sequence[Line], cells: int, rows
 
 
 def head_lines(panel: PanelFrame, lines: Sequence[Line], cells: int) -> tuple[Line, ...]:
-    """The lines of fact of a full panel, none wider than `cells` where it can be helped, its sentence first."""
+    """Return the facts of a full panel, its note first, none wider than `cells` if possible."""
     notes = [] if panel.status == "ok" and not panel.note else note_lines(panel, cells)
     return (*notes, *(part for one in lines for part in reflow(one, cells)))

@@ -1,6 +1,6 @@
-"""Dump, restore and other long work: how far, how that is known, what is left, who waits behind it.
+"""Dump, restore and other long operations: how far, how that is known, time left, who waits for them.
 
-`est` and `measured` stand beside every share; where nothing tells how far, the elapsed time and the wait event do.
+Every share is marked `est` or `measured`; if progress is unknown, elapsed time and wait event are shown.
 """
 
 from __future__ import annotations
@@ -39,35 +39,35 @@ from dba_console.watch.panels.text_elements import (
 from dba_console.watch.panels.text_elements import width as len_of
 from dba_console.watch.panels.time_formats import local_date_and_time
 
-# The words of long work, the same in the overview, in the table, on the page of a job: what, how far, what is left.
+# Text about long operations, the same in the overview, the table and the page of a job.
 #
-# A share always says of what it is one and how it is known, a time left that is no measurement carries `≈`, and
-# trouble (errors so far, a disk that will not do) comes before what is merely interesting.
+# A share always names its whole and how it is known, an estimated time left carries `≈`, and trouble (errors so far,
+# a disk that will be full) comes first.
 
 LATE_FACTOR = 1.2
-"""From so many times its usual duration on, what is left of a job is marked."""
+"""The time left of a job is marked from this multiple of its usual duration on."""
 GRADE_WORDS = {"estimated": "est", "measured": "measured"}
 _FORMATS = {"directory": "-Fd", "custom": "-Fc", "tar": "-Ft", "plain": "-Fp"}
 _DUMPS = ("pg_dump", "pg_restore", "psql", "pg_dumpall")
 
 
 def is_job(row: ProgressRow) -> bool:
-    """A program with a beginning and an end, which has a page and a history; not one command of a session."""
+    """True for a program with a start and an end, which has a page and a history; not for a command of a session."""
     return row.kind in JOBS or row.kind == "psql" or bool(row.phases or row.command)
 
 
 def row_key(row: ProgressRow) -> str:
-    """By what a row is known from one frame to the next: sessions of a restore come and go, its process stays."""
+    """Return a row's identity across frames: sessions of a restore come and go, its process stays."""
     return f"{row.kind} {row.process}" if row.process is not None else f"{row.kind} {row.pid} {row.started}"
 
 
 def kind_text(row: ProgressRow) -> str:
-    """A program by its name, a command as one writes it: `pg_dump`, `create index`."""
+    """Return a program's name, or a command as SQL spells it: `pg_dump`, `create index`."""
     return name_of(row.kind if row.kind.startswith("pg_") else row.kind.replace("_", " "))
 
 
 def program_text(row: ProgressRow) -> str:
-    """`pg_dump -Fd -j4`: the program with the options that decide how it goes, as far as they are known."""
+    """`pg_dump -Fd -j4`: the program with the options that determine its course, as far as known."""
     words = [kind_text(row)]
     if row.kind in _DUMPS:
         if row.format in _FORMATS and row.kind == "pg_dump":
@@ -78,8 +78,10 @@ def program_text(row: ProgressRow) -> str:
 
 
 def title_text(row: ProgressRow) -> str:
-    """What works on what: `pg_dump -Fd -j4 appdb`, `create index orders_pkey`; with `└` before it where it is a part of
-    the dump or restore above."""
+    """Return the operation and its object: `pg_dump -Fd -j4 appdb`, `create index orders_pkey`.
+
+    A part of the dump or restore above starts with `└`.
+    """
     return _title(row) if row.part_of is None else f"└ {_title(row)}"
 
 
@@ -94,15 +96,15 @@ def _title(row: ProgressRow) -> str:
 
 
 def phase_text(row: ProgressRow) -> str:
-    """The phase as the progress view words it, without what stands before each step of an index build."""
+    """Return the phase as in the progress view, without the prefix of an index build's steps."""
     return name_of((row.phase or "").removeprefix("building index: "), 80)
 
 
 def share_line(row: ProgressRow, *, named: bool = True) -> Line:
-    """`68% est`; of a dump or restore also `38% of data measured`, `41% of file read measured`; of a phase whose name
-    does not stand before it (`named` is False), `68% of phase est`."""
+    """`68% est`; for a dump or restore also `38% of data measured`, `41% of file read measured`; for a phase whose name
+    does not precede it (`named` is False), `68% of phase est`."""
     if row.pct is None:
-        return text_line("share unknown", "stale")
+        return text_line("progress ?", "stale")
     alone = " of phase" if is_of_phase(row) and not named else ""
     if part := part_text(row):
         alone = f" of {part}"
@@ -114,34 +116,34 @@ def grade_text(grade: str) -> str:
 
 
 def remaining_line(row: ProgressRow) -> Line:
-    """`left ≈14m`, `phase left 10m`; marked where it will be late. Empty where what is left is not known."""
+    """`left ≈14m`, `phase left 10m`; highlighted if it will be late. Empty if unknown."""
     if row.eta_s is None:
         return ()
-    # What is left of a phase is the least of what is left of the whole.
+    # The time left of a phase is the minimum for the whole.
     is_late = row.usual_s is not None and (row.elapsed_s or 0) + row.eta_s > LATE_FACTOR * row.usual_s
     label = f"{remaining_label(row)} " if is_of_phase(row) else "left "
     return (Span(label, "dim"), Span(remaining_text(row.eta_s, row.eta_grade), "warn" if is_late else ""))
 
 
 def is_of_phase(row: ProgressRow) -> bool:
-    """Share and time left are of the phase it is in, and other phases may follow."""
+    """True if share and time left refer to the current phase, and other phases may follow."""
     return row.scope == "file" or (row.scope != "whole" and bool(row.phase))
 
 
 def part_text(row: ProgressRow) -> str:
-    """What of a dump or restore the share is one of, where that is not all of it: `data`, `file read`."""
+    """Return which part of a dump or restore the share refers to, if not the whole: `data`, `file read`."""
     if row.scope == "file":
         return "file read"
     return phase_text(row) if is_of_phase(row) and is_job(row) else ""
 
 
 def remaining_label(row: ProgressRow) -> str:
-    """What the time left is of, where that is not all of it."""
+    """Return what the time left refers to, if not the whole."""
     return "file left" if row.scope == "file" else "phase left"
 
 
 def remaining_text(eta_s: float | None, grade: str) -> str:
-    """A time left, with `≈` where it is no measurement, and then to five seconds at best; `?` where it is not known.
+    """Return a time left, with `≈` and rounded to at least five seconds if not measured; `?` if unknown.
 
     >>> (remaining_text(840.0, "estimated"), remaining_text(12.0, "history"), remaining_text(12.0, "measured"),
     ...  remaining_text(None, ""))
@@ -154,39 +156,39 @@ def remaining_text(eta_s: float | None, grade: str) -> str:
 
 
 def trouble_lines(row: ProgressRow) -> list[Line]:
-    """What must not be overlooked."""
+    """Return what must not be overlooked: errors and a disk that will be full."""
     lines: list[Line] = []
     if row.errors:
         lines.append(text_line(f"{row.errors} error{'s' if row.errors > 1 else ''}", "crit"))
     if row.fits is False:
-        lines.append(text_line("disk will not do", "crit"))
+        lines.append(text_line("not enough disk", "crit"))
     return lines
 
 
 def amount_text(value: float | None, unit: str | None) -> str:
-    """`4.1 GB` of bytes, `82M` of anything else."""
+    """`4.1 GB` for bytes, `82M` for anything else."""
     return human_bytes(value) if unit == "bytes" else human_count(value)
 
 
 def rate_text(value: float | None, unit: str | None) -> str:
-    """The same per second."""
+    """Return the same per second."""
     return human_bytes(value, per_s=True) if unit == "bytes" else human_count(value, per_s=True)
 
 
 _MIN_PHASE_WIDTH = 8
-"""Cells a phase needs to say something."""
+"""Minimum cells for a useful phase."""
 
 
 def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
     panel = frame.progress
     lines = [_line(row, width) for row in panel.operations[: max(0, height)]]
     if not lines and panel.status == "ok" and panel.age_s is not None:
-        lines = [text_line("no dump, restore, vacuum, copy or index build is running", "dim")]
+        lines = [text_line("no dump, restore, vacuum, copy or index build running", "dim")]
     return phrases.body(panel, bool(lines), lines, width, height)
 
 
 def _line(row: ProgressRow, width: int) -> Line:
-    """The fullest wording that fits: first the bar is short, then the usual duration goes, then the bar."""
+    """Return the fullest wording that fits: first shorten the bar, then drop the usual duration, then the bar."""
     cells = max(6, min(16, width // 8))
     for bar_cells, short, min_name_width in ((cells, False, 30), (6, False, 24), (cells, True, 24), (0, True, 16)):
         line = _line_with_bar(row, width, bar_cells, short=short, min_name_width=min_name_width)
@@ -196,9 +198,9 @@ def _line(row: ProgressRow, width: int) -> Line:
 
 
 def _line_with_bar(row: ProgressRow, width: int, cells: int, *, short: bool, min_name_width: int) -> Line | None:
-    """The line with a bar of so many cells; None where that leaves the name less than `min_name_width`.
+    """Return the line with a bar of `cells`; None if that leaves the name less than `min_name_width`.
 
-    A share of the whole stands before the phase, a share of the phase behind it: nobody takes one for the other.
+    A share of the whole is before the phase, a share of the phase after it, so that they are not confused.
     """
     name, phase, tail = title_text(row), phase_text(row), _tail(row, short=short)
     if row.pct is not None and part_text(row) == phase:
@@ -211,25 +213,25 @@ def _line_with_bar(row: ProgressRow, width: int, cells: int, *, short: bool, min
 
 
 def _narrow(row: ProgressRow, width: int) -> Line:
-    """Where nothing fits: what it is, how far, and of the rest what must not be overlooked as far as there is room."""
+    """Return the shortest wording: the operation, how far, and as much of the trouble as fits."""
     middle, tail = share_line(row, named=False), _tail(row, short=True)
     if width - line_width(middle) - line_width(tail) < 10:
         tail = join(trouble_lines(row), ", ")
-    room = width - line_width(middle) - line_width(tail) - 4
-    return (Span(fit(title_text(row), max(6, room))), Span("  "), *middle, Span("  "), *tail)
+    space = width - line_width(middle) - line_width(tail) - 4
+    return (Span(fit(title_text(row), max(6, space))), Span("  "), *middle, Span("  "), *tail)
 
 
 def _join_parts(name: str, phase: str, middle: Line, tail: Line, width: int, min_name_width: int) -> Line | None:
-    """Name and phase in the room that is left; None where that is too little."""
-    room = width - line_width(middle) - line_width(tail) - 4
+    """Fit name and phase into the space left; None if it is too small."""
+    space = width - line_width(middle) - line_width(tail) - 4
     taken = len_of(name)
-    if phase and room < taken + 2 + min(len_of(phase), _MIN_PHASE_WIDTH):
+    if phase and space < taken + 2 + min(len_of(phase), _MIN_PHASE_WIDTH):
         return None
-    if not phase and room < min(taken, min_name_width):
+    if not phase and space < min(taken, min_name_width):
         return None
-    start: Line = (Span(fit(name, max(6, room))),)
+    start: Line = (Span(fit(name, max(6, space))),)
     if phase:
-        start = (Span(name + "  "), Span(fit(phase, room - taken - 2), "dim"))
+        start = (Span(name + "  "), Span(fit(phase, space - taken - 2), "dim"))
     return (*start, Span("  "), *middle, Span("  "), *tail)
 
 
@@ -240,7 +242,7 @@ def _middle(row: ProgressRow, cells: int, *, named: bool) -> Line:
 
 
 def _tail(row: ProgressRow, *, short: bool = False) -> Line:
-    """Trouble, then what is left where that is known, else how long it runs and what it waits for."""
+    """Return trouble, then the time left, or if that is unknown the elapsed time and the wait event."""
     facts: list[Line] = [*trouble_lines(row)]
     if row.eta_s is not None:
         facts.append(remaining_line(row))
@@ -251,7 +253,7 @@ def _tail(row: ProgressRow, *, short: bool = False) -> Line:
     if row.usual_s is not None and not short:
         facts.append((Span("usual ", "dim"), Span(human_duration(row.usual_s))))
     if row.late_s is not None:
-        facts.append((Span("late by ", "dim"), Span(human_duration(row.late_s), "warn")))
+        facts.append((Span("overdue ", "dim"), Span(human_duration(row.late_s), "warn")))
     line = join(facts, ", ")
     if row.blocks:
         line = (*line, Span("  "), Span(f"{row.blocks} wait", level_style(row.blocks, 1, 10)))
@@ -260,11 +262,11 @@ def _tail(row: ProgressRow, *, short: bool = False) -> Line:
 
 _COLUMNS = (
     TableColumn("kind", "operation", 22, help="Program and database, or command and object", sort_key="K"),
-    TableColumn("phase", "phase", 12, help="As the progress view words it", sort_key="H"),
+    TableColumn("phase", "phase", 12, help="As in the progress view", sort_key="H"),
     TableColumn("pct", "share", 6, right=True, help="Share done; ≈ is an estimate", sort_key="S", descending=True),
-    TableColumn("of", "of", 5, help="What it is a share of: all of it, the phase it is in, or the file it reads"),
-    TableColumn("grade", "known by", 9, help="measured by the server, estimated by the console, or unknown", spare=2),
-    TableColumn("object", "works on", 30, help="What a program works on now", grow=True, sort_key="O", spare=3),
+    TableColumn("of", "of", 5, help="What the share refers to: everything, the current phase, or the file read"),
+    TableColumn("grade", "basis", 9, help="measured by the server, estimated by the console, or unknown", spare=2),
+    TableColumn("object", "works on", 30, help="What a program is processing now", grow=True, sort_key="O", spare=3),
     TableColumn("database", "database", 14, sort_key="D", spare=8),
     TableColumn("done", "done", 9, right=True, sort_key="N", descending=True, spare=6),
     TableColumn("total", "total", 9, right=True, sort_key="T", descending=True, spare=7),
@@ -276,28 +278,24 @@ _COLUMNS = (
         "left",
         7,
         right=True,
-        help="Time left of what the share is of; ≈ is no measurement",
+        help="Time left for what the share refers to; ≈ is an estimate",
         sort_key="L",
         descending=True,
     ),
     TableColumn(
-        "usual", "usual", 7, right=True, help="How long it took before", sort_key="U", descending=True, spare=1
+        "usual", "usual", 7, right=True, help="Typical duration of earlier runs", sort_key="U", descending=True, spare=1
     ),
     TableColumn(
         "errors",
         "errors",
         6,
         right=True,
-        help="So far; ? where its messages cannot be read",
+        help="So far; ? if its messages cannot be read",
         sort_key="X",
         descending=True,
     ),
-    TableColumn(
-        "blocks", "wait", 5, right=True, help="Sessions that wait behind its locks", sort_key="W", descending=True
-    ),
-    TableColumn(
-        "pid", "pid", 8, right=True, help="Backend; blank where it is a program without one", sort_key="P", spare=4
-    ),
+    TableColumn("blocks", "wait", 5, right=True, help="Sessions waiting for its locks", sort_key="W", descending=True),
+    TableColumn("pid", "pid", 8, right=True, help="Backend; blank for a program without one", sort_key="P", spare=4),
 )
 
 
@@ -305,7 +303,7 @@ def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     panel = frame.progress
     rows = tuple(_progress_row(row) for row in panel.operations)
     table = Table("operations", _COLUMNS, rows, None, "Dump & restore",
-                  "no dump, restore, vacuum, copy or index build is running")  # fmt: skip
+                  "no dump, restore, vacuum, copy or index build running")  # fmt: skip
     if not rows and panel.status != "ok":
         return Detail("Dump & restore", tuple(phrases.note_lines(panel, width)))
     return Detail("Dump & restore", phrases.head_lines(panel, (), width), (table,))
@@ -352,14 +350,14 @@ def _scope_cell(row: ProgressRow) -> Cell:
 
 
 def _errors_cell(row: ProgressRow) -> Cell:
-    """Blank for what counts none."""
+    """Return the errors; blank for operations that count none."""
     if row.errors is None:
         return Cell("?" if row.phases else "", None, "stale")
     return Cell(str(row.errors), row.errors, "crit" if row.errors else "")
 
 
 def _is_cluster_wide(row: ProgressRow) -> bool:
-    """A base backup is of all databases."""
+    """True for a base backup: it covers all databases."""
     return row.database is None and row.kind in ("basebackup", "pg_basebackup")
 
 
@@ -370,7 +368,7 @@ def _detail_lines(row: ProgressRow) -> tuple[Line, ...]:
             text_line(f"started {local_date_and_time(row.started)}"),
             text_line(f"user {name_of(row.user)}"),
             text_line(f"waits for {name_of(row.wait) if row.wait else 'nothing'}"),
-            *([] if row.late_s is None else [text_line(f"late by {human_duration(row.late_s)}", "warn")]),
+            *([] if row.late_s is None else [text_line(f"overdue by {human_duration(row.late_s)}", "warn")]),
         ]
     )
     if row.command:

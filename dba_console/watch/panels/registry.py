@@ -1,4 +1,4 @@
-"""Every panel: its title, its key, and the two functions that lay it out. One declaration for screen, text and docs."""
+"""Every panel: title, key, and layout functions. One declaration for screen, text and documentation."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ Full = Callable[[Frame, int, ChartHistory], Detail]
 
 @dataclass(frozen=True, slots=True)
 class PanelKind:
-    """A panel. `compact(frame, width, height, history)` gives its few lines for the overview, the most important
-    first; `full(frame, width, history)` everything that is known."""
+    """A panel. `compact(frame, width, height, history)` gives its lines for the overview, most important first;
+    `full(frame, width, history)` gives everything known."""
 
     name: str
     title: str
@@ -41,12 +41,12 @@ class PanelKind:
     full: Full
 
     def detail(self, frame: Frame, width: int, history: ChartHistory) -> Detail:
-        """Everything that is known, its tables arranged for a screen of `width` cells."""
+        """Return everything known, with tables arranged for a screen of `width` cells."""
         detail = self.full(frame, width, history)
         return replace(detail, tables=tuple(move_spare_columns_last(table, width) for table in detail.tables))
 
     def status(self, frame: Frame) -> PanelFrame | None:
-        """How well it is known; None for the console's own panel, which has no probe behind it."""
+        """Return the panel's status; None for the console's own panel, which has no probe."""
         found = getattr(frame, self.name, None)
         return found if isinstance(found, PanelFrame) else None
 

@@ -1,4 +1,4 @@
-"""Replication & WAL: how far standbys are behind, what slots keep, whether WAL gets archived."""
+"""Replication & WAL: how far standbys are behind, what slots retain, whether WAL gets archived."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _STANDBY_COLUMNS = (
 
 def standby_table(standbys: Sequence[StandbyRow]) -> Table:
     rows = tuple(_standby_row(row) for row in standbys)
-    return Table("standbys", _STANDBY_COLUMNS, rows, "lag", "Who receives WAL", "no standby is connected")
+    return Table("standbys", _STANDBY_COLUMNS, rows, "lag", "WAL receivers", "no standby is connected")
 
 
 _NOT_APPLICABLE = Cell("–")
@@ -79,7 +79,7 @@ def _standby_row(row: StandbyRow) -> TableRow:
 
 
 def _client_text(row: StandbyRow) -> str:
-    """Where it connects from: PostgreSQL has no address for a socket, nor for what this role may not see."""
+    """Return where it connects from: PostgreSQL has no address for a socket, nor for sessions this role may not see."""
     return "[local]" if row.client is None and row.state is not None else name_of(row.client)
 
 
@@ -87,12 +87,10 @@ _SLOT_COLUMNS = (
     TableColumn("name", "slot", 24, grow=True, sort_key="N"),
     TableColumn("kind", "kind", 8, help="physical or logical", sort_key="K"),
     TableColumn("database", "database", 14, sort_key="D", spare=2),
-    TableColumn("active", "active", 8, help="Somebody reads from it", sort_key="A"),
+    TableColumn("active", "active", 8, help="A client is connected to it", sort_key="A"),
+    TableColumn("retained", "keeps", 9, right=True, help="WAL retained by the slot", sort_key="R", descending=True),
     TableColumn(
-        "retained", "keeps", 9, right=True, help="WAL the slot keeps from being removed", sort_key="R", descending=True
-    ),
-    TableColumn(
-        "growth", "growth", 14, right=True, help="Change of what it keeps", sort_key="G", descending=True, spare=3
+        "growth", "growth", 14, right=True, help="Change of the retained WAL", sort_key="G", descending=True, spare=3
     ),
     TableColumn("status", "wal", 10, help="wal_status: reserved, extended, unreserved, lost", sort_key="W"),
     TableColumn(
@@ -193,7 +191,7 @@ def _role_line(panel: Replication, width: int) -> Line:
 
 
 def worst_slot(slots: list[SlotRow]) -> SlotRow | None:
-    """The slot to worry about: lost ones first, then the one that keeps most WAL."""
+    """Return the most critical slot: lost ones first, then the one that retains most WAL."""
     if not slots:
         return None
     return max(slots, key=lambda slot: (slot.wal_status in ("lost", "unreserved"), slot.retained_bytes or 0))
@@ -217,7 +215,7 @@ def _archive_line(panel: Replication, width: int) -> Line:
         return fact("archiving", "off")
     if panel.archive_enabled is None:
         return fact("archiving", "?")
-    # An old failure that archiving has got over is history, a newer one than the last success is not.
+    # A failure before the last success is over; a newer one is not.
     failing = panel.last_failed_age_s is not None and (
         panel.archive_age_s is None or panel.last_failed_age_s < panel.archive_age_s
     )
@@ -255,12 +253,14 @@ def _archive_names(panel: Replication) -> Line:
 
 
 def _checkpoints(panel: Replication) -> Line:
+    per_min = panel.checkpoints_requested_per_min
+    rate = "" if per_min is None else f" ({per_min:.1f}/min)"
     write = None if panel.checkpoint_write_ms is None else panel.checkpoint_write_ms / 1000
     return join(
         [
             fact("checkpoints timed", integer(panel.checkpoints_timed)),
-            fact("requested", integer(panel.checkpoints_requested)),
-            fact("writing in all", human_duration(write)),
+            fact("requested", integer(panel.checkpoints_requested) + rate),
+            fact("write time", human_duration(write)),
         ]
     )
 

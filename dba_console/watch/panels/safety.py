@@ -1,4 +1,4 @@
-"""Safety: checksums, the distance to transaction id wraparound, and what keeps the horizon back."""
+"""Safety: checksums, the distance to transaction ID wraparound, and what holds the xmin horizon back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dba_console.watch.panels.table_layout import number_cell
 from dba_console.watch.panels.text_elements import Cell, Detail, Line, Span, Style, Table, TableColumn, TableRow
 from dba_console.watch.panels.time_formats import local_date_and_time
 
-# The tables of the safety panel: who holds the horizon, ages by database and table, checksum failures.
+# The tables of the safety panel: horizon holders, ages by database and table, checksum failures.
 
 XID_PCT = (40.0, 75.0)
 """Emphasis: 40 % is far beyond a forced freeze at the default 200 M; about 75 % is vacuum_failsafe_age (1.6 G)."""
@@ -43,8 +43,8 @@ _HORIZON_COLUMNS = (
 
 def horizon_table(panel: Safety) -> Table:
     rows = tuple(_holder_row(row) for row in panel.horizon)
-    empty = "not read yet" if panel.horizon_unknown else "nobody holds it back"
-    return Table("horizon", _HORIZON_COLUMNS, rows, "xid_age", "Who holds the xid horizon", empty)
+    empty = "not read yet" if panel.horizon_unknown else "not held back"
+    return Table("horizon", _HORIZON_COLUMNS, rows, "xid_age", "xid horizon holders", empty)
 
 
 def _holder_row(row: HorizonRow) -> TableRow:
@@ -104,9 +104,9 @@ def age_table(panel: Safety) -> Table:
         TableColumn("xid_age", "xid age", 9, right=True, sort_key="X", descending=True),
         TableColumn("mxid_age", "mxid age", 9, right=True, sort_key="M", descending=True),
         TableColumn(
-            "bytes", "size", 9, right=True, help="What a freeze has to read at most", sort_key="B", descending=True
+            "bytes", "size", 9, right=True, help="The most a freeze has to read", sort_key="B", descending=True
         ),
-        TableColumn("vacuum", "last vacuum", 19, help="By hand", sort_key="V", spare=3),
+        TableColumn("vacuum", "last vacuum", 19, help="Manual", sort_key="V", spare=3),
         TableColumn("autovacuum", "last autovacuum", 19, sort_key="A"),
     )
     rows = tuple(
@@ -154,7 +154,7 @@ def failure_table(panel: Safety) -> Table:
 
 
 _MIN_AGE_SHOWN_S = 5.0
-"""Ids are counted every 30 s: from this age on it stands beside their rate."""
+"""Ages are read every 30 s: if older than this, the age is shown beside the rate."""
 
 
 def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
@@ -190,7 +190,7 @@ def _checksums(panel: Safety, width: int) -> Line:
     failures = panel.checksum_failures
     state = panel.data_checksums or UNKNOWN
     style: Style = "stale" if state == UNKNOWN else "warn" if state == "off" else ""
-    # With checksums off the server counts nothing, so there is no number to show.
+    # With checksums off the server counts nothing, so there is no number.
     count = "not counted" if state == "off" else integer(failures)
     facts = [
         fact("checksums", name_of(state), style),
@@ -207,7 +207,7 @@ def _xids(panel: Safety, width: int) -> Line:
 
 
 def _xid_facts(panel: Safety) -> tuple[Line, Line, Line]:
-    """Share of xids used, when it gets dangerous, share of mxids used."""
+    """Return share of xids used, time until the warning or stop, share of mxids used."""
     xid = fact("xid", human_pct(panel.xid_pct), level_style(panel.xid_pct, *XID_PCT))
     mxid = fact("mxid", human_pct(panel.mxid_pct), level_style(panel.mxid_pct, *XID_PCT))
     if panel.warn_in_s == 0:
@@ -216,7 +216,7 @@ def _xid_facts(panel: Safety) -> tuple[Line, Line, Line]:
 
 
 def time_left_style(seconds: float | None) -> Style:
-    """Emphasis for a date: a week is near, a day is very near."""
+    """Return the emphasis for a time left: warn below a week, crit below a day."""
     if seconds is None:
         return "stale"
     return "crit" if seconds < 86400 else "warn" if seconds < 7 * 86400 else ""
@@ -224,14 +224,14 @@ def time_left_style(seconds: float | None) -> Style:
 
 def _horizon(panel: Safety, width: int) -> Line:
     if not panel.horizon:
-        return fact("horizon", UNKNOWN if panel.horizon_unknown else "held by nobody")
+        return fact("horizon", UNKNOWN if panel.horizon_unknown else "not held back")
     worst = panel.horizon[0]
     age = f"{xids_text(worst.xid_age)} xids"
     style = level_style(worst.xid_age, *HOLDER_XIDS)
-    room = max(4, width - len("horizon: , ") - len(age) - len(worst.kind) - 1)
+    space = max(4, width - len("horizon: , ") - len(age) - len(worst.kind) - 1)
     return (
         Span("horizon: ", "dim"),
-        Span(f"{name_of(worst.kind, 20)} {name_of(worst.who, room)}"),
+        Span(f"{name_of(worst.kind, 20)} {name_of(worst.who, space)}"),
         Span(", ", "dim"),
         Span(age, style),
     )

@@ -1,4 +1,4 @@
-"""Sessions: every backend, what it does, what it waits for, what it costs the host."""
+"""Sessions: every backend, its activity, its waits, and its load on the host."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from dba_console.watch.panels.text_elements import (
 )
 from dba_console.watch.panels.time_formats import local_date_and_time
 
-# The table of sessions, made for a thousand rows every second.
+# The table of sessions, designed for a thousand rows every second.
 #
-# Most of what a thousand sessions show is the same few texts: their cells are made once and kept.
+# Most texts of a thousand sessions are the same few: their cells are built once and reused.
 
 MAX_QUERY_SHOWN = 400
-"""Signs of a query that a row carries; its detail has all that was read."""
+"""Characters of a query in a row; its detail has all that was read."""
 _UNKNOWN = Cell("?", None, "stale")
 _BLANK = Cell("")
 
 
 def activity_age(row: SessionRow) -> float | None:
-    """How long it has been at it: the query of an active one, the transaction of an idle one in it, else the state."""
+    """Return the age of the query of an active session, of the transaction if idle in one, else of the state."""
     if row.state == "active":
         return row.query_age_s
     if row.state is not None and row.state.startswith("idle in transaction"):
@@ -45,19 +45,19 @@ def activity_age(row: SessionRow) -> float | None:
 
 
 def short_state(state: str | None) -> str:
-    """A state in few words: `idle in txn`."""
+    """Return a state in few words: `idle in txn`."""
     return "" if state is None else _SHORT_STATES.get(state) or clean(state[:40])
 
 
 def is_client(row: SessionRow) -> bool:
-    """A client backend; where the role may not see the type, whoever has a user and a database."""
+    """True for a client backend; if the role may not see the type, for any session with user and database."""
     if row.backend_type is None:
         return row.user is not None and row.leader_pid is None
     return row.backend_type == "client backend"
 
 
 def age_style(row: SessionRow) -> Style:
-    # A walsender's or a launcher's age is that of its work: no query that is slow.
+    # The age of a walsender or launcher is its uptime, not that of a slow query.
     return _state_age_style(activity_age(row), row.state if is_client(row) else None)
 
 
@@ -75,7 +75,7 @@ _COLUMNS = (
     TableColumn("user", "user", 12, sort_key="U", spare=1),
     TableColumn("application", "application", 14, sort_key="A"),
     TableColumn("client", "client", 15, sort_key="N", spare=6),
-    TableColumn("state", "state", 12, help="idle in txn: a transaction is open and nobody works in it", sort_key="S"),
+    TableColumn("state", "state", 12, help="idle in txn: a transaction is open and idle", sort_key="S"),
     TableColumn("wait", "waits for", 18, help="wait_event_type:wait_event", sort_key="W"),
     TableColumn(
         "age",
@@ -94,35 +94,33 @@ _COLUMNS = (
         "read",
         9,
         right=True,
-        help="Read from storage for it, per second",
+        help="Read from storage, per second",
         sort_key="R",
         descending=True,
         spare=7,
     ),
-    TableColumn(
-        "write", "written", 9, right=True, help="Written for it, per second", sort_key="I", descending=True, spare=8
-    ),
+    TableColumn("write", "written", 9, right=True, help="Written, per second", sort_key="I", descending=True, spare=8),
     TableColumn(
         "rss",
         "rss",
         8,
         right=True,
-        help="Resident, shared buffers it touched included",
+        help="Resident, including touched shared buffers",
         sort_key="M",
         descending=True,
         spare=9,
     ),
-    TableColumn("query", "query", 60, help="Last query; of an idle session the one before", grow=True, sort_key="Q"),
+    TableColumn("query", "query", 60, help="Last query; for an idle session the previous one", grow=True, sort_key="Q"),
 )
 
 
 def session_table(sessions: Sequence[SessionRow]) -> Table:
-    """The table in the order given."""
+    """Return the table in the given order."""
     return Table("sessions", _COLUMNS, tuple([_session_row(row) for row in sessions]), None, "Sessions", "no sessions")
 
 
 def _session_row(row: SessionRow) -> TableRow:
-    """Made for each of a thousand rows every second: plain cells, nothing laid out that is not looked at."""
+    """Called for each of a thousand rows every second: plain cells, details only when shown."""
     age = activity_age(row)
     state = row.state
     query = row.query
@@ -212,7 +210,7 @@ _RANKS = {
 
 
 def session_order(row: SessionRow) -> tuple[int, float, int]:
-    """Working sessions first, those waiting for a lock on top of them, then open transactions, then idle, then the
+    """Sort key: working sessions first, those waiting for a lock on top, then open transactions, then idle, then the
     server's own processes; within each the oldest first."""
     state = row.state
     rank = 4 if state is None else _RANKS.get(state, 2)
@@ -223,9 +221,9 @@ def session_order(row: SessionRow) -> tuple[int, float, int]:
 
 
 def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
-    """The sessions at work, one line each, with a head: pid, who, for how long, CPU, what it waits for, query.
+    """Return the working sessions, one line each, with a heading: pid, user, age, CPU, wait, query.
 
-    The console's own session, which always asks at the moment it looks, stands in the full table only.
+    The console's own session, always active while it reads, appears in the full table only.
     """
     panel = frame.sessions
     busy = [row for row in panel.rows if row.state not in (None, "idle") and row.application != _OWN_APPLICATION]
@@ -234,7 +232,7 @@ def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> lis
         head = f"{'pid':>7} {'user/application':<20} {'age':>6} {'cpu':>5} {'waits for':<18} query"
         lines = [(Span(head, "head"),), *(_line(row) for row in sorted(busy, key=session_order)[: max(0, height - 1)])]
     elif panel.rows:
-        lines = [text_line("no session runs a query or has a transaction open", "dim")]
+        lines = [text_line("no session runs a query or has an open transaction", "dim")]
     return phrases.body(panel, bool(lines), lines, width, height)
 
 
@@ -267,16 +265,14 @@ def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     head = [_summary(panel)]
     if panel.hidden:
         head.append(
-            text_line(
-                f"{panel.hidden} sessions hide state and query from this role: GRANT pg_monitor would show them", "warn"
-            )
+            text_line(f"{panel.hidden} sessions hide state and query from this role; hint: GRANT pg_monitor", "warn")
         )
     table = session_table(sorted(panel.rows, key=session_order))
     return Detail("Sessions", phrases.head_lines(panel, head, width), (table,))
 
 
 def _summary(panel: Sessions) -> Line:
-    """Clients by their state, as the connections panel counts them; what else stands in the table by what it is."""
+    """Return clients by state, as the connections panel counts them, and other processes by type."""
     counts: dict[str, int] = {}
     for row in panel.rows:
         name = (

@@ -1,4 +1,4 @@
-"""A table as lines of text, and what gives way where a line is too short for all columns.
+"""A table as lines of text, and which columns shrink if the line is too short.
 
 The screen draws tables itself, from the same declaration.
 """
@@ -18,10 +18,11 @@ _WIDE = 150
 
 
 def column_widths(columns: Sequence[TableColumn], rows: Sequence[TableRow], width: int) -> list[int]:
-    """The cells each column gets: what it needs, at most what it declares. The growing one takes what is left, and what
-    that leaves goes to other columns of words that are cut.
+    """Return the cells of each column: what it needs, at most what it declares.
 
-    Where that is too much, the widest columns of words give way, those a row is known by last; numbers never do.
+    The growing column takes what is left; what it leaves goes to other text columns that are cut.
+
+    If space is short, the widest text columns shrink, identifying ones last; numbers never do.
     """
     cells = [_needed_width(*one, rows, width) for one in enumerate(columns)]
     left = width - sum(cells) - max(0, len(cells) - 1)
@@ -41,12 +42,12 @@ def column_widths(columns: Sequence[TableColumn], rows: Sequence[TableRow], widt
 
 
 def _needed_width(index: int, column: TableColumn, rows: Sequence[TableRow], width: int) -> int:
-    """What the column needs, at most what it declares; a growing one asks for little and may get more."""
+    """Return what the column needs, at most what it declares; a growing one needs little and may get more."""
     return min(_longest_width(column, rows, index), _growing_width(column, width) if column.grow else column.width)
 
 
 def _growing_width(column: TableColumn, width: int) -> int:
-    """What a growing column asks for; of a wide line a third, because there a query can be read."""
+    """Return the need of a growing column; a third of a wide line, so that a query is readable."""
     return min(column.width, width // 3 if width >= _WIDE else _MIN_GROWING_WIDTH)
 
 
@@ -64,7 +65,7 @@ def _drop_columns(
 def drop_blank_columns(
     columns: Sequence[TableColumn], rows: Sequence[TableRow]
 ) -> tuple[list[TableColumn], list[TableRow]]:
-    """The table without columns that are blank in every row; an unknown value is not blank."""
+    """Return the table without columns that are blank in every row; an unknown value is not blank."""
     blank = {index for index in range(len(columns)) if rows and not any(row.cells[index].text for row in rows)}
     return _drop_columns(columns, rows, blank)
 
@@ -72,7 +73,7 @@ def drop_blank_columns(
 def drop_spare_columns(
     columns: Sequence[TableColumn], rows: Sequence[TableRow], width: int
 ) -> tuple[list[TableColumn], list[TableRow]]:
-    """The table without the spare columns for which `width` has no room, the sparest first."""
+    """Return the table without the spare columns that do not fit `width`, the highest `spare` first."""
     return _drop_columns(
         columns,
         rows,
@@ -81,9 +82,9 @@ def drop_spare_columns(
 
 
 def move_spare_columns_last(table: Table, width: int) -> Table:
-    """The table with the spare columns that do not fit behind the others: one scrolls to them, they are not in the way.
+    """Return the table with the spare columns that do not fit moved behind the others, where they can be scrolled to.
 
-    Goes by the declared widths, so that columns keep their places while what stands in them changes.
+    Uses the declared widths, so that columns keep their positions when their content changes.
     """
     columns = table.columns
     moved = _columns_to_drop(
@@ -98,7 +99,7 @@ def move_spare_columns_last(table: Table, width: int) -> Table:
 
 
 def _columns_to_drop(columns: Sequence[TableColumn], cells: Sequence[int], width: int) -> set[int]:
-    """The columns to do without so that the rest fits, the sparest first."""
+    """Return the columns to drop so that the rest fits, the highest `spare` first."""
     over = sum(cells) + len(cells) - 1 - width
     dropped: set[int] = set()
     for index in sorted(range(len(columns)), key=lambda index: -columns[index].spare):
@@ -110,7 +111,7 @@ def _columns_to_drop(columns: Sequence[TableColumn], cells: Sequence[int], width
 
 
 def table_lines(columns: Sequence[TableColumn], rows: Sequence[TableRow], width: int) -> list[Line]:
-    """Head and rows, each at most `width` cells: columns that do not fit any more are cut at the right edge."""
+    """Return headings and rows, each at most `width` cells: columns that do not fit are cut at the right edge."""
     columns, rows = drop_spare_columns(*drop_blank_columns(columns, rows), width)
     widths = column_widths(columns, rows, width)
     head = [
@@ -137,5 +138,5 @@ def _join_spans(spans: Sequence[Span]) -> Line:
 
 
 def number_cell(text: str, value: float | None) -> Cell:
-    """A number's cell: sorts by its value, unknown ones last and dim."""
+    """Return a number's cell: sorted by its value, unknown ones last and dim."""
     return Cell(text, value, "" if value is not None else "stale")

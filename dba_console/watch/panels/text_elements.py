@@ -1,6 +1,6 @@
-"""The words of layout: spans, lines, tables. Text with a meaning instead of a colour.
+"""Elements of layout: spans, lines, tables. Text has a meaning instead of a colour.
 
-What came from a server or a kernel goes through `clean` before it becomes a span.
+Text from a server or a kernel goes through `clean` before it becomes a span.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any, Literal, NamedTuple, overload
 
 from dba_console.core.sanitize import clean
 
-# Text in the cells of a terminal: measured, padded, cut.
+# Text in terminal cells: measured, padded, cut.
 #
-# It is measured after `clean` (sanitize.py) made one line of printable signs of it: a control has no width to count.
+# Text is measured after `clean` (sanitize.py) made it one line of printable characters: controls have no width.
 
 _NARROW = re.compile(r"[ -~\u00a1-\u02ff\u2010-\u2027\u2190-\u21ff\u2400-\u2426\u2500-\u25fc]*")
-"""Signs known to take one cell: what the panels draw with, so that most lines are measured by their length."""
+"""Characters known to take one cell: those the panels draw with, so most lines are measured by their length."""
 
 
 def width(text: str) -> int:
-    """Terminal cells `text` takes: wide East Asian signs take two, combining ones none.
+    """Return the terminal cells of `text`: wide East Asian characters take two, combining ones none.
 
     >>> width("abc"), width("表"), width("e\\u0301")
     (3, 2, 1)
@@ -41,7 +41,7 @@ def _character_width(sign: str) -> int:
 
 
 def fit(text: str, cells: int, *, right: bool = False) -> str:
-    """`text` in exactly `cells` cells: padded, or cut with `…`.
+    """Return `text` in exactly `cells` cells: padded, or cut with `…`.
 
     >>> fit("abc", 5), fit("abcdef", 4), fit("7", 3, right=True)
     ('abc  ', 'abc…', '  7')
@@ -55,7 +55,7 @@ def fit(text: str, cells: int, *, right: bool = False) -> str:
 
 
 def cut(text: str, cells: int) -> str:
-    """`text` in at most `cells` cells, its end replaced by `…` where it does not fit."""
+    """Return `text` in at most `cells` cells, cut with `…` if needed."""
     if width(text) <= cells:
         return text
     if cells <= 0:
@@ -91,7 +91,7 @@ __all__ = [
 ]  # fmt: skip
 
 Style = Literal["", "dim", "title", "ok", "warn", "crit", "stale", "changed", "bar", "key", "head", "selected"]
-"""What a span means. The screen maps it to colours; text output to nothing; it never carries meaning alone."""
+"""Meaning of a span. The screen maps it to colours, text output ignores it; text never depends on it."""
 
 
 class Span(NamedTuple):
@@ -103,7 +103,7 @@ Line = tuple[Span, ...]
 
 
 def line(*parts: str | Span) -> Line:
-    """A line from strings and spans."""
+    """Build a line from strings and spans."""
     return tuple(part if isinstance(part, Span) else Span(part) for part in parts if part)
 
 
@@ -112,13 +112,13 @@ def line_width(spans: Line) -> int:
 
 
 def fit_line(spans: Line, cells: int) -> Line:
-    """The line in exactly `cells` cells."""
+    """Return the line in exactly `cells` cells."""
     taken, kept = 0, []
     for span in spans:
-        room = cells - taken
-        if room <= 0:
+        space = cells - taken
+        if space <= 0:
             break
-        text = span.text if width(span.text) <= room else cut(span.text, room)
+        text = span.text if width(span.text) <= space else cut(span.text, space)
         kept.append(Span(text, span.style))
         taken += width(text)
     if taken < cells:
@@ -127,7 +127,7 @@ def fit_line(spans: Line, cells: int) -> Line:
 
 
 def line_text(spans: Line) -> str:
-    """The line as text, without trailing blanks."""
+    """Return the line as text, without trailing blanks."""
     return "".join(span.text for span in spans).rstrip()
 
 
@@ -139,22 +139,22 @@ class TableColumn:
     title: str
     width: int
     right: bool = False
-    """Right-justified: numbers."""
+    """Right-aligned: numbers."""
     help: str = ""
     sort_key: str | None = None
     """The key that sorts by it on the screen."""
     grow: bool = False
-    """Takes what width is left: at most one per table."""
+    """Takes the remaining width: at most one per table."""
     descending: bool = False
     """Sorts largest first."""
     spare: int = 0
-    """Left out of text that is too narrow: the highest first; 0 stays."""
+    """Dropped if the text is too narrow: the highest first; 0 is never dropped."""
     keep: bool = False
-    """What the row is known by: cut only after all other words."""
+    """Identifies the row: cut only after all other text columns."""
 
 
 class Cell(NamedTuple):
-    """Text shown, value sorted by, and what it means."""
+    """Text shown, value to sort by, and meaning."""
 
     text: str
     value: Any = None
@@ -162,7 +162,7 @@ class Cell(NamedTuple):
 
 
 class LazyLines(Sequence[Line]):
-    """Lines made when first looked at: a table of a thousand rows lays out the detail of the selected one only."""
+    """Lines built when first read: a table of a thousand rows lays out the detail of the selected one only."""
 
     __slots__ = ("_lines", "_make")
 
@@ -191,12 +191,12 @@ class LazyLines(Sequence[Line]):
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A row known by what it is (pid and start, name), not by where it stands."""
+    """A row with its identity (pid and start, name), not its position."""
 
     key: str
     cells: tuple[Cell, ...]
     detail: Sequence[Line] = field(default=(), compare=False)
-    """Shown under the table when the row is selected: full query, all columns. Not cut to any width."""
+    """Shown under the table if the row is selected: full query, all columns. Not cut to any width."""
     indent: int = 0
 
 
@@ -206,28 +206,28 @@ class Table:
     columns: tuple[TableColumn, ...]
     rows: tuple[TableRow, ...]
     sort: str | None = None
-    """Column id sorted by at first; None keeps the order given (trees)."""
+    """Id of the initial sort column; None keeps the given order (trees)."""
     title: str = ""
     empty: str = "none"
-    """What stands where no row is: says why."""
+    """Shown if there are no rows: the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """A panel in full: lines of fact, then tables."""
+    """A panel in full: lines of facts, then tables."""
 
     title: str
     head: tuple[Line, ...]
     tables: tuple[Table, ...] = field(default=())
 
 
-# Lines broken to the width of the screen, between words, every piece with its meaning.
+# Lines broken to the width of the screen, between words; every piece keeps its meaning.
 
 
 def line_breaks(text: str, cells: int) -> list[tuple[int, int]]:
-    """Where `text` is broken into lines of at most `cells` cells: start and end of each, blanks at the ends left out.
+    """Break `text` into lines of at most `cells` cells; return start and end of each, without blanks at the ends.
 
-    Between words where there is a blank to break at, else at the edge; a single sign wider than the line stands alone.
+    Breaks at a blank if there is one, else at the edge; a single character wider than the line is alone on it.
     """
     pieces: list[tuple[int, int]] = []
     start = 0
@@ -244,7 +244,7 @@ def line_breaks(text: str, cells: int) -> list[tuple[int, int]]:
 
 
 def _characters_that_fit(text: str, start: int, cells: int) -> int:
-    """How many signs from `start` on fit into `cells` cells."""
+    """Return how many characters from `start` on fit into `cells` cells."""
     taken = 0
     for count, sign in enumerate(text[start : start + cells + 1]):
         taken += width(sign)
@@ -254,7 +254,7 @@ def _characters_that_fit(text: str, start: int, cells: int) -> int:
 
 
 def wrap(text: str, cells: int) -> list[str]:
-    """`text` broken into lines of at most `cells` cells, between words where there is a blank to break at.
+    """Break `text` into lines of at most `cells` cells, at blanks if possible.
 
     >>> wrap("select a, b from c", 9)
     ['select a,', 'b from c']
@@ -263,7 +263,7 @@ def wrap(text: str, cells: int) -> list[str]:
 
 
 def wrap_line(spans: Line, cells: int) -> list[Line]:
-    """A line of spans broken to `cells` cells between words, every piece with its meaning."""
+    """Break a line of spans to `cells` cells between words; every piece keeps its meaning."""
     if line_width(spans) <= cells:
         return [spans]
     text = "".join(span.text for span in spans)
@@ -271,22 +271,22 @@ def wrap_line(spans: Line, cells: int) -> list[Line]:
 
 
 def wrap_lines(lines: Iterable[Line], cells: int) -> list[Line]:
-    """Every line broken to `cells` cells."""
+    """Break every line to `cells` cells."""
     return [piece for spans in lines for piece in wrap_line(spans, cells)]
 
 
 def _slice(spans: Line, start: int, end: int) -> Line:
     kept: list[Span] = []
-    place = 0
+    offset = 0
     for text, style in spans:
-        piece = text[max(0, start - place) : max(0, end - place)]
+        piece = text[max(0, start - offset) : max(0, end - offset)]
         if piece:
             kept.append(Span(piece, style))
-        place += len(text)
+        offset += len(text)
     return tuple(kept)
 
 
-# ASCII in place of what a terminal or a pipe without UTF-8 cannot show, in the same number of cells.
+# ASCII replacements for terminals and pipes without UTF-8, in the same number of cells.
 
 _UNICODE_SIGNS = "─╌│┼┬┴├┤┌┐└┘╵▁▂▃▄▅▆▇█·…←→▲▼⧗●×≈−–▶✓↓↑"
 _ASCII_SIGNS = "--|+++++++++'_..--=##.~<>^vw*x~-->+v^"
@@ -294,7 +294,7 @@ _TRANSLATION = str.maketrans(_UNICODE_SIGNS, _ASCII_SIGNS)
 
 
 def ascii_text(text: str) -> str:
-    """`text` in ASCII: our signs by their likeness, any other sign as `?`, twice where it was wide.
+    """Return `text` in ASCII: our symbols by similar characters, any other as `?`, twice if it was wide.
 
     >>> ascii_text("▇▇▁ 81% · 表")
     '##_ 81% . ??'

@@ -1,4 +1,4 @@
-"""Moments as the operator reads them: the host's local time, to the second."""
+"""Times as shown to the operator: the host's local time, to the second."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from dba_console.core.units import UNKNOWN
 
 
 def time_of_day(wall_us: int) -> str:
-    """Local time of day, `14:57:29`."""
+    """Return the local time of day, `14:57:29`."""
     return _local_time(wall_us, "%H:%M:%S")
 
 
 def hour_and_minute(wall_us: int) -> str:
-    """Local time of day to the minute, `14:57`."""
+    """Return the local time of day to the minute, `14:57`."""
     return _local_time(wall_us, "%H:%M")
 
 
 def date_and_time(wall_us: int) -> str:
-    """Local date and time, `2026-11-19 14:53:07`."""
+    """Return local date and time, `2026-11-19 14:53:07`."""
     return _local_time(wall_us, "%Y-%m-%d %H:%M:%S")
 
 
 def date_text(wall_us: int) -> str:
-    """Local date, `2026-11-19`: of what is known no better than that."""
+    """Return the local date, `2026-11-19`: for times known only to the day."""
     return _local_time(wall_us, "%Y-%m-%d")
 
 
@@ -37,7 +37,7 @@ def _local_time(wall_us: int, shape: str) -> str:
 
 
 def format_rfc3339(wall_us: int) -> str:
-    """UTC with microseconds, as the contract writes `at`.
+    """Return UTC with microseconds, as the contract writes `at`.
 
     >>> format_rfc3339(1_795_186_387_123_456)
     '2026-11-20T14:53:07.123456Z'
@@ -52,7 +52,7 @@ def format_rfc3339(wall_us: int) -> str:
 
 @lru_cache(maxsize=1024)
 def parse_rfc3339(text: str | None) -> int | None:
-    """Microseconds since 1970 of an RFC 3339 moment, None where it is none.
+    """Return the microseconds since 1970 of an RFC 3339 time, None if it is not one.
 
     >>> parse_rfc3339("2026-11-20T14:53:07.123456Z"), parse_rfc3339("soon")
     (1795186387123456, None)
@@ -69,19 +69,19 @@ def parse_rfc3339(text: str | None) -> int | None:
 
 
 def local_time_of_day(text: str | None) -> str:
-    """Local time of day of an RFC 3339 moment, `?` where it is none."""
+    """Return the local time of day of an RFC 3339 time, `?` if it is not one."""
     parsed = parse_rfc3339(text)
     return UNKNOWN if parsed is None else time_of_day(parsed)
 
 
 def local_date_and_time(text: str | None) -> str:
-    """Local date and time of an RFC 3339 moment, `?` where it is none."""
+    """Return local date and time of an RFC 3339 time, `?` if it is not one."""
     parsed = parse_rfc3339(text)
     return UNKNOWN if parsed is None else date_and_time(parsed)
 
 
 def stopwatch(seconds: float) -> str:
-    """`00:12:41`, and `-00:42` below an hour where negative: how far, not when.
+    """Return `00:12:41`; negative times below an hour as `-00:42`: a duration, not a time of day.
 
     >>> stopwatch(761), stopwatch(-42)
     ('00:12:41', '-00:42')

@@ -1,1 +1,1 @@
-"""Reads the world. A probe only reads: nothing in this room changes the server or the host."""
+"""Probes: read the server and the host, and change nothing."""

@@ -1,8 +1,8 @@
-"""Lanes: where anything that may hang is done, so that the tick never waits for it.
+"""Deadline lanes: threads that run calls which may hang, so that the tick never waits for them.
 
-A lane is a daemon thread with room for one job. A job that misses its deadline is abandoned with its thread, for
-nothing can end a thread stuck in the kernel; the lane then gets a new thread, at most `REPLACEMENTS` of them, so that a
-dead mount costs a few sleeping threads and not one a second. What comes back late is thrown away.
+A lane is a daemon thread that runs one job at a time. A job that misses its deadline is abandoned together with its
+thread, because a thread stuck in the kernel cannot be ended. The lane then starts a new thread, at most `REPLACEMENTS`
+of them, so a dead mount costs a few sleeping threads and not one a second. Late results are discarded.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dba_console.core.clock import SYSTEM, Clock
 T = TypeVar("T")
 
 REPLACEMENTS = 3
-"""Threads of one lane that may be stuck at once before it waits for one of them to come back."""
+"""Threads of one lane that may be stuck at once. Above this the lane refuses jobs until one of them returns."""
 
 
 class LaneTimeout(Exception):
-    """The job did not end in time; its lane is abandoned."""
+    """The job did not end before its deadline; its thread was abandoned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class _Job:
 
 
 class _JobResult:
-    """A box one thread fills and another waits for."""
+    """The result of a job: set by one thread, awaited by another."""
 
     __slots__ = ("done", "error", "value")
 
@@ -42,7 +42,7 @@ class _JobResult:
 
 
 class _Worker:
-    """The thread of a lane. Waits for a job, does it, waits again; ends when told to or when it was abandoned."""
+    """The thread of a lane. Runs jobs one after another; ends when it is closed or was abandoned."""
 
     def __init__(self, name: str) -> None:
         self._wake = threading.Semaphore(0)
@@ -73,7 +73,7 @@ class _Worker:
 
 
 class PendingCall(Generic[T]):
-    """A job under way in a lane."""
+    """A job that runs in a lane."""
 
     __slots__ = ("_lane", "_result")
 
@@ -82,21 +82,21 @@ class PendingCall(Generic[T]):
         self._result = answer
 
     def ready(self, until_us: int) -> bool:
-        """True when the job has ended, waited for until monotonic `until_us`; one that has not is left to go on."""
+        """Wait until monotonic `until_us` and return whether the job has ended; a job that has not continues."""
         return self._result.done.wait(max(0.0, (until_us - self._lane.clock.mono_us()) / 1e6))
 
     def result(self, until_us: int) -> T:
-        """What the job returned, or its exception. Raises LaneTimeout when it has not ended by `until_us`."""
+        """Return the job's result, or raise its exception. Raises LaneTimeout if it is not ready by `until_us`."""
         if not self.ready(until_us):
             self._lane.abandon()
             raise LaneTimeout(self._lane.name)
         if self._result.error is not None:
             raise self._result.error
-        return self._result.value  # type: ignore[return-value]  # the box is untyped, the job that fills it is not
+        return self._result.value  # type: ignore[return-value] # the result is untyped, the job that sets it is typed
 
 
 class Lane:
-    """One thing that may hang. Used by one thread at a time."""
+    """Runs calls that may hang, one at a time. Not thread-safe."""
 
     def __init__(self, name: str, clock: Clock = SYSTEM) -> None:
         self.name = name
@@ -106,12 +106,12 @@ class Lane:
 
     @property
     def stuck(self) -> int:
-        """Threads abandoned and not come back yet."""
+        """The number of abandoned threads that have not ended yet."""
         self._abandoned = [worker for worker in self._abandoned if not worker.ended]
         return len(self._abandoned)
 
     def start(self, call: Callable[[], T]) -> PendingCall[T]:
-        """Begin `call`. Raises LaneTimeout at once when too many of this lane's threads are stuck already."""
+        """Start `call`. Raises LaneTimeout at once if too many threads of this lane are already stuck."""
         if self.stuck >= REPLACEMENTS:
             raise LaneTimeout(self.name)
         if self._worker is None:
@@ -121,18 +121,18 @@ class Lane:
         return PendingCall(self, answer)
 
     def call(self, call: Callable[[], T], timeout_s: float) -> T:
-        """`call` done in the lane, waited for at most `timeout_s` seconds. Raises LaneTimeout, or what it raised."""
+        """Run `call` in the lane, for at most `timeout_s` seconds. Raises LaneTimeout, or the exception of the call."""
         return self.start(call).result(self.clock.mono_us() + int(timeout_s * 1e6))
 
     def abandon(self) -> None:
-        """Leave the current thread to whatever holds it."""
+        """Abandon the current thread."""
         if self._worker is not None:
             self._worker.abandoned = True
             self._abandoned.append(self._worker)
             self._worker = None
 
     def close(self) -> None:
-        """Let an idle thread end. A stuck one is a daemon and does not keep the process."""
+        """End an idle thread. A stuck one is a daemon and does not keep the process alive."""
         if self._worker is not None:
             self._worker.assign(None)
             self._worker = None

@@ -1,7 +1,7 @@
-"""Nodes and poolers of the configured cluster that the watched server belongs to, each as it answered last.
+"""Readings of the cluster: nodes and poolers of the configured cluster of this server, each as it last answered.
 
-A node that does not answer keeps what it said last, with the time of that: `error` says that it is not so now. Structs
-are stored by position (`array_like`): a field may be added at the end with a default, never moved or removed.
+A node that does not answer keeps its last values and their time; `error` shows that they are not current. Structs are
+stored by position (`array_like`): a field may be added at the end with a default, never moved or removed.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ STANDBY_MINIMUM_SETTINGS = (
     "max_wal_senders",
     "max_worker_processes",
 )
-"""A standby on which one is lower stops its replay, or does not start (PostgreSQL documentation, "Administrator's
-Overview" of hot standby). The other way round it holds for the way back."""
+"""A standby with a lower value stops its replay, or does not start (PostgreSQL documentation, "Administrator's
+Overview" of hot standby). The reverse matters for a fail-back."""
 
 
 class Sender(Struct, array_like=True, frozen=True, gc=False):
@@ -41,41 +41,41 @@ class NodeSlotNow(Struct, array_like=True, frozen=True, gc=False):
 
 
 class NodeNow(Struct, array_like=True, frozen=True):
-    """One server. Times `_us` of this host: monotonic, but for `since_us`, which is wall time. None: not known."""
+    """One server. Times `_us` of this host are monotonic, except `since_us`, which is wall time. None: not known."""
 
     name: str
     places: tuple[str, ...]
-    """`host:port` by which it is reached: as the configuration names it, and the address that was connected to."""
+    """`host:port` it is reached at: from the configuration, and the address connected to."""
     error: str = ""
-    """Why it does not answer; empty: it does."""
+    """Why it does not answer; empty if it does."""
     since_us: int | None = None
-    """Since when it does not."""
+    """Wall time since when it does not answer."""
     asked_us: int = 0
-    """When the newest answer was asked for."""
+    """When the newest answer was requested."""
     at_us: int = 0
-    """When that answer came; 0: it has never answered."""
+    """When that answer came; 0 if it has never answered."""
     role_from_us: int = 0
-    """When it first answered in this role on the connection it still answers on. A server changes from primary to
-    standby by a restart alone, so it has been in it from then until `asked_us`. Begins again with another server."""
+    """When it first answered in this role on the connection it still uses. A server changes from primary to standby
+    only by a restart, so it has had the role from then until `asked_us`. Reset for another server."""
     role: str | None = None
     """primary or standby."""
     timeline: int | None = None
     system_identifier: str | None = None
     version: str | None = None
     lsn: int | None = None
-    """Of a primary what it has written, of a standby what it has received."""
+    """Primary: write position; standby: received position."""
     replayed_lsn: int | None = None
     replay_paused: bool | None = None
     replayed_ago_s: float | None = None
-    """Since the commit that was replayed last, by the server's clock: an idle primary makes it grow."""
+    """Seconds since the last replayed commit, by the server's clock; grows while the primary is idle."""
     receiver: str | None = None
-    """Status of a standby's WAL receiver; None: none runs, or this role may not see it."""
+    """Status of a standby's WAL receiver; None if none runs, or this role cannot see it."""
     receiver_slot: str | None = None
     receiver_application: str | None = None
     senders: tuple[Sender, ...] = ()
     slots: tuple[NodeSlotNow, ...] = ()
     started_us: int | None = None
-    """When the server was started, by its own clock: two nodes that have the same are one server."""
+    """When the server was started, by its own clock: two nodes with the same value are one server."""
 
     @property
     def answers(self) -> bool:
@@ -83,7 +83,7 @@ class NodeNow(Struct, array_like=True, frozen=True):
 
 
 class PoolerDatabase(Struct, array_like=True, frozen=True, gc=False):
-    """A database of a pooler, its pools added up."""
+    """A database of a pooler, summed over its pools."""
 
     name: str
     host: str | None
@@ -99,7 +99,7 @@ class PoolerDatabase(Struct, array_like=True, frozen=True, gc=False):
 
 
 class PoolerNow(Struct, array_like=True, frozen=True):
-    """One PgBouncer; `error`, `since_us` and `at_us` as of a node."""
+    """One PgBouncer; `error`, `since_us` and `at_us` as for a node."""
 
     name: str
     error: str = ""
@@ -107,7 +107,7 @@ class PoolerNow(Struct, array_like=True, frozen=True):
     at_us: int = 0
     databases: tuple[PoolerDatabase, ...] = ()
     missing: tuple[str, ...] = ()
-    """Configured as leading to the cluster, and unknown to it."""
+    """Configured as routing to the cluster, but unknown to the pooler."""
 
 
 class ClusterNow(Struct, array_like=True, frozen=True):
@@ -121,20 +121,20 @@ class ClusterNow(Struct, array_like=True, frozen=True):
 
 
 class NodeDetails(Struct, array_like=True, frozen=True):
-    """What changes slowly, or costs more to ask."""
+    """Values that change slowly, or are expensive to query."""
 
     name: str
     at_us: int
-    """Monotonic."""
+    """Monotonic microseconds."""
     settings: dict[str, str]
     archive_ready: int | None
-    """WAL files that wait to be archived; None: not read, or nothing is archived."""
+    """WAL files that wait to be archived; None if not read, or archiving is off."""
     archive_failing: bool | None
     history: str | None
-    """A primary's timeline history: where each timeline before ended. None where the role may not read it."""
+    """A primary's timeline history: where earlier timelines ended; None if the role may not read it."""
 
 
 class ClusterDetails(Struct, array_like=True, frozen=True):
-    """What each node answered last (part `cluster.details`)."""
+    """The last details of each node (part `cluster.details`)."""
 
     nodes: tuple[NodeDetails, ...]

@@ -1,4 +1,4 @@
-"""Readings of the console itself: what it costs, and whether it keeps up. Recorded like everything else."""
+"""Readings of the console itself: its cost and health, and temporary settings of runs not reverted yet."""
 
 from __future__ import annotations
 
@@ -16,69 +16,67 @@ class AgentHealth(Struct, array_like=True, frozen=True, gc=False):
     """Time spent waiting for the server's answers, microseconds."""
     bytes_received: int
     recorder_lag_us: int
-    """How far the recording is behind the live picture."""
+    """How far the recording is behind the live samples."""
     recorded: int
     dropped: int
     """Samples that could not be recorded."""
     stuck_lanes: int
     lanes: list[str]
-    """Names of lanes abandoned now."""
+    """Names of lanes that are stuck now."""
     consoles: int
     late_us: int
-    """How late this tick began against its schedule."""
+    """How late this tick started, microseconds."""
     backend_cpu_us: int | None = None
-    """CPU of the server process behind the pinned connection; None where the host is not readable."""
+    """CPU of the server process behind the pinned connection; None if the host is not readable."""
     recording: str = "ok"
     """ok, lagging, failed, off."""
     recording_note: str | None = None
     readers_dropped: int = 0
     judged_us: int | None = None
-    """CPU time the rules took of `cpu_us`; None in recordings of before there were rules."""
+    """CPU time of the rules within `cpu_us`; None in recordings older than the rules."""
     outage: str | None = None
-    """Why there is no connection: a kind of probes/postgres/connect_errors.py, `lost` or `silent`. None while there
-    is one,
-    and in recordings of before it was told apart from the words of the server, which are in its own language."""
+    """Why there is no connection: a kind of probes/postgres/connect_errors.py, `lost` or `silent`. None while
+    connected, and in recordings from before the kind was recorded."""
     refused_by: str | None = None
-    """With `no_slots`, whose slots are gone: server, role, database or pooler."""
+    """With `no_slots`, whose slots are used up: server, role, database or pooler."""
 
 
-# Settings that a run changed for a time and that have to be put back: what of them is open now.
+# Temporary settings of runs, until they are reverted.
 #
-# Structs are stored by position (`array_like`): a field may be added at the end with a default, never moved or
-# removed.
+# Structs are stored by position (`array_like`): a field may be added at the end with a default, never moved or removed.
 
 
 class PendingRevertNow(Struct, array_like=True, frozen=True, gc=False):
-    """One setting that is not as it was. None: not known."""
+    """One setting that is not reverted. None: not known."""
 
     id: str
     parameter: str
     place: str
-    """Where it is set, in words: `in postgresql.auto.conf`, `for database app`."""
+    """Where it is set, as text: `in postgresql.auto.conf`, `for database app`."""
     old: str | None
-    """What was set there before; None: nothing was."""
+    """The value before; None if it was not set."""
     new: str | None
-    """What the run set; None: it took it out."""
+    """The value the run set; None if it removed it."""
     run: str
     runbook: str
     who: str
     at_us: int
-    """Host wall time at which it was about to be set."""
+    """Host wall time just before it was set."""
     run_is_active: bool
-    """The run goes on: it puts it back itself."""
+    """The run is active and will revert it."""
     state: str
-    """changed, unread (put back in the file, not reloaded), pending (put back, counts from the next restart), back,
-    altered (somebody has set something else since), gone (its database or role is), unknown."""
+    """changed, unread (reverted in the file, not reloaded), pending (reverted, effective after the next restart), back,
+    altered (changed to another value since), gone (its database or role no longer exists), unknown."""
     found: str | None
-    """What is set there now, where state is known."""
+    """The current value, if the state is known."""
     risky: bool
-    """fsync or full_page_writes is off by it: a crash of the host costs the cluster."""
+    """fsync or full_page_writes is off because of it: a crash of the host destroys the cluster."""
     trust: str = ""
-    """Where risky: sound, untrusted (the server was started anew without having been shut down in order), unknown."""
+    """If risky: sound, untrusted (the server restarted without a clean shutdown), unknown."""
 
 
 class PendingRevertsNow(Struct, array_like=True, frozen=True):
-    """Every setting of this server that a run has changed for a time (part `reverts`), oldest first."""
+    """All temporary settings of runs on this server (part `debts`), oldest first."""
 
     now_us: int
     """Host wall time of the reading."""

@@ -1,4 +1,4 @@
-"""An event: something that happened, in the order it was recorded. Append-only; the session chains them by hash."""
+"""An event: something that happened, in recording order. Append-only; the session chains them by hash."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ KINDS = (
     "journal.fallback",
     "journal.home",
 )
-"""Kinds written today; those from `run.planned` on are records of runs (plans/journal_record.py).
+"""Kinds written now; those from `run.planned` on are records of runs (recording/plan.py).
 
 A reader passes unknown kinds through."""
 
 
 class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One event. `seq` is given by the journal (0 before); `text` is one redacted sentence.
+    """One event. `seq` is assigned by the journal (0 before); `text` is one redacted sentence.
 
     `occurred_us` is set on notes about an earlier moment; `wall_us` is always when it was recorded.
     """

@@ -1,7 +1,7 @@
-"""Readings of the host: what /proc and /sys said, in the kernel's own names and units.
+"""Readings of the host: /proc and /sys, in the kernel's own names and units.
 
-Structs are stored by position (`array_like`): a field may be added at the end with a default, never moved, renamed to
-mean something else, or removed. Counters are raw and cumulative; None means the kernel does not have it.
+Structs are stored by position (`array_like`): a field may be added at the end with a default, never moved, given
+another meaning, or removed. Counters are raw and cumulative; None means the kernel does not have it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Cpu(Struct, array_like=True, frozen=True, gc=False):
     cpus: int
     procs_running: int
     procs_blocked: int
-    """Tasks waiting for I/O right now (state D), as `vmstat` shows them under b."""
+    """Tasks that now wait for I/O right now (state D), as `vmstat` shows them under b."""
     context_switches: int
     boot_wall_s: int
     """btime: when the host was booted, seconds since 1970."""
@@ -58,9 +58,9 @@ class MemInfo(Struct, array_like=True, frozen=True, gc=False):
 
 
 class VmStat(Struct, array_like=True, frozen=True, gc=False):
-    """/proc/vmstat, in pages or events since boot. Kernels name and split these differently: summed by prefix.
+    """/proc/vmstat, in pages or events since boot. Names and split differ by kernel: summed by prefix.
 
-    None where this kernel has no counter of that family, which is not the same as 0.
+    None if this kernel has no counter of that family, which is not 0.
     """
 
     page_size: int
@@ -93,7 +93,7 @@ class VmStat(Struct, array_like=True, frozen=True, gc=False):
     compact_free_scanned: int | None
     compact_migrate_scanned: int | None
     drop_pagecache: int | None
-    """Times somebody wrote 1 or 3 to /proc/sys/vm/drop_caches."""
+    """Number of writes of 1 or 3 to /proc/sys/vm/drop_caches."""
     drop_slab: int | None
     refault_file: int | None
     """workingset_refault_file: pages read again soon after they were reclaimed."""
@@ -117,7 +117,7 @@ class PressureStall(Struct, array_like=True, frozen=True, gc=False):
 
 
 class Pressure(Struct, array_like=True, frozen=True):
-    """/proc/pressure (PSI). None where the kernel was built or booted without it, or has no such line."""
+    """/proc/pressure (PSI). None if the kernel was built or booted without it, or has no such line."""
 
     cpu_some: PressureStall | None
     io_some: PressureStall | None
@@ -148,30 +148,30 @@ class Disk(Struct, array_like=True, frozen=True, gc=False):
     flushes: int | None = None
     flush_ms: int | None = None
     underlying: list[str] = []
-    """Devices this one stands on (dm, md, loop); empty for a device of its own."""
+    """Underlying devices (of dm, md, loop); empty for a physical device."""
 
 
 class Disks(Struct, array_like=True, frozen=True):
-    """Block devices that are used: by a mount, or by I/O since boot."""
+    """Block devices in use: by a mount, or by I/O since boot."""
 
     devices: list[Disk]
 
 
 class Mount(Struct, array_like=True, frozen=True):
-    """One mounted file system and statvfs of it. Sizes in bytes; None where statvfs did not answer in time."""
+    """One mounted file system and statvfs of it. Sizes in bytes; None if statvfs did not answer in time."""
 
     path: str
     source: str
     fstype: str
     options: str
     device: str | None
-    """Name of the whole block device it lies on (as in diskstats), None for one without."""
+    """Name of the whole block device it is on (as in diskstats), None without one."""
     holds: list[str]
-    """What PostgreSQL keeps there: data, wal, temp, archive, log, session, tablespace:NAME."""
+    """What is stored there: data, wal, temp, archive, log, session, tablespace:NAME."""
     size: int | None = None
     used: int | None = None
     available: int | None = None
-    """What an unprivileged writer may still use; `df` takes its percentage from used and this."""
+    """Space available to an unprivileged writer; `df` computes its percentage from this and used."""
     inodes: int | None = None
     inodes_free: int | None = None
     status: str = "ok"
@@ -180,13 +180,13 @@ class Mount(Struct, array_like=True, frozen=True):
 
 
 class Mounts(Struct, array_like=True, frozen=True):
-    """Real file systems, and where each thing PostgreSQL keeps lies."""
+    """Real file systems, and the paths that PostgreSQL uses."""
 
     mounts: list[Mount]
     paths: dict[str, str]
-    """What -> path as the server names it: data, wal, tablespace:NAME, archive, log, session."""
+    """Content -> path as the server names it: data, wal, tablespace:NAME, archive, log, session."""
     note: str | None = None
-    """Why the places of PostgreSQL are not known, when they are not."""
+    """Why PostgreSQL's paths are not known, if they are not."""
 
 
 class NumaNode(Struct, array_like=True, frozen=True, gc=False):
@@ -201,7 +201,7 @@ class NumaNode(Struct, array_like=True, frozen=True, gc=False):
 
 
 class HostSettings(Struct, array_like=True, frozen=True):
-    """Kernel settings that decide how a database behaves here; None where absent or not readable."""
+    """Kernel settings that affect a database; None if absent or not readable."""
 
     kernel: str
     hostname: str
@@ -225,37 +225,37 @@ class Process(Struct, array_like=True, frozen=True, gc=False):
 
     pid: int
     state: str
-    """R, S, D (uninterruptible, mostly I/O), T (stopped), Z, as the kernel writes it."""
+    """R, S, D (uninterruptible, mostly I/O), T (stopped), Z, as in the kernel."""
     start_ticks: int
-    """Ticks after boot at which it started: with pid, its identity."""
+    """Start in ticks after boot: with pid, its identity."""
     user_ticks: int
     system_ticks: int
     rss: int
-    """Bytes resident, shared buffers touched included."""
+    """Bytes resident, including touched shared buffers."""
     read_bytes: int | None
     """Bytes it caused to be read from storage; None without the right to read /proc/PID/io."""
     write_bytes: int | None
     blkio_ticks: int | None
-    """Ticks waited for block I/O; None where kernel.task_delayacct is 0 (it would be a false 0)."""
+    """Ticks waited for block I/O; None if kernel.task_delayacct is 0 (a false 0)."""
 
 
 class Processes(Struct, array_like=True, frozen=True):
-    """Processes of the postmaster. Idle ones are read in turn, not every second: each carries its own time."""
+    """Processes of the postmaster. Idle ones are read in turn, not every second."""
 
     postmaster: int
     rows: list[Process]
     states: dict[str, int]
-    """Number of processes by state over those read now."""
+    """Number of processes read now, by state."""
     total: int
-    """Children of the postmaster, read now or not."""
+    """Number of children of the postmaster, read now or not."""
 
 
 class ProcessTitle(Struct, array_like=True, frozen=True, gc=False):
-    """A backend as its process title tells it: `postgres: CLUSTER: USER DB HOST(PORT) STATE`."""
+    """A backend from its process title: `postgres: CLUSTER: USER DB HOST(PORT) STATE`."""
 
     pid: int
     kind: str
-    """`client backend`, or what the title names: checkpointer, walwriter, walsender, autovacuum worker, ..."""
+    """`client backend`, or as in the title: checkpointer, walwriter, walsender, autovacuum worker, ..."""
     user: str | None
     database: str | None
     client: str | None
@@ -265,18 +265,18 @@ class ProcessTitle(Struct, array_like=True, frozen=True, gc=False):
 
 
 class ProcessTitles(Struct, array_like=True, frozen=True):
-    """What is known of the connections without one: process titles of the postmaster's children."""
+    """Connections seen without one: process titles of the postmaster's children."""
 
     postmaster: int
     rows: list[ProcessTitle]
     unreadable: int
     """Children whose title could not be read in time."""
     update_process_title: bool = True
-    """False where titles carry no state (update_process_title = off)."""
+    """False if titles carry no state (update_process_title = off)."""
 
 
 class ControlFile(Struct, array_like=True, frozen=True):
-    """global/pg_control and postmaster.pid, read without the server; None where not readable."""
+    """global/pg_control and postmaster.pid, read without the server; None if not readable."""
 
     system_identifier: str | None
     version_number: int | None

@@ -1,7 +1,7 @@
-"""Long jobs: which dumps, restores and the like run now, and what is known of the ones before.
+"""Readings of long jobs: which dumps, restores and similar programs run now, and statistics of earlier runs.
 
-The agent sees jobs begin and end among the sessions and keeps their durations; what it knows goes into the sample, so
-that replay shows what was usual then. Structs are stored by position (`array_like`): a field may be added at the end
+The agent observes jobs start and end among the sessions and keeps their durations; they are part of the sample, so that
+a replay shows what was typical then. Structs are stored by position (`array_like`): a field may be added at the end
 with a default, never moved or removed.
 """
 
@@ -10,33 +10,33 @@ from __future__ import annotations
 from msgspec import Struct
 
 JobKey = tuple[str, str | None, str | None]
-"""Program, database, user: whose runs are compared with each other."""
+"""Program, database, user: runs with the same key are compared."""
 
 
 class JobStatistics(Struct, array_like=True, frozen=True, gc=False):
-    """What is known of the runs of one job: a program, as one user, in one database."""
+    """Statistics of the runs of one job: a program, as one user, in one database."""
 
     kind: str
     """pg_dump, pg_restore, ...: the program."""
     database: str | None
-    """None for a base backup, which is of all of them."""
+    """None for a base backup, which covers all."""
     user: str | None
     runs: int
-    """Runs that count: neither cancelled at once nor seen in part only."""
+    """Counted runs: neither cancelled at once nor only partly observed."""
     usual_s: float | None
-    """Median duration, seconds; None with fewer than three runs that count."""
+    """Median duration, seconds; None with fewer than three counted runs."""
     interval_s: float | None
-    """Median time from one start to the next, seconds; only where everything between the two was watched."""
+    """Median time from one start to the next, seconds; only from fully observed intervals."""
     intervals: int
-    """How many such distances are known."""
+    """Number of such intervals."""
     longest_interval_s: float | None
-    """The longest of them, of eight and more the second longest: one holiday makes no rule."""
+    """The longest of them, from eight on the second longest, so that one holiday does not count."""
     last_ended_us: int | None
-    """Host wall time at which the last run that counts ended."""
+    """Host wall time at which the last counted run ended."""
     last_s: float | None
     """Its duration, seconds."""
     watched_since_us: int
-    """Host wall time since which no run can have gone unseen."""
+    """Host wall time since which no run can have been missed."""
 
     @property
     def key(self) -> JobKey:
@@ -50,11 +50,11 @@ class RunningJob(Struct, array_like=True, frozen=True, gc=False):
     database: str | None
     user: str | None
     pid: int
-    """Backend of the session connected first, as far as it is still there."""
+    """Backend of the session connected first, if it still exists."""
     started: int | None
-    """Server's clock; None where this role may not see it."""
+    """Server's clock; None if this role cannot see it."""
     elapsed_s: float | None
-    """As of the reading, by the clock no one sets; None where the start is not known."""
+    """As of the reading, by the monotonic clock; None if the start is not known."""
 
     @property
     def key(self) -> JobKey:
@@ -62,7 +62,7 @@ class RunningJob(Struct, array_like=True, frozen=True, gc=False):
 
 
 class Jobs(Struct, array_like=True, frozen=True):
-    """Everything known of long jobs on one target."""
+    """Long jobs of one target: running ones, and statistics of earlier runs."""
 
     now_us: int
     """Host wall time of the reading."""
@@ -70,19 +70,19 @@ class Jobs(Struct, array_like=True, frozen=True):
     running: list[RunningJob]
 
     def statistics_of(self, key: JobKey) -> JobStatistics | None:
-        """The past of one job, None where there is none."""
+        """Return the statistics of one job, None if there are none."""
         return next((one for one in self.past if one.key == key), None)
 
 
 class PhaseNow(Struct, array_like=True, frozen=True, gc=False):
-    """How far one phase of a job is."""
+    """Progress of one phase of a job."""
 
     name: str
-    """schema, data, indexes, constraints, rest; or as a progress view words it."""
+    """schema, data, indexes, constraints, rest; or as in a progress view."""
     state: str
     """waiting, running, done, unknown."""
     items: int | None
-    """Objects there are; None where nobody knows."""
+    """Number of objects; None if not known."""
     items_done: int
     items_running: int
     done: float | None
@@ -91,29 +91,29 @@ class PhaseNow(Struct, array_like=True, frozen=True, gc=False):
     """Of done and total: bytes, rows."""
     pct: float | None
     grade: str
-    """measured, estimated, unknown: how pct is known."""
+    """measured, estimated, unknown: how pct was obtained."""
     started_us: int | None
     """Host wall time."""
     wall_s: float | None
-    """From its first object's start to now, or to its last one's end."""
+    """From the start of its first object to now, or to the end of its last."""
     busy_s: float | None
-    """Of all its objects together: with -j more than wall_s."""
+    """Sum over all its objects: with -j more than wall_s."""
     eta_s: float | None
     eta_grade: str
 
 
 class ObjectNow(Struct, array_like=True, frozen=True, gc=False):
-    """One object of a job that is told: those running, those that failed, the largest waiting, the last done."""
+    """One listed object of a job: running, failed, the largest waiting, the last done."""
 
     name: str
-    """With its schema, as the server quotes it; harmless."""
+    """With its schema, as the server quotes it; sanitized."""
     what: str
     """TABLE DATA, INDEX, FK CONSTRAINT, …"""
     phase: str
     state: str
     """running, failed, waiting, done."""
     weight: float | None
-    """Bytes; see archives.entries.Entry.weight."""
+    """Bytes; see Entry.weight of the archive entries."""
     done: float | None
     total: float | None
     unit: str | None
@@ -124,13 +124,13 @@ class ObjectNow(Struct, array_like=True, frozen=True, gc=False):
     elapsed_s: float | None
     eta_s: float | None
     pid: int | None
-    """Backend that works at it."""
+    """Backend that processes it."""
     note: str | None
-    """The error, what it waits for, the sub-phase."""
+    """The error, the wait, the sub-phase."""
 
 
 class JobNow(Struct, array_like=True, frozen=True, gc=False):
-    """One dump, restore or the like under way, with all that was found out about it. None: not known."""
+    """One running dump, restore or similar program in detail. None: not known."""
 
     kind: str
     """The program: pg_dump, pg_restore, psql, pg_basebackup, …"""
@@ -148,9 +148,9 @@ class JobNow(Struct, array_like=True, frozen=True, gc=False):
     jobs: int | None
     """-j."""
     command: str | None
-    """As it was started; redacted, harmless."""
+    """As it was started; redacted, sanitized."""
     run: str | None
-    """Id of the run of a runbook that started it."""
+    """Id of the runbook run that started it."""
     started_us: int | None
     """Host wall time."""
     elapsed_s: float | None
@@ -163,54 +163,54 @@ class JobNow(Struct, array_like=True, frozen=True, gc=False):
     written_bytes: int | None
     written_per_s: float | None
     mount: str | None
-    """What it writes to; for a restore where the data directory lies."""
+    """Mount it writes to; for a restore that of the data directory."""
     free_bytes: int | None
     need_bytes: float | None
-    """Still to be written there, estimated."""
+    """Bytes still to be written there, estimated."""
     fits: bool | None
     phase: str | None
-    """Under way."""
+    """The current one."""
     phases: tuple[PhaseNow, ...]
     objects: tuple[ObjectNow, ...]
-    """At most OBJECTS_TOLD; running first."""
+    """At most OBJECTS_LISTED; running first."""
     counts: tuple[int, int, int, int]
     """Objects running, done, waiting, failed."""
     pct: float | None
-    """Of the whole; never back, never 100 while it runs."""
+    """Of the whole; never decreases, never 100 while it runs."""
     grade: str
     eta_s: float | None
     eta_grade: str
-    """measured, estimated, unknown; `history` where it rests on runs before."""
+    """measured, estimated, unknown; `history` if based on earlier runs."""
     errors: int | None
-    """So far, where its messages can be read."""
+    """So far, if its messages can be read."""
     last_error: str | None
     critical: tuple[str, ...]
-    """The chain that decides when it ends: largest table, its indexes, its keys."""
+    """The critical path: largest table, its indexes, its keys."""
     sources: tuple[str, ...]
-    """What was read for it: `toc.dat`, `pg_stat_progress_copy`, `fdinfo of pid 812`, `stderr in /var/log/r.log`."""
+    """Sources of these values: `toc.dat`, `pg_stat_progress_copy`, `fdinfo of pid 812`, `stderr in /var/log/r.log`."""
     unknown: tuple[str, ...]
-    """What is not known and why, in sentences."""
+    """What is not known and why, as sentences."""
     client: str | None = None
-    """Address of the host its program runs on, where that is not this one."""
+    """Address of the host its program runs on, if it is not this one."""
     done: float | None = None
-    """Of the whole's data; None where nobody knows how much there is."""
+    """Data of the whole; None if the total is not known."""
     total: float | None = None
     unit: str | None = None
     """Of done and total: bytes, rows."""
     rate_per_s: float | None = None
-    """Of done, by the last minutes."""
+    """Rate of done over the last minutes."""
     source: str | None = None
-    """Of a restore: the database its archive was made of. Then these two are of restores of it, into whatever."""
+    """Restore: the database the archive was made of; the next two then cover all restores of it."""
     usual_s: float | None = None
     usual_runs: int = 0
 
 
 OBJECTS_LISTED = 120
-"""Objects of one job in a sample: a screen and its page; the rest is told as counts."""
+"""Objects of one job in a sample: enough for a screen and its page; the rest is only counted."""
 
 
 class JobsNow(Struct, array_like=True, frozen=True):
-    """Every job under way (part `jobs.now`)."""
+    """All running jobs (part `jobs.now`)."""
 
     now_us: int
     """Host wall time of the reading."""

@@ -1,7 +1,7 @@
-"""Readings of the server: what PostgreSQL's views said, under their own names.
+"""Readings of the server: PostgreSQL's views and catalogs, under their own names.
 
 Structs are stored by position (`array_like`): a field may be added at the end with a default, never moved, reused or
-removed. Times are microseconds since 1970 by the server's clock; xids are as the view gave them; None is NULL.
+removed. Times are microseconds since 1970 by the server's clock; xids are as in the view; None is NULL.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from msgspec import Struct
 
 MAX_QUERY_BYTES = 4096
-"""Of a longer query this much is read (activity.sql)."""
+"""Longer queries are cut to this (activity.sql)."""
 WITHHELD = '<not read: agent.query_texts = "none">'
-"""Stands in the place of a query's text."""
+"""Replaces a query's text."""
 
 
 class Setting(Struct, array_like=True, frozen=True):
@@ -39,11 +39,11 @@ class Database(Struct, array_like=True, frozen=True, gc=False):
     allow_connections: bool
     is_template: bool
     tablespace: str | None = None
-    """Where its relations lie unless they say otherwise; None: in the data directory."""
+    """Default tablespace of its relations; None: in the data directory."""
 
 
 class Server(Struct, array_like=True, frozen=True):
-    """Who the server is and how it is set: read at connect and every 30 s."""
+    """Identity and settings of the server: read at connect and every 30 s."""
 
     version_num: int
     version: str
@@ -52,7 +52,7 @@ class Server(Struct, array_like=True, frozen=True):
     timeline: int | None
     start_us: int
     now_us: int
-    """The server's clock at the reading: offset to the host's wall time tells two clocks apart."""
+    """The server's clock at the reading: its offset to the host's wall time shows whether the clocks differ."""
     current_user: str
     database: str
     superuser: bool
@@ -68,12 +68,12 @@ class Server(Struct, array_like=True, frozen=True):
     databases: list[Database]
     roles: list[Role]
     tablespaces: dict[str, str]
-    """Name -> location; pg_default and pg_global lie in the data directory and are not here."""
+    """Name -> location; pg_default and pg_global are in the data directory and not listed."""
     extensions: list[str] = []
     seat: str = "regular"
     """The slot this connection took: regular, reserved_role (reserved_connections), superuser."""
     through: str | None = None
-    """`PgBouncer 1.21 (transaction)` where a pooler stands between, else None."""
+    """`PgBouncer 1.21 (transaction)` if connected through a pooler, else None."""
     local: bool | None = None
     """True: proven to run on this host; False: proven elsewhere; None: not decided."""
     local_note: str | None = None
@@ -90,7 +90,7 @@ class Activity(Struct, array_like=True, frozen=True, gc=False):
     user: str | None
     application: str
     client: str | None
-    """Address, `[local]` for a unix socket, None where not permitted."""
+    """Address, `[local]` for a unix socket, None if not permitted."""
     state: str | None
     xact_start: int | None
     query_start: int | None
@@ -102,13 +102,13 @@ class Activity(Struct, array_like=True, frozen=True, gc=False):
     leader_pid: int | None
     query_id: int | None
     query: str
-    """Its first 4 kB, decoded by its database's encoding (else \\xNN), redacted, or what `agent.query_texts` leaves."""
+    """Its first 4 kB, decoded by its database's encoding (else \\xNN), redacted, or reduced by `agent.query_texts`."""
     query_bytes: int | None = None
-    """How long it is where `query` is cut, as far as track_activity_query_size kept it; None: it is not cut."""
+    """Full length if `query` is cut, limited by track_activity_query_size; None if not cut."""
 
 
 class Sessions(Struct, array_like=True, frozen=True):
-    """pg_stat_activity, every row, with the server's time of the reading."""
+    """All rows of pg_stat_activity, with the server's time of the reading."""
 
     now_us: int
     rows: list[Activity]
@@ -125,13 +125,13 @@ class LockWaiter(Struct, array_like=True, frozen=True):
     locktype: str
     mode: str
     relation: str | None
-    """schema.name where it lies in the connected database, else `database/OID`."""
+    """schema.name in the connected database, else `database/OID`."""
     wait_start: int | None
-    """pg_locks.waitstart (14+), None before or when only just begun."""
+    """pg_locks.waitstart (14+), None before 14 or for a wait that just began."""
 
 
 class HeldLock(Struct, array_like=True, frozen=True):
-    """What a blocker holds against the waiters: its strongest mode on the object waited for."""
+    """A lock of a blocker: its strongest mode on the object waited for."""
 
     pid: int
     mode: str
@@ -140,7 +140,7 @@ class HeldLock(Struct, array_like=True, frozen=True):
 
 
 class Locks(Struct, array_like=True, frozen=True):
-    """Who waits and for whom; empty lists when nobody waits."""
+    """Lock waiters and blockers; empty lists if no session waits."""
 
     waiters: list[LockWaiter]
     held: list[HeldLock]
@@ -157,7 +157,7 @@ class Operation(Struct, array_like=True, frozen=True):
     phase: str | None
     done: int | None
     total: int | None
-    """None (or the view's 0) where the server does not know the whole."""
+    """None (or the view's 0) if the server does not know the total."""
     unit: str
     """blocks, tuples, bytes, child tables, lockers."""
     detail: dict[str, int | str | None]
@@ -189,7 +189,7 @@ class Standby(Struct, array_like=True, frozen=True):
 
 
 class Slot(Struct, array_like=True, frozen=True):
-    """A row of pg_replication_slots; unread_since as SlotRow.unread_s is told; synced: a copy of the primary's slot."""
+    """A row of pg_replication_slots; unread_since as SlotRow.unread_s; synced: a copy of the primary's slot."""
 
     name: str
     kind: str
@@ -226,20 +226,20 @@ class Replication(Struct, array_like=True, frozen=True):
     standbys: list[Standby]
     slots: list[Slot]
     receiver_pid: int | None = None
-    """Standby: the WAL receiver, which every role may see; its status and host take pg_read_all_stats."""
+    """Standby: the WAL receiver, visible to every role; its status and host need pg_read_all_stats."""
     primary_conninfo_set: bool | None = None
-    """Standby: it is to receive WAL from a primary. None without pg_read_all_settings."""
+    """Standby: it should receive WAL from a primary. None without pg_read_all_settings."""
     restore_command_set: bool | None = None
     """Standby: it may take WAL from an archive."""
 
     @property
     def has_receiver(self) -> bool:
-        """Whether a WAL receiver runs and is known to the server; one that cannot connect ends before it is."""
+        """Whether a WAL receiver runs and is registered; one that cannot connect ends before that."""
         return self.receiver_pid is not None or self.receiver_status is not None
 
 
 class Archiver(Struct, array_like=True, frozen=True):
-    """pg_stat_archiver, and the files waiting in archive_status."""
+    """pg_stat_archiver, and the files that wait in archive_status."""
 
     enabled: bool
     archived_count: int
@@ -253,11 +253,11 @@ class Archiver(Struct, array_like=True, frozen=True):
     """Files .ready in archive_status; None without the right to list it."""
     now_us: int = 0
     oldest_ready_at: int | None = None
-    """When the oldest of them became ready."""
+    """Time when the oldest of them became ready."""
 
 
 class Wal(Struct, array_like=True, frozen=True):
-    """pg_stat_wal (14+) and the checkpointer's counters, whichever view this version keeps them in."""
+    """pg_stat_wal (14+) and the checkpointer's counters, from the view of this version."""
 
     records: int | None
     fpi: int | None
@@ -349,14 +349,14 @@ class Xids(Struct, array_like=True, frozen=True):
 
     now_us: int
     next_xid: int | None
-    """64-bit (epoch included) from pg_snapshot_xmax(pg_current_snapshot()); None on an old or restricted server."""
+    """64-bit (epoch included) from pg_snapshot_xmax(pg_current_snapshot()); None on old servers or without rights."""
     next_mxid: int | None
     databases: list[DatabaseXid]
     tables: list[TableXid]
 
 
 class HorizonHolder(Struct, array_like=True, frozen=True):
-    """Something that keeps the xid horizon back."""
+    """A holder of the xid horizon."""
 
     kind: str
     """backend, prepared, slot, standby."""
@@ -387,30 +387,27 @@ class TempDirectory(Struct, array_like=True, frozen=True, gc=False):
 
     tablespace: str
     pid: int | None
-    """Who made them, from the file's name; None where it does not tell."""
+    """Their backend, from the file name; None if not in the name."""
     files: int
     bytes: int
 
 
 class TempFiles(Struct, array_like=True, frozen=True):
-    """Temporary files that are open now, the largest first."""
+    """Temporary files now open, the largest first."""
 
     rows: list[TempDirectory]
     closed_bytes: int | None = None
-    """temp_bytes of pg_stat_database over all databases: what was written and is closed."""
+    """temp_bytes of pg_stat_database over all databases: bytes of files already closed."""
 
 
-# Readings of the catalogs: what goes wrong slowly, and is seen there before it is felt.
-#
-# Structs are stored by position (`array_like`): a field may be added at the end with a default, never moved, reused or
-# removed. Times are microseconds since 1970 by the server's clock; None is NULL.
+# Catalog problems that queries do not show yet. Same storage rules as above.
 
 
 class ChangedCollation(Struct, array_like=True, frozen=True):
-    """A collation whose version is another one now than when it, or its database, was made."""
+    """A collation whose version has changed since it, or its database, was created."""
 
     database: str | None
-    """Whose default it is; None for a collation of the connected database."""
+    """Database whose default it is; None for a collation of the connected database."""
     name: str | None
     """schema.name; None for the default of a database."""
     provider: str
@@ -420,49 +417,49 @@ class ChangedCollation(Struct, array_like=True, frozen=True):
 
 
 class InvalidIndex(Struct, array_like=True, frozen=True):
-    """An index of the connected database that no query uses, and that nobody builds or drops now."""
+    """An index of the connected database that is invalid and not being built or dropped."""
 
     name: str
     table: str
     ready: bool
-    """Every write to the table writes it too."""
+    """Every write to the table also maintains it."""
     pages: int
 
 
 class SequenceUsage(Struct, array_like=True, frozen=True):
-    """A sequence of the connected database that has used half of its numbers or more."""
+    """A sequence of the connected database that has used at least half of its values."""
 
     name: str
     column: str | None
-    """table.column it belongs to (serial, identity); None: it belongs to none."""
+    """table.column it belongs to (serial, identity); None if it belongs to none."""
     last: int
     start: int
-    """The first number it can have, at the other end of `stop`."""
+    """Its first possible value, at the opposite end of `stop`."""
     stop: int
-    """The last number that sequence and column can hold."""
+    """The last value that sequence and column can hold."""
     increment: int
 
 
 class CatalogFaults(Struct, array_like=True, frozen=True):
-    """What the catalogs say is wrong with a database. None: not known."""
+    """Problems of a database found in the catalogs. None: not known."""
 
     database: str
-    """The connected one, which `indexes` and `sequences` are of."""
+    """The connected database, which `indexes` and `sequences` belong to."""
     collations: list[ChangedCollation]
     indexes: list[InvalidIndex] | None
     sequences: list[SequenceUsage] | None
-    """Without those whose value this role may not read."""
+    """Without sequences whose value this role may not read."""
 
 
 class Subscription(Struct, array_like=True, frozen=True):
-    """A row of pg_subscription, of whichever database."""
+    """A row of pg_subscription, of any database."""
 
     name: str
     database: str | None
     enabled: bool
     has_slot: bool
     worker_pid: int | None
-    """Its apply worker; None where none runs."""
+    """Its apply worker; None if none runs."""
     apply_errors: int | None
     """Counted since the statistics were reset (15+); None before."""
     sync_errors: int | None
@@ -474,23 +471,23 @@ class Subscriptions(Struct, array_like=True, frozen=True):
 
 
 class DeadRows(Struct, array_like=True, frozen=True):
-    """A table of the connected database with more dead rows than autovacuum lets come about."""
+    """A table of the connected database with more dead rows than autovacuum should leave."""
 
     name: str
     dead: int
     live: int
     trigger: int
-    """Dead rows from which on autovacuum comes, by the settings of the server and the table's own."""
+    """Dead rows that trigger autovacuum, by the settings of the server and the table's own."""
     enabled: bool
     """False: autovacuum_enabled = off is set on the table."""
     vacuums: int
-    """VACUUMs that have come to their end, autovacuum's included, since the statistics were reset."""
+    """Finished VACUUMs, including those of autovacuum, since the statistics were reset."""
     last_vacuum: int | None
 
 
 class DeadRowTables(Struct, array_like=True, frozen=True):
-    """Tables autovacuum should have come to, the worst first."""
+    """Tables that autovacuum should have processed, the worst first."""
 
     database: str
-    """The connected one, which all of them are of."""
+    """The connected database, which all of them belong to."""
     rows: list[DeadRows]

@@ -1,8 +1,8 @@
 """A sample: what was read in one tick, part by part.
 
-A part is read at its own cadence, so a sample carries only what was read anew; `Picture` (frames) keeps the last two
-readings of each. The first sample of every block of a recording is a key sample: it also repeats the last two readings
-of the slow parts, each with the time it was really read, so that reading can start there.
+A part is read at its own interval, so a sample contains only the parts read in this tick; `Picture` (frames) keeps the
+last two readings of each. The first sample of every block of a recording is a key sample: it repeats the last two
+readings of the slow parts, each with the time it was read, so that reading can start there.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from msgspec import Raw, Struct
 from dba_console.core.decoding import packed_decoder
 from dba_console.watch.samples import cluster, console, findings, host, jobs, postgres
 
-# Every part a sample can have: its name, the struct of its reading, how often it is read.
-#
-# One declaration, used by the collector, the codec, the recording and `doctor`.
+# All parts a sample can have: name, struct of the reading, interval. Used by the collector, the codec, the recording
+# and `doctor`.
 
 
 @dataclass(frozen=True, slots=True)
 class PartKind:
-    """A part: `reading` is the struct it decodes to, `every_s` its cadence in seconds."""
+    """A part: `reading` is the struct it decodes to, `every_s` its interval in seconds."""
 
     name: str
     reading: type[Any]
@@ -44,7 +43,7 @@ _PART_KINDS = (
     PartKind("host.control", host.ControlFile, 10, "pg_control and postmaster.pid"),
     PartKind("pg.server", postgres.Server, 30, "identity, settings, roles, databases"),
     PartKind("pg.activity", postgres.Sessions, 1, "pg_stat_activity"),
-    PartKind("pg.locks", postgres.Locks, 1, "who waits for whom"),
+    PartKind("pg.locks", postgres.Locks, 1, "lock waits"),
     PartKind("pg.progress", postgres.Operations, 1, "pg_stat_progress_*"),
     PartKind("pg.databases", postgres.DatabaseStats, 3, "pg_stat_database"),
     PartKind("pg.replication", postgres.Replication, 2, "positions, standbys, slots"),
@@ -55,16 +54,16 @@ _PART_KINDS = (
     PartKind("pg.xids", postgres.Xids, 30, "distance to wraparound"),
     PartKind("pg.sizes", postgres.Sizes, 300, "database sizes"),
     PartKind("self", console.AgentHealth, 1, "the console's own cost"),
-    PartKind("findings", findings.FindingsNow, 10, "what is wrong, as the rules see it"),
-    PartKind("jobs", jobs.Jobs, 30, "long jobs: which run, and what is known of the ones before"),
+    PartKind("findings", findings.FindingsNow, 10, "open findings"),
+    PartKind("jobs", jobs.Jobs, 30, "long jobs: running ones, and statistics of earlier runs"),
     PartKind("pg.temp", postgres.TempFiles, 5, "temporary files on disk"),
     PartKind(
         "debts",
         console.PendingRevertsNow,
         30,
-        "settings that runs have changed for a time, until they are put back",
+        "temporary settings of runs, until they are reverted",
     ),
-    PartKind("jobs.now", jobs.JobsNow, 2, "dumps, restores and other long programs under way, in detail"),
+    PartKind("jobs.now", jobs.JobsNow, 2, "dumps, restores and other long programs now running, in detail"),
     PartKind("pg.catalog", postgres.CatalogFaults, 300, "collations, invalid indexes and sequences, from the catalogs"),
     PartKind("pg.subscriptions", postgres.Subscriptions, 30, "pg_subscription and its workers"),
     PartKind("pg.dead_rows", postgres.DeadRowTables, 60, "tables with more dead rows than autovacuum leaves"),
@@ -84,20 +83,20 @@ FORMAT = 1
 class Part(Struct, array_like=True, frozen=True, dict=True):
     """One probe's result.
 
-    `status` other than ok goes with a `note`: a sentence with what would help, redacted. `reading` is the encoded
-    struct named in the registry, None where nothing could be read.
+    `status` other than ok has a `note`: a redacted sentence with a fix. `reading` is the encoded struct named in the
+    registry, None if nothing could be read.
     """
 
     name: str
     status: Status
     note: str | None
     at_us: int
-    """Monotonic microseconds at which it was read."""
+    """Monotonic microseconds of the reading."""
     took_us: int
     reading: Raw | None
 
     def decode(self) -> Any:
-        """The reading as its struct, None where there is none. Raises msgspec.DecodeError on damaged data."""
+        """Return the reading as its struct, None if there is none. Raises msgspec.DecodeError on damaged data."""
         if self.reading is None:
             return None
         if (made := self.__dict__.get(_STRUCT_KEY)) is not None:
@@ -125,7 +124,7 @@ _NIL = b"\xc0"
 
 
 class _WirePart(Struct, array_like=True, frozen=True):
-    """A part as it is decoded: msgspec has no `Raw | None`, so a reading that is nil arrives as its one byte."""
+    """A part as decoded: msgspec has no `Raw | None`, so a nil reading arrives as its one byte."""
 
     name: str
     status: Status
@@ -160,20 +159,20 @@ def _decoder(kind: type[Any]) -> msgspec.msgpack.Decoder[Any]:
 def make_part(
     name: str, reading: Any, *, at_us: int, took_us: int = 0, status: Status = "ok", note: str | None = None
 ) -> Part:
-    """A part from a reading struct (or None). The reading is encoded now: what crosses a thread is immutable bytes."""
+    """Return a part for a reading struct (or None). It is encoded now, so that only immutable bytes cross threads."""
     raw = None if reading is None else Raw(_encoder.encode(reading))
     part = Part(name, status, note, at_us, took_us, raw)
-    # Whoever made it need not decode it again: the readings are frozen, and the bytes alone are what is kept and sent.
+    # The creator need not decode it again: readings are frozen, and only the bytes are stored and sent.
     part.__dict__[_STRUCT_KEY] = reading
     return part
 
 
 def encode_sample(sample: Sample) -> bytes:
-    """The sample as MessagePack: the same bytes go to the recording and to every console."""
+    """Return the sample as MessagePack; the same bytes go to the recording and to every console."""
     return _encoder.encode(sample)
 
 
 def decode_sample(data: bytes | memoryview) -> Sample:
-    """The sample in `data`; readings stay encoded until asked for. Raises msgspec.DecodeError on damaged data."""
+    """Return the sample in `data`; readings are decoded on access. Raises msgspec.DecodeError on damaged data."""
     wire = _sample_decoder.decode(data)
     return Sample(wire.seq, wire.wall_us, wire.mono_us, [part.part() for part in wire.parts], wire.boot)

@@ -133,7 +133,7 @@ def test_an_interrupted_run_is_ended_without_being_walked_on(counted: Cluster, t
         operator = Operator.of(running)
         view = operator.until(lambda: operator.view is not None, "the interrupted run")
         operator.control("abort", reason="not tonight")
-        assert "resume it, or end it" in operator.refusal().text
+        assert "resume or abort it" in operator.refusal().text
         operator.client.send(RunResume(run=view.run, abort="not tonight"))
         assert operator.walk({}).state == "aborted"
     papers = story.papers()

@@ -98,7 +98,7 @@ def test_taking_back_goes_on_though_its_agent_is_killed_before_and_after_it(stor
     # Where nobody saw its end, an undo is done again: that is safe with what acts on a cluster.
     assert story.lines() == ["freeze", "stop", "not stop", "not stop", "not freeze"]
     papers = story.papers()
-    assert papers.ended is not None and papers.ended.text.endswith("taken back: stop, freeze"), papers.ended
+    assert papers.ended is not None and papers.ended.text.endswith("reverted: stop, freeze"), papers.ended
 
 
 def test_an_abort_reverts_each_step_in_reverse_and_says_what_is_left(story: Story) -> None:
@@ -111,18 +111,18 @@ def test_an_abort_reverts_each_step_in_reverse_and_says_what_is_left(story: Stor
 
         def say(asked: Question) -> str | None:
             assert operator.view is not None
-            if operator.view.state != "done" and "Take back" in asked.text:
+            if operator.view.state != "done" and "Revert" in asked.text:
                 shown.append((asked.text.partition(" On ")[0], *(block.exact for block in operator.view.blocks)))
             return "skip by hand" if "cannot be reverted" in asked.text else says(asked)
 
         ending = operator.walk(say).ending
     assert shown[1:] == [
-        ("Take back: Stop.", "take back: write stop\n-- what: stop"),
-        ("Take back: Freeze.", "take back: write freeze\n-- what: freeze"),
+        ("Revert: Stop.", "revert: write stop\n-- what: stop"),
+        ("Revert: Freeze.", "revert: write freeze\n-- what: freeze"),
     ]
-    assert shown[0][0].startswith("Take back stop, freeze?")
+    assert shown[0][0].startswith("Revert stop, freeze?")
     assert story.lines() == ["freeze", "stop", "not freeze"]
-    assert ending.endswith("left as it is: stop (stop/action: stop cannot be reverted (by hand))"), ending
+    assert ending.endswith("not reverted: stop (stop/action: stop cannot be reverted (by hand))"), ending
 
 
 def test_past_the_point_of_no_return_nothing_before_it_is_reverted(story: Story) -> None:
@@ -132,7 +132,7 @@ def test_past_the_point_of_no_return_nothing_before_it_is_reverted(story: Story)
         operator.begin(BOOK, {"file": str(story.file), "to": "db2"})
         ending = operator.walk({**WILLING, "failed": "abort", "undo": "all"}).ending
     assert story.lines() == ["freeze", "stop", "promote", "not thaw"]
-    assert "promote was a point of no return: nothing before it is taken back; taken back: thaw" in ending
+    assert "promote was a point of no return: nothing before it is reverted; reverted: thaw" in ending
 
 
 def test_without_anybody_to_ask_what_was_named_is_reverted_and_one_that_fails_stops_no_other(
@@ -142,7 +142,7 @@ def test_without_anybody_to_ask_what_was_named_is_reverted_and_one_that_fails_st
     done = story.command(monkeypatch, "--confirm", "stop=yes", "--confirm", "promote=db3", "--confirm", "undo=all")
     assert done.returncode == ExitCode.REFUSED, done.stdout
     assert story.lines() == ["freeze", "stop", "not freeze"]
-    assert "taken back: freeze; left as it is: stop (stop/action: stop cannot be reverted" in done.stdout
+    assert "reverted: freeze; not reverted: stop (stop/action: stop cannot be reverted" in done.stdout
 
 
 def test_passwords_of_nodes_and_poolers_are_in_nothing_a_run_writes_or_shows(story: Story) -> None:
@@ -168,10 +168,10 @@ def test_a_run_is_begun_from_the_command_line_though_the_server_is_down(
 ) -> None:
     done = story.command(monkeypatch, "--confirm", "stop=yes", "--confirm", "promote=db2")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "type `db2` to go on" in done.stdout
+    assert "type `db2` to confirm" in done.stdout
     assert story.lines() == ["freeze", "stop", "promote", "thaw"]
     wrong = story.command(monkeypatch, "--confirm", "stop=yes", "--confirm", "promote=db3")
-    assert wrong.returncode == ExitCode.REFUSED and "does not fit: 'db2' is asked for" in wrong.stdout
+    assert wrong.returncode == ExitCode.REFUSED and "does not fit: 'db2' is required" in wrong.stdout
     # What is not named beforehand is not taken back.
     assert story.lines()[4:] == ["freeze", "stop"]
-    assert "left as it is: stop, freeze" in wrong.stdout
+    assert "not reverted: stop, freeze" in wrong.stdout

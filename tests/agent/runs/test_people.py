@@ -21,12 +21,12 @@ def test_only_who_drives_may_answer_and_another_may_take_over(running: RunningAg
     second.watch(view.run)
     assert first.yours and not second.yours
     second.answer(start, "yes")
-    assert "drives this run" in second.refusal().text
+    assert "controls this run" in second.refusal().text
     second.control("take")
     second.until(lambda: second.yours, "the run taken over")
     first.until(lambda: not first.yours, "the run lost")
     first.answer(start, "yes")
-    assert "drives this run" in first.refusal().text
+    assert "controls this run" in first.refusal().text
     second.answer(second.question("start", again=True), "no")
     assert second.until(lambda: second.view is not None and second.view.state == "aborted", "the end").ending
 
@@ -35,7 +35,7 @@ def test_a_second_run_is_refused_while_one_is_under_way(running: RunningAgent) -
     first, second = Operator.of(running), Operator.of(running)
     first.begin(TWO_PEOPLE)
     first.question("start")
-    with pytest.raises(AssertionError, match="a run is under way: Two-people"):
+    with pytest.raises(AssertionError, match="a run is active: Two-people"):
         second.begin(TWO_PEOPLE)
     assert second.refused[-1].code == 8
     assert [one.runbook for one in Operator.of(running).runs] == ["two-people"]
@@ -50,13 +50,13 @@ def test_a_step_for_two_is_not_done_by_one(running: RunningAgent) -> None:
     asked = first.question("second")
     assert asked.first_by and not first.may_answer and "same console" in first.why_not
     first.answer(asked, asked.expects)
-    assert "a second person" in first.refusal().text
+    assert "a second operator" in first.refusal().text
     with OtherConsole(running, "bertha") as other:
         assert other.answer(view.run, "second", asked.expects) == ""
         done = first.until(lambda: first.view is not None and first.view.state == "done", "the end")
     assert done.state == "done"
     [confirmed] = [event for event in first.events if "confirmed by" in event.text]
-    assert "bertha" in confirmed.text and "as told by the console" in confirmed.text
+    assert "bertha" in confirmed.text and "according to the console" in confirmed.text
 
 
 def test_a_console_that_is_gone_leaves_the_run_waiting(running: RunningAgent, cluster: Cluster) -> None:

@@ -106,7 +106,7 @@ def test_only_the_rows_that_are_chosen_are_acted_on_and_the_story_says_who_chose
     assert papers.plan is not None
     told = "\n".join(report_lines(papers.plan, papers.records, when=str))
     assert "pick/preview: 5 rows, 3 chosen; not chosen: id 4, note as it is; id 5, note as it is" in told
-    assert "pick/preview: 2 of 5 rows chosen by" in told and "left out: id 2, note as it is; id 3" in told
+    assert "pick/preview: 2 of 5 rows chosen by" in told and "not chosen: id 2, note as it is; id 3" in told
     (record,) = (one for one in papers.records if one.kind == "rows.chosen")
     assert (record.fields["chosen"], record.fields["left_out"]) == ([0, 4], [1, 2, 3]) and record.who
 
@@ -144,7 +144,7 @@ def test_a_console_that_only_watches_chooses_nothing_until_it_has_taken_over(
     other = Operator.of(running)
     other.watch(operator.view.run)
     choose(other, 4)
-    assert "drives this run" in other.refusal().text
+    assert "controls this run" in other.refusal().text
     other.control("take")
     other.until(lambda: other.yours, "the run taken over")
     assert other.view is not None and other.view.table == table
@@ -152,7 +152,7 @@ def test_a_console_that_only_watches_chooses_nothing_until_it_has_taken_over(
     chosen(other, 4)
     assert chosen(operator, 4).chosen == (False, False, False, False, True), "both see what is chosen"
     choose(operator, 0)
-    assert "drives this run" in operator.refusal().text
+    assert "controls this run" in operator.refusal().text
     assert other.walk(WILLING).state == "done"
     assert left(picked) == [1, 2, 3, 4]
 

@@ -55,7 +55,7 @@ def test_a_rehearsal_looks_and_does_nothing(running: RunningAgent, counted: Clus
     operator = Operator.of(running)
     operator.begin(COUNTED, {"file": str(tmp_path / "file")}, rehearse=True)
     view = operator.walk({})
-    assert view.state == "done" and "does not promise" in view.ending
+    assert view.state == "done" and "does not guarantee" in view.ending
     assert operator.asked == []
     assert counted.psql("select count(*) from public.counted").strip() == "0" and not (tmp_path / "file").exists()
 
@@ -148,7 +148,7 @@ def test_a_command_outlives_its_agent_and_is_found_again(cluster: Cluster, tmp_p
         left = operator.until(lambda: operator.view is not None, "the interrupted run")
         assert (left.run, left.state) == (run, "interrupted")
         [told] = [event for event in operator.events if event.kind == "run.interrupted"]
-        assert "its command goes on" in told.text
+        assert "its command continues" in told.text
         operator.resume(run)
         operator.until(lambda: operator.view is not None and operator.view.can_stop, "the command attended again")
         fifo.write_text("hello\n")

@@ -144,7 +144,7 @@ def test_what_a_killed_agent_left_is_found_and_put_back(one: Cluster, tmp_path: 
     die(one, tmp_path, TUNED, "before:block.result")
     assert one.psql("show maintenance_work_mem") == "77MB" and len(owed(tmp_path)) == 2
     with agent(one.dsn(dbname="template1"), tmp_path) as running:  # another spelling of the same server
-        told = found(running, "warning", "maintenance_work_mem (77MB), max_wal_size (2GB) are not as before run")
+        told = found(running, "warning", "maintenance_work_mem (77MB), max_wal_size (2GB) still differ from before run")
         assert told.runbook == "put-back" and any("was not set" in line for line in told.evidence["settings"])
         put_back(running)
         cleared(running)
@@ -158,12 +158,14 @@ def test_a_server_that_crashed_without_fsync_is_not_trusted(durable: Cluster, tm
     durable.start()
     if durable.major == 18:
         checked = said("check", durable.dsn())
-        assert checked.returncode == 2 and "fsync (off), full_page_writes (off) are not as before" in checked.stdout
+        assert (
+            checked.returncode == 2 and "fsync (off), full_page_writes (off) still differ from before" in checked.stdout
+        )
         shown = said("show", "findings", durable.dsn())
         assert "fsync (off)" in shown.stdout, shown
     with agent(durable.dsn(), tmp_path) as running:
-        found(running, "critical", "the data of this cluster cannot be trusted, restore it anew")
-        assert "cannot be trusted, restore it anew" in put_back(running)
+        found(running, "critical", "the data of this cluster cannot be trusted, restore it from a backup")
+        assert "cannot be trusted, restore" in put_back(running)
         cleared(running)
     assert durable.psql(AUTO) == "0" and durable.psql("show fsync") == "on" and owed(tmp_path) == []
 
@@ -175,7 +177,7 @@ def test_what_was_owed_and_never_set_is_struck_out(one: Cluster, tmp_path: Path)
     assert one.psql(AUTO) == "0" and len(owed(tmp_path)) == 2
     with agent(one.dsn(), tmp_path) as running:
         watch = running.watch()
-        assert "as it was again" in watch.event("setting.returned", PATIENCE_S).text
+        assert "has its old value again" in watch.event("setting.returned", PATIENCE_S).text
         cleared(running)
         assert [event.text for event in watch.events if RULE in event.text or event.details.get("rule") == RULE] == []
         assert owed(tmp_path) == []
@@ -184,7 +186,7 @@ def test_what_was_owed_and_never_set_is_struck_out(one: Cluster, tmp_path: Path)
         operator.answer(operator.question("ack"), "y")
         work = operator.question()
         assert (work.kind, one.psql("show maintenance_work_mem")) == ("manual", "77MB")
-        assert any("not finished, goes on" in event.text for event in operator.events)
+        assert any("not finished, will continue" in event.text for event in operator.events)
         assert operator.walk(answers({"manual": "done", "ack": "y"})).state == "done"
     assert one.psql(AUTO) == "0" and owed(tmp_path) == []
 
@@ -226,16 +228,16 @@ def test_while_the_run_goes_on_only_the_gravest_is_told_and_its_end_makes_it_a_f
         operator.begin(BY_LETTER)
         operator.walk({"ack": "y", "start": "yes", "failed": "abort", "undo": "none"})
         refused = [one.text for one in operator.events if one.kind == "block.result"]
-        assert "nobody was asked to type words" in " ".join(refused), "a letter does not confirm it"
+        assert "its block must use confirm=type" in " ".join(refused), "a letter does not confirm it"
         assert one.psql(AUTO) == "0"
         operator.begin(UNSAFE)
         operator.answer(operator.question("start"), "yes")
         operator.answer(operator.question("type"), "lose everything")
         operator.question("manual")
-        found(running, "info", "costs the whole cluster")
+        found(running, "info", "destroys the whole cluster")
         running.end()  # in order, as by a reboot: the run is left, and nothing of it done
     with agent(one.dsn(), tmp_path) as running:
-        found(running, "critical", "which is over")
+        found(running, "critical", "(ended)")
         put_back(running)
         cleared(running)
     assert one.psql(AUTO) == "0" and owed(tmp_path) == []
@@ -248,7 +250,7 @@ def test_a_run_that_is_ended_puts_back_what_it_has_set_without_a_question(one: C
         at_work(operator)
         assert one.psql("show maintenance_work_mem") == "77MB"
         operator.control("abort", reason="enough")
-        assert operator.walk({}).ending == "run aborted: enough; its settings are put back"
+        assert operator.walk({}).ending == "run aborted: enough; temporary settings reverted"
         told = next(event.text for event in operator.events if event.kind == "undo.settings")
         assert "maintenance_work_mem is not set in postgresql.auto.conf; it is 64MB now" in told
         assert one.psql(AUTO) == "0" and owed(tmp_path) == []
@@ -259,7 +261,7 @@ def test_a_run_that_is_ended_puts_back_what_it_has_set_without_a_question(one: C
         gone_on_with(operator)
         operator.question("manual")
         operator.control("abort", reason="enough")
-        assert "its settings are put back" in operator.walk({}).ending
+        assert "temporary settings reverted" in operator.walk({}).ending
         assert one.psql(AUTO) == "0" and owed(tmp_path) == []
 
 
@@ -296,8 +298,8 @@ def test_settings_are_put_back_beside_a_run_that_waits_for_an_answer_and_nothing
         other = Operator.of(running)
         other.client.send(RunBegin(text=WAITS, source="test.md"))
         refused = other.refusal()
-        assert (refused.code, refused.hint) == (8, "one at a time: attach to it, or wait for its end")
-        assert refused.text.startswith("a run is under way: Waits (")
+        assert (refused.code, refused.hint) == (8, "only one can run: attach to it, or wait for its end")
+        assert refused.text.startswith("a run is active: Waits (")
         back = Operator.of(running)
         [under_way] = [one for one in back.runs if one.runbook == "waits"]
         back.watch(under_way.run)
@@ -317,7 +319,7 @@ def test_what_a_run_under_way_has_set_is_left_to_it_and_that_is_said(one: Cluste
         assert other.walk(answers({"start": "yes", "failed": "abort"})).state == "failed"
         assert other.view is not None and other.view.run != operator.view.run
         [told] = [event.text for event in other.events if event.kind == "block.seen" and "refused" in event.text]
-        assert f"set by run {operator.view.run}, which is under way and puts it back itself when it ends" in told
+        assert f"set by run {operator.view.run}, which is active and reverts it when it ends" in told
         assert f"dba-console runbook resume {operator.view.run}, then /abort" in told
         assert one.psql("show maintenance_work_mem") == "77MB" and len(owed(tmp_path)) == 2
         operator.control("abort", reason="enough")

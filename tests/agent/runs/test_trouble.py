@@ -54,7 +54,7 @@ def test_a_server_started_anew_is_gone_on_with_only_where_that_was_meant(
         cluster.start()
         operator.answer(asked, "yes")
         asked = operator.question("yes")
-        assert "Is that restart meant" in asked.text
+        assert "Was this restart intentional" in asked.text
         operator.answer(asked, "no")
         asked = operator.question("failed")
         assert "after this run was planned" in asked.text

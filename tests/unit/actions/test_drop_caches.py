@@ -44,7 +44,7 @@ def test_it_says_what_would_go_and_what_the_cost_is_not_known_by(world: ActionCo
     assert sight.refusal is None
     assert sight.exact == f"echo 1 > {world.proc}/sys/vm/drop_caches"
     assert sight.text == (
-        "up to 6.6 GB of 8.6 GB page cache would go; how long it takes to read again is unknown (no servers of this "
+        "up to 6.6 GB of 8.6 GB page cache would be dropped; the time to read it again is unknown (no servers on this "
         "host show their data directory)"
     )
     assert sight.values["droppable_bytes"] == (9_000_000 - 2_000_000 - 60_000) * 1024

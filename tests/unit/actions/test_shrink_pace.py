@@ -148,7 +148,7 @@ def test_where_others_make_commits_slow_it_is_as_careful_as_by_hand() -> None:
     by_hand = loop_s(Disk(others=lambda: 0.02), 2048 * MIB)
     assert by_hand / 2 < run.disk.spent_s < 1.25 * by_hand
     assert {pace.step for pace in run.paces[len(run.paces) // 2 :]} == {LIMITS.first_step}
-    assert run.pace.reason == "commits take 21.0 ms without a cut, 1.0 ms before it began"
+    assert run.pace.reason == "commits take 21.0 ms without a cut, 1.0 ms before the start"
 
 
 def test_a_disk_that_is_slow_by_itself_is_not_given_way_to() -> None:
@@ -163,7 +163,7 @@ def test_one_that_nobody_could_bear_halves_the_step_at_once_and_not_for_long() -
     pace = pacing.first_pace(BASELINE, LIMITS)
     pace = pacing.next_pace(pace, CutMeasurement(pace.step, 0.3), LIMITS)
     assert pace.step == LIMITS.first_step // 2
-    assert pace.reason == "a commit took 300 ms beside a cut"
+    assert pace.reason == "a commit took 300 ms during a cut"
     for _ in range(pacing.CUTS_PER_VERDICT):
         pace = pacing.next_pace(pace, CutMeasurement(pace.step, 0.002), LIMITS)
     assert pace.step == LIMITS.first_step
@@ -175,7 +175,7 @@ def test_commits_after_the_cut_count_as_well_as_its_own() -> None:
     for _ in range(2 * pacing.CUTS_PER_VERDICT):
         pace = pacing.next_pace(pace, CutMeasurement(16 * MIB, QUIET_S, 0.03), LIMITS)
     assert pace.step == 8 * MIB
-    assert pace.reason == "commits took 30.0 ms beside a cut, 1.0 ms without one"
+    assert pace.reason == "commits took 30.0 ms during a cut, 1.0 ms without one"
 
 
 def test_a_step_that_hurt_is_tried_again_less_and_less_often() -> None:
@@ -210,7 +210,7 @@ def test_pressure_makes_pauses_longer() -> None:
     pace, usual = pacing.first_pace(BASELINE, LIMITS), HostPressure(2.0, 0.001)
     slower, kept = pacing.adapt_to_host(pace, usual, usual, HostPressure(60.0, 0.001), LIMITS)
     assert slower.brake == 2.0
-    assert slower.reason == "tasks wait for I/O 60% of the time, 2.0% before it began"
+    assert slower.reason == "tasks wait for I/O 60% of the time, 2.0% before the start"
     assert kept == usual
 
 
@@ -226,18 +226,21 @@ def test_pressure_that_stays_whatever_is_done_is_somebody_elses() -> None:
 def test_a_device_that_takes_long_makes_pauses_longer() -> None:
     pace, usual = pacing.first_pace(BASELINE, LIMITS), HostPressure(None, 0.004)
     slower, _ = pacing.adapt_to_host(pace, usual, usual, HostPressure(None, 0.2), LIMITS)
-    assert slower.reason == "requests of the device take 200 ms, 4.0 ms before it began"
+    assert slower.reason == "device requests take 200 ms, 4.0 ms before the start"
 
 
 def test_trouble_without_a_cut_is_waited_for() -> None:
     assert pacing.foreign_load_reason(0.01, LIMITS) == ""
     assert pacing.foreign_load_reason(None, LIMITS) == ""
-    assert pacing.foreign_load_reason(0.9, LIMITS) == "commits take 900 ms without any cut: it waits for that to pass"
+    assert (
+        pacing.foreign_load_reason(0.9, LIMITS) == "commits take 900 ms without any cut: waiting until they are faster"
+    )
 
 
 def test_what_is_told_says_why_it_holds_back() -> None:
     pace = pacing.first_pace(BASELINE, LIMITS)
     assert pacing.pace_text(pace) == "steps of 10.0 MB"
     assert (
-        pacing.pace_text(replace(pace, reason="commits took long")) == "steps of 10.0 MB; holds back: commits took long"
+        pacing.pace_text(replace(pace, reason="commits took long"))
+        == "steps of 10.0 MB; slowed down: commits took long"
     )

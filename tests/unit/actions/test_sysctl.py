@@ -56,7 +56,7 @@ def test_a_setting_is_changed_and_the_old_value_kept(world: ActionContext) -> No
     ended = done(world, wanted("vm.zone_reclaim_mode", 0))
     assert ended.state == "ok"
     assert ended.text == (
-        "vm.zone_reclaim_mode is 0, it was 1; to keep it over a boot: `vm.zone_reclaim_mode = 0` in "
+        "vm.zone_reclaim_mode is 0, it was 1; to make it permanent: `vm.zone_reclaim_mode = 0` in "
         "/etc/sysctl.d/90-database.conf"
     )
     assert text_of(world, "vm/zone_reclaim_mode") == "0\n"
@@ -83,7 +83,7 @@ def test_an_undo_leaves_alone_what_somebody_else_changed_since(world: ActionCont
     assert ended.undo is not None
     undone = ACTION.undo(wanted("vm.zone_reclaim_mode", 0), ended.undo, world, PlainControl())
     assert undone.state == "failed"
-    assert "somebody changed it since" in undone.text
+    assert "changed by others since" in undone.text
     assert text_of(world, "vm/zone_reclaim_mode") == "4\n"
 
 
@@ -148,7 +148,7 @@ def test_a_value_that_is_none_is_refused(world: ActionContext, value: str) -> No
 
 
 def test_dropping_caches_is_left_to_its_own_action(world: ActionContext) -> None:
-    assert refusal(world, "vm.drop_caches", 1) == "vm.drop_caches is not changed here: it is the action drop-caches"
+    assert refusal(world, "vm.drop_caches", 1) == "vm.drop_caches is not changed here: use the action drop-caches"
 
 
 def test_a_name_this_kernel_does_not_have_is_refused(world: ActionContext) -> None:

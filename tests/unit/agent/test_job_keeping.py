@@ -108,7 +108,7 @@ def test_what_is_known_of_a_run_is_kept_and_bounded(path: Path) -> None:
 def test_a_damaged_file_is_put_aside(path: Path, damage: bytes) -> None:
     save_history(path, HISTORY)
     path.write_bytes(damage)
-    with pytest.raises(DamagedHistory, match="no history of jobs"):
+    with pytest.raises(DamagedHistory, match="not a valid job history"):
         load_or_set_aside(path)
     assert not path.exists()
     assert path.with_suffix(".damaged").read_bytes() == damage

@@ -73,7 +73,7 @@ def test_a_defect_ends_the_connection_it_met_and_no_other(
     met, other = attach(desk), attach(desk)
     monkeypatch.setattr(desk.listener, "_request", {}.__getitem__)
     met.send(Mark(text="now"))
-    with pytest.raises(AgentConnectionLost, match="the agent failed on what this console asked, a defect"):
+    with pytest.raises(AgentConnectionLost, match="the agent failed on a request of this console: internal error"):
         while met.receive(60.0):
             pass
     desk.listener.broadcast(pack_sample(b"second"), sample=True)
@@ -201,9 +201,9 @@ def test_consoles_are_told_why_the_agent_ends(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "b.sock")
     client = attach(desk)
     client.receive(5)
-    closing = threading.Thread(target=desk.listener.close, args=("asked to end by SIGTERM",))
+    closing = threading.Thread(target=desk.listener.close, args=("stopped by SIGTERM",))
     closing.start()
-    with pytest.raises(AgentConnectionLost, match="asked to end by SIGTERM"):
+    with pytest.raises(AgentConnectionLost, match="stopped by SIGTERM"):
         client.receive(5)
     closing.join()
     client.close()
@@ -211,7 +211,7 @@ def test_consoles_are_told_why_the_agent_ends(tmp_path: Path) -> None:
 
 
 def test_nobody_listening_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ConnectError, match=r"no agent answers any more; `dba-console DSN` starts one"):
+    with pytest.raises(ConnectError, match=r"the agent no longer runs; `dba-console DSN` starts one"):
         AgentClient.connect(tmp_path / "none.sock")
 
 
@@ -239,7 +239,7 @@ def test_who_has_not_greeted_may_not_send_much(desk: Desk) -> None:
     with _raw(desk) as stranger:
         stranger.sendall((GREETING_LIMIT + 1).to_bytes(4, "big") + b"g")
         (answer,) = Deframer().feed(stranger.recv(65536))
-    assert isinstance(answer, Bye) and f"a message of {GREETING_LIMIT + 1} bytes" in answer.reason
+    assert isinstance(answer, Bye) and f"invalid message length: {GREETING_LIMIT + 1} bytes" in answer.reason
 
 
 def test_a_long_document_reaches_the_agent(desk: Desk) -> None:
@@ -285,5 +285,5 @@ def test_a_queue_of_connections_that_is_full_is_a_sentence(tmp_path: Path) -> No
         deaf.listen(0)
         with socket.socket(socket.AF_UNIX) as first:
             first.connect(str(tmp_path / "deaf.sock"))
-            with pytest.raises(ConnectError, match="takes no more connections: too many wait"):
+            with pytest.raises(ConnectError, match="accepts no more connections: its queue is full"):
                 AgentClient.connect(tmp_path / "deaf.sock", timeout_s=1.0)

@@ -46,4 +46,4 @@ def test_another_cluster_behind_the_same_address_is_told() -> None:
 
 def test_the_seat_is_named() -> None:
     assert "superuser_reserved_connections" in connection_slot_text(structs.replace(SERVER, seat="superuser"))
-    assert "an ordinary slot" in connection_slot_text(SERVER)
+    assert "a regular slot" in connection_slot_text(SERVER)

@@ -45,7 +45,7 @@ def test_a_signal_ends_the_wait_with_its_name() -> None:
         assert not stop.wait(0)
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.wait(60)
-        assert stop.reason == "asked to end by SIGTERM"
+        assert stop.reason == "stopped by SIGTERM"
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

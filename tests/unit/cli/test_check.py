@@ -52,7 +52,7 @@ def test_the_line_names_the_finding_and_its_runbook() -> None:
 def test_a_silenced_finding_is_told_and_does_not_alarm() -> None:
     seen = verdict(frame(finding("critical", state="silenced", who="ann", until="2026-11-20T16:00:00Z")))
     assert seen.code == 0
-    assert seen.text.startswith("nothing but 1 silenced")
+    assert seen.text.startswith("only 1 silenced")
     assert "by ann" in seen.further_lines[0]
 
 
@@ -69,7 +69,7 @@ def test_no_finding_is_well_only_where_the_rules_were_asked() -> None:
 
 def test_rules_that_failed_are_unknown_and_not_well() -> None:
     seen = frame()
-    seen.findings_note = "not all rules could be asked: io-slow: ZeroDivisionError"
+    seen.findings_note = "some rules could not be evaluated: io-slow: ZeroDivisionError"
     assert verdict(seen).code == 3
 
 

@@ -76,14 +76,14 @@ def test_a_pooler_is_named_with_what_it_costs() -> None:
     assert pooler.lost is not None
 
 
-def test_the_report_says_what_mends_only_where_something_is_missing() -> None:
-    text = report_text(check_server(replace(PLAIN, pg_monitor=True), None), "app", "read by this command itself")
-    assert "mend: GRANT pg_signal_backend TO watcher;" in text
+def test_the_report_shows_fixes_only_for_failed_checks() -> None:
+    text = report_text(check_server(replace(PLAIN, pg_monitor=True), None), "app", "read by this command")
+    assert "fix: GRANT pg_signal_backend TO watcher;" in text
     assert "GRANT pg_monitor" not in text
-    assert "none of it critical" in text
-    assert "MISSING" not in text
+    assert "none critical" in text
+    assert "FAILED" not in text
 
 
-def test_only_what_is_critical_is_written_large() -> None:
-    text = report_text(check_server(None, "refused"), "app", "read by this command itself")
-    assert "  MISSING  refused" in text
+def test_only_critical_checks_are_marked_failed() -> None:
+    text = report_text(check_server(None, "refused"), "app", "read by this command")
+    assert "  FAILED   refused" in text

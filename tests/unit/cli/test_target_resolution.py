@@ -61,7 +61,7 @@ def test_an_unknown_name_gets_the_nearest_one(loaded: LoadedConfig) -> None:
 
 
 def test_an_unknown_name_with_nothing_near_tells_how_to_name_a_database(loaded: LoadedConfig) -> None:
-    with pytest.raises(UsageError, match="for a database of that name write 'dbname=zzz'"):
+    with pytest.raises(UsageError, match="for a database of that name use 'dbname=zzz'"):
         resolve_target("zzz", loaded, environ={})
 
 

@@ -66,15 +66,15 @@ def test_values_that_need_quotes_get_them_and_spaces_around_the_sign_stay() -> N
 @pytest.mark.parametrize(
     ("text", "names", "message"),
     [
-        ("%include /etc/shop.ini\n[databases]\na=host=x", ["a"], 'line 1, includes "/etc/shop.ini"'),
+        ("%include /etc/shop.ini\n[databases]\na=host=x", ["a"], 'line 1 includes "/etc/shop.ini"'),
         ("[databases]\na = host=x", ["b"], 'no entry for "b" in [databases], and no entry "*"'),
-        ("[databases]\na = host=x,y", ["a"], "line 2: \"a\" leads to several hosts, x,y"),
+        ("[databases]\na = host=x,y", ["a"], "line 2: \"a\" has several hosts, x,y"),
         ("[databases]\na = host=x\tport=1", ["a"], 'connection string of "a" cannot be read from character 1 on'),
         ("[databases]\na = host='x'port=1", ["a"], "cannot be read"),
         ("[databases]\na = host", ["a"], "cannot be read"),
         ("[databases]\na = password='secret", ["a"], "cannot be read from character 1 on"),
         ("[databases]\nnonsense\n", ["a"], "line 2: PgBouncer cannot read this line"),
-        ("[databases]\na = host=x", [], "the databases of the pooler are not named"),
+        ("[databases]\na = host=x", [], "the databases of the pooler are not configured"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_changed_is_refused_with_its_line(text: str, names: list[str], message: str) -> None:
@@ -90,7 +90,7 @@ def test_a_host_or_port_that_would_spoil_the_file_is_refused(host: str, port: st
 
 
 def test_no_database_that_leads_to_the_old_server_is_an_error() -> None:
-    with pytest.raises(ConsoleError, match="no database leads to db9:1"):
+    with pytest.raises(ConsoleError, match="no database connects to db9:1"):
         change_host(FILE, [], "db2", "1", old=("db9", "1"))
 
 

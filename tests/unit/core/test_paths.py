@@ -50,9 +50,9 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="not a directory"):
         private_dir(tmp_path / "file")
-    with pytest.raises(PermissionDenied, match="cannot make the directory"):
+    with pytest.raises(PermissionDenied, match="cannot create the directory"):
         private_dir(tmp_path / "file" / "below")
-    with pytest.raises(PermissionDenied, match="cannot make the directory"):
+    with pytest.raises(PermissionDenied, match="cannot create the directory"):
         private_dir(Path("/proc/none/below"))
 
 

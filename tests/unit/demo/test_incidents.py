@@ -46,7 +46,7 @@ def test_every_incident_of_a_cluster_is_documented_with_the_condition_it_fails(n
 
 
 def test_an_incident_of_one_server_is_refused_on_a_cluster() -> None:
-    with pytest.raises(UsageError, match="one of a single server"):
+    with pytest.raises(UsageError, match="is for a single server"):
         find_cluster_incident("lock-queue")
 
 

@@ -141,7 +141,7 @@ def test_what_is_no_recording_is_told_from_one(tmp_path: Path) -> None:
     with pytest.raises(SessionError, match="empty"):
         Recording.open(tmp_path)
     (tmp_path / "session.db").write_bytes(b"hello " * 5000)
-    with pytest.raises(SessionError, match="nothing can be read"):
+    with pytest.raises(SessionError, match="cannot read the recording"):
         Recording.open(tmp_path)
     (tmp_path / "session.db").unlink()
     foreign = sqlite3.connect(tmp_path / "session.db")

@@ -138,7 +138,7 @@ def test_any_cut_of_the_end_leaves_the_records_before_it(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("damage", "named"),
     [
-        (lambda lines: [*lines[:2], lines[2].replace(b"drops", b"keeps"), *lines[3:]], "record 3: it was changed"),
+        (lambda lines: [*lines[:2], lines[2].replace(b"drops", b"keeps"), *lines[3:]], "record 3: changed"),
         (lambda lines: [*lines[:2], *lines[3:]], "record 3: missing"),
         (lambda lines: [*lines[:3], lines[2], *lines[3:]], "record 4"),
         (lambda lines: [*lines[:2], b"\x00\xff nonsense\n", *lines[2:]], "record 3"),
@@ -170,7 +170,7 @@ def test_a_damaged_or_ended_run_does_not_go_on(tmp_path: Path) -> None:
         RunJournal.reopen(read_run(directory))
     lines = _lines(directory)
     _rewrite(directory, [*lines[:2], *lines[3:4]])
-    with pytest.raises(SessionError, match="cannot go on: record 3: missing"):
+    with pytest.raises(SessionError, match=r"cannot continue the run .*: record 3: missing"):
         RunJournal.reopen(read_run(directory))
 
 
@@ -180,7 +180,7 @@ def test_a_journal_cut_at_the_end_does_not_fit_what_the_session_knows(tmp_path: 
     assert verify_run(directory, told).ok
     _rewrite(directory, _lines(directory)[:3])
     assert verify_run(directory).ok
-    assert verify_run(directory, told).first_bad == "record 4: missing; the session knows of 5"
+    assert verify_run(directory, told).first_bad == "record 4: missing; the session has 5"
 
 
 def test_a_journal_made_anew_does_not_fit_what_the_session_knows(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_journal_made_anew_does_not_fit_what_the_session_knows(tmp_path: Path)
         forged.append(record)
     forged.close()
     assert verify_run(forged.directory).ok
-    assert "record 5: it is not the one" in (verify_run(forged.directory, told).first_bad or "")
+    assert "record 5: does not match" in (verify_run(forged.directory, told).first_bad or "")
 
 
 def test_no_form_of_a_secret_gets_into_the_journal(tmp_path: Path) -> None:
@@ -239,12 +239,12 @@ def test_a_run_is_not_begun_where_another_is(tmp_path: Path) -> None:
 
 
 def test_nothing_but_a_run_is_read(tmp_path: Path) -> None:
-    with pytest.raises(SessionError, match="not named like a run"):
+    with pytest.raises(SessionError, match="not the name of a run"):
         read_run(tmp_path)
     with pytest.raises(SessionError, match="no run"):
         read_run(run_directory(tmp_path, RUN))
     (run_directory(tmp_path, RUN)).mkdir(parents=True)
-    with pytest.raises(SessionError, match="nothing can be read"):
+    with pytest.raises(SessionError, match="cannot read the run"):
         read_run(run_directory(tmp_path, RUN))
 
 
@@ -252,7 +252,7 @@ def test_a_link_in_place_of_a_journal_is_not_followed(tmp_path: Path) -> None:
     directory = _ended(tmp_path)
     os.rename(directory / "journal.jsonl", tmp_path / "elsewhere")
     os.symlink(tmp_path / "elsewhere", directory / "journal.jsonl")
-    with pytest.raises(SessionError, match="nothing can be read"):
+    with pytest.raises(SessionError, match="cannot read the run"):
         read_run(directory)
 
 

@@ -87,7 +87,8 @@ def test_of_two_runs_of_one_second_the_later_one_is_last(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("2026112", "means 2 runs"), ("nope", "no run 'nope'"), ("", "no run named"), ("/tmp", "no run")]
+    ("name", "said"),
+    [("2026112", "matches 2 runs"), ("nope", "unknown run 'nope'"), ("", "no run named"), ("/tmp", "no run")],
 )
 def test_a_word_that_means_none_or_several_is_said_to(tmp_path: Path, name: str, said: str) -> None:
     _session(tmp_path, ENDED)
@@ -100,7 +101,7 @@ def test_a_session_is_checked_with_its_runs(tmp_path: Path) -> None:
     directory = _session(tmp_path, INTENT, RESULT, ENDED)
     found = verify(directory)
     assert (found.ok, [(run.run, run.ok, run.records) for run in found.runs]) == (True, [(RUN, True, 4)])
-    assert f"run {RUN}: unchanged, 4 records" in verify_lines("s", found)
+    assert f"run {RUN}: verified, 4 records" in verify_lines("s", found)
 
 
 def test_a_run_cut_at_its_end_does_not_fit_its_session(tmp_path: Path) -> None:
@@ -108,7 +109,7 @@ def test_a_run_cut_at_its_end_does_not_fit_its_session(tmp_path: Path) -> None:
     journal = run_directory(directory, RUN) / "journal.jsonl"
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:2]))
     found = verify(directory)
-    assert found.first_bad == f"run {RUN}: record 3: missing; the session knows of 4"
+    assert found.first_bad == f"run {RUN}: record 3: missing; the session has 4"
 
 
 def _cut(directory: Path, records: int) -> Path:
@@ -120,9 +121,9 @@ def _cut(directory: Path, records: int) -> Path:
 def test_a_run_is_not_gone_on_with_whose_session_knows_more_of_it(tmp_path: Path) -> None:
     there = _cut(_session(tmp_path, INTENT, RESULT), 2)
     papers = compare_with_sessions(read_run(there))
-    told = f"ends with record 2, and the session {there.parent.parent.name} knows of 3: the end was cut off. Missing: "
+    told = f"ends with record 2, but the session {there.parent.parent.name} has 3: the end was removed. Missing: "
     assert papers.damage is not None and told in papers.damage and RESULT.text in papers.damage
-    with pytest.raises(SessionError, match="cannot go on"):
+    with pytest.raises(SessionError, match="cannot continue the run"):
         RunJournal.reopen(papers)
 
 
@@ -135,7 +136,7 @@ def test_what_a_later_session_knows_of_a_run_counts_too(tmp_path: Path) -> None:
     journal.close()
     later.close("done")
     assert compare_with_sessions(read_run(journal.directory)).damage is None
-    assert "ends with record 2, and" in (compare_with_sessions(read_run(_cut(home, 2))).damage or "")
+    assert "ends with record 2, but" in (compare_with_sessions(read_run(_cut(home, 2))).damage or "")
 
 
 def test_a_journal_that_knows_more_than_its_session_can_be_gone_on_with(tmp_path: Path) -> None:
@@ -150,7 +151,7 @@ def test_a_journal_written_anew_is_not_gone_on_with(tmp_path: Path) -> None:
     there = run_directory(_session(tmp_path, INTENT, RESULT), RUN)
     other = run_directory(_session(tmp_path / "other", RESULT, RESULT, RESULT), RUN)
     (there / "journal.jsonl").write_bytes((other / "journal.jsonl").read_bytes())
-    assert "not the one that the session" in (compare_with_sessions(read_run(there)).damage or "")
+    assert "does not match the session" in (compare_with_sessions(read_run(there)).damage or "")
 
 
 def test_a_run_whose_session_cannot_be_read_is_judged_by_its_journal_alone(tmp_path: Path) -> None:
@@ -175,7 +176,7 @@ def test_an_event_with_a_number_that_no_record_has_says_nothing_of_a_run(tmp_pat
 def test_a_run_that_is_missing_is_named(tmp_path: Path) -> None:
     directory = _session(tmp_path, ENDED)
     run_directory(directory, RUN).rename(tmp_path / "away")
-    assert verify(directory).first_bad == f"run {RUN}: the directory of this run is missing"
+    assert verify(directory).first_bad == f"run {RUN}: its directory is missing"
 
 
 def test_a_run_told_by_a_later_session_is_checked_where_it_lies(tmp_path: Path) -> None:
@@ -197,7 +198,7 @@ def test_a_session_with_a_run_that_came_to_no_end_is_never_pruned(tmp_path: Path
     unfinished, finished = _session(tmp_path, INTENT), _session(tmp_path, ENDED, run=OTHER, about=meta())
     chosen = candidates(tmp_path, keep_s=1, max_bytes=1, now_us=LATER_US)
     assert [one.path for one in chosen] == [finished]
-    with pytest.raises(SessionError, match="came to no end"):
+    with pytest.raises(SessionError, match="is unfinished"):
         remove(unfinished)
     remove(finished)
     assert unfinished.exists() and not finished.exists()

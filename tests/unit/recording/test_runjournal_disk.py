@@ -119,7 +119,7 @@ def test_a_stalled_disk_is_told_and_the_intent_counts_as_not_written(ext4: Path,
     journal = begun(ext4, run=run)
     journal._deadline_us = int(IMPATIENT_S * 1e6)
     with frozen(ext4):
-        with pytest.raises(JournalStalled, match="has taken nothing"):
+        with pytest.raises(JournalStalled, match="has not completed a write"):
             journal.append(INTENT)
         with pytest.raises(JournalStalled):
             journal.append(INTENT)

@@ -44,7 +44,7 @@ def test_an_untouched_session_holds(session: Path) -> None:
     found = verify(session)
     assert (found.ok, found.first_bad, found.events, found.blocks) == (True, None, 7, 3)
     assert found.checked == [
-        "7 events", "3 blocks with chart values", "1 gap", "4 lines of output", "what the session says of itself",
+        "7 events", "3 blocks with chart values", "1 gap", "4 lines of output", "session metadata",
     ]  # fmt: skip
     assert found.unchecked == list(ALWAYS_UNCHECKED)
 
@@ -52,8 +52,8 @@ def test_an_untouched_session_holds(session: Path) -> None:
 def test_the_answer_says_what_it_is_about_and_what_not(session: Path) -> None:
     lines = verify_lines("s", verify(session))
     assert lines[:3] == [
-        "s: unchanged",
-        "checked: 7 events, 3 blocks with chart values, 1 gap, 4 lines of output, what the session says of itself",
+        "s: verified",
+        "checked: 7 events, 3 blocks with chart values, 1 gap, 4 lines of output, session metadata",
         "not checked: session.log, out/, output files and summaries of runs",
     ]
 
@@ -69,10 +69,10 @@ def test_the_answer_says_what_it_is_about_and_what_not(session: Path) -> None:
         ("UPDATE block_data SET data = substr(data, 1, 900) WHERE first_seq = 11", "block 11"),
         ("DELETE FROM block_data WHERE first_seq = 1", "block 1"),
         ("DELETE FROM blocks WHERE first_seq = 11", "block 11"),
-        ("UPDATE meta SET value = 'elsewhere' WHERE key = 'target'", "what the session says of itself"),
-        ("UPDATE meta SET value = 'db9' WHERE key = 'host'", "what the session says of itself"),
-        ("INSERT OR REPLACE INTO meta VALUES ('continues', 'aabbccdd')", "what the session says of itself"),
-        ("UPDATE meta SET value = replace(value, 'done', 'killed') WHERE key = 'closed'", "the note on the end"),
+        ("UPDATE meta SET value = 'elsewhere' WHERE key = 'target'", "session metadata"),
+        ("UPDATE meta SET value = 'db9' WHERE key = 'host'", "session metadata"),
+        ("INSERT OR REPLACE INTO meta VALUES ('continues', 'aabbccdd')", "session metadata"),
+        ("UPDATE meta SET value = replace(value, 'done', 'killed') WHERE key = 'closed'", "the closing note"),
         ("DELETE FROM gaps", "gaps"),
         ("UPDATE gaps SET reason = 'nothing'", "gaps"),
         ("INSERT INTO gaps VALUES (1, 2, 3, 'invented')", "gaps"),
@@ -108,7 +108,7 @@ def test_a_block_replaced_by_another_good_one_is_found(session: Path) -> None:
     _change(session, "UPDATE block_data SET data = ? WHERE first_seq = 11", sealed)
     found = verify(session)
     assert found.first_bad is not None
-    assert found.first_bad.startswith("block 11: it is not the one")
+    assert found.first_bad.startswith("block 11: does not match")
 
 
 def test_a_heartbeat_vouches_for_blocks_before_the_session_is_closed(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_session_of_before_says_that_its_gaps_and_chart_values_are_not_checked
     connection.close()
     found = verify(session)
     assert found.ok and found.checked == ["7 events", "3 blocks"], found
-    assert found.unchecked[:4] == ["chart values", "gaps", "output", "what the session says of itself"]
+    assert found.unchecked[:4] == ["chart values", "gaps", "output", "session metadata"]
 
 
 def test_the_end_vouches_for_all_that_was_written_however_much_there_was(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_samples_no_block_could_take_are_told_and_are_no_damage(session: Path) -
     )
     found = verify(session)
     assert found.ok
-    assert "1 sample that no block took" in found.unchecked
+    assert "1 sample outside a block" in found.unchecked
 
 
 def test_samples_added_after_the_end_are_damage(session: Path) -> None:

@@ -69,14 +69,14 @@ def test_a_runbook_that_cannot_be_run_is_listed_with_the_reason(shipped: Path) -
     (shipped / "foreign.md").write_bytes(b"\xff\xfe")
     broken, foreign = library.listed()
     assert broken.title == "A title" and broken.plan is None
-    assert broken.error.startswith("line 9: there is no kind of block 'chek'")
+    assert broken.error.startswith("line 9: unknown kind of block 'chek'")
     assert "is not UTF-8 text" in foreign.error
 
 
 def test_a_runbook_is_called_as_its_file(shipped: Path) -> None:
     write(shipped, "one", text=book(CHECK))
     (one,) = library.listed()
-    assert one.error == "line 4: the id is 'book', and the file is called one.md"
+    assert one.error == "line 4: the id is 'book', but the file is named one.md"
 
 
 def test_runbooks_are_found_by_the_finding_they_answer(shipped: Path) -> None:
@@ -102,7 +102,7 @@ def test_what_has_a_slash_or_ends_in_md_is_a_file(
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("on", "no runbook is called 'on'"),
+        ("on", "unknown runbook 'on'"),
         ("./nowhere.md", "cannot read nowhere.md: No such file or directory"),
         ("/", "cannot read /: Is a directory"),
     ],
@@ -120,6 +120,6 @@ def test_the_first_problem_and_their_number_reach_who_wants_to_run_it(tmp_path: 
     path = write(tmp_path, "one", text=book(fence("expr {chek}", "true"), fence("expr {chek}", "true")))
     with pytest.raises(RunbookError) as refused:
         library.find(str(path)).plan()
-    assert refused.value.message == f"{path}:9: there is no kind of block 'chek'"
+    assert refused.value.message == f"{path}:9: unknown kind of block 'chek'"
     assert refused.value.hint is not None and "did you mean check?" in refused.value.hint
-    assert "more: `dba-console runbook lint` names them" in refused.value.hint
+    assert "more: `dba-console runbook lint` lists them" in refused.value.hint

@@ -214,14 +214,14 @@ def test_every_rule_has_a_case() -> None:
 
 def test_an_input_without_use_is_told_on_its_own_line() -> None:
     (line,) = told(book(CHECK, head='[inputs.who]\ntype = "role"\n'))
-    assert line.startswith("5: input who is asked for and never used")
+    assert line.startswith("5: input who is never used")
 
 
 @pytest.mark.parametrize(
     ("before", "head", "said"),
     [
         ("", '[inputs.x]\ntype = "secret"\n', "asks for x, which is secret"),
-        ("", '[inputs.x]\ntype = "text"\nrequired = false\n', "asks for x, which may be left out"),
+        ("", '[inputs.x]\ntype = "text"\nrequired = false\n', "asks for x, which is optional"),
         (fence("toml {input as=x}", 'type = "text"'), "", "asks for x, which is not an input of the runbook"),
     ],
 )
@@ -291,5 +291,5 @@ def test_a_command_that_binds_nothing_is_told_in_what_form_it_takes_the_value(st
 def test_a_reference_without_its_letter_is_refused_and_a_pattern_in_a_text_is_none() -> None:
     head = '[inputs.who]\ntype = "text"\n'
     [line] = told(book(fence("sql {check}", "select 'a' like %(who) || %(who)s as holds"), head=head))
-    assert "%(who) has no letter" in line and "%(who)s for a value" in line
+    assert "%(who) has no format letter" in line and "%(who)s for a value" in line
     assert rules(book(fence("sql {check}", "select 'a' like '%(who)%' || %(who)s as holds"), head=head)) == set()

@@ -71,17 +71,20 @@ def test_a_fence_may_show_a_fence_within_longer_marks_and_a_comment_may_hold_one
     ("info", "said"),
     [
         ("sql {check", "never closed"),
-        ("sql check}", "never opened"),
+        ("sql check}", "without an opening"),
         ('sql {check title="x}', "never closed"),
-        ("sql {check} more", "something follows"),
-        ("sql {check {a}}", "within braces"),
+        ("sql {check} more", "text after"),
+        ("sql {check {a}}", "inside braces"),
         ("sql {check on=a on=b}", "given twice"),
-        ("sql {check =a}", "no name before"),
+        ("sql {check =a}", "no name before ="),
         ("sql {check #a #b}", "second name"),
     ],
 )
 def test_braces_that_cannot_be_read_are_an_error_on_their_line(info: str, said: str) -> None:
-    assert any(line.startswith("9: the braces") and said in line for line in told(book(fence(info, "select true"))))
+    assert any(
+        line.startswith("9: invalid braces of the block") and said in line
+        for line in told(book(fence(info, "select true")))
+    )
 
 
 def test_a_value_in_quotes_may_hold_anything_but_the_quote() -> None:
@@ -115,16 +118,16 @@ def test_a_slug_can_be_the_name_of_a_directory(title: str) -> None:
 
 
 def test_two_steps_of_one_id_are_an_error() -> None:
-    assert any("second step has the id 'a'" in line for line in told(steps(A=CHECK, a=CHECK)))
+    assert any("has the same id 'a'" in line for line in told(steps(A=CHECK, a=CHECK)))
 
 
 def test_a_document_needs_a_title_a_head_and_a_step() -> None:
     said = " ".join(told("some text\n"))
-    assert "has one title" in said and "has no head" in said and "has no step" in said
+    assert "has no title" in said and "has no head" in said and "has no step" in said
 
 
 def test_a_block_before_the_first_step_is_an_error() -> None:
-    assert any("belongs to no step" in line for line in told(HEAD + f"\n{CHECK}\n\n## A\n\n{CHECK}\n"))
+    assert any("is outside a step" in line for line in told(HEAD + f"\n{CHECK}\n\n## A\n\n{CHECK}\n"))
 
 
 def test_a_document_of_any_length_is_not_read() -> None:

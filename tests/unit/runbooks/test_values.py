@@ -71,13 +71,13 @@ def test_every_type_can_be_read() -> None:
         (Input(name="x", type="duration"), "5 parsecs", "is not a duration"),
         (Input(name="x", type="path"), "etc/x", "is not an absolute path"),
         (Input(name="x", type="path"), "/a/../b", "is not an absolute path"),
-        (Input(name="x", type="identifier"), "a" * 64, "is not a name"),
-        (Input(name="x", type="relation"), "a.b.c", "is not a table's name"),
-        (Input(name="x", type="choice", choices=("a", "b")), "c", "is none of a, b"),
-        (Input(name="x", type="int", minimum=1, maximum=3), "4", "not above 3"),
-        (Input(name="x", type="int", minimum=1), "0", "not below 1"),
-        (Input(name="x", type="text", pattern="[a-z]+"), "a1", "does not have the form"),
-        (Input(name="x", type="text"), "a\0b", "or no text"),
+        (Input(name="x", type="identifier"), "a" * 64, "is not an SQL identifier"),
+        (Input(name="x", type="relation"), "a.b.c", "is not a table name"),
+        (Input(name="x", type="choice", choices=("a", "b")), "c", "is not one of a, b"),
+        (Input(name="x", type="int", minimum=1, maximum=3), "4", "must be at most 3"),
+        (Input(name="x", type="int", minimum=1), "0", "must be at least 1"),
+        (Input(name="x", type="text", pattern="[a-z]+"), "a1", "does not match"),
+        (Input(name="x", type="text"), "a\0b", "or contains a zero byte"),
     ],
 )
 def test_a_value_that_will_not_do_is_refused_in_a_sentence(one: Input, text: str, said: str) -> None:
@@ -136,7 +136,7 @@ def test_a_phrase_to_be_typed_is_the_value_of_an_input() -> None:
 def test_a_value_that_cannot_be_typed_as_a_phrase_is_refused_before_the_run(value: str) -> None:
     head = '[inputs.to]\ntype = "text"\n'
     plan = plan_of(book(fence('sql {change confirm=type:"%(to)s" undo=none}', "delete from public.t"), head=head))
-    with pytest.raises(UsageError, match="to be typed"):
+    with pytest.raises(UsageError, match="cannot be typed"):
         typed(plan, {"to": value})
 
 

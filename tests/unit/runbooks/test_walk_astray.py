@@ -37,7 +37,7 @@ from tests.unit.runbooks.test_walk_killed import ROWS, journal, plans
 from tests.unit.runbooks.worlds import World, begin
 
 PATIENCE = 400
-"""Requests after which the operator has had enough and ends the run."""
+"""Requests after which the operator has had enough and."""
 STATES = ("ok", "ok", "ok", "failed", "unknown", "stopped", "refused")
 WORDS = ("", "y", "yes", "no", "db2", "2", "enough", "on", "far", "retry", "wait", "skip late", "skip", "all", "none")
 

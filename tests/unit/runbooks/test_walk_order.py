@@ -54,7 +54,7 @@ def test_an_act_is_done_only_after_its_tests_its_question_and_its_intent() -> No
     ("test", "seen", "skipped"),
     [
         ("when", ReadResult(holds=False, text="load is 2"), "not applicable: load is 2"),
-        ("done", ReadResult(holds=True, text="gone"), "already so: gone"),
+        ("done", ReadResult(holds=True, text="gone"), "already done: gone"),
     ],
 )
 def test_a_block_that_does_not_apply_or_is_done_is_skipped_and_says_why(
@@ -158,7 +158,7 @@ def test_two_people_are_two() -> None:
             request = course.send(Answer(text="db2", who="ann"))
             continue
         request = course.send(world.reply(request))
-    assert world.rejected == ["a second person has to confirm it"]
+    assert world.rejected == ["a second operator must confirm it"]
     assert [record.fields.get("second") for record in world.records if record.kind == "block.answered"] == ["ben"]
 
 
@@ -194,7 +194,7 @@ def test_no_rows_are_nothing_to_act_on() -> None:
     plan = plan_of(step("a", one("preview"), one("change", confirm=TYPED)))
     ending, state, world = run(plan, World(looks={"a/preview": [ReadResult(rows=())]}))
     assert (ending.state, world.done) == ("done", [])
-    assert state.blocks["a/change"].note == "nothing to act on: the preview gave no rows"
+    assert state.blocks["a/change"].note == "nothing to act on: the preview returned no rows"
 
 
 def test_a_change_for_each_row_is_confirmed_once_and_done_once_a_row() -> None:
@@ -303,10 +303,10 @@ def test_an_act_covered_by_a_confirmation_is_not_done_without_it() -> None:
     world = World(looks=looks, answers={"type": ["no"], "failed": ["skip it is late"]})
     ending, state, world = run(plan, world)
     assert (ending.state, world.done) == ("done", [])
-    assert state.blocks["a/change"].note == "a/confirm, which confirms it, was left out"
+    assert state.blocks["a/change"].note == "its confirmation a/confirm was skipped"
 
 
 def test_a_point_of_no_return_says_so_when_it_asks() -> None:
     plan = plan_of(step("a", one("change", confirm=TYPED), point_of_no_return=True))
     _, _, world = run(plan)
-    assert world.asked[-1].text.startswith("No way back after this. ")
+    assert world.asked[-1].text.startswith("Point of no return. ")

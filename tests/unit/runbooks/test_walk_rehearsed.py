@@ -40,14 +40,14 @@ def test_an_act_is_told_verbatim() -> None:
     told = {block_id: known.note for block_id, known in state.blocks.items()}
     assert told["a/change"] == "would run on 1 row: drop table public.t"
     assert told["a/run"] == "would run: pg_dump -Fc app"
-    assert told["b/action"] == "would do: echo 1 > /proc/sys/vm/drop_caches"
-    assert ending.text == f"run done: 1 looks taken, 3 acts told and not done; {CAVEAT}"
+    assert told["b/action"] == "would execute: echo 1 > /proc/sys/vm/drop_caches"
+    assert ending.text == f"run done: 1 read-only blocks run, 3 changes not executed; {CAVEAT}"
 
 
 def test_what_only_an_act_would_give_is_unknown() -> None:
     plan = plan_of(step("a", block("a/run", "run", name="dump"), block("a/check", "check", uses=("dump",))))
     _, state, world = run(plan, mode="rehearse")
-    assert state.blocks["a/check"].note == "unknown until it is really run: needs dump"
+    assert state.blocks["a/check"].note == "unknown without a real run: needs dump"
     assert ("a/check", "check") not in world.looked
 
 
@@ -64,7 +64,7 @@ def test_a_check_that_fails_fails_the_rehearsal_unless_an_act_comes_before_it(be
     ("test", "seen", "note"),
     [
         ("when", ReadResult(holds=False, text="no"), "not applicable: no"),
-        ("done", ReadResult(holds=True, text="yes"), "already so: yes"),
+        ("done", ReadResult(holds=True, text="yes"), "already done: yes"),
         ("when", ReadResult(error="no connection"), "`when` is unknown: no connection"),
         ("done", ReadResult(holds=False), "would run: a/change"),
     ],
@@ -80,7 +80,7 @@ def test_a_wait_looks_once_and_does_not_wait() -> None:
     until = {"until": {"language": "expr", "text": "lag < 1"}}
     plan = plan_of(step("a", block("a/wait", "wait", settings=until)))
     _, state, world = run(plan, World(looks={"a/wait": [ReadResult(holds=False, text="lag 5")]}), mode="rehearse")
-    assert state.blocks["a/wait"].note == "would wait until lag < 1; it is not so now: lag 5"
+    assert state.blocks["a/wait"].note == "would wait until lag < 1; not true now: lag 5"
     assert len(world.looked) == 1
 
 

@@ -55,7 +55,7 @@ def test_the_journal_says_who_chose_which_rows_and_which_were_left_out() -> None
     (chosen,) = (record for record in seen.records if record.kind == "rows.chosen")
     assert (chosen.block, chosen.who) == ("a/preview", "ann")
     assert (chosen.fields["chosen"], chosen.fields["left_out"]) == ([0, 2], [1])
-    assert chosen.text == "a/preview: 2 of 3 rows chosen by ann; left out: pid 8, usename app"
+    assert chosen.text == "a/preview: 2 of 3 rows chosen by ann; not chosen: pid 8, usename app"
     asked = [record.text for record in seen.records if record.kind == "block.asked" and record.block == "a/change"]
     assert "type `3`" in asked[0] and "type `2`" in asked[1]
 
@@ -84,13 +84,13 @@ def test_a_column_that_says_neither_true_nor_false_chooses_nothing(rows: tuple[d
     seen.answers["failed"] = ["abort"]
     ending, state, seen = run(plan(change(), chosen="lost"), seen)
     assert (ending.state, seen.done) == ("failed", [])
-    assert "no column lost that is true or false" in state.blocks["a/preview"].note
+    assert "no boolean column lost" in state.blocks["a/preview"].note
 
 
 def test_where_no_row_is_chosen_the_act_is_left_out_and_that_is_said() -> None:
     ending, state, seen = run(plan(change()), world(choose()))
     assert (ending.state, seen.done) == ("done", [])
-    assert "none of 3 rows is chosen, so nothing would be done" in seen.asked[-1].text
+    assert "none of 3 rows is chosen, nothing to do" in seen.asked[-1].text
     assert [option.key for option in seen.asked[-1].options] == ["none"]
     assert state.blocks["a/change"].note == "nothing to act on: no row of a/preview is chosen"
     assert state.steps["a"].status == "ok"
@@ -140,7 +140,7 @@ def test_a_confirmation_before_its_acts_chooses_the_rows_of_all_of_them() -> Non
 def test_rows_that_only_show_what_an_act_is_about_are_not_chosen_among() -> None:
     book = plan(change(body="drop database shop"))
     _, state, seen = run(book, world(choose(0)))
-    assert seen.asked[-1].rows == "" and "not asked about" in seen.rejected[0]
+    assert seen.asked[-1].rows == "" and "not about these rows" in seen.rejected[0]
     assert len(state.executions) == 1
     assert state.table is None or state.table.chosen == ()
 

@@ -75,7 +75,7 @@ def test_of_a_change_for_each_row_those_left_are_shown_and_each_result_says_whic
     state.current = "a/change"
     shown = run_view(plan, state, LiveStatus(now_us=0))
     assert shown.table is not None and [row[0] for row in shown.table.rows] == ["2", "3"]
-    assert shown.table.title == "old ones: 1 of 3 done, these are left"
+    assert shown.table.title == "old ones: 1 of 3 done, remaining rows"
     assert "-- row 2 of 3\ndelete from public.t where id = 2\n-- row 3 of 3\n" in shown.blocks[1].exact
 
 
@@ -254,15 +254,15 @@ def test_the_story_of_a_run_names_answers_deviations_figures_and_the_verdict() -
     for part in (
         "run r1: done",
         "on db2 (id), by ann",
-        "machine 1m02s, people 8.0s",
+        "machine 1m02s, operator 8.0s",
         "sha256 ab12",
         "with keep=3, key=********",
         "B     ok       1m       55s (3, last 52s)  1m06s   1m       6.0s",
         "before.cached  100     40     -60",
-        "- b/run: look and try again, by ann",
-        "- step c: left out by ann: nobody to tell at night",
+        "- b/run: check again and retry, by ann",
+        "- step c: skipped by ann: nobody to tell at night",
         "b/run: failed, exit 1  [10s]",
-        "b/run: confirmed by ann  [a person took 2.0s]",
+        "b/run: confirmed by ann  [operator 2.0s]",
         "Verdict: run done; 2 deviations from the document",
     ):
         assert part in text, text
@@ -273,7 +273,7 @@ def test_an_act_without_an_end_on_record_is_told_as_such() -> None:
     plan, world = finished()
     cut = next(at for at, one in enumerate(world.records) if one.kind == "block.intent")
     text = "\n".join(report_lines(plan, world.records[: cut + 1], when=when))
-    assert "b/run: intent recorded, and how it ended is not on record" in text
+    assert "b/run: intent recorded, outcome not recorded" in text
     assert text.endswith("Verdict: has not ended")
 
 
@@ -318,7 +318,7 @@ def test_a_plan_of_one_act_walks_like_any_other() -> None:
     assert run_view(plan, state, LIVE).state == "planned"
     ending, _, world = run(plan, World(looks=world.looks))
     assert (ending.state, [asked.expects for asked in world.asked]) == ("done", ["db2"])
-    assert world.asked[0].text == "one session. On db2: type `db2` (the name of the target) to go on, no to stop here"
+    assert world.asked[0].text == "one session. On db2: type `db2` (the target name) to confirm, no to decline"
 
 
 def test_a_plan_of_one_act_that_is_declined_ends_there() -> None:
@@ -349,6 +349,6 @@ def test_the_checks_before_the_start_are_in_view_with_what_they_saw() -> None:
     at = next(at for at, one in enumerate(world.records) if one.kind == "block.asked")
     seen = run_view(plan, replay_records(plan, world.records[: at + 1]), LIVE)
     assert [(one.id, one.state, one.note) for one in seen.blocks] == [
-        ("a/check", "ok", "holds: yes"),
-        ("b/check", "ok", "holds: yes"),
+        ("a/check", "ok", "passed: yes"),
+        ("b/check", "ok", "passed: yes"),
     ]

@@ -37,7 +37,7 @@ def test_steps_are_taken_back_in_reverse() -> None:
     assert [one for one, _ in world.undone] == ["b/undo", "a/undo"]
     assert {one: known.status for one, known in state.steps.items()} == {"a": "undone", "b": "undone", "z": "failed"}
     assert ending.state == "failed"
-    assert ending.text == "run failed: z/check: does not hold: no; taken back: b, a"
+    assert ending.text == "run failed: z/check: does not hold: no; reverted: b, a"
 
 
 @pytest.mark.parametrize(("answer", "taken"), [("none", []), ("a", ["a/undo"]), ("a, b", ["b/undo", "a/undo"])])
@@ -57,10 +57,10 @@ def test_nothing_is_offered_past_a_point_of_no_return() -> None:
 def test_an_end_past_a_point_of_no_return_says_what_stays() -> None:
     plan = plan_of(undoable("a"), undoable("b", point_of_no_return=True), undoable("c"), LAST)
     ending, _, _ = run(plan, failing("all"))
-    assert ending.text.endswith("b was a point of no return: nothing before it is taken back; taken back: c")
+    assert ending.text.endswith("b was a point of no return: nothing before it is reverted; reverted: c")
     plan = plan_of(undoable("a"), step("b", block("b/change", "change"), point_of_no_return=True), LAST)
     ending, _, world = run(plan, failing())
-    assert ending.text.endswith("b was a point of no return: nothing before it is taken back")
+    assert ending.text.endswith("b was a point of no return: nothing before it is reverted")
     assert "undo" not in [asked.kind for asked in world.asked]
 
 
@@ -71,7 +71,7 @@ def test_an_undo_that_fails_can_be_left_out_and_the_others_go_on() -> None:
     ending, state, world = run(plan, world)
     assert [one for one, _ in world.undone] == ["c/undo", "b/undo", "a/undo"]
     assert {one: state.steps[one].status for one in "abc"} == {"a": "undone", "b": "ok", "c": "undone"}
-    assert ending.text.endswith("taken back: c, a; left as it is: b (b/undo: lock timeout (later by hand))")
+    assert ending.text.endswith("reverted: c, a; not reverted: b (b/undo: lock timeout (later by hand))")
 
 
 def test_where_the_author_has_it_reverted_one_undo_that_fails_stops_no_other() -> None:
@@ -80,7 +80,7 @@ def test_where_the_author_has_it_reverted_one_undo_that_fails_stops_no_other() -
     ending, state, world = run(plan, world)
     assert [one for one, _ in world.undone] == ["c/undo", "b/undo", "a/undo"]
     assert [asked.kind for asked in world.asked] == ["start", "failed"]
-    assert ending.text.endswith("taken back: c, a; left as it is: b (b/undo: lock timeout)")
+    assert ending.text.endswith("reverted: c, a; not reverted: b (b/undo: lock timeout)")
     assert [record.fields["what"] for record in state.deviations] == ["skip"]
 
 
@@ -143,7 +143,7 @@ def test_taking_back_is_confirmed_and_can_be_declined() -> None:
     world.answers["a/undo:failed"] = ["skip leave it"]
     ending, state, world = run(plan, world)
     assert (world.undone, state.steps["a"].status) == ([], "ok")
-    assert ending.text.endswith("left as it is: a (a/undo: declined by ann (leave it))")
+    assert ending.text.endswith("not reverted: a (a/undo: declined by ann (leave it))")
 
 
 def test_an_undo_that_fails_waits_for_a_decision_and_giving_up_ends_the_run() -> None:
@@ -153,7 +153,7 @@ def test_an_undo_that_fails_waits_for_a_decision_and_giving_up_ends_the_run() ->
     ending, state, world = run(plan, world)
     assert [one for one, _ in world.undone] == ["b/undo"]
     assert ending.state == "failed"
-    assert "taking it back was given up" in ending.text
+    assert "revert aborted" in ending.text
     assert [state.steps[one].status for one in "ab"] == ["ok", "ok"]
 
 
@@ -180,7 +180,7 @@ def test_a_run_that_is_aborted_by_a_person_offers_the_same(verb: Any) -> None:
     wish = OperatorInterrupt(verb=verb, who="ann", reason="wrong window")
     ending, _, world = run(plan, World(answers={"manual": [wish], "undo": ["all"]}))
     assert (ending.state, [one for one, _ in world.undone]) == ("aborted", ["a/undo"])
-    assert ending.text == "run aborted: wrong window; taken back: a"
+    assert ending.text == "run aborted: wrong window; reverted: a"
 
 
 def test_nothing_is_taken_back_by_itself() -> None:
@@ -207,7 +207,7 @@ def test_settings_for_a_time_are_put_back_before_anything_is_asked_and_never_ask
     assert [one.options[2:] for one in world.asked if one.kind == "undo"] == [(Option(key="a", text="A"),)]
     told = [one for one in kinds(world.records) if one.startswith(("undo.", "block.asked", "run.ended"))]
     assert told[-4:] == ["undo.offered", "undo.settings t/action", "block.asked", "run.ended"]
-    assert ending.text == "run failed: z/check: does not hold: no; its settings are put back; left as it is: a"
+    assert ending.text == "run failed: z/check: does not hold: no; temporary settings reverted; not reverted: a"
     _, _, world = run(plan_of(TUNED, LAST), failing())
     assert "undo" not in [one.kind for one in world.asked] and world.put_back == ["t/action"]
 
@@ -226,9 +226,9 @@ def test_settings_stay_a_finding_where_the_server_does_not_answer_within_a_minut
     begun_us = world.wall_us
     ending, _, world = run(plan_of(TUNED, LAST), world)
     assert ending.state == "failed" and 60 <= (world.wall_us - begun_us) / 1e6 < 75
-    assert "could not be put back: connection refused; runbook put-back does it" in ending.text
+    assert "cannot revert temporary settings: connection refused; use runbook put-back" in ending.text
     ending, _, world = run(plan_of(TUNED, LAST), failing(returns=[GONE] * 3))
-    assert len(world.put_back) == 4 and ending.text.endswith("; its settings are put back")
+    assert len(world.put_back) == 4 and ending.text.endswith("; temporary settings reverted")
 
 
 def test_an_act_of_unknown_end_does_not_keep_settings_from_being_put_back() -> None:
@@ -252,4 +252,4 @@ def test_a_kill_while_settings_are_put_back_is_made_up_for() -> None:
         with pytest.raises(Killed):
             drive(plan, begin(plan, world), world)
         ending, _ = resume(plan, world)
-        assert ending.text.endswith("; its settings are put back") and world.put_back == ["t/action"]
+        assert ending.text.endswith("; temporary settings reverted") and world.put_back == ["t/action"]

@@ -35,9 +35,9 @@ def forked() -> Plan:
 @pytest.mark.parametrize(
     ("answer", "walked", "skipped"),
     [
-        ("small", ["small", "after"], {"big": "on to after"}),
-        ("big", ["big", "after"], {"small": "on to big"}),
-        ("stop", [], {"small": "on to the end", "big": "on to the end", "after": "on to the end"}),
+        ("small", ["small", "after"], {"big": "jumped to after"}),
+        ("big", ["big", "after"], {"small": "jumped to big"}),
+        ("stop", [], {"small": "jumped to the end", "big": "jumped to the end", "after": "jumped to the end"}),
     ],
 )
 def test_every_option_of_a_decision_leads_where_it_says(
@@ -47,14 +47,14 @@ def test_every_option_of_a_decision_leads_where_it_says(
     assert ending.state == "done"
     assert [one for one, _ in world.done] == [f"{one}/change" for one in walked]
     assert {one: known.note for one, known in state.steps.items() if known.status == "skipped"} == skipped
-    assert world.rejected == ["'neither' is none of small, big, stop"]
+    assert world.rejected == ["invalid answer 'neither': expected one of small, big, stop"]
 
 
 def test_a_branch_is_not_walked_onto_from_above() -> None:
     plan = plan_of(step("a", change("a")), step("b", change("b"), branch=True), step("c", change("c")))
     _, state, world = run(plan)
     assert [one for one, _ in world.done] == ["a/change", "c/change"]
-    assert state.steps["b"].note == "reached by a decision only"
+    assert state.steps["b"].note == "branch not chosen"
 
 
 def test_a_branch_that_was_not_walked_leads_nowhere() -> None:
@@ -92,7 +92,7 @@ def test_rounds_go_on_while_it_lasts_and_stop_when_nobody_can_tell() -> None:
     looks = [ReadResult(holds=True), ReadResult(holds=True), ReadResult(holds=False, text="no stall")]
     _, state, world = run(rounds(**{"while": going}), World(looks={"b/repeat:while": looks}))
     assert [one for one, _ in world.done] == ["a/change"] * 3 + ["c/change"]
-    assert state.blocks["b/repeat"].note == "no longer so: no stall"
+    assert state.blocks["b/repeat"].note == "condition no longer true: no stall"
     world = World(looks={"b/repeat:while": [ReadResult(holds=None)]}, answers={"failed": ["abort"]})
     ending, _, _ = run(rounds(**{"while": going}), world)
     assert ending.state == "failed"
@@ -165,7 +165,7 @@ def test_a_wait_shows_what_it_waits_for() -> None:
             request = course.send(world.reply(request))
     assert state.waiting is not None
     assert (state.waiting.values, state.waiting.trend) == ("4 left", (12.0, 8.0, 4.0))
-    assert state.waiting.left == "4 left, about 5.0s to none (estimated)"
+    assert state.waiting.left == "4, about 5.0s to zero (estimated)"
 
 
 def test_time_that_has_to_pass_goes_on_while_the_agent_is_dead() -> None:
@@ -235,7 +235,7 @@ def test_a_step_is_left_out_with_a_reason_only() -> None:
 def test_a_jump_forward_says_what_it_leaves_out() -> None:
     _, state, _ = run(THREE, World(answers={"a/manual": [wish("jump", step="c")]}))
     assert {one: known.status for one, known in state.steps.items()} == {"a": "skipped", "b": "skipped", "c": "ok"}
-    assert state.steps["b"].note == "on to c"
+    assert state.steps["b"].note == "jumped to c"
 
 
 def test_a_jump_to_the_end_ends_it() -> None:
@@ -249,7 +249,7 @@ def test_a_jump_back_walks_again_but_not_past_a_point_of_no_return() -> None:
     assert {one: known.round for one, known in state.steps.items()} == {"a": 2, "b": 2, "c": 2}
     final = plan_of(THREE.steps[0], step("b", block("b/manual", "manual"), point_of_no_return=True), THREE.steps[2])
     _, state, world = run(final, World(answers={"c/manual": [wish("jump", step="a")]}))
-    assert world.rejected == ["step b was a point of no return: there is no way back past it"]
+    assert world.rejected == ["step b was a point of no return: cannot jump back past it"]
     assert state.steps["a"].round == 1
 
 

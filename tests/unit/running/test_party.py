@@ -87,7 +87,7 @@ def test_what_is_typed_while_nothing_is_asked_goes_nowhere() -> None:
     party.receive(said(RUNNING))
     outs = party.handle_line("yes")
     assert sent(outs) == []
-    assert "nothing is asked" in words(outs)
+    assert "no question is open" in words(outs)
 
 
 def test_an_answer_is_sent_once() -> None:
@@ -123,7 +123,7 @@ def test_commands_say_what_they_need() -> None:
     party = at_terminal()
     party.receive(said(DROP, TYPED))
     assert sent(party.handle_line("/skip")) == [] and sent(party.handle_line("/jump after")) == []
-    assert "none of" in words(party.handle_line("/nonsense"))
+    assert "is not one of" in words(party.handle_line("/nonsense"))
     assert "/pause" in words(party.handle_line("/help"))
     assert sent(party.handle_line("/skip too late")) == [RunControl(run=DROP.run, verb="skip", reason="too late")]
     assert sent(party.handle_line("/jump after it is gone")) == [
@@ -141,7 +141,7 @@ def test_who_leaves_is_told_that_the_run_goes_on_and_how_to_come_back() -> None:
     party.receive(said(DROP, TYPED))
     for outs in (party.leave("interrupt"), party.leave("eof"), party.handle_line("/leave")):
         assert sent(outs) == []
-        assert "goes on" in words(outs) and f"runbook resume {DROP.run}" in words(outs)
+        assert "continues" in words(outs) and f"runbook resume {DROP.run}" in words(outs)
         assert left(outs) == [130]
 
 
@@ -154,7 +154,7 @@ def test_another_console_that_drives_is_named() -> None:
 
 def test_the_second_person_is_asked_at_their_own_console() -> None:
     first, second = at_terminal(), RunClient(GivenAnswers(), can_ask=True, run=DROP.run)
-    assert "a second person" in words(first.receive(said(DROP, SECOND, may=False)))
+    assert "a second operator" in words(first.receive(said(DROP, SECOND, may=False)))
     second.receive(said(DROP, SECOND, yours=False, may=True))
     assert sent(second.handle_line("db2")) == [RunAnswer(run=DROP.run, question=9, text="db2")]
 
@@ -330,7 +330,7 @@ def test_who_comes_back_with_answers_takes_a_run_that_nobody_drives_and_does_not
 def test_who_comes_back_with_answers_leaves_a_run_that_another_console_drives() -> None:
     outs = come_back(("drop", "db2")).receive(said(structs.replace(DROP, driver="eve"), TYPED, yours=False))
     assert (sent(outs), left(outs)) == ([], [130])
-    assert "eve drives this run" in words(outs) and "goes on" in words(outs)
+    assert "eve controls this run" in words(outs) and "continues" in words(outs)
 
 
 # What is told

@@ -119,7 +119,7 @@ def test_a_choice_that_is_refused_or_not_taken_ends_the_run() -> None:
         ("drop", "is not STEP=COLUMN=VALUE"),
         ("drop=pid=", "is not STEP=COLUMN=VALUE"),
         ("dorp=pid=1", "has no step 'dorp'"),
-        ("look=pid=1", "acts on no rows that can be chosen"),
+        ("look=pid=1", "does not act on rows that can be chosen"),
     ],
 )
 def test_a_row_is_named_by_its_step_a_column_and_a_value(text: str, why: str) -> None:
@@ -145,4 +145,4 @@ def test_where_no_rows_are_asked_about_none_is_taken_out() -> None:
     party = RunClient(GivenAnswers(), can_ask=True)
     party.receive(said(structs.replace(CHOOSING, table=None), TYPED))
     outs = party.handle_line("/x 1")
-    assert sent(outs) == [] and "no rows are asked about now" in words(outs)
+    assert sent(outs) == [] and "no open question is about rows" in words(outs)

@@ -1,5 +1,5 @@
-"""The Linux side: /proc, /sys, file systems, and what a server's processes and files tell without a connection.
+"""Reads this host's kernel files, processes and file systems, and a server's data directory, without a connection.
 
-A probe only reads. What can hang (statvfs, another process's command line, files of a stalled disk) is read in a lane
-with a deadline; what this kernel does not have is None and a sentence, never 0.
+Whatever may hang (statvfs, another process's command line, files of a stalled disk) runs in a lane with a deadline.
+What this kernel does not have is None with a note, never 0.
 """

@@ -1,7 +1,7 @@
-"""What a data directory tells without its server: pg_control, PG_VERSION, postmaster.pid.
+"""Reads a data directory without its server: pg_control, PG_VERSION, postmaster.pid.
 
-These files lie on the server's own file system, which may be the one that is stalled: everything here is called in a
-lane only. pg_control belongs to the server's owner; who may not read it is told whom to be.
+These files are on the server's own file system, which may be stalled: everything here runs in a lane only. pg_control
+is readable by the server's owner only; the note for others says so.
 """
 
 from __future__ import annotations
@@ -13,26 +13,25 @@ from dba_console.watch.probes.host.kernel_files import read_file
 from dba_console.watch.samples.host import ControlFile
 from dba_console.watch.samples.sample import Status
 
-# global/pg_control read as PostgreSQL writes it on 64-bit hosts (src/include/catalog/pg_control.h).
-#
-# Only fields whose place is known for the format version are told, and only when the checksum over all of them holds.
-# The system identifier and the version stand first in every format.
+# Parser of global/pg_control as PostgreSQL writes it on 64-bit hosts (src/include/catalog/pg_control.h). Only fields
+# with a known position in the format version are returned, and only if the checksum over all of them matches. System
+# identifier and version come first in every format.
 
 _CRC_AT = {1201: 288, 1300: 288, 1700: 288, 1800: 292}
-"""Where the CRC-32C stands, by pg_control_version: 12 (1201), 13 to 16 (1300), 17 (1700), 18 (1800). The fields read
-here have the same places in all of them."""
+"""Offset of the CRC-32C by pg_control_version: 12 (1201), 13 to 16 (1300), 17 (1700), 18 (1800). The fields read here
+have the same offsets in all of them."""
 
 _STATES = (
     "starting up", "shut down", "shut down in recovery", "shutting down", "in crash recovery", "in archive recovery",
     "in production",
 )  # fmt: skip
-"""DBState in the words of pg_controldata."""
+"""DBState, worded as by pg_controldata."""
 
 
 class PgControl(NamedTuple):
     """As of the last checkpoint: `next_xid` with its epoch (64 bit), `oldest_xid` without. None: layout unknown.
 
-    `checkpoint_lsn` is where its record begins, as `Latest checkpoint location` of pg_controldata: `0/3000028`.
+    `checkpoint_lsn` is the start of its record, `Latest checkpoint location` of pg_controldata: `0/3000028`.
     """
 
     system_identifier: str
@@ -47,27 +46,27 @@ class PgControl(NamedTuple):
 
 
 class DamagedControl(ValueError):
-    """The checksum does not hold: torn while being written, damaged, or of a host with another byte order."""
+    """The checksum does not match: torn while being written, damaged, or from a host with another byte order."""
 
 
 def known_layout(version_number: int) -> bool:
-    """True where more than identifier and version can be read."""
+    """Check whether more than identifier and version can be read."""
     return version_number in _CRC_AT
 
 
 def parse_control(data: bytes) -> PgControl:
-    """The content of global/pg_control. Raises DamagedControl.
+    """Parse the content of global/pg_control. Raises DamagedControl.
 
-    Of an unknown format version only identifier and version are told, unproven by a checksum.
+    For an unknown format version only identifier and version are returned, not verified by a checksum.
     """
     if len(data) < 16:
-        raise DamagedControl("pg_control is cut short")
+        raise DamagedControl("pg_control is truncated")
     identifier, version = struct.unpack_from("<QI", data, 0)
     crc_at = _CRC_AT.get(version)
     if crc_at is None:
-        # A version number no server ever had: big-endian or not a control file at all.
+        # A version number no server ever had: big-endian, or not a control file.
         if not 900 <= version <= 9999:
-            raise DamagedControl("pg_control has no version number that can be read here")
+            raise DamagedControl("pg_control has an unreadable version number")
         return PgControl(str(identifier), version)
     if len(data) < crc_at + 4 or crc32c(data[:crc_at]) != struct.unpack_from("<I", data, crc_at)[0]:
         raise DamagedControl("the checksum of pg_control does not match its content")
@@ -90,7 +89,7 @@ _table: list[int] = []
 
 
 def crc32c(data: bytes) -> int:
-    """CRC-32C (Castagnoli, reflected polynomial 0x82F63B78) as src/port/pg_crc32c_sb8.c computes it.
+    """Return the CRC-32C (Castagnoli, reflected polynomial 0x82F63B78) as src/port/pg_crc32c_sb8.c computes it.
 
     >>> hex(crc32c(b"123456789"))
     '0xe3069283'
@@ -113,18 +112,19 @@ DENIED = "pg_control is not readable: run the agent as root or as the owner of t
 
 
 class LockFile(NamedTuple):
-    """postmaster.pid (src/include/utils/pidfile.h), by lines. Lines appear while the server starts."""
+    """postmaster.pid (src/include/utils/pidfile.h), by lines. Lines are added while the server starts."""
 
     pid: int
     data_directory: str | None
     start_s: int | None
-    """When the postmaster started by its own clock, seconds since 1970: survives a later step of the host's clock."""
+    """When the postmaster started, seconds since 1970 by its own clock: a later step of the host's clock has no
+    effect."""
     port: int | None
     socket_directory: str | None
 
 
 def parse_lock_file(text: str) -> LockFile | None:
-    """The lock file's content, None where it is not one. A stand-alone backend writes its pid as a negative number.
+    """Parse the lock file, None if it is not one. A stand-alone backend writes its pid as a negative number.
 
     >>> parse_lock_file("812\\n/pg/data\\n1795190666\\n5432\\n/run/postgresql\\n*\\n")
     LockFile(pid=812, data_directory='/pg/data', start_s=1795190666, port=5432, socket_directory='/run/postgresql')
@@ -144,7 +144,7 @@ def _number(text: str) -> int | None:
 
 
 def read_lock_file(directory: str) -> LockFile | None:
-    """postmaster.pid of a data directory, None where there is none to read."""
+    """Read postmaster.pid of a data directory, None if it is missing or not readable."""
     try:
         data = read_file(f"{directory}/postmaster.pid")
     except OSError:
@@ -153,7 +153,7 @@ def read_lock_file(directory: str) -> LockFile | None:
 
 
 def read_major(directory: str) -> int | None:
-    """The server's major version from PG_VERSION (before 10 it had two numbers: then the first)."""
+    """Return the server's major version from PG_VERSION (before 10 it had two numbers: then the first)."""
     try:
         return _number(read_file(f"{directory}/PG_VERSION").decode("ascii", "replace").strip().split(".")[0])
     except OSError:
@@ -161,7 +161,7 @@ def read_major(directory: str) -> int | None:
 
 
 def read_control_file(directory: str, shown_as: str) -> tuple[ControlFile, Status, str | None]:
-    """The reading of `host.control`, its status and note. Raises nothing; may hang with the file system."""
+    """Return the reading of `host.control`, its status and note. Raises nothing; may hang with the file system."""
     lock = read_lock_file(directory)
     control, status, note = _read_control(directory)
     reading = ControlFile(
@@ -189,15 +189,15 @@ def _read_control(directory: str) -> tuple[PgControl | None, Status, str | None]
     except OSError as error:
         return None, "error", f"pg_control cannot be read: {error.strerror}"
     except DamagedControl as error:
-        return None, "error", f"{error}: compare with pg_controldata"
+        return None, "error", f"{error}; compare with pg_controldata"
     if not known_layout(control.version_number):
-        note = f"pg_control version {control.version_number} is not known here: only its identifier is shown"
+        note = f"pg_control version {control.version_number} is unknown: only the system identifier is shown"
         return control, "unsupported", note
     return control, "ok", None
 
 
 def _read_twice(path: str) -> PgControl:
-    """Once more where the checksum fails: the server may have been writing it."""
+    """Read again if the checksum fails: the server may have been writing it."""
     try:
         return parse_control(read_file(path))
     except DamagedControl:

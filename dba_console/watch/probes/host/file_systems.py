@@ -1,7 +1,8 @@
-"""File systems and what they hold. statvfs of each mount has a lane of its own: a dead one hides no other.
+"""Reads file systems, their devices and what they hold. Each mount's statvfs has its own lane: a dead one hides no
+other.
 
-All statvfs calls of a reading start together and share one deadline, so a reading never takes longer than that
-(`df` hanging on a dead NFS server has stopped more than one monitor).
+All statvfs calls of a reading start together and share one deadline, so a reading never takes longer than that (`df`
+hanging on a dead NFS server has stopped more than one monitor).
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ from dba_console.watch.probes.host.postmasters import data_directory_of
 from dba_console.watch.samples.host import Mount, Mounts
 from dba_console.watch.samples.sample import Part, make_part
 
-# /proc/self/mountinfo: what is mounted where (proc_pid_mountinfo(5)), and which mount holds a path.
-#
-# Nothing here touches a mount, so nothing here can hang on one.
+# /proc/self/mountinfo: mounts (proc_pid_mountinfo(5)), and which mount holds a path. Nothing here accesses a mount, so
+# nothing can hang on one.
 
 _PSEUDO = frozenset((
     "autofs", "binder", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs",
@@ -29,16 +29,16 @@ _PSEUDO = frozenset((
     "nfsd", "nsfs", "overlay", "proc", "pstore", "ramfs", "resctrl", "rootfs",
     "rpc_pipefs", "securityfs", "selinuxfs", "smackfs", "squashfs", "sysfs", "tmpfs", "tracefs",
 ))  # fmt: skip
-"""File systems nobody keeps a database on. One is shown all the same when something of the server lies there."""
+"""File systems that hold no database. Shown only if a path of the server is on one."""
 
 _SHOWN = frozenset(("/", "/dev/shm", "/tmp"))
-"""Shown whatever they are: the root, and where PostgreSQL and its tools put shared memory and temporary files."""
+"""Always shown: the root, and where PostgreSQL and its tools put shared memory and temporary files."""
 
 _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 
 class MountEntry(NamedTuple):
-    """One line of mountinfo. `device` is `MAJOR:MINOR`; Texts may hold surrogate escapes (os.fsdecode)."""
+    """One line of mountinfo. `device` is `MAJOR:MINOR`; texts may contain surrogate escapes (os.fsdecode)."""
 
     device: str
     root: str
@@ -49,7 +49,7 @@ class MountEntry(NamedTuple):
 
 
 def parse_mountinfo(data: bytes) -> list[MountEntry]:
-    """Entries in the kernel's order. A line that cannot be read is left out, the others still count."""
+    """Return the entries in the kernel's order. An invalid line is skipped."""
     entries = []
     for line in data.split(b"\n"):
         left, separator, right = line.partition(b" - ")
@@ -63,9 +63,9 @@ def parse_mountinfo(data: bytes) -> list[MountEntry]:
 
 
 def hidepid_option(proc: str = "/proc") -> str | None:
-    """The option of /proc that hides other users' processes, as `hidepid=2`; None where it hides none.
+    """Return the option of /proc that hides other users' processes, as `hidepid=2`; None if it hides none.
 
-    Root, and members of the group that `gid=` names, see them all the same (proc(5)).
+    Root, and members of the group in `gid=`, see all processes (proc(5)).
     """
     try:
         with open(f"{proc}/self/mountinfo", "rb") as file:
@@ -78,24 +78,24 @@ def hidepid_option(proc: str = "/proc") -> str | None:
 
 
 def _decode(word: bytes) -> str:
-    """Blank, tab, line end and backslash stand as `\\040` and so on."""
+    """Blank, tab, line end and backslash are written as `\\040` and so on."""
     return os.fsdecode(_ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), word))
 
 
 def _merged(mount: bytes, superblock: bytes) -> str:
-    """Options of the mount, then those of the file system (discard, data=) that are not already there."""
+    """Return the options of the mount, then those of the file system (discard, data=) that are not already there."""
     words = _decode(mount).split(",")
     words += [word for word in _decode(superblock).split(",") if word and word not in words and word != "rw"]
     return ",".join(words)
 
 
 def visible_mounts(entries: Sequence[MountEntry]) -> list[MountEntry]:
-    """One entry per mount point: the last one mounted there hides those before it."""
+    """Return one entry per mount point: the last one mounted there hides those before it."""
     return list({entry.path: entry for entry in entries}.values())
 
 
 def mount_of_path(entries: Iterable[MountEntry], path: str) -> MountEntry | None:
-    """The mount an absolute path lies on: the one with the longest mount point above it."""
+    """Return the mount of an absolute path: the one with the longest mount point above it."""
     found: MountEntry | None = None
     for entry in entries:
         point = entry.path.rstrip("/")
@@ -106,9 +106,9 @@ def mount_of_path(entries: Iterable[MountEntry], path: str) -> MountEntry | None
 
 
 def choose_mounts(entries: Sequence[MountEntry], holding: frozenset[str]) -> list[MountEntry]:
-    """Mounts to show: those whose mount point is in `holding`, then real file systems, each once.
+    """Return the mounts to show: those whose mount point is in `holding`, then real file systems, each once.
 
-    A file system mounted in several places (bind mounts) is shown at the first, and wherever it holds something.
+    A file system with several mounts (bind mounts) is shown at the first, and at each that holds something.
     """
     mounted = visible_mounts(entries)
     shown = [entry for entry in mounted if entry.path in holding]
@@ -124,28 +124,27 @@ def choose_mounts(entries: Sequence[MountEntry], holding: frozenset[str]) -> lis
 def _is_real(entry: MountEntry) -> bool:
     if entry.path in _SHOWN:
         return True
-    # A bind mount of one file (a container's /etc/hosts) or of a part of what is not shown says nothing of its own.
+    # A bind mount of one file (a container's /etc/hosts) or of a part of a hidden one adds nothing.
     return entry.fstype not in _PSEUDO and not entry.path.startswith(("/proc/", "/sys/", "/etc/", "/dev/"))
 
 
-# Block devices as /sys/dev/block and /sys/block know them: which is whole, what a partition lies on, what a dm, md or
-# loop device stands on (Documentation/ABI/stable/sysfs-block).
-#
-# A partition is never counted beside its disk: a disk's numbers include those of its partitions.
+# Block devices from /sys/dev/block and /sys/block: whether whole, the disk of a partition, the devices below a dm, md
+# or loop device (Documentation/ABI/stable/sysfs-block). A partition is never counted in addition to its disk: a disk's
+# numbers include those of its partitions.
 
 _PARTITION = re.compile(r"(?:[shv]d[a-z]+|xvd[a-z]+)\d+|(?:nvme\d+n\d+|mmcblk\d+|nbd\d+|md\d+|loop\d+)p\d+")
-"""Names of partitions where /sys is not there to say it (some containers)."""
+"""Names of partitions where /sys is missing (some containers)."""
 
 
 def is_whole(sys: str, name: str) -> bool:
-    """True for a device of its own, as /proc/diskstats names it; a `/` in a name is a `!` in /sys."""
+    """Check whether it is a whole device, by its name in /proc/diskstats; a `/` in a name is a `!` in /sys."""
     if os.path.isdir(f"{sys}/block"):
         return os.path.isdir(f"{sys}/block/{name.replace('/', '!')}")
     return _PARTITION.fullmatch(name) is None
 
 
 def whole_disk(sys: str, device: str) -> str | None:
-    """The whole device behind `MAJOR:MINOR`, None where it is not a block device (NFS, tmpfs, btrfs's own numbers)."""
+    """Return the whole device of `MAJOR:MINOR`, None if it is not a block device (NFS, tmpfs, btrfs's own numbers)."""
     try:
         place = os.readlink(f"{sys}/dev/block/{device}")
     except OSError:
@@ -154,7 +153,7 @@ def whole_disk(sys: str, device: str) -> str | None:
 
 
 def disk_of_name(sys: str, name: str) -> str | None:
-    """The whole device of a kernel name such as `sda1`, None where there is no such block device."""
+    """Return the whole device of a kernel name such as `sda1`, None if there is no such block device."""
     try:
         place = os.readlink(f"{sys}/class/block/{name.replace('/', '!')}")
     except OSError:
@@ -170,7 +169,7 @@ def _disk_of(directory: str) -> str:
 
 
 def slaves(sys: str, name: str) -> list[str]:
-    """Whole devices under a dm or md device, empty for one that stands on its own."""
+    """Return the whole devices under a dm or md device, empty for any other."""
     directory = f"{sys}/block/{name.replace('/', '!')}/slaves"
     try:
         members = os.listdir(directory)
@@ -181,25 +180,24 @@ def slaves(sys: str, name: str) -> list[str]:
 
 
 def backing_file(sys: str, name: str) -> str | None:
-    """The file a loop device shows as a disk, None for any other device."""
+    """Return the file behind a loop device, None for any other device."""
     return read_word(f"{sys}/block/{name}/loop/backing_file") if name.startswith("loop") else None
 
 
-# Where what PostgreSQL keeps really lies: symbolic links followed, relative paths taken from the data directory.
-#
-# Following a link touches the file system, so this is called in a lane only.
+# Where PostgreSQL's directories are: symbolic links resolved, relative paths taken from the data directory. Resolving a
+# link accesses the file system, so it runs in a lane only.
 
 WITHIN_DATA = {"wal": "pg_wal", "temp": "base/pgsql_tmp"}
-"""What lies in the data directory unless a link or a setting puts it elsewhere."""
+"""Directories inside the data directory unless a link or a setting moves them."""
 
 NO_ACCESS = (
-    "the data directory cannot be entered, so whether pg_wal is a link to another file system is not known: "
+    "the data directory is not accessible, so whether pg_wal is a link to another file system is unknown: "
     "run the agent as root or as the owner of the server"
 )
 
 
 def named_paths(paths: Mapping[str, str], data_directory: str | None) -> dict[str, str]:
-    """What -> absolute path, as named: completed by what every data directory has, nothing looked up.
+    """Return kind -> absolute path, as named: completed by what every data directory has, without file access.
 
     >>> named_paths({"data": "/pg", "log": "log"}, None)
     {'data': '/pg', 'log': '/pg/log', 'wal': '/pg/pg_wal', 'temp': '/pg/base/pgsql_tmp'}
@@ -215,9 +213,9 @@ def named_paths(paths: Mapping[str, str], data_directory: str | None) -> dict[st
 
 
 def resolve_links(named: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
-    """What -> path with all links followed, and a note where that could not be seen.
+    """Return kind -> path with all links resolved, and a note if that was not permitted.
 
-    A place that may be a link but cannot be looked at is left out: it must not be attributed to the wrong mount.
+    A path that may be a link but is not accessible is left out: it must not be attributed to the wrong mount.
     """
     followed: dict[str, str] = {}
     note = None
@@ -232,7 +230,7 @@ def resolve_links(named: Mapping[str, str]) -> tuple[dict[str, str], str | None]
 
 
 def _resolve(path: str) -> str:
-    """The path without links; a part at its end that does not exist yet is kept. Raises OSError."""
+    """Return the path without links; a last part that does not exist yet is kept. Raises OSError."""
     try:
         return os.path.realpath(path, strict=True)
     except FileNotFoundError:
@@ -240,21 +238,20 @@ def _resolve(path: str) -> str:
         return os.path.join(_resolve(head), tail) if tail else os.path.normpath(path)
 
 
-# What the agent knows of the server so far, as far as the host's probes need it.
-#
-# Built anew by the agent for each tick and never changed: it crosses into the host's lanes.
+# What the agent knows of the server so far, for the host probes. Built by the agent for each tick and never changed: it
+# is passed to the lanes' threads.
 
 ELSEWHERE = "the server does not run on this host, so its kernel cannot be read from here: run the console there"
 
 
 @dataclass(frozen=True)
 class HostContext:
-    """Where the watched server is on this host, or why that is not known.
+    """Where the watched server is on this host, or why that is unknown.
 
-    `paths` says what lies where as the server names it: data, wal, temp, archive, log, session, `tablespace:NAME`;
+    `paths` maps kind to path as the server names it: data, wal, temp, archive, log, session, `tablespace:NAME`;
     relative ones are relative to the data directory. `active_pids` are the backends to read each second, others are
-    read in turn. `watched` is False where the target is not this host: then nothing of this host is shown beside it,
-    and `note` says why.
+    read in turn. `watched` is False if the target is not this host: then nothing of this host is shown, and `note` says
+    why.
     """
 
     postmaster_pid: int | None = None
@@ -266,20 +263,20 @@ class HostContext:
 
 
 DEADLINE_S = 0.3
-"""For all mounts together; a healthy statvfs takes microseconds."""
+"""Time limit for all mounts together; a healthy statvfs takes microseconds."""
 
 MAX_MOUNTS = 64
-"""Mounts shown at most, those that hold something first: a container host has thousands."""
+"""Maximum number of mounts shown, those that hold something first: a container host has thousands."""
 
 NO_DATA = (
-    "where the server keeps its data is not known: grant pg_monitor to the role, or run the agent as root or as the "
+    "the data directory is unknown: grant pg_monitor to the role, or run the agent as root or as the "
     "owner of the server"
 )
-STALLED = "statvfs has not answered in time: the file system is stalled"
+STALLED = "statvfs did not return in time: the file system is stalled"
 
 
 class FileSystemSize(Protocol):
-    """What statvfs(3) says, as os.statvfs_result names it."""
+    """The result of statvfs(3), with the names of os.statvfs_result."""
 
     @property
     def f_frsize(self) -> int: ...
@@ -296,7 +293,7 @@ class FileSystemSize(Protocol):
 
 
 class MountProbe:
-    """Reads `host.mounts`. Created once; used by one thread."""
+    """Reads `host.mounts`. Created once; not thread-safe."""
 
     def __init__(
         self,
@@ -318,23 +315,23 @@ class MountProbe:
 
     @property
     def stuck(self) -> list[str]:
-        """Lanes that wait for a file system now, by name."""
+        """Names of the lanes that wait for a file system now."""
         lanes = (self._links_lane, *self._lanes.values())
         return [lane.name for lane in lanes if lane.stuck]
 
     def read(self, context: HostContext) -> Part:
-        """The part `host.mounts`. Never raises; takes at most the deadline twice (links, then sizes)."""
-        begun = self._clock.mono_us()
+        """Return the part `host.mounts`. Never raises; takes at most the deadline twice (links, then sizes)."""
+        started = self._clock.mono_us()
         if not context.watched:
             note = context.note or ELSEWHERE
-            return make_part("host.mounts", None, at_us=begun, status="unsupported", note=note)
+            return make_part("host.mounts", None, at_us=started, status="unsupported", note=note)
         try:
             reading = self._read(context)
         except Exception as error:
             note = f"the mounts of this host cannot be read: {error}"
-            return make_part("host.mounts", None, at_us=begun, status="error", note=note)
+            return make_part("host.mounts", None, at_us=started, status="error", note=note)
         ended = self._clock.mono_us()
-        return make_part("host.mounts", reading, at_us=ended, took_us=ended - begun, note=reading.note)
+        return make_part("host.mounts", reading, at_us=ended, took_us=ended - started, note=reading.note)
 
     def _read(self, context: HostContext) -> Mounts:
         entries = parse_mountinfo(read_file(f"{self._proc}/self/mountinfo"))
@@ -356,18 +353,18 @@ class MountProbe:
         return Mounts(mounts, places, note)
 
     def _process_data_directory(self, context: HostContext) -> str | None:
-        """The data directory as the postmaster's process tells it, for a role that may not ask the server."""
+        """Return the postmaster's working directory, for a role that cannot read the setting from the server."""
         if "data" in context.paths or context.postmaster_pid is None:
             return None
         return data_directory_of(self._proc, context.postmaster_pid)
 
     def _resolve_links(self, named: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
-        """Links followed, in a lane; what they were the last time where the file system does not answer."""
+        """Resolve links in a lane; the previous result if the file system does not answer."""
         try:
             followed, note = self._links_lane.call(lambda: resolve_links(named), self._deadline_us / 1e6)
         except LaneTimeout:
             kept = {what: self._resolved.get(what, os.path.normpath(path)) for what, path in named.items()}
-            return kept, "a file system does not answer, so links in the server's paths were not followed now"
+            return kept, "a file system does not answer, so links in the server's paths were not resolved"
         self._resolved = followed
         return followed, note
 
@@ -398,7 +395,7 @@ class MountProbe:
         return None if disk is None else printable(disk)
 
     def close(self) -> None:
-        """Let idle lanes end; stuck ones are left to what holds them."""
+        """End idle lanes; stuck ones are abandoned."""
         for lane in (self._links_lane, *self._lanes.values()):
             lane.close()
         self._lanes.clear()
@@ -423,7 +420,7 @@ def _mount(
         note = f"statvfs failed: {error.strerror}"
         return Mount(path, source, entry.fstype, options, device, held, status="error", note=note)
     block = size.f_frsize
-    # A file system without a fixed number of inodes (btrfs, some NFS) says 0, which means not known.
+    # A file system without a fixed number of inodes (btrfs, some NFS) reports 0: unknown.
     inodes, inodes_free = (size.f_files, size.f_ffree) if size.f_files else (None, None)
     return Mount(
         path, source, entry.fstype, options, device, held, size.f_blocks * block,

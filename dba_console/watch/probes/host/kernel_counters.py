@@ -1,8 +1,4 @@
-"""/proc/vmstat: what the kernel did about memory, under names that changed from kernel to kernel.
-
-A counter is summed over its family: `pgsteal_kswapd` (from 4.8) is also `pgsteal_kswapd_dma`, `..._normal` and so on
-(3.5 to 4.7). A family this kernel does not have is None. Names from mm/vmstat.c of the kernels 2.6.32 to 6.18.
-"""
+"""Parsers of kernel statistics: vmstat, stat, meminfo, pressure, diskstats; kernel settings and NUMA memory."""
 
 from __future__ import annotations
 
@@ -20,15 +16,20 @@ _ZONES = (b"_dma", b"_dma32", b"_normal", b"_high", b"_movable", b"_device")
 _RENAMED: dict[str, tuple[bytes, ...]] = {
     "pgpgin_kb": (b"pgpgin",),
     "pgpgout_kb": (b"pgpgout",),
-    # Before 5.9 only file pages had a workingset, and the counter had no suffix.
+    # Before 5.9 only file pages had a workingset counter, without suffix.
     "refault_file": (b"workingset_refault_file", b"workingset_refault"),
     "refault_anon": (b"workingset_refault_anon",),
 }
-"""Fields whose kernel name is not their own: the first that exists counts."""
+"""Fields whose kernel name differs: the first that exists is used."""
 
 
 class VmStatParser:
-    """Finds each counter once and then by its place: the kernel does not rearrange the file while it runs."""
+    """Parses /proc/vmstat. Each counter's position is looked up once: the kernel does not reorder the file while it
+    runs.
+
+    A counter is summed over its family: `pgsteal_kswapd` (from 4.8) is also `pgsteal_kswapd_dma`, `..._normal` and so
+    on (3.5 to 4.7). A family this kernel does not have is None. Names from mm/vmstat.c of the kernels 2.6.32 to 6.18.
+    """
 
     def __init__(self, page_size: int) -> None:
         self._page_size = page_size
@@ -36,11 +37,11 @@ class VmStatParser:
         self._plan: list[tuple[tuple[int, ...], tuple[int, ...]] | None] = []
 
     def parse(self, data: bytes) -> VmStat:
-        """The reading in /proc/vmstat. Raises ValueError where it is not `name number` lines."""
+        """Return the reading. Raises ValueError if the file does not consist of `name number` lines."""
         tokens = data.split()
         if len(tokens) != self._tokens:
             if len(tokens) % 2:
-                raise ValueError("/proc/vmstat is not made of names and numbers")
+                raise ValueError("/proc/vmstat does not consist of names and numbers")
             self._plan = _plan(tokens[::2])
             self._tokens = len(tokens)
         values = [None if places is None else _sum(tokens, *places) for places in self._plan]
@@ -54,7 +55,7 @@ def _sum(tokens: Sequence[bytes], added: tuple[int, ...], taken: tuple[int, ...]
 
 
 def _plan(names: Sequence[bytes]) -> list[tuple[tuple[int, ...], tuple[int, ...]] | None]:
-    """For each field of VmStat after the page size: places of the numbers to add and to take away, None for none."""
+    """Return for each field of VmStat after the page size the positions to add and to subtract, None if missing."""
     place = {name: 2 * index + 1 for index, name in enumerate(names)}
     return [_counter_places(place, field) for field in VmStat.__struct_fields__[1:]]
 
@@ -69,15 +70,15 @@ def _counter_places(place: dict[bytes, int], field: str) -> tuple[tuple[int, ...
 
 
 def _old_reclaim_places(place: dict[bytes, int], field: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Kernels before 3.5 count what was reclaimed by zone for everybody, and kswapd's share as kswapd_steal."""
+    """Kernels before 3.5 count reclaim by zone for all callers together, and kswapd's share as kswapd_steal."""
     kswapd = place.get(b"kswapd_steal")
     if kswapd is None:
         return None
     if field == "pgsteal_kswapd":
         return (kswapd,), ()
     if field == "pgsteal_direct":
-        everybody = tuple(place[b"pgsteal" + zone] for zone in _ZONES if b"pgsteal" + zone in place)
-        return (everybody, (kswapd,)) if everybody else None
+        total = tuple(place[b"pgsteal" + zone] for zone in _ZONES if b"pgsteal" + zone in place)
+        return (total, (kswapd,)) if total else None
     return None
 
 
@@ -87,14 +88,14 @@ _CPU_LINE = re.compile(rb"^cpu\d", re.M)
 
 
 def parse_cpu(data: bytes) -> Cpu:
-    """The reading in /proc/stat. Raises ValueError where the first line is not that of all CPUs.
+    """Return the reading of /proc/stat. Raises ValueError if the first line is not the one of all CPUs.
 
     Kernels before 2.6.11 have no steal column; guest time is already part of user time and is not added again.
     """
     first, _, rest = data.partition(b"\n")
     words = first.split()
     if len(words) < 8 or words[0] != b"cpu":
-        raise ValueError("/proc/stat does not begin with the line of all CPUs")
+        raise ValueError("/proc/stat does not start with the line of all CPUs")
     user, nice, system, idle, iowait, irq, softirq = map(int, words[1:8])
     return Cpu(
         user=user, nice=nice, system=system, idle=idle, iowait=iowait, irq=irq, softirq=softirq,
@@ -108,7 +109,7 @@ def parse_cpu(data: bytes) -> Cpu:
 
 
 def _after(data: bytes, word: bytes) -> int:
-    """The number that follows `word` at the beginning of a line."""
+    """Return the number after `word` at the start of a line."""
     start = data.find(b"\n" + word + b" ")
     if start < 0:
         raise ValueError(f"/proc/stat has no line {word.decode()}")
@@ -117,15 +118,14 @@ def _after(data: bytes, word: bytes) -> int:
     return int(data[start : end if end >= 0 else None])
 
 
-# /proc/meminfo in bytes (Documentation/filesystems/proc.rst).
-#
-# Lines came with one kernel after another: what this one does not write is None.
+# /proc/meminfo in bytes (Documentation/filesystems/proc.rst). A line that this kernel does not write is None.
 
 
 def parse_memory(data: bytes) -> MemInfo:
-    """The reading in /proc/meminfo. Raises KeyError where a line every kernel has is missing.
+    """Return the reading of /proc/meminfo. Raises KeyError if a line that every kernel has is missing.
 
-    MemAvailable exists since 3.14 and is not guessed before; HugePages_* are counts, everything else becomes bytes.
+    MemAvailable exists since 3.14 and is not estimated before; HugePages_* are counts, everything else is converted to
+    bytes.
     """
     values = meminfo_values(data)
     may = values.get
@@ -143,7 +143,7 @@ def parse_memory(data: bytes) -> MemInfo:
 
 
 def meminfo_values(data: bytes) -> dict[bytes, int]:
-    """Name (with its colon) -> bytes, or a plain count where the kernel writes no unit."""
+    """Return name (with its colon) -> bytes, or a plain count where the kernel writes no unit."""
     values: dict[bytes, int] = {}
     for line in data.splitlines():
         words = line.split()
@@ -158,7 +158,7 @@ def meminfo_values(data: bytes) -> dict[bytes, int]:
 
 
 def parse_stalls(data: bytes) -> tuple[PressureStall | None, PressureStall | None]:
-    """The `some` and `full` lines of one file; None for a line the kernel does not write (cpu has no full before 5.13).
+    """Return the `some` and `full` lines of one file; None for a missing line (cpu has no full before 5.13).
 
     >>> parse_stalls(b"some avg10=1.50 avg60=0.20 avg300=0.00 total=42\\n")
     (PressureStall(avg10=1.5, avg60=0.2, avg300=0.0, total_us=42), None)
@@ -172,24 +172,25 @@ def parse_stalls(data: bytes) -> tuple[PressureStall | None, PressureStall | Non
     return found.get(b"some"), found.get(b"full")
 
 
-# /proc/diskstats: what each whole block device did since boot (Documentation/admin-guide/iostats.rst).
+# /proc/diskstats: I/O of each whole block device since boot (Documentation/admin-guide/iostats.rst).
 
 _REFRESH_US = 30_000_000
-"""Devices are looked up in /sys again this often: a loop device may be bound to another file meanwhile."""
+"""Interval of reading /sys again: a loop device may have been bound to another file."""
 
 
 class DiskStatsParser:
-    """Keeps which devices are whole and what they stand on: /sys is asked when a device appears and each 30 s."""
+    """Parses diskstats. Caches which devices are whole and their underlying devices: /sys is read when a device appears
+    and every 30 s."""
 
     def __init__(self, proc: str, sys: str) -> None:
         self._proc = proc
         self._sys = sys
         self._known: dict[bytes, list[str] | None] = {}
-        """`major minor name` -> what it stands on; None for a partition."""
+        """`major minor name` -> underlying devices; None for a partition."""
         self._until_us = 0
 
     def parse(self, data: bytes, now_us: int) -> Disks:
-        """Whole devices with any I/O since boot. Raises ValueError where a line is not one of diskstats."""
+        """Return whole devices with any I/O since boot. Raises ValueError for a line that is not one of diskstats."""
         if now_us >= self._until_us:
             self._known.clear()
             self._until_us = now_us + _REFRESH_US
@@ -216,7 +217,7 @@ class DiskStatsParser:
         return file_systems.slaves(self._sys, name)
 
     def _disk_of_file(self, path: str) -> list[str]:
-        """By the mount table alone: the file itself is not touched, its file system may hang."""
+        """From the mount table alone: the file itself is not accessed, its file system may hang."""
         try:
             with open(f"{self._proc}/self/mountinfo", "rb") as file:
                 mount = mount_of_path(parse_mountinfo(file.read()), path)
@@ -228,7 +229,7 @@ class DiskStatsParser:
 
 def _disk(words: Sequence[bytes], under: list[str]) -> Disk:
     numbers = [int(word) for word in words[3:20]]
-    # Discards (count, merged, sectors, time) came with 4.18, flushes (count, time) with 5.5.
+    # Discards (count, merged, sectors, time) were added in 4.18, flushes (count, time) in 5.5.
     late: list[int | None] = [*numbers[11:], *[None] * 6]
     return Disk(
         words[2].decode("utf-8", "backslashreplace"), int(words[0]), int(words[1]),
@@ -237,15 +238,14 @@ def _disk(words: Sequence[bytes], under: list[str]) -> Disk:
     )  # fmt: skip
 
 
-# Kernel settings that decide how a database behaves here, and memory by NUMA node.
-#
-# Meaning of each: Documentation/admin-guide/sysctl/vm.rst, .../mm/transhuge.rst, .../numastat.rst.
+# Kernel settings that matter for a database, and memory by NUMA node: Documentation/admin-guide/sysctl/vm.rst,
+# .../mm/transhuge.rst, .../numastat.rst.
 
 _THP = ("kernel/mm/transparent_hugepage", "kernel/mm/redhat_transparent_hugepage")
 
 
 def read_settings(proc: str, sys: str) -> HostSettings:
-    """All settings now; None for each that this kernel does not have or does not let us read."""
+    """Return all settings; None for each that this kernel does not have or that is not readable."""
     vm = f"{proc}/sys/vm"
     return HostSettings(
         kernel=read_word(f"{proc}/sys/kernel/osrelease") or os.uname().release,
@@ -266,7 +266,7 @@ def read_settings(proc: str, sys: str) -> HostSettings:
 
 
 def _chosen(sys: str, name: str) -> str | None:
-    """The word in brackets of a transparent_hugepage file."""
+    """Return the word in brackets of a transparent_hugepage file."""
     for directory in _THP:
         text = read_word(f"{sys}/{directory}/{name}")
         if text is not None:
@@ -276,7 +276,7 @@ def _chosen(sys: str, name: str) -> str | None:
 
 
 def read_numa(sys: str) -> list[NumaNode]:
-    """Memory of each node in the order of their numbers; empty where the kernel shows none."""
+    """Return the memory of each node in the order of their numbers; empty if the kernel shows none."""
     base = f"{sys}/devices/system/node"
     try:
         names = os.listdir(base)

@@ -1,7 +1,7 @@
-"""Small files of the kernel, read whole and cheaply.
+"""Reads small kernel files completely and cheaply.
 
-Files under /proc and /sys are made anew at each read from offset 0, so one descriptor serves for ever: opening is
-dearer than reading. A descriptor under /proc/PID goes with its process and never shows another one's numbers.
+Files under /proc and /sys are generated at each read from offset 0, so one descriptor can be reused: opening costs more
+than reading. A descriptor under /proc/PID ends with its process and never shows another one's numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _CHUNK = 16384
 
 
 class KernelFile:
-    """A kernel file kept open between reads. Used by one thread."""
+    """A kernel file kept open between reads. Not thread-safe."""
 
     __slots__ = ("_fd", "path")
 
@@ -22,7 +22,7 @@ class KernelFile:
         self._fd = -1
 
     def read(self) -> bytes:
-        """The whole content now. Raises OSError; the next read then opens it anew."""
+        """Return the whole content. Raises OSError; the next read then opens the file again."""
         try:
             if self._fd < 0:
                 self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -32,7 +32,7 @@ class KernelFile:
             raise
 
     def read_once(self, size: int) -> bytes:
-        """What one read of `size` bytes gives now: all of a file the kernel makes in one piece. Raises OSError."""
+        """Return one read of `size` bytes: complete for a file the kernel generates in one piece. Raises OSError."""
         try:
             if self._fd < 0:
                 self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -42,14 +42,14 @@ class KernelFile:
             raise
 
     def close(self) -> None:
-        """Let the descriptor go. Reading again opens it again."""
+        """Close the descriptor; the next read opens the file again."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 def read_whole(fd: int) -> bytes:
-    """Everything in `fd` from its start. The kernel hands out longer files a page at a time, so until nothing comes."""
+    """Return the whole content of `fd`. The kernel returns longer files a page at a time, so read until empty."""
     data = os.pread(fd, _CHUNK, 0)
     if not data:
         return data
@@ -62,7 +62,7 @@ def read_whole(fd: int) -> bytes:
 
 
 def read_file(path: str) -> bytes:
-    """The whole content of a file read rarely. Raises OSError."""
+    """Return the whole content of a file that is read rarely. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return read_whole(fd)
@@ -71,7 +71,7 @@ def read_file(path: str) -> bytes:
 
 
 def read_once(path: str, size: int) -> bytes:
-    """What one read of at most `size` bytes gives: enough where the kernel makes the file in one piece."""
+    """Return the result of one read of at most `size` bytes: complete for a file the kernel generates in one piece."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.pread(fd, size, 0)
@@ -80,7 +80,7 @@ def read_once(path: str, size: int) -> bytes:
 
 
 def read_word(path: str) -> str | None:
-    """The content without its line end, None where the file is absent or not readable."""
+    """Return the stripped content, None if the file is missing or not readable."""
     try:
         return printable(read_file(path).strip())
     except OSError:
@@ -88,7 +88,7 @@ def read_word(path: str) -> str | None:
 
 
 def read_int(path: str) -> int | None:
-    """The number in the file, None where there is none."""
+    """Return the number in the file, None if it has none."""
     word = read_word(path)
     try:
         return None if word is None else int(word)
@@ -97,7 +97,7 @@ def read_int(path: str) -> int | None:
 
 
 def printable(data: bytes | str) -> str:
-    """Bytes of the host as text that can be stored: what is not UTF-8 becomes `\\xNN`.
+    """Return bytes of the host as text that can be stored: what is not UTF-8 becomes `\\xNN`.
 
     >>> printable(b"/data\\xff"), printable("/data\\udcff")
     ('/data\\\\xff', '/data\\\\xff')
@@ -106,9 +106,8 @@ def printable(data: bytes | str) -> str:
     return raw.decode("utf-8", "backslashreplace")
 
 
-# /proc/PID/stat and /proc/PID/io of one process (proc_pid_stat(5), proc_pid_io(5)): read, and understood.
-#
-# Neither takes the process's mmap lock, unlike its command line, so neither waits for what the process does.
+# /proc/PID/stat and /proc/PID/io of one process (proc_pid_stat(5), proc_pid_io(5)). Neither takes the process's mmap
+# lock, unlike cmdline, so neither waits for the process.
 
 STAT_SIZE = 1024
 """More than any /proc/PID/stat has: 52 numbers and a name of 64 bytes."""
@@ -128,7 +127,7 @@ class ProcStat(NamedTuple):
 
 
 def read_stat(proc: str, pid: int) -> ProcStat | None:
-    """The process now, None where it has ended or is not visible."""
+    """Return the process's stat, None if it has ended or is not visible."""
     try:
         return parse_stat(read_once(f"{proc}/{pid}/stat", STAT_SIZE))
     except (OSError, ValueError, IndexError):
@@ -136,9 +135,9 @@ def read_stat(proc: str, pid: int) -> ProcStat | None:
 
 
 def parse_stat(data: bytes) -> ProcStat:
-    """The reading in /proc/PID/stat. Raises ValueError or IndexError on what is not one.
+    """Parse /proc/PID/stat. Raises ValueError or IndexError for invalid content.
 
-    The command stands in parentheses and may itself hold blanks and parentheses: fields are counted after the last one.
+    The command is in parentheses and may contain blanks and parentheses: fields are counted after the last one.
     """
     opening, closing = data.index(b"("), data.rindex(b")")
     words = data[closing + 2 :].split(None, 40)
@@ -150,7 +149,8 @@ def parse_stat(data: bytes) -> ProcStat:
 
 
 def parse_io(data: bytes) -> tuple[int | None, int | None]:
-    """Bytes the process caused to be read from and written to storage; None where the kernel does not account them."""
+    """Return bytes the process caused to be read from and written to storage; None if the kernel does not count
+    them."""
     words = data.split()
     if len(words) >= 12 and words[8] == b"read_bytes:" and words[10] == b"write_bytes:":
         return int(words[9]), int(words[11])

@@ -1,6 +1,6 @@
-"""Which postmasters run on this host: found by their processes, told by their own files where these can be read.
+"""Finds the postmasters of this host by their processes, and reads their own files where permitted.
 
-Used where no connection is to be had (blind mode). That a connected server runs here is proven by
+Used without a connection (blind mode). That a connected server runs here is proven by
 probes/postgres/server_locality.py.
 """
 
@@ -16,10 +16,10 @@ from dba_console.watch.probes.host.data_directory import read_lock_file
 from dba_console.watch.probes.host.kernel_files import KernelFile, read_file, read_once, read_stat
 
 COMMANDS = frozenset(("postgres", "postmaster", "edb-postgres", "edb-postmaster"))
-"""Names of the server's executable as /proc/PID/stat tells them."""
+"""Names of the server's executable in /proc/PID/stat."""
 
 DEADLINE_S = 0.3
-"""For what each postmaster's own file system and address space have to tell."""
+"""Time limit for the files and arguments of each postmaster."""
 
 _SOCKET = re.compile(rb" (/\S.*)/\.s\.PGSQL\.(\d+)$", re.M)
 _LISTENING = b"00010000"
@@ -28,20 +28,20 @@ _LISTENING = b"00010000"
 
 @dataclass(frozen=True, slots=True)
 class Postmaster:
-    """A running server. What is None could not be read: another user's process, or a stalled file system."""
+    """A running server. None: not readable (another user's process, or a stalled file system)."""
 
     pid: int
     start_ticks: int
-    """Ticks after boot: with pid, its identity."""
+    """Start in ticks after boot: with pid, its identity."""
     data_directory: str | None = None
     port: int | None = None
     socket_directory: str | None = None
     start_s: int | None = None
-    """When it started, seconds since 1970, as it wrote itself into postmaster.pid."""
+    """When it started, seconds since 1970, from its postmaster.pid."""
 
 
 def find_postmasters(proc: str = "/proc", clock: Clock = SYSTEM) -> list[Postmaster]:
-    """All postmasters of this host in the order of their pids. Never raises, never waits more than DEADLINE_S each."""
+    """Return all postmasters of this host by pid. Never raises, never waits more than DEADLINE_S for each."""
     found = []
     for pid, start_ticks in _candidates(proc):
         lane = Lane(f"postmaster {pid}", clock)
@@ -57,12 +57,12 @@ def find_postmasters(proc: str = "/proc", clock: Clock = SYSTEM) -> list[Postmas
 
 
 def is_server(command: str) -> bool:
-    """True for the server's executable, whatever its path."""
+    """Check whether the command is the server's executable, whatever its path."""
     return command in COMMANDS
 
 
 def _candidates(proc: str) -> list[tuple[int, int]]:
-    """Server processes whose parent is none: their children are backends."""
+    """Return server processes whose parent is not one: their children are backends."""
     try:
         pids = sorted(int(name) for name in os.listdir(proc) if name.isdigit())
     except OSError:
@@ -72,26 +72,26 @@ def _candidates(proc: str) -> list[tuple[int, int]]:
 
 
 def _describe(proc: str, pid: int, start_ticks: int) -> Postmaster | None:
-    """What this postmaster's files and arguments tell; None for a server process that is no postmaster."""
+    """Describe the postmaster from its files and arguments; None for a server process that is not a postmaster."""
     arguments = _arguments(proc, pid)
     directory = data_directory_of(proc, pid)
     # Through the process's own link: in a container the same path is another directory.
     named = f"{proc}/{pid}/cwd" if directory else _option(arguments, "-D", None)
     lock = read_lock_file(named) if named else None
     if lock is not None and lock.pid < 0:
-        return None  # a stand-alone backend (initdb, postgres --single), which nobody can connect to
+        return None  # a stand-alone backend (initdb, postgres --single), which accepts no connections
     if lock is not None and lock.pid == pid:
         return Postmaster(
             pid, start_ticks, directory or lock.data_directory, lock.port, lock.socket_directory, lock.start_s
         )
-    # No lock file to read, or one with the pid a server has inside its container: its port and socket are in there too.
+    # No readable lock file, or one with the pid inside a container: then its port and socket are inside too.
     port = _option(arguments, "-p", "port") if lock is None else None
     number = int(port) if port and port.isdigit() else None
     return Postmaster(pid, start_ticks, directory or _option(arguments, "-D", None), number)
 
 
 def data_directory_of(proc: str, pid: int) -> str | None:
-    """The working directory of a server process, which is its data directory; None without the right to see it."""
+    """Return the working directory of a server process, which is its data directory; None if not permitted."""
     try:
         return os.readlink(f"{proc}/{pid}/cwd")
     except OSError:
@@ -107,7 +107,7 @@ def _arguments(proc: str, pid: int) -> list[str]:
 
 
 def _option(arguments: list[str], letter: str, setting: str | None) -> str | None:
-    """The last value given to `-X value`, `-Xvalue`, `-c name=value` or `--name=value`, as the server counts it."""
+    """Return the last value of `-X value`, `-Xvalue`, `-c name=value` or `--name=value`: the last one applies."""
     found = None
     for index, word in enumerate(arguments[1:], 1):
         following = arguments[index + 1] if index + 1 < len(arguments) else ""
@@ -123,7 +123,7 @@ def _option(arguments: list[str], letter: str, setting: str | None) -> str | Non
 
 
 def listening_sockets(proc: str = "/proc") -> list[tuple[str, int]]:
-    """Directory and port of each PostgreSQL unix socket somebody listens on; anybody may read them."""
+    """Return directory and port of each listening PostgreSQL unix socket; readable by every user."""
     try:
         lines = read_file(f"{proc}/net/unix").splitlines()
     except OSError:
@@ -137,7 +137,7 @@ def listening_sockets(proc: str = "/proc") -> list[tuple[str, int]]:
 
 
 def _with_only_socket(found: list[Postmaster], proc: str) -> list[Postmaster]:
-    """Where one server runs, whose files are not readable, and one socket is listened on, they belong together."""
+    """Assign the only listening socket to the only server whose files are not readable."""
     if len(found) != 1 or found[0].socket_directory is not None:
         return found
     sockets = listening_sockets(proc)
@@ -149,14 +149,13 @@ def _with_only_socket(found: list[Postmaster], proc: str) -> list[Postmaster]:
 
 
 # The processes of a postmaster: its children, found without reading every process of the host.
-#
-# /proc/PID/task/PID/children is one short read (kernels with CONFIG_PROC_CHILDREN), but may leave out a process while
-# another one ends; so who vanishes from it is looked at before it is believed gone. Without that file the process list
-# is scanned, each process once.
+# /proc/PID/task/PID/children is one short read (kernels with CONFIG_PROC_CHILDREN), but may omit a process while
+# another one ends, so a missing one is checked before it counts as ended. Without that file the process list is
+# scanned, each process once.
 
 
 class PostmasterChildren:
-    """The children of one postmaster. Used by one thread."""
+    """The children of one postmaster. Not thread-safe."""
 
     def __init__(self, proc: str, postmaster: int) -> None:
         self._proc = proc
@@ -167,7 +166,7 @@ class PostmasterChildren:
         self._not_children: set[int] = set()
 
     def read(self) -> frozenset[int]:
-        """Pids of all children now. Raises ProcessLookupError when the postmaster has ended."""
+        """Return the pids of all children. Raises ProcessLookupError if the postmaster has ended."""
         listed = self._listed()
         if listed is None:
             self._known = frozenset(self._scanned())
@@ -175,12 +174,12 @@ class PostmasterChildren:
             found = {int(word) for word in listed.split()}
             missed = {pid for pid in self._known - found if self._is_child(pid)}
             self._known = frozenset(found | missed)
-            # Who was missed is looked for again, even if the list stays as it is.
+            # Compare again next time, even if the list does not change.
             self._last = None if missed else listed
         return self._known
 
     def _listed(self) -> bytes | None:
-        """The list as the kernel writes it, None where it does not."""
+        """Return the list as the kernel writes it, None without that file."""
         if self._file is None:
             return None
         listed: bytes | None

@@ -1,7 +1,7 @@
-"""All fast parts of the host, read in one go by one thread of the agent.
+"""Reads all fast host parts in one pass, in one thread of the agent.
 
-Each part stands for itself: what fails becomes that part's status and sentence and hides no other. What might hang
-(titles, the data directory) has a lane inside; statvfs is not here at all but in `mounts`.
+A part that fails gets that as its status and note, and hides no other. What might hang (titles, the data directory)
+runs in a lane; statvfs is in `file_systems`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,11 @@ from dba_console.watch.samples.sample import Part, Status, make_part
 
 CONTROL_DEADLINE_S = 0.3
 
-NO_POSTMASTER = "no server process of this target is found on this host"
-NO_PSI = (
-    "this kernel has no pressure stall information: it came with 4.20 and may need psi=1 on the kernel's command line"
-)
+NO_POSTMASTER = "no server process of this target was found on this host"
+NO_PSI = "this kernel has no pressure stall information: it needs 4.20 or later, and may need psi=1 on its command line"
 
 Outcome = tuple[Any, Status, str | None]
-"""A reading (None for none), its status, its note."""
+"""A reading (None if missing), its status, its note."""
 
 
 class _Missing(Exception):
@@ -49,7 +47,7 @@ class _Missing(Exception):
 
 
 class HostProbe:
-    """Reads every `host.*` part except mounts. Created once; used by one thread."""
+    """Reads every `host.*` part except mounts. Created once; not thread-safe."""
 
     def __init__(self, clock: Clock = SYSTEM, *, proc: str = "/proc", sys: str = "/sys") -> None:
         self._clock = clock
@@ -77,21 +75,21 @@ class HostProbe:
 
     @property
     def stuck(self) -> list[str]:
-        """Lanes that hang now, by name."""
+        """Names of the lanes that hang now."""
         stuck = [self._control.name] if self._control.stuck else []
         return stuck + (["process titles"] if self._titles.stuck else [])
 
     def read(self, names: Sequence[str], context: HostContext) -> list[Part]:
-        """One part for each name, in their order. Never raises."""
+        """Return one part for each name, in their order. Never raises."""
         if "host.titles" not in names:
             self._active_by_title = frozenset()
         return [self._part(name, context) for name in names]
 
     def _part(self, name: str, context: HostContext) -> Part:
-        begun = self._clock.mono_us()
+        started = self._clock.mono_us()
         reading, status, note = self._outcome(name, context)
         ended = self._clock.mono_us()
-        return make_part(name, reading, at_us=ended, took_us=ended - begun, status=status, note=note)
+        return make_part(name, reading, at_us=ended, took_us=ended - started, status=status, note=note)
 
     def _outcome(self, name: str, context: HostContext) -> Outcome:
         if not context.watched:
@@ -110,7 +108,7 @@ class HostProbe:
             return (
                 None,
                 "unsupported",
-                f"{_file_text(error)} does not exist here: this kernel or container does not show it",
+                f"{_file_text(error)} does not exist: this kernel or container does not provide it",
             )
         except Exception as error:
             return None, "error", f"{name} cannot be read: {error}"
@@ -140,7 +138,7 @@ class HostProbe:
         return reading, "ok", note
 
     def _delayacct(self) -> int | None:
-        """kernel.task_delayacct, None where the kernel has no such setting."""
+        """kernel.task_delayacct, None if the kernel has no such setting."""
         try:
             return int(self._file("sys/kernel/task_delayacct"))
         except (OSError, ValueError):
@@ -153,10 +151,10 @@ class HostProbe:
         except ProcessLookupError:
             raise self._postmaster_ended(reader) from None
         reading = self._titles.read(reader.postmaster, children)
-        # In blind mode nobody else says who is active.
+        # In blind mode the titles are the only source of which backends are active.
         self._active_by_title = frozenset(row.pid for row in reading.rows if row.state and row.state != "idle")
         if reading.unreadable:
-            note = f"{reading.unreadable} process titles could not be read in time: those processes are held up"
+            note = f"{reading.unreadable} process titles could not be read in time: those processes are blocked"
             return reading, "ok", note
         return reading, "ok", None
 
@@ -186,15 +184,15 @@ class HostProbe:
         if directory is None and context.postmaster_pid is not None:
             directory = data_directory_of(self._proc, context.postmaster_pid)
         if directory is None:
-            raise _Missing("unsupported", "the data directory of this target is not known here")
-        place = directory
+            raise _Missing("unsupported", "the data directory of this target is unknown")
+        path = directory
         try:
-            return self._control.call(lambda: read_control_file(place, printable(place)), CONTROL_DEADLINE_S)
+            return self._control.call(lambda: read_control_file(path, printable(path)), CONTROL_DEADLINE_S)
         except LaneTimeout:
-            raise _Missing("timeout", f"{printable(place)} does not answer: its file system is stalled") from None
+            raise _Missing("timeout", f"{printable(path)} does not answer: its file system is stalled") from None
 
     def close(self) -> None:
-        """Let files and idle lanes go."""
+        """Close files and idle lanes."""
         for held in self._files.values():
             held.close()
         if self._processes is not None:

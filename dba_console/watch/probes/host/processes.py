@@ -1,8 +1,8 @@
-"""CPU time, state, memory and storage I/O of the postmaster and its children.
+"""Reads CPU time, state, memory, storage I/O and titles of the postmaster and its children.
 
-Reading all of a thousand idle backends each second would cost more than the rest of the console. So each second those
-are read that the server says are active, that used CPU when last read, or that are new; the others in turn, all of
-them within `TURN_TICKS` ticks. A process not read in a tick has no row in it.
+Reading a thousand idle backends each second would cost more than the rest of the console. So each second those are read
+that the server reports as active, that used CPU when last read, or that are new; the others in turn, all of them within
+`TURN_TICKS` ticks. A process not read in a tick has no row in it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,12 @@ from dba_console.watch.probes.host.postmasters import PostmasterChildren
 from dba_console.watch.samples.host import Process, Processes, ProcessTitle, ProcessTitles
 
 TURN_TICKS = 20
-"""Ticks in which every idle process has been read once."""
+"""Ticks within which every idle process is read once."""
 
 MAX_OPEN_PROCESSES = 64
 """Processes whose files are kept open: two descriptors each, well below the usual limit of 1024."""
 
-IO_DENIED = (
-    "bytes read and written by backends are not known: reading /proc/PID/io needs root or the owner of the server"
-)
+IO_DENIED = "bytes read and written by backends are unknown: reading /proc/PID/io needs root or the owner of the server"
 
 
 @dataclass(slots=True)
@@ -55,7 +53,7 @@ class _ProcessState:
 
 
 class ProcessReader:
-    """The processes of one postmaster, tick by tick. Used by one thread."""
+    """Reads the processes of one postmaster, tick by tick. Not thread-safe."""
 
     def __init__(self, proc: str, postmaster: int, page_size: int) -> None:
         self.postmaster = postmaster
@@ -71,9 +69,9 @@ class ProcessReader:
         self._io_denied = False
 
     def read(self, active: Collection[int], delayacct: int | None) -> tuple[Processes, str | None]:
-        """The reading, and a note on what it lacks. Raises ProcessLookupError when the postmaster has ended.
+        """Return the reading, and a note on what is missing. Raises ProcessLookupError if the postmaster has ended.
 
-        `delayacct` is kernel.task_delayacct: with 0 the kernel does not account waits for I/O and writes 0 instead.
+        `delayacct` is kernel.task_delayacct: with 0 the kernel does not account I/O waits and writes 0 instead.
         """
         children = self.children.read()
         self._forget(children)
@@ -88,7 +86,7 @@ class ProcessReader:
             self._drop(pid)
 
     def _due(self, children: frozenset[int], active: Collection[int]) -> set[int]:
-        """Who is read now. Files stay open for who is read twice running."""
+        """Return the pids to read now. Files stay open for those read in two consecutive ticks."""
         self._turn = (self._turn + 1) % TURN_TICKS
         new = children - self._known.keys()
         in_turn = sorted(children)[self._turn :: TURN_TICKS]
@@ -116,7 +114,7 @@ class ProcessReader:
         )  # fmt: skip
 
     def _update_busy(self, known: _ProcessState, stat: ProcStat) -> None:
-        """Busy is who used CPU since its last reading, runs, or waits for a disk; the first reading cannot tell."""
+        """Update whether it is busy: used CPU since its last reading, runs, or waits for a disk."""
         ticks = stat.user_ticks + stat.system_ticks
         if ticks != known.ticks or stat.state in "RD":
             self._busy.add(known.pid)
@@ -156,7 +154,7 @@ class ProcessReader:
         known.close()
 
     def close(self) -> None:
-        """Let all descriptors go."""
+        """Close all descriptors."""
         for known in self._known.values():
             self._release(known)
         self._known.clear()
@@ -165,25 +163,23 @@ class ProcessReader:
 
 
 def _blkio(stat: ProcStat, delayacct: int | None) -> int | None:
-    """Ticks waited for I/O. Without the sysctl (before 5.14) accounting may be off by boot: then 0 tells nothing."""
+    """Return the ticks waited for I/O. Without the sysctl (before 5.14) accounting may be off: then 0 means unknown."""
     if delayacct == 0 or (delayacct is None and stat.blkio_ticks == 0):
         return None
     return stat.blkio_ticks
 
 
-# Process titles of PostgreSQL read as what they say: who is connected, from where, and what it does.
-#
-# A title is `postgres: CLUSTER: USER DATABASE CLIENT STATE` for a client, `postgres: CLUSTER: KIND ...` for the
-# server's own processes (src/backend/utils/misc/ps_status.c, backend_startup.c, postmaster's children of 13 to 18).
-# Names may hold blanks and colons: where a title can be read in two ways the field is None rather than guessed.
+# Parser of process titles. A title is `postgres: CLUSTER: USER DATABASE CLIENT STATE` for a client, `postgres: CLUSTER:
+# KIND ...` for the server's own processes (src/backend/utils/misc/ps_status.c, backend_startup.c, postmaster's children
+# of 13 to 18). Names may contain blanks and colons: where a title is ambiguous the field is None.
 
 CLIENT_BACKEND = "client backend"
 STARTING = "starting"
-"""Forked, but its title is still that of the postmaster: a connection that has not said yet who it is."""
+"""Forked, but its title is still that of the postmaster: a connection that has not authenticated yet."""
 
 _PREFIX = "postgres: "
 _CLIENT = re.compile(r" (\[local\]|\S+\(\d+\))(?: (.*))?$", re.S)
-"""The client's address and what follows. Of several the last counts: a name may look like one, a state never does."""
+"""The client's address and what follows. The last match counts: a name may look like an address, a state never does."""
 
 _KINDS = (
     "archiver", "autovacuum launcher", "autovacuum worker", "background writer", "checkpointer", "io worker", "logger",
@@ -192,7 +188,7 @@ _KINDS = (
     "startup", "stats collector", "walreceiver", "walsummarizer", "walwriter",
 )  # fmt: skip
 _ALWAYS = (": checkpointer", ": background writer")
-"""Processes that every server has in normal running, and whose title has nothing after their name."""
+"""Processes that every server has in normal operation, with nothing after their name in the title."""
 
 
 class ParsedTitle(NamedTuple):
@@ -204,10 +200,10 @@ class ParsedTitle(NamedTuple):
 
 
 def cluster_name(titles: Iterable[str]) -> str | None:
-    """The cluster_name that stands in these titles of one server, None where there is none.
+    """Return the cluster_name in these titles of one server, None if there is none.
 
-    Known from the checkpointer or background writer, whose title ends with their name, and believed only where every
-    other title begins with it too.
+    Taken from the checkpointer or background writer, whose title ends with their name, and only if every other title
+    starts with it too.
 
     >>> cluster_name(["postgres: my: clu: checkpointer", "postgres: my: clu: app shop [local] idle"])
     'my: clu'
@@ -223,7 +219,7 @@ def cluster_name(titles: Iterable[str]) -> str | None:
 
 
 def parse_title(title: str, cluster: str | None = None) -> ParsedTitle:
-    """What one title says.
+    """Parse one title.
 
     >>> parse_title("postgres: app shop 10.0.0.7(52114) idle in transaction")
     ParsedTitle(kind='client backend', user='app', database='shop', client='10.0.0.7', state='idle in transaction')
@@ -238,15 +234,15 @@ def parse_title(title: str, cluster: str | None = None) -> ParsedTitle:
     split = _split_client(text)
     if split is None:
         return _parse_server_process(text)
-    who, client, state = split
-    if who == "walsender" or who.startswith("walsender "):
-        return _parse_walsender(who, client, state)
-    user, database = _user_and_database(who)
+    names_text, client, state = split
+    if names_text == "walsender" or names_text.startswith("walsender "):
+        return _parse_walsender(names_text, client, state)
+    user, database = _user_and_database(names_text)
     return ParsedTitle(CLIENT_BACKEND, user, database, client, state)
 
 
 def _split_client(text: str) -> tuple[str, str, str | None] | None:
-    """What stands before the client's address, the address without its port, and the state behind it.
+    """Split into the text before the client's address, the address without its port, and the state after it.
 
     Of the server's own processes only a walsender has an address, so a role called `archiver` is still a client.
     """
@@ -261,21 +257,21 @@ def _split_client(text: str) -> tuple[str, str, str | None] | None:
     return text[: found.start()], client, (found[2] or "").strip() or None
 
 
-def _user_and_database(who: str) -> tuple[str | None, str | None]:
-    """Both names where one blank parts them. With more blanks nobody can say where one ends: neither is told."""
-    names = who.split(" ")
+def _user_and_database(names_text: str) -> tuple[str | None, str | None]:
+    """Return both names if exactly one blank separates them. With more blanks the split is ambiguous: both are None."""
+    names = names_text.split(" ")
     return (names[0], names[1]) if len(names) == 2 else (None, None)
 
 
-def _parse_walsender(who: str, client: str, state: str | None) -> ParsedTitle:
-    """`walsender USER` streams, `walsender USER DATABASE` decodes. A role of that very name cannot be told apart."""
-    names = who.split(" ")[1:]
+def _parse_walsender(names_text: str, client: str, state: str | None) -> ParsedTitle:
+    """`walsender USER` streams, `walsender USER DATABASE` decodes. A role named walsender cannot be distinguished."""
+    names = names_text.split(" ")[1:]
     user = names[0] if len(names) in (1, 2) else None
     return ParsedTitle("walsender", user, names[1] if len(names) == 2 else None, client, state)
 
 
 def _parse_server_process(text: str) -> ParsedTitle:
-    """A process of the server itself, or of an extension: then its kind is what it calls itself."""
+    """Parse the title of a server process or of an extension's; its kind is its own name then."""
     stripped = text.strip()
     for kind in sorted(_KINDS, key=len, reverse=True):
         if _is_kind(stripped, kind):
@@ -291,30 +287,29 @@ def _is_kind(text: str, kind: str) -> bool:
 
 
 def titles_are_updated(parsed: Iterable[ParsedTitle]) -> bool:
-    """False where update_process_title is off: there are clients, and none of their titles has a state.
+    """Return False if update_process_title is off: there are clients, and none of their titles has a state.
 
-    With it on every client's title has one from its first moment (`initializing`, `authentication`).
+    With it on, every client's title has a state from the start (`initializing`, `authentication`).
     """
     clients = [title for title in parsed if title.kind == CLIENT_BACKEND]
     return not clients or any(title.state is not None for title in clients)
 
 
-# Reads the process titles of a postmaster's children without ever waiting for one of them.
-#
-# Reading /proc/PID/cmdline takes the process's mmap lock: a backend that faults on a stalled disk holds it, and who
-# reads waits with it. So titles are read in a lane; the process at which it stops is set aside and the rest goes on.
+# Reader of process titles. Reading /proc/PID/cmdline takes the process's mmap lock: a backend that faults on a stalled
+# disk holds it and blocks the reader. So titles are read in a lane; the process at which it hangs is skipped and the
+# rest continues.
 
 DEADLINE_US = 200_000
-"""For all titles of one tick; a thousand take some 20 ms."""
+"""Time limit for all titles of one tick; a thousand take about 20 ms."""
 
 SKIP_US = 30_000_000
-"""A process whose title could not be read is tried again after this long."""
+"""A process whose title could not be read is retried after this."""
 
 TITLE_SIZE = 4096
 
 
 class TitleReader:
-    """The titles of one postmaster's children. Used by one thread, reads in a lane of its own."""
+    """Reads the titles of one postmaster's children in a lane of its own. Not thread-safe."""
 
     def __init__(
         self, proc: str, clock: Clock, *, read: Callable[[str, int], bytes] = read_once, deadline_us: int = DEADLINE_US
@@ -331,11 +326,11 @@ class TitleReader:
 
     @property
     def stuck(self) -> bool:
-        """True while a process holds up the lane."""
+        """Whether a process blocks the lane."""
         return self._lane.stuck > 0
 
     def read(self, postmaster: int, children: Iterable[int]) -> ProcessTitles:
-        """Titles of all children whose title could be read before the deadline; the others are counted."""
+        """Return the titles that could be read before the deadline; the others are counted."""
         pids = sorted(children)
         found = self._titles(pids)
         self._remember_starts(found)
@@ -346,7 +341,7 @@ class TitleReader:
         return ProcessTitles(postmaster, rows, unreadable, titles_are_updated(parsed.values()))
 
     def _parse(self, found: dict[int, str], cluster: str | None) -> dict[int, ParsedTitle]:
-        """What each title says; most are those of the tick before and are not parsed again."""
+        """Parse each title; most are unchanged since the previous tick and are not parsed again."""
         known = self._known if cluster == self._cluster else {}
         self._cluster = cluster
         self._known = {title: known.get(title) or parse_title(title, cluster) for title in found.values()}
@@ -361,7 +356,7 @@ class TitleReader:
         until_us = now_us + self._deadline_us
         found: dict[int, str] = {}
         while left:
-            # A part of the time for each go, so that one that hangs leaves some for those after it.
+            # A part of the time for each attempt, so that one that hangs leaves some for the rest.
             go_us = min(until_us, self._clock.mono_us() + self._deadline_us // 3)
             attempt = _TitlePass(self._proc, left, self._read)
             try:
@@ -376,7 +371,7 @@ class TitleReader:
         return found
 
     def _remember_starts(self, found: dict[int, str]) -> None:
-        """When each process started, read once per process: with the pid it is the identity."""
+        """Read the start of each process once: with the pid it is its identity."""
         self._started = {pid: start for pid, start in self._started.items() if pid in found}
         for pid in found:
             if pid not in self._started and (stat := read_stat(self._proc, pid)) is not None:
@@ -387,7 +382,7 @@ class TitleReader:
 
 
 class _TitlePass:
-    """One go through the titles. The lane's thread fills it, the reader's may look at it meanwhile."""
+    """One pass over the titles. Filled by the lane's thread; may be read by another meanwhile."""
 
     def __init__(self, proc: str, pids: list[int], read: Callable[[str, int], bytes]) -> None:
         self._proc = proc
@@ -404,12 +399,12 @@ class _TitlePass:
                 raw = self._read(f"{self._proc}/{pid}/cmdline", TITLE_SIZE)
             except OSError:
                 continue
-            # The title overwrites the arguments: what is left of them is zeroed, or follows a zero.
+            # The title overwrites the arguments: what remains of them is zeroed, or follows a zero.
             title = raw.rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "backslashreplace").rstrip()
-            if title:  # a zombie has none
+            if title:  # empty for a zombie
                 self._found[pid] = title
         self.current_pid = None
 
     def titles(self) -> dict[int, str]:
-        """What was read so far."""
+        """Return what was read so far."""
         return dict(self._found)

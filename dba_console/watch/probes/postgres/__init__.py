@@ -1,6 +1,6 @@
-"""Reads a PostgreSQL server over one pinned connection.
+"""Reads a PostgreSQL server over one persistent connection.
 
-The rule of this room: it never asks more than the server can spare. Every query of a tick goes out in one round trip,
-each answers for itself, what was refused is remembered and what was dear is asked more rarely. The fast queries open
-no relation and wait for no lock. `probe.PostgresProbe` is the door; psycopg is imported behind it and nowhere else.
+A tick's queries go out in one round trip and fail independently of each other. A refused query is not repeated each
+tick, an expensive one is sent less often. The fast queries open no relation and wait for no lock.
+`tick_reader.PostgresProbe` is the entry point; psycopg is imported in this package only.
 """

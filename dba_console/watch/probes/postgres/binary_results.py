@@ -1,7 +1,7 @@
-"""Binary results as Python values, decoded in psycopg's C code: some 50 µs for the 226 rows of a tick.
+"""Decodes binary results to Python values in psycopg's C code: about 50 µs for the 226 rows of a tick.
 
-Numbers come as int, float and bool; text as bytes, since its encoding is known only to whoever reads the row;
-timestamps as raw microseconds since 2000 and LSNs as raw 64-bit numbers, without an object for each.
+Numbers become int, float and bool; text stays bytes, since only the reader of a row knows its encoding; timestamps are
+raw microseconds since 2000 and LSNs raw 64-bit numbers, without an object for each.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Loader:
 
 
 class _Context:
-    """What a Transformer asks for: our loaders, and no connection, whose encoding would be applied to text."""
+    """What a Transformer requires: our loaders, and no connection, whose encoding would be applied to text."""
 
     connection = None
 
@@ -70,7 +70,7 @@ def _binary() -> Any:
 
 
 def wall_us(timestamp: int | None) -> int | None:
-    """Microseconds since 1970 of a timestamptz; None for NULL and for the infinities.
+    """Return the microseconds since 1970 of a timestamptz; None for NULL and for the infinities.
 
     >>> wall_us(0), wall_us(None), wall_us((1 << 63) - 1)
     (946684800000000, None, None)
@@ -81,12 +81,12 @@ def wall_us(timestamp: int | None) -> int | None:
 
 
 def lsn(raw: int | None) -> int | None:
-    """A pg_lsn as the 64-bit byte position it is (read as signed)."""
+    """Return a pg_lsn as an unsigned 64-bit byte position (it is read as signed)."""
     return None if raw is None else raw & 0xFFFF_FFFF_FFFF_FFFF
 
 
 def client_address(raw: bytes | None) -> str | None:
-    """The address of an inet in binary form: family, bits, is_cidr, length, bytes (inet_send in network.c).
+    """Return the address of an inet in binary form: family, bits, is_cidr, length, bytes (inet_send in network.c).
 
     >>> client_address(bytes([2, 32, 0, 4, 10, 0, 0, 7])), client_address(None)
     ('10.0.0.7', None)
@@ -100,14 +100,13 @@ def client_address(raw: bytes | None) -> str | None:
 
 
 def client(address: bytes | None, port: int | None) -> str | None:
-    """Where a session comes from: an address, `[local]` for a unix socket (port -1), None where it may not be seen."""
+    """Return a session's client: an address, `[local]` for a unix socket (port -1), None if hidden."""
     return "[local]" if port == -1 else client_address(address)
 
 
-# Bytes of the server as text, whatever encoding they are in; never an exception.
-#
-# The connection asks for SQL_ASCII, so the server converts nothing and can fail in nothing. A query's text is in the
-# encoding of the database it runs in, not of ours. Names: PostgreSQL documentation, table "PostgreSQL Character Sets".
+# Decodes bytes of the server as text in any encoding; never raises. The connection requests SQL_ASCII, so the server
+# converts nothing. A query's text is in the encoding of its database, not of ours. Names: PostgreSQL documentation,
+# table "PostgreSQL Character Sets".
 
 _CODECS = {
     "SQL_ASCII": "utf-8", "UTF8": "utf-8", "EUC_JP": "euc_jp", "EUC_CN": "gb2312", "EUC_KR": "euc_kr",
@@ -123,7 +122,7 @@ _CODECS = {
 
 
 def codec_of(encoding: str) -> str:
-    """Python's codec for a PostgreSQL encoding; ascii where Python has none (EUC_TW, MULE_INTERNAL).
+    """Return Python's codec for a PostgreSQL encoding; ascii where Python has none (EUC_TW, MULE_INTERNAL).
 
     >>> codec_of("LATIN9"), codec_of("EUC_TW")
     ('iso8859-15', 'ascii')
@@ -132,7 +131,7 @@ def codec_of(encoding: str) -> str:
 
 
 def decode(raw: bytes | memoryview, codec: str = "utf-8") -> str:
-    r"""`raw` as text; a byte that is not of the encoding is shown as \xNN.
+    r"""Return `raw` as text; a byte that is invalid in the encoding is shown as \xNN.
 
     >>> decode(b"caf\xc3\xa9"), decode(b"caf\xe9"), decode(b"caf\xe9", "iso8859-1")
     ('café', 'caf\\xe9', 'café')
@@ -141,7 +140,7 @@ def decode(raw: bytes | memoryview, codec: str = "utf-8") -> str:
 
 
 def decode_beginning(raw: bytes, codec: str = "utf-8") -> str:
-    r"""The same of text that was cut between two bytes: half a character at its end is left out.
+    r"""Decode text that was cut between two bytes: an incomplete character at its end is left out.
 
     >>> decode_beginning("caf\xe9".encode()[:4]), decode_beginning(b"caf\xff"), decode_beginning(b"caf\xe9", "latin1")
     ('caf', 'caf\\xff', 'café')

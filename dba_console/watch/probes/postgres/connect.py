@@ -1,7 +1,7 @@
-"""Opening a connection without ever blocking: libpq's asynchronous connect, with a deadline of our own.
+"""Opens a connection without blocking: libpq's asynchronous connect with an own deadline.
 
-libpq's connect_timeout does not hold for an asynchronous connect, and a server that accepts and then says nothing would
-keep us for ever. Only the resolution of a host name blocks inside libpq; the lane this runs in bounds that.
+libpq's connect_timeout does not apply to an asynchronous connect, so a server that accepts and then stays silent would
+block forever. Only host name resolution blocks inside libpq; the lane this runs in limits it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _VERBOSE = 2
 
 
 def open_connection(conninfo: str, timeout_s: float, clock: Clock) -> PGconn:
-    """A connection that has passed authentication. Raises ConnectFailed; nothing is left open then."""
+    """Return an authenticated connection. Raises ConnectFailed; nothing is left open then."""
     from psycopg import pq
 
     deadline = clock.mono_us() + int(timeout_s * 1e6)
@@ -69,12 +69,12 @@ def _failed(connection: PGconn) -> bool:
 
 
 def message_of(connection: PGconn) -> str:
-    """libpq's last message, whatever bytes are in it."""
+    """Return libpq's last message, whatever bytes it contains."""
     return connection.error_message.decode("utf-8", "backslashreplace").strip()
 
 
 def wait_for(descriptor: int, *, writing: bool, until_us: int, clock: Clock, reading: bool = True) -> bool:
-    """True when the socket can be used, False at the deadline. poll(2), since descriptors may go beyond 1024."""
+    """Wait until the socket is usable; False at the deadline. Uses poll(2), since descriptors may exceed 1024."""
     poller = select.poll()
     poller.register(descriptor, (select.POLLOUT if writing else 0) | (select.POLLIN if reading else 0))
     remaining_us = until_us - clock.mono_us()
@@ -82,7 +82,7 @@ def wait_for(descriptor: int, *, writing: bool, until_us: int, clock: Clock, rea
 
 
 def _set_verbose_errors(connection: PGconn) -> None:
-    """Have libpq put the SQLSTATE into its messages; psycopg has no name for it, so the loaded library is asked."""
+    """Make libpq include the SQLSTATE in its messages; psycopg has no call for it, so the loaded libpq is called."""
     from psycopg import pq
 
     module = {"binary": "psycopg_binary.pq", "c": "psycopg_c.pq"}.get(pq.__impl__)
@@ -94,27 +94,25 @@ def _set_verbose_errors(connection: PGconn) -> None:
         library.PQsetErrorVerbosity.argtypes = [ctypes.c_void_p, ctypes.c_int]
         library.PQsetErrorVerbosity(getattr(connection, "pgconn_ptr", None), _VERBOSE)
     except (OSError, AttributeError, ImportError):
-        # Without it the kind of a refusal is `other`; the message is the same.
+        # Without it the kind of an error is `other`; the message is the same.
         return
 
 
-# The connection string as the monitor uses it: what the operator wrote, and the manners of a monitor added.
-#
-# What decides who and where is never changed; what belongs to this connection alone (its name, its encoding) always
-# is.
+# The connection string of the monitor: what the operator gave, with the monitor's options added. Host and user are
+# never changed; application_name and client_encoding always are.
 
 APPLICATION = "dba-console"
 
 _ALWAYS = {"application_name": APPLICATION, "client_encoding": "SQL_ASCII"}
 _UNLESS_SET = {
-    # A peer that vanished is noticed after about 25 s, also while we wait for its answer.
+    # A peer that vanished is detected after about 25 s, also while an answer is awaited.
     "keepalives": "1", "keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3",
     "tcp_user_timeout": "25000",
 }  # fmt: skip
 
 
 def monitor_conninfo(given: Mapping[str, str], **overrides: str) -> str:
-    """Keyword/value string for libpq from the options in `given`.
+    """Return the keyword/value string for libpq from the options in `given`.
 
     >>> monitor_conninfo({"host": "db1", "keepalives_idle": "3", "password": "it's"}).split(" keepalives=")[0]
     "host='db1' keepalives_idle='3' password='it\\\\'s' application_name='dba-console' client_encoding='SQL_ASCII'"
@@ -129,25 +127,23 @@ def _quoted(value: str) -> str:
     return f"'{escaped}'"
 
 
-# Host names made addresses before libpq sees them.
-#
-# libpq resolves names while it holds the interpreter: a name server that does not answer would stop every tick of the
-# agent for as long as the resolver waits. Here only the lane waits. libpq keeps the name for certificates and
+# Resolves host names before libpq: libpq resolves while it holds the interpreter lock, so a name server that does not
+# answer would stop every tick of the agent. Here only the lane waits. libpq keeps the name for certificates and
 # passfile.
 
 Resolve = Callable[[str], list[str]]
 
 
 def addresses_of(name: str) -> list[str]:
-    """Addresses of a host name in the resolver's order, which is libpq's. Raises OSError."""
+    """Return the addresses of a host name in the resolver's order, which is also libpq's. Raises OSError."""
     found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 def resolve_hosts(given: Mapping[str, str], resolve: Resolve = addresses_of) -> dict[str, str]:
-    """The options with an address for each host name, also for one of the environment or of a service.
+    """Return the options with an address for each host name, also for a host from the environment or a service.
 
-    Raises ConnectFailed where not one host is left. Of several hosts one that does not resolve is passed over.
+    With several hosts, one that does not resolve is skipped. Raises ConnectFailed if none is left.
 
     >>> resolve_hosts({"host": "db1,/tmp", "port": "5433", "user": "u"}, lambda name: ["::1", "10.0.0.1"])["hostaddr"]
     '::1,10.0.0.1,'
@@ -160,12 +156,12 @@ def resolve_hosts(given: Mapping[str, str], resolve: Resolve = addresses_of) -> 
     if not rows:
         raise ConnectFailed("unknown_host", f'could not translate host name "{host}" to an address')
     hosts, addresses, ports = (",".join(column) for column in zip(*rows, strict=True))
-    # libpq takes one port for all hosts; with a list there must be as many as hosts.
+    # libpq accepts one port for all hosts; a list must have as many entries as there are hosts.
     return {**given, "host": hosts, "hostaddr": addresses, "port": ports if "," in port else port}
 
 
 def _rows(hosts: list[str], ports: list[str], resolve: Resolve) -> Iterator[tuple[str, str, str]]:
-    """Host, address and port of each way to go; the address of a path or of an address is empty."""
+    """Yield host, address and port of each candidate; the address is empty for a path or an address."""
     for host, port in zip(hosts, ports if len(ports) > 1 else repeat(ports[0]), strict=False):
         try:
             found = resolve(host) if _is_name(host) else [""]
@@ -175,18 +171,18 @@ def _rows(hosts: list[str], ports: list[str], resolve: Resolve) -> Iterator[tupl
 
 
 def _is_name(host: str) -> bool:
-    """False for a directory, an abstract socket, an address, and for nothing at all."""
+    """Return False for a directory, an abstract socket, an address, and an empty string."""
     return bool(host) and host[0] not in "/@" and ":" not in host and not host.replace(".", "").isdigit()
 
 
 def libpq_defaults(service: str | None) -> dict[str, str]:
-    """What libpq takes where the connection string says nothing: environment and service file."""
+    """Return libpq's defaults for options that the connection string leaves out: environment and service file."""
     from psycopg import pq
 
     before = os.environ.get("PGSERVICE")
     try:
         if service:
-            # Services are known by this variable alone; libpq has no other way to ask for one without connecting.
+            # libpq reads a service without connecting only through this variable.
             os.environ["PGSERVICE"] = service
         options = pq.Conninfo.get_defaults()
     finally:
@@ -202,41 +198,40 @@ def _restore(name: str, value: str | None) -> None:
         os.environ[name] = value
 
 
-# How the monitor connection behaves: deadlines and limits, with their reasons.
+# Deadlines and limits of the monitor connection.
 
 
 @dataclass(frozen=True, slots=True)
 class MonitorOptions:
-    """Times in seconds. The first three come from the configuration's `[agent]`."""
+    """Times in seconds. The first three come from `[agent]` in the configuration."""
 
     statement_timeout_s: float = 2.0
-    """The server ends a query of ours after this."""
+    """statement_timeout of the monitor's session."""
     lock_timeout_s: float = 0.1
-    """The server ends our wait for a lock after this; the fast queries wait for none."""
+    """lock_timeout of the monitor's session; the fast queries wait for no lock."""
     connect_timeout_s: float = 3.0
     answer_timeout_s: float = 2.5
-    """One `read` waits for answers no longer than this, whatever the server does. What is still due then is awaited by
-    the next `read`: the connection, and with it the slot, is kept."""
+    """Time one `read` waits for answers. Answers still missing then are awaited by the next `read`, so that the
+    connection, and with it the slot, is kept."""
     max_silence_s: float = 30.0
-    """A server that owes an answer for longer than this is given up and the connection closed. Long, because each new
-    connection to a server that hangs takes one more slot from it."""
+    """A server silent for longer than this with an answer pending is given up and the connection closed. Long, because
+    each new connection to a hanging server takes one more of its slots."""
     expensive_s: float = 0.5
-    """A query that took longer than this is asked more rarely, so that it costs a tenth of the time at most, or a
-    third where it is asked each second."""
+    """A query that took longer than this is sent less often, so that it takes at most a tenth of the time, or a third
+    if it is sent every second."""
     retry_refused_s: float = 300.0
-    """A query refused for a privilege or an object that is not there is asked again after this: each refusal is a line
-    in the server's log."""
+    """Interval of retrying a query refused for a missing privilege or object: each refusal is a line in the server
+    log."""
     host_panels: bool | None = None
-    """True: the server runs on this host although it cannot be proven; False: it does not; None: find out."""
+    """True: the server runs on this host although it cannot be proven; False: it does not; None: detect it."""
     query_texts: str = "full"
-    """full (with secrets masked), normalised (no literals, numbers and comments), none: the configuration's
-    `agent.query_texts`."""
+    """`agent.query_texts`: full (secrets masked), normalised (without literals, numbers and comments) or none."""
 
 
 def refuse_host_override(name: str, dsn: str) -> None:
-    """Raise Refused where PGHOSTADDR or a service would take the place of the host that the dsn of a node names.
+    """Raise Refused if PGHOSTADDR or a service would replace the host in the dsn of a node.
 
-    libpq connects to hostaddr, and takes it from there where the dsn has none: all nodes would be one server.
+    libpq connects to hostaddr, and takes it from there if the dsn has none: all nodes would be one server.
     """
     options = parse_conninfo(dsn)
     if "host" not in options or options.keys() & {"hostaddr", "service"}:

@@ -1,8 +1,8 @@
-"""What can go wrong with a connection, told in one redacted sentence.
+"""Connection errors, classified and as one redacted sentence.
 
-libpq has no field for the SQLSTATE of a refused connection, so it is asked to write it into the message (verbosity
+libpq has no field for the SQLSTATE of a refused connection, so it is made to write it into the message (verbosity
 VERBOSE: `FATAL:  53300: text` and `LOCATION:  function, file:line`). The code and the function's name decide, never the
-text: the server may speak any language. Codes: PostgreSQL documentation, appendix A.
+text: the server may use any language. Codes: PostgreSQL documentation, appendix A.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ ConnectKind = Literal["no_slots", "starting", "refused", "auth", "timeout", "unk
 _SQLSTATE = re.compile(r"^(.*?:\s+)(?=[A-Z]*\d)([0-9A-Z]{5}): (.*)$", re.M)
 _LOCATION = re.compile(r"^LOCATION:\s+(?:(\w+), )?.*$\n?", re.M)
 _LIMITS = {"InitializeSessionUserId": "role", "CheckMyDatabase": "database"}
-"""Functions of miscinit.c and postinit.c that refuse for a CONNECTION LIMIT; every other 53300 is the server's."""
+"""Functions of miscinit.c and postinit.c that enforce a CONNECTION LIMIT; every other 53300 is the server's limit."""
 _POOLER_FULL = "no more connections allowed"
-"""What PgBouncer says beyond max_client_conn, with a code that says nothing (08P01)."""
+"""PgBouncer's message beyond max_client_conn; its code (08P01) is not specific."""
 HINTS: dict[ConnectKind, str | None] = {
-    "no_slots": "superusers have a reserve, and from 16 on members of pg_use_reserved_connections",
-    "starting": "wait for it: a server in crash recovery accepts connections when its WAL is replayed",
+    "no_slots": "superusers have reserved slots, and from 16 on members of pg_use_reserved_connections",
+    "starting": "wait: a server in crash recovery accepts connections once its WAL is replayed",
     "refused": "is the server running, and does it listen on that address and port?",
     "auth": "check role, passfile (~/.pgpass) and pg_hba.conf",
-    "timeout": "is a firewall between, or does the host hang?",
-    "unknown_host": "check the name; hostaddr= goes without name resolution",
+    "timeout": "is a firewall in between, or does the host hang?",
+    "unknown_host": "check the name; hostaddr= needs no name resolution",
     "ssl": "check sslmode= and the certificates",
     "other": None,
 }
-"""What would help, by kind; the agent ends its sentence about a failed attempt with it."""
+"""Hint by kind; the agent ends its message about a failed attempt with it."""
 
 
-_NO_DATABASE = "check the name of the database: dbname= in the connection string, else that of the role"
+_NO_DATABASE = "check the name of the database: dbname= in the connection string, by default the role's name"
 _LIMITED = {
-    whose: f"that is the CONNECTION LIMIT of the {whose}: ALTER {whose.upper()} … CONNECTION LIMIT raises it"
+    whose: f"the CONNECTION LIMIT of the {whose} is reached: ALTER {whose.upper()} … CONNECTION LIMIT raises it"
     for whose in ("role", "database")
 }
 CANCELED = "57014"
-"""query_canceled: by statement_timeout, or by somebody (errcodes-appendix)."""
+"""query_canceled: by statement_timeout, or by another session (errcodes-appendix)."""
 _TIMED_OUT = (
     "a statement_timeout of the role, the database or the connection string is shorter than the first query takes"
 )
@@ -50,12 +50,11 @@ KINDS: dict[str, ConnectKind] = {
     _TIMED_OUT: "other",
     **dict.fromkeys(_LIMITED.values(), "no_slots"),
 }
-"""Of each hint, the kind of failure it is about."""
+"""The kind of failure of each hint."""
 
 
 class ConnectFailed(ConnectError):
-    """No connection. `kind` says why; with no_slots `limit` says whose are gone: server, role, database
-    or pooler."""
+    """The connection failed. For `no_slots`, `limit` names the limit: server, role, database or pooler."""
 
     def __init__(
         self, kind: ConnectKind, message: str, *, sqlstate: str | None = None, limit: str | None = None
@@ -75,14 +74,14 @@ def _hint(kind: ConnectKind, sqlstate: str | None, limit: str | None) -> str | N
 
 
 class ConnectionLost(ConnectError):
-    """The connection that was there is gone; the next thing to do is to connect again."""
+    """An open connection was lost; reconnect."""
 
     def __init__(self, message: str) -> None:
         super().__init__(redact(message))
 
 
 def connect_failed(raw: str) -> ConnectFailed:
-    """The failure libpq describes in `raw` (verbose, perhaps several hosts: the last one that answered decides).
+    """Return the failure described in `raw` (verbose; of several hosts the last one that answered decides).
 
     >>> connect_failed('failed: FATAL:  53300: zu viele Verbindungen\\nLOCATION:  InitPostgres, x.c:1')
     ConnectFailed('failed: FATAL: zu viele Verbindungen')
@@ -104,16 +103,16 @@ def _limit_of(functions: list[str], raw: str) -> str:
 
 
 def plain_message(raw: str) -> str:
-    """A verbose message as people know it, on one line: without code and place, and without libpq's own advice.
+    """Return a verbose message in its usual form on one line: without code and location, and without libpq's own hints.
 
     >>> plain_message("a failed: refused\\n\\tIs the server running?\\nb failed: FATAL:  3D000: no database")
     'a failed: refused; b failed: FATAL: no database'
     """
     text = _LOCATION.sub("", raw)
     text = _SQLSTATE.sub(r"\1\3", text)
-    # libpq indents its advice by a tab (fe-connect.c); for each kind of failure there is a hint of our own.
-    said = [line for line in text.splitlines() if line.strip() and not line.startswith("\t")]
-    return "; ".join(" ".join(line.split()) for line in said)
+    # libpq indents its hints by a tab (fe-connect.c); this module has its own hint for each kind.
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("\t")]
+    return "; ".join(" ".join(line.split()) for line in lines)
 
 
 def _kind_of(sqlstate: str | None, raw: str) -> ConnectKind:
@@ -127,7 +126,7 @@ def _kind_of(sqlstate: str | None, raw: str) -> ConnectKind:
 
 
 def _kind_of_libpq(raw: str) -> ConnectKind:
-    """Failures that never reached a server; libpq's own words are English in this process (no locale is set)."""
+    """Classify failures that never reached a server; libpq's texts are English in this process (no locale is set)."""
     text = raw.lower()
     if "could not translate host name" in text:
         return "unknown_host"

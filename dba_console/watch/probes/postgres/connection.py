@@ -1,7 +1,7 @@
-"""The pinned connection: opened once, its manners set, and what it is on this server.
+"""The persistent monitor connection: opening, session setup, identity of the server and of the backend.
 
-A session-wide SET behind a pooler would be handed to the next client, so the settings are made only where the backend
-that answers is the one we were connected to; else each query brings them along for its own transaction.
+A session-wide SET behind a pooler would reach the next client. So settings are made once only if the backend that
+answers is the one we connected to; otherwise each query brings them for its own transaction.
 """
 
 from __future__ import annotations
@@ -35,21 +35,19 @@ from dba_console.watch.probes.postgres.server_locality import (
 )
 from dba_console.watch.probes.postgres.simple_query import simple_query
 
-# Whether a connection pooler stands between, and which.
-#
-# A pooler gives us a cancel key of its own, so the process number in it is not that of the backend that answers. That
-# is true of PgBouncer, Odyssey and managed proxies alike. PgBouncer alone has a database `pgbouncer` that tells
-# version and pool mode; it is asked once, and often not open to us.
+# Detects a connection pooler. A pooler gives us a cancel key of its own, so the pid in it is not that of the backend
+# that answers; true of PgBouncer, Odyssey and managed proxies alike. Only PgBouncer has a database `pgbouncer` that
+# shows version and pool mode; it is queried once, and often not permitted.
 
 UNKNOWN = "a connection pooler"
 COST = (
-    "counts are the server's, not the pooler's clients; no slot is held, so when slots run out the console waits for "
-    "one like everybody else: connect past the pooler to hold a seat"
+    "counts are the server's, not the pooler's clients; no slot is held, so when slots run out the console waits "
+    "like any other client: connect directly to the server to hold a slot"
 )
 
 
 def ask_pooler(given: Mapping[str, str], timeout_s: float, clock: Clock) -> str:
-    """`PgBouncer 1.21.0 (transaction)`, as much of it as it tells. Never raises."""
+    """Return `PgBouncer 1.21.0 (transaction)`, as far as it is known. Never raises."""
     try:
         return _ask(given, timeout_s, clock)
     except (ConnectFailed, ConnectionLost) as error:
@@ -67,7 +65,7 @@ def pooler_text(version: str | None, mode: str | None) -> str:
 
 
 def _is_pgbouncer(message: str) -> bool:
-    """Words of PgBouncer's refusals to its admin console; PostgreSQL says that a database does not exist."""
+    """Check for PgBouncer's refusals at its admin console; PostgreSQL reports that the database does not exist."""
     return "not allowed" in message or ("pgbouncer" in message.lower() and "does not exist" not in message)
 
 
@@ -84,24 +82,23 @@ def _ask(given: Mapping[str, str], timeout_s: float, clock: Clock) -> str:
 
 
 def _mode(given: Mapping[str, str], databases: list[dict[str, str]], config: list[dict[str, str]]) -> str | None:
-    """The pool mode of our database, else the pooler's default."""
+    """Return the pool mode of our database, else the pooler's default."""
     wanted = given.get("dbname") or given.get("user")
     own = next((row.get("pool_mode") for row in databases if row.get("name") == wanted), None)
     return own or next((row.get("value") for row in config if row.get("key") == "pool_mode"), None)
 
 
-# Which of the three pools of slots our connection came from.
-#
-# PostgreSQL keeps superuser_reserved_connections free for superusers and, from 16 on, reserved_connections for members
-# of pg_use_reserved_connections; libpq connects without a word when one of those is used. What decides is how many
-# slots were free when ours was taken (InitPostgres in postinit.c).
+# Which pool of connection slots our connection came from. PostgreSQL keeps superuser_reserved_connections free for
+# superusers and, from 16 on, reserved_connections for members of pg_use_reserved_connections; libpq does not report
+# that a reserved slot was used. It depends on the number of free slots when ours was taken (InitPostgres in
+# postinit.c).
 
 POOLED = "pooled"
 """Through a pooler: no slot is held, each query borrows one."""
 
 
 def slot_pool(*, used: int, max_connections: int, superuser_reserved: int, reserved: int) -> str:
-    """`regular`, `reserved_role` or `superuser`; `used` counts client backends with ours among them.
+    """Return `regular`, `reserved_role` or `superuser`; `used` counts client backends including ours.
 
     >>> [slot_pool(used=n, max_connections=10, superuser_reserved=3, reserved=2) for n in (5, 6, 7, 8)]
     ['regular', 'reserved_role', 'reserved_role', 'superuser']
@@ -114,21 +111,21 @@ def slot_pool(*, used: int, max_connections: int, superuser_reserved: int, reser
 
 @dataclass(frozen=True, slots=True)
 class BackendIdentity:
-    """The answer to the first question (sql/hello.sql)."""
+    """The answer to the first query (sql/hello.sql)."""
 
     backend_pid: int
     version_num: int
     user: str
     superuser: bool
     all_stats: bool
-    """May see other roles' sessions whole (pg_read_all_stats, which pg_monitor includes)."""
+    """May see other roles' sessions completely (pg_read_all_stats, which pg_monitor includes)."""
     evidence: ServerEvidence
     seat: str
 
 
 @dataclass(frozen=True, slots=True)
 class MonitorConnection:
-    """An open connection and what is known of it."""
+    """An open connection with its server's identity."""
 
     pipeline: Pipeline
     hello: BackendIdentity
@@ -136,12 +133,12 @@ class MonitorConnection:
     locality: Locality
     through: str | None
     progress_sql: bytes | None
-    """One query over every progress view this server has; None where the catalog did not say."""
+    """One query over all progress views of this server; None if the catalog could not be read."""
     session_setup: Command | None
-    """What each transaction begins with, behind a pooler."""
+    """Prepended to each transaction behind a pooler."""
 
     def segment(self, key: str, *commands: Command) -> Segment:
-        """A segment with its manners; `strip` takes their rows off the answer again."""
+        """Return a segment with the session setup prepended; `strip` removes its rows from the answer."""
         return Segment(key, (self.session_setup, *commands) if self.session_setup else commands)
 
     def strip(self, rows: list[list[Row]]) -> list[list[Row]]:
@@ -149,14 +146,14 @@ class MonitorConnection:
 
 
 def connect(conninfo: str, options: MonitorOptions, clock: Clock) -> MonitorConnection:
-    """Open, ask who answers, set the manners. Raises ConnectFailed; nothing is left open then."""
+    """Open the connection, identify the server, set up the session. Raises ConnectFailed; nothing is left open then."""
     given = resolve_hosts(_parsed(conninfo))
     deadline = clock.mono_us() + int(options.connect_timeout_s * 1e6)
     opened = open_connection(monitor_conninfo(given), options.connect_timeout_s, clock)
     try:
         route, promised_pid = read_route(opened.socket), opened.backend_pid
         wire = Pipeline(opened, clock)
-        # Nothing is kept on a server before it is known that no pooler stands between.
+        # No statement is prepared on the server until it is known that no pooler is in between.
         wire.prepared = False
         opening = _Opening(wire, route, options, deadline)
         hello, names = opening.identify_server()
@@ -173,7 +170,7 @@ def connect(conninfo: str, options: MonitorOptions, clock: Clock) -> MonitorConn
 
 @dataclass(frozen=True, slots=True)
 class _Opening:
-    """The steps between an open socket and a connection that may be used."""
+    """The steps from an open socket to a usable connection."""
 
     wire: Pipeline
     route: SocketRoute
@@ -181,34 +178,34 @@ class _Opening:
     deadline: int
 
     def identify_server(self) -> tuple[BackendIdentity, OidNames]:
-        """Who answers. Raises ConnectFailed where what answers is not a database."""
+        """Identify the server. Raises ConnectFailed if the peer is not a PostgreSQL database."""
         [answer] = self._ask([Segment("hello", (_path(), Command("hello", _sql("hello", OLDEST))))])
         if answer.error is not None and answer.error.sqlstate == CANCELED:
-            said = f"connected, but the first query failed: {answer.error.message}"
-            raise ConnectFailed("other", said, sqlstate=CANCELED)
+            message = f"connected, but the first query failed: {answer.error.message}"
+            raise ConnectFailed("other", message, sqlstate=CANCELED)
         if answer.error is not None or not rows_of(answer, 1):
-            raise ConnectFailed("other", "what answers is no database: " + (answer.error or _NOTHING).message)
+            raise ConnectFailed("other", "the peer is not a PostgreSQL database: " + (answer.error or _NOTHING).message)
         row = rows_of(answer, 1)[0]
         if row[1] < OLDEST:
-            raise ConnectFailed("other", f"PostgreSQL {row[1] // 10000} cannot be watched: 13 and later can")
+            raise ConnectFailed("other", f"PostgreSQL {row[1] // 10000} is not supported: 13 or later is required")
         return _hello(row), OidNames(row[5], row[6], row[7].decode())
 
     def connect_directly(self, hello: BackendIdentity, names: OidNames) -> MonitorConnection:
         self.wire.prepared = True
         pid = str(hello.backend_pid).encode()
-        manners = Command("session", _sql("session", hello.version_num), (pid, *_limits(self.options)))
-        _, views = self._ask([Segment("session", (_path(), manners)), Segment("views", (_path(), _views(hello)))])
+        setup = Command("session", _sql("session", hello.version_num), (pid, *_limits(self.options)))
+        _, views = self._ask([Segment("session", (_path(), setup)), Segment("views", (_path(), _views(hello)))])
         locality = prove_local(hello.evidence, self.route, configured=self.options.host_panels)
         return MonitorConnection(self.wire, hello, names, locality, None, _progress_sql(views), None)
 
     def connect_through_pooler(self, hello: BackendIdentity, names: OidNames, through: str) -> MonitorConnection:
         self.wire.serial = True
-        manners = Command("transaction", _sql("transaction", hello.version_num), _limits(self.options))
+        setup = Command("transaction", _sql("transaction", hello.version_num), _limits(self.options))
         [views] = self._ask([Segment("views", (_path(), _views(hello)))])
         locality = prove_local(hello.evidence, self.route, through=through, configured=self.options.host_panels)
-        told = replace(locality, note=f"{locality.note}; through {through}: {COST}")
+        noted = replace(locality, note=f"{locality.note}; through {through}: {COST}")
         return MonitorConnection(
-            self.wire, replace(hello, seat=POOLED), names, told, through, _progress_sql(views), manners
+            self.wire, replace(hello, seat=POOLED), names, noted, through, _progress_sql(views), setup
         )
 
     def _ask(self, segments: list[Segment]) -> list[SegmentAnswer]:
@@ -220,7 +217,7 @@ class _Opening:
         return answers
 
 
-_NOTHING = ServerError("", "it gave no row")
+_NOTHING = ServerError("", "it returned no row")
 
 
 def _hello(row: Row) -> BackendIdentity:
@@ -234,10 +231,10 @@ def _hello(row: Row) -> BackendIdentity:
         None if data_directory is None else decode(data_directory),
         client_port,
     )
-    place = slot_pool(
+    seat = slot_pool(
         used=used, max_connections=max_connections, superuser_reserved=superuser_reserved, reserved=reserved
     )
-    return BackendIdentity(pid, version, decode_name(user, codec), superuser, all_stats, evidence, place)
+    return BackendIdentity(pid, version, decode_name(user, codec), superuser, all_stats, evidence, seat)
 
 
 def _path() -> Command:
@@ -249,7 +246,7 @@ def _views(hello: BackendIdentity) -> Command:
 
 
 def _progress_sql(views: SegmentAnswer) -> bytes | None:
-    """One query over all progress views; the names were matched by the query against letters and underscores."""
+    """Return one query over all progress views; the query restricts their names to letters and underscores."""
     found = [name.decode() for (name,) in rows_of(views, 1)]
     template = _sql("progress", OLDEST).decode()
     return "UNION ALL\n".join(template.replace("{view}", view) for view in chosen_views(found)).encode() or None
@@ -269,7 +266,7 @@ def _sql(name: str, version_num: int) -> bytes:
 
 
 def _parsed(conninfo: str) -> dict[str, str]:
-    """What the operator wrote, as libpq reads it. Raises ConnectFailed without repeating it."""
+    """Parse the operator's connection string as libpq does. Raises ConnectFailed without repeating it."""
     from psycopg import pq
 
     try:

@@ -1,7 +1,7 @@
-"""Names of databases, roles and relations, which the fast queries give as OIDs.
+"""Names of databases, roles and relations, which the fast queries return as OIDs.
 
-A name is asked for once and kept for a minute; what has no name (dropped, or not committed yet) is remembered too. So
-the queries of each second open no catalog, and a catalog that is locked costs names, not the panel.
+A name is queried once and cached for a minute; an OID without a name (dropped, or not committed yet) is cached too. So
+the queries of each second open no catalog, and a locked catalog costs names, not the panel.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from dba_console.watch.probes.postgres.binary_results import Row, codec_of, deco
 from dba_console.watch.probes.postgres.pipeline import Command
 
 KEEP_US = 60_000_000
-"""A renamed database, role or table shows its new name after this."""
+"""Cache time, microseconds: a renamed database, role or table shows its new name after this."""
 _AT_ONCE = 2000
-"""Names asked for in one query; what is beyond comes with the next tick."""
+"""Names requested in one query; the rest follows in the next tick."""
 
 
 class Extent(NamedTuple):
-    """How large a relation is. None: not known."""
+    """The size of a relation. None: not known."""
 
     tuples: int | None
-    """As the last vacuum or analyze estimated."""
+    """As estimated by the last VACUUM or ANALYZE."""
     indexes: int | None
 
 
@@ -30,14 +30,14 @@ _NOTHING = Extent(None, None)
 
 
 class OidNames:
-    """OIDs to names for one connection. Asking for an unknown one puts it on the list to be asked for."""
+    """Maps OIDs to names for one connection. An unknown OID is queued for the next query."""
 
     def __init__(self, database_oid: int, database_name: bytes, encoding: str) -> None:
         self.own_oid = database_oid
         self.codec = codec_of(encoding)
         self.own_name = decode_name(database_name, self.codec)
         self.version = 0
-        """Raised when a name changed or came: texts made of names before are out of date."""
+        """Incremented when names were added or changed: texts built from older names are out of date."""
         self._known: dict[tuple[str, int], str | None] = {}
         self._codecs: dict[int, str] = {}
         self._extents: dict[int, Extent] = {}
@@ -51,11 +51,11 @@ class OidNames:
         return self._name("role", oid)
 
     def codec_of_database(self, oid: int | None) -> str:
-        """The codec of texts of that database; of the connected one where it is not known."""
+        """Return the codec for texts of that database, or of the connected one if it is not known."""
         return self._codecs.get(oid or 0, self.codec)
 
     def relation(self, database: int | None, oid: int | None) -> str | None:
-        """schema.name where it lies in the connected database or is shared (0), else `database/OID`."""
+        """Return schema.name for a relation of the connected database or a shared one (0), else `database/OID`."""
         if not oid:
             return None
         if database in (0, None, self.own_oid):
@@ -63,7 +63,7 @@ class OidNames:
         return f"{self.database(database) or database}/{oid}"
 
     def extent(self, database: int | None, oid: int | None) -> Extent:
-        """How large a relation of the connected database is; nothing of any other."""
+        """Return the size of a relation of the connected database; unknown for any other."""
         return self._extents.get(oid or 0, _NOTHING) if database == self.own_oid else _NOTHING
 
     def _name(self, kind: str, oid: int | None) -> str | None:
@@ -79,17 +79,17 @@ class OidNames:
         return bool(self._unknown)
 
     def command(self, sql: bytes) -> Command:
-        """The query for what is wanted now."""
-        asked = sorted(self._unknown)[:_AT_ONCE]
+        """Return the query for the unknown OIDs."""
+        requested = sorted(self._unknown)[:_AT_ONCE]
         arrays = tuple(
-            _oid_array(oid for kind, oid in asked if kind == wanted) for wanted in ("database", "role", "relation")
+            _oid_array(oid for kind, oid in requested if kind == wanted) for wanted in ("database", "role", "relation")
         )
         return Command("names", sql, arrays)
 
     def store(self, rows: Iterable[Row]) -> None:
-        """Take the answer; what was asked and is not in it has no name."""
-        asked = sorted(self._unknown)[:_AT_ONCE]
-        self._known.update(dict.fromkeys(asked))
+        """Store the answer; an OID that was requested and is missing in it has no name."""
+        requested = sorted(self._unknown)[:_AT_ONCE]
+        self._known.update(dict.fromkeys(requested))
         for kind, oid, first, second, encoding, tuples, indexes in rows:
             if indexes is not None:
                 self._extents[oid] = Extent(tuples, indexes)
@@ -97,18 +97,18 @@ class OidNames:
                 self._codecs[oid] = codec_of(encoding.decode())
             parts = [decode_name(part, self.codec) for part in (first, second) if part is not None]
             self._known[kind.decode(), oid] = ".".join(parts)
-        self._unknown.difference_update(asked)
+        self._unknown.difference_update(requested)
         self.version += 1
 
     def stop_asking(self) -> None:
-        """Stop asking for what is wanted now, until names are forgotten: it is known to have none, or cannot be had."""
+        """Stop requesting the unknown OIDs until the cache expires: they have no name, or it cannot be read."""
         for key in self._unknown:
             self._known.setdefault(key, None)
         self._unknown.clear()
         self.version += 1
 
     def forget_old(self, now_us: int) -> None:
-        """Forget every name once a minute, so that a rename is seen."""
+        """Drop all names once a minute, so that a rename becomes visible."""
         if self._since_us is None:
             self._since_us = now_us
         elif now_us - self._since_us >= KEEP_US:
@@ -119,7 +119,7 @@ class OidNames:
 
 
 def decode_name(raw: bytes, codec: str) -> str:
-    """A name out of a shared catalog: in the encoding of whatever database it was made in, most likely UTF-8 or ours.
+    """Decode a name from a shared catalog: in the encoding of the database it was created in, likely UTF-8 or ours.
 
     >>> decode_name("é".encode(), "iso8859-1"), decode_name(b"\\xe9", "iso8859-1"), decode_name(b"\\xe9", "utf-8")
     ('é', 'é', '\\\\xe9')

@@ -1,7 +1,7 @@
-"""Queries over one connection in pipeline mode: all of a tick in one round trip, each with a sync of its own.
+"""Sends queries over one connection in pipeline mode: all of a tick in one round trip, each with its own sync.
 
-A failing query aborts only its own segment. Nothing here blocks beyond the deadline given, whatever the server or the
-network does; an answer that is late stays due and is taken by the next `collect`. Protocol: libpq, "Pipeline Mode".
+A failing query aborts only its own segment. Nothing here blocks beyond the given deadline, whatever the server or the
+network does; a late answer stays pending and is taken by the next `collect`. Protocol: libpq, "Pipeline Mode".
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from dba_console.watch.probes.postgres.connect_errors import ConnectionLost, pla
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
 
-# What goes over the wire and what comes back: commands between two syncs, and their answer.
+# Commands between two syncs, and their answer.
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One statement. `name` is what it is prepared as."""
+    """One statement. `name` is the name it is prepared as."""
 
     name: str
     sql: bytes
@@ -39,7 +39,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Commands between two syncs: one implicit transaction, one answer. `key` comes back with it."""
+    """Commands between two syncs: one implicit transaction, one answer. `key` is returned with it."""
 
     key: str
     commands: tuple[Command, ...]
@@ -47,7 +47,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class ServerError:
-    """What the server said of a failed command."""
+    """The server's error for a failed command."""
 
     sqlstate: str
     message: str
@@ -62,16 +62,16 @@ class SegmentAnswer:
     error: ServerError | None = None
     at_us: int = 0
     took_us: int = 0
-    """From the answer before it, or from when it was sent: the server works one after the other."""
+    """Since the previous answer, or since it was sent: the server works on one at a time."""
 
 
 def rows_of(answer: SegmentAnswer, index: int = 0) -> Sequence[Row]:
-    """The rows of the command at `index`, none where it gave none."""
+    """Return the rows of the command at `index`, empty if it returned none."""
     return answer.rows[index] if index < len(answer.rows) else ()
 
 
 _STALE_PLAN = ("0A000", "26000")
-"""cached plan must not change result type; prepared statement does not exist (somebody ran DISCARD ALL for us)."""
+"""cached plan must not change result type; prepared statement does not exist (DISCARD ALL was run on our session)."""
 
 
 @dataclass(slots=True)
@@ -79,13 +79,13 @@ class _SentSegment:
     segment: Segment
     sent_us: int
     expected: deque[tuple[str, bytes] | None]
-    """For each result to come: the statement it prepares and under which name, None for rows."""
+    """For each expected result: the statement it prepares and its name there, None for rows."""
     answer: SegmentAnswer
 
 
 class Pipeline:
-    """Drives a connection. `prepared` keeps statements on the server; `serial` sends a segment only when the one
-    before is answered, which a pooler between needs."""
+    """Drives a connection. `prepared` keeps statements on the server; `serial` sends a segment only when the previous
+    one is answered, which a pooler requires."""
 
     def __init__(self, connection: PGconn, clock: Clock) -> None:
         connection.nonblocking = 1
@@ -108,21 +108,21 @@ class Pipeline:
 
     @property
     def pending(self) -> list[str]:
-        """Keys of segments sent, or about to be, and not answered."""
+        """Keys of segments that are sent or queued, and not answered."""
         return [due.segment.key for due in self._sent] + [segment.key for segment in self._unsent]
 
     @property
     def waiting_since_us(self) -> int | None:
-        """Monotonic time since which the server owes us the oldest answer; None when it owes none."""
+        """Monotonic time since which the oldest answer is pending; None if none is."""
         return max(self._sent[0].sent_us, self._last_us) if self._sent else None
 
     def send(self, segments: Iterable[Segment]) -> None:
-        """Put segments on the wire. Raises ConnectionLost."""
+        """Send segments. Raises ConnectionLost."""
         self._unsent.extend(segments)
         self._send_waiting()
 
     def collect(self, until_us: int) -> list[SegmentAnswer]:
-        """Answers that arrived until all are there, or until monotonic `until_us`. Raises ConnectionLost."""
+        """Return answers that arrive until all are there, or until monotonic `until_us`. Raises ConnectionLost."""
         started = self._clock.mono_us()
         answers: list[SegmentAnswer] = []
         while True:
@@ -134,7 +134,7 @@ class Pipeline:
         return answers
 
     def close(self) -> None:
-        """Close the connection; the server sees it even when nothing can be read any more."""
+        """Close the connection; the server notices it even if nothing can be read any more."""
         self._sent.clear()
         self._unsent.clear()
         self._connection.finish()
@@ -157,7 +157,7 @@ class Pipeline:
                 self._connection.send_query_params(command.sql, command.params, result_format=Format.BINARY)
             else:
                 if (plan := self._prepared.get(command.name)) is None:
-                    # A name of its own each time: one whose plan went stale is still taken on the server.
+                    # A new name each time: one whose plan became stale is still in use on the server.
                     self._plans += 1
                     plan = b"%s_%d" % (command.name.encode(), self._plans)
                     self._connection.send_prepare(plan, command.sql)
@@ -168,7 +168,7 @@ class Pipeline:
         return _SentSegment(segment, self._clock.mono_us(), preparing, SegmentAnswer(segment.key))
 
     def _receive(self, until_us: int) -> bool:
-        """Wait for bytes and read them. False at the deadline."""
+        """Wait for bytes and read them; False at the deadline."""
         try:
             unsent = self._connection.flush() != 0
             if not wait_for(self._connection.socket, writing=unsent, until_us=until_us, clock=self._clock):
@@ -181,17 +181,17 @@ class Pipeline:
         return True
 
     def _take_results(self, answers: list[SegmentAnswer]) -> None:
-        """Results that are complete, into the answers they belong to."""
+        """Add complete results to the answers they belong to."""
         from psycopg.pq import ConnStatus, ExecStatus
 
         nothing = 0
         while self._sent and not self._connection.is_busy():
             result = self._connection.get_result()
             if result is None:
-                # One None ends each query; more of them in a row mean that libpq expects nothing, and we do.
+                # One None ends each query; more in a row mean that libpq expects no result while we do.
                 nothing += 1
                 if nothing > 2:
-                    raise ConnectionLost("lost: the connection is out of step with the server")
+                    raise ConnectionLost("lost: protocol out of step with the server")
                 continue
             nothing = 0
             if result.status == ExecStatus.PIPELINE_SYNC:
@@ -219,7 +219,7 @@ class Pipeline:
         try:
             answer.rows.append(self._loader.rows(result))
         except Exception as error:
-            # A value psycopg cannot read costs its statement, not the connection.
+            # A value psycopg cannot decode costs its statement, not the connection.
             answer.error = answer.error or ServerError("", f"its answer could not be decoded ({type(error).__name__})")
 
     def _error_of(self, result: PGresult) -> ServerError:
@@ -252,13 +252,12 @@ class Pipeline:
         self.bytes_received += max(0, self._pending_bytes() - self._unread)
 
 
-# The SQL of this room: one statement to a file, one file to a floor.
-#
-# `name.sql` is for every version from 13 on, `name_140000.sql` for servers from that version number on; the highest
-# floor that the server reaches is used. Where no file fits, the server has no such thing.
+# The SQL files: one statement per file, one file per lowest server version. `name.sql` is for every version from 13 on,
+# `name_140000.sql` for servers from that version number on; the highest that the server reaches is used. Without a
+# matching file the server does not support the statement.
 
 OLDEST = 130000
-"""Server version below which nothing here was tried."""
+"""The oldest supported server version."""
 
 _DIRECTORY = Path(__file__).with_name("sql")
 _FILE = re.compile(r"(?P<name>[a-z_]+?)(?:_(?P<floor>\d{6}))?\.sql")
@@ -275,7 +274,7 @@ def _floors() -> dict[str, dict[int, bytes]]:
 
 
 def _bare(text: bytes) -> bytes:
-    r"""The statement without the comment above it, which would stand in pg_stat_activity before what is asked.
+    r"""Return the statement without its leading comment, which would hide it in pg_stat_activity.
 
     >>> _bare(b"-- Why.\n-- And how.\nSELECT 1 -- one")
     b'SELECT 1 -- one'
@@ -287,18 +286,18 @@ def _bare(text: bytes) -> bytes:
 
 
 def names() -> list[str]:
-    """Every statement there is."""
+    """Return the names of all statements."""
     return sorted(_floors())
 
 
 def statement(name: str, version_num: int) -> bytes | None:
-    """The text of a statement for a server, None where this version has no such thing. Raises KeyError on a typo."""
+    """Return the text of a statement, None if this version does not support it. Raises KeyError for an unknown name."""
     floors = _floors()[name]
     fitting = [floor for floor in floors if floor <= version_num]
     return floors[max(fitting)] if fitting else None
 
 
 def needs_version(name: str) -> int:
-    """The major version from which the statement exists."""
+    """Return the major version from which the statement is supported."""
     lowest = min(_floors()[name])
     return (lowest or OLDEST) // 10000

@@ -1,7 +1,7 @@
-"""pg.progress: the pg_stat_progress_* views, whichever this version has.
+"""pg.progress: decodes the pg_stat_progress_* views of this server version.
 
-Each row comes as JSON with whatever columns the view has. Which of them say how far the operation is depends on the
-phase (PostgreSQL documentation, "Progress Reporting"); a total of 0 means that the server does not know it.
+Each row arrives as JSON with whatever columns the view has. Which columns measure the progress depends on the phase
+(PostgreSQL documentation, "Progress Reporting"); a total of 0 means that the server does not know it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from dba_console.watch.samples.postgres import Operation, Operations
 _PREFIX = "pg_stat_progress_"
 _HEAD = ("pid", "datid", "datname", "relid", "index_relid", "phase")
 Measure = tuple[str, str, str]
-"""Columns of what is done and of the whole, and their unit."""
+"""Columns for done and total, and their unit."""
 
 ROWS, INDEXES = "reltuples", "relindexes"
-"""Beside the columns of a view: rows of the table as estimated, where it is copied out, and how many indexes it has."""
+"""Added to the columns of a view: estimated rows of the table (COPY TO), and its number of indexes."""
 _SIZED = frozenset({"copy", "cluster", "repack"})
 _VACUUM: dict[str, Measure] = {
     "scanning heap": ("heap_blks_scanned", "heap_blks_total", "blocks"),
@@ -49,7 +49,7 @@ _ALWAYS: dict[str, Measure] = {
 
 
 def chosen_views(found: Sequence[str]) -> list[str]:
-    """The views to read. From 19 on pg_stat_progress_cluster repeats what pg_stat_progress_repack shows.
+    """Return the views to read. From 19 on pg_stat_progress_cluster repeats pg_stat_progress_repack.
 
     >>> chosen_views(["pg_stat_progress_cluster", "pg_stat_progress_repack"])
     ['pg_stat_progress_repack']
@@ -59,7 +59,7 @@ def chosen_views(found: Sequence[str]) -> list[str]:
 
 
 def operations_of(rows: Sequence[Row], names: OidNames) -> Operations:
-    """Operations under way. Rows are the view's name and the row as JSON."""
+    """Return the running operations. Rows are the view's name and the row as JSON."""
     return Operations([_operation(view.decode(), document, names) for view, document in rows])
 
 
@@ -86,19 +86,19 @@ def _operation(view: str, document: bytes, names: OidNames) -> Operation:
 
 
 def _totals(kind: str, columns: dict[str, Any], extent: Extent) -> dict[str, Any]:
-    """What the view does not tell of the whole, as far as the catalog does."""
+    """Return totals that the view does not have, from the catalog."""
     if kind != "copy":
         return {INDEXES: extent.indexes}
     return {ROWS: extent.tuples} if columns.get("command") == "COPY TO" else {}
 
 
 def _oid(columns: dict[str, Any], name: str) -> int | None:
-    """An OID, which JSON has as text; 0 and the view's NULL are none."""
+    """Return an OID, which is text in JSON; None for 0 and NULL."""
     return int(columns.get(name) or 0) or None
 
 
 def measure(kind: str, columns: dict[str, Any]) -> tuple[int | None, int | None, str]:
-    """How much is done, of how much, of what, in this phase.
+    """Return done, total and unit of this phase.
 
     >>> measure("copy", {"bytes_processed": 10, "bytes_total": 0})
     (10, None, 'bytes')
@@ -117,7 +117,7 @@ def measure(kind: str, columns: dict[str, Any]) -> tuple[int | None, int | None,
 
 
 def _create_index(phase: str, columns: dict[str, Any]) -> Measure | None:
-    """Totals of CREATE INDEX are set anew in each phase, and those that do not belong to it are 0."""
+    """Totals of CREATE INDEX are set again in each phase, and those that do not belong to it are 0."""
     if phase.startswith("waiting for"):
         return ("lockers_done", "lockers_total", "lockers")
     for unit in ("tuples", "blocks"):
@@ -127,5 +127,5 @@ def _create_index(phase: str, columns: dict[str, Any]) -> Measure | None:
 
 
 def _plain(value: Any) -> int | str | None:
-    """A column of a kind of its own (bool, float, list) as text, so that the record stays plain."""
+    """Return a column of another type (bool, float, list) as text, so that the record stays simple."""
     return value if isinstance(value, int | str) and not isinstance(value, bool) else str(value)

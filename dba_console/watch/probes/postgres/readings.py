@@ -1,8 +1,4 @@
-"""pg.activity: every backend, as pg_stat_activity shows it.
-
-Most sessions do not change from one second to the next. A row that is the same as before is the same record as before,
-so that only what moved is decoded.
-"""
+"""Decodes the rows of the monitor's queries into the readings of a sample."""
 
 from __future__ import annotations
 
@@ -47,11 +43,12 @@ from dba_console.watch.samples.postgres import (
 )
 
 HIDDEN = b"<insufficient privilege>"
-"""What pg_stat_get_activity() gives as the query of a session one may not see (pgstatfuncs.c)."""
+"""What pg_stat_get_activity() returns as the query of a session that is not visible to the role (pgstatfuncs.c)."""
 
 
 class ActivityDecoder:
-    """Makes records of rows, remembering those of the reading before."""
+    """Decodes pg.activity. Most sessions do not change from one second to the next: an unchanged row keeps its record,
+    so that only changed rows are decoded."""
 
     def __init__(self, names: OidNames, query_texts: str = "full") -> None:
         self._names, self._query_texts = names, query_texts
@@ -59,7 +56,7 @@ class ActivityDecoder:
         self._version = -1
 
     def decode(self, rows: Sequence[Row], now: int) -> Sessions:
-        """The sessions in `rows`, read at `now` by the server's clock (microseconds since 2000)."""
+        """Return the sessions in `rows`, read at `now` by the server's clock (microseconds since 2000)."""
         before = self._before if self._version == self._names.version else {}
         current: dict[int, tuple[Row, Activity]] = {}
         for row in rows:
@@ -76,7 +73,7 @@ class ActivityDecoder:
 
 
 def activity_of(row: Row, names: OidNames, query_texts: str) -> Activity:
-    """One row; the query's text is in the encoding of the database it runs in."""
+    """Decode one row; the query's text is in the encoding of its database."""
     (pid, started, kind, database, user, application, address, port, state, xact, query_start, changed,
      wait_type, wait, xid, xmin, leader, query_id, query, query_bytes) = row  # fmt: skip
     cut = query is not None and query_bytes > len(query)
@@ -104,7 +101,7 @@ def activity_of(row: Row, names: OidNames, query_texts: str) -> Activity:
 
 
 def _query_text(raw: bytes, cut: bool, codec: str, query_texts: str, kind: bytes | None) -> str:
-    """What `agent.query_texts` leaves of a query. An autovacuum worker's is PostgreSQL's own, and rules go by it."""
+    """Apply `agent.query_texts` to a query. An autovacuum worker's text is PostgreSQL's own, and rules depend on it."""
     if query_texts == "none" and raw and raw != HIDDEN and kind != b"autovacuum worker":
         return WITHHELD
     query = decode_beginning(raw, codec) if cut else decode(raw, codec)
@@ -114,11 +111,11 @@ def _query_text(raw: bytes, cut: bool, codec: str, query_texts: str, kind: bytes
 
 
 def text(raw: bytes | None, codec: str = "utf-8") -> str | None:
-    """Text that may be NULL."""
+    """Decode text that may be NULL."""
     return None if raw is None else decode(raw, codec)
 
 
-# pg.locks: who waits for a heavyweight lock, for whom, and what those hold.
+# pg.locks: waits for heavyweight locks, their blockers, and what those hold.
 
 _MODES = (
     "AccessShareLock", "RowShareLock", "RowExclusiveLock", "ShareUpdateExclusiveLock", "ShareLock",
@@ -128,7 +125,7 @@ _MODES = (
 
 
 def locks_of(rows: Sequence[Row], names: OidNames) -> Locks:
-    """The waits and what their blockers hold, of several modes on one object the strongest."""
+    """Return the waits and what their blockers hold; of several modes on one object only the strongest."""
     waiters = [_lock(row, names) for row in rows if row[0] == b"waits"]
     held = [
         HeldLock(pid, mode.decode(), names.relation(database, relation), kind.decode())
@@ -139,7 +136,7 @@ def locks_of(rows: Sequence[Row], names: OidNames) -> Locks:
 
 def _lock(row: Row, names: OidNames) -> LockWaiter:
     _, pid, blocked_by, kind, mode, since, database, relation = row
-    # A parallel query names one blocker once for each of its workers.
+    # pg_blocking_pids() repeats a blocker for each worker of a parallel query.
     blockers = list(dict.fromkeys(blocked_by or ()))
     return LockWaiter(pid, blockers, kind.decode(), mode.decode(), names.relation(database, relation), wall_us(since))
 
@@ -158,7 +155,7 @@ def _strength(mode: bytes) -> int:
     return _MODES.index(name) if name in _MODES else -1
 
 
-# pg.databases and pg.sizes: pg_stat_database, and how large each database is.
+# pg.databases and pg.sizes: pg_stat_database, and the size of each database.
 
 
 def database_stats_of(rows: Sequence[Row], names: OidNames) -> DatabaseStats:
@@ -176,22 +173,22 @@ def _stat(row: Row, names: OidNames) -> DatabaseStat:
     )  # fmt: skip
 
 
-# pg.temp: temporary files as they lie on disk.
+# pg.temp: temporary files on disk.
 
 
 def temp_of(rows: Sequence[Row], closed: Sequence[Row], names: OidNames) -> TempFiles:
-    """pg_ls_tmpdir() of every tablespace; files of parallel workers lie in directories it does not list."""
+    """pg_ls_tmpdir() of every tablespace; it does not list the directories with files of parallel workers."""
     return TempFiles(
         [TempDirectory(decode_name(space, names.codec), pid, files, size) for space, pid, files, size in rows],
         int(closed[0][0]) if closed and closed[0][0] is not None else None,
     )
 
 
-# pg.xids and pg.horizon: how far wraparound is, and what keeps the horizon back.
+# pg.xids and pg.horizon: distance to wraparound, and what holds back the xmin horizon.
 
 
 def xids_of(databases: Sequence[Row], tables: Sequence[Row], names: OidNames) -> Xids:
-    """Ages of every database and of the oldest tables of the connected one."""
+    """Return the ages of every database and of the oldest tables of the connected one."""
     now, next_xid, next_mxid = databases[0][:3] if databases else (None, None, None)
     return Xids(
         now_us=wall_us(now) or 0,
@@ -209,7 +206,7 @@ def _table(row: Row, codec: str) -> TableXid:
 
 
 def horizon_of(rows: Sequence[Row], names: OidNames) -> Horizon:
-    """What holds it, oldest first."""
+    """Return the horizon holders, oldest first."""
     return Horizon([_holder(row, names.codec) for row in rows])
 
 
@@ -219,11 +216,11 @@ def _holder(row: Row, codec: str) -> HorizonHolder:
     return HorizonHolder(kind.decode(), label, pid, age, wall_us(since), text(database, codec), text(state, codec))
 
 
-# pg.wal, pg.archiver and pg.io: what the server's own counters say of writing.
+# pg.wal, pg.archiver and pg.io: the server's own write counters.
 
 
 def wal_of(wal: Sequence[Row], checkpoints: Sequence[Row], files: Sequence[Row]) -> Wal:
-    """Each source is one row, or none where this version or this role has it not."""
+    """Each source is one row, or empty if this version or role cannot read it."""
     records, fpi, size, buffers_full, wal_reset = wal[0] if wal else (None,) * 5
     timed, requested, write_ms, sync_ms, written, by_backends, reset = checkpoints[0] if checkpoints else (None,) * 7
     count, total = files[0] if files else (None, None)
@@ -251,13 +248,14 @@ def io_of(rows: Sequence[Row]) -> IoStats:
 # pg.replication: positions, standbys and slots, of a primary or a standby.
 
 MAX_GAP_US = 60_000_000
-"""After a break of so long in the readings, what was seen before says nothing: a reader may have come and gone."""
+"""After a gap this long in the readings the earlier state is discarded: a reader may have come and gone."""
 
 
 class UnreadSlots:
-    """Since when slots have been seen without a reader, by one connection: what servers before 17 do not say.
+    """Tracks since when slots are without a reader, for one connection: servers before 17 do not report it.
 
-    One that is read by function, pg_logical_slot_get_changes, is hardly ever seen active: its position tells.
+    A slot read by function (pg_logical_slot_get_changes) is hardly ever seen active: its position shows that it is
+    read.
     """
 
     def __init__(self) -> None:
@@ -265,7 +263,7 @@ class UnreadSlots:
         self._read_us = 0
 
     def with_unread_since(self, slots: Sequence[Slot], now_us: int) -> list[Slot]:
-        """The slots of a reading at `now_us`, each with since when it has been unread."""
+        """Return the slots of a reading at `now_us`, each with the time since which it is unread."""
         known = self._since if now_us - self._read_us <= MAX_GAP_US else {}
         self._read_us, self._since = now_us, {}
         return [structs.replace(slot, unread_since=self._unread_since(slot, known, now_us)) for slot in slots]
@@ -275,8 +273,8 @@ class UnreadSlots:
     ) -> int | None:
         if slot.active_pid is not None or slot.inactive_since is not None:
             return slot.inactive_since
-        since_us, *place = known.get(slot.name, (now_us, None, None))
-        if place != [slot.restart_lsn, slot.confirmed_flush_lsn]:
+        since_us, *position = known.get(slot.name, (now_us, None, None))
+        if position != [slot.restart_lsn, slot.confirmed_flush_lsn]:
             since_us = now_us
         self._since[slot.name] = (since_us, slot.restart_lsn, slot.confirmed_flush_lsn)
         return since_us
@@ -285,7 +283,7 @@ class UnreadSlots:
 def replication_of(
     positions: Sequence[Row], standbys: Sequence[Row], slots: Sequence[Row], names: OidNames, unread: UnreadSlots
 ) -> Replication:
-    """`positions` is one row; the other two are empty where there are none, or where they could not be read."""
+    """`positions` is one row; the other two are empty if there are none, or if they could not be read."""
     (now, in_recovery, at, received, replay_at, paused, status, host, latest_end, received_tli, own_tli,
      receiver_pid, conninfo_set, restore_set) = positions[0]  # fmt: skip
     return Replication(
@@ -329,7 +327,7 @@ def _name(raw: bytes | None, names: OidNames) -> str | None:
     return None if raw is None else decode_name(raw, names.codec)
 
 
-# pg.catalog, pg.subscriptions, pg.dead_rows: what goes wrong slowly, and is seen in the catalogs before it is felt.
+# pg.catalog, pg.subscriptions, pg.dead_rows: slow problems that the catalogs show before they have an effect.
 
 PROVIDERS = {b"b": "builtin", b"c": "libc", b"d": "default", b"i": "icu"}
 
@@ -337,7 +335,7 @@ PROVIDERS = {b"b": "builtin", b"c": "libc", b"d": "default", b"i": "icu"}
 def catalog_of(
     collations: Sequence[Row], indexes: Sequence[Row] | None, sequences: Sequence[Row] | None, names: OidNames
 ) -> CatalogFaults:
-    """What the catalogs say; None stands for rows that were refused."""
+    """Return the catalog's faults; None stands for rows that were refused."""
     return CatalogFaults(
         database=names.own_name,
         collations=[_collation(row, names) for row in collations],
@@ -369,7 +367,7 @@ def _sequence(row: Row, codec: str) -> SequenceUsage:
 
 
 def subscriptions_of(rows: Sequence[Row], names: OidNames) -> Subscriptions:
-    """Every subscription of the server."""
+    """Return every subscription of the server."""
     return Subscriptions([_subscription(row, names) for row in rows])
 
 
@@ -381,7 +379,7 @@ def _subscription(row: Row, names: OidNames) -> Subscription:
 
 
 def unvacuumed_of(rows: Sequence[Row], names: OidNames) -> DeadRowTables:
-    """Tables of the connected database; none where autovacuum keeps up."""
+    """Return tables of the connected database; none where autovacuum keeps up."""
     return DeadRowTables(names.own_name, [_dead(row, names.codec) for row in rows])
 
 

@@ -1,12 +1,12 @@
-"""Whether the server runs on this host: proven, or not shown.
+"""Decides whether the server runs on this host; host metrics are shown only if that is proven.
 
-This host's numbers beside another host's database would mislead in the worst moment, and a loopback address proves
-nothing: a tunnel, a pooler or a container's published port has one too. The proof is the backend that serves us: a
-process of that number is here, it and its postmaster started when the server says they did. Rule: `True` only then.
+This host's numbers beside another host's database would mislead, and a loopback address proves nothing: a tunnel, a
+pooler or a container's published port has one too. The proof is our backend: a process with its pid exists here, and it
+and its postmaster started when the server reports they did.
 
-Where /proc is mounted with hidepid there is no such process to see. Then the other end of our TCP connection is the
-proof: it is a socket of this host, the server sees our own port at its end, so nothing stands between, and the socket
-belongs to the owner of the data directory.
+With hidepid on /proc that process is not visible. Then the proof is the other end of our TCP connection: it is a socket
+of this host, the server sees our own port as its peer, so nothing is in between, and the socket belongs to the owner of
+the data directory.
 """
 
 from __future__ import annotations
@@ -20,28 +20,27 @@ from typing import NamedTuple
 from dba_console.watch.probes.host.file_systems import hidepid_option
 from dba_console.watch.probes.host.kernel_files import read_stat
 
-# The way our bytes go: a unix socket, this host's own address, or another host. The kernel knows.
+# The route of the connection: a unix socket, an address of this host, or another host, as the kernel reports it.
 
 
 @dataclass(frozen=True, slots=True)
 class SocketRoute:
-    """`peer` is the address at the other end, None for a unix socket."""
+    """`peer` is the address of the other end, None for a unix socket."""
 
     peer: str | None
     stays_here: bool
-    """The other end is a unix socket, loopback, or an address of this host. A tunnel or a container's published port
-    looks the same."""
+    """Unix socket, loopback, or an address of this host; also true for a tunnel or a container's published port."""
     own_port: int | None = None
     peer_port: int | None = None
 
 
 def read_route(descriptor: int) -> SocketRoute:
-    """The route of a connected socket; the descriptor stays open."""
+    """Return the route of a connected socket; the descriptor stays open."""
     with socket.socket(fileno=os.dup(descriptor)) as connected:
         if connected.family == socket.AF_UNIX:
             return SocketRoute(None, True)
         (peer, peer_port, *_), (own, own_port, *_) = connected.getpeername(), connected.getsockname()
-        # The kernel takes the destination as source only when the destination is an address of its own.
+        # The kernel uses the destination as source only if the destination is an address of this host.
         return SocketRoute(peer, peer == own or _loopback(peer), own_port, peer_port)
 
 
@@ -50,12 +49,12 @@ def _loopback(address: str) -> bool:
 
 
 _TOLERANCE_US = 2_500_000
-"""/proc/stat gives the boot time in whole seconds and process starts in hundredths; ours moves as the clock is set."""
+"""/proc/stat has the boot time in whole seconds, and it shifts when the clock is set; process starts are in 1/100 s."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerEvidence:
-    """What the server says of itself. Times in microseconds since 1970 by its clock."""
+    """What the server reports about itself. Times in microseconds since 1970 by its clock."""
 
     backend_pid: int
     backend_start_us: int | None
@@ -67,8 +66,8 @@ class ServerEvidence:
 
 @dataclass(frozen=True, slots=True)
 class Locality:
-    """`local`: True proven here, False proven elsewhere, None not decided. `note` says how it is known or what would
-    help. `postmaster_pid` is given where it is proven."""
+    """`local`: True proven here, False proven elsewhere, None undecided. `note` says how it is known or what would
+    help. `postmaster_pid` is set if it is proven."""
 
     local: bool | None
     note: str
@@ -81,7 +80,7 @@ class _Process:
     parent: int
     start_us: int
     namespaces: int
-    """Pid namespaces it is in below ours and with it: 1 for a process that is in no container."""
+    """Pid namespaces of the process, from ours down: 1 for a process outside any container."""
 
 
 def prove_local(
@@ -92,12 +91,12 @@ def prove_local(
     configured: bool | None = None,
     proc: str = "/proc",
 ) -> Locality:
-    """Decide from what the server says, the route, and this host's processes. Never raises."""
+    """Decide from the server's evidence, the route, and this host's processes. Never raises."""
     if configured is False:
-        return Locality(False, "host_panels = false in the configuration: the host is not shown")
+        return Locality(False, "host_panels = false in the configuration: host metrics are off")
     if not route.stays_here and configured is None:
         if through is not None:
-            return Locality(None, f"{through} on {route.peer} is between, and where its server runs is not known")
+            return Locality(None, f"connected through {through} on {route.peer}; where its server runs is not known")
         return Locality(False, f"the server is at {route.peer}, not on this host: run the console there to see it")
     found = _prove(evidence, route, proc)
     if found.local or configured is None:
@@ -114,21 +113,21 @@ def _prove(evidence: ServerEvidence, route: SocketRoute, proc: str) -> Locality:
         return Locality(
             None,
             f"not proven to be this host: {proc} is mounted with {hidden}, so process {evidence.backend_pid} cannot be "
-            "seen; host_panels = true says it is this host, root and the server's user see all processes, and so does "
-            "a connection over 127.0.0.1 by a member of pg_monitor prove it",
+            "seen; set host_panels = true if it is, or run as root or as the server's user; a connection over "
+            "127.0.0.1 by a member of pg_monitor also proves it",
         )
     if backend is None:
         return Locality(
             None,
             f"not proven to be this host: no process {evidence.backend_pid} is visible here, so the port may lead into "
-            "a container or a tunnel; host_panels = true says it is this host, root sees all processes",
+            "a container or a tunnel; set host_panels = true if it is this host; root sees all processes",
         )
     postmaster = _process(backend.parent, proc)
     if postmaster is None or backend.namespaces > 1 or not _is_same_time(backend.start_us, evidence.backend_start_us):
         return Locality(
             None,
             f"not proven to be this host: process {evidence.backend_pid} here is not the server's, so the port leads "
-            "into a container or a tunnel; host_panels = true says it is this host",
+            "into a container or a tunnel; set host_panels = true if it is this host",
         )
     if _is_same_time(postmaster.start_us, evidence.postmaster_start_us) or _runs_in_data_directory(
         postmaster.pid, evidence, proc
@@ -139,7 +138,7 @@ def _prove(evidence: ServerEvidence, route: SocketRoute, proc: str) -> Locality:
     return Locality(
         None,
         f"not proven to be this host: the parent of process {backend.pid} started at another time than the server; "
-        "host_panels = true says it is this host",
+        "set host_panels = true if it is this host",
     )
 
 
@@ -148,7 +147,7 @@ def _is_same_time(ours_us: int, theirs_us: int | None) -> bool:
 
 
 def _is_peer_socket_local(evidence: ServerEvidence, route: SocketRoute, proc: str) -> bool:
-    """Whether the server holds the other end of our TCP connection in this host's network, and the data directory."""
+    """Check whether the server's end of our TCP connection is a socket of this host, owned by the server's user."""
     if route.own_port is None or route.own_port != evidence.client_port or evidence.data_directory is None:
         return False
     ends = (f"{route.peer_port:04X}", f"{route.own_port:04X}")
@@ -160,7 +159,7 @@ def _is_peer_socket_local(evidence: ServerEvidence, route: SocketRoute, proc: st
 
 
 def _owner(path: str) -> int:
-    """Owner of a directory, or of the nearest one above it that may be looked at. Raises OSError."""
+    """Return the owner of a directory, or of its nearest ancestor that is accessible. Raises OSError."""
     try:
         return os.stat(path).st_uid
     except PermissionError:
@@ -170,7 +169,7 @@ def _owner(path: str) -> int:
 
 
 class _TcpRow(NamedTuple):
-    """An established connection: its own port and the peer's, in the kernel's hexadecimal, and whose socket it is."""
+    """An established connection: own port and peer's port in the kernel's hexadecimal, and the uid of the socket."""
 
     port: str
     peer_port: str
@@ -178,7 +177,7 @@ class _TcpRow(NamedTuple):
 
 
 def _established(proc: str) -> Iterator[_TcpRow]:
-    """Rows of /proc/net/tcp and tcp6 (proc_pid_net(5)): anybody may read them. Raises OSError."""
+    """Yield the rows of /proc/net/tcp and tcp6 (proc_pid_net(5)), which are world-readable. Raises OSError."""
     for name in ("tcp", "tcp6"):
         with open(f"{proc}/net/{name}", encoding="ascii") as file:
             for words in (line.split() for line in file):
@@ -187,7 +186,8 @@ def _established(proc: str) -> Iterator[_TcpRow]:
 
 
 def _runs_in_data_directory(pid: int, evidence: ServerEvidence, proc: str) -> bool:
-    """The postmaster works in the data directory: holds where the clock was set since it started."""
+    """Check whether the postmaster's working directory is the data directory; holds also after a change of the
+    clock."""
     try:
         return evidence.data_directory is not None and os.readlink(f"{proc}/{pid}/cwd") == os.path.realpath(
             evidence.data_directory
@@ -197,7 +197,7 @@ def _runs_in_data_directory(pid: int, evidence: ServerEvidence, proc: str) -> bo
 
 
 def _process(pid: int, proc: str) -> _Process | None:
-    """A process of this host, None where it is not, or not visible."""
+    """Return a process of this host, None if it does not exist or is not visible."""
     stat = read_stat(proc, pid)
     if stat is None:
         return None

@@ -1,4 +1,4 @@
-"""One query by the simple protocol, as text: all that a pooler's admin console understands."""
+"""Queries by the simple protocol, with text results: all that a pooler's admin console supports."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 MOST_BYTES = 16 << 20
-"""Of one answer; a pooler with thousands of clients gives a tenth."""
+"""Maximum size of one answer; a pooler with thousands of clients returns a tenth of it."""
 _ROW_BYTES = 500
-"""About what a row takes beside its values."""
+"""Approximate overhead of a row besides its values."""
 
 
 def simple_query(connection: PGconn, command: bytes, timeout_s: float, clock: Clock) -> list[dict[str, str]]:
-    """Rows as column -> text, NULLs left out; none where the command failed. Raises ConnectionLost, also when late."""
+    """Return rows as column -> text, without NULLs; empty if the command failed. Raises ConnectionLost."""
     send_command(connection, command)
     answer = receive_answer(connection, timeout_s, clock)
     if answer is None:
@@ -32,9 +32,9 @@ def simple_query(connection: PGconn, command: bytes, timeout_s: float, clock: Cl
 
 
 def last_value(connection: PGconn, command: bytes, timeout_s: float, clock: Clock) -> bytes:
-    """The one value that the last statement of the command gives.
+    """Return the single value of the last statement of the command.
 
-    Raises ConsoleError with the server's message where a statement fails, ConnectionLost as `simple_query`.
+    Raises ConsoleError with the server's message if a statement fails, ConnectionLost as `simple_query`.
     """
     from psycopg.pq import ConnStatus
 
@@ -47,31 +47,31 @@ def last_value(connection: PGconn, command: bytes, timeout_s: float, clock: Cloc
     if answer.error:
         raise ConsoleError(redact(plain_message(answer.error)))
     if not answer.rows or not answer.rows[-1]:
-        raise ConsoleError("the server gave no answer")
+        raise ConsoleError("the server returned no value")
     return next(iter(answer.rows[-1].values())).encode()
 
 
 @dataclass(frozen=True, slots=True)
 class SimpleResult:
-    """What one command gave."""
+    """The result of one command."""
 
     rows: list[dict[str, str]]
     error: str
-    """The server's message where the command failed, else empty."""
+    """The server's message if the command failed, else empty."""
 
 
 def send_command(connection: PGconn, command: bytes) -> None:
     """Send one command without waiting for its answer. Raises ConnectionLost."""
     try:
         connection.send_query(command)
-        connection.set_single_row_mode()  # else libpq keeps an answer of any length before we see its first row
+        connection.set_single_row_mode()  # else libpq buffers the whole answer before the first row
     except Exception:
         raise ConnectionLost(message_of(connection)) from None
 
 
 def receive_answer(connection: PGconn, timeout_s: float, clock: Clock) -> SimpleResult | None:
-    """The answer to the command that was sent; None: not within `timeout_s`, ask again. Raises ConnectionLost, also
-    where the answer does not end within MOST_BYTES."""
+    """Return the answer to the command that was sent, None if it did not arrive within `timeout_s`: call again. Raises
+    ConnectionLost, also if the answer exceeds MOST_BYTES."""
     from psycopg.pq import ExecStatus
 
     deadline = clock.mono_us() + int(timeout_s * 1e6)

@@ -1,7 +1,7 @@
-"""Statements on the wire, each under its guard, and what came of them.
+"""The statements of each part, their backoff, and their outcomes.
 
-What is not asked now has a reason, and the reason is an outcome like any other: nobody above needs to know whether a
-query was refused a moment ago or is resting since.
+A statement that is not sent now has a reason, and that reason is an outcome like any other: callers need not know
+whether it was refused just now or is paused since.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ from dba_console.watch.probes.postgres.pipeline import (
 from dba_console.watch.samples.postgres import Database, Role, Server, Setting
 from dba_console.watch.samples.sample import Status
 
-# Which statements make a part, and what is lost where one is refused.
-#
-# `main` must answer for the part to be there; each of `extra` may fail for itself, and the part says so. The order is
-# the order on the wire: what changes each second first, what may be dear last.
+# The statements of each part, and the label of what is missing if one is refused. `main` must succeed for the part to
+# exist; each of `extra` may fail separately, and the part's note says so. The order is the order of sending: what
+# changes each second first, what may be expensive last.
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +56,13 @@ PART_STATEMENTS: dict[str, PartStatements] = {
     "pg.subscriptions": PartStatements("subscriptions"),
     "pg.dead_rows": PartStatements("dead_rows"),
 }
-"""Every part of this room."""
+"""All parts of the PostgreSQL probe."""
 
 FAST = ("activity", "locks", "progress")
-"""Statements asked each second."""
+"""Statements sent each second."""
 
 NEEDS_ALL_STATS = ("pg.activity", "pg.replication", "pg.horizon")
-"""Parts that answer without pg_monitor, but with columns of other roles' sessions left out."""
+"""Parts that work without pg_monitor, but without some columns of other roles' sessions."""
 
 EXTRA_LABELS = {
     "standbys": "standbys",
@@ -82,11 +81,11 @@ EXTRA_LABELS = {
     "sequences": "sequences",
     "temp_closed": "temporary files written before",
 }
-"""What people call the extras."""
+"""Names of the extra statements in notes."""
 
 
 def grant_hint(user: str) -> str:
-    """The sentence that says how this role may be let.
+    """Return the GRANT that would give this role the privilege.
 
     >>> grant_hint('a"b')
     'GRANT pg_monitor TO "a""b" would help'
@@ -95,10 +94,8 @@ def grant_hint(user: str) -> str:
     return f'GRANT pg_monitor TO "{quoted}" would help'
 
 
-# What was refused is not asked each tick; what was dear is asked more rarely.
-#
-# Each refusal is a line in the server's log, and a monitor that hurts is turned off. One guard to a statement.
-# SQLSTATEs: PostgreSQL documentation, appendix A.
+# Backoff: a refused statement is not retried each tick, an expensive one is sent less often. Each refusal is a line in
+# the server's log, and a monitor must not load the server. SQLSTATEs: PostgreSQL documentation, appendix A.
 
 _UNSUPPORTED = ("42883", "42P01", "42703", "42704", "0A000")
 """undefined function, table, column, object; feature not supported."""
@@ -110,12 +107,12 @@ _FIRST_PAUSE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class BackoffPolicy:
-    """How long a statement may rest. What shows an incident each second must not be blind through it."""
+    """How long a statement may pause. Statements that show an incident each second must not pause for long."""
 
     duty: int = 10
-    """A dear query rests this many times as long as it took."""
+    """An expensive query pauses for this many times its duration."""
     max_pause_s: float = 300.0
-    """The longest rest, whatever for; a server that was frozen made every query dear that was under way."""
+    """The longest pause; after a server was frozen, every query that was running looks expensive."""
 
 
 EVERY_SECOND = BackoffPolicy(duty=2, max_pause_s=5.0)
@@ -132,30 +129,30 @@ class Refusal:
 class QueryBackoff:
     """Decides for one statement whether it may be sent now. Times are monotonic microseconds."""
 
-    def __init__(self, options: MonitorOptions, help_note: str, patience: BackoffPolicy | None = None) -> None:
+    def __init__(self, options: MonitorOptions, help_note: str, policy: BackoffPolicy | None = None) -> None:
         self._options = options
-        self._policy = patience or BackoffPolicy()
+        self._policy = policy or BackoffPolicy()
         self._help = help_note
         self._failures = 0
         self._until_us = 0
         self._refusal: Refusal | None = None
 
     def refusal(self, now_us: int) -> Refusal | None:
-        """Why it is not sent now; None: send it."""
+        """Return why it is not sent now; None: send it."""
         return self._refusal if now_us < self._until_us else None
 
     def succeeded(self, took_us: int, now_us: int) -> None:
-        """It answered; if it took long it rests."""
+        """Record a success; pause if it was expensive."""
         self._failures = 0
         self._refusal = None
         if took_us > self._options.expensive_s * 1e6:
             rest_us = min(took_us * self._policy.duty, int(self._policy.max_pause_s * 1e6))
             self._until_us = now_us + rest_us
             took, rest = human_duration(took_us / 1e6), human_duration(rest_us / 1e6)
-            self._refusal = Refusal("stale", f"its query took {took}, so it rests for {rest}")
+            self._refusal = Refusal("stale", f"its query took {took}; paused for {rest}")
 
     def failed(self, error: ServerError, now_us: int) -> Refusal:
-        """It failed; the sentence for the part, also given while it rests."""
+        """Record a failure and return the refusal, which is also given during the pause."""
         self._failures += 1
         refusal = self._explain(error)
         if refusal.status in ("denied", "unsupported"):
@@ -171,17 +168,17 @@ class QueryBackoff:
         if error.sqlstate == "42501":
             return Refusal("denied", f"{message}; {self._help}")
         if error.sqlstate in _UNSUPPORTED:
-            return Refusal("unsupported", f"this server cannot answer it: {message}")
+            return Refusal("unsupported", f"not supported by this server: {message}")
         if error.sqlstate == "55P03":
             limit = human_duration(self._options.lock_timeout_s)
             return Refusal("timeout", f"a lock on a system catalog was not free within {limit}")
         if error.sqlstate in _TIMEOUT:
             limit = human_duration(self._options.statement_timeout_s)
-            return Refusal("timeout", f"{message} (limit {limit}); it is asked more rarely now")
+            return Refusal("timeout", f"{message} (limit {limit}); retried less often")
         return Refusal("error", f"{message} (SQLSTATE {error.sqlstate or 'unknown'})")
 
 
-# pg.server: who the server is, how it is set, and what this connection is on it.
+# pg.server: identity and settings of the server, and facts about this connection.
 
 SETTINGS = (
     "archive_command", "archive_library", "archive_mode", "archive_timeout", "autovacuum",
@@ -198,12 +195,12 @@ SETTINGS = (
     "track_activity_query_size", "track_counts", "track_io_timing", "unix_socket_directories", "update_process_title",
     "vacuum_failsafe_age", "vacuum_multixact_failsafe_age", "wal_keep_size", "wal_level", "wal_segment_size",
 )  # fmt: skip
-"""Settings kept in the sample. primary_conninfo and restore_command are not among them: they may hold a password."""
+"""Settings kept in the sample. primary_conninfo and restore_command are left out: they may contain a password."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFacts:
-    """What is known of the connection itself since it was opened."""
+    """Facts about the connection, known since it was opened."""
 
     version_num: int
     user: str
@@ -216,19 +213,19 @@ class ConnectionFacts:
 
 
 def settings_param() -> bytes:
-    """The names of SETTINGS as an array literal."""
+    """Return the names of SETTINGS as an array literal."""
     return ("{" + ",".join(SETTINGS) + "}").encode()
 
 
 def server_of(rows: Mapping[str, Sequence[Row]], own: ConnectionFacts, names: OidNames) -> Server:
-    """`rows` by statement; only `server` must be there, the others may have been refused."""
+    """Return the reading. `rows` by statement; only `server` is required, the others may have been refused."""
     version, in_recovery, start, now, monitor, signal, reserved, address, port = rows["server"][0]
     identifier, timeline = rows["control"][0] if rows.get("control") else (None, None)
     settings = [_setting(row, names) for row in rows.get("settings", ())]
     return Server(
         version_num=own.version_num,
         version=version.decode().split()[0],
-        # A signed 64-bit number in the view, unsigned in pg_controldata.
+        # pg_control_system() shows it signed, pg_controldata unsigned.
         system_identifier=None if identifier is None else str(identifier & 0xFFFF_FFFF_FFFF_FFFF),
         in_recovery=in_recovery,
         timeline=timeline,
@@ -283,7 +280,7 @@ Outcome = StatementRows | Refusal
 
 
 class StatementRunner:
-    """Asks one server, over one connection. Guards live as long: a new connection may have new rights."""
+    """Sends statements over one connection. Backoff state ends with it: a new connection may have other privileges."""
 
     def __init__(self, connection: MonitorConnection, options: MonitorOptions, clock: Clock) -> None:
         self._connection = connection
@@ -293,18 +290,18 @@ class StatementRunner:
         self._guards: dict[str, QueryBackoff] = {}
         self._sql: dict[str, bytes | None] = {}
         self.outcomes: dict[str, Outcome] = {}
-        """What came of each statement since `begin_tick`; one that is not here is under way or was not asked."""
+        """Outcome of each statement since `begin_tick`; one that is missing here is pending or was not sent."""
 
     def begin_tick(self) -> None:
-        """A new tick: forget the outcomes of the one before."""
+        """Start a tick: clear the outcomes of the previous one."""
         self.outcomes = {}
 
     def send(self, statements: Iterable[str]) -> None:
-        """Send what may be sent; the others have their outcome at once. Raises ConnectionLost."""
+        """Send the statements that are permitted now; the others get their outcome at once. Raises ConnectionLost."""
         self._connection.pipeline.send([segment for name in statements if (segment := self._segment(name)) is not None])
 
     def send_with_params(self, name: str, *params: bytes | None) -> bool:
-        """Send one statement with parameters. False: it may not be sent now."""
+        """Send one statement with parameters; False if it may not be sent now."""
         text = self._text(name)
         if text is None or self._guard(name).refusal(self._clock.mono_us()) is not None:
             return False
@@ -312,7 +309,7 @@ class StatementRunner:
         return True
 
     def record_answer(self, answer: SegmentAnswer) -> Outcome:
-        """What came of a statement, from its answer; its guard learns from it."""
+        """Return the outcome of a statement from its answer, and update its backoff."""
         guard = self._guard(answer.key)
         if answer.error is not None:
             return guard.failed(answer.error, answer.at_us)
@@ -330,7 +327,7 @@ class StatementRunner:
             return None
         commands = [Command(name, text, (settings_param(),) if name == "settings" else ())]
         if name == "activity":
-            # Ages are told by the server's clock, of the same moment.
+            # Ages are computed by the server's clock, read in the same segment.
             commands.append(Command("clock", self._text("clock") or b""))
         return self._connection.segment(name, *commands)
 
@@ -343,7 +340,7 @@ class StatementRunner:
 
     def _missing(self, name: str) -> Refusal:
         if name == "progress":
-            return Refusal("error", "the catalog did not say which progress views there are; a reconnect asks again")
+            return Refusal("error", "could not list the progress views of this server; retried at the next reconnect")
         major = self._connection.hello.version_num // 10000
         return Refusal("unsupported", f"needs PostgreSQL {needs_version(name)}, this server is {major}")
 

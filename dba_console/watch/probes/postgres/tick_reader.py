@@ -1,7 +1,7 @@
-"""A tick on one connection: one round trip for what is always asked, a second for what its answers made necessary.
+"""Reads one tick over one connection: one round trip for the regular queries, a second for what their answers require.
 
-A read takes no longer than its deadline; an answer still due then is waited for by the next read, since closing the
-connection would give up the slot, and a server that hangs would lose one more to each new one.
+A read takes no longer than its deadline. Answers still missing then are awaited by the next read: closing the
+connection would lose the slot, and a hanging server would lose one more slot to each new connection.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ from dba_console.watch.probes.postgres.statements import (
 from dba_console.watch.samples.postgres import DatabaseSize, Locks, Sizes
 from dba_console.watch.samples.sample import Part, make_part
 
-# Outcomes of statements as parts of a sample: one table from a part's name to the function that reads its rows.
+# Builds the parts of a sample from statement outcomes: a table from part name to the function that decodes its rows.
 
 Rows = Mapping[str, list[Row]]
 
 
 class PartBuilder:
-    """Makes parts for one connection."""
+    """Builds parts for one connection."""
 
     def __init__(self, connection: MonitorConnection, query_texts: str) -> None:
         self._connection = connection
@@ -88,7 +88,7 @@ class PartBuilder:
         }
 
     def part(self, name: str, outcomes: Mapping[str, Outcome], now_us: int) -> Part:
-        """The part, its reading or why there is none. Never raises: what cannot be read is its status."""
+        """Return the part, with its reading or the reason why it has none as its status. Never raises."""
         plan = PART_STATEMENTS[name]
         main = outcomes[plan.main]
         if isinstance(main, Refusal):
@@ -106,7 +106,7 @@ class PartBuilder:
         try:
             reading = self._read[name](rows)
         except Exception as error:
-            # A row that is not as this version was known to give it costs its part, never the tick.
+            # A row of an unexpected shape costs its part, never the tick.
             note = f"the server's answer could not be read ({type(error).__name__}); please report this version"
             return make_part(name, None, at_us=main.at_us, took_us=took_us, status="error", note=note)
         return make_part(name, reading, at_us=main.at_us, took_us=took_us, note="; ".join(notes) or None)
@@ -114,7 +114,7 @@ class PartBuilder:
     def _privilege_notes(self, name: str) -> list[str]:
         hello = self._connection.hello
         if name in NEEDS_ALL_STATS and not hello.all_stats:
-            return [f"other roles' sessions are hidden in part: {grant_hint(hello.user)}"]
+            return [f"other roles' sessions are partly hidden: {grant_hint(hello.user)}"]
         return []
 
     def _connection_facts(self) -> ConnectionFacts:
@@ -131,20 +131,18 @@ class PartBuilder:
         )
 
 
-# pg.sizes: database sizes, asked a few at a time.
-#
-# pg_database_size() makes the server look at every file of a database: a moment for most, minutes for some, and there
-# are servers with thousands. So a round asks as many at once as proved to be cheap, rests after each dear query, and
-# gives its reading when it is through. What cannot be had stays None.
+# pg.sizes: database sizes, a few per query. pg_database_size() makes the server stat every file of a database: fast for
+# most, minutes for some, and some servers have thousands. So a round adapts its batch size to the time the queries
+# take, pauses after each expensive query, and gives its reading at the end. A size that cannot be read stays None.
 
 _CHEAP_US = 20_000
 _MOST = 64
 _REST = 10
-"""After a query the round rests this many times as long as it took, where that was more than cheap."""
+"""After an expensive query the round pauses for this many times the query's duration."""
 
 
 class SizeRound:
-    """One reading of all sizes, in the making. Times are monotonic microseconds."""
+    """One reading of all sizes in progress. Times are monotonic microseconds."""
 
     def __init__(self, rows: Sequence[Row], codec: str) -> None:
         self._names = {oid: decode_name(name, codec) for oid, name, _ in rows}
@@ -154,33 +152,33 @@ class SizeRound:
         self._batch = 4
         self._rest_until_us = 0
         self.timed_out: list[str] = []
-        """Databases whose size could not be had within the time limit."""
+        """Databases whose size could not be read within the time limit."""
 
     @property
     def done(self) -> bool:
         return not self._left
 
     def next_batch(self, now_us: int) -> list[int]:
-        """Databases to ask now; none while it rests."""
+        """Return the databases to query now; none during a pause."""
         if now_us < self._rest_until_us:
             return []
         return [self._left[index] for index in range(min(self._batch, len(self._left)))]
 
-    def answered(self, asked: Sequence[int], rows: Sequence[Row], took_us: int, now_us: int) -> None:
-        """Take the sizes; a database dropped meanwhile has no row, and none in the reading."""
-        self._drop(asked)
+    def answered(self, oids: Sequence[int], rows: Sequence[Row], took_us: int, now_us: int) -> None:
+        """Store the sizes; a database dropped meanwhile has no row and is left out of the reading."""
+        self._drop(oids)
         self._sizes.update(dict(rows))
-        for oid in set(asked) - self._sizes.keys():
+        for oid in set(oids) - self._sizes.keys():
             self._names.pop(oid, None)
         self._batch = min(self._batch * 2, _MOST) if took_us < _CHEAP_US else max(1, self._batch // 4)
         if took_us >= _CHEAP_US:
             self._rest_until_us = now_us + took_us * _REST
 
-    def failed(self, asked: Sequence[int], took_us: int, now_us: int) -> None:
-        """The query was ended or refused: next time one database at a time, and one alone that fails is left out."""
-        if len(asked) == 1:
-            self._drop(asked)
-            self.timed_out.append(self._names[asked[0]])
+    def failed(self, oids: Sequence[int], took_us: int, now_us: int) -> None:
+        """Handle a timeout or refusal: query one database at a time, and skip a single one that fails."""
+        if len(oids) == 1:
+            self._drop(oids)
+            self.timed_out.append(self._names[oids[0]])
         self._batch = 1
         self._rest_until_us = now_us + max(took_us, _CHEAP_US) * _REST
 
@@ -189,16 +187,16 @@ class SizeRound:
 
     @property
     def note(self) -> str | None:
-        """What is missing, where something is."""
+        """Return what is missing, None if nothing is."""
         missing = []
         if self._denied:
             missing.append(f"{self._denied} without CONNECT or pg_read_all_stats (in pg_monitor)")
         if self.timed_out:
-            missing.append(f"too dear to ask: {', '.join(self.timed_out[:3])}")
+            missing.append(f"too slow to query: {', '.join(self.timed_out[:3])}")
         return "sizes unknown: " + "; ".join(missing) if missing else None
 
-    def _drop(self, asked: Sequence[int]) -> None:
-        gone = set(asked)
+    def _drop(self, oids: Sequence[int]) -> None:
+        gone = set(oids)
         self._left = deque(oid for oid in self._left if oid not in gone)
 
 
@@ -207,13 +205,13 @@ def sizes_param(oids: Sequence[int]) -> bytes:
 
 
 _NAMED = ("pg.activity", "pg.locks", "pg.progress")
-"""Parts whose rows hold OIDs; made again when their names came."""
+"""Parts whose rows contain OIDs; rebuilt when names arrived."""
 _SIZES_BUDGET_US = 100_000
-"""Time one read gives to database sizes."""
+"""Time per read for database sizes."""
 
 
 class TickReader:
-    """Reads parts over one connection, and remembers what is still open between two reads."""
+    """Reads parts over one connection and keeps pending answers between reads."""
 
     def __init__(self, connection: MonitorConnection, options: MonitorOptions, clock: Clock) -> None:
         self._connection = connection
@@ -228,7 +226,7 @@ class TickReader:
         self._sizes_asked: list[int] = []
 
     def read(self, names: Sequence[str], *, waiters: bool) -> list[Part]:
-        """The parts in `names`, and any that was late the last time. Raises ConnectionLost."""
+        """Return the parts in `names`, and any that was late the last time. Raises ConnectionLost."""
         until_us = self._clock.mono_us() + int(self._options.answer_timeout_s * 1e6)
         parts: list[Part] = []
         if self._wire.pending:
@@ -244,7 +242,7 @@ class TickReader:
         return parts + self._finished() + self._timed_out_parts(self._open)
 
     def _begin(self, wanted: list[str], waiters: bool) -> None:
-        """Send what is always asked. Locks are held back until the sessions say whether anybody waits."""
+        """Send the regular queries. Locks are held back until the sessions show whether any of them waits."""
         self._connection.names.forget_old(self._clock.mono_us())
         self._runner.begin_tick()
         self._built.clear()
@@ -254,7 +252,7 @@ class TickReader:
         self._runner.send(statement for plan in plans for statement in (plan.main, *plan.extra))
 
     def _second_round(self, until_us: int) -> None:
-        """What the first answers made necessary: locks when somebody waits, names not known yet, some sizes."""
+        """Send what the first answers require: locks if a session waits, unknown names, some sizes."""
         if self._wire.pending:
             return
         if "pg.locks" in self._open and "locks" not in self._runner.outcomes and self._may_anybody_wait():
@@ -264,14 +262,14 @@ class TickReader:
         self._continue_sizes(until_us)
 
     def _may_anybody_wait(self) -> bool:
-        """Also where it cannot be known, because the waits of other roles are hidden."""
+        """Return whether any session may wait for a lock; also True if the waits of other roles are hidden."""
         activity = self._runner.outcomes.get("activity")
         if not isinstance(activity, StatementRows):
             return True
         return any(row[12] == b"Lock" or row[18] == HIDDEN for row in activity.rows[0])
 
     def _resolve_new_names(self, until_us: int) -> None:
-        """Build what holds OIDs once, for the names it lacks."""
+        """Build the parts that contain OIDs once, to collect the unknown names."""
         if self._wire.pending:
             return
         for name in set(_NAMED).intersection(self._open):
@@ -318,7 +316,7 @@ class TickReader:
             self._runner.outcomes[answer.key] = outcome
 
     def _finished(self) -> list[Part]:
-        """Parts of which everything is known now; they are no longer open."""
+        """Return the parts that are complete now, and remove them from the open ones."""
         parts = [part for name in self._open if (part := self._part(name)) is not None]
         done = {part.name for part in parts}
         self._open = [name for name in self._open if name not in done]
@@ -329,7 +327,7 @@ class TickReader:
         return parts
 
     def _part(self, name: str) -> Part | None:
-        """The part, None while something of it is due. Made again only when names came since."""
+        """Return the part, None while an answer is pending. Rebuilt only if names arrived since."""
         version = self._connection.names.version
         if name in self._built and self._built[name][0] == version:
             return self._built[name][1]
@@ -344,29 +342,25 @@ class TickReader:
         return part
 
     def _timed_out_parts(self, names: Sequence[str]) -> list[Part]:
-        """Parts that have no answer yet. Raises ConnectionLost when the server has been silent for too long."""
+        """Return the parts without an answer yet. Raises ConnectionLost if the server has been silent for too long."""
         if not self._wire.pending:
             return []
         now = self._clock.mono_us()
         silent_s = (now - (self._wire.waiting_since_us or now)) / 1e6
         if silent_s > self._options.max_silence_s:
-            raise ConnectionLost(
-                f"no answer from the server for {human_duration(silent_s)}: the connection is given up"
-            )
-        note = f"no answer from the server for {human_duration(silent_s)}; it is waited for, and the connection kept"
+            raise ConnectionLost(f"no answer from the server for {human_duration(silent_s)}: closing the connection")
+        note = f"no answer from the server for {human_duration(silent_s)}; still waiting, the connection is kept"
         return [make_part(name, None, at_us=now, status="timeout", note=note) for name in names]
 
 
-# The PostgreSQL side of a sample, as the agent uses it: connect, read, close, and what it cost.
-#
-# Runs in a lane's thread. A connection that is lost is closed at once, and it is the caller who decides when to try
-# again; nothing here reconnects by itself.
+# The PostgreSQL probe as the agent uses it: connect, read, close, counters. Runs in a lane's thread. A lost connection
+# is closed at once; the caller decides when to reconnect.
 
 __all__ = ["ConnectFailed", "ConnectionLost", "PostgresProbe"]
 
 
 class PostgresProbe:
-    """Reads a server. Used by one thread; the counters may be read by any."""
+    """Reads a server. Not thread-safe, except that any thread may read the counters."""
 
     def __init__(self, conninfo: str, options: MonitorOptions | None = None, clock: Clock = SYSTEM) -> None:
         self._conninfo = conninfo
@@ -384,13 +378,13 @@ class PostgresProbe:
 
     @property
     def backend_pid(self) -> int | None:
-        """The server process behind the connection; None without one, or where a pooler lends another each time."""
+        """The server process behind the connection; None without a connection, or behind a pooler, where it changes."""
         connection = self._connection
         return None if connection is None or connection.through is not None else connection.hello.backend_pid
 
     @property
     def locality(self) -> Locality | None:
-        """Whether the server runs on this host, with the postmaster's pid where it does; None while not connected."""
+        """Whether the server runs on this host, with the postmaster's pid if it does; None if not connected."""
         return None if self._connection is None else self._connection.locality
 
     @property
@@ -409,23 +403,23 @@ class PostgresProbe:
         return self._counters()[2]
 
     def connect(self) -> None:
-        """Open the connection, within connect_timeout_s. Raises ConnectFailed; does nothing when connected."""
+        """Open the connection, within connect_timeout_s. Raises ConnectFailed; does nothing if connected."""
         if self._connection is None:
             self._connection = connect(self._conninfo, self._options, self._clock)
             self._ticks = TickReader(self._connection, self._options, self._clock)
 
     def close(self) -> None:
-        """Give the slot back."""
+        """Close the connection and release its slot."""
         if self._connection is not None:
             self._past = self._counters()
             self._connection.pipeline.close()
             self._connection = None
 
     def read(self, names: Sequence[str], *, waiters: bool) -> list[Part]:
-        """The parts in `names` of this room, and any that was late the last time; each with its own status.
+        """Return the PostgreSQL parts in `names`, and any that was late the last time; each with its own status.
 
-        `waiters` says that somebody waited for a lock at the last tick; without it the locks are read only when this
-        tick's sessions show one waiting. Raises ConnectionLost, and the connection is closed then.
+        `waiters` says that a session waited for a lock at the last tick; without it the locks are read only if this
+        tick's sessions show a wait. Raises ConnectionLost, and the connection is closed then.
         """
         if self._connection is None:
             raise ConnectionLost("not connected")

@@ -93,7 +93,7 @@ def test_a_run_that_cannot_be_shown_is_left_as_it_is_and_held_by_nobody(
     assert not is_open(directory)
     papers = read_run(directory)
     assert papers.ended is None and papers.records[-1].kind == "run.interrupted"
-    assert any("left by a defect of this program: ZeroDivisionError" in event.text for event in room.events)
+    assert any("interrupted by an internal error: ZeroDivisionError" in event.text for event in room.events)
 
 
 def test_a_run_that_came_to_nothing_is_held_by_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ def test_of_a_flood_the_session_gets_the_beginning_the_number_and_the_end(at_onc
     append.close()
     assert kept.texts == [
         *(f"line {n}" for n in range(5)),
-        "5 lines are enough here; all of them are in out.log",
+        "only the first 5 lines are recorded here; all are in out.log",
         "… 92 lines left out",
         "line 97", "line 98", "line 99",
     ]  # fmt: skip

@@ -38,7 +38,7 @@ def test_a_statement_is_sent_only_as_it_was_confirmed() -> None:
     intent = JournalRecord(kind="block.intent", text="", fields={"statement": statement})
     looks.require_shown(CHANGE, intent, None)
     inputs["limit"] = 2000
-    with pytest.raises(Refused, match="not what was shown"):
+    with pytest.raises(Refused, match="not the one that was shown"):
         looks.require_shown(CHANGE, intent, None)
-    with pytest.raises(Refused, match="not what was shown"):
+    with pytest.raises(Refused, match="not the one that was shown"):
         looks.require_shown(CHANGE, JournalRecord(kind="block.intent", text=""), None)

@@ -109,7 +109,7 @@ def test_the_end_of_a_command_is_told_by_its_exit_record() -> None:
         == "exit 1: gzip: unexpected end"
     )
     assert outcome_of(ExitRecord(signal=15, stopped_by="anna"), (0,)).state == "stopped"
-    assert "did not end in time" in outcome_of(ExitRecord(signal=9, timed_out=True), (0,)).text
+    assert "timeout: it was terminated" in outcome_of(ExitRecord(signal=9, timed_out=True), (0,)).text
     assert outcome_of(ExitRecord(error="no such file"), (0,)).text == "it was not started: no such file"
 
 
@@ -145,6 +145,8 @@ def test_an_act_is_stopped_and_held_only_while_it_is_under_way() -> None:
 def test_a_failed_command_names_the_processes_that_outlive_it() -> None:
     left = ExitRecord(code=137, left=[[4711, "pg_restore"], [4712, "odd\nname"]])
     told = outcome_of(left, (0,), last="creating INDEX x").text
-    assert told.startswith("exit 137: creating INDEX x; processes it started still run: 4711 (pg_restore), 4712 (odd")
+    assert told.startswith(
+        "exit 137: creating INDEX x; processes it started are still running: 4711 (pg_restore), 4712"
+    )
     assert "\n" not in told
     assert outcome_of(ExitRecord(code=0, left=[[4711, "sleep"]]), (0,)).text == "exit 0"

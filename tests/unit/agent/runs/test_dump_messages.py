@@ -71,7 +71,7 @@ def test_how_far_it_is_is_told_while_it_runs() -> None:
     try:
         assert reading.told() == ""
         reading.feed([StampedLine(1_000_000 * at, "e", line) for at, line in enumerate(RESTORED.splitlines()[:3], 1)])
-        assert "at work: TABLE DATA orphans" in reading.told()
+        assert "running: TABLE DATA orphans" in reading.told()
     finally:
         reading.close()
 
@@ -104,7 +104,7 @@ def test_no_end_is_foretold_where_the_panels_tell_the_share(monkeypatch: pytest.
     reading = DumpMessages("pg_restore", None, 2, SYSTEM, lambda: "51 % (estimated)")
     try:
         reading.feed([StampedLine(1_000_000 * at, "e", line) for at, line in enumerate(RESTORED.splitlines()[:5], 1)])
-        assert reading.told().startswith("51 % (estimated); constraints 0 of 1; at work: FK CONSTRAINT orphans ")
+        assert reading.told().startswith("51 % (estimated); constraints 0 of 1; running: FK CONSTRAINT orphans ")
     finally:
         reading.close()
 

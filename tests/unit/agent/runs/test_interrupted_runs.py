@@ -48,6 +48,6 @@ def test_a_run_whose_records_are_not_understood_hides_no_other(
             journal.append(one)
         journal.close()
     strange, plain = interrupted_runs.find_interrupted_runs(tmp_path, "key1")
-    assert strange.note == "its records are not understood: KeyError"
+    assert strange.note == "its records cannot be read: KeyError"
     assert (strange.view.state, strange.view.ending) == ("interrupted", strange.note)
     assert (plain.run, plain.note) == ("20260101T000001Z-plain-1a2b", "")

@@ -64,10 +64,10 @@ def test_an_answer_reaches_who_asked_with_who_gave_it() -> None:
 def test_an_answer_to_another_question_or_by_somebody_else_is_not_taken() -> None:
     room = Room(lambda desk: desk.ask(YES))
     number = room.asked()
-    assert "not asked any more" in str(room.desk.answer(number + 1, "yes", ANNA, drives=True))
-    assert "drives" in str(room.desk.answer(number, "yes", BERTHA, drives=False))
+    assert "no longer open" in str(room.desk.answer(number + 1, "yes", ANNA, drives=True))
+    assert "controls" in str(room.desk.answer(number, "yes", BERTHA, drives=False))
     assert room.desk.answer(number, "no", ANNA, drives=True) is None
-    assert "nothing is asked" in str(room.desk.answer(number, "yes", ANNA, drives=True))
+    assert "no question is open" in str(room.desk.answer(number, "yes", ANNA, drives=True))
     room.end()
 
 
@@ -94,7 +94,7 @@ def test_two_people_are_two_or_it_is_not_confirmed() -> None:
     room.desk.answer(room.asked(), "db1", ANNA, drives=True)
     second = room.asked()
     assert "same console" in str(room.desk.answer(second, "db1", ANNA, drives=True))
-    assert "both consoles say" in str(room.desk.answer(second, "db1", ConsoleOperator("anna", 9), drives=False))
+    assert "both consoles state" in str(room.desk.answer(second, "db1", ConsoleOperator("anna", 9), drives=False))
     assert room.desk.answer(second, "db1", BERTHA, drives=False) is None
     got = room.end()
     assert isinstance(got, Answer) and got.who == "anna" and got.second.startswith("bertha")

@@ -69,11 +69,11 @@ def test_the_command_goes_on_to_its_end_and_what_it_prints_is_passed_on(tmp_path
     outcome, fed, controls = followed(tmp_path, at, 0)
     assert outcome.state == "ok" and outcome.values["exit"] == 0
     assert [line.text for line in fed if line.stream == "e"] == SAID.splitlines()
-    assert outcome.text.startswith("exit 0; its messages are not followed to their end, by a defect of this program")
+    assert outcome.text.startswith("exit 0; its messages were not read to the end: internal error")
     assert "ValueError: no such sign" in outcome.text and "(test_safe_message_reader.py:" in outcome.text
     assert "\x1b" not in outcome.text
     if at != "ended":
-        assert "not followed" in controls.progress
+        assert "not read to the end" in controls.progress
 
 
 def test_what_its_messages_would_have_told_is_unknown_and_not_none(tmp_path: Path) -> None:
@@ -88,4 +88,4 @@ def test_what_its_messages_would_have_told_is_unknown_and_not_none(tmp_path: Pat
 def test_errors_nobody_has_counted_are_no_success(tmp_path: Path) -> None:
     outcome, _, _ = followed(tmp_path, "feed", 1)
     assert outcome.state == "failed" and outcome.values["errors"] is None
-    assert "exit 1: whether it got to its end is not known" in outcome.text
+    assert "exit 1: unknown whether it finished" in outcome.text

@@ -79,7 +79,7 @@ def test_nothing_is_foretold_of_objects_whose_size_is_not_known() -> None:
     ledger.add_line(at(0), "pg_restore: launching item 1000 TABLE DATA t0")
     told = forecast(ledger, at(60), state=ForecastState())
     assert (told.pct, told.grade, told.eta_s, told.eta_grade) == (None, "unknown", None, "unknown")
-    assert told.reason == "how large its objects are is not known"
+    assert told.reason == "the sizes of its objects are unknown"
 
 
 def test_a_materialized_view_and_its_index_make_nothing_else_unknown() -> None:
@@ -96,7 +96,7 @@ def test_a_materialized_view_and_its_index_make_nothing_else_unknown() -> None:
     data = next(one for one in told.phases if one.name == "data")
     assert (data.pct, told.pct is not None) == (75.0, True)
     assert data.eta_s == pytest.approx(5.0, rel=0.1)
-    assert told.reason is None or "how large" not in told.reason
+    assert told.reason is None or "the sizes" not in told.reason
     assert any("materialized view" in note for note in told.notes)
 
 
@@ -108,7 +108,7 @@ def test_a_job_without_objects_is_foretold_by_the_run_before_until_it_is_late() 
     assert (halfway.pct, halfway.eta_s, halfway.eta_grade) == (50.0, 50.0, "history")
     late = forecast(ledger, at(130), state=memory, previous=before)
     assert (late.pct, late.eta_s, late.eta_grade) == (50.0, None, "unknown")
-    assert late.reason == "it takes longer than the run before"
+    assert late.reason == "it takes longer than the previous run"
 
 
 def test_it_is_whole_only_when_it_ended_well() -> None:

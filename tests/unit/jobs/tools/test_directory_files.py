@@ -34,15 +34,15 @@ def test_each_group_has_its_list(tmp_path: Path) -> None:
 def test_a_group_without_its_list_is_named_and_its_large_objects_are_read_all_the_same(tmp_path: Path) -> None:
     (dump(tmp_path) / "blobs_8.toc").unlink()
     found = check_directory(tmp_path, open_archive(tmp_path))
-    assert found.problems == ("large objects: there is no blobs_8.toc in it",) and len(found.large_objects) == 4
+    assert found.problems == ("large objects: file blobs_8.toc is missing",) and len(found.large_objects) == 4
 
 
 def test_a_list_of_another_dump_names_what_it_has_too_many_and_too_few(tmp_path: Path) -> None:
     (dump(tmp_path) / "blobs_7.toc").write_text("10 blob_10.dat\n11 blob_11.dat\n13 blob_13.dat\n")
     told = "\n".join(check_directory(tmp_path, open_archive(tmp_path)).problems)
-    assert "large object 12: blobs_7.toc does not list it" in told
-    assert "large object 13: blobs_7.toc lists it and toc.dat does not" in told
-    assert "blob_12.dat.zst: nothing in the dump names this file" in told
+    assert "large object 12: missing in blobs_7.toc" in told
+    assert "large object 13: listed in blobs_7.toc but not in toc.dat" in told
+    assert "blob_12.dat.zst: not listed in this dump" in told
 
 
 def test_a_directory_that_cannot_be_read_any_more_is_named(tmp_path: Path) -> None:

@@ -102,9 +102,7 @@ def test_one_big_table_is_named_as_the_limit_and_no_job_is_added_for_nothing() -
     curve = JobsCurve(sizes, 8, 8, all_tables=True, shared_cores=False)
     swept(curve, host(8, 100.0, sizes))
     assert curve.knee() <= 2
-    limit = find_bottleneck(
-        curve, LargestTable("public.big", int(sizes[0])), "most: no more than 8 jobs were to be tried"
-    )
+    limit = find_bottleneck(curve, LargestTable("public.big", int(sizes[0])), "most: the maximum of 8 jobs to try")
     assert limit.kind == "table"
     assert "public.big" in limit.sentence and "90%" in limit.sentence
 
@@ -165,7 +163,7 @@ def test_what_others_did_meanwhile_is_told() -> None:
     run = TrialRun(jobs=2, wall_s=10, startup_s=0, complete=True, done=100, busy_s=10, busy_done=100, client_s=4,
     server_s=1,
               read_bytes=100, host_busy_pct=99)  # fmt: skip
-    assert "others kept up to 74% of the processors busy" in measurement_notes([run], 100, 2, None)[0]
+    assert "other processes used up to 74% of the CPUs" in measurement_notes([run], 100, 2, None)[0]
     assert is_disturbed([run], 2)
     assert not is_disturbed([replace(run, host_busy_pct=30)], 2)
 

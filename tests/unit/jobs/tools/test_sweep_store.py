@@ -23,7 +23,7 @@ from dba_console.jobs.tools.sweep_store import (
 
 MB = 1 << 20
 KEPT = SweepResult(
-    jobs=4, best_jobs=8, at_us=1, target="app", database="app", limit="cpu", sentence="the processors of this host",
+    jobs=4, best_jobs=8, at_us=1, target="app", database="app", limit="cpu", sentence="the CPUs of this host",
     host="db1", cpus=8, program="15.18", compression=None, place="nowhere", table_bytes=900 * MB, chosen_bytes=900 * MB,
     tables=10, chosen_tables=10, ratio=0.3, took_s=90.0,
     rows=(
@@ -89,6 +89,6 @@ def test_the_table_stands_beside_that_of_the_story() -> None:
 def test_the_conclusion_names_the_knee_the_best_and_the_limit() -> None:
     lines = conclusion_lines(KEPT)
     assert lines[0] == "-j 4: 31.0s for 900 MB of tables in app"
-    assert lines[1] == "the quickest was -j 8 with 30.0s, which is hardly more"
-    assert lines[2] == "limited by the processors of this host"
-    assert any(line.startswith("~: reckoned") for line in lines)
+    assert lines[1] == "the fastest was -j 8 with 30.0s, hardly better"
+    assert lines[2] == "limited by the CPUs of this host"
+    assert any(line.startswith("~: estimated") for line in lines)

@@ -23,5 +23,5 @@ def test_a_lock_asked_for_is_named_though_another_workers_line_came_between() ->
 
 def test_any_other_failure_is_told_in_pg_dumps_own_words_or_by_its_exit_code() -> None:
     assert told(b"pg_dump: error: connection lost\n") == "pg_dump -j 2 failed: connection lost"
-    assert told(b"", 1) == "pg_dump -j 2 failed: exit 1"
-    assert told(b"", -9) == "pg_dump -j 2 failed: it was ended by signal 9"
+    assert told(b"", 1) == "pg_dump -j 2 failed: exit code 1"
+    assert told(b"", -9) == "pg_dump -j 2 failed: terminated by signal 9"

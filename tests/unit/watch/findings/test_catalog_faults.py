@@ -70,6 +70,6 @@ def test_an_invalid_index_is_told_after_ten_minutes_and_not_when_it_was_mended()
     assert seen.sees(faults(indexes=[index]), after_s=TURN_S) == {}
     found = only(seen.sees(faults(indexes=[index]), after_s=TURN_S))
     assert found.text == (
-        "No query uses index public.orders_at of table orders in database shop: it is invalid, and nobody builds it, "
-        "and every write to the table writes it"
+        "No query uses index public.orders_at of table orders in database shop: it is invalid and not being built, "
+        "and every write to the table maintains it"
     )

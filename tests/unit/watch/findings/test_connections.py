@@ -271,7 +271,7 @@ def test_a_database_at_its_connection_limit_says_what_that_means() -> None:
     server = serving(55, databases=[database])
     server.ticks(3)
     row = server.only_one("connection-limit:database appdb")
-    assert row.text.endswith("(55 of 55); further ones are refused")
+    assert row.text.endswith("(55 of 55); more are refused")
     assert row.severity == "warning"
 
 

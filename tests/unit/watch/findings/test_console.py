@@ -38,11 +38,10 @@ def test_without_a_slot_it_says_what_it_still_sees() -> None:
     (row,) = ticks(3, {"host.titles": titles}, missing=BLIND).open
     assert (row.id, row.severity) == ("console-blind", "warning")
     assert row.text == (
-        "The console has no connection: FATAL: sorry, too many clients already; "
-        "sessions are counted by their process titles"
+        "The console has no connection: FATAL: sorry, too many clients already; sessions are counted by process titles"
     )
     (row,) = ticks(3, {}, missing=BLIND).open
-    assert row.text.endswith("nothing is known of the sessions")
+    assert row.text.endswith("nothing is known about the sessions")
 
 
 def test_a_moment_without_a_slot_is_not_told() -> None:

@@ -51,5 +51,5 @@ def test_a_joined_finding_says_into_which() -> None:
     into = structs.replace(ROW, id="disk-filling:/pg")
     assert (
         change_event(FindingChange("joined", ROW, into), 0, 0).text
-        == "finding slot-retention:old is part of disk-filling:/pg now"
+        == "finding slot-retention:old is now part of disk-filling:/pg"
     )

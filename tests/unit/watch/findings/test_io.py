@@ -142,7 +142,7 @@ def test_processes_that_hang_on_a_device_that_writes_nothing_are_a_stop() -> Non
         hosting.tick()
     found = hosting.one("io-stalled")
     assert found.severity == "critical"
-    assert found.text.startswith("I/O is stalled: 3 processes of the server hang in the kernel, for 3 s")
+    assert found.text.startswith("I/O is stalled: 3 server processes hang in the kernel, for 3 s")
     assert found.text.endswith("; on vda (data, WAL)")
 
 
@@ -258,8 +258,8 @@ def test_a_device_that_is_busy_and_queues_more_than_usual_is_at_its_limit() -> N
     hosting.seconds(8, vda=QUEUED)
     found = hosting.one("device-saturated:vda")
     assert found.severity == "warning"
-    assert found.text.startswith("vda (data, WAL) is at its limit: 100 % busy for 2")
-    assert "12 requests queue, usually 0.5" in found.text
+    assert found.text.startswith("vda (data, WAL) is saturated: 100 % busy for 2")
+    assert "12 requests queue, typically 0.5" in found.text
 
 
 def test_a_device_that_is_always_fully_busy_is_not_at_its_limit() -> None:

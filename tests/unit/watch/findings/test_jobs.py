@@ -93,7 +93,7 @@ def test_a_dump_beyond_its_usual_duration_is_late_and_says_who_waits_behind_it()
     ]
     rows = [DUMP, *(activity(pid, "active", wait_event_type="Lock", wait_event="relation") for pid in (1, 2, 3))]
     (found,) = Night().look(1, [NIGHT], [runs_for(6120.0)], rows, waiters)
-    assert found.text == ("pg_dump of appdb runs late: 1h42, usual 1h02 (12 runs), 40m over; 3 sessions wait behind it")
+    assert found.text == ("pg_dump of appdb is overdue by 40m: 1h42, typical 1h02 (12 runs); 3 sessions wait for it")
     assert (found.id, found.severity) == ("dump-late:pg_dump/appdb/backup", "warning")
     assert found.evidence["elapsed_s"] == 6120.0
     assert found.evidence["usual_s"] == 3720.0
@@ -111,7 +111,7 @@ def test_a_late_dump_and_who_waits_for_it_are_one_finding() -> None:
     (found,) = open_now
     assert found.id == "dump-late:pg_dump/appdb/backup"
     assert found.chain == ["dump-blocks", "dump-late:pg_dump/appdb/backup"]
-    assert "; pg_dump of appdb runs late (1h42, usual 1h02)" in found.text
+    assert "; pg_dump of appdb is overdue (1h42, typical 1h02)" in found.text
     assert found.runbook == "lock-queue"
 
 
@@ -148,7 +148,9 @@ def test_of_a_server_that_is_lost_nobody_knows_whether_its_dump_still_runs() -> 
 def test_a_dump_that_did_not_come_is_missed_with_when_the_last_one_finished() -> None:
     (found,) = Night().look(1, [structs.replace(NIGHT, last_ended_us=ago(36.5))])
     assert found.id == "dump-missing:pg_dump/appdb/backup"
-    assert found.text.startswith("No pg_dump of appdb has finished for 1d12h, usually every 1d; the last one did at 20")
+    assert found.text.startswith(
+        "No pg_dump of appdb has finished for 1d12h, typically every 1d; the last finished at 20"
+    )
     assert found.evidence["last_ended_age_s"] == pytest.approx(36.5 * HOUR_S, abs=2)
 
 
@@ -156,7 +158,7 @@ def test_of_one_that_may_have_come_unseen_only_the_time_watched_is_told() -> Non
     past = structs.replace(NIGHT, last_ended_us=ago(60), watched_since_us=ago(37))
     (found,) = Night().look(1, [past])
     assert found.text.startswith(
-        "No pg_dump of appdb finished in the 1d13h watched, usually every 1d; the last seen did"
+        "No pg_dump of appdb finished in the 1d13h observed, typically every 1d; the last observed finished"
     )
 
 

@@ -207,7 +207,9 @@ def test_a_session_that_holds_up_one_other_is_told_after_ten_seconds() -> None:
     row = server.only_one("lock-blocker")
     assert row.severity == "warning"
     assert "1 session waits for batch (app, pid 8200)" in row.text
-    assert row.text.endswith("; the first, orders-api, waits 10s for public.orders: update orders set paid = false")
+    assert row.text.endswith(
+        "; the first waiter, orders-api, has waited 10s for public.orders: update orders set paid = false"
+    )
 
 
 def test_a_session_that_holds_up_many_for_long_is_critical() -> None:
@@ -289,7 +291,7 @@ def test_a_transaction_left_open_that_holds_others_up_is_told_in_its_third_secon
     server.ticks(3)
     row = server.only_one("idle-in-transaction")
     assert row.severity == "warning"
-    assert "and 18 sessions wait behind it" in row.text
+    assert "and 18 sessions wait for it" in row.text
     assert row.text.endswith("last statement: update branches set filler = 'new'")
     assert (row.evidence["behind"], row.evidence["pid"]) == (18, HOLDER)
 

@@ -149,7 +149,7 @@ def test_a_stall_is_told_by_the_signs_of_a_kernel_without_psi() -> None:
     hosting.falls(5 * GB, pgsteal_kswapd=5 * GB)
     hosting.seconds(4)
     assert hosting.one("reclaim-stall").severity == "critical"
-    assert "next to nothing read or written" in hosting.one("reclaim-stall").text
+    assert "almost nothing read or written" in hosting.one("reclaim-stall").text
 
 
 def test_a_file_freed_while_io_stalls_is_not_made_its_cause() -> None:
@@ -200,8 +200,8 @@ def test_dropped_caches_are_told_with_what_it_costs_to_read_them_again() -> None
     [found] = hosting.open
     assert (found.id, found.severity) == ("cache-dropped", "info")
     assert found.text == (
-        "Page cache dropped: somebody wrote drop_caches (drop_pagecache +1), 4.0 GB of cache went; "
-        "to read it again takes 41s at the 100 MB/s seen here"
+        "Page cache dropped: a process wrote drop_caches (drop_pagecache +1), 4.0 GB of cache dropped; "
+        "reading it again takes 41s at the 100 MB/s seen here"
     )
 
 
@@ -230,7 +230,7 @@ def test_cache_dropped_while_io_stalls_is_part_of_the_stall() -> None:
     [found] = hosting.open
     assert found.id == "reclaim-stall"
     assert "cache-dropped" in found.chain
-    assert "memory reclaim (somebody wrote drop_caches)" in found.text
+    assert "memory reclaim (a process wrote drop_caches)" in found.text
 
 
 def test_what_is_read_again_afterwards_is_counted() -> None:

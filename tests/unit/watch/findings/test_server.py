@@ -55,7 +55,7 @@ def test_nobody_listening_is_a_warning_first_and_critical_after_ten_seconds(kind
 def test_a_server_that_refuses_the_console_alone_is_never_critical(kind: ConnectKind) -> None:
     telling = after(60, away(kind))
     assert telling.severities == {"server-down": "warning"}
-    assert telling.open[0].text == "PostgreSQL does not let the console in: it failed"
+    assert telling.open[0].text == "PostgreSQL refuses the console: it failed"
 
 
 def test_no_free_slot_is_no_server_that_is_down() -> None:
@@ -84,8 +84,8 @@ def test_an_outage_over_a_gap_begins_anew() -> None:
 def test_what_the_control_file_says_of_the_end_is_told() -> None:
     control = of(host.ControlFile, state="shut down", data_directory="/pg")
     (row,) = after(4, away("refused", "Connection refused"), **{"host.control": control}).open
-    assert row.text == "PostgreSQL cannot be reached: Connection refused (it was shut down in order)"
-    assert row.advice == "Somebody stopped it: ask who before you start it."
+    assert row.text == "PostgreSQL cannot be reached: Connection refused (it was shut down cleanly)"
+    assert row.advice == "It was stopped deliberately: ask by whom before you start it."
     (row,) = after(4, away("starting"), **{"host.control": control}).open
     assert "shut down" not in row.text, "a recovery ends with the same word"
 
@@ -125,7 +125,7 @@ def test_a_restart_is_told_for_a_quarter_of_an_hour_from_when_it_was() -> None:
         ({}, {"in_recovery": True}, "warning", "A standby answers where a primary did"),
         ({}, {"timeline": 4}, "warning", "Another primary answers after a failover, timeline 3 became 4"),
         ({"in_recovery": True}, {"in_recovery": True, "timeline": 4}, "info", "The standby follows another timeline"),
-        ({}, {"system_identifier": "9"}, "critical", "Another cluster answers now: system identifier 743"),
+        ({}, {"system_identifier": "9"}, "critical", "A different cluster answers: system identifier 743"),
     ],
 )  # fmt: skip
 def test_another_role_timeline_or_cluster_is_told(

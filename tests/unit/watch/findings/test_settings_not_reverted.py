@@ -41,10 +41,10 @@ def test_a_run_that_goes_on_puts_it_back_itself() -> None:
 def test_what_is_left_is_named_with_what_was_before_and_since_when() -> None:
     [row] = judged(MEMORY, structs.replace(MEMORY, id="3", parameter="max_wal_size", old="2GB", state="altered"))
     assert row.severity == "warning" and row.runbook == "put-back" and row.since_us == MEMORY.at_us
-    assert row.text == "work_mem (9MB), max_wal_size (9MB) are not as before run r-1, which is over"
+    assert row.text == "work_mem (9MB), max_wal_size (9MB) still differ from before run r-1 (ended)"
     assert row.evidence["settings"] == [
         "work_mem = 9MB in postgresql.auto.conf, was not set",
-        "max_wal_size = 9MB in postgresql.auto.conf, was 2GB; somebody has set something else since",
+        "max_wal_size = 9MB in postgresql.auto.conf, was 2GB; changed to another value since",
     ]
     assert row.evidence["who"] == ["ann"] and row.evidence["runs"] == ["r-1"]
 
@@ -52,18 +52,18 @@ def test_what_is_left_is_named_with_what_was_before_and_since_when() -> None:
 def test_without_fsync_it_is_critical_and_told_while_the_run_goes_on_too() -> None:
     assert judged(MEMORY, SYNC)[0].severity == "critical"
     [row] = judged(structs.replace(SYNC, run_is_active=True), structs.replace(MEMORY, run_is_active=True))
-    assert row.severity == "info" and "costs the whole cluster" in row.text and "work_mem" not in row.text
+    assert row.severity == "info" and "destroys the whole cluster" in row.text and "work_mem" not in row.text
 
 
 @pytest.mark.parametrize(
     ("state", "trust", "severity", "said"),
     [
-        ("back", "sound", "warning", "fsync is as before run r-1, which is over; what was written meanwhile"),
-        ("pending", "sound", "warning", "only from its next restart"),
-        ("unread", "sound", "critical", "only when it reads its files"),
-        ("back", "untrusted", "critical", "cannot be trusted, restore it anew"),
-        ("changed", "untrusted", "critical", "cannot be trusted, restore it anew"),
-        ("unknown", "unknown", "critical", "cannot be told"),
+        ("back", "sound", "warning", "fsync is as before run r-1 (ended); data written meanwhile"),
+        ("pending", "sound", "warning", "only from the next restart"),
+        ("unread", "sound", "critical", "only when the server reads its files"),
+        ("back", "untrusted", "critical", "cannot be trusted, restore it from a backup"),
+        ("changed", "untrusted", "critical", "cannot be trusted, restore it from a backup"),
+        ("unknown", "unknown", "critical", "not known whether"),
     ],
 )
 def test_a_crash_meanwhile_is_told_where_it_can_be(state: str, trust: str, severity: str, said: str) -> None:
@@ -74,7 +74,7 @@ def test_a_crash_meanwhile_is_told_where_it_can_be(state: str, trust: str, sever
 
 def test_where_the_server_has_not_answered_nothing_is_said_of_what_is_set() -> None:
     [row] = judged(structs.replace(MEMORY, state="unknown", found=None))
-    assert row.text.startswith("Whether work_mem (9MB) is still set by run r-1, which is over, is not known")
+    assert row.text.startswith("Whether work_mem (9MB) is still set by run r-1 (ended), is not known")
 
 
 def test_a_value_that_looks_like_a_secret_is_not_shown() -> None:

@@ -54,14 +54,14 @@ def test_a_standby_that_received_nothing_since_it_started_is_told_as_soon_as_rep
     found = only(standby.reads(**{**NO_RECEIVER, "receive_lsn": None}))
     assert (found.id, found.severity) == ("wal-receiver-down", "warning")
     assert found.text == (
-        "This standby receives no WAL: no WAL receiver is streaming, none since the server started 18m04s ago"
+        "This standby receives no WAL: no WAL receiver is streaming since the server started 18m04s ago"
     )
     assert "log" in (found.advice or "")
 
 
 def test_a_receiver_that_asked_from_the_beginning_of_a_segment_has_received_nothing_yet() -> None:
     found = only(Standby().reads(2, **{**NO_RECEIVER, "lsn": 10 * GB + MB}))
-    assert "none since the server started" in found.text
+    assert "streaming since the server started" in found.text
 
 
 def test_what_came_from_an_archive_does_not_say_that_nothing_was_received() -> None:
@@ -148,7 +148,7 @@ def test_what_it_shows_is_old_because_it_receives_nothing_and_that_is_one_findin
     standby = Standby("wal-receiver-down", "replication-lag")
     found = only(standby.reads(6, commit_s=HOUR, **NO_RECEIVER))
     assert found.text == (
-        "This standby shows what was committed 1h00 ago because it receives no WAL: no WAL receiver is streaming"
+        "This standby shows data committed 1h00 ago because it receives no WAL: no WAL receiver is streaming"
     )
 
 

@@ -164,7 +164,7 @@ def test_a_pool_that_comes_back_after_a_restart_is_told_and_alarms_nobody() -> N
     storm(server, 60, 3, application="shop-web")
     row = server.only_one("connection-storm")
     assert row.severity == "info"
-    assert "after the server was started again" in row.text
+    assert "after the server restarted" in row.text
 
 
 def test_the_figures_of_a_storm_are_configured() -> None:

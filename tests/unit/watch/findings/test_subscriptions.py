@@ -31,22 +31,22 @@ def test_errors_are_told_when_they_are_counted_and_not_those_of_before() -> None
     assert seen.reads(3) == {}
     found = only(seen.reads(apply_errors=9))
     assert (found.id, found.severity) == ("subscription-failing:shop.feed", "warning")
-    assert found.text == "Subscription feed in database shop fails: 6 errors counted lately"
+    assert found.text == "Subscription feed in database shop fails: 6 errors counted recently"
     assert seen.reads(6, apply_errors=9) == {}, "it goes on"
 
 
 def test_one_whose_worker_is_away_for_a_moment_is_no_finding_and_after_a_minute_it_is() -> None:
     seen = Seen()
     assert seen.reads(2, worker_pid=None) == {}
-    assert "has no apply worker for 1m" in only(seen.reads(worker_pid=None)).text
+    assert "has had no apply worker for 1m" in only(seen.reads(worker_pid=None)).text
 
 
 def test_one_that_an_error_disabled_is_a_warning_and_one_somebody_disabled_a_remark() -> None:
     error = only(Seen().reads(enabled=False, worker_pid=None, disable_on_error=True))
-    assert error.severity == "warning" and "was disabled by an error, and its slot keeps WAL" in error.text
+    assert error.severity == "warning" and "was disabled by an error, and its slot retains WAL" in error.text
     meant = only(Seen().reads(enabled=False, worker_pid=None, disable_on_error=True, apply_errors=0))
     assert (meant.severity, meant.text) == (
-        "info", "Subscription feed in database shop is disabled, and its slot keeps WAL on the publisher",
+        "info", "Subscription feed in database shop is disabled, and its slot retains WAL on the publisher",
     )  # fmt: skip
 
 

@@ -203,7 +203,7 @@ def placed(fstype: str, holds: list[str]) -> dict[str, FindingNow]:
 def test_wal_in_memory_is_a_warning() -> None:
     found = only(placed("tmpfs", ["wal"]))
     assert found.severity == "warning"
-    assert found.text == "WAL lies on tmpfs (/pg): a power cut or a reboot loses the cluster"
+    assert found.text == "WAL is on tmpfs (/pg): a power failure or a reboot loses the cluster"
 
 
 @pytest.mark.parametrize(("fstype", "holds"), [("xfs", ["wal"]), ("tmpfs", ["temp"])])

@@ -61,7 +61,7 @@ def test_the_one_that_holds_most_is_named_first() -> None:
     large = postgres.HorizonHolder("slot", "old_sub", None, 90 * MILLION, None, "appdb", "inactive")
     found = only(horizon(watching, small, large))
     assert found.evidence["holder"] == "old_sub"
-    assert "and 1 more with it" in found.text
+    assert "and 1 more" in found.text
 
 
 def test_a_long_transaction_is_told_only_where_many_ids_were_used_meanwhile() -> None:

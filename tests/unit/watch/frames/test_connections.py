@@ -168,5 +168,5 @@ def test_sessions_that_are_not_tracked_leave_the_counts_of_states_unknown_and_sa
     panel = connections(watched(*rows))
     assert (panel.used, panel.active, panel.idle, panel.idle_in_transaction, panel.other_states) == (3, *[None] * 4)
     assert (panel.waiting, panel.status) == (1, "unsupported")
-    assert panel.note == "track_activities is off for 2 of 3 sessions: their state and query are not known"
+    assert panel.note == "track_activities is off for 2 of 3 sessions: their state and query are unknown"
     assert [group.active for group in panel.by_user] == [None]

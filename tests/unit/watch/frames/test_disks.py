@@ -86,7 +86,7 @@ def test_data_and_wal_on_one_mount_are_the_usual_arrangement() -> None:
 
 
 def test_wal_in_memory_is_warned_of() -> None:
-    assert warned(holds=["wal"], fstype="tmpfs") == ["WAL on tmpfs (/data): lost with the next reboot"]
+    assert warned(holds=["wal"], fstype="tmpfs") == ["WAL on tmpfs (/data): lost at the next reboot"]
 
 
 def test_a_recording_on_a_network_file_system_is_warned_of_and_a_backup_there_is_not() -> None:

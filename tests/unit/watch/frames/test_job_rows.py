@@ -127,7 +127,7 @@ def test_the_horizon_a_dump_holds_back_is_told() -> None:
 
 
 def test_why_nothing_is_known_of_a_program_is_told() -> None:
-    why = "the look at the programs of dumps and restores does not end: a file system hangs"
+    why = "the observation of dump and restore programs does not end: a file system hangs"
     trouble = make_part("jobs.now", None, at_us=int(AT_S * 1e6), status="error", note=why)
     (row,) = rows(NOW, seen=[LEADER, WORKER], age_s=MAX_AGE_S + 1, more=trouble)
     assert (row.pct, row.unknown) == (None, [why])

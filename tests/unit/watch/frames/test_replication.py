@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Replication
+from dba_console.watch.frames.chart_points import point_of
+from dba_console.watch.frames.model import Replication, chart_titles
 from dba_console.watch.frames.picture import Picture, PictureFacts
 from dba_console.watch.frames.replication import derive_replication, is_standby
 from dba_console.watch.samples import postgres
@@ -139,3 +140,21 @@ def test_a_server_that_does_not_archive_has_no_archive_to_be_old() -> None:
 
 def test_files_that_could_not_be_counted_are_unknown() -> None:
     assert replication(series({"pg.archiver": [archiver()]})).archive_ready_count is None
+
+
+def test_requested_checkpoints_are_charted_with_each_reading_of_them_and_shown_as_a_rate() -> None:
+    wal = [of(postgres.Wal, checkpoints_timed=5, checkpoints_requested=10), None]
+    seen = series({"pg.replication": [primary(), primary()], "pg.wal": wal[:1]})
+    assert "replication.checkpoints_requested" not in point_of(seen), "pg.wal was not read in this tick"
+    seen = series({"pg.replication": [primary()], "pg.wal": wal[:1]})
+    point = point_of(seen)
+    assert (point["replication.checkpoints_timed"], point["replication.checkpoints_requested"]) == (5.0, 10.0)
+    assert replication(seen).checkpoints_requested_per_min is None, "of one reading there is no rate"
+    history = ChartHistory()
+    history.extend(
+        (NOW_US + minute * 60_000_000, {"replication.checkpoints_requested": 10.0 + minute // 2})
+        for minute in range(-9, 1)
+    )
+    panel = derive_replication(PictureFacts(seen, history))
+    assert panel.checkpoints_requested_per_min is not None and round(panel.checkpoints_requested_per_min, 1) == 0.6
+    assert chart_titles()["replication.checkpoints_requested"] == "requested checkpoints"

@@ -1,4 +1,4 @@
--- Collations of the connected database that something uses and whose version is another now than when it was made.
+-- Collations of the connected database that are in use and whose version has changed since they were created.
 SELECT NULL::text, c.name, c.provider, c.recorded, c.actual
   FROM (
     SELECT n.nspname || '.' || o.collname AS name, o.collprovider::text AS provider, o.collversion::text AS recorded,

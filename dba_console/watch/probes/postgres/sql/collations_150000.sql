@@ -1,4 +1,4 @@
--- Databases, and collations of the connected one that something uses, whose version is another now than when made.
+-- Databases, and collations in use in the connected one, whose version has changed since they were created.
 SELECT c.datname, c.name, c.provider, c.recorded, c.actual
   FROM (
     SELECT d.datname::text AS datname, NULL::text AS name, d.datlocprovider::text AS provider,

@@ -1,4 +1,5 @@
--- Identity from pg_control; a primary's timeline from the WAL it writes, since pg_control lags until the next checkpoint.
+-- Identity from pg_control; a primary's timeline from its current WAL file, since pg_control lags until the next
+-- checkpoint.
 SELECT s.system_identifier,
        CASE WHEN pg_catalog.pg_is_in_recovery()
             THEN coalesce((SELECT r.received_tli FROM pg_catalog.pg_stat_wal_receiver r), c.timeline_id)

@@ -1,4 +1,4 @@
--- Databases, their encodings and limits, and the tablespace of those that do not lie in the data directory.
+-- Databases, their encodings and limits, and the tablespace of those outside the data directory.
 SELECT d.oid, d.datname::text, pg_catalog.pg_encoding_to_char(d.encoding)::text, d.datconnlimit, d.datallowconn,
        d.datistemplate, nullif(t.spcname, 'pg_default')
   FROM pg_catalog.pg_database d

@@ -1,4 +1,4 @@
--- Tables of the connected database with more dead rows than autovacuum leaves (documentation, 24.1.6), the worst first.
+-- Tables of the connected database with more dead rows than autovacuum leaves (documentation, 24.1.6), worst first.
 SELECT n.nspname::text, o.relname::text, o.dead, o.live, o.trigger_at, o.enabled,
        pg_catalog.pg_stat_get_autovacuum_count(o.oid) + pg_catalog.pg_stat_get_vacuum_count(o.oid),
        greatest(pg_catalog.pg_stat_get_last_autovacuum_time(o.oid), pg_catalog.pg_stat_get_last_vacuum_time(o.oid))

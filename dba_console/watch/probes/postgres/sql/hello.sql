@@ -1,4 +1,4 @@
--- Who answered: identity, version, database, and how many slots were taken when this connection got its own.
+-- First query of a connection: identity, version, database, and the number of slots in use when it was opened.
 SELECT pg_catalog.pg_backend_pid(),
        pg_catalog.current_setting('server_version_num')::int4,
        current_user::text,
@@ -12,7 +12,8 @@ SELECT pg_catalog.pg_backend_pid(),
        pg_catalog.current_setting('max_connections')::int4,
        pg_catalog.current_setting('superuser_reserved_connections')::int4,
        coalesce(pg_catalog.current_setting('reserved_connections', true), '0')::int4,
-       -- Without pg_monitor the type of another's backend is hidden: a session of a user in a database is counted then.
+       -- Without pg_monitor the type of another role's backend is hidden: a session with a user and a database is
+       -- counted then.
        (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_get_activity(NULL) a
          WHERE a.backend_type = 'client backend'
             OR (a.backend_type IS NULL AND a.datid IS NOT NULL AND a.usesysid IS NOT NULL)),

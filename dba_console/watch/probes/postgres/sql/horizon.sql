@@ -1,4 +1,4 @@
--- What keeps the xid horizon back, oldest first. A VACUUM's own snapshot holds nobody back, nor does this query's.
+-- What holds back the xmin horizon, oldest first. Snapshots of VACUUM and of this query do not hold it back.
 SELECT kind, who, pid, xid_age, since, datname, state
   FROM (
     SELECT 'backend'::text AS kind, coalesce(nullif(a.application_name, ''), a.usename::text, a.backend_type) AS who, a.pid,

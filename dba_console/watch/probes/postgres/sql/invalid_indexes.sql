@@ -1,5 +1,5 @@
--- Invalid indexes of the connected database that nobody builds or drops now: CREATE INDEX CONCURRENTLY, REINDEX
--- CONCURRENTLY and DROP INDEX CONCURRENTLY hold SHARE UPDATE EXCLUSIVE on the table from beginning to end.
+-- Invalid indexes of the connected database that are not being built or dropped now: CREATE INDEX CONCURRENTLY, REINDEX
+-- CONCURRENTLY and DROP INDEX CONCURRENTLY hold SHARE UPDATE EXCLUSIVE on the table from start to end.
 SELECT n.nspname::text, c.relname::text, t.relname::text, i.indisready, c.relpages
   FROM pg_catalog.pg_index i
   JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid

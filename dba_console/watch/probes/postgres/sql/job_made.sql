@@ -1,4 +1,4 @@
--- What a restore has made so far beside tables: indexes that are there and valid, constraints. Opens no relation.
+-- Objects a restore has created so far besides tables: valid indexes, constraints. Opens no relation.
 SELECT 'index', n.nspname, t.relname, c.relname, i.indisvalid
   FROM pg_catalog.pg_index i
   JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid

@@ -1,5 +1,5 @@
--- What a dump of this database has to read: its tables with their pages and rows as last estimated. Opens no relation.
--- Rows inserted are counted when their transaction ends: a table a restore has filled has some, one it is filling none.
+-- Tables a dump of this database has to read, with pages and rows as last estimated. Opens no relation. Inserted rows
+-- are counted at the end of their transaction: a table that was restored has some, one being filled none.
 SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpages::pg_catalog.int8,
        coalesce(t.relpages, 0)::pg_catalog.int8, c.reltuples::pg_catalog.float8,
        coalesce(pg_catalog.pg_stat_get_tuples_inserted(c.oid), 0),

@@ -1,4 +1,4 @@
--- Who waits for a heavyweight lock, and what their blockers hold; pg_blocking_pids() only for those who wait.
+-- Sessions waiting for a heavyweight lock, and what their blockers hold; pg_blocking_pids() only for those that wait.
 WITH locks AS MATERIALIZED (
     SELECT * FROM pg_catalog.pg_lock_status()
 ), waiting AS MATERIALIZED (
@@ -8,7 +8,7 @@ WITH locks AS MATERIALIZED (
     SELECT l.*, w.blocked_by FROM locks l JOIN waiting w USING (pid) WHERE NOT l.granted
 )
 SELECT 'waits'::text, l.pid, l.blocked_by, l.locktype, l.mode, NULL::timestamptz,
-       -- A wait for a row is a wait for its transaction; the row lock queued on says in which table it lies.
+       -- A wait for a row is a wait for its transaction; the row lock in the queue shows the table.
        coalesce(l.database, row_lock.database), coalesce(l.relation, row_lock.relation)
   FROM waits l
   LEFT JOIN LATERAL (SELECT t.database, t.relation FROM locks t

@@ -8,7 +8,7 @@ WITH locks AS MATERIALIZED (
     SELECT l.*, w.blocked_by FROM locks l JOIN waiting w USING (pid) WHERE NOT l.granted
 )
 SELECT 'waits'::text, l.pid, l.blocked_by, l.locktype, l.mode, l.waitstart,
-       -- A wait for a row is a wait for its transaction; the row lock queued on says in which table it lies.
+       -- A wait for a row is a wait for its transaction; the row lock in the queue shows the table.
        coalesce(l.database, row_lock.database), coalesce(l.relation, row_lock.relation)
   FROM waits l
   LEFT JOIN LATERAL (SELECT t.database, t.relation FROM locks t

@@ -1,5 +1,5 @@
--- Names of what the fast queries gave as OIDs: they open no catalog themselves, so they never wait for one. Of a relation
--- also its rows, as estimated, and how many indexes it has: how far a copy or a rewrite of it is.
+-- Names for the OIDs of the fast queries, which open no catalog themselves and so never wait for one. For a relation
+-- also its estimated rows and its number of indexes, to measure the progress of a copy or a rewrite.
 SELECT 'database'::text, d.oid, d.datname::text, NULL::text, pg_catalog.pg_encoding_to_char(d.encoding)::text, NULL::int8, NULL::int8
   FROM pg_catalog.pg_database d WHERE d.oid = ANY ($1::pg_catalog.oid[])
 UNION ALL

@@ -1,4 +1,4 @@
--- What the first transaction of a connection begins with: until then the owner of the database decides, by its
--- search_path, which functions, operators, casts and views are meant. No cast and no operator may be in here.
+-- Start of a connection's first transaction: until then the database owner's search_path decides which functions,
+-- operators, casts and views are used. This query must contain no cast and no operator.
 SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
        pg_catalog.set_config('transaction_read_only', 'on', true)

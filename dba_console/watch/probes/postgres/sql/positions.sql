@@ -1,4 +1,4 @@
--- WAL positions of either role: each function only where it may be called.
+-- WAL positions in either role: each function is called only where it is permitted.
 SELECT pg_catalog.clock_timestamp(),
        r.in_recovery,
        CASE WHEN r.in_recovery THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END,
@@ -10,7 +10,7 @@ SELECT pg_catalog.clock_timestamp(),
             THEN ('x' || pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::int4
        END,
        w.pid,
-       -- Whether they are set, and never their text: it may hold a password.
+       -- Only whether they are set, never their text: it may contain a password.
        CASE WHEN r.in_recovery AND pg_catalog.pg_has_role('pg_read_all_settings', 'USAGE')
             THEN pg_catalog.current_setting('primary_conninfo') <> '' END,
        CASE WHEN r.in_recovery THEN pg_catalog.current_setting('restore_command') <> '' END

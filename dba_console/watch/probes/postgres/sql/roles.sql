@@ -1,4 +1,4 @@
--- Roles that are out of the ordinary when slots run out: with a limit of their own, or a way into the reserve.
+-- Roles that matter when slots run out: with a limit of their own, or with access to the reserved slots.
 SELECT rolname::text, rolconnlimit, rolsuper, false
   FROM pg_catalog.pg_roles
  WHERE rolcanlogin AND (rolconnlimit >= 0 OR rolsuper)

@@ -1,4 +1,4 @@
--- 16 added the role pg_use_reserved_connections; pg_has_role() is true of every superuser, who needs no membership.
+-- 16 added the role pg_use_reserved_connections; pg_has_role() is true for every superuser, without membership.
 SELECT r.rolname::text, r.rolconnlimit, r.rolsuper,
        NOT r.rolsuper AND pg_catalog.pg_has_role(r.oid, 'pg_use_reserved_connections', 'USAGE')
   FROM pg_catalog.pg_roles r

@@ -1,6 +1,6 @@
 -- Sequences of the connected database that have used half of their numbers, by their own limit or their column's type.
--- The last value takes a weak lock on the sequence (ROW EXCLUSIVE, as nextval does) until this statement ends, so only
--- the hundred that can have used the most are read, and none that somebody alters or drops.
+-- Reading the last value takes a weak lock on the sequence (ROW EXCLUSIVE, as nextval does) until this statement ends,
+-- so only the hundred that can have used the most are read, and none that is being altered or dropped.
 WITH every AS (
     SELECT s.seqrelid, n.nspname::text AS schema, c.relname::text AS name, s.seqincrement, s.seqmin, s.seqmax,
            t.relname::text AS owner, a.attname::text AS attribute,
@@ -36,11 +36,11 @@ WITH every AS (
                                  AND l.mode IN ('ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock'))
      ORDER BY b.rows / ((b.stop::float8 - b.start) / b.seqincrement) DESC NULLS FIRST
      LIMIT 100
-), told AS MATERIALIZED (
+), last_values AS MATERIALIZED (
     SELECT r.*, pg_catalog.pg_sequence_last_value(r.seqrelid) AS last FROM read r
 )
 SELECT schema, name, owner, attribute, last, start, stop, seqincrement
-  FROM told
+  FROM last_values
  WHERE (last::float8 - start) / seqincrement >= 0.5 * numbers
  ORDER BY (last::float8 - start) / seqincrement / numbers DESC
  LIMIT 20

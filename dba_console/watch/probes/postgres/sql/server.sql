@@ -1,4 +1,4 @@
--- Who the server is and who we are on it.
+-- Identity of the server, and the rights of our role on it.
 SELECT pg_catalog.current_setting('server_version'),
        pg_catalog.pg_is_in_recovery(),
        pg_catalog.pg_postmaster_start_time(),

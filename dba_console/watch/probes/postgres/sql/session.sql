@@ -1,4 +1,4 @@
--- The manners of this session; only what this role may set, and only where no pooler would hand it to somebody else.
+-- Session setup; only settings this role may change, and only if no pooler would pass them on to another client.
 SELECT pg_catalog.set_config(s.name, v.setting, false)
   FROM (VALUES ('statement_timeout', $2::text),
                ('lock_timeout', $3::text),

@@ -1,4 +1,4 @@
--- As before, and from 15 on what was granted by GRANT SET ON PARAMETER.
+-- As before, and from 15 on also what GRANT SET ON PARAMETER permits.
 SELECT pg_catalog.set_config(s.name, v.setting, false)
   FROM (VALUES ('statement_timeout', $2::text),
                ('lock_timeout', $3::text),

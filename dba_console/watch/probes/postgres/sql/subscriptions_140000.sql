@@ -1,4 +1,4 @@
--- Subscriptions of every database, and whether their apply worker runs.
+-- Subscriptions of all databases, and whether their apply worker runs.
 SELECT s.subname::text, d.datname::text, s.subenabled, s.subslotname IS NOT NULL,
        (SELECT pg_catalog.min(w.pid) FROM pg_catalog.pg_stat_get_subscription(s.oid) w WHERE w.relid IS NULL),
        NULL::int8, NULL::int8, false

@@ -1,4 +1,4 @@
--- Subscriptions of every database, whether their apply worker runs, and errors counted since the statistics began.
+-- Subscriptions of all databases, whether their apply worker runs, and errors counted since the statistics reset.
 SELECT s.subname::text, d.datname::text, s.subenabled, s.subslotname IS NOT NULL,
        (SELECT pg_catalog.min(w.pid) FROM pg_catalog.pg_stat_get_subscription(s.oid) w WHERE w.relid IS NULL),
        e.apply_error_count, e.sync_error_count, s.subdisableonerr

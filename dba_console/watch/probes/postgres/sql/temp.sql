@@ -1,4 +1,4 @@
--- Temporary files as they lie on disk now, by tablespace and the backend that named them, the largest first.
+-- Temporary files on disk now, by tablespace and the backend that created them, largest first.
 SELECT t.spcname::text, pg_catalog.substring(f.name, '^pgsql_tmp([0-9]{1,9})')::int4, pg_catalog.count(*),
        pg_catalog.sum(f.size)::int8
   FROM pg_catalog.pg_tablespace t, LATERAL pg_catalog.pg_ls_tmpdir(t.oid) f

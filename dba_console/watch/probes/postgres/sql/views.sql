@@ -1,4 +1,4 @@
--- Which progress views this server has: asked of the catalog, so that a version not known here shows its own too.
+-- Progress views of this server: read from the catalog, so that a version unknown here shows its own too.
 SELECT c.relname::text
   FROM pg_catalog.pg_class c
   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace

@@ -1,4 +1,4 @@
--- The oldest tables of the connected database, each with its TOAST table counted in.
+-- The oldest tables of the connected database, each including its TOAST table.
 SELECT n.nspname::text, o.relname::text, o.xid_age, o.mxid_age, o.pages,
        pg_catalog.pg_stat_get_last_vacuum_time(o.oid), pg_catalog.pg_stat_get_last_autovacuum_time(o.oid)
   FROM (
