@@ -27,7 +27,7 @@ from dba_console.core.target import make_target
 from dba_console.demo.cluster import Cluster, make_standby
 from dba_console.watch.samples.findings import FindingsNow
 from dba_console.watch.samples.sample import Part, decode_sample
-from tests.postgres.bouncer import bouncer
+from tests.postgres.pgbouncer import bouncer
 
 SETTLED_S = 5.0
 

@@ -21,9 +21,9 @@ from dba_console.actions.action import ActionContext, ActionPreview, ActionResul
 from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.demo.cluster import Cluster
 from dba_console.recording.run_paths import LOCK
-from tests.actions.acting import acting
-from tests.actions.difficult import DATABASE, ROLE, TABLE, Scene, kernel, servers
-from tests.actions.shrinking import alone, big_file
+from tests.actions.connections import acting
+from tests.actions.difficult_server import DATABASE, ROLE, TABLE, Scene, kernel, servers
+from tests.actions.shrink_files import alone, big_file
 from tests.background import session
 from tests.sql import query, wait_for
 

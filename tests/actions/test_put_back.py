@@ -16,8 +16,8 @@ from dba_console.actions.action import PlainControl
 from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.actions.temporary_settings import RevertNotSaved
 from dba_console.demo.cluster import Cluster
-from tests.actions.acting import acting
-from tests.actions.owing import RUN, Books, as_before
+from tests.actions.connections import acting
+from tests.actions.temporary_runs import RUN, Books, as_before
 from tests.sql import query, wait_for
 
 TUNED: dict[str, Any] = {
@@ -32,7 +32,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from dba_console.actions.acting_connection import ActingConnection
-from tests.actions.owing import Books
+from tests.actions.temporary_runs import Books
 from tests.sql import query
 
 class Doomed(ActingConnection):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from tests.actions.acting import acting
-from tests.actions.owing import Books
+from tests.actions.connections import acting
+from tests.actions.temporary_runs import Books
 from tests.clusters import binaries_of
 from tests.sql import query
 

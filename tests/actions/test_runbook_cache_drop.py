@@ -17,8 +17,8 @@ from dba_console.runbooks.compile import compile_text
 from dba_console.runbooks.library import SHIPPED
 from dba_console.runbooks.run_view import ENDED_STATES, Question, RunView
 from dba_console.runbooks.values import bind_inputs, typed
-from tests.agent.running import RunningAgent, agent
-from tests.agent.runs.operator import Operator
+from tests.agent.agents import RunningAgent, agent
+from tests.agent.runs.scripted_console import Operator
 from tests.requirements import require_root
 
 TEXT = (

@@ -15,9 +15,9 @@ from dba_console.core.errors import ConnectError
 from dba_console.demo.cluster import Cluster
 from dba_console.runbooks.library import SHIPPED
 from dba_console.runbooks.run_view import Question
-from tests.actions.shrinking import big_file
-from tests.agent.running import RunningAgent, agent
-from tests.agent.runs.operator import Operator, Says, answers
+from tests.actions.shrink_files import big_file
+from tests.agent.agents import RunningAgent, agent
+from tests.agent.runs.scripted_console import Operator, Says, answers
 from tests.background import wait_until
 from tests.requirements import require_root
 

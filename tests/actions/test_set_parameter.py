@@ -11,7 +11,7 @@ from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionContext, PlainControl
 from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.demo.cluster import Cluster
-from tests.actions.acting import acting, look, perform, settled, undone
+from tests.actions.connections import acting, look, perform, settled, undone
 from tests.sql import query
 
 SET = ACTIONS["set-parameter"]

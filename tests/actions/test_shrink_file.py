@@ -14,7 +14,7 @@ from dba_console.actions.shrink.candidate import SUFFIX
 from dba_console.actions.shrink.pace import MIB, PaceLimits
 from dba_console.actions.shrink.stepwise_truncate import StepwiseTruncation, next_length
 from dba_console.core.errors import Refused, UsageError
-from tests.actions.shrinking import ACTION, SMALL, Even, Told, alone, big_file, performed, settings, shorter
+from tests.actions.shrink_files import ACTION, SMALL, Even, Told, alone, big_file, performed, settings, shorter
 from tests.background import wait_until
 
 
@@ -199,7 +199,7 @@ def test_killed_in_the_middle_it_leaves_what_can_be_gone_on_with(world: ActionCo
 import threading
 from pathlib import Path
 from dba_console.actions.action import ActionContext
-from tests.actions.shrinking import Told, performed, shorter
+from tests.actions.shrink_files import Told, performed, shorter
 
 class Held(Told):
     def wait(self, seconds):

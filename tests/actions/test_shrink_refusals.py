@@ -15,7 +15,7 @@ from dba_console.actions.action import ActionContext
 from dba_console.actions.shrink import candidate
 from dba_console.actions.shrink.candidate import SUFFIX
 from dba_console.demo.cluster import Cluster
-from tests.actions.shrinking import alone, big_file, refusal
+from tests.actions.shrink_files import alone, big_file, refusal
 from tests.requirements import require_tool
 from tests.sql import query
 

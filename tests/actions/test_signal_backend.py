@@ -15,7 +15,7 @@ from dba_console.actions.action import ActionContext, PlainControl
 from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.core.errors import UsageError
 from dba_console.demo.cluster import Cluster
-from tests.actions.acting import acting, look, perform, settled
+from tests.actions.connections import acting, look, perform, settled
 from tests.background import idle_in_transaction, session, waiting_for_lock
 
 SIGNAL = ACTIONS["signal-backend"]

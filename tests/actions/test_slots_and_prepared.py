@@ -13,8 +13,8 @@ from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionContext, ActionPreview, PlainControl
 from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.demo.cluster import Cluster
-from tests.actions.acting import acting, look, perform, settled
-from tests.attacks.hostility import VICTIM, besiege, calls
+from tests.actions.connections import acting, look, perform, settled
+from tests.attacks.hostile_database import VICTIM, besiege, calls
 from tests.clusters import FreshCluster, binaries_of
 from tests.sql import query
 from tests.standbys import SYNCS, copied_standby, synchronized

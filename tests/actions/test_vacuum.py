@@ -14,7 +14,7 @@ from dba_console.actions.permission_gate import refuse_changed
 from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.wraparound import STOP_BEFORE_WRAP, WRAP_AGE, set_next_xid
-from tests.actions.acting import acting, look, perform, settled
+from tests.actions.connections import acting, look, perform, settled
 from tests.background import idle_in_transaction, wait_until
 from tests.clusters import FreshCluster
 from tests.requirements import lacking

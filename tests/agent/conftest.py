@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.running import environment
+from tests.agent.agents import environment
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from dba_console.watch.frames.model import Frame
 from dba_console.watch.frames.progress_model import ProgressRow
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.jobs import Jobs
-from tests.agent.running import Watch
+from tests.agent.agents import Watch
 from tests.background import session, wait_until
 
 TABLE = "public.long_to_dump"

@@ -19,7 +19,7 @@ from dba_console.core.target import make_target
 from dba_console.demo.cluster import Cluster
 from dba_console.recording.recording import Recording
 from dba_console.watch.frames.model import Frame
-from tests.agent.running import RunningAgent, agent, environment, gone
+from tests.agent.agents import RunningAgent, agent, environment, gone
 from tests.background import idle_sessions, session, wait_until
 
 

@@ -19,7 +19,7 @@ import psycopg
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from tests.agent.running import agent
+from tests.agent.agents import agent
 from tests.background import idle_in_transaction, session, wait_until, waiting_for_lock
 from tests.clusters import binaries_of
 from tests.servers import MAJORS

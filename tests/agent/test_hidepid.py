@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from tests.agent.running import environment
+from tests.agent.agents import environment
 from tests.clusters import FreshCluster
 from tests.requirements import require_tool
 from tests.sql import query

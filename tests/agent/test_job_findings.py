@@ -14,8 +14,8 @@ import pytest
 from dba_console.demo.cluster import Cluster
 from dba_console.watch.frames.model import Finding, Frame
 from dba_console.watch.samples.findings import FindingsNow
+from tests.agent.agents import agent
 from tests.agent.dumps import TABLE, configure, dump, dumped, something_to_dump
-from tests.agent.running import agent
 from tests.background import waiting_for_lock
 from tests.clusters import FreshCluster, binaries_of
 from tests.disks import loop_mounted

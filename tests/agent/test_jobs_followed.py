@@ -16,9 +16,9 @@ from dba_console.jobs.history.history_files import load_or_set_aside, save_histo
 from dba_console.jobs.history.job_history import KeptJob
 from dba_console.jobs.history.past_runs import typical_runs
 from dba_console.watch.samples.jobs import JobNow, ObjectNow
-from tests.agent.job_eyes import KEY, eyes, prepare
+from tests.agent.job_observer import KEY, eyes, prepare
 from tests.clusters import binaries_of
-from tests.host.job_ground import PASSWORD, Ground, quoted
+from tests.host.held_jobs import PASSWORD, Ground, quoted
 
 pytestmark = pytest.mark.root
 """Whose a connection is can be seen by root, or by who runs both the server and the program."""

@@ -18,7 +18,7 @@ from dba_console.core.config import AgentConfig, Config
 from dba_console.core.errors import ConsoleError
 from dba_console.core.target import Target, make_target
 from dba_console.demo.cluster import Cluster
-from tests.agent.running import environment
+from tests.agent.agents import environment
 from tests.background import wait_until
 
 

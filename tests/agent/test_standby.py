@@ -11,7 +11,7 @@ import pytest
 from dba_console.demo.cluster import Cluster
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.samples.sample import PARTS
-from tests.agent.running import INTERVAL_S, agent
+from tests.agent.agents import INTERVAL_S, agent
 from tests.clusters import FreshCluster
 from tests.standbys import copied_standby
 

@@ -47,8 +47,8 @@ from dba_console.recording.verify import verify
 from dba_console.runbooks.compile import check_text, compile_text
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.derive import derive
+from tests.unit.runbooks.scripted_walk import run as walk_through
 from tests.unit.runbooks.test_walk_documents import Server
-from tests.unit.runbooks.worlds import run as walk_through
 
 ROOT = Path(dba_console.__file__).parent
 DOCUMENTS = tuple(sorted((ROOT.parent / "runbooks").glob("*.md")))

@@ -12,7 +12,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.runbooks.compile import check_text
 from dba_console.runbooks.values import LONGEST_VALUE, backtracking_risk, matches_pattern
 from tests.cli.console import Console, own_console
-from tests.unit.runbooks.writing import book, fence
+from tests.unit.runbooks.short_runbooks import book, fence
 
 CHECK = fence("expr {check}", "memory.free_bytes > 1")
 

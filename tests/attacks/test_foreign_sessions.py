@@ -16,8 +16,8 @@ from dba_console.recording.recording import Recording
 from dba_console.recording.run_reader import read_run
 from dba_console.recording.verify import verify
 from dba_console.tui.recorded_runs import RecordedRunsArrived, read_runs
-from tests.unit.recording.making import record, ticks
-from tests.unit.recording.running import INTENT, RUN, begun
+from tests.unit.recording.recordings import record, ticks
+from tests.unit.recording.run_journals import INTENT, RUN, begun
 
 ENDLESS = "WITH RECURSIVE n(x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM n) SELECT x AS {} FROM n"
 COLUMNS = {

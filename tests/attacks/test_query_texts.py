@@ -16,7 +16,7 @@ from dba_console.watch.samples.postgres import MAX_QUERY_BYTES, WITHHELD, Activi
 from tests.background import session
 from tests.cli.console import Console
 from tests.clusters import FreshCluster
-from tests.postgres.probing import PATIENT, probing, reading
+from tests.postgres.probes import PATIENT, probing, reading
 
 S = "Zq7hunter2x"
 MB = 1 << 20

@@ -20,13 +20,13 @@ import dba_console
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.registry import ACTIONS
 from dba_console.demo.cluster import Cluster
-from tests.actions.acting import acting, perform, settled
+from tests.actions.connections import acting, perform, settled
 from tests.actions.test_signal_backend import named
-from tests.attacks.hostility import SQL, calls
+from tests.attacks.hostile_database import SQL, calls
 from tests.background import session
 from tests.cli.console import BUSY_HOST, Console
 from tests.clusters import binaries_of
-from tests.postgres.bouncer import bouncer
+from tests.postgres.pgbouncer import bouncer
 from tests.sql import query
 
 DATABASE = "shop"

@@ -10,7 +10,7 @@ import pytest
 
 from dba_console.core.redact import redact
 from dba_console.recording.recording import Recording
-from tests.agent.runs.books import book
+from tests.agent.runs.small_runbooks import book
 from tests.cli.console import Console
 from tests.clusters import FreshCluster
 

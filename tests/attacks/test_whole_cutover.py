@@ -15,7 +15,7 @@ import pytest
 from psycopg import sql
 
 from dba_console.demo.practice_cluster import PracticeCluster
-from tests.attacks.hostility import VICTIM, besiege, calls
+from tests.attacks.hostile_database import VICTIM, besiege, calls
 from tests.cli.console import own_console
 from tests.cluster.test_cutover import HOLD, PROMOTE, clients_write, go, limits, primary
 from tests.requirements import require_tool

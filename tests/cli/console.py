@@ -17,7 +17,7 @@ from typing import Any
 from dba_console.agent.client import AgentClient
 from dba_console.core.errors import ConnectError
 from dba_console.watch.frames.model import Frame
-from tests.agent.running import Watch
+from tests.agent.agents import Watch
 from tests.background import wait_until
 from tests.cli import prefork
 

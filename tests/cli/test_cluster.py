@@ -12,7 +12,7 @@ from dba_console.demo.cluster import Cluster
 from tests.background import wait_until
 from tests.cli.cluster_pair import TO_DB2, Pair, checks, set_value
 from tests.cli.console import Console
-from tests.postgres.bouncer import bouncer
+from tests.postgres.pgbouncer import bouncer
 from tests.sql import query
 
 pytestmark = pytest.mark.xdist_group("cluster")

@@ -9,7 +9,7 @@ from dba_console.clusters.cluster_managers import Manager, pause_command, switch
 from dba_console.core.errors import Refused
 from tests.cli.cluster_pair import Pair, checks, set_value
 from tests.cli.console import Console
-from tests.postgres.bouncer import Bouncer
+from tests.postgres.pgbouncer import Bouncer
 
 pytestmark = pytest.mark.xdist_group("cluster")
 

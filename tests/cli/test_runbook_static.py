@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.console import Console
-from tests.unit.runbooks.writing import book, fence
+from tests.unit.runbooks.short_runbooks import book, fence
 
 BOOK = book(
     fence("expr {check}", "memory.free_bytes > least"),

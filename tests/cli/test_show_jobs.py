@@ -11,7 +11,7 @@ import pytest
 from dba_console.demo.cluster import Cluster
 from tests.cli.console import Console
 from tests.clusters import binaries_of
-from tests.host.job_ground import Ground
+from tests.host.held_jobs import Ground
 
 pytestmark = pytest.mark.root
 """Whose a connection is can be seen by root, or by who runs both the server and the program."""

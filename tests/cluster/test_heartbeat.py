@@ -30,7 +30,7 @@ from dba_console.core.errors import SessionError, UsageError
 from dba_console.demo.cluster import Cluster, make_standby
 from tests.background import wait_until
 from tests.clusters import binaries_of
-from tests.postgres.bouncer import bouncer
+from tests.postgres.pgbouncer import bouncer
 from tests.sql import query, wait_for
 
 pytestmark = pytest.mark.xdist_group("heartbeat")

@@ -16,7 +16,7 @@ from dba_console.core.config import NodeConfig
 from dba_console.core.errors import ConsoleError, PermissionDenied
 from dba_console.demo.cluster import Cluster
 from tests.background import wait_until
-from tests.cluster.test_host import processes
+from tests.cluster.test_node_host import processes
 from tests.requirements import require_tool
 from tests.sshd import NAME, sshd
 

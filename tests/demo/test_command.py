@@ -11,7 +11,7 @@ import pytest
 
 from dba_console.demo.cluster import child_pids
 from tests.background import wait_until
-from tests.demo.traces import mentioned_by
+from tests.demo.demo_processes import mentioned_by
 from tests.terminal.tmux import Tmux
 
 DEMO = [sys.executable, "-m", "dba_console", "demo"]

@@ -13,7 +13,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.demo.ledger import LedgerVerdict, ledger_verdict, start_ledger
 from tests.background import wait_until
 from tests.clusters import FreshCluster
-from tests.postgres.bouncer import bouncer
+from tests.postgres.pgbouncer import bouncer
 
 
 @contextmanager

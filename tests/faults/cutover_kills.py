@@ -17,16 +17,16 @@ from dba_console.demo.practice_cluster import NAME, PracticeCluster
 from dba_console.demo.server_account import clean_environment
 from dba_console.recording.run_reader import read_run
 from dba_console.runbooks.run_view import Question
-from tests.agent.running import RunningAgent, agent
-from tests.agent.runs.mortal import DIES, KILLS
-from tests.agent.runs.operator import Operator
+from tests.agent.agents import RunningAgent, agent
+from tests.agent.runs.agent_that_kills_itself import DIES, KILLS
+from tests.agent.runs.scripted_console import Operator
 from tests.background import wait_until
 from tests.requirements import require_tool
 from tests.sshd import NAME as SSH_NAME
 from tests.sshd import Sshd
 
 RUNBOOK = Path(__file__).resolve().parents[2] / "runbooks" / "cutover.md"
-MORTAL = "tests.agent.runs.mortal"
+MORTAL = "tests.agent.runs.agent_that_kills_itself"
 RETRIES = 5
 """Times a failed block is tried again before the run is aborted."""
 HOLD, PROMOTE, FOLLOW = "hold-the-clients-and-stop-the-old-primary", "promote", "the-other-nodes-follow"
@@ -61,7 +61,7 @@ class Kill(NamedTuple):
 
     @property
     def record(self) -> str:
-        """As tests.agent.runs.mortal reads it."""
+        """As tests.agent.runs.agent_that_kills_itself reads it."""
         step, number = ACTS[self.act]
         return f"{'after:block.intent' if self.when == 'begin' else 'before:block.result'}:{step}:{number}"
 

@@ -21,7 +21,7 @@ import pytest
 from dba_console.demo.practice_cluster import Node, PracticeCluster
 from tests.background import wait_until
 from tests.cli.console import Console, Done, own_console
-from tests.cluster.test_host import processes
+from tests.cluster.test_node_host import processes
 from tests.disks import fill, mounted
 from tests.faults.cutover_kills import HOLD, PROMOTE, RUNBOOK
 from tests.requirements import require_tool

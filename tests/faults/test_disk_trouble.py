@@ -12,7 +12,7 @@ from dba_console.agent.protocol import Mark
 from dba_console.demo.binaries import find_binaries
 from dba_console.demo.cluster import Cluster
 from dba_console.watch.frames.model import Frame
-from tests.agent.running import agent
+from tests.agent.agents import agent
 from tests.background import wait_until
 from tests.disks import fill, frozen, loop_mounted, mounted
 from tests.faults.test_server_trouble import connected, steady

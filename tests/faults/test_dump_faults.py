@@ -10,11 +10,11 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from dba_console.watch.samples.event import Event
-from tests.agent.job_eyes import eyes
+from tests.agent.job_observer import eyes
 from tests.background import session, wait_until
 from tests.clusters import binaries_of
 from tests.disks import fill, loop_mounted
-from tests.host.job_ground import LIMIT_S, Ground, quoted
+from tests.host.held_jobs import LIMIT_S, Ground, quoted
 
 pytestmark = pytest.mark.root
 LAST = "hold.zzz"

@@ -15,13 +15,13 @@ from dba_console.core.errors import SessionError
 from dba_console.recording.layout import session_directories, session_directory
 from dba_console.recording.listing import continued_by
 from dba_console.recording.recording import Recording
-from tests.unit.recording.making import meta, recorder, ticks
+from tests.unit.recording.recordings import meta, recorder, ticks
 
 WRITER = """
 import sys
 from pathlib import Path
 from dba_console.watch.samples.sample import encode_sample
-from tests.unit.recording.making import recorder, ticks
+from tests.unit.recording.recordings import recorder, ticks
 made = recorder(Path(sys.argv[1]), block=7)
 for sample in ticks(5000, sessions=3):
     made.put_sample(sample, encode_sample(sample))

@@ -12,7 +12,7 @@ from dba_console.core.errors import SessionError
 from dba_console.recording.recording import Recording
 from dba_console.recording.verify import verify
 from dba_console.watch.samples.event import Event
-from tests.unit.recording.making import put, record, recorder, ticks
+from tests.unit.recording.recordings import put, record, recorder, ticks
 
 PAGE = 4096
 

@@ -19,7 +19,7 @@ from dba_console.watch.samples.sample import encode_sample
 from tests.clocks import HeldClock
 from tests.disks import fill, mounted
 from tests.requirements import require_tool
-from tests.unit.recording.making import little_point, meta, put, recorder, ticks
+from tests.unit.recording.recordings import little_point, meta, put, recorder, ticks
 
 pytestmark = pytest.mark.root
 

@@ -14,16 +14,16 @@ from psycopg import OperationalError
 
 from dba_console.core.errors import ConsoleError
 from dba_console.demo.cluster import Cluster
-from tests.agent.job_eyes import eyes, prepare
+from tests.agent.job_observer import eyes, prepare
 from tests.agent.test_jobs_followed import fresh, objects
 from tests.background import session, wait_until
 from tests.clusters import binaries_of
 from tests.disks import loop_mounted
-from tests.host.job_ground import LIMIT_S, quoted
-from tests.host.job_ground import Ground as Watched
-from tests.runbooks.dumping import HELD, Ground, ground, table_of, then
+from tests.host.held_jobs import LIMIT_S, quoted
+from tests.host.held_jobs import Ground as Watched
+from tests.runbooks.dumps import HELD, Ground, ground, table_of, then
+from tests.runbooks.runs import WAIT_S, Says
 from tests.runbooks.test_restore import RESTORE, settings
-from tests.runbooks.walking import WAIT_S, Says
 
 pytestmark = pytest.mark.root
 BOOK = "restore"

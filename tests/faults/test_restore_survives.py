@@ -23,9 +23,9 @@ from dba_console.demo.cluster import Cluster
 from dba_console.watch.frames.model import Frame
 from tests.background import Session, session, wait_until
 from tests.cli.console import Console
-from tests.runbooks.dumping import HELD, hushed, programs, table_of, then, values_of
+from tests.runbooks.dumps import HELD, hushed, programs, table_of, then, values_of
+from tests.runbooks.runs import WAIT_S, Says, Scene, Walk, objects, open_rules
 from tests.runbooks.test_restore import ERRORS, RESTORE, TAKEN, is_restore
-from tests.runbooks.walking import WAIT_S, Says, Scene, Walk, objects, open_rules
 
 BOOK = "restore"
 ORIGIN = "origin"

@@ -14,10 +14,10 @@ from dba_console.actions.outcome_evidence import settle_mark
 from dba_console.core.errors import ConsoleError
 from dba_console.demo.cluster import Cluster
 from dba_console.recording.run_reader import read_run
-from tests.actions.acting import acting
-from tests.agent.running import agent
-from tests.agent.runs.books import book
-from tests.agent.runs.operator import Operator, answers
+from tests.actions.connections import acting
+from tests.agent.agents import agent
+from tests.agent.runs.scripted_console import Operator, answers
+from tests.agent.runs.small_runbooks import book
 from tests.background import session, wait_until
 from tests.clusters import FreshCluster
 

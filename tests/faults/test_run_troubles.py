@@ -11,9 +11,9 @@ import pytest
 from dba_console.demo.cluster import Cluster
 from dba_console.recording.run_reader import read_run
 from dba_console.runbooks.run_view import Question
-from tests.agent.running import agent
-from tests.agent.runs.books import ONE_CHANGE, book
-from tests.agent.runs.operator import Operator
+from tests.agent.agents import agent
+from tests.agent.runs.scripted_console import Operator
+from tests.agent.runs.small_runbooks import ONE_CHANGE, book
 from tests.agent.runs.test_killed import Story
 from tests.background import session, wait_until
 from tests.disks import frozen, loop_mounted
@@ -181,7 +181,7 @@ def test_a_command_whose_start_hung_does_not_begin_beside_the_one_after_it(clust
     mark = tmp_path / "mark"
     with loop_mounted(tmp_path / "image", tmp_path / "sessions") as place:
         place.chmod(0o700)
-        with agent(cluster.dsn(), tmp_path, program="tests.agent.runs.hasty") as running:
+        with agent(cluster.dsn(), tmp_path, program="tests.agent.runs.agent_with_short_start") as running:
             operator = Operator.of(running)
             directory = Path(operator.begin(ONCE, {"file": str(mark)}).directory)
             operator.answer(operator.question("start"), "yes")

@@ -13,7 +13,7 @@ import psycopg
 from dba_console.demo.cluster import Cluster
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.samples.event import Event
-from tests.agent.running import INTERVAL_S, Watch, agent
+from tests.agent.agents import INTERVAL_S, Watch, agent
 from tests.background import idle_sessions, session, wait_until
 from tests.clusters import FreshCluster
 

@@ -12,7 +12,7 @@ from dba_console.watch.findings import safety
 from dba_console.watch.samples.findings import FindingNow
 from tests.background import idle_in_transaction, session
 from tests.clusters import FreshCluster
-from tests.findings.eyes import eyes
+from tests.findings.collector import eyes
 from tests.sql import query, wait_for
 
 AT_ONCE = Limits(safety=SafetyLimits(invalid_index_s=0.0, autovacuum_behind_s=150.0))

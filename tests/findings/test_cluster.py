@@ -17,8 +17,8 @@ from dba_console.watch.frames.derive import derive
 from dba_console.watch.probes.postgres.simple_query import simple_query
 from tests.background import wait_until
 from tests.clusters import FreshCluster, binaries_of
-from tests.findings.eyes import Eyes, eyes
-from tests.postgres.bouncer import bouncer
+from tests.findings.collector import Eyes, eyes
+from tests.postgres.pgbouncer import bouncer
 from tests.sql import query, wait_for
 
 NAMES = tuple(rule.name for rule in RULES)

@@ -13,7 +13,7 @@ from dba_console.demo.server_account import clean_environment
 from dba_console.watch.findings.rule import find_outage
 from tests.background import idle_in_transaction, idle_sessions, session
 from tests.clusters import FreshCluster
-from tests.findings.eyes import Eyes, eyes
+from tests.findings.collector import Eyes, eyes
 from tests.sql import query, wait_for
 
 SMALL: Settings = {"max_connections": 60, "superuser_reserved_connections": 3}

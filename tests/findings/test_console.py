@@ -16,10 +16,10 @@ from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
 from dba_console.watch.findings.finding_events import FindingChange
 from dba_console.watch.frames.model import Finding, Frame
-from tests.agent.running import RunningAgent, agent
+from tests.agent.agents import RunningAgent, agent
 from tests.background import idle_sessions
 from tests.clusters import FreshCluster
-from tests.findings.eyes import Eyes, eyes
+from tests.findings.collector import Eyes, eyes
 
 CONSOLE = ("console-blind", "console-late", "lane-stuck", "recording-lags", "connections-filling")
 

@@ -17,7 +17,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
 from tests.background import session
 from tests.clusters import binaries_of
-from tests.findings.eyes import eyes
+from tests.findings.collector import eyes
 from tests.findings.test_wal import TMPFS
 from tests.sql import query, wait_for
 

@@ -12,11 +12,11 @@ import pytest
 from dba_console.demo.cluster import Cluster, Settings
 from dba_console.demo.incidents.loop_disk import LoopDisk, loop_disk
 from dba_console.watch.probes.host.kernel_files import read_stat
-from tests.agent.running import agent
+from tests.agent.agents import agent
 from tests.background import Session, session, wait_until
 from tests.clusters import binaries_of
 from tests.disks import frozen
-from tests.findings.eyes import eyes
+from tests.findings.collector import eyes
 from tests.requirements import require_tool
 from tests.sql import LIMIT_S, query
 

@@ -14,7 +14,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.watch.samples.postgres import Locks
 from tests.background import idle_in_transaction, session, wait_until
 from tests.clusters import FreshCluster
-from tests.findings.eyes import Eyes, eyes
+from tests.findings.collector import Eyes, eyes
 from tests.sql import LIMIT_S, query, wait_for
 
 READ = "select count(*) from orders"

@@ -21,7 +21,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.reclaim_stall import ReclaimMethod, choose_method
 from tests.background import wait_until
 from tests.clusters import FreshCluster
-from tests.findings.eyes import Eyes, eyes
+from tests.findings.collector import Eyes, eyes
 from tests.requirements import lacking, require_tool
 from tests.sql import query
 

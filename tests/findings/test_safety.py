@@ -17,7 +17,7 @@ from dba_console.demo.incidents.wraparound import LEFT, STOP_BEFORE_WRAP, WRAP_A
 from dba_console.watch.findings import safety
 from tests.background import session, wait_until, waiting_for_lock
 from tests.clusters import FreshCluster
-from tests.findings.eyes import eyes
+from tests.findings.collector import eyes
 from tests.requirements import lacking
 from tests.sql import query, wait_for
 

@@ -8,7 +8,7 @@ from dba_console.core.thresholds import ConnectionLimits, Limits
 from dba_console.watch.findings.finding_events import change_event
 from tests.background import idle_in_transaction
 from tests.clusters import FreshCluster
-from tests.findings.eyes import eyes
+from tests.findings.collector import eyes
 from tests.findings.test_server import reload
 
 SECRET = "hunter2"

@@ -12,7 +12,7 @@ from dba_console.core.errors import ConsoleError
 from dba_console.demo.cluster import Cluster
 from tests.background import wait_until
 from tests.clusters import FreshCluster
-from tests.findings.eyes import Eyes, eyes
+from tests.findings.collector import Eyes, eyes
 from tests.sql import query, wait_for
 from tests.standbys import copied_standby
 

@@ -18,7 +18,7 @@ from dba_console.watch.frames.replication import derive_replication
 from tests.agent.test_standby import standby_of
 from tests.background import session
 from tests.clusters import FreshCluster, binaries_of
-from tests.findings.eyes import eyes
+from tests.findings.collector import eyes
 from tests.findings.test_wal import MB, WAL, write
 from tests.sql import query, wait_for
 

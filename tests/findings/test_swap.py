@@ -14,7 +14,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.reclaim_stall import choose_method
 from dba_console.watch.samples.host import MemInfo
 from tests.background import wait_until
-from tests.findings.eyes import Eyes, eyes
+from tests.findings.collector import Eyes, eyes
 from tests.requirements import lacking, require_tool
 from tests.sql import LIMIT_S
 

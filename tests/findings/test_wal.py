@@ -11,7 +11,7 @@ from dba_console.core.thresholds import Limits, WalLimits
 from dba_console.demo.cluster import Cluster
 from dba_console.watch.findings import wal
 from tests.clusters import FreshCluster
-from tests.findings.eyes import eyes
+from tests.findings.collector import eyes
 from tests.sql import query, wait_for
 
 TMPFS = "wal-on-tmpfs"

@@ -9,7 +9,7 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from tests.clusters import binaries_of
-from tests.host.job_ground import Ground
+from tests.host.held_jobs import Ground
 
 
 @pytest.fixture(scope="package")

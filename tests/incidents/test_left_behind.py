@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo.cluster import scratch_directory
-from tests.agent.running import environment
+from tests.agent.agents import environment
 from tests.background import wait_until
-from tests.demo.traces import mentioned_by
+from tests.demo.demo_processes import mentioned_by
 
 pytestmark = pytest.mark.root
 

@@ -6,7 +6,7 @@ import pytest
 
 from dba_console.demo.clients import LoadPlan
 from dba_console.demo.incidents.temp_spill import LIMIT_MIB
-from tests.runbooks.walking import assert_named, incident
+from tests.runbooks.runs import assert_named, incident
 
 SMALL = LoadPlan(clients=2, rate_per_s=20, idle=4, forgotten=False, scale=1)
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.agent.running import environment
+from tests.agent.agents import environment
 from tests.requirements import lacking, require_tool
 
 

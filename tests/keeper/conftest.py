@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.keeper.command_status import read_status, stop, wait
-from tests.keeper.kept import LIMIT_S, Keep
+from tests.keeper.keepers import LIMIT_S, Keep
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from dba_console.keeper.launch import KeeperHandle
 from dba_console.keeper.proc import start_ticks
 from tests.background import wait_until
 from tests.keeper.conftest import kill_group
-from tests.keeper.kept import LIMIT_S, Gate, Keep, child, ending, texts, until_printed
+from tests.keeper.keepers import LIMIT_S, Gate, Keep, child, ending, texts, until_printed
 
 FOREVER = "sleep 3600"
 

@@ -9,7 +9,7 @@ import pytest
 from dba_console.keeper.command_status import LogReader
 from tests.background import wait_until
 from tests.disks import frozen, loop_mounted, mounted
-from tests.keeper.kept import LIMIT_S, Gate, Keep, child, ending, lines, running, texts, until_printed
+from tests.keeper.keepers import LIMIT_S, Gate, Keep, child, ending, lines, running, texts, until_printed
 
 RESIDENT_KB = 15 * 1024
 """What a keeper may take beside each long command."""

@@ -15,7 +15,7 @@ from dba_console.keeper.command_status import LogReader, read_status, stop, wait
 from dba_console.keeper.launch import KeeperHandle
 from dba_console.keeper.proc import start_ticks
 from tests.background import wait_until
-from tests.keeper.kept import LIMIT_S, Gate, Keep, child, ending, running, texts, until_printed
+from tests.keeper.keepers import LIMIT_S, Gate, Keep, child, ending, running, texts, until_printed
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 STARTER = """

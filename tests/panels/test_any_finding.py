@@ -24,7 +24,7 @@ from dba_console.watch.panels.findings import (
 from dba_console.watch.panels.text_elements import Line, Span, line_text, line_width
 from dba_console.watch.panels.time_formats import format_rfc3339
 from tests import build
-from tests.panels.anything import any_history
+from tests.panels.random_frames import any_history
 
 SIGNS = st.text(alphabet=st.characters(codec="utf-8"), max_size=40)
 NASTY = st.sampled_from(

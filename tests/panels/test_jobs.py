@@ -16,8 +16,8 @@ from dba_console.watch.panels.progress import row_key
 from dba_console.watch.panels.table_layout import table_lines
 from dba_console.watch.panels.text_elements import Detail, line_text, line_width
 from tests.jobs import HOSTILE, NOW_US, dump_row, frame_of, job, nights
-from tests.panels.anything import anything
 from tests.panels.golden import assert_golden, text_of
+from tests.panels.random_frames import anything
 
 WINDOWS = JobWindows(3 * 3600.0, {"pg_dump of short": 600.0})
 PAST = TargetJobHistory(

@@ -10,7 +10,7 @@ import pytest
 from dba_console.demo.cluster import Cluster
 from dba_console.watch.samples.postgres import CatalogFaults, DeadRows
 from tests.background import idle_in_transaction, session, wait_until
-from tests.postgres.probing import probing, read, reading
+from tests.postgres.probes import probing, read, reading
 from tests.sql import query
 
 DATABASE = 'the "shop"'

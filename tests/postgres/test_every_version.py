@@ -8,7 +8,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.sample import PARTS
 from tests.background import idle_in_transaction, session, wait_until
-from tests.postgres.probing import EVERYTHING, probing, read, reading
+from tests.postgres.probes import EVERYTHING, probing, read, reading
 from tests.sql import LIMIT_S, query
 
 

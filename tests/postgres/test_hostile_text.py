@@ -10,7 +10,7 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from tests.background import session
-from tests.postgres.probing import probing, read, reading
+from tests.postgres.probes import probing, read, reading
 from tests.sql import query
 
 NASTY = 'a[b]c[/d] "q" \\ \x1b[31mred\x07 \u202eltr 漢字 \N{PILE OF POO}'

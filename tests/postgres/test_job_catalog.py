@@ -22,7 +22,7 @@ from dba_console.jobs.following.session_matching import SessionProcesses
 from tests.background import idle_sessions, session, wait_until
 from tests.clocks import HeldClock
 from tests.clusters import FreshCluster
-from tests.postgres.bouncer import bouncer
+from tests.postgres.pgbouncer import bouncer
 from tests.sql import query
 
 DATABASE = "shop of jobs"

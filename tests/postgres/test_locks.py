@@ -9,7 +9,7 @@ import pytest
 from dba_console.demo.cluster import Cluster
 from tests.background import idle_in_transaction, waiting_for_lock
 from tests.clusters import FreshCluster
-from tests.postgres.probing import probing, read, reading
+from tests.postgres.probes import probing, read, reading
 from tests.sql import query
 
 

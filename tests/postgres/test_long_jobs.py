@@ -13,7 +13,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.jobs.following.job_detection import EndedJob, JobDetector
 from dba_console.watch.samples.postgres import Sessions
 from tests.background import session, wait_until
-from tests.postgres.probing import probing, reading
+from tests.postgres.probes import probing, reading
 from tests.sql import LIMIT_S, query
 
 TABLES = 4

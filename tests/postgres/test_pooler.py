@@ -11,8 +11,8 @@ from dba_console.demo.cluster import Cluster
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed
 from dba_console.watch.probes.postgres.tick_reader import PostgresProbe
 from tests.background import idle_in_transaction
-from tests.postgres.bouncer import bouncer
-from tests.postgres.probing import connected, probing, read, reading
+from tests.postgres.pgbouncer import bouncer
+from tests.postgres.probes import connected, probing, read, reading
 
 
 @pytest.mark.parametrize("mode", ["transaction", "session", "statement"])

@@ -9,7 +9,7 @@ import pytest
 from dba_console.demo.cluster import Cluster
 from dba_console.watch.probes.postgres.connect import MonitorOptions
 from tests.background import idle_in_transaction, session, waiting_for_lock
-from tests.postgres.probing import EVERYTHING, probing, read, reading
+from tests.postgres.probes import EVERYTHING, probing, read, reading
 from tests.sql import query
 
 ROLE = 'plain "one"'

@@ -13,7 +13,7 @@ from dba_console.watch.probes.postgres.tick_reader import PostgresProbe
 from dba_console.watch.samples.postgres import Operation
 from tests.background import idle_in_transaction, session, wait_until, waiting_for_lock
 from tests.clusters import FreshCluster
-from tests.postgres.probing import probing, reading
+from tests.postgres.probes import probing, reading
 from tests.sql import query
 
 HELD = """

@@ -7,7 +7,7 @@ import pytest
 from dba_console.demo.cluster import make_standby
 from tests.background import wait_until
 from tests.clusters import FreshCluster
-from tests.postgres.probing import probing, read, reading
+from tests.postgres.probes import probing, read, reading
 from tests.sql import query
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dba_console.demo.cluster import Cluster
 from dba_console.watch.samples.postgres import TempFiles
 from tests.background import session, wait_until
-from tests.postgres.probing import probing, read, reading
+from tests.postgres.probes import probing, read, reading
 from tests.sql import LIMIT_S, query
 
 ROWS = 8_000

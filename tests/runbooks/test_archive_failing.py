@@ -15,7 +15,7 @@ from dba_console.runbooks.compile import compile_text
 from dba_console.runbooks.values import statement
 from tests.background import session, wait_until
 from tests.clusters import binaries_of
-from tests.runbooks.walking import WAIT_S, Scene, Walk, assert_named, incident
+from tests.runbooks.runs import WAIT_S, Scene, Walk, assert_named, incident
 
 BOOK = "archive-failing"
 DOCUMENT = Path(__file__).parents[2] / "runbooks" / f"{BOOK}.md"

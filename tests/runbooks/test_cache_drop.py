@@ -11,7 +11,7 @@ import pytest
 
 from dba_console.watch.frames.model import Frame
 from tests.requirements import require_root
-from tests.runbooks.walking import ASKED, Scene, assert_named, incident, open_rules
+from tests.runbooks.runs import ASKED, Scene, assert_named, incident, open_rules
 
 pytestmark = pytest.mark.alone
 BOOK, INCIDENT = "cache-drop", "reclaim-stall"

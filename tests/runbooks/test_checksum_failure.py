@@ -17,8 +17,8 @@ from dba_console.demo.incidents.checksum_failure import TABLE, ChecksumFailure
 from dba_console.demo.rehearsal import IncidentVerdict
 from tests.background import Session, session, wait_until
 from tests.requirements import lacking
-from tests.runbooks.damaging import damage
-from tests.runbooks.walking import ASKED, WAIT_S, Says, Scene, Walk, assert_named, incident, watched
+from tests.runbooks.damaged_pages import damage
+from tests.runbooks.runs import ASKED, WAIT_S, Says, Scene, Walk, assert_named, incident, watched
 
 BOOK = "checksum-failure"
 SMALL = LoadPlan(clients=1, rate_per_s=5, idle=2, forgotten=False, scale=1)

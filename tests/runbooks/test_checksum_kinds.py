@@ -18,7 +18,7 @@ from dba_console.runbooks.compile import compile_text
 from dba_console.runbooks.values import for_sql, statement
 from tests.background import session, wait_until
 from tests.clusters import FreshCluster, binaries_of
-from tests.runbooks.damaging import damage
+from tests.runbooks.damaged_pages import damage
 from tests.sql import query
 from tests.standbys import copied_standby
 

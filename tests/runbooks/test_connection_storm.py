@@ -11,7 +11,7 @@ from dba_console.demo.clients import DATABASE, LoadPlan
 from dba_console.demo.incidents.connection_storm import APPLICATION, LEFT, ROLE
 from dba_console.demo.rehearsal import IncidentVerdict
 from tests.background import wait_until
-from tests.runbooks.walking import ASKED, WAIT_S, Scene, assert_named, incident, watched
+from tests.runbooks.runs import ASKED, WAIT_S, Scene, assert_named, incident, watched
 
 BOOK = "connection-storm"
 SMALL = LoadPlan(clients=4, rate_per_s=20, idle=12, forgotten=False, scale=1)

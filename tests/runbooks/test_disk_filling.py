@@ -7,7 +7,7 @@ import pytest
 from dba_console.demo.clients import LoadPlan
 from dba_console.demo.incidents.disk_filling import NEWER, OLDER
 from dba_console.watch.frames.model import Frame
-from tests.runbooks.walking import Scene, assert_named, incident
+from tests.runbooks.runs import Scene, assert_named, incident
 
 BOOK = "disk-filling"
 SMALL = LoadPlan(clients=2, rate_per_s=20, idle=4, forgotten=False, scale=1)

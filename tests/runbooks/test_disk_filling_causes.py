@@ -16,7 +16,7 @@ from dba_console.watch.frames.model import Frame
 from tests.background import idle_sessions, session, wait_until
 from tests.clusters import binaries_of
 from tests.requirements import lacking, require_root
-from tests.runbooks.walking import WAIT_S, Says, Scene, watched
+from tests.runbooks.runs import WAIT_S, Says, Scene, watched
 
 BOOK = "disk-filling"
 TOLD = "prevent-a-recurrence=ticket 4711"

@@ -11,8 +11,8 @@ from dba_console.core.decoding import from_json
 from dba_console.recording.run_paths import SUMMARY
 from dba_console.runbooks.run_summary import RunSummary, StepSummary
 from tests.background import Session, waiting_for_lock
-from tests.runbooks.dumping import DATABASE, TABLES, Ground, ground, hushed, table_of, then, values_of
-from tests.runbooks.walking import Says
+from tests.runbooks.dumps import DATABASE, TABLES, Ground, ground, hushed, table_of, then, values_of
+from tests.runbooks.runs import Says
 
 BOOK = "dump"
 MOMENT = "preconditions"

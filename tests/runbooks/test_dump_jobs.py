@@ -9,8 +9,8 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from tests.background import wait_until
-from tests.runbooks.dumping import DATABASE, Ground, ground, hushed
-from tests.runbooks.walking import WAIT_S
+from tests.runbooks.dumps import DATABASE, Ground, ground, hushed
+from tests.runbooks.runs import WAIT_S
 
 BOOK = "dump-jobs"
 MOMENT, TRY, CAME = "preconditions", "try-it", "result"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from tests.runbooks.dumping import Ground, programs, values_of
-from tests.runbooks.walking import Says, Walk, watched
+from tests.runbooks.dumps import Ground, programs, values_of
+from tests.runbooks.runs import Says, Walk, watched
 from tests.standbys import copied_standby
 
 BOOK, MOMENT, DUMP = "dump", "preconditions", "dump-it/run"

@@ -11,7 +11,7 @@ import pytest
 from dba_console.demo.clients import DATABASE
 from dba_console.demo.incidents.idle_in_transaction import APPLICATION, BEHIND
 from tests.background import Session, session, wait_until
-from tests.runbooks.walking import ASKED, SMALL, WAIT_S, Scene, assert_named, incident
+from tests.runbooks.runs import ASKED, SMALL, WAIT_S, Scene, assert_named, incident
 
 BOOK = "idle-in-transaction"
 ASK, END = "ask-its-owner", "end-them"

@@ -11,7 +11,7 @@ import pytest
 from dba_console.demo.clients import DATABASE
 from dba_console.demo.incidents.lock_queue import BEHIND, MIGRATION, TABLE
 from tests.background import idle_in_transaction, wait_until, waiting_for_lock
-from tests.runbooks.walking import SMALL, WAIT_S, Scene, Walk, assert_named, incident
+from tests.runbooks.runs import SMALL, WAIT_S, Scene, Walk, assert_named, incident
 
 Walking = Future[Walk]
 BOOK = "lock-queue"

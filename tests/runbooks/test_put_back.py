@@ -10,7 +10,7 @@ import pytest
 from dba_console.demo.cluster import Cluster
 from tests.background import wait_until
 from tests.clusters import binaries_of
-from tests.runbooks.walking import WAIT_S, Scene, besieged, watched
+from tests.runbooks.runs import WAIT_S, Scene, besieged, watched
 
 BOOK = "put-back"
 TUNED = """# Tuned

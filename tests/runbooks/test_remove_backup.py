@@ -12,10 +12,10 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
-from tests.actions.shrinking import big_file
+from tests.actions.shrink_files import big_file
 from tests.clusters import binaries_of
 from tests.requirements import require_root
-from tests.runbooks.walking import Scene, Walk, besieged
+from tests.runbooks.runs import Scene, Walk, besieged
 
 BOOK = "remove-backup"
 ASIDE, CUT = "rename-it", "truncate-it"

@@ -18,9 +18,9 @@ from dba_console.recording.run_paths import SUMMARY
 from dba_console.runbooks.run_summary import RunSummary
 from tests.background import Session, session, wait_until
 from tests.requirements import require_tool
-from tests.runbooks.dumping import DATABASE, HELD, Ground, ground, hushed, table_of, then, values_of
+from tests.runbooks.dumps import DATABASE, HELD, Ground, ground, hushed, table_of, then, values_of
+from tests.runbooks.runs import ASKED, WAIT_S, Says, Walk
 from tests.runbooks.test_put_back import owed
-from tests.runbooks.walking import ASKED, WAIT_S, Says, Walk
 
 BOOK = "restore"
 HERE, THERE = "can-it-be-restored-here", "what-is-there-already"

@@ -11,13 +11,13 @@ import psycopg
 import pytest
 
 from tests.actions.test_create_database import looks, quoted
-from tests.attacks.hostility import VICTIM
+from tests.attacks.hostile_database import VICTIM
 from tests.background import session, wait_until
 from tests.disks import loop_mounted
 from tests.faults.test_restore_faults import give, leave
-from tests.runbooks.dumping import DATABASE, Ground, ground
+from tests.runbooks.dumps import DATABASE, Ground, ground
+from tests.runbooks.runs import ASKED, WAIT_S, Says, Walk, watched
 from tests.runbooks.test_restore import ERRORS, THERE, settings
-from tests.runbooks.walking import ASKED, WAIT_S, Says, Walk, watched
 
 BOOK = "restore"
 HERE = "can-it-be-restored-here"

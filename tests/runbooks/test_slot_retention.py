@@ -15,7 +15,7 @@ from dba_console.demo.cluster import Cluster, Settings
 from dba_console.demo.incidents.slot_retention import SLOT
 from tests.background import wait_until
 from tests.clusters import binaries_of
-from tests.runbooks.walking import WAIT_S, Scene, assert_named, incident, watched
+from tests.runbooks.runs import WAIT_S, Scene, assert_named, incident, watched
 
 BOOK = "slot-retention"
 SMALL = LoadPlan(clients=1, rate_per_s=5, idle=2, forgotten=False, scale=1)

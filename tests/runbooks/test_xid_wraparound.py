@@ -14,7 +14,7 @@ from dba_console.demo.cluster import Cluster, Settings, make_standby
 from dba_console.demo.incidents.wraparound import LEFT, SLOT, STOP_BEFORE_WRAP, WRAP_AGE, Wraparound
 from tests.background import Session, session
 from tests.requirements import lacking
-from tests.runbooks.walking import ASKED, Scene, assert_named, incident, open_rules, watched
+from tests.runbooks.runs import ASKED, Scene, assert_named, incident, open_rules, watched
 from tests.sql import query
 
 BOOK = "xid-wraparound"

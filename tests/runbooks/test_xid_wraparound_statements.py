@@ -21,7 +21,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.recording.plan import Block
 from dba_console.runbooks.library import find
 from dba_console.runbooks.values import for_sql, statement
-from tests.actions.acting import acting
+from tests.actions.connections import acting
 from tests.background import Session, session, wait_until
 from tests.clusters import FreshCluster
 from tests.sql import query

@@ -13,7 +13,7 @@ import pytest
 from dba_console.demo.cluster import Cluster, Settings
 from tests.background import Session, session, wait_until
 from tests.clusters import binaries_of
-from tests.runbooks.walking import ASKED, Scene, watched
+from tests.runbooks.runs import ASKED, Scene, watched
 from tests.sql import query
 
 XIDS, IDLE = "xid-wraparound", "idle-in-transaction"

@@ -22,7 +22,7 @@ from dba_console.watch.panels.registry import PANELS
 from dba_console.watch.panels.text_elements import line_text
 from dba_console.watch.samples.event import Event
 from tests.clocks import HeldClock
-from tests.tui.scenes import START_US, HandFeed, MemoryPast, S, tick
+from tests.tui.hand_feed import START_US, HandFeed, MemoryPast, S, tick
 
 
 class Screen:

@@ -17,7 +17,7 @@ from dba_console.tui.feed import (
 )
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import decode_sample, encode_sample
-from tests.tui.scenes import tick
+from tests.tui.hand_feed import tick
 from tests.walkthrough.views import DROP
 from tests.walkthrough.views import OUTPUT as LINES
 

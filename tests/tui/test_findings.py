@@ -9,7 +9,7 @@ from dba_console.tui.feed import EventArrived
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.findings import FindingNow, FindingsNow
 from dba_console.watch.samples.sample import Sample, make_part
-from tests.tui.scenes import START_US, S, tick
+from tests.tui.hand_feed import START_US, S, tick
 from tests.tui.test_console import Screen
 from tests.tui.test_console import screen as opened
 

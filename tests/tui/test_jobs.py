@@ -18,7 +18,7 @@ from dba_console.watch.samples.sample import Sample
 from tests import build
 from tests.clocks import HeldClock
 from tests.jobs import NOW_US, dump_row, frame_of, job, nights
-from tests.tui.scenes import BOOT, START_US, S
+from tests.tui.hand_feed import BOOT, START_US, S
 from tests.tui.test_console import screen
 
 PAST = TargetJobHistory(jobs=(job(), job("other", nights(3))), until_us=NOW_US)

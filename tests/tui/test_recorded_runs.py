@@ -10,7 +10,7 @@ from dba_console.recording.plan import JournalRecord
 from dba_console.runbooks.run_view import OutputLine
 from dba_console.runbooks.walk_context import planned
 from dba_console.tui.recorded_runs import RecordedRun
-from tests.unit.recording.running import ENDED, PLAN, RUN
+from tests.unit.recording.run_journals import ENDED, PLAN, RUN
 
 STARTED = JournalRecord(kind="run.started", text="started by ann", who="ann")
 STEP = JournalRecord(kind="step.started", text="step drop-it", step="drop-it")

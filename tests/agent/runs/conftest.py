@@ -8,8 +8,8 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from dba_console.runbooks.run_view import ENDED_STATES, Question
-from tests.agent.running import RunningAgent, agent
-from tests.agent.runs.operator import Operator
+from tests.agent.agents import RunningAgent, agent
+from tests.agent.runs.scripted_console import Operator
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from msgspec import Struct
 from dba_console.actions import registry
 from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
 from dba_console.core.errors import Refused
-from tests.agent.runs.starting import command_or_agent
+from tests.agent.runs.agent_command import command_or_agent
 
 NODE_STEP = "node-step"
 

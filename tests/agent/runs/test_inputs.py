@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dba_console.demo.cluster import Cluster
-from tests.agent.running import RunningAgent
-from tests.agent.runs.books import book
-from tests.agent.runs.operator import Operator
+from tests.agent.agents import RunningAgent
+from tests.agent.runs.scripted_console import Operator
+from tests.agent.runs.small_runbooks import book
 
 HEAD = '[inputs.of]\ntype = "relation"\n'
 BODY = """## Limit it

@@ -22,13 +22,13 @@ from dba_console.recording.run_reader import StoredRun, read_run, row_of_run
 from dba_console.runbooks.apply_records import replay_records
 from dba_console.runbooks.run_summary import summarize
 from dba_console.runbooks.run_view import ENDED_STATES
-from tests.agent.running import agent, environment
-from tests.agent.runs.books import COUNTED, HELD
-from tests.agent.runs.mortal import DIES
-from tests.agent.runs.operator import NoWord, Operator, answers
+from tests.agent.agents import agent, environment
+from tests.agent.runs.agent_that_kills_itself import DIES
+from tests.agent.runs.scripted_console import NoWord, Operator, answers
+from tests.agent.runs.small_runbooks import COUNTED, HELD
 from tests.background import wait_until
 
-MORTAL = "tests.agent.runs.mortal"
+MORTAL = "tests.agent.runs.agent_that_kills_itself"
 WILLING = answers({"start": "yes", "failed": "retry", "*": "="})
 """An act that an agent was killed before is told as failed, and done at the operator's word."""
 KILLS_AFTER = (

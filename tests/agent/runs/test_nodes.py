@@ -15,10 +15,10 @@ from dba_console.agent.client import AgentConnectionLost
 from dba_console.core.errors import ConnectError, ExitCode
 from dba_console.recording.run_reader import StoredRun, read_run
 from dba_console.runbooks.run_view import ENDED_STATES, Question
-from tests.agent.running import agent, environment
-from tests.agent.runs.mortal import DIES
+from tests.agent.agents import agent, environment
+from tests.agent.runs.agent_that_kills_itself import DIES
 from tests.agent.runs.nodes import BOOK
-from tests.agent.runs.operator import Operator, answers
+from tests.agent.runs.scripted_console import Operator, answers
 
 NODES = "tests.agent.runs.nodes"
 WILLING = {"start": "yes", "ack": "y", "failed": "retry", "*": "="}
@@ -33,7 +33,7 @@ class Story:
 
     def life(self, says: Mapping[str, str], dies: str = "") -> bool:
         """An agent: begin the run or go on with it until it has ended (True), or the agent is dead."""
-        program, extra = ("tests.agent.runs.mortal", {DIES: dies}) if dies else (NODES, {})
+        program, extra = ("tests.agent.runs.agent_that_kills_itself", {DIES: dies}) if dies else (NODES, {})
         with agent(self.dsn, self.place, extra=extra, program=program) as running:
             try:
                 operator = Operator.of(running)

@@ -15,10 +15,10 @@ from dba_console.demo.cluster import Cluster
 from dba_console.recording.run_reader import StoredRun, read_run
 from dba_console.runbooks.run_report import report_lines
 from dba_console.runbooks.run_view import RunTable, RunView
-from tests.agent.running import RunningAgent, agent
-from tests.agent.runs.books import book
-from tests.agent.runs.mortal import DIES
-from tests.agent.runs.operator import Operator, answers
+from tests.agent.agents import RunningAgent, agent
+from tests.agent.runs.agent_that_kills_itself import DIES
+from tests.agent.runs.scripted_console import Operator, answers
+from tests.agent.runs.small_runbooks import book
 from tests.agent.runs.test_killed import MORTAL
 
 PICKED = book(

@@ -15,9 +15,9 @@ from dba_console.demo.cluster import Cluster
 from dba_console.recording.run_reader import read_run
 from dba_console.runbooks.run_summary import RunSummary
 from dba_console.runbooks.single_action import signal_plan
-from tests.agent.running import RunningAgent, agent
-from tests.agent.runs.books import COUNTED, FAILING, HELD, ROWS, WAITING, book
-from tests.agent.runs.operator import Operator, answers
+from tests.agent.agents import RunningAgent, agent
+from tests.agent.runs.scripted_console import Operator, answers
+from tests.agent.runs.small_runbooks import COUNTED, FAILING, HELD, ROWS, WAITING, book
 from tests.background import session, wait_until
 
 WILLING = answers({"start": "yes", "ack": "y", "*": "="})

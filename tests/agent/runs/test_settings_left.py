@@ -16,14 +16,14 @@ from dba_console.core.errors import ConnectError
 from dba_console.demo.cluster import Cluster
 from dba_console.runbooks.library import SHIPPED
 from dba_console.watch.frames.model import Finding, Frame
-from tests.actions.owing import as_before
-from tests.agent.running import RunningAgent, agent
-from tests.agent.runs.books import book
-from tests.agent.runs.mortal import DIES
-from tests.agent.runs.operator import PATIENCE_S, WILLING, Operator, answers
+from tests.actions.temporary_runs import as_before
+from tests.agent.agents import RunningAgent, agent
+from tests.agent.runs.agent_that_kills_itself import DIES
+from tests.agent.runs.scripted_console import PATIENCE_S, WILLING, Operator, answers
+from tests.agent.runs.small_runbooks import book
 from tests.clusters import binaries_of
 
-MORTAL = "tests.agent.runs.mortal"
+MORTAL = "tests.agent.runs.agent_that_kills_itself"
 RULE = "settings-left"
 _HOLD = """
 ## Load

@@ -9,7 +9,7 @@ import pytest
 from dba_console.agent.runs.server_connections import RunServer
 from dba_console.core.errors import ConsoleError
 from dba_console.demo.cluster import Cluster
-from tests.actions.acting import acting
+from tests.actions.connections import acting
 from tests.background import wait_until
 from tests.sql import query
 

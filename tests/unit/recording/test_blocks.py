@@ -15,7 +15,7 @@ from dba_console.recording.block_reader import BlockReader
 from dba_console.recording.block_writer import BlockWriter
 from dba_console.recording.unsealed_samples import key_sample
 from dba_console.watch.samples.sample import Part, Sample, encode_sample
-from tests.unit.recording.making import live_pictures, same_picture, ticks
+from tests.unit.recording.recordings import live_pictures, same_picture, ticks
 
 scalars = st.one_of(
     st.none(),

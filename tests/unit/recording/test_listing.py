@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dba_console.recording.layout import session_directory
 from dba_console.recording.listing import continued_by, list_sessions, pin
-from tests.unit.recording.making import meta, put, record, recorder, ticks
+from tests.unit.recording.recordings import meta, put, record, recorder, ticks
 
 
 def test_each_session_is_a_row_with_its_state(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from dba_console.recording.store import Store
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import encode_sample
 from tests.clocks import HeldClock
-from tests.unit.recording.making import meta, put, record, recorder, ticks
+from tests.unit.recording.recordings import meta, put, record, recorder, ticks
 
 
 def _mark(text: str) -> Event:

@@ -13,7 +13,7 @@ from dba_console.core.errors import SessionError
 from dba_console.recording import recording as recording_room
 from dba_console.recording import timeline
 from dba_console.recording.recording import Recording
-from tests.unit.recording.making import (
+from tests.unit.recording.recordings import (
     little_point,
     live_pictures,
     meta,

@@ -10,7 +10,7 @@ import pytest
 from dba_console.core.errors import SessionError
 from dba_console.recording.listing import pin
 from dba_console.recording.retention import prune, remove
-from tests.unit.recording.making import meta, put, record, recorder, ticks
+from tests.unit.recording.recordings import meta, put, record, recorder, ticks
 
 DAY = 86_400.0
 NOW_US = 2_000_000_000_000_000

@@ -19,7 +19,7 @@ from dba_console.recording.run_paths import is_open, run_directory
 from dba_console.recording.run_reader import read_run
 from dba_console.recording.run_records import REOPENED
 from dba_console.recording.run_verification import verify_run
-from tests.unit.recording.running import ENDED, INTENT, PATIENT_S, PLAN, RESULT, RUN, TEXT, begun, said
+from tests.unit.recording.run_journals import ENDED, INTENT, PATIENT_S, PLAN, RESULT, RUN, TEXT, begun, said
 
 
 def _ended(tmp_path: Path) -> Path:

@@ -20,8 +20,8 @@ from dba_console.recording.run_verification import compare_with_sessions
 from dba_console.recording.verify import verify
 from dba_console.watch.samples.event import Event
 from tests.build import NOW_US
-from tests.unit.recording.making import meta, put, recorder, ticks
-from tests.unit.recording.running import ENDED, INTENT, RESULT, RUN, begun
+from tests.unit.recording.recordings import meta, put, recorder, ticks
+from tests.unit.recording.run_journals import ENDED, INTENT, RESULT, RUN, begun
 
 OTHER = "20261121T090000Z-lock-queue-ffff"
 LATER_US = NOW_US + 400 * 86_400_000_000

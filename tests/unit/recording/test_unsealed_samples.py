@@ -7,7 +7,7 @@ import pytest
 from dba_console.recording.block_format import Damaged
 from dba_console.recording.unsealed_samples import TailWriter, read_head, unpack
 from dba_console.watch.samples.sample import encode_sample
-from tests.unit.recording.making import ticks
+from tests.unit.recording.recordings import ticks
 
 
 def test_rows_come_back_with_the_first_of_their_block() -> None:

@@ -19,7 +19,7 @@ from dba_console.recording.unsealed_samples import TailWriter
 from dba_console.recording.verify import ALWAYS_UNCHECKED, verify
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import encode_sample
-from tests.unit.recording.making import put, recorder, ticks
+from tests.unit.recording.recordings import put, recorder, ticks
 
 
 @pytest.fixture

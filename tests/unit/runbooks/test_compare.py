@@ -9,7 +9,7 @@ from dba_console.runbooks.apply_records import replay_records
 from dba_console.runbooks.requests import Outcome
 from dba_console.runbooks.run_report import compare, table
 from dba_console.runbooks.run_summary import ComparisonKey, RunSummary, summarize, typical_durations
-from tests.unit.runbooks.worlds import World, block, plan_of, run, step
+from tests.unit.runbooks.scripted_walk import World, block, plan_of, run, step
 
 YES = Confirmation(level="yes")
 

@@ -19,7 +19,7 @@ from dba_console.runbooks.library import SHIPPED, check, entries
 from dba_console.runbooks.lint import LINT_RULES
 from dba_console.runbooks.schema import ATTRIBUTES, KINDS
 from dba_console.watch.findings.rule_engine import RULES as FINDINGS
-from tests.unit.runbooks.writing import told_of
+from tests.unit.runbooks.short_runbooks import told_of
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 BOOKS = [entry.path for entry in entries()]

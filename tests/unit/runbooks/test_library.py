@@ -8,7 +8,7 @@ import pytest
 
 from dba_console.core.errors import RunbookError
 from dba_console.runbooks import library
-from tests.unit.runbooks.writing import book, fence
+from tests.unit.runbooks.short_runbooks import book, fence
 
 CHECK = fence("expr {check}", "memory.free_bytes > 1GB")
 

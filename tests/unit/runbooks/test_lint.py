@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dba_console.runbooks.lint import LINT_RULES
-from tests.unit.runbooks.writing import book, fence, plan_of, rules, steps, told
+from tests.unit.runbooks.short_runbooks import book, fence, plan_of, rules, steps, told
 
 CHECK = fence("expr {check}", "memory.free_bytes > 1GB")
 PREVIEW = fence("sql {preview as=idle}", "select pid, backend_start from pg_stat_activity")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dba_console.runbooks.compile import check_text
 from dba_console.runbooks.parse import LONGEST, BracesError, parse, parse_braces, slug, split_braces
-from tests.unit.runbooks.writing import HEAD, book, fence, only_block, plan_of, steps, told
+from tests.unit.runbooks.short_runbooks import HEAD, book, fence, only_block, plan_of, steps, told
 
 CHECK = fence("expr {check}", "memory.free_bytes > 1GB")
 

@@ -8,7 +8,7 @@ from dba_console.recording.plan import Confirmation, plan_hash
 from dba_console.runbooks.outline import full_lines
 from dba_console.runbooks.walkthrough_layout import runbook_lines
 from dba_console.watch.panels.text_elements import line_text
-from tests.unit.runbooks.writing import book, fence, only_block, plan_of, steps, told
+from tests.unit.runbooks.short_runbooks import book, fence, only_block, plan_of, steps, told
 
 CHECK = fence("expr {check}", "memory.free_bytes > 1GB")
 EVERY = '[inputs.every]\ntype = "duration"\ndefault = "30m"\n'

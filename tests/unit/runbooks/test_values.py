@@ -25,7 +25,7 @@ from dba_console.runbooks.values import (
     typed,
     value_of,
 )
-from tests.unit.runbooks.writing import book, fence, plan_of
+from tests.unit.runbooks.short_runbooks import book, fence, plan_of
 
 PLAN = plan_of(book(
     fence("toml {wait}", 'hold_for = "%(every)s"'),

@@ -15,7 +15,7 @@ from dba_console.runbooks.compile import compile_text
 from dba_console.runbooks.requests import JournalRecord, PauseRequest, ReadRequest, ReadResult, Reply, Request
 from dba_console.runbooks.values import bind_inputs, typed, value_of
 from dba_console.runbooks.walk_manual import declared_input
-from tests.unit.runbooks.worlds import Killed, World, begin, drive, resume, run
+from tests.unit.runbooks.scripted_walk import Killed, World, begin, drive, resume, run
 
 DOCUMENTS = sorted((Path(__file__).parents[3] / "runbooks").glob("*.md"))
 SAMPLES = (

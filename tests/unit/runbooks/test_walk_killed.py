@@ -17,7 +17,7 @@ from dba_console.recording.plan import BlockCondition as Condition
 from dba_console.runbooks.apply_records import replay_records
 from dba_console.runbooks.requests import JournalRecord, Outcome, ReadResult
 from dba_console.runbooks.run_state import RunState
-from tests.unit.runbooks.worlds import Killed, World, begin, block, drive, plan_of, resume, run, step
+from tests.unit.runbooks.scripted_walk import Killed, World, begin, block, drive, plan_of, resume, run, step
 
 CONDITION = Condition(language="expr", text="x")
 CONFIRMATIONS = (None, Confirmation(level="ack"), Confirmation(level="yes"), Confirmation(level="type", text="target"))

@@ -19,7 +19,7 @@ from dba_console.runbooks.requests import (
     WriteRequest,
 )
 from dba_console.runbooks.walk import walk
-from tests.unit.runbooks.worlds import World, begin, block, kinds, plan_of, run, step
+from tests.unit.runbooks.scripted_walk import World, begin, block, kinds, plan_of, run, step
 
 YES = Condition(language="expr", text="x")
 TYPED = Confirmation(level="type", text="target")

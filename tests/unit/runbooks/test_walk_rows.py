@@ -12,7 +12,7 @@ from dba_console.recording.plan import Block, Confirmation, Plan
 from dba_console.runbooks.apply_records import replay_records
 from dba_console.runbooks.requests import OperatorInterrupt, Outcome, ReadResult
 from dba_console.runbooks.view_builder import LiveStatus, run_view
-from tests.unit.runbooks.worlds import Killed, World, begin, block, drive, plan_of, resume, run, step
+from tests.unit.runbooks.scripted_walk import Killed, World, begin, block, drive, plan_of, resume, run, step
 
 COUNT = Confirmation(level="type", text="count")
 ROWS = tuple({"pid": pid, "usename": "app", "waits_s": 5 * pid} for pid in (7, 8, 9))

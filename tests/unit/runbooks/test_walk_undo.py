@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from dba_console.recording.plan import Block, Confirmation, Plan, Step
 from dba_console.runbooks.requests import OperatorInterrupt, Outcome, ReadResult
 from dba_console.runbooks.run_view import Option
-from tests.unit.runbooks.worlds import Killed, World, begin, block, drive, kinds, plan_of, resume, run, step
+from tests.unit.runbooks.scripted_walk import Killed, World, begin, block, drive, kinds, plan_of, resume, run, step
 
 LAST = step("z", block("z/check", "check"))
 TUNED = step("t", block("t/action", "action", action="set-parameters", settings={"temporary": True, "settings": {}}))

@@ -17,7 +17,7 @@ from dba_console.recording.run_records import TextMask
 from dba_console.recording.verify import verify
 from dba_console.watch.samples.event import Event
 from tests.build import NOW_US
-from tests.unit.recording.making import recorder
+from tests.unit.recording.recordings import recorder
 
 
 class Arrived(NamedTuple):

@@ -14,7 +14,7 @@ from dba_console.recording.run_reader import StoredRun
 from dba_console.runbooks.apply_records import replay_records
 from dba_console.runbooks.run_state import RunState
 from dba_console.runbooks.walk_context import planned
-from tests.unit.recording.running import INTENT, PLAN, begun
+from tests.unit.recording.run_journals import INTENT, PLAN, begun
 
 STRANGE = JournalRecord(kind="block.seen", text="of another version", block="drop-it/action", state="ok")
 

@@ -22,7 +22,7 @@ from dba_console.recording.run_journal import JournalFile, JournalFull, RunJourn
 from dba_console.recording.run_paths import memory_directory
 from dba_console.runbooks.requests import OperatorInterrupt
 from tests.disks import fill, mounted
-from tests.unit.recording.running import INTENT, begun
+from tests.unit.recording.run_journals import INTENT, begun
 
 ANNA = ConsoleOperator("anna", 1)
 PATIENCE_S = 120.0

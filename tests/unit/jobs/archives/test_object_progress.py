@@ -7,7 +7,7 @@ import pytest
 from dba_console.agent.runs.message_progress import summarize
 from dba_console.jobs.archives.dump_plan import DumpEntry, DumpPlan
 from dba_console.jobs.archives.object_progress import ObjectProgress
-from tests.unit.jobs.archives.making import MB, at, plan_of_sizes
+from tests.unit.jobs.archives.made_archives import MB, at, plan_of_sizes
 
 PLAN = plan_of_sizes([4 * MB, 2 * MB])
 ODD = DumpPlan(

@@ -13,7 +13,7 @@ from dba_console.jobs.archives.dump_plan import (
     with_table_sizes,
 )
 from dba_console.jobs.archives.toc import read_toc
-from tests.unit.jobs.archives.making import archive, entry
+from tests.unit.jobs.archives.made_archives import archive, entry
 
 
 def shop(sizes: Mapping[int, int] | None = None) -> DumpPlan:

@@ -10,7 +10,7 @@ from dba_console.jobs.archives.critical_path import CostModel
 from dba_console.jobs.archives.dump_plan import DumpEntry, DumpPlan
 from dba_console.jobs.archives.object_progress import ObjectProgress
 from dba_console.jobs.archives.progress_forecast import ForecastState, PreviousPhase, PreviousRun, forecast
-from tests.unit.jobs.archives.making import MB, Restore, Run, Truth, at, plan_of_sizes
+from tests.unit.jobs.archives.made_archives import MB, Restore, Run, Truth, at, plan_of_sizes
 
 EQUAL = [200 * MB] * 10
 UNEVEN = [1800 * MB, *[10 * MB] * 20]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dba_console.jobs.archives.archive_file import open_archive
 from dba_console.jobs.archives.dump_plan import plan_from_toc, sizes_by_offset
 from dba_console.jobs.archives.toc import ArchiveError, read_toc
-from tests.unit.jobs.archives.making import archive, entry, head, number, text
+from tests.unit.jobs.archives.made_archives import archive, entry, head, number, text
 
 
 @pytest.mark.parametrize("minor", [12, 13, 14, 15, 16])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dba_console.jobs.archives.critical_path import Task, critical_objects, critical_path, longest_chain, makespan
-from tests.unit.jobs.archives.making import MB, Restore, Truth, plan_of_sizes
+from tests.unit.jobs.archives.made_archives import MB, Restore, Truth, plan_of_sizes
 
 
 def task(dump_id: int, seconds: float, *needs: int, table: int | None = None, shares: bool = True) -> Task:

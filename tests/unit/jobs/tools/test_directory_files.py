@@ -9,7 +9,7 @@ import pytest
 from dba_console.jobs.archives.archive_file import open_archive
 from dba_console.jobs.archives.toc import ArchiveError
 from dba_console.jobs.tools.archive_listing import check_directory
-from tests.unit.jobs.archives.making import archive, entry
+from tests.unit.jobs.archives.made_archives import archive, entry
 
 
 def dump(place: Path) -> Path:

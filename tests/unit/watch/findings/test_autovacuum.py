@@ -10,7 +10,7 @@ from dba_console.watch.samples import postgres
 from dba_console.watch.samples.console import PendingRevertNow, PendingRevertsNow
 from dba_console.watch.samples.postgres import DeadRows, DeadRowTables
 from tests.readings import activity, of, sessions
-from tests.unit.watch.findings.watching import Watching, only, primary
+from tests.unit.watch.findings.judged_ticks import Watching, only, primary
 
 MINUTE = 60.0
 

@@ -9,8 +9,8 @@ from typing import Any
 from dba_console.watch.findings.rule_engine import RULES, RuleEngine
 from dba_console.watch.samples import host, postgres
 from tests.readings import activity, disk, mount, of
-from tests.unit.watch.findings.serving import Serving, waiting
-from tests.unit.watch.findings.standing import standby
+from tests.unit.watch.findings.server_ticks import Serving, waiting
+from tests.unit.watch.findings.wal_readings import standby
 
 GB = 1 << 30
 PASSING_S = 60

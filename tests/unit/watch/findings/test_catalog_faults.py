@@ -7,7 +7,7 @@ from typing import Any
 from dba_console.watch.findings import safety
 from dba_console.watch.samples.postgres import CatalogFaults, InvalidIndex, SequenceUsage
 from tests.readings import of
-from tests.unit.watch.findings.watching import Watching, only, primary
+from tests.unit.watch.findings.judged_ticks import Watching, only, primary
 
 TURN_S = 300.0
 """The cadence of pg.catalog."""

@@ -6,7 +6,7 @@ import pytest
 
 from dba_console.watch.findings import safety
 from dba_console.watch.findings.rule import Rule
-from tests.unit.watch.findings.watching import Watching, database, only, primary
+from tests.unit.watch.findings.judged_ticks import Watching, database, only, primary
 
 HOUR = 3600.0
 DAY = 86_400.0

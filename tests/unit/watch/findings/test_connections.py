@@ -9,7 +9,7 @@ import pytest
 from dba_console.watch.findings.connections import RULES
 from dba_console.watch.samples import host, postgres
 from tests.readings import of
-from tests.unit.watch.findings.serving import Serving, serving
+from tests.unit.watch.findings.server_ticks import Serving, serving
 
 # -- near the limit
 

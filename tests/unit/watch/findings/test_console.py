@@ -11,7 +11,7 @@ from dba_console.watch.samples import host
 from dba_console.watch.samples.console import AgentHealth
 from dba_console.watch.samples.sample import Status
 from tests.readings import of, sessions
-from tests.unit.watch.findings.telling import Telling
+from tests.unit.watch.findings.part_ticks import Telling
 
 
 def own(**fields: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dba_console.watch.findings.disks import RULES
 from dba_console.watch.samples import host, postgres
 from tests.build import GB, MB, NOW_US
 from tests.readings import activity, server, sessions
-from tests.unit.watch.findings.telling import Telling
+from tests.unit.watch.findings.part_ticks import Telling
 
 TB = 1024 * GB
 DATA = ["data", "wal"]

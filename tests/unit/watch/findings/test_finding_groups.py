@@ -15,7 +15,7 @@ from dba_console.watch.findings.finding_groups import (
 )
 from dba_console.watch.findings.finding_groups import group_by_cause as joined_by
 from dba_console.watch.findings.rule import Signal
-from tests.unit.watch.findings.seeing import Bench, Told, critical, kinds, warning
+from tests.unit.watch.findings.rule_ticks import Bench, Told, critical, kinds, warning
 
 LINKS = (
     CausalLink("full", "stalled"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from dba_console.watch.samples import postgres
 from tests.readings import of
-from tests.unit.watch.findings.serving import Serving, serving
+from tests.unit.watch.findings.server_ticks import Serving, serving
 
 
 def left_open(server: Serving, idle_s: float, **fields: Any) -> None:

@@ -7,7 +7,7 @@ import pytest
 from dba_console.core.thresholds import IoLimits, Limits
 from dba_console.watch.findings import io
 from tests.readings import activity
-from tests.unit.watch.findings.hosting import Hosting
+from tests.unit.watch.findings.host_ticks import Hosting
 
 WORK = {"reads": 500, "read_ms": 400, "writes": 100, "write_ms": 100, "io_ms": 500, "weighted_ms": 500}
 """A second of an ordinary device: half busy, under a millisecond each."""

@@ -8,7 +8,7 @@ from dba_console.watch.findings.connections import RULES as CONNECTIONS
 from dba_console.watch.findings.locks import RULES as LOCKS
 from dba_console.watch.samples import postgres
 from tests.readings import activity, of
-from tests.unit.watch.findings.serving import Serving, waiting
+from tests.unit.watch.findings.server_ticks import Serving, waiting
 
 RULES = (*LOCKS, *CONNECTIONS)
 DUMP, MIGRATION, HOLDER = 8001, 8123, 8200

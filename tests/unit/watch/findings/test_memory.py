@@ -15,7 +15,7 @@ from dba_console.watch.findings.finding_groups import (
 )
 from dba_console.watch.findings.rule import Signal
 from dba_console.watch.samples.findings import FindingNow
-from tests.unit.watch.findings.hosting import GB, MB, Hosting
+from tests.unit.watch.findings.host_ticks import GB, MB, Hosting
 
 BOTH = [*memory.RULES, *io.RULES]
 

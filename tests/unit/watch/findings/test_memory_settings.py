@@ -7,7 +7,7 @@ from msgspec import structs
 
 from dba_console.core.thresholds import Limits, MemoryLimits
 from dba_console.watch.findings import memory
-from tests.unit.watch.findings.hosting import GB, Hosting
+from tests.unit.watch.findings.host_ticks import GB, Hosting
 
 
 def swapping(pages_in: int, pages_out: int) -> Hosting:

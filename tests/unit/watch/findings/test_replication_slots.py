@@ -12,8 +12,8 @@ from dba_console.watch.findings.rule import Rule
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.findings import FindingNow
 from tests.readings import of
-from tests.unit.watch.findings.standing import GB, MB, SEGMENT, disk, standby
-from tests.unit.watch.findings.watching import Watching, only, primary
+from tests.unit.watch.findings.judged_ticks import Watching, only, primary
+from tests.unit.watch.findings.wal_readings import GB, MB, SEGMENT, disk, standby
 
 HOUR = 3600.0
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dba_console.core.thresholds import Limits
 from dba_console.watch.findings.finding_events import RESTORED_GRACE_US, FindingMark
 from dba_console.watch.findings.rule import Rule, RuleContext, Signal
-from tests.unit.watch.findings.seeing import Bench, Told, critical, kinds, warning
+from tests.unit.watch.findings.rule_ticks import Bench, Told, critical, kinds, warning
 
 
 def test_what_is_seen_is_raised_at_once_where_the_rule_asks_for_no_time() -> None:

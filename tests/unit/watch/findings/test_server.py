@@ -15,7 +15,7 @@ from dba_console.watch.samples import host, postgres
 from dba_console.watch.samples.sample import Status
 from tests.build import NOW_US, part, picture, sample
 from tests.readings import activity, of, server, sessions
-from tests.unit.watch.findings.telling import Telling
+from tests.unit.watch.findings.part_ticks import Telling
 
 HEARD: Mapping[str, Any] = {"pg.activity": sessions()}
 

@@ -10,8 +10,8 @@ from dba_console.watch.findings.standbys import MAX_DELAY_POINTS
 from dba_console.watch.samples import postgres
 from tests.build import NOW_US
 from tests.readings import of
-from tests.unit.watch.findings.standing import GB, MB
-from tests.unit.watch.findings.watching import Watching, only, primary
+from tests.unit.watch.findings.judged_ticks import Watching, only, primary
+from tests.unit.watch.findings.wal_readings import GB, MB
 
 HOUR = 3600.0
 NO_RECEIVER: dict[str, Any] = {"receive_lsn": 10 * GB, "primary_conninfo_set": True, "restore_command_set": False}

@@ -11,8 +11,8 @@ from dba_console.watch.findings import wal
 from dba_console.watch.findings.rule import Rule
 from dba_console.watch.samples import postgres
 from tests.readings import activity, of, sessions
-from tests.unit.watch.findings.standing import GB, MB, standby
-from tests.unit.watch.findings.watching import Watching, only, primary
+from tests.unit.watch.findings.judged_ticks import Watching, only, primary
+from tests.unit.watch.findings.wal_readings import GB, MB, standby
 
 HOUR = 3600.0
 

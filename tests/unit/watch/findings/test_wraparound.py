@@ -11,7 +11,7 @@ from dba_console.watch.findings.rule import Rule
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.findings import FindingNow
 from tests.readings import activity, of, sessions
-from tests.unit.watch.findings.watching import Watching, only, primary
+from tests.unit.watch.findings.judged_ticks import Watching, only, primary
 
 MILLION = 1_000_000
 STOP = 2_144_483_647

@@ -11,8 +11,8 @@ from dba_console.watch.findings.rule import Rule
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.findings import FindingNow
 from tests.readings import activity, sessions
+from tests.unit.watch.findings.judged_ticks import Watching, only, primary
 from tests.unit.watch.findings.test_wraparound import xids
-from tests.unit.watch.findings.watching import Watching, only, primary
 
 HOUR = 3600.0
 DAY = 86_400.0

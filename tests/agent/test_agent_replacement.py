@@ -1,0 +1,170 @@
+"""An agent that was started without the right password does not hold up who comes later with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dba_console.agent.client import AgentClient, AgentConnectionLost
+from dba_console.demo.cluster import Cluster
+from tests.agent.agents import Watch
+from tests.background import wait_until
+from tests.cli.console import Console, Done, own_console
+from tests.clusters import FreshCluster
+
+LIMIT_S = 120.0
+PASSWORD = "let-me-in"
+BOOK = """\
+# Look
+
+```toml {runbook}
+id = "look"
+needs = ["server"]
+```
+
+Why: to be let in.
+
+## Look
+
+```sql {check}
+select true
+```
+"""
+Given = tuple[dict[str, str], Mapping[str, str]]
+"""Further keywords of the connection string, and variables."""
+
+
+@pytest.fixture
+def scram(reused_cluster: FreshCluster) -> Cluster:
+    """A server that asks for a password on its port."""
+    cluster: Cluster = reused_cluster({"listen_addresses": "127.0.0.1"})
+    cluster.psql(f"create role keeper superuser login password '{PASSWORD}'")
+    return cluster
+
+
+@pytest.fixture
+def console() -> Iterator[Console]:
+    """A console whose agents are ended with it."""
+    with own_console() as made:
+        yield made
+        for agent in agents(made):
+            os.kill(agent["pid"], signal.SIGTERM)
+        wait_until(lambda: not agents(made), LIMIT_S, what="the agents' end")
+
+
+def agents(console: Console) -> list[Any]:
+    return console.run("attach", "--list", "--json", timeout=LIMIT_S).objects()
+
+
+def dsn(cluster: Cluster, **more: str) -> str:
+    return cluster.dsn(
+        user="keeper", dbname="postgres", host="127.0.0.1", sslmode="disable", gssencmode="disable", **more
+    )
+
+
+def run(console: Console, cluster: Cluster, more: Mapping[str, str] = {}, **environ: str) -> Done:
+    """A runbook that only looks at the server."""
+    book = console.home / "look.md"
+    book.write_text(BOOK)
+    where = ("--dsn", dsn(cluster, **more))
+    return console.run("runbook", "run", str(book), *where, "--confirm", "start=yes", timeout=LIMIT_S, **environ)
+
+
+def refused(console: Console) -> int:
+    """The pid of the agent, once the server has refused it."""
+
+    def seen() -> int | None:
+        with closing(AgentClient.connect(next(iter(console.runtime.glob("*.sock"))), role="show")) as client:
+            return client.hello.pid if client.hello.refused else None
+
+    return wait_until(seen, LIMIT_S, what="the refusal")
+
+
+def passfile(console: Console) -> Given:
+    path = console.home / "passfile"
+    path.write_text(f"127.0.0.1:*:*:keeper:{PASSWORD}\n")
+    path.chmod(0o600)
+    return {}, {"PGPASSFILE": str(path)}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [lambda _: ({}, {"PGPASSWORD": PASSWORD}), passfile, lambda _: ({"password": PASSWORD}, {})],
+    ids=["PGPASSWORD", "PGPASSFILE", "dsn"],
+)
+def test_a_password_given_later_is_used_at_once(
+    scram: Cluster, console: Console, given: Callable[[Console], Given]
+) -> None:
+    without = run(console, scram)
+    assert (without.code, "no password supplied" in without.err + without.out) == (3, True), without
+    first = refused(console)
+    more, environ = given(console)
+    done = run(console, scram, more, **environ)
+    assert done.code == 0, done
+    (second,) = agents(console)
+    assert second["pid"] != first
+    assert PASSWORD.encode() not in Path(f"/proc/{second['pid']}/cmdline").read_bytes()
+
+
+def test_what_only_reads_does_so_by_itself_where_the_agent_was_never_let_in(scram: Cluster, console: Console) -> None:
+    assert run(console, scram).code == 3
+    refused(console)
+    shown = console.run("show", "connections", "--json", dsn(scram), PGPASSWORD=PASSWORD)
+    assert '"state":"connected"' in shown.out.replace(" ", ""), shown
+
+
+def test_an_agent_that_was_let_in_is_not_replaced(scram: Cluster, console: Console) -> None:
+    assert run(console, scram, PGPASSWORD=PASSWORD).code == 0
+    (first,) = agents(console)
+    assert run(console, scram, PGPASSWORD="another").code == 0
+    assert run(console, scram, {"password": "another"}).code == 0
+    assert [agent["pid"] for agent in agents(console)] == [first["pid"]]
+
+
+def test_a_caller_with_the_same_credentials_replaces_nothing(scram: Cluster, console: Console) -> None:
+    assert run(console, scram, PGPASSWORD="wrong").code == 3
+    first = refused(console)
+    again = run(console, scram, PGPASSWORD="wrong")
+    assert (again.code, "other credentials" in again.err) == (3, False), again
+    assert [agent["pid"] for agent in agents(console)] == [first]
+
+
+def test_one_that_records_on_purpose_stays_and_the_way_out_is_said(scram: Cluster, console: Console) -> None:
+    with console.watching(dsn(scram)) as agent:
+        pid = refused(console)
+        done = run(console, scram, PGPASSWORD=PASSWORD)
+        assert done.code == 3
+        assert f"hint: end it with `kill {pid}`" in done.err, done
+        assert agent.process.poll() is None
+
+
+def test_a_console_of_the_one_that_ends_is_told_why(scram: Cluster, console: Console) -> None:
+    assert run(console, scram).code == 3
+    refused(console)
+    with closing(AgentClient.connect(next(iter(console.runtime.glob("*.sock"))))) as client:
+        assert run(console, scram, PGPASSWORD=PASSWORD).code == 0
+        with pytest.raises(AgentConnectionLost, match="an agent with other credentials replaces it"):
+            while client.receive(LIMIT_S) is not None:
+                pass
+    with closing(AgentClient.connect(next(iter(console.runtime.glob("*.sock"))))) as client:
+        Watch(client).until(lambda frame: frame.target.state == "connected", what="the connection")
+
+
+def test_a_run_is_resumed_where_the_password_has_to_be_given_again(scram: Cluster, console: Console) -> None:
+    book = console.home / "look.md"
+    book.write_text(BOOK)
+    secret = dsn(scram, password=PASSWORD)
+    left = console.run("runbook", "run", str(book), "--dsn", secret, "--plain", stdin="", timeout=LIMIT_S)
+    assert left.code == 130, left
+    (agent,) = agents(console)
+    os.kill(agent["pid"], signal.SIGKILL)
+    without = console.run("runbook", "resume", "--confirm", "start=yes", timeout=LIMIT_S)
+    assert (without.code, "--dsn" in without.out) == (3, True), without
+    given = console.run("runbook", "resume", "--dsn", secret, "--confirm", "start=yes", timeout=LIMIT_S)
+    assert given.code == 0, given

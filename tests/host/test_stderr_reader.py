@@ -1,0 +1,127 @@
+"""What dumps and restores say is read where it can be, from the right line on, and never with a secret in it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dba_console.jobs.following.running_programs import RunningProgram
+from dba_console.jobs.following.stderr_reader import NewMessages, StderrReader
+from dba_console.keeper.command_status import wait
+from tests.background import session, wait_until
+from tests.host.held_jobs import LIMIT_S, Ground, environment, program, quoted
+from tests.keeper.keepers import Keep
+
+pytestmark = pytest.mark.xdist_group("host/jobs")
+
+
+def texts(words: NewMessages) -> list[str]:
+    return [line.text for line in words.lines]
+
+
+def test_a_log_of_its_own_is_read_from_its_beginning_to_its_last_line(ground: Ground) -> None:
+    logs = StderrReader()
+    with ground.held(f"{quoted(*ground.dump('-v', '-f', 'spoken'))} 2> spoken.log", 1):
+        found = program(ground, "pg_dump")
+        first = logs.read_new([found])[found.pid]
+        assert first.source == f"stderr in {ground.directory / 'spoken.log'}"
+        assert first.from_start and first.old and first.unknown is None
+        assert any(text.startswith("pg_dump: last built-in OID is ") for text in texts(first))
+        assert logs.read_new([found])[found.pid].lines == ()
+    rest = texts(logs.read_last(found))
+    assert 'pg_dump: dumping contents of table "hold.two"' in rest
+    assert texts(first) + rest == (ground.directory / "spoken.log").read_text().splitlines()
+
+
+def test_in_a_log_of_a_script_only_this_run_is_read(ground: Ground) -> None:
+    earlier = 'pg_dump: last built-in OID is 1\npg_dump: dumping contents of table "of.yesterday"\n'
+    (ground.directory / "all.log").write_text(earlier)
+    with ground.held(f"({quoted(*ground.dump('-v', '-f', 'again'))}) >> all.log 2>&1", 1):
+        found = program(ground, "pg_dump")
+        words = StderrReader().read_new([found])[found.pid]
+        assert words.from_start and texts(words)[0].startswith("pg_dump: last built-in OID is 1")
+        assert "of.yesterday" not in " ".join(texts(words))
+
+
+def test_of_a_quiet_run_in_a_log_of_others_nothing_from_before_is_taken_for_its_own(ground: Ground) -> None:
+    (ground.directory / "others.log").write_text('pg_dump: dumping contents of table "of.yesterday"\n')
+    logs = StderrReader()
+    with ground.held(f"{quoted(*ground.dump('-f', 'quiet'))} 2>> others.log", 1):
+        found = program(ground, "pg_dump")
+        words = logs.read_new([found])[found.pid]
+        assert (words.from_start, words.lines) == (False, ())
+        with (ground.directory / "others.log").open("a") as file:
+            file.write("pg_dump: warning: Command was: ALTER ROLE a PASSWORD 'open sesame'\npg_dump: and a hal")
+        assert texts(logs.read_new([found])[found.pid]) == [
+            "pg_dump: warning: Command was: ALTER ROLE a PASSWORD '********'"
+        ]
+    assert texts(logs.read_last(found)) == ["pg_dump: and a hal"]
+
+
+def test_a_log_that_was_rotated_is_not_read_as_if_it_were_the_old_one(ground: Ground) -> None:
+    log = ground.directory / "rotated.log"
+    logs = StderrReader()
+    with ground.held(f"{quoted(*ground.dump('-v', '-f', 'rotating'))} 2> rotated.log", 1):
+        found = program(ground, "pg_dump")
+        logs.read_new([found])
+        os.rename(log, log.with_suffix(".1"))
+        log.write_text("somebody else's\n")
+        words = logs.read_new([found])[found.pid]
+        assert words.lines == () and words.unknown == f"{log} was rotated: it is another file now"
+
+
+def test_a_restore_that_speaks_through_tee_is_heard(ground: Ground) -> None:
+    target = ground.target()
+    restore = quoted(ground.path("pg_restore"), "-v", "-a", "-d", ground.dsn(target), "c")
+    with ground.held(f"{restore} 2>&1 | tee heard.log > /dev/null", 1, target):
+        found = program(ground, "pg_restore")
+        words = StderrReader().read_new([found])[found.pid]
+        assert words.source == f"stderr in {ground.directory / 'heard.log'}"
+        assert texts(words)[0] == "pg_restore: connecting to database for restore"
+
+
+@pytest.mark.parametrize(
+    ("options", "where", "said"),
+    [
+        (("-f", "silent"), "2> /dev/null", "discarded"),
+        (("-f", "silent"), "2> >(cat > /dev/null)", "which cannot be read"),
+        ((), "> mixed.sql 2>&1", "the same file as its output"),
+    ],
+)
+def test_where_nothing_can_be_read_the_reason_is_said(
+    ground: Ground, options: tuple[str, ...], where: str, said: str
+) -> None:
+    with ground.held(f"{quoted(*ground.dump(*options))} {where}", 1):
+        found = program(ground, "pg_dump")
+        words = StderrReader().read_new([found])[found.pid]
+        assert said in (words.unknown or "") and words.lines == () and words.source is None
+
+
+def test_a_command_of_a_run_is_read_from_its_keepers_log_with_its_own_stamps(ground: Ground, tmp_path: Path) -> None:
+    directory = tmp_path / "runs" / "20261122T091500Z-dump-1a2b" / "steps" / "take.1"
+    directory.mkdir(parents=True)
+    keep, logs = Keep(tmp_path), StderrReader()
+    script = f"cd {quoted(str(ground.directory))} && {quoted(*ground.dump('-v', '-f', 'kept'))}"
+    with session(ground.cluster, dbname="full_one") as holder:
+        holder.execute("begin; lock table hold.one in access exclusive mode")
+        keep.at(directory, script, env=environment())
+        found = wait_until(lambda: _found(ground), LIMIT_S, what="pg_dump under its keeper")
+        words = logs.read_new([found])[found.pid]
+        assert words.source == f"keeper in {directory}"
+        assert words.run == "20261122T091500Z-dump-1a2b" and words.from_start and not words.old
+        holder.execute("rollback")
+        standing = wait(directory, LIMIT_S)
+        assert standing.exit is not None and standing.exit.ok
+    lines = [*words.lines, *logs.read_last(found).lines]
+    assert lines[0].text.startswith("pg_dump: ")
+    assert 'pg_dump: dumping contents of table "hold.two"' in [line.text for line in lines]
+    assert all(line.keeper_time and line.stream == "e" for line in lines)
+
+
+def _found(ground: Ground) -> RunningProgram | None:
+    try:
+        return program(ground, "pg_dump")
+    except ValueError:
+        return None

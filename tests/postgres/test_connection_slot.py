@@ -1,0 +1,74 @@
+"""The seat: which slot the connection took, and what is said when there is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from dba_console.watch.probes.postgres.connect_errors import ConnectFailed
+from dba_console.watch.probes.postgres.tick_reader import PostgresProbe
+from tests.background import idle_sessions
+from tests.clusters import FreshCluster
+from tests.postgres.probes import probing, reading
+from tests.sql import query
+
+FEW = {"max_connections": 12, "superuser_reserved_connections": 3, "max_wal_senders": 0}
+ROLES = "create role app login; create role reserve login"
+
+
+def test_with_slots_to_spare_the_seat_is_regular(cluster: Cluster) -> None:
+    with probing(cluster) as probe:
+        assert reading(probe, "pg.server").seat == "regular"
+
+
+@pytest.mark.parametrize("major", [14, 18])
+def test_an_ordinary_role_is_refused_by_the_servers_limit(major: int, reused_cluster: FreshCluster) -> None:
+    cluster = reused_cluster(FEW, major=major)
+    query(cluster, ROLES)
+    with idle_sessions(cluster, 9, user="app"):
+        with pytest.raises(ConnectFailed) as failure:
+            PostgresProbe(cluster.dsn(user="app")).connect()
+        assert (failure.value.kind, failure.value.sqlstate, failure.value.limit) == ("no_slots", "53300", "server")
+        with probing(cluster) as probe:
+            assert reading(probe, "pg.server").seat == "superuser"
+
+
+@pytest.mark.parametrize("major", [16, 18])
+def test_a_member_of_the_reserve_sits_in_it_and_a_superuser_beyond(major: int, reused_cluster: FreshCluster) -> None:
+    cluster = reused_cluster({**FEW, "reserved_connections": 2}, major=major)
+    query(cluster, ROLES)
+    query(cluster, "grant pg_use_reserved_connections to reserve")
+    with idle_sessions(cluster, 7, user="app"), probing(cluster, user="reserve") as member:
+        reserved = reading(member, "pg.server")
+        assert (reserved.seat, reserved.reserved_member) == ("reserved_role", True)
+        assert "reserve" in {role.name for role in reserved.roles if role.reserved}
+        with probing(cluster, user="reserve"), probing(cluster) as superuser:
+            assert reading(superuser, "pg.server").seat == "superuser"
+        with pytest.raises(ConnectFailed) as failure:
+            PostgresProbe(cluster.dsn(user="app")).connect()
+        assert failure.value.limit == "server"
+
+
+def test_limits_of_a_role_and_of_a_database_are_told_apart(reused_cluster: FreshCluster) -> None:
+    cluster = reused_cluster()
+    query(cluster, "create role app login connection limit 1; create role other login")
+    query(cluster, "create database small connection limit 1")
+    with idle_sessions(cluster, 1, user="app"), idle_sessions(cluster, 1, user="other", dbname="small"):
+        assert _limit_of(cluster.dsn(user="app")) == "role"
+        assert _limit_of(cluster.dsn(user="other", dbname="small")) == "database"
+
+
+def _limit_of(conninfo: str) -> str | None:
+    with pytest.raises(ConnectFailed) as failure:
+        PostgresProbe(conninfo).connect()
+    assert failure.value.kind == "no_slots"
+    return failure.value.limit
+
+
+def test_a_seat_taken_early_is_kept_when_the_house_is_full(reused_cluster: FreshCluster) -> None:
+    cluster = reused_cluster(FEW)
+    query(cluster, ROLES)
+    with probing(cluster, user="app") as probe, idle_sessions(cluster, 8, user="app"):
+        with pytest.raises(ConnectFailed):
+            PostgresProbe(cluster.dsn(user="app")).connect()
+        assert len([row for row in reading(probe, "pg.activity").rows if row.user == "app"]) == 9

@@ -1,0 +1,99 @@
+"""The monitor's connection is polite: limits, read-only, named, and nothing said in the log about it."""
+
+from __future__ import annotations
+
+import pytest
+
+from dba_console.core.clock import SYSTEM
+from dba_console.demo.cluster import Cluster
+from dba_console.watch.probes.postgres.connect import MonitorOptions
+from dba_console.watch.probes.postgres.connection import connect
+from dba_console.watch.probes.postgres.pipeline import Command, Segment, SegmentAnswer
+from tests.clusters import FreshCluster
+from tests.postgres.probes import probing, reading
+from tests.sql import query, wait_for
+
+POLITE = {
+    "application_name": "dba-console",
+    "client_encoding": "SQL_ASCII",
+    "statement_timeout": "2s",
+    "lock_timeout": "100ms",
+    "default_transaction_read_only": "on",
+    "idle_in_transaction_session_timeout": "0",
+    "search_path": "pg_catalog, pg_temp",
+    "jit": "off",
+    "max_parallel_workers_per_gather": "0",
+}
+
+
+def asked(conninfo: str, sql: str) -> SegmentAnswer:
+    """The answer to one query over a connection made as the probe makes it."""
+    connection = connect(conninfo, MonitorOptions(), SYSTEM)
+    try:
+        connection.pipeline.send([Segment("test", (Command("test", sql.encode()),))])
+        [answer] = connection.pipeline.collect(SYSTEM.mono_us() + 5_000_000)
+        return answer
+    finally:
+        connection.pipeline.close()
+
+
+@pytest.mark.parametrize("user", ["postgres", "modest"])
+def test_the_session_is_polite_whoever_it_is(server: Cluster, user: str) -> None:
+    query(server, "drop role if exists modest; create role modest login")
+    before = server.log_text()
+    settings = "select " + ", ".join(f"current_setting('{name}')" for name in POLITE)
+    answer = asked(server.dsn(user=user), settings)
+    query(server, "drop role modest")
+    assert dict(zip(POLITE, (value.decode() for value in answer.rows[0][0]), strict=True)) == POLITE
+    assert server.log_text().count("ERROR") == before.count("ERROR")
+
+
+def test_it_can_change_nothing(cluster: Cluster) -> None:
+    error = asked(cluster.dsn(), "create table public.ours (n int)").error
+    assert error is not None
+    assert error.sqlstate == "25006"
+
+
+def test_its_queries_are_not_tracked_where_that_may_be_set(reused_cluster: FreshCluster) -> None:
+    cluster = reused_cluster({"shared_preload_libraries": "pg_stat_statements"})
+    query(cluster, "create role modest login")
+    setting = "select current_setting('pg_stat_statements.track')"
+    assert asked(cluster.dsn(), setting).rows == [[(b"none",)]]
+    assert asked(cluster.dsn(user="modest"), setting).rows == [[(b"top",)]]
+
+
+def test_options_the_operator_wrote_are_heard_but_not_the_name(cluster: Cluster) -> None:
+    conninfo = cluster.dsn(application_name="theirs", options="-c work_mem=1MB")
+    answer = asked(conninfo, "select current_setting('work_mem'), current_setting('application_name')")
+    assert answer.rows == [[(b"1MB", b"dba-console")]]
+
+
+def test_one_failing_query_hides_no_other(cluster: Cluster) -> None:
+    connection = connect(cluster.dsn(), MonitorOptions(), SYSTEM)
+    try:
+        queries = {"good": b"select 1", "bad": b"select 1/0", "worse": b"nonsense", "fine": b"select 2"}
+        connection.pipeline.send([Segment(name, (Command(name, sql),)) for name, sql in queries.items()])
+        answers = {answer.key: answer for answer in connection.pipeline.collect(SYSTEM.mono_us() + 5_000_000)}
+    finally:
+        connection.pipeline.close()
+    assert [answers[name].rows for name in ("good", "fine")] == [[[(1,)]], [[(2,)]]]
+    failures = [answers[name].error for name in ("bad", "worse")]
+    assert [failure.sqlstate for failure in failures if failure is not None] == ["22012", "42601"]
+
+
+def test_the_console_is_one_session_and_is_seen_as_itself(cluster: Cluster) -> None:
+    wait_for(cluster, "select not exists (select from pg_stat_activity where application_name = 'dba-console')")
+    with probing(cluster) as probe:
+        rows = [row for row in reading(probe, "pg.activity").rows if row.application == "dba-console"]
+        assert [row.pid for row in rows] == [probe.backend_pid]
+
+
+def test_a_slot_is_given_back_soon_where_the_network_is_gone(reused_cluster: FreshCluster) -> None:
+    cluster = reused_cluster({"listen_addresses": "127.0.0.1"})
+    query(cluster, "create role modest login password 'known'")
+    dsn = f"host=127.0.0.1 port={cluster.port} user=modest password=known dbname=postgres sslmode=disable"
+    before = cluster.log_text().count("WARNING")
+    names = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count")
+    answer = asked(dsn, "select " + ", ".join(f"current_setting('{name}')" for name in names))
+    assert answer.rows == [[(b"10", b"5", b"3")]]
+    assert cluster.log_text().count("WARNING") == before

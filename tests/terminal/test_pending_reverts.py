@@ -1,0 +1,45 @@
+"""A console that is started where a run has left settings: what it shows first, and what a key does about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from dba_console.demo.cluster import Cluster
+from tests.actions.connections import acting
+from tests.actions.temporary_runs import RUN, Books, as_before
+from tests.terminal.consoles import OVERVIEW, Room, room
+
+pytestmark = pytest.mark.terminal
+__all__ = ["room"]
+
+
+@pytest.fixture
+def left(cluster: Cluster, room: Room) -> Iterator[Cluster]:
+    """A server on which a run that is over has set a parameter for a time."""
+    with acting(cluster) as link:
+        books = Books(link, room.state / "dba-console" / "debts")
+        books.perform("set-parameters", settings={"maintenance_work_mem": "77MB"}, temporary=True)
+    yield cluster
+    as_before(cluster)
+
+
+def test_what_a_run_has_left_is_shown_first_and_put_back_from_there(left: Cluster, room: Room) -> None:
+    with room.terminal(left.dsn()) as terminal:
+        shown = terminal.wait_for(r"(?s)Settings of a run were not reverted.*by ann.*p revert now +esc later")
+        assert RUN in shown and "maintenance_work_mem = 77MB in postgresql.auto.conf, was not set" in shown
+        terminal.keys("p")
+        terminal.wait_for(r"put-back on \S+ ·")
+        terminal.wait_for(r"(?i)type[\s│]+`yes`")
+        terminal.keys("Enter")
+        terminal.type("yes")
+        terminal.keys("Enter")
+        terminal.wait_for("RESET")
+        terminal.wait_for("y read")
+        terminal.keys("y")
+        terminal.wait_for(r"put-back on \S+ · done")
+        terminal.keys("Escape")
+        terminal.wait_for(OVERVIEW)
+    assert left.psql("show maintenance_work_mem") == "64MB"
+    assert list((room.state / "dba-console" / "debts").glob("*.json")) == []

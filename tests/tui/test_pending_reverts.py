@@ -1,0 +1,91 @@
+"""What runs have left changed is shown before all else, once, and put back with a key."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from dba_console.agent.protocol import RunBegin
+from dba_console.runbooks.library import SHIPPED
+from dba_console.tui.loaders import LoadedRunbook
+from dba_console.watch.samples.findings import FindingNow
+from tests.tui.hand_feed import START_US
+from tests.tui.test_console import screen as opened
+from tests.tui.test_findings import FULL, given
+
+LEFT = FindingNow(
+    "settings-left", "settings-left", "critical", "",
+    "fsync (off), work_mem (9MB) still differ from before run r-1 (ended)",
+    {"settings": ["fsync = off in postgresql.auto.conf, was not set", "work_mem = 9MB for role app, was 4MB"],
+     "who": ["ann"], "runs": ["r-1"]},
+    START_US, START_US, ["settings-left"], [], "put-back", "run the runbook put-back",
+)  # fmt: skip
+GOING = structs.replace(
+    LEFT, severity="info", text="fsync (off) for run r-1: a crash of the host destroys the whole cluster"
+)
+TITLE = "Settings of a run were not reverted"
+BOOK = LoadedRunbook("put-back", TITLE, "put-back.md", (SHIPPED / "put-back.md").read_text())
+
+
+async def test_a_console_begins_with_what_a_run_has_left() -> None:
+    async with opened() as screen:
+        await given(screen, FULL, LEFT)
+        assert TITLE in screen.text and "fsync = off in postgresql.auto.conf, was not set" in screen.text
+        assert "work_mem = 9MB for role app, was 4MB" in screen.text and "by ann" in screen.text
+        assert screen.lines[-1].split("  ")[0].strip() == "p revert now"
+
+
+async def test_p_begins_the_runbook_and_its_run_takes_the_place() -> None:
+    async with opened(books=[BOOK]) as screen:
+        await given(screen, LEFT)
+        await screen.press("p")
+        await screen.until(lambda: bool(screen.feed.asked))
+        [asked] = screen.feed.asked
+        assert isinstance(asked, RunBegin) and asked.text == BOOK.text and asked.mode == "run"
+
+
+async def test_escape_leaves_it_for_later_and_it_does_not_come_again() -> None:
+    async with opened() as screen:
+        await given(screen, LEFT)
+        await screen.press("escape")
+        assert TITLE not in screen.text and "Connections" in screen.text
+        await given(screen, number=4)
+        await given(screen, LEFT, number=5)
+        assert TITLE not in screen.text
+
+
+async def test_enter_alone_does_nothing() -> None:
+    async with opened(books=[BOOK]) as screen:
+        await given(screen, LEFT)
+        await screen.press("enter", "y")
+        assert screen.feed.asked == [] and TITLE in screen.text
+
+
+async def test_while_the_run_goes_on_nothing_is_offered() -> None:
+    async with opened() as screen:
+        await given(screen, GOING)
+        assert TITLE not in screen.text
+
+
+async def test_it_does_not_come_between_what_was_begun_and_a_key() -> None:
+    async with opened() as screen:
+        await given(screen, FULL)
+        await screen.press("f")
+        await given(screen, FULL, LEFT, number=4)
+        assert TITLE not in screen.text
+
+
+async def test_later_than_a_minute_it_is_a_finding_like_others() -> None:
+    async with opened() as screen:
+        await given(screen, FULL)
+        await given(screen, FULL, number=70)
+        await given(screen, FULL, LEFT, number=71)
+        assert TITLE not in screen.text
+
+
+async def test_once_it_is_put_back_the_screen_says_so() -> None:
+    async with opened(books=[BOOK]) as screen:
+        await given(screen, LEFT)
+        await given(screen, number=4)
+        assert "All settings are reverted" in screen.text
+        await screen.press("p")
+        assert screen.feed.asked == [] and "no settings left to revert" in screen.text

@@ -1,0 +1,100 @@
+"""A rehearsal looks and tells; it never acts and asks nobody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from dba_console.recording.plan import BlockCondition as Condition
+from dba_console.recording.plan import Confirmation, Plan
+from dba_console.runbooks.rehearsal import CAVEAT
+from dba_console.runbooks.requests import ReadResult
+from tests.unit.runbooks.scripted_walk import Killed, World, begin, block, drive, plan_of, resume, run, step
+from tests.unit.runbooks.test_walk_killed import plans
+
+TYPED = Confirmation(level="type", text="target")
+
+
+@given(plan=plans())
+def test_a_rehearsal_never_acts_never_asks_and_ends(plan: Plan) -> None:
+    ending, state, world = run(plan, mode="rehearse")
+    assert (world.done, world.asked, world.settled) == ([], [], [])
+    assert ending.text.endswith(CAVEAT)
+    assert all(known.status in ("ok", "failed") for known in state.steps.values())
+    assert all(state.blocks[one.id].status != "pending" for part in plan.steps for one in part.blocks)
+
+
+def test_an_act_is_told_verbatim() -> None:
+    argv = block("a/run", "run", language="toml", settings={"argv": ["pg_dump", "-Fc", "app"]})
+    sight = {"exact": "echo 1 > /proc/sys/vm/drop_caches", "count": 1}
+    plan = plan_of(
+        step(
+            "a", block("a/preview", "preview"), block("a/change", "change", body="drop table public.t", confirm=TYPED)
+        ),
+        step("b", argv, block("b/action", "action", action="drop-caches")),
+    )
+    looks = {"a/preview": [ReadResult(rows=({"a": 1},))], "b/action": [ReadResult(values={"sight": sight})]}
+    ending, state, _ = run(plan, World(looks=looks), mode="rehearse")
+    told = {block_id: known.note for block_id, known in state.blocks.items()}
+    assert told["a/change"] == "would run on 1 row: drop table public.t"
+    assert told["a/run"] == "would run: pg_dump -Fc app"
+    assert told["b/action"] == "would execute: echo 1 > /proc/sys/vm/drop_caches"
+    assert ending.text == f"run done: 1 read-only blocks run, 3 changes not executed; {CAVEAT}"
+
+
+def test_what_only_an_act_would_give_is_unknown() -> None:
+    plan = plan_of(step("a", block("a/run", "run", name="dump"), block("a/check", "check", uses=("dump",))))
+    _, state, world = run(plan, mode="rehearse")
+    assert state.blocks["a/check"].note == "unknown without a real run: needs dump"
+    assert ("a/check", "check") not in world.looked
+
+
+@pytest.mark.parametrize(("before", "end"), [(True, "failed"), (False, "done")])
+def test_a_check_that_fails_fails_the_rehearsal_unless_an_act_comes_before_it(before: bool, end: str) -> None:
+    blocks = [block("a/check", "check"), block("a/change", "change")]
+    plan = plan_of(step("a", *(blocks if before else blocks[::-1])))
+    ending, state, _ = run(plan, World(looks={"a/check": [ReadResult(holds=False, text="lag 5 s")]}), mode="rehearse")
+    assert ending.state == end
+    assert "lag 5 s" in state.blocks["a/check"].note
+
+
+@pytest.mark.parametrize(
+    ("test", "seen", "note"),
+    [
+        ("when", ReadResult(holds=False, text="no"), "not applicable: no"),
+        ("done", ReadResult(holds=True, text="yes"), "already done: yes"),
+        ("when", ReadResult(error="no connection"), "`when` is unknown: no connection"),
+        ("done", ReadResult(holds=False), "would run: a/change"),
+    ],
+)
+def test_the_tests_of_a_block_are_really_made(test: str, seen: ReadResult, note: str) -> None:
+    condition: dict[str, Any] = {test: Condition(language="expr", text="x")}
+    plan = plan_of(step("a", block("a/change", "change", **condition)))
+    _, state, _ = run(plan, World(looks={f"a/change:{test}": [seen]}), mode="rehearse")
+    assert state.blocks["a/change"].note == note
+
+
+def test_a_wait_looks_once_and_does_not_wait() -> None:
+    until = {"until": {"language": "expr", "text": "lag < 1"}}
+    plan = plan_of(step("a", block("a/wait", "wait", settings=until)))
+    _, state, world = run(plan, World(looks={"a/wait": [ReadResult(holds=False, text="lag 5")]}), mode="rehearse")
+    assert state.blocks["a/wait"].note == "would wait until lag < 1; not true now: lag 5"
+    assert len(world.looked) == 1
+
+
+def test_a_rehearsal_that_is_killed_goes_on() -> None:
+    plan = plan_of(
+        step("a", block("a/check", "check"), block("a/change", "change")), step("b", block("b/check", "check"))
+    )
+    _, whole, undisturbed = run(plan, mode="rehearse")
+    for at in range(2, len(undisturbed.records)):
+        world = World(kill_after=at)
+        with pytest.raises(Killed):
+            drive(plan, begin(plan, world, mode="rehearse"), world)
+        ending, state = resume(plan, world)
+        assert ending.state == "done"
+        assert {one: known.status for one, known in state.blocks.items()} == {
+            one: known.status for one, known in whole.blocks.items()
+        }

@@ -1,0 +1,330 @@
+"""Decisions, branches, rounds, waits: every way through a plan, and what is said of the steps not walked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dba_console.recording.plan import Confirmation, Plan
+from dba_console.runbooks.apply_records import replay_records
+from dba_console.runbooks.requests import OperatorInterrupt, Outcome, PauseRequest, ReadResult, TimePassed
+from dba_console.runbooks.walk import walk
+from tests.unit.runbooks.scripted_walk import Killed, World, begin, block, drive, plan_of, resume, run, step
+
+
+def change(step_id: str) -> Any:
+    return block(f"{step_id}/change", "change")
+
+
+def forked() -> Plan:
+    """Two branches that meet again."""
+    ways = [
+        {"key": "small", "text": "", "goto": "next"},
+        {"key": "big", "text": "", "goto": "big"},
+        {"key": "stop", "text": "", "goto": "end"},
+    ]
+    return plan_of(
+        step("look", block("look/choose", "choose", settings={"question": "How big?", "options": ways})),
+        step("small", change("small"), then="after"),
+        step("big", change("big"), branch=True),
+        step("after", change("after")),
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "walked", "skipped"),
+    [
+        ("small", ["small", "after"], {"big": "jumped to after"}),
+        ("big", ["big", "after"], {"small": "jumped to big"}),
+        ("stop", [], {"small": "jumped to the end", "big": "jumped to the end", "after": "jumped to the end"}),
+    ],
+)
+def test_every_option_of_a_decision_leads_where_it_says(
+    answer: str, walked: list[str], skipped: dict[str, str]
+) -> None:
+    ending, state, world = run(forked(), World(answers={"choose": ["neither", answer]}))
+    assert ending.state == "done"
+    assert [one for one, _ in world.done] == [f"{one}/change" for one in walked]
+    assert {one: known.note for one, known in state.steps.items() if known.status == "skipped"} == skipped
+    assert world.rejected == ["invalid answer 'neither': expected one of small, big, stop"]
+
+
+def test_a_branch_is_not_walked_onto_from_above() -> None:
+    plan = plan_of(step("a", change("a")), step("b", change("b"), branch=True), step("c", change("c")))
+    _, state, world = run(plan)
+    assert [one for one, _ in world.done] == ["a/change", "c/change"]
+    assert state.steps["b"].note == "branch not chosen"
+
+
+def test_a_branch_that_was_not_walked_leads_nowhere() -> None:
+    """`then` belongs to who came along the branch: a step passed over does not send the run elsewhere."""
+    plan = plan_of(step("a", change("a"), branch=True, then="end"), step("b", change("b")))
+    _, _, world = run(plan)
+    assert [one for one, _ in world.done] == ["b/change"]
+
+
+def test_what_follows_a_decision_in_its_step_is_not_run_when_it_leads_away() -> None:
+    ways = [{"key": "away", "text": "", "goto": "b"}]
+    plan = plan_of(
+        step("a", block("a/choose", "choose", settings={"options": ways}), change("a")), step("b", change("b"))
+    )
+    _, state, world = run(plan)
+    assert [one for one, _ in world.done] == ["b/change"]
+    assert state.blocks["a/change"].status == "skipped"
+
+
+def rounds(**settings: Any) -> Plan:
+    settings = {"from": "a", "every_s": 1800, **settings}
+    return plan_of(
+        step("a", change("a")), step("b", block("b/repeat", "repeat", settings=settings)), step("c", change("c"))
+    )
+
+
+def test_rounds_are_counted_and_their_executions_go_on() -> None:
+    _, state, world = run(rounds(times=3))
+    assert world.done == [("a/change", 1), ("a/change", 2), ("a/change", 3), ("c/change", 1)]
+    assert (state.steps["a"].round, state.steps["b"].round, state.steps["c"].round) == (3, 3, 1)
+
+
+def test_rounds_go_on_while_it_lasts_and_stop_when_nobody_can_tell() -> None:
+    going = {"language": "expr", "text": "stalled"}
+    looks = [ReadResult(holds=True), ReadResult(holds=True), ReadResult(holds=False, text="no stall")]
+    _, state, world = run(rounds(**{"while": going}), World(looks={"b/repeat:while": looks}))
+    assert [one for one, _ in world.done] == ["a/change"] * 3 + ["c/change"]
+    assert state.blocks["b/repeat"].note == "condition no longer true: no stall"
+    world = World(looks={"b/repeat:while": [ReadResult(holds=None)]}, answers={"failed": ["abort"]})
+    ending, _, _ = run(rounds(**{"while": going}), world)
+    assert ending.state == "failed"
+
+
+def test_a_person_says_whether_there_is_another_round() -> None:
+    _, _, world = run(rounds(ask=True), World(answers={"choose": ["again", "enough"]}))
+    assert [one for one, _ in world.done] == ["a/change"] * 2 + ["c/change"]
+
+
+def test_the_time_between_rounds_is_not_begun_anew_after_a_kill() -> None:
+    plan = rounds(times=2)
+    world = World()
+    state = begin(plan, world)
+    course = walk(plan, state, now=world.now)
+    request = next(course)
+    while not isinstance(request, PauseRequest):
+        request = course.send(world.reply(request))
+    due = request.until_us
+    world.wall_us += 600_000_000
+    again = walk(plan, replay_records(plan, world.records), now=world.now)
+    request = next(again)
+    while not isinstance(request, PauseRequest):
+        request = again.send(world.reply(request))
+    assert (request.until_us, request.seconds) == (due, 1200.0)
+    again.send(TimePassed(seconds=1200.0, wall_us=world.wall_us))
+
+
+UNTIL = {"until": {"language": "expr", "text": "replication.lag_s < 1"}, "every_s": 5}
+
+
+def test_a_wait_looks_until_it_holds_and_unknown_is_not_yes() -> None:
+    plan = plan_of(step("a", block("a/wait", "wait", settings=UNTIL)))
+    looks = [
+        ReadResult(holds=None, text="?"),
+        ReadResult(holds=True, error="no connection"),
+        ReadResult(holds=False),
+        ReadResult(holds=True),
+    ]
+    ending, state, _ = run(plan, World(looks={"a/wait": looks}))
+    assert (ending.state, state.blocks["a/wait"].machine_s) == ("done", 15.0)
+
+
+def test_a_wait_that_has_to_hold_begins_anew_when_it_breaks() -> None:
+    plan = plan_of(step("a", block("a/wait", "wait", settings={**UNTIL, "hold_for_s": 10})))
+    looks = [ReadResult(holds=True), ReadResult(holds=True), ReadResult(holds=False), ReadResult(holds=True)]
+    _, state, _ = run(plan, World(looks={"a/wait": looks}))
+    assert state.blocks["a/wait"].machine_s == 25.0
+
+
+@pytest.mark.parametrize(("answers", "end", "waited"), [(["wait"], "done", 20.0), (["abort"], "failed", 12.0)])
+def test_a_wait_that_ran_out_of_time_is_a_persons_decision(answers: list[Any], end: str, waited: float) -> None:
+    plan = plan_of(step("a", block("a/wait", "wait", settings=UNTIL, timeout_s=12)))
+    looks = [ReadResult(holds=False)] * 5 + [ReadResult(holds=True)]
+    ending, state, world = run(plan, World(looks={"a/wait": looks}, answers={"failed": answers}))
+    assert ending.state == end
+    assert "wait" in [option.key for option in world.asked[1].options]
+    assert state.blocks["a/wait"].machine_s == waited - (3 if end == "done" else 0)
+
+
+def test_a_wait_shows_what_it_waits_for() -> None:
+    plan = plan_of(step("a", block("a/wait", "wait", settings=UNTIL)))
+    world = World(looks={"a/wait": [ReadResult(holds=False, text=f"{n} left", values={"n": n}) for n in (12, 8, 4)]})
+    state = begin(plan, world)
+    course = walk(plan, state, now=world.now)
+    request = next(course)
+    for _ in range(3):
+        request = course.send(world.reply(request))
+        while not isinstance(request, PauseRequest):
+            request = course.send(world.reply(request))
+    assert state.waiting is not None
+    assert (state.waiting.values, state.waiting.trend) == ("4 left", (12.0, 8.0, 4.0))
+    assert state.waiting.left == "4, about 5.0s to zero (estimated)"
+
+
+def test_time_that_has_to_pass_goes_on_while_the_agent_is_dead() -> None:
+    plan = plan_of(step("a", block("a/wait", "wait", settings={"hold_for_s": 600})))
+    world = World(kill_after=5)
+    with pytest.raises(Killed):
+        drive(plan, begin(plan, world), world)
+    assert world.records[-1].kind == "wait.began"
+    world.wall_us += 599_000_000
+    before = world.wall_us
+    ending, _ = resume(plan, world)
+    assert ending.state == "done"
+    assert world.wall_us - before == 1_000_000
+
+
+def test_a_point_in_time_that_cannot_be_read_fails() -> None:
+    plan = plan_of(step("a", block("a/wait", "wait", settings={"until_time": "noon"})))
+    ending, _, _ = run(plan, World(answers={"failed": ["abort"]}))
+    assert ending.text.startswith("run failed: a/wait: not a time")
+
+
+def wish(verb: Any, **given: Any) -> OperatorInterrupt:
+    return OperatorInterrupt(verb=verb, who="ann", **{"reason": "because", **given})
+
+
+THREE = plan_of(
+    step("a", block("a/manual", "manual")),
+    step("b", block("b/manual", "manual")),
+    step("c", block("c/manual", "manual")),
+)
+
+
+def test_a_paused_run_holds_still_until_a_person_goes_on() -> None:
+    world = World(answers={"a/manual": [wish("pause")], "choose": ["", "continue"]})
+    ending, state, world = run(THREE, world)
+    assert ending.state == "done"
+    assert [asked.kind for asked in world.asked] == [
+        "start",
+        "manual",
+        "choose",
+        "choose",
+        "manual",
+        "manual",
+        "manual",
+    ]
+    assert state.deviations == []
+
+
+def test_a_paused_run_is_still_paused_after_a_kill_until_it_is_resumed() -> None:
+    world = World(answers={"a/manual": [wish("pause")]})
+    world.kill_after = 7
+    with pytest.raises(Killed):
+        drive(THREE, begin(THREE, world), world)
+    assert replay_records(THREE, world.records).paused == "paused by ann: because"
+    ending, _ = resume(THREE, world)
+    assert ending.state == "done"
+
+
+def test_a_step_is_left_out_with_a_reason_only() -> None:
+    world = World(answers={"b/manual": [wish("skip", reason=" "), wish("skip", reason="ours is newer")]})
+    ending, state, world = run(THREE, world)
+    assert (ending.state, world.rejected) == ("done", ["a skip needs a reason"])
+    assert (state.steps["b"].status, state.steps["b"].note) == ("skipped", "ours is newer")
+    assert [one.fields["what"] for one in state.deviations] == ["skip"]
+
+
+def test_a_jump_forward_says_what_it_leaves_out() -> None:
+    _, state, _ = run(THREE, World(answers={"a/manual": [wish("jump", step="c")]}))
+    assert {one: known.status for one, known in state.steps.items()} == {"a": "skipped", "b": "skipped", "c": "ok"}
+    assert state.steps["b"].note == "jumped to c"
+
+
+def test_a_jump_to_the_end_ends_it() -> None:
+    ending, state, _ = run(THREE, World(answers={"a/manual": [wish("jump", step="end")]}))
+    assert (ending.state, len(state.deviations)) == ("done", 1)
+
+
+def test_a_jump_back_walks_again_but_not_past_a_point_of_no_return() -> None:
+    world = World(answers={"c/manual": [wish("jump", step="a")]})
+    _, state, world = run(THREE, world)
+    assert {one: known.round for one, known in state.steps.items()} == {"a": 2, "b": 2, "c": 2}
+    final = plan_of(THREE.steps[0], step("b", block("b/manual", "manual"), point_of_no_return=True), THREE.steps[2])
+    _, state, world = run(final, World(answers={"c/manual": [wish("jump", step="a")]}))
+    assert world.rejected == ["step b was a point of no return: cannot jump back past it"]
+    assert state.steps["a"].round == 1
+
+
+@pytest.mark.parametrize("step_id", ["nowhere", "a"])
+def test_a_jump_to_nowhere_or_here_is_refused(step_id: str) -> None:
+    ending, _, world = run(THREE, World(answers={"a/manual": [wish("jump", step=step_id)]}))
+    assert (ending.state, len(world.rejected)) == ("done", 1)
+
+
+@pytest.mark.parametrize("verb", ["pause", "skip", "abort", "jump", "undo"])
+@pytest.mark.parametrize("at", ["start", "ack", "yes", "type", "choose", "manual", "input", "failed", "settle"])
+def test_any_question_can_be_answered_by_a_wish(verb: Any, at: Any) -> None:
+    """Whatever is asked, a wish does what it says or is refused with a reason, and the run comes to an end."""
+    kinds: dict[str, Any] = {
+        "choose": block("a/choose", "choose", settings={"options": [{"key": "on", "text": "", "goto": "next"}]}),
+        "manual": block("a/manual", "manual"),
+        "input": block("a/input", "input", name="n", settings={"type": "int"}),
+        "failed": block("a/check", "check"),
+        "settle": block("a/run", "run"),
+    }
+    for level in ("ack", "yes", "type"):
+        kinds[level] = block("a/confirm", "confirm", confirm=Confirmation(level=level, text="target"))
+    plan = plan_of(step("a", kinds.get(at, change("a"))), step("b", change("b")))
+    unknown = Outcome(state="unknown", text="?")
+    world = World(
+        answers={at: [wish(verb, step="b")], "undo": ["none"]},
+        looks={"a/check": [ReadResult(holds=False), ReadResult(holds=True)]},
+        outcomes={"a/run": [unknown]},
+        settles={"a/run": [unknown] * 3},
+    )
+    ending, state, world = run(plan, world)
+    gives_up = verb in ("abort", "undo")
+    assert ending.state == (("failed" if at in ("failed", "settle") else "aborted") if gives_up else "done")
+    if verb in ("skip", "jump"):
+        refused = at in ("start", "settle")
+        assert bool(world.rejected) is refused
+        assert [one.fields["what"] for one in state.deviations if one.fields["what"] != "retry"] == (
+            [] if refused else [verb]
+        )
+    assert not gives_up or ("b/change", 1) not in world.done
+
+
+def test_what_was_confirmed_before_a_change_is_asked_again_when_it_is_tried_again() -> None:
+    plan = plan_of(
+        step(
+            "a",
+            block("a/preview", "preview", title="old ones"),
+            block("a/confirm", "confirm", confirm=Confirmation(level="yes")),
+            block("a/change", "change"),
+        )
+    )
+    world = World(
+        looks={"a/preview": [ReadResult(rows=({"id": 1},)), ReadResult(rows=({"id": 7}, {"id": 8}))]},
+        outcomes={"a/change": [Outcome(state="failed", text="locked"), Outcome(state="ok", text="2 rows")]},
+        answers={"failed": ["retry"]},
+    )
+    run(plan, world)
+    assert [asked.kind for asked in world.asked] == ["start", "yes", "failed", "yes"]
+
+
+def test_other_inputs_are_not_offered_once_some_of_the_rows_are_done() -> None:
+    change = block("a/change", "change", settings={"each": True}, uses=("n",), confirm=Confirmation(level="yes"))
+    plan = plan_of(
+        step(
+            "a",
+            block("a/input", "input", name="n", settings={"type": "int"}),
+            block("a/preview", "preview", uses=("n",)),
+            change,
+        )
+    )
+    world = World(
+        looks={"a/preview": [ReadResult(rows=({"id": 1}, {"id": 2}, {"id": 3}))]},
+        outcomes={"a/change": [Outcome(state="ok", text="1 row"), Outcome(state="failed", text="locked")]},
+        answers={"failed": ["abort"]},
+    )
+    run(plan, world)
+    offered = next(asked.options for asked in world.asked if asked.kind == "failed")
+    assert "input" not in [option.key for option in offered]

@@ -1,0 +1,174 @@
+"""Storms of connections: one application that opens them as fast as it can, and pools that merely start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dba_console.core.thresholds import ConnectionLimits, Limits
+from dba_console.watch.findings.connections import RULES
+from tests.unit.watch.findings.server_ticks import Serving, serving
+
+
+def storm(server: Serving, per_s: int, seconds: int, **fields: Any) -> None:
+    """So many new sessions a second of one application, each second a tick."""
+    for second in range(seconds):
+        made = {"application": "invoice-export", "user": "shop_jobs", "client": "[local]", **fields}
+        pids = 10_000 + len(server.rows) + second
+        new = server.pool(per_s, pids, backend_start=server.ago(0.5), state_change=server.ago(0.2), **made)
+        server.rows = server.rows + new
+        server.tick()
+
+
+def test_a_storm_is_told_in_its_third_second_with_who_and_from_where() -> None:
+    server = serving(80)
+    storm(server, 40, 2)
+    row = server.only_one("connection-storm")
+    assert row.severity == "warning"
+    assert row.text.startswith("invoice-export (user shop_jobs) opened 80 connections in 1.0s from [local], 80 idle")
+    assert row.evidence["opened"] == 80
+    assert row.evidence["clients"] == ["[local]"]
+    assert row.evidence["application"] == "invoice-export"
+
+
+def test_a_storm_that_fills_the_house_is_one_finding_named_after_the_storm() -> None:
+    server = serving(80)
+    storm(server, 40, 4)
+    server.ticks(1)
+    row = server.only_one("connection-storm")
+    assert row.severity == "critical"
+    assert row.chain == ["connections-filling", "connection-storm"]
+    assert row.text.startswith("Connections fill (240 of 247 usable, 97%): invoice-export (user shop_jobs) opened 160")
+
+
+def test_a_storm_is_a_remark_until_half_of_the_usable_are_taken_and_then_a_warning() -> None:
+    server = serving(10)
+    storm(server, 50, 2)
+    assert server.only_one("connection-storm").severity == "info"
+    storm(server, 20, 1)
+    row = server.only_one("connection-storm")
+    assert (row.severity, row.evidence["used"]) == ("warning", 130)
+
+
+def test_a_storm_that_steps_back_and_forth_over_half_changes_its_severity_once() -> None:
+    server = serving(10)
+    storm(server, 57, 2)
+    for _ in range(3):
+        server.rows += server.pool(4, 40_000)
+        server.tick()
+        server.rows = server.rows[:-4]
+        server.tick()
+    assert [change.kind for change in server.changes] == ["raised", "changed"]
+
+
+def test_a_pool_that_opens_at_once_on_an_idle_server_alarms_nobody() -> None:
+    server = serving(13)
+    server.rows += server.pool(96, 5000, backend_start=server.ago(0.5), application="shop-pool")
+    server.ticks(30)
+    assert {change.finding.severity for change in server.changes if change.kind != "cleared"} == {"info"}
+
+
+def test_a_storm_is_since_its_first_connection() -> None:
+    server = serving(80)
+    began = server.ago(0.5)
+    storm(server, 40, 3)
+    assert abs(server.only_one("connection-storm").since_us - began) < 1_000_000
+
+
+def test_a_storm_stays_while_it_holds_what_it_opened_and_the_house_is_full() -> None:
+    server = serving(80)
+    storm(server, 40, 4)
+    server.ticks(300)
+    assert server.only_one("connection-storm").chain == ["connections-filling", "connection-storm"]
+    server.rows = server.rows[:100]
+    assert server.ticks(60) == []
+
+
+def test_a_storm_is_over_when_others_took_the_places_it_left() -> None:
+    server = serving(80)
+    storm(server, 40, 4)
+    server.ticks(20)
+    server.rows = [*server.pool(80), *server.pool(160, 5000, application="shop-web")]
+    server.ticks(40)
+    server.only_one("connections-filling")
+
+
+def test_a_storm_of_many_names_and_one_user_is_told_by_the_user() -> None:
+    server = serving(80)
+    for second in range(3):
+        for number in range(30):
+            name = f"worker-{second}-{number}"
+            pid = 20_000 + second * 100 + number
+            server.rows += server.pool(1, pid, backend_start=server.ago(0.5), application=name, user="batch")
+        server.tick()
+    assert server.only_one("connection-storm").text.startswith("user batch opened 60 connections")
+
+
+def test_a_pool_of_twenty_is_no_storm() -> None:
+    server = serving(80)
+    storm(server, 20, 1)
+    server.ticks(20)
+    assert server.raised == []
+
+
+def test_growth_of_many_applications_at_once_is_no_storm_of_one() -> None:
+    server = serving(80)
+    for number in range(12):
+        pid = 20_000 + number * 10
+        name = f"app-{number}"
+        server.rows += server.pool(5, pid, backend_start=server.ago(0.5), application=name, user=name)
+    server.ticks(3)
+    assert server.raised == []
+
+
+def test_sessions_that_come_and_go_are_no_storm() -> None:
+    server = serving(80)
+    for second in range(20):
+        new = server.pool(40, 20_000 + 40 * second, backend_start=server.ago(0.5), application="cgi")
+        server.rows = [*server.rows[:80], *new]
+        server.tick()
+        if second == 0:
+            assert server.raised == []
+    assert server.raised == []
+
+
+def test_the_first_reading_of_a_full_pool_is_no_storm() -> None:
+    server = Serving(RULES)
+    server.rows = server.pool(180, backend_start=server.ago(3), application="shop-web")
+    server.ticks(20)
+    assert server.raised == []
+
+
+def test_sessions_from_before_the_first_reading_are_not_named_when_others_storm() -> None:
+    server = Serving(RULES)
+    server.rows = server.pool(80, backend_start=server.ago(1), application="shop-web-pool")
+    server.ticks(2)
+    storm(server, 20, 3, application="shop-checkout")
+    row = server.only_one("connection-storm")
+    assert row.text.startswith("shop-checkout (user shop_jobs) opened")
+    assert row.evidence["opened"] == 60
+
+
+def test_a_server_clock_that_is_set_back_hides_no_storm() -> None:
+    server = serving(80)
+    server.clock_us -= 3600 * 1_000_000
+    storm(server, 40, 3)
+    server.only_one("connection-storm")
+
+
+def test_a_pool_that_comes_back_after_a_restart_is_told_and_alarms_nobody() -> None:
+    server = serving(180)
+    started = server.ago(1)
+    server.extra = dict(Serving(RULES, start_us=started).extra)
+    server.rows = []
+    server.tick()
+    storm(server, 60, 3, application="shop-web")
+    row = server.only_one("connection-storm")
+    assert row.severity == "info"
+    assert "after the server restarted" in row.text
+
+
+def test_the_figures_of_a_storm_are_configured() -> None:
+    limits = Limits(connections=ConnectionLimits(storm_least=10, storm_pct=4.0))
+    server = serving(80, limits)
+    storm(server, 12, 1)
+    server.only_one("connection-storm")

@@ -1,0 +1,92 @@
+"""Which block devices count, and what they stand on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dba_console.watch.probes.host.kernel_counters import DiskStatsParser
+from dba_console.watch.samples.host import Disk
+from tests.unit.watch.probes.proc_trees import write_tree
+
+OLD = " 8 0 sda 100 1 800 50 200 2 1600 70 0 90 120\n"
+"""Kernel 3.10: no discards, no flushes."""
+NEW = " 8 0 sda 100 1 800 50 200 2 1600 70 3 90 120 5 6 40 7 8 9\n"
+
+
+def sys_tree(base: Path) -> str:
+    """sda with a partition; dm-0 on that partition; md0 on sda and sdb; an nvme with a partition; a loop device."""
+    block = base / "block"
+    for name, partition in (("sda", "sda1"), ("sdb", None), ("nvme0n1", "nvme0n1p1"), ("dm-0", None), ("md0", None)):
+        place = base / "devices" / name
+        place.mkdir(parents=True)
+        block.mkdir(exist_ok=True)
+        (block / name).symlink_to(place)
+        link(base, name, place)
+        if partition:
+            write_tree(place, {f"{partition}/partition": "1\n"})
+            link(base, partition, place / partition)
+    for upper, lower in (("dm-0", ["sda1"]), ("md0", ["sda", "sdb"])):
+        for name in lower:
+            write_tree(base / "devices" / upper, {f"slaves/{name}/dev": ""})
+    write_tree(base / "devices/loop0", {"loop/backing_file": "/srv/image file\n"})
+    (block / "loop0").symlink_to(base / "devices/loop0")
+    (base / "dev/block").mkdir(parents=True)
+    (base / "dev/block/8:1").symlink_to(base / "devices/sda/sda1")
+    return str(base)
+
+
+def link(base: Path, name: str, place: Path) -> None:
+    (base / "class/block").mkdir(parents=True, exist_ok=True)
+    (base / "class/block" / name).symlink_to(place)
+
+
+def devices(text: str, tmp_path: Path) -> dict[str, Disk]:
+    proc = write_tree(
+        tmp_path / "proc",
+        {"self/mountinfo": "30 1 8:1 / / rw - ext4 /dev/sda1 rw\n31 30 0:9 / /mnt rw - nfs x:/y rw\n"},
+    )
+    parser = DiskStatsParser(proc, sys_tree(tmp_path / "sys"))
+    return {disk.name: disk for disk in parser.parse(text.encode(), 0).devices}
+
+
+def test_a_partition_is_not_counted_beside_its_disk(tmp_path: Path) -> None:
+    text = NEW + " 8 1 sda1 99 1 792 49 199 2 1592 69 3 89 118 5 6 40 7 8 9\n"
+    assert list(devices(text, tmp_path)) == ["sda"]
+
+
+def test_a_device_without_any_io_is_left_out(tmp_path: Path) -> None:
+    text = NEW + " 7 0 loop0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n 1 0 ram0 0 0 0 0 0 0 0 0 0 0 0\n"
+    assert list(devices(text, tmp_path)) == ["sda"]
+
+
+def test_every_column_lands_in_its_field(tmp_path: Path) -> None:
+    disk = devices(NEW, tmp_path)["sda"]
+    assert (disk.reads, disk.read_sectors, disk.read_ms) == (100, 800, 50)
+    assert (disk.writes, disk.written_sectors, disk.write_ms) == (200, 1600, 70)
+    assert (disk.in_flight, disk.io_ms, disk.weighted_ms) == (3, 90, 120)
+    assert (disk.discards, disk.discarded_sectors, disk.discard_ms) == (5, 40, 7)
+    assert (disk.flushes, disk.flush_ms) == (8, 9)
+
+
+def test_an_old_kernel_leaves_discards_and_flushes_unknown(tmp_path: Path) -> None:
+    disk = devices(OLD, tmp_path)["sda"]
+    assert disk.io_ms == 90
+    assert disk.discards is None
+    assert disk.flushes is None
+
+
+def test_a_mapped_device_names_the_whole_disks_under_it(tmp_path: Path) -> None:
+    text = NEW.replace("8 0 sda", "253 0 dm-0") + NEW.replace("8 0 sda", "9 0 md0")
+    found = devices(text, tmp_path)
+    assert found["dm-0"].underlying == ["sda"]
+    assert found["md0"].underlying == ["sda", "sdb"]
+
+
+def test_a_loop_device_stands_on_the_disk_of_its_file(tmp_path: Path) -> None:
+    assert devices(NEW.replace("8 0 sda", "7 0 loop0"), tmp_path)["loop0"].underlying == ["sda"]
+
+
+def test_without_sys_partitions_are_known_by_their_names(tmp_path: Path) -> None:
+    text = "".join(NEW.replace("sda", name) for name in ("sda", "sda1", "nvme0n1", "nvme0n1p2", "dm-3", "vdb2"))
+    found = DiskStatsParser("/nonexistent", str(tmp_path)).parse(text.encode(), 0)
+    assert [disk.name for disk in found.devices] == ["sda", "nvme0n1", "dm-3"]
