@@ -1,1 +1,1 @@
-"""Every figure the documents quote, measured side by side with the peer in one run. Not tests: nothing fails here."""
+"""Benchmarks behind every figure in the documents, measured in one run with the peer. Not tests: nothing fails here."""

@@ -1,6 +1,6 @@
 """`python -m bench [smoke|all|NAME…]`: measure and print the figures as Markdown.
 
-A smoke run only shows that everything works: its benches run side by side, each in a process of its own.
+A smoke run only checks that everything works: its benches run in parallel, each in its own process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NAMES = (
     "cutover_killed", "run_overhead", "managers", "quiet",
 )  # fmt: skip
 LONG = ("quiet", "fuzz", "cutover", "cutover_killed", "managers")
-"""Take an hour, and a quarter of one each: measured when they are named, not with all."""
+"""Take an hour (`quiet`) or about a quarter of an hour each: measured only when named, not with `all`."""
 
 
 def main(arguments: list[str]) -> int:
@@ -26,13 +26,13 @@ def main(arguments: list[str]) -> int:
     ]
     unknown = [name for name in names if name not in NAMES]
     if unknown:
-        print(f"no such bench: {', '.join(unknown)}; there are {', '.join(NAMES)}", file=sys.stderr)
+        print(f"unknown bench: {', '.join(unknown)}; known: {', '.join(NAMES)}", file=sys.stderr)
         return 2
     figures: list[Figure] = []
     for found in side_by_side(names) if smoke else (measure(name, smoke) for name in names):
         figures += found
     if smoke:
-        print("A smoke run: too short for its figures to mean anything.\n")
+        print("Smoke run: too short for meaningful figures.\n")
     print(table(figures))
     return 0
 

@@ -1,7 +1,7 @@
-"""What watching a cluster of three nodes and a pooler adds to an agent: its CPU, and how long its ticks take.
+"""Cost of monitoring a cluster of three nodes and a pooler: CPU, memory and tick duration of the agent.
 
-And how soon two primaries are a finding: from the promotion of a standby to the event of an agent that ticks once a
-second, each round with another pair and at another moment of the tick.
+Also the time from two primaries to the finding: from the promotion of a standby to the sample of an agent that ticks
+once per second, each round with another pair and at another phase of the tick.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ SETTLED_S = 5.0
 
 
 def run(smoke: bool = False) -> list[Figure]:
-    """Two agents of one server in the same seconds, one of them with a cluster; then collectors tick by turns."""
+    """Measure two agents of one server in the same seconds, one with a cluster; then let collectors tick in turns."""
     seconds = 5.0 if smoke else 60.0
     with ground(200) as here, own_directories() as place, _cluster(here, place):
         with _agent(here.cluster.dsn(dbname="template1"), place, "alone") as alone, _agent(
             here.dsn, place, "cluster"
         ) as watching:  # fmt: skip
-            while len(here.pid_of("dba-console")) < 3:  # two agents, and the one that asks the node db1
+            while len(here.pid_of("dba-console")) < 3:  # two agents, and the connection to node db1
                 time.sleep(0.5)
             time.sleep(SETTLED_S)
             spent = _spent(alone, watching, seconds)
@@ -52,15 +52,15 @@ def run(smoke: bool = False) -> list[Figure]:
         Figure("agent of a cluster of three nodes and a pooler, CPU against an agent of one server",
                spent[1] / spent[0], "×", 1.5, text),
         Figure("the same: time a tick takes", several / one, "×", 1.5, took),
-        Figure("the same: memory more", grown_mb, "MB"),
-        Figure("from pg_promote() beside the primary to the finding split-brain, slowest", max(seen_s), "s", 5.0,
+        Figure("the same: additional memory", grown_mb, "MB"),
+        Figure("from pg_promote() while the primary runs to the finding split-brain, slowest", max(seen_s), "s", 5.0,
                f"median {statistics.median(seen_s):.1f} s of {len(seen_s)} rounds"),
     ]  # fmt: skip
 
 
 @contextmanager
 def _cluster(here: Ground, place: Path) -> Iterator[None]:
-    """Two standbys and a PgBouncer of the server, written into the configuration of the agent named `cluster`."""
+    """Create two standbys and a PgBouncer of the server; write them to the configuration of the agent `cluster`."""
     with ExitStack() as around:
         nodes = [here.cluster]
         for number in (2, 3):
@@ -83,7 +83,7 @@ def _configure(place: Path, nodes: Sequence[Cluster], poolers: Sequence[str]) ->
 
 @contextmanager
 def _agent(dsn: str, place: Path, name: str) -> Iterator[int]:
-    """A recording agent; only the one named `cluster` finds a configuration."""
+    """Start a recording agent and yield its pid; only the one named `cluster` finds a configuration."""
     config = place / ("config" if name == "cluster" else "none")
     environ = {**os.environ, "XDG_CONFIG_HOME": str(config), "DBA_CONSOLE_RUNTIME": f"{place}/run-{name}"}
     quiet = subprocess.DEVNULL
@@ -96,7 +96,7 @@ def _agent(dsn: str, place: Path, name: str) -> Iterator[int]:
 
 
 def _spent(alone: int, watching: int, seconds: float) -> tuple[float, float]:
-    """CPU of both agents, milliseconds per second, in the scheduler's nanoseconds: 10 ms would hide the difference."""
+    """Return the CPU of both agents, ms/s, from schedstat: ticks of 10 ms would hide the difference."""
     before, begun = (_cpu_ms(alone), _cpu_ms(watching)), time.monotonic()
     time.sleep(seconds)
     elapsed = time.monotonic() - begun
@@ -109,7 +109,7 @@ def _cpu_ms(pid: int) -> float:
 
 
 def _split_brain(phase_s: float) -> float:
-    """Seconds from the call of pg_promote() to the sample that has the finding, both by this host's clock."""
+    """Return the seconds from the call of pg_promote() to the sample with the finding, both by this host's clock."""
     with Cluster(durable=False) as primary, own_directories() as place, ExitStack() as around:
         standby = make_standby(primary, slot="to_db2")
         around.callback(standby.close)
@@ -132,7 +132,7 @@ def _open(conclusions: FindingsNow, rule: str) -> bool:
 
 
 def _next(client: AgentClient, wanted: Callable[[Part], bool]) -> int:
-    """Wall time of the first sample that has such a part."""
+    """Return the wall time of the first sample with a wanted part, microseconds."""
     while True:
         message = client.receive(30.0)
         if isinstance(message, SampleMessage):
@@ -142,7 +142,7 @@ def _next(client: AgentClient, wanted: Callable[[Part], bool]) -> int:
 
 
 def _ticks(dsn: str, count: int) -> tuple[float, float]:
-    """Milliseconds of a tick without and with the cluster, medians of ticks taken by turns."""
+    """Return the milliseconds of a tick without and with the cluster, medians of alternating ticks."""
     made = [Collector(make_target(dsn), config) for config in (Config(), load_config().config)]
     took: list[list[float]] = [[], []]
     try:

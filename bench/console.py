@@ -1,4 +1,4 @@
-"""Starting and finding our own processes for a measurement, in directories of their own."""
+"""Start and find the console's processes for a measurement, in temporary directories."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROGRAM = str(Path(sys.executable).parent / "dba-console")
 
 @contextmanager
 def own_directories() -> Iterator[Path]:
-    """Sessions and sockets in a temporary place; agents left over are ended."""
+    """Put sessions, sockets and configuration into a temporary directory; end remaining agents at exit."""
     with tempfile.TemporaryDirectory(prefix="bench-") as place:
         os.environ["DBA_CONSOLE_RUNTIME"] = f"{place}/run"
         os.environ["DBA_CONSOLE_SESSIONS"] = f"{place}/sessions"
@@ -30,7 +30,7 @@ def own_directories() -> Iterator[Path]:
 
 
 def end_agents() -> None:
-    """End every agent of this measurement and wait until they are gone."""
+    """End all agents of this measurement and wait for their exit."""
     for agent in list_agents():
         os.kill(agent.pid, 15)
         while Path(f"/proc/{agent.pid}").exists() and not _zombie(agent.pid):
@@ -46,7 +46,7 @@ def _zombie(pid: int) -> bool:
 
 @contextmanager
 def recording_agent(dsn: str) -> Iterator[RunningAgent]:
-    """An agent that records, with no console."""
+    """Run a recording agent without a console."""
     process = subprocess.Popen(
         [PROGRAM, "record", dsn], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -63,4 +63,4 @@ def wait_for_agent(limit_s: float = 20.0) -> RunningAgent:
         if agents := list_agents():
             return agents[0]
         time.sleep(0.05)
-    raise TimeoutError("no agent came up")
+    raise TimeoutError("no agent started in time")

@@ -1,4 +1,4 @@
-"""CPU and memory of agent and console beside pg_activity, all watching the same server in the same seconds."""
+"""CPU and memory of agent and console compared with pg_activity, on the same server in the same seconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.terminal import Terminal
 
 
 def run(smoke: bool = False) -> list[Figure]:
-    """Agent alone and agent with console, each against pg_activity with a refresh of 1 s."""
+    """Measure the agent alone and the agent with a console, each against pg_activity with a refresh of 1 s."""
     seconds = 5.0 if smoke else 60.0
     with ground(200) as here, own_directories():
         alone, agent_mb = _alone(here, seconds)
@@ -38,7 +38,7 @@ def _alone(here: Ground, seconds: float) -> tuple[tuple[float, str], float]:
     with recording_agent(here.dsn) as agent, Terminal("peer") as terminal:
         peer = _peer(terminal, here)
         ours = [agent.pid, *here.pid_of("dba-console")]
-        time.sleep(3)  # both past their start
+        time.sleep(3)  # both have finished their start
         return _ratio(cost({"ours": ours, "peer": peer}, seconds)), resident_mb(agent.pid)
 
 

@@ -1,9 +1,9 @@
-"""How long clients cannot write while the primary changes: the runbook `cutover` beside a bare script and repmgr.
+"""Write outage of a change of the primary: the runbook `cutover` compared with a bare script and repmgr.
 
-One pair, PgBouncer in transaction mode, pgbench at 70 % of what it can, the load with a ledger and a heartbeat. Each
-round is a cutover and a fail-back of every way, in turns, so that what else the machine does is the same for all.
-CUTOVER_ROUNDS (10). CUTOVER_WAYS: some of bare, repmgr, ours, with blanks between. CUTOVER_STEPS: anything; the seconds
-of every step, on stderr.
+One pair, PgBouncer in transaction mode, pgbench at 70 % of its maximum, the load with a ledger and a heartbeat. Each
+round is a cutover and a fail-back by every method, in turns, so that other work on the machine affects all equally.
+CUTOVER_ROUNDS (10). CUTOVER_WAYS: some of bare, repmgr, ours, separated by spaces. CUTOVER_STEPS: any value prints the
+seconds of every step to stderr.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from dba_console.core.errors import ConsoleError
 
 WAYS = ("bare", "ours", "repmgr")
 GOAL = 1.5
-"""Times the outage of the bare script."""
+"""Maximum ratio to the outage of the bare script."""
 CHECK_S = 2.0
 CHECKS = 10
 
 
 class Outages:
-    """Seconds of each cutover and fail-back of one way."""
+    """Outages, in seconds, of each cutover and fail-back by one method."""
 
     def __init__(self, way: str) -> None:
         self.way = way
@@ -64,7 +64,7 @@ class Outages:
 
 
 def configured(pair: Pair, place: Path) -> None:
-    """Write the console's configuration of the pair, where `own_directories` has it looked for."""
+    """Write the console's configuration of the pair to the directory of `own_directories`."""
     path = place / "config" / "dba-console" / "config.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(pair.configuration())
@@ -74,7 +74,7 @@ def configured(pair: Pair, place: Path) -> None:
 def switch(
     pair: Pair, seen: Outages, roles: list[str], repmgr: Repmgr | None, traffic: Traffic, settle_s: float
 ) -> None:
-    """One change of the primary, seen by a heartbeat of its own. `roles` is primary, standby, and is swapped."""
+    """Change the primary once, measured by its own heartbeat. `roles` is (primary, standby), and is swapped."""
     old, new = roles
     with tempfile.TemporaryDirectory(dir=pair.base) as place:
         beat = Path(place)
@@ -129,14 +129,14 @@ def measured(rounds: int, ways: Sequence[str], *, top_s: int, settle_s: float) -
                               "×", GOAL, f"{median['ours']:.3g} s against {median['bare']:.3g} s"))  # fmt: skip
         figures.append(Figure("the same, worst against worst", worst["ours"] / worst["bare"], "×", GOAL,
                               f"{worst['ours']:.3g} s against {worst['bare']:.3g} s"))  # fmt: skip
-    text = f"pgbench at {SHARE * top:.0f} transactions a second; {found.sentence()}"
+    text = f"pgbench at {SHARE * top:.0f} transactions per second; {found.sentence()}"
     figures.append(Figure("the same: acknowledged commits lost", len(found.lost), "commits", 0, text))
-    figures.append(Figure("the same: commits there twice", len(found.duplicated), "commits", 0))
+    figures.append(Figure("the same: commits duplicated", len(found.duplicated), "commits", 0))
     return figures
 
 
 def check_seconds(checks: int) -> Figure:
-    """`cluster check` of three nodes and a pooler, the start of the program in it."""
+    """Time `cluster check` of three nodes and a pooler, including the start of the program."""
     took = []
     with own_directories() as place, Pair(("db1", "db2", "db3"), scale=0) as pair:
         configured(pair, place)

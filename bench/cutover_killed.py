@@ -1,7 +1,7 @@
-"""`kill -9` of agent, console, pooler and ssh at the begin and the end of each act of a cutover; the run is resumed.
+"""Cutovers with `kill -9` of agent, console, pooler or ssh at the start and the end of each act, then resumed.
 
-Each is a cutover of its own, of the practice cluster under the load with a ledger. What failed is printed to stderr.
-CUTOVER_KILLS: those to try, as `agent/stop/end` with blanks between.
+Each kill has its own cutover of the practice cluster under the load with a ledger. Failures are printed to stderr.
+CUTOVER_KILLS: the kills to try, as `agent/stop/end`, separated by spaces.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SMOKE = (Kill("agent", "promote", "end"), Kill("pooler", "pause", "end"))
 
 
 def kills() -> Iterator[Kill]:
-    """All of them; a victim at a time, so that one that is weak shows."""
+    """Yield the kills to try, grouped by victim."""
     if wanted := os.environ.get("CUTOVER_KILLS"):
         yield from (Kill(*one.split("/")) for one in wanted.split())
         return
@@ -59,10 +59,10 @@ def run(smoke: bool) -> list[Figure]:
             else:
                 asked += any(one.startswith("failed") for one in ended.asked)
         found = ground.verdict()
-    text = f"{len(tried)} kills, a cutover each; {asked} asked whether to try again; {found.sentence()}"
+    text = f"{len(tried)} kills, one cutover each; {asked} asked for a retry; {found.sentence()}"
     return [
-        Figure("cutovers with something killed in them: not ended with one primary, its standbys and its clients",
+        Figure("cutovers with a kill that did not end with one primary, its standbys and its clients",
                len(broken), "cutovers", 0, text),
         Figure("the same: acknowledged commits lost", len(found.lost), "commits", 0),
-        Figure("the same: commits there twice", len(found.duplicated), "commits", 0),
+        Figure("the same: commits duplicated", len(found.duplicated), "commits", 0),
     ]  # fmt: skip

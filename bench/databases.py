@@ -1,7 +1,7 @@
-"""Two databases of one size to be dumped and restored: ten equal tables, and a big table among nine small ones.
+"""Two databases of equal size to dump and restore: ten equal tables, and a big table among nine small ones.
 
-Every table has a primary key, two further indexes and foreign keys to the table before it and to a small one that all
-refer to. The archives are what counts, so they are kept for later runs (BENCH_DUMPS, `.cache/dumps`).
+Every table has a primary key, two more indexes and foreign keys to the previous table and to a small table that all
+reference. The archives are kept for later runs (BENCH_DUMPS, `.cache/dumps`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dba_console.demo.server_account import clean_environment
 TABLES = 10
 OWNERS = 100_000
 ROW_BYTES = 151
-"""One row as COPY writes it."""
+"""Size of one row in COPY format."""
 BIG_SHARE = 0.8
 _CACHE = Path(__file__).resolve().parent.parent / ".cache" / "dumps"
 _QUICK: dict[str, str | int] = {
@@ -43,20 +43,20 @@ _OWNERS = "create table owners (id bigint primary key, name text); insert into o
 
 
 class Archives(NamedTuple):
-    """One database, dumped twice."""
+    """The two dumps of one database."""
 
     name: str
-    """even, uneven."""
+    """`even` or `uneven`."""
     plain: Path
     """pg_dump | gzip."""
     directory: Path
     """pg_dump -Fd -Z1."""
     text_bytes: int
-    """Of the plain dump, before gzip."""
+    """Size of the plain dump before gzip."""
 
 
 def rows_of(name: str, size: int) -> dict[str, int]:
-    """Rows of each table of a database whose dump has `size` bytes of text."""
+    """Return the rows of each table of a database whose dump has `size` bytes of text."""
     total = size // ROW_BYTES
     if name == "even":
         return {f"t{number}": total // TABLES for number in range(TABLES)}
@@ -65,7 +65,7 @@ def rows_of(name: str, size: int) -> dict[str, int]:
 
 
 def fill(cluster: Cluster, name: str, size: int) -> None:
-    """Make and fill the database, on two connections. Its foreign keys are believed, not checked: they hold."""
+    """Create and fill the database on two connections. Its foreign keys are marked valid without a check: they hold."""
     rows = rows_of(name, size)
     tables = list(rows)
     cluster.psql(f"create database {name}")
@@ -97,7 +97,7 @@ def together(cluster: Cluster, database: str, statements: Sequence[str], width: 
 
 
 def dump(cluster: Cluster, name: str, place: Path) -> Archives:
-    """Dump the database as story S3 did, and as a directory."""
+    """Dump the database as in story S3, and as a directory."""
     program, where = str(cluster.binaries.program("pg_dump")), cluster.dsn(dbname=name)
     plain, directory = place / f"{name}.sql.gz", place / f"{name}.dir"
     piped = 'set -o pipefail; "$0" -d "$1" | tee >(wc -c >"$2.bytes") | gzip >"$2"; sync "$2"'
@@ -108,12 +108,12 @@ def dump(cluster: Cluster, name: str, place: Path) -> Archives:
 
 @contextmanager
 def archives(size: int, names: Sequence[str] = ("even", "uneven")) -> Iterator[list[Archives]]:
-    """The archives of both databases, each of `size` bytes of text: kept ones where there are any, else made."""
+    """Yield the archives of both databases, each of `size` bytes of text; create them unless they are kept."""
     place = Path(os.environ.get("BENCH_DUMPS", _CACHE))
     place.mkdir(parents=True, exist_ok=True)
     kept = place / f"{size}"
     with (place / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another bench may make them at this moment
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another bench may be creating them
         if not (kept / "complete").exists():
             _make(kept, size)
     yield [
@@ -125,7 +125,7 @@ def archives(size: int, names: Sequence[str] = ("even", "uneven")) -> Iterator[l
 def _make(kept: Path, size: int) -> None:
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir()
-    print(f"  making databases of {size / 1e9:.2g} GB of text, to be kept in {kept}", file=sys.stderr, flush=True)
+    print(f"  creating databases of {size / 1e9:.2g} GB of text, kept in {kept}", file=sys.stderr, flush=True)
     for name in ("even", "uneven"):
         with Cluster(settings=_QUICK) as cluster:
             fill(cluster, name, size)
@@ -134,5 +134,5 @@ def _make(kept: Path, size: int) -> None:
 
 
 def environment() -> dict[str, str]:
-    """For programs of PostgreSQL: English messages, none of the caller's PG*."""
+    """Return the environment of PostgreSQL's programs: English messages, without the caller's PG* variables."""
     return clean_environment()

@@ -1,8 +1,8 @@
-"""How true the predicted end of a dump or restore is: real runs of both databases, looked at each second.
+"""Accuracy of the predicted end of dumps and restores: real runs of both databases, read every second.
 
-ETA_GB: text of the dump (2.2). Each look is one object of `dba-console show progress --json --every 1s` beside a
-recording agent. Judged is the second half of each run. ETA_KEEP: a file into which every look is written. ETA_ONLY:
-words a run must have in its name, as in `pg_restore,uneven`.
+ETA_GB: text of the dump (2.2). Each reading is one object of `dba-console show progress --json --every 1s` beside a
+recording agent. The second half of each run is evaluated. ETA_KEEP: a file to which every reading is appended.
+ETA_ONLY: words that a run's name must contain, such as `pg_restore,uneven`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from dba_console.demo.cluster import Cluster
 from dba_console.demo.server_account import clean_environment
 
 GOAL_PCT = 15.0
-"""Of the whole run's time, the predicted end may be off in its second half."""
+"""Maximum error of the predicted end in the second half of a run, percent of the run's time."""
 SETTINGS: dict[str, str | int] = {
     "shared_buffers": "128MB", "max_wal_size": "8GB", "maintenance_work_mem": "256MB", "autovacuum": "off",
 }  # fmt: skip
 
 
-class Look(NamedTuple):
-    """What was told of the job at one moment, host wall time in seconds."""
+class Reading(NamedTuple):
+    """One reading of the job; `at` is host wall time in seconds."""
 
     at: float
     pct: float | None
@@ -45,23 +45,23 @@ class Look(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """One run."""
+    """The evaluation of one run."""
 
     name: str
     seconds: float
-    looks: int
-    """In its second half."""
-    told: int
-    """Of these, with an ETA."""
+    readings: int
+    """Readings in its second half."""
+    predicted: int
+    """Of these, readings with an ETA."""
     worst_pct: float | None
-    """The predicted end off the true one, of the whole run's time."""
+    """Worst error of the predicted end, percent of the run's time."""
     median_pct: float | None
     left_pct: float | None
-    """Median of the same, of what was left."""
+    """Median error, percent of the remaining time."""
     backwards: int
-    """Times at which the share fell."""
+    """Number of times the percentage decreased."""
     full: int
-    """Times at which it was 100 or more before the end."""
+    """Number of readings of 100 or more before the end."""
 
 
 def run(smoke: bool = False) -> list[Figure]:
@@ -72,15 +72,15 @@ def run(smoke: bool = False) -> list[Figure]:
         Cluster(settings=SETTINGS) as cluster,
         own_directories(),
         recording_agent(cluster.dsn()),
-        _looking(cluster) as seen,
+        _observing(cluster) as seen,
     ):
         for archive in both:
             judged += _database(cluster, archive, seen)
     return [figure for one in judged for figure in _figures(one)]
 
 
-def _database(cluster: Cluster, archive: Archives, seen: _Seen) -> Iterator[Judged]:
-    """It is restored from its directory, dumped as a directory and as story S3 did, and restored as story S3 did."""
+def _database(cluster: Cluster, archive: Archives, seen: _Readings) -> Iterator[Judged]:
+    """Restore the database from its directory, dump it as a directory and as in story S3, and restore it as in S3."""
     where = cluster.dsn(dbname=archive.name)
     program = {name: str(cluster.binaries.program(name)) for name in ("pg_restore", "pg_dump", "psql")}
     with tempfile.TemporaryDirectory(prefix="bench-eta-") as place:
@@ -102,26 +102,26 @@ def _database(cluster: Cluster, archive: Archives, seen: _Seen) -> Iterator[Judg
             yield _run(name, kind.strip(), argv, seen)
 
 
-def _run(name: str, kind: str, argv: Sequence[str], seen: _Seen) -> Judged:
+def _run(name: str, kind: str, argv: Sequence[str], seen: _Readings) -> Judged:
     begun = time.time()
     subprocess.run(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True, cwd="/", env=clean_environment()
     )
     ended = time.time()
-    time.sleep(5)  # the job is over for everybody
-    looks = [look for look in seen.of(kind) if begun <= look.at <= ended]
-    seen.keep(name, begun, ended, looks)
-    judged = judge(name, begun, ended, looks)
+    time.sleep(5)  # every reader has seen the end of the job
+    readings = [reading for reading in seen.of(kind) if begun <= reading.at <= ended]
+    seen.keep(name, begun, ended, readings)
+    judged = judge(name, begun, ended, readings)
     print(f"  {judged}, load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
     return judged
 
 
-def judge(name: str, begun: float, ended: float, looks: Sequence[Look]) -> Judged:
-    """What came true of what was told. The last second is not judged of what is left: it divides by nothing."""
+def judge(name: str, begun: float, ended: float, readings: Sequence[Reading]) -> Judged:
+    """Evaluate the predictions. The last second has no error of the remaining time: that would divide by zero."""
     whole = ended - begun
-    half = [look for look in looks if look.at >= begun + whole / 2]
-    off = [(abs(look.at + look.eta_s - ended), ended - look.at) for look in half if look.eta_s is not None]
-    shares = [look.pct for look in looks if look.pct is not None]
+    half = [reading for reading in readings if reading.at >= begun + whole / 2]
+    off = [(abs(one.at + one.eta_s - ended), ended - one.at) for one in half if one.eta_s is not None]
+    shares = [reading.pct for reading in readings if reading.pct is not None]
     return Judged(
         name, whole, len(half), len(off),
         max((error / whole * 100 for error, _ in off), default=None),
@@ -132,35 +132,35 @@ def judge(name: str, begun: float, ended: float, looks: Sequence[Look]) -> Judge
     )  # fmt: skip
 
 
-class _Seen:
-    """Looks, as another thread reads them."""
+class _Readings:
+    """Readings collected by another thread."""
 
     def __init__(self) -> None:
-        self._looks: list[tuple[str, Look]] = []
+        self._readings: list[tuple[str, Reading]] = []
 
     def add(self, line: str) -> None:
-        told = json.loads(line)
-        at = datetime.fromisoformat(told["at"]).timestamp()
-        for row in told["panels"]["progress"].get("operations", []):
+        shown = json.loads(line)
+        at = datetime.fromisoformat(shown["at"]).timestamp()
+        for row in shown["panels"]["progress"].get("operations", []):
             if row.get("scope") == "whole":
-                self._looks.append((row["kind"], _look(at, row)))
+                self._readings.append((row["kind"], _reading(at, row)))
 
-    def of(self, kind: str) -> list[Look]:
-        return [look for one, look in list(self._looks) if one == kind]
+    def of(self, kind: str) -> list[Reading]:
+        return [reading for one, reading in list(self._readings) if one == kind]
 
-    def keep(self, name: str, begun: float, ended: float, looks: Sequence[Look]) -> None:
+    def keep(self, name: str, begun: float, ended: float, readings: Sequence[Reading]) -> None:
         if path := os.environ.get("ETA_KEEP"):
             with open(path, "a", encoding="utf-8") as file:
-                print(json.dumps({"name": name, "begun": begun, "ended": ended, "looks": looks}), file=file)
+                print(json.dumps({"name": name, "begun": begun, "ended": ended, "looks": readings}), file=file)
 
 
-def _look(at: float, row: dict[str, Any]) -> Look:
-    return Look(at, row.get("pct"), row.get("grade", "unknown"), row.get("eta_s"), row.get("phase"))
+def _reading(at: float, row: dict[str, Any]) -> Reading:
+    return Reading(at, row.get("pct"), row.get("grade", "unknown"), row.get("eta_s"), row.get("phase"))
 
 
 @contextmanager
-def _looking(cluster: Cluster) -> Iterator[_Seen]:
-    seen = _Seen()
+def _observing(cluster: Cluster) -> Iterator[_Readings]:
+    seen = _Readings()
     argv = [PROGRAM, "show", "progress", "--json", "--every", "1s", cluster.dsn()]
     with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -181,11 +181,14 @@ def _looking(cluster: Cluster) -> Iterator[_Seen]:
 def _figures(one: Judged) -> list[Figure]:
     if one.worst_pct is None or one.median_pct is None:
         return [
-            Figure(f"ETA of {one.name}: looks with one, second half", 0.0, "%", None, f"of {one.looks}: never told")
+            Figure(f"ETA of {one.name}: readings with one, second half", 0.0, "%", None, f"of {one.readings}: never")
         ]
-    left = "" if one.left_pct is None else f", of what is left {one.left_pct:.0f} %"
-    told = f"median {one.median_pct:.1f} %{left}; told in {one.told} of {one.looks} looks; {one.seconds:.0f} s"
+    left = "" if one.left_pct is None else f", of the remaining time {one.left_pct:.0f} %"
+    shown = f"shown in {one.predicted} of {one.readings} readings"
+    text = f"median {one.median_pct:.1f} %{left}; {shown}; {one.seconds:.0f} s"
     return [
-        Figure(f"ETA of {one.name}: off at worst, second half, of the whole time", one.worst_pct, "%", GOAL_PCT, told),
-        Figure(f"progress of {one.name}: times it went back, or was 100 too early", one.backwards + one.full, "", 0.0),
+        Figure(
+            f"ETA of {one.name}: worst error in the second half, of the whole time", one.worst_pct, "%", GOAL_PCT, text
+        ),
+        Figure(f"progress of {one.name}: times it decreased, or was 100 too early", one.backwards + one.full, "", 0.0),
     ]

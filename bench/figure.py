@@ -1,4 +1,4 @@
-"""A measured figure and how it is written down."""
+"""A measured figure, and a Markdown table of figures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """`value` in `unit`; `goal` is what it should not exceed, `against` what it was compared with."""
+    """`value` in `unit`; `goal` is its maximum, `against` describes what it was compared with."""
 
     name: str
     value: float
@@ -22,8 +22,8 @@ class Figure:
 
 
 def table(figures: Sequence[Figure]) -> str:
-    """The figures as a Markdown table, for docs/performance.md."""
-    lines = ["| figure | measured | goal | | beside it |", "|---|---|---|---|---|"]
+    """Return the figures as a Markdown table for docs/performance.md."""
+    lines = ["| figure | measured | goal | | details |", "|---|---|---|---|---|"]
     for figure in figures:
         goal = "" if figure.goal is None else f"≤ {figure.goal:g} {figure.unit}"
         verdict = {None: "", True: "met", False: "missed"}[figure.met]

@@ -1,6 +1,6 @@
-"""Frames, documents, sessions and journals changed at random: refused or read, how long it takes, how much memory.
+"""Frames, documents, sessions and journals changed at random: each must be refused or read; time and memory.
 
-FUZZ_CASES (10,000) and FUZZ_SEED (1) are variables. What fails is printed with its seed and number.
+FUZZ_CASES (10,000) and FUZZ_SEED (1) are variables. Failures are printed with their seed and number.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def run(smoke: bool = False) -> list[Figure]:
     figures = []
     for kind in ("documents", "sessions", "journals"):
         outcome = apart(kind, count, seed, LIMIT_S)
-        figures += _figures(kind, outcome, "processor time", outcome.peak_mb, GOAL_MB)
+        figures += _figures(kind, outcome, "CPU time", outcome.peak_mb, GOAL_MB)
     with Cluster(durable=False) as cluster, own_directories(), recording_agent(cluster.dsn()) as agent:
         outcome = apart("frames", count, seed, LIMIT_S, agent=str(agent.path))
-        figures += _figures("frames", outcome, "until the next console was greeted", peak_mb(agent.pid), AGENT_GOAL_MB)
+        figures += _figures("frames", outcome, "until the next handshake", peak_mb(agent.pid), AGENT_GOAL_MB)
     return figures
 
 

@@ -1,7 +1,7 @@
-"""The load all figures are measured under: a real server, idle sessions, and 20 that are really active.
+"""The common load of the figures: a real server, idle sessions, and 20 clients that are active at any time.
 
-An active session runs a short transaction that takes 100 ms, 180 of them a second over 20 clients: at any moment 18 to
-20 are in one. A pgbench without the pause would show one or two active at the same rate, which costs a monitor nothing.
+An active session runs a transaction of 100 ms, 180 per second over 20 clients, so 18 to 20 are in one at any time.
+A pgbench without the pause would show one or two active sessions at the same rate, which costs a monitor nothing.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Ground:
     idle: int
 
     def pid_of(self, application: str) -> list[int]:
-        """Backends with this application_name."""
+        """Return the pids of the backends with this application_name."""
         text = self.cluster.psql(f"select pid from pg_stat_activity where application_name = '{application}'")
         return [int(word) for word in text.split()]
 
 
 @contextmanager
 def ground(idle: int = 200, spare: int = 30) -> Iterator[Ground]:
-    """A server with `idle` idle sessions and 20 active ones, gone when left. 200 idle: max_connections is 250."""
+    """Run a server with `idle` idle and 20 active sessions, removed at exit. With 200 idle, max_connections is 250."""
     with Cluster(settings={"max_connections": idle + ACTIVE + spare}, durable=False) as cluster:
         where = ["-h", str(cluster.socket_directory), "-p", str(cluster.port), "-U", "postgres", "postgres"]
         pgbench = str(cluster.binaries.program("pgbench"))

@@ -1,4 +1,4 @@
-"""From a key to the first byte painted, with 1,000 sessions on the screen, over a pseudo-terminal we read ourselves."""
+"""Time from a key to the first byte painted, with 1,000 sessions on the screen, over our own pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from bench.pseudo_terminal import drain, spawn, wait_for
 DOWN = b"\x1b[B"
 SESSIONS = b"9"
 IDLE_ONES = b"/pool\r"
-"""The thousand that stay where they are: the cursor follows its session, and one that is active now may be the last of
-the list in the next second, where a key down paints nothing."""
+"""Filter for the 1,000 idle sessions, whose rows do not move: the cursor follows its session, and an active one may be
+last in the list a second later, where a key down paints nothing."""
 
 
 def run(smoke: bool = False) -> list[Figure]:
@@ -44,7 +44,7 @@ def _measure(terminal: int, presses: int) -> list[float]:
     drain(terminal, 2.0)
     times = []
     for number in range(presses):
-        # Keys fall at all moments of the second, those of a tick among them.
+        # Key presses cover all phases of the second, including the tick.
         drain(terminal, 0.08 + (number * 37 % 100) / 1000)
         pressed = time.monotonic()
         os.write(terminal, DOWN)

@@ -1,7 +1,7 @@
-"""What long queries cost the agent: 40 sessions with statements of 0.94 MB, kept whole by the server.
+"""Cost of long queries: 40 sessions with statements of 0.94 MB, which the server keeps in full.
 
-Each session begins another statement every second, of digits drawn at random: no reading is the one before, and
-compression has little to take hold of.
+Each session starts another statement of random digits every second: no reading equals the previous one, and they
+compress poorly.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ def run(smoke: bool = False) -> list[Figure]:
         session = Path(agent.session or "")
         kept = sum(path.stat().st_size for path in session.rglob("*") if path.is_file())
         samples, silence_s = _answered(session)
-    load = f"{sessions} sessions, a new statement of 0.94 MB in each every second, {seconds:g} s"
+    load = f"{sessions} sessions, each with a new statement of 0.94 MB every second, {seconds:g} s"
     return [
-        Figure("agent resident at its peak, 40 queries of 0.94 MB", peak, "MB", GOAL_MB, load),
+        Figure("agent resident at its peak, 40 sessions with queries of 0.94 MB", peak, "MB", GOAL_MB, load),
         Figure("the same: recording, per sample", kept / max(1, samples) / 1024, "kB", 128.0, f"{samples} samples"),
         Figure("the same: longest time without an answer about sessions", silence_s, "s", 5.0, ""),
     ]
 
 
 def _answered(session: Path) -> tuple[int, float]:
-    """Samples in the recording, and the longest time in it between two readings of the sessions, or before the end."""
+    """Return the number of samples, and the longest time in seconds without a reading of the sessions."""
     recording = Recording.open(session)
     samples, read, longest_us = 0, recording.first_us, 0
     try:

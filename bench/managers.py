@@ -1,7 +1,7 @@
-"""Real cluster managers: recognised while they act, paused and ended; how long a switchover keeps clients waiting.
+"""Real cluster managers: recognised while active, paused and ended; write outage of their switchovers.
 
-By hand, beside repmgr (postgresql-15-repmgr), etcd (etcd-server) and Patroni, fetched from PyPI. What cannot be had is
-left out. MANAGERS_ROUNDS (5).
+Needs repmgr (postgresql-15-repmgr), etcd (etcd-server) and Patroni (from PyPI); missing ones are skipped.
+MANAGERS_ROUNDS (5).
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ SETTLE_S = 2.0
 
 def run(smoke: bool = False) -> list[Figure]:
     if smoke:
-        return []  # neither is installed where smoke runs
+        return []  # neither is installed where smoke tests run
     figures = [_repmgr()] if find_binaries().has("repmgrd") else []
     for measured in (_repmgr_outages, _patroni):
         try:
             figures += measured()
         except (pytest.skip.Exception, pytest.fail.Exception) as error:
-            print(f"left out: {error}", file=sys.stderr)
+            print(f"skipped: {error}", file=sys.stderr)
     return figures
 
 
 def _repmgr() -> Figure:
-    """repmgrd that runs, is paused by our command, runs again, and has ended."""
+    """Time until repmgrd is recognised as running, paused by our command, running again, and ended."""
     binaries = find_binaries()
     with ExitStack() as around:
         settings = {"wal_log_hints": "on", "shared_preload_libraries": "repmgr"}
@@ -101,11 +101,11 @@ def _repmgr() -> Figure:
         for name in nodes:
             _end(first.base / f"{name}.pid")
         _until(lambda: "does not run" in _manager(config).evidence)
-        return Figure("repmgrd recognised, paused, woken and ended", time.monotonic() - begun, "s")
+        return Figure("repmgrd recognised, paused, resumed and ended", time.monotonic() - begun, "s")
 
 
 def _patroni() -> list[Figure]:
-    """Over by `patronictl switchover`, and by the runbook, in turns."""
+    """Switch over by `patronictl switchover` and by the runbook, in turns."""
     with PatroniCluster() as ground:
         nodes = {name: ground.dsn(name) for name in ground.config.nodes}
 
@@ -117,7 +117,7 @@ def _patroni() -> list[Figure]:
 
 
 def _repmgr_outages() -> list[Figure]:
-    """The same with `repmgr standby switchover`, on three nodes."""
+    """Switch over by `repmgr standby switchover` and by the runbook, in turns, on three nodes."""
     with repmgr_cluster() as ground:
         nodes = {name: ground.nodes[name].dsn() for name in ("db1", "db2")}
 
@@ -135,7 +135,7 @@ def _outages(
     config: ClusterConfig, cluster: str, file: Path, nodes: dict[str, str],
     bare: Callable[[str, str], ManagedCommand], user: str,
 ) -> Found:  # fmt: skip
-    """What a heartbeat through the pooler saw of each switchover, the bare command and the runbook in turns."""
+    """Return the outage of each switchover by a heartbeat through the pooler, bare command and runbook in turns."""
     seen: Found = {"bare": [], "ours": []}
     with own_directories(), _environment("DBA_CONSOLE_CONFIG", str(file)):
         for number in range(int(os.environ.get("MANAGERS_ROUNDS", "5"))):
@@ -154,7 +154,7 @@ def _seen(
     bare: Callable[[str, str], ManagedCommand], user: str,
 ) -> HeartbeatOutage:  # fmt: skip
     assert config.clients is not None
-    command = bare(old, new) if way == "bare" else None  # finding it takes time, and clients do not wait for that
+    command = bare(old, new) if way == "bare" else None  # built before, because that takes time and holds no clients
     with tempfile.TemporaryDirectory(dir="/tmp") as place:
         start_heartbeat(Path(place), config.clients, SYSTEM)
         time.sleep(SETTLE_S)
@@ -193,7 +193,7 @@ def _is_primary(dsn: str) -> bool:
 
 
 def _streams(nodes: dict[str, str]) -> int:
-    """Standbys that stream."""
+    """Return the number of streaming standbys."""
     found = 0
     for dsn in nodes.values():
         try:

@@ -1,7 +1,7 @@
-"""10,000 tables dumped and restored: what that costs the agent in a tick, and a console to derive and draw in one.
+"""Dump and restore of 10,000 tables: the agent's CPU per tick, and the time a console needs to derive and lay out.
 
-MANY_TABLES: how many (10000). The panel is derived and laid out here, from the samples the agent sends, as `show` and
-the screen do it; the agent's cost is its processor time between two of its samples, the load of the job beside it.
+MANY_TABLES: number of tables (10000). The panel is derived and laid out here from the agent's samples, as `show` and
+the screen do it; the agent's cost is its CPU time between two samples, under the load of the job.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ SETTINGS: dict[str, str | int] = {
     "max_locks_per_transaction": 2048, "autovacuum": "off", "max_wal_size": "4GB", "shared_buffers": "256MB",
 }  # fmt: skip
 BATCH = 500
-"""Tables made in one transaction."""
+"""Tables created in one transaction."""
 ROWS = 50
-ROOM_BYTES = 4 << 30
+FREE_BYTES = 4 << 30
 
 
 class Tick(NamedTuple):
-    """Milliseconds; `objects`: states of the objects told of the job, in their order."""
+    """One tick, times in milliseconds; `objects`: states of the job's listed objects, in order."""
 
     kind: str
     agent_ms: float
@@ -85,13 +85,13 @@ def run(smoke: bool = False) -> list[Figure]:
 
 
 def _in_memory() -> str | None:
-    """Some 100,000 files take minutes to be removed from a disk, and nothing here is about disks."""
+    """Return /dev/shm if it has space: removing 100,000 files from a disk takes minutes, and disks are not measured."""
     place = "/dev/shm"
-    return place if os.path.isdir(place) and shutil.disk_usage(place).free > ROOM_BYTES else None
+    return place if os.path.isdir(place) and shutil.disk_usage(place).free > FREE_BYTES else None
 
 
 def _server(place: str) -> Cluster:
-    os.chmod(place, 0o711)  # the server's user passes through it
+    os.chmod(place, 0o711)  # the server's user needs access to a subdirectory
     return Cluster(base=Path(place) / "server", settings=SETTINGS, durable=False)
 
 
@@ -150,7 +150,7 @@ def _watched(agent: RunningAgent) -> Iterator[list[Tick]]:
 
 
 class _Console:
-    """What a console does with each sample, timed by its own processor time."""
+    """Process each sample as a console does, and measure the CPU time."""
 
     def __init__(self) -> None:
         self._picture, self._history = Picture(), ChartHistory()
@@ -186,19 +186,19 @@ def _job(frame: Frame) -> tuple[str, tuple[str, ...]]:
 
 
 def _figures(kind: str, tables: int, ticks: Sequence[Tick], quiet_ms: float) -> list[Figure]:
-    """The first ticks with a job are its beginning: its plan is read in them."""
+    """Return the figures of one job. Its plan is read in its first ticks."""
     those = [tick for tick in ticks if tick.kind == kind]
     if not those:
-        return [Figure(f"{kind} of {tables:,} tables: ticks that showed it", 0.0, "", None, "it was never seen")]
+        return [Figure(f"{kind} of {tables:,} tables: ticks that showed it", 0.0, "", None, "never observed")]
     agent, panel = sorted(tick.agent_ms for tick in those), sorted(tick.panel_ms for tick in those)
     decode = statistics.median(tick.decode_ms for tick in those)
     wrong = sum("running" in tick.objects[tick.objects.count("running") :] for tick in those)
     what = f"{kind} of {tables:,} tables"
     size = statistics.median(tick.bytes for tick in those) / 1024
     return [
-        Figure(f"{what}: agent, CPU a tick", statistics.median(agent), "ms", GOAL_MS,
-               f"worst {agent[-1]:.0f} ms, without a job {quiet_ms:.0f}; {len(those)} ticks, {size:.0f} kB a sample"),
+        Figure(f"{what}: agent, CPU per tick", statistics.median(agent), "ms", GOAL_MS,
+               f"worst {agent[-1]:.0f} ms, without a job {quiet_ms:.0f}; {len(those)} ticks, {size:.0f} kB per sample"),
         Figure(f"{what}: progress panel and page derived and laid out, worst", panel[-1], "ms", GOAL_MS,
-               f"median {statistics.median(panel):.1f} ms, decoding {decode:.1f} ms besides"),
-        Figure(f"{what}: ticks in which running objects were not told first", wrong, "", 0.0),
+               f"median {statistics.median(panel):.1f} ms, plus decoding {decode:.1f} ms"),
+        Figure(f"{what}: ticks in which running objects were not listed first", wrong, "", 0.0),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Benches by name: one after the other, or side by side where their figures do not matter."""
+"""Run benches by name: sequentially, or in parallel if their figures do not matter (smoke runs)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from multiprocessing import get_context
 from bench.figure import Figure
 
 SIDE_BY_SIDE = 4
-"""Benches of a smoke run at a time: most of each is waiting."""
+"""Benches of a smoke run in parallel: most of their time is waiting."""
 
 
 def measure(name: str, smoke: bool) -> Sequence[Figure]:
-    """The figures of one bench."""
+    """Return the figures of one bench."""
     print(f"measuring {name} …", file=sys.stderr, flush=True)
     found: Sequence[Figure] = importlib.import_module(f"bench.{name}").run(smoke)
     return found
 
 
 def side_by_side(names: Sequence[str]) -> Iterator[Sequence[Figure]]:
-    """The figures of smoke runs, in the order of the names. Raises what the first of them to fail raised."""
+    """Yield the figures of smoke runs in the order of the names. Raises the exception of the first failed bench."""
     with ProcessPoolExecutor(SIDE_BY_SIDE, get_context("spawn"), max_tasks_per_child=1) as pool:
         try:
             yield from pool.map(measure, names, [True] * len(names))

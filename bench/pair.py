@@ -1,6 +1,6 @@
-"""A primary, its standbys and a PgBouncer before them, for measuring cutovers: real servers controlled by pg_ctl.
+"""A primary, its standbys and a PgBouncer in front of them, to measure cutovers: real servers controlled by pg_ctl.
 
-Nodes listen on the loopback and trust it. Everything lies in directories of its own and is gone when the block is left.
+Nodes listen on the loopback interface and trust it. All files are in temporary directories, removed at exit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dba_console.demo.server_account import clean_environment
 DATABASE = "shop"
 NAME = "shop"
 ROLE = "shop_web"
-"""Of the clients: no superuser, since connection limits do not hold for one."""
+"""Role of the clients: not a superuser, to whom connection limits do not apply."""
 _TRUST = "".join(f"{how} trust\n" for how in ("local all all", "local replication all", "host all all 127.0.0.1/32",
                                               "host replication all 127.0.0.1/32"))  # fmt: skip
 SETTINGS: Settings = {
@@ -35,7 +35,7 @@ SETTINGS: Settings = {
 
 
 class Pair:
-    """`nodes` names the servers; the first begins as primary. `scale` is pgbench's, 0 leaves its tables out."""
+    """A pair of servers. `nodes` names them; the first starts as primary. `scale` is pgbench's, 0 creates no tables."""
 
     def __init__(
         self, nodes: tuple[str, ...] = ("db1", "db2"), *, scale: int = 10, settings: Settings | None = None
@@ -101,7 +101,7 @@ class Pair:
         return conninfo({"host": "127.0.0.1", "port": self.nodes[node].port, "user": user, "dbname": dbname})
 
     def program(self, name: str, *arguments: str, timeout_s: float = 120.0, check: bool = True) -> str:
-        """Run one of PostgreSQL's programs as the servers' user; its output. Raises ConsoleError when it fails."""
+        """Run one of PostgreSQL's programs as the servers' user; return its output. Raises ConsoleError on failure."""
         path = str(self.nodes[self.names[0]].binaries.program(name))
         done = subprocess.run(
             [path, *arguments], stdin=subprocess.DEVNULL, capture_output=True, cwd="/",
@@ -115,7 +115,7 @@ class Pair:
         return self.program("psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", self.dsn(node), "-c", sql)
 
     def pg_ctl(self, node: str, command: str, *arguments: str, check: bool = True) -> None:
-        """`pg_ctl COMMAND -w`; the server started so outlives the program that started it."""
+        """Run `pg_ctl COMMAND -w`; a server started by it outlives the program that started it."""
         cluster = self.nodes[node]
         log = ["-l", str(cluster.log_path)] if command == "start" else []
         self.program("pg_ctl", command, "-w", "-D", str(cluster.data_directory), *log, *arguments, check=check)
@@ -124,7 +124,7 @@ class Pair:
         return (self.nodes[node].data_directory / "postmaster.pid").exists()
 
     def kill(self, node: str) -> None:
-        """SIGKILL to the postmaster; its children end with it."""
+        """Send SIGKILL to the postmaster; its children end with it."""
         os.kill(int((self.nodes[node].data_directory / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
 
     def follow(self, node: str, primary: str) -> None:
@@ -138,14 +138,14 @@ class Pair:
         self.account.chown(signal_file)
 
     def forget_upstream(self, node: str) -> None:
-        """Remove what led the node to a primary. The runbook uses slots; for the others wal_keep_size keeps the WAL,
-        and a slot that was set before would be asked for and not be there."""
+        """Remove the node's primary_conninfo and primary_slot_name. The runbook uses slots; for the other methods
+        wal_keep_size keeps the WAL, and a slot name left over would refer to a slot that does not exist."""
         auto = self.nodes[node].data_directory / "postgresql.auto.conf"
         lines = auto.read_text().splitlines(keepends=True)
         auto.write_text("".join(line for line in lines if not line.startswith(("primary_", "# dba-console"))))
 
     def primaries(self) -> list[str]:
-        """Nodes that run and are not in recovery."""
+        """Return the running nodes that are not in recovery."""
         found = []
         for name in self.names:
             try:
@@ -156,7 +156,7 @@ class Pair:
         return found
 
     def await_standbys(self, limit_s: float = 60.0) -> str:
-        """Wait until one node is the primary and all others have replayed what it has; its name."""
+        """Wait until one node is the primary and all others have replayed its WAL; return its name."""
         until = time.monotonic() + limit_s
         caught_up = "select count(*) from pg_stat_replication where state = 'streaming'"
         caught_up += " and pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn) < 1048576"
@@ -171,20 +171,20 @@ class Pair:
 
     @property
     def clients(self) -> str:
-        """How clients connect: through the pooler."""
+        """Connection string of the clients, through the pooler."""
         return conninfo({"host": "127.0.0.1", "port": self.pooler_port, "user": ROLE, "dbname": DATABASE})
 
     @property
     def admin(self) -> str:
-        """The pooler's admin console."""
+        """Connection string of the pooler's admin console."""
         return conninfo({"host": "127.0.0.1", "port": self.pooler_port, "user": "postgres", "dbname": "pgbouncer"})
 
     def pooler(self, command: str) -> None:
-        """One command to the pooler's admin console, by psql."""
+        """Send one command to the pooler's admin console by psql."""
         self.program("psql", "-XAtq", "-d", self.admin, "-c", command)
 
     def pooler_leads_to(self, node: str) -> None:
-        """Write the node's port into the pooler's configuration; `RELOAD` makes it known."""
+        """Write the node's port to the pooler's configuration; `RELOAD` applies it."""
         self.pooler_ini.write_text(self._pooler_text.format(port=self.nodes[node].port))
 
     def start_pooler(self) -> None:
@@ -233,7 +233,7 @@ class Pair:
             return int(probe.getsockname()[1])
 
     def configuration(self, *, clients: str | None = None) -> str:
-        """`[clusters.shop]` as the console reads it."""
+        """Return the console's configuration `[clusters.shop]`."""
         lines = [f"[clusters.{NAME}]", f"clients = '{clients or self.clients}'"]
         for name, cluster in self.nodes.items():
             lines += [

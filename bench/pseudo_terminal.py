@@ -1,4 +1,4 @@
-"""A pseudo-terminal of our own, for what tmux would blur: when a byte comes, and what happens when nobody reads."""
+"""Our own pseudo-terminal, for what tmux would hide: the arrival of a byte, and a terminal that is not read."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def spawn(command: list[str]) -> tuple[int, int]:
     return pid, terminal
 
 
-def wait_for(terminal: int, sign: bytes) -> None:
+def wait_for(terminal: int, text: bytes) -> None:
     seen = b""
     end = time.monotonic() + 30
-    while sign not in seen:
+    while text not in seen:
         if time.monotonic() > end:
-            raise TimeoutError(f"{sign!r} was not painted")
+            raise TimeoutError(f"{text!r} was not painted")
         if select.select([terminal], [], [], 1.0)[0]:
             seen = seen[-100_000:] + os.read(terminal, 65536)
 
 
 def drain(terminal: int, quiet_s: float) -> None:
-    """Read until nothing was painted for `quiet_s` seconds, at most 3 s."""
+    """Read until nothing is painted for `quiet_s` seconds, at most 3 s."""
     end = time.monotonic() + 3
     while time.monotonic() < end and select.select([terminal], [], [], quiet_s)[0]:
         try:

@@ -1,6 +1,6 @@
-"""An hour of ordinary life: how often the console cries wolf, and over what.
+"""False alarms: findings raised in an hour of ordinary operation, by severity and rule.
 
-`python -m bench.quiet --judge DIR` judges a kept run anew with today's rules; `--keep DIR` runs and keeps.
+`python -m bench.quiet --judge DIR` evaluates a kept run again with today's rules; `--keep DIR` runs and keeps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SMOKE_S = 40.0
 
 
 def live(directory: Path, span_s: float) -> None:
-    """An agent records, and judges, `span_s` seconds of quiet life; diary and session are left in `directory`."""
+    """Let an agent record and evaluate `span_s` seconds of ordinary load; leave diary and session in `directory`."""
     os.environ["DBA_CONSOLE_RUNTIME"] = f"{directory}/run"
     os.environ["DBA_CONSOLE_SESSIONS"] = f"{directory}/sessions"
     os.environ["XDG_CONFIG_HOME"] = f"{directory}/config"
@@ -48,18 +48,18 @@ def live(directory: Path, span_s: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was concluded in a run. Not among `found`: what was raised while something was really wrong."""
+    """The findings of a run. `found` excludes those raised during a real incident."""
 
     found: list[Found]
     failed: set[str]
-    """Rules that could not be asked, each with its error."""
+    """Rules that failed, each with its error."""
     quiet_s: float
-    """How long nothing was really wrong."""
+    """Duration without a real incident, seconds."""
     text: str
 
 
 def judged(directory: Path, how: How) -> Verdict:
-    """What was concluded in a kept run: by its agent, by today's rules, or by these of the same hour disturbed."""
+    """Return the findings of a kept run: by its agent, by today's rules, or by these with disturbances inserted."""
     sessions = sorted((directory / "sessions").iterdir())
     if not sessions:
         raise SystemExit(f"no session in {directory}/sessions")
@@ -74,19 +74,19 @@ def judged(directory: Path, how: How) -> Verdict:
 
 def figures(verdict: Verdict) -> list[Figure]:
     minutes = f"{verdict.quiet_s / 60:.0f} minutes"
-    told = {severity: count(verdict.found, severity) for severity in SEVERITIES}
-    rules = {severity: by_rule(counts) for severity, counts in told.items()}
+    counts = {severity: count(verdict.found, severity) for severity in SEVERITIES}
+    rules = {severity: by_rule(counter) for severity, counter in counts.items()}
     return [
-        Figure("critical findings in a quiet hour", told["critical"].total(), "", 0, rules["critical"] or minutes),
-        Figure("warnings in a quiet hour", told["warning"].total(), "", None, rules["warning"]),
-        Figure("remarks (info) in a quiet hour", told["info"].total(), "", None, rules["info"]),
-        Figure("rules that failed in it", len(verdict.failed), "", 0, "; ".join(sorted(verdict.failed))[:200]),
+        Figure("critical findings in a quiet hour", counts["critical"].total(), "", 0, rules["critical"] or minutes),
+        Figure("warnings in a quiet hour", counts["warning"].total(), "", None, rules["warning"]),
+        Figure("info findings in a quiet hour", counts["info"].total(), "", None, rules["info"]),
+        Figure("rules that failed", len(verdict.failed), "", 0, "; ".join(sorted(verdict.failed))[:200]),
     ]
 
 
 def disturbed_figure(verdict: Verdict) -> Figure:
     critical = count(verdict.found, "critical")
-    name = "critical findings in the same hour with gaps, clock steps and starts of the agent put into it"
+    name = "critical findings in the same hour with gaps, clock steps and agent restarts inserted"
     return Figure(name, critical.total(), "", 0, by_rule(critical))
 
 
@@ -95,27 +95,27 @@ def run(smoke: bool = False) -> list[Figure]:
         live(Path(place), SMOKE_S if smoke else HOUR_S)
         lived, upset = judged(Path(place), "live"), judged(Path(place), "disturbed")
     print(lived.text, file=sys.stderr)
-    print(f"with gaps, clock steps and starts of the agent:\n{upset.text}", file=sys.stderr)
+    print(f"with gaps, clock steps and agent restarts:\n{upset.text}", file=sys.stderr)
     return [*figures(lived), disturbed_figure(upset)]
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.quiet", description=__doc__)
-    parser.add_argument("--judge", type=Path, metavar="DIR", help="judge the run kept in DIR anew, with today's rules")
-    parser.add_argument("--live", action="store_true", help="with --judge: what its agent concluded itself")
-    parser.add_argument("--disturbed", action="store_true", help="with --judge: with gaps, clock steps, starts put in")
+    parser.add_argument("--judge", type=Path, metavar="DIR", help="evaluate the run kept in DIR with today's rules")
+    parser.add_argument("--live", action="store_true", help="with --judge: the findings of its agent")
+    parser.add_argument("--disturbed", action="store_true", help="with --judge: insert gaps, clock steps, restarts")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="run, and keep recording and diary in DIR")
-    parser.add_argument("--seconds", type=float, default=HOUR_S, help="span of the run (3600)")
+    parser.add_argument("--seconds", type=float, default=HOUR_S, help="duration of the run (3600)")
     chosen = parser.parse_args(arguments)
     if chosen.judge is None and chosen.keep is None:
-        parser.error("--judge DIR or --keep DIR")
+        parser.error("--judge DIR or --keep DIR is required")
     if chosen.keep is not None:
         live(chosen.keep, chosen.seconds)
     how: How = "live" if chosen.live or chosen.keep else "disturbed" if chosen.disturbed else "today"
     verdict = judged(chosen.keep or chosen.judge, how)
     print(verdict.text)
     for failure in sorted(verdict.failed):
-        print(f"a rule failed: {failure}")
+        print(f"rule failed: {failure}")
     print()
     print(table(figures(verdict)))
     return 0

@@ -1,7 +1,7 @@
-"""What a recording weighs, and how fast it opens and seeks.
+"""Size of a recording, and how fast it opens and seeks.
 
-Size is measured on what the real agent recorded under the load of `ground`. A day of 86,400 samples is made by
-repeating the real blocks with their times shifted, each encoded anew: what is sought in is real, the day is not.
+Size is measured on what a real agent recorded under the load of `ground`. A day of 86,400 samples is built by
+repeating the real blocks with shifted times, each encoded again: the contents are real, the day is not.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DAY = 86_400
 
 
 def run(smoke: bool = False) -> list[Figure]:
-    """Bytes per sample under load; open and seek in a session of a day."""
+    """Measure bytes per sample under load, and open and seek in a session of a day."""
     seconds, wanted, seeks = (15, 600, 30) if smoke else (250, DAY, 400)
     blocks, stored = _recorded(seconds)
     samples = sum(len(block) for block, _ in blocks)
@@ -40,7 +40,7 @@ def run(smoke: bool = False) -> list[Figure]:
         directory = _day(Path(place), blocks, wanted)
         size = (directory / "session.db").stat().st_size
         blocks.clear()
-        gc.collect()  # what made the day is not what a reader carries about
+        gc.collect()  # a reader does not hold the samples the day was built from
         opens = [_timed(lambda: Recording.open(directory).close()) for _ in range(20)]
         before = _resident_mb()
         recording = Recording.open(directory)
@@ -64,17 +64,17 @@ def run(smoke: bool = False) -> list[Figure]:
 
 
 def _recorded(seconds: int) -> tuple[list[tuple[BlockReader, list[Point]]], int]:
-    """The sealed blocks of a real recording of that length with their chart values, and the bytes they take."""
+    """Return the sealed blocks of a real recording of that length with their chart values, and their bytes."""
     with ground(200) as here, own_directories():
         with recording_agent(here.dsn):
             time.sleep(seconds)
             agent = wait_for_agent()
-        # The agent has ended in order and sealed what it had.
+        # The agent ended in order and sealed its last block.
         if agent.session is None:
             raise RuntimeError("the agent does not record")
         recording = Recording.open(agent.session)
         entries = recording.stored.blocks()
-        # The first block has the connecting in it, the last one is short.
+        # The first block contains the connection attempt, the last one is short.
         blocks = [_read(recording, entry.first_seq) for entry in entries[1:-1] or entries]
         recording.close()
     return [(block, points) for block, points, _ in blocks], sum(size for _, _, size in blocks)
@@ -86,7 +86,7 @@ def _read(recording: Recording, first_seq: int) -> tuple[BlockReader, list[Point
 
 
 def _day(place: Path, blocks: list[tuple[BlockReader, list[Point]]], wanted: int) -> Path:
-    """A session of `wanted` samples made of these blocks, one after the other, again and again."""
+    """Build a session of `wanted` samples by repeating these blocks."""
     meta = new_meta(target="bench", target_key="bench", host="bench", program_version="0")
     directory = session_directory(place, meta)
     directory.mkdir(mode=0o700)
@@ -106,7 +106,7 @@ def _day(place: Path, blocks: list[tuple[BlockReader, list[Point]]], wanted: int
 
 
 def _shifted(samples: list[Sample], seq: int, wall_us: int) -> list[Sample]:
-    """The samples as if they had begun at that time. Moments within readings stay: they are stored against it."""
+    """Return the samples shifted to that time. Times within readings stay: they are stored relative to it."""
     by_wall, by_mono = wall_us - samples[0].wall_us, wall_us - samples[0].wall_us
     shifted = []
     for offset, sample in enumerate(samples):
@@ -119,7 +119,7 @@ def _shifted(samples: list[Sample], seq: int, wall_us: int) -> list[Sample]:
 
 
 def _sealed(samples: list[Sample], points: list[Point]) -> SealedBlock:
-    writer = BlockWriter()  # the real blocks have their key samples where this one wants them
+    writer = BlockWriter()  # key samples of the real blocks are at the same positions
     for sample in samples:
         writer.add(sample)
     head = BlockHead(writer.samples, writer.first_seq, writer.first_us, writer.last_us)
@@ -128,18 +128,18 @@ def _sealed(samples: list[Sample], points: list[Point]) -> SealedBlock:
 
 
 def _seeks(recording: Recording, times: list[int]) -> tuple[list[float], list[float]]:
-    """Milliseconds each seek took, by the wall and of CPU: on a busy machine only the second says what it costs."""
+    """Return the wall and CPU milliseconds of each seek: on a busy machine only CPU time shows the cost."""
     found, spent = [], []
     for at in times:
         cpu = time.process_time()
-        # mypy infers no type for a lambda with defaults, which bind this round's time.
+        # mypy infers no type for a lambda with a default, which binds this round's time.
         found.append(_timed(lambda at=at: recording.picture_at(at)))  # type: ignore[misc]
         spent.append((time.process_time() - cpu) * 1e3)
     return found, spent
 
 
 def _timed(call: Callable[[], object]) -> float:
-    """Milliseconds."""
+    """Return the duration of the call in milliseconds."""
     begun = time.perf_counter()
     call()
     return (time.perf_counter() - begun) * 1e3

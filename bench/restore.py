@@ -1,8 +1,8 @@
-"""One and the same database restored as in story S3 and by the runbook `restore`, ANALYZE included, on one host.
+"""Restore of one database as in story S3 and by the runbook `restore`, including ANALYZE, on one host.
 
-RESTORE_GB: text of the plain dump (2.2). RESTORE_ROUNDS (1). RESTORE_WAYS: more ways, to see what each setting gives:
-names of WAYS with semicolons between them, or `all`; each begins with a fresh server as initdb configures it.
-RESTORE_DATABASES: one of them alone. RESTORE_TIMELINE: anything; what the runbook says, with its seconds, on stderr.
+RESTORE_GB: text of the plain dump (2.2). RESTORE_ROUNDS (1). RESTORE_WAYS: more ways, to measure each setting: names of
+WAYS separated by semicolons, or `all`; each starts with a new server as initdb configures it.
+RESTORE_DATABASES: only one of them. RESTORE_TIMELINE: any value prints the runbook's output with its seconds to stderr.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from dba_console.demo.cluster import Cluster
 from dba_console.demo.server_account import clean_environment
 
 GOAL = 2.0
-"""Times as fast as story S3."""
+"""Goal: this many times as fast as story S3."""
 DATABASE = "restored"
 DEFAULTS: dict[str, str | int] = {"shared_buffers": "128MB"}
-"""As initdb leaves it; practice clusters are set smaller."""
+"""initdb's value; practice clusters use less."""
 MEMORY: dict[str, str | int] = {
     "maintenance_work_mem": "512MB", "max_wal_size": "16GB", "checkpoint_timeout": "1h",
     "max_parallel_maintenance_workers": 1,
@@ -45,7 +45,7 @@ class Way(NamedTuple):
 
 
 class Took(NamedTuple):
-    """Seconds."""
+    """Durations of one restore, in seconds, and its rows."""
 
     restore_s: float
     analyze_s: float
@@ -86,9 +86,9 @@ def _by_hand(archive: Archives, way: Way) -> Took:
 
 
 def _by_runbook(archive: Archives, inputs: Mapping[str, str]) -> Took:
-    """The whole command, from its start to its end: checks, settings, restore, ANALYZE, settings put back.
+    """Time the whole command, from start to end: checks, settings, restore, ANALYZE, settings reverted.
 
-    Its questions are answered at once; where it asks for a restart of the server, the server is restarted.
+    Its questions are answered at once; if it asks for a restart of the server, the server is restarted.
     """
     with Cluster(settings=DEFAULTS) as cluster, own_directories():
         cluster.psql("checkpoint")
@@ -100,15 +100,15 @@ def _by_runbook(archive: Archives, inputs: Mapping[str, str]) -> Took:
         for name, value in given.items():
             argv += ["--input", f"{name}={value}"]
         begun = time.monotonic()
-        code, told = _answered(argv, cluster)
+        code, output = _answered(argv, cluster)
         total_s = time.monotonic() - begun
         if code:
-            raise RuntimeError(f"the runbook ended with {code}: {told[-1500:]}")
+            raise RuntimeError(f"the runbook ended with exit code {code}: {output[-1500:]}")
         return Took(total_s, 0.0, _rows(cluster))
 
 
 def _answered(argv: list[str], cluster: Cluster) -> tuple[int, str]:
-    """Its exit code, and what it said. Raises KeyError at a question that has no answer."""
+    """Run the runbook, answer its questions; return exit code and output. Raises KeyError for an unknown question."""
     begun, lines = time.monotonic(), list[str]()
     with tempfile.TemporaryFile("w+") as errors:
         with subprocess.Popen(
@@ -135,7 +135,7 @@ def _answer(question: dict[str, Any], cluster: Cluster) -> str:
 
 
 def _psql(cluster: Cluster, archive: Archives) -> None:
-    """Story S3."""
+    """Restore as in story S3."""
     psql = [str(cluster.binaries.program("psql")), "-Xq", "-d", cluster.dsn(dbname=DATABASE)]
     with subprocess.Popen(["zcat", str(archive.plain)], stdout=subprocess.PIPE) as unpacked:
         subprocess.run(psql, stdin=unpacked.stdout, stdout=subprocess.DEVNULL, check=True, env=clean_environment())
@@ -167,7 +167,7 @@ BOOK: dict[str, dict[str, str]] = {
     "runbook": {"speed": "risky", "minimal_wal": "yes"},
     "runbook, protected": {"speed": "fast"},
 }
-"""Everything the runbook offers; and what it may set on a server that others use."""
+"""Inputs of the runbook: all options, and those for a server with other users."""
 
 
 def _run(program: str, *arguments: str, cluster: Cluster) -> None:
@@ -176,7 +176,7 @@ def _run(program: str, *arguments: str, cluster: Cluster) -> None:
 
 
 def _rows(cluster: Cluster) -> int:
-    """All of them, counted, so that no way is quick because it left something out; and what belongs to them."""
+    """Count all rows, indexes and foreign keys, so that no way is fast because it omitted some."""
     sql = "select sum((xpath('/row/n/text()', query_to_xml(format('select count(*) as n from %s', oid::regclass), "
     sql += "false, true, '')))[1]::text::bigint) from pg_class "
     sql += "where relkind = 'r' and relnamespace = 'public'::regnamespace"
@@ -187,7 +187,7 @@ def _rows(cluster: Cluster) -> int:
         "(select count(*) from pg_constraint where convalidated and contype = 'f')", dbname=DATABASE,
     )  # fmt: skip
     if there != "31|20":
-        raise RuntimeError(f"indexes and foreign keys restored: {there}, there should be 31|20")
+        raise RuntimeError(f"indexes and foreign keys restored: {there}, expected 31|20")
     return rows
 
 
@@ -197,7 +197,7 @@ def _words(took: Took) -> str:
 
 def _figures(archive: Archives, found: dict[str, list[Took]]) -> list[Figure]:
     if len({took.rows for taken in found.values() for took in taken}) != 1:
-        raise RuntimeError("not every way restored the same number of rows")
+        raise RuntimeError("the ways restored different numbers of rows")
     total = {name: statistics.median(took.total_s for took in taken) for name, taken in found.items()}
     what = f"restore of {archive.text_bytes / 1e9:.2g} GB, {archive.name}"
     figures = [

@@ -1,4 +1,4 @@
-"""What the rules cost: their CPU as a share of the agent's, told by the agent itself over the same seconds."""
+"""Cost of the rules: their share of the agent's CPU, as reported by the agent over the same seconds."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dba_console.watch.samples.console import AgentHealth
 from dba_console.watch.samples.sample import decode_sample
 
 SETTLED_S = 45.0
-"""Past the agent's start, and into the window that trends are told from."""
+"""After the agent's start, and within the window of trends."""
 
 
 def run(smoke: bool = False) -> list[Figure]:
-    """Over a minute, 220 sessions on the server and nothing wrong with it."""
+    """Measure over a minute, with 220 sessions on a healthy server."""
     with ground(200, spare=60) as here, own_directories(), recording_agent(here.dsn) as agent:
         readings = _readings(agent, 6.0 if smoke else SETTLED_S + 75.0)
     settled = [reading for at_s, reading in readings if smoke or at_s >= SETTLED_S]
@@ -26,12 +26,12 @@ def run(smoke: bool = False) -> list[Figure]:
     ticks = len(settled) - 1
     spent_us = (last.judged_us or 0) - (first.judged_us or 0)
     whole_us = last.cpu_us - first.cpu_us
-    text = f"{spent_us / ticks / 1000:.2f} ms of {whole_us / ticks / 1000:.2f} ms a tick, {ticks} ticks"
-    return [Figure("rules, of the agent's CPU", 100 * spent_us / whole_us, "%", 5.0, text)]
+    text = f"{spent_us / ticks / 1000:.2f} ms of {whole_us / ticks / 1000:.2f} ms per tick, {ticks} ticks"
+    return [Figure("rules, share of the agent's CPU", 100 * spent_us / whole_us, "%", 5.0, text)]
 
 
 def _readings(agent: RunningAgent, seconds: float) -> list[tuple[float, AgentHealth]]:
-    """The part `self` of every sample, with the seconds since the first."""
+    """Return the part `self` of every sample, with the seconds since the first."""
     client = AgentClient.connect(agent.path, role="show")
     found: list[tuple[float, AgentHealth]] = []
     begun = time.monotonic()

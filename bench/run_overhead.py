@@ -1,8 +1,8 @@
-"""The time a run takes between two acts: from the end of one to the begin of the next, over ten trivial actions.
+"""A run's overhead between two acts: from the end of one to the start of the next, over ten trivial actions.
 
-Between them lie what is durable before the second (the first's result, the end of its step, the beginning of the next,
-what the action would do, the question, its answer, the intent), the question's way to a console and back, and what the
-gate asks again. The same with the command and `--yes`, and with a console that answers as soon as it is asked.
+It consists of the records that are durable before the second act (result of the first, end of its step, start of the
+next, preview, question, answer, intent), the question's round trip to a console, and the second check of the gate.
+Measured with the command and `--yes`, and with a console that answers at once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ACTS = 10
 GOAL_MS = 25.0
 MODULE = "bench.run_overhead"
 DSN = "host={} port=5999 dbname=down user=nobody"
-"""No server: what it reads and records beside the run is little."""
+"""Without a server, so that the agent reads and records little beside the run."""
 
 
 class StampSettings(Struct, forbid_unknown_fields=True, frozen=True):
@@ -43,34 +43,34 @@ class StampSettings(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Stamp:
-    """Notes when it begins and ends."""
+    """An action that appends its start and end times to a file."""
 
     name: ClassVar[str] = "stamp"
-    summary: ClassVar[str] = "Note the time."
+    summary: ClassVar[str] = "Record the time."
     Settings: ClassVar[type[Struct]] = StampSettings
     needs_server: ClassVar[bool] = False
     needs_root: ClassVar[bool] = False
     undoable: ClassVar[bool] = False
     acts_on_cluster: ClassVar[bool] = True
 
-    def preview(self, settings: StampSettings, world: ActionContext) -> ActionPreview:
-        return ActionPreview(text="the time is noted", exact=f"append to {settings.file}")
+    def preview(self, settings: StampSettings, context: ActionContext) -> ActionPreview:
+        return ActionPreview(text="the time is recorded", exact=f"append to {settings.file}")
 
     def act(
-        self, settings: StampSettings, sight: ActionPreview, world: ActionContext, control: Control
+        self, settings: StampSettings, preview: ActionPreview, context: ActionContext, control: Control
     ) -> ActionResult:
         with open(settings.file, "a") as file:
             begun = time.monotonic_ns()
             file.write(json.dumps([begun, time.monotonic_ns()]) + "\n")
-        return ActionResult(state="ok", text="noted")
+        return ActionResult(state="ok", text="recorded")
 
-    def settle(self, settings: StampSettings, sight: ActionPreview, world: ActionContext) -> ActionResult:
-        return ActionResult(state="unknown", text="nothing tells")
+    def settle(self, settings: StampSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
+        return ActionResult(state="unknown", text="no evidence")
 
     def undo(
-        self, settings: StampSettings, data: Mapping[str, Any], world: ActionContext, control: Control
+        self, settings: StampSettings, data: Mapping[str, Any], context: ActionContext, control: Control
     ) -> ActionResult:
-        return ActionResult(state="failed", text="nothing to take back")
+        return ActionResult(state="failed", text="nothing to undo")
 
 
 PROSE = "What is done here, why it comes before the next step, and what to read when it fails. " * 6
@@ -81,11 +81,11 @@ dsn = "host=db2 dbname=shop password=a-password-of-db2"
 [clusters.shop.poolers.main]
 dsn = "host=db1 port=6432 dbname=pgbouncer password=a-password-of-the-pooler"
 """
-"""As with a real cluster: what a run shows and writes is cleared of its passwords."""
+"""As in a real cluster: a run masks these passwords in all it shows and writes."""
 
 
 def _book(*, together: bool = False) -> str:
-    """Each act in a step of its own, or all in one, confirmed by one question."""
+    """Return a runbook with each act in its own step, or all in one, confirmed by one question."""
     head = '# Ten acts\n\n```toml {runbook}\nid = "ten"\n[inputs.file]\ntype = "path"\n```\n\n' + PROSE
     act = '```toml {action stamp confirm=ack undo=none}\nfile = "%(file)s"\n```\n'
     if together:
@@ -105,19 +105,19 @@ def run(smoke: bool = False) -> list[Figure]:
         command = [gap for number in range(rounds) for gap in _headless(Path(place), number)]
         console = [gap for number in range(rounds) for gap in _attached(Path(place), number)]
         together = [gap for number in range(rounds) for gap in _attached(Path(place), number, together=True)]
-    told = f"slowest {{:.1f}} ms, {rounds * (ACTS - 1)} blocks; a write with fdatasync takes {sync:.2f} ms here"
+    text = f"slowest {{:.1f}} ms, {rounds * (ACTS - 1)} blocks; a write with fdatasync takes {sync:.2f} ms here"
     return [
-        Figure("a run's own time between two acts, command with --yes, median", statistics.median(command), "ms",
-               GOAL_MS, told.format(max(command))),
+        Figure("a run's overhead between two acts, command with --yes, median", statistics.median(command), "ms",
+               GOAL_MS, text.format(max(command))),
         Figure("the same, a console that answers at once", statistics.median(console), "ms", GOAL_MS,
-               told.format(max(console))),
+               text.format(max(console))),
         Figure("the same, all acts in one step, confirmed by one question", statistics.median(together), "ms", GOAL_MS,
-               told.format(max(together))),
+               text.format(max(together))),
     ]  # fmt: skip
 
 
 def _sync_ms(place: Path) -> float:
-    """A line of a journal written and synced, median."""
+    """Return the median milliseconds to write and sync one journal line."""
     taken = []
     with (place / "synced").open("ab", buffering=0) as file:
         for _ in range(50):
@@ -129,10 +129,10 @@ def _sync_ms(place: Path) -> float:
 
 
 def _gaps(file: Path) -> list[float]:
-    """Milliseconds from the end of each act to the begin of the next."""
+    """Return the milliseconds from the end of each act to the start of the next."""
     times = [json.loads(line) for line in file.read_text().splitlines()]
     if len(times) != ACTS:
-        raise RuntimeError(f"{len(times)} of {ACTS} acts were done")
+        raise RuntimeError(f"only {len(times)} of {ACTS} acts were executed")
     return [(after[0] - before[1]) / 1e6 for before, after in pairwise(times)]
 
 
@@ -164,7 +164,7 @@ def _attached(place: Path, number: int, *, together: bool = False) -> list[float
 
 @contextlib.contextmanager
 def _client() -> Iterator[AgentClient]:
-    """A console of the agent that the command has started."""
+    """Connect a console to the agent that the command started."""
     [socket] = Path(os.environ["DBA_CONSOLE_RUNTIME"]).glob("*.sock")
     client = AgentClient.connect(socket)
     try:
@@ -174,7 +174,7 @@ def _client() -> Iterator[AgentClient]:
 
 
 def _command() -> int:
-    """The command or the agent it starts, both knowing the action."""
+    """Run the command, or the agent it starts, with the action registered."""
     registry._CLASS_PATHS["stamp"] = f"{MODULE}:Stamp"
     if len(sys.argv) > 1:
         from dba_console.__main__ import main

@@ -1,6 +1,6 @@
-"""A big file removed three ways on one file system: rm, story S7's loop, shrink-file; and what a commit feels of each.
+"""Removal of a big file by rm, by story S7's loop and by shrink-file: duration, and latency of commits beside it.
 
-SHRINK_ROUNDS: how often (3). SHRINK_GB: size of the file (8). Root only: file systems on loop devices are mounted.
+SHRINK_ROUNDS (3). SHRINK_GB: size of the file (8). Root only: file systems on loop devices are mounted.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ FILE_SYSTEMS = ("ext3", "ext4")
 LOOP_STEP, LOOP_SLEEP_S = 10 * MIB, 0.02
 PROBE_PAUSE_S = 0.005
 QUIET_S = 2.0
-"""Before each deletion; and after it, for what it leaves to the file system's own commits."""
+"""Pause before each deletion, and after it for the file system's deferred commits."""
 TRIES = 20
-"""A server just being started elsewhere on the machine works in / for a moment: then all is refused."""
+"""A server that is starting elsewhere on the machine works in / for a moment; shrink-file then refuses."""
 
 
 class Round(NamedTuple):
-    """One deletion."""
+    """The measurements of one deletion, in seconds."""
 
     total_s: float
-    """Until the space is free on the disk."""
+    """Duration until the space is free on the disk."""
     worst_s: float
     hundredth_s: float
-    """What one in a hundred commits exceeds: less at the mercy of what else the machine does than the worst."""
+    """99th percentile of the commits: depends less on other work of the machine than the worst."""
     typical_s: float
     probes: int
 
 
 def run(smoke: bool = False) -> list[Figure]:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is mounted is unmounted
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that file systems are unmounted
     if os.geteuid() != 0 or shutil.which("mkfs.ext3") is None:
-        print("shrink: needs root and mkfs.ext3: not measured", file=sys.stderr)
+        print("shrink: not measured: needs root and mkfs.ext3", file=sys.stderr)
         return []
     size = int(float(os.environ.get("SHRINK_GB", "0.25" if smoke else "8")) * 1024) * MIB
     rounds = int(os.environ.get("SHRINK_ROUNDS", "1" if smoke else "3"))
@@ -71,7 +71,7 @@ def _rm(path: Path) -> None:
 
 
 def _loop(path: Path) -> None:
-    """As in the story: truncate -s -10M, sleep 0.02, 5,000 times; without the time a shell takes to start truncate."""
+    """Run story S7's loop (truncate -s -10M, sleep 0.02) without the time a shell takes to start truncate."""
     size = path.stat().st_size
     while size > 0:
         size = max(0, size - LOOP_STEP)
@@ -82,16 +82,16 @@ def _loop(path: Path) -> None:
 
 
 def _shrink(path: Path) -> None:
-    action, settings, world = ShrinkFile(), ShrinkFileSettings(path=str(path)), ActionContext()
-    sight = action.preview(settings, world)
+    action, settings, context = ShrinkFile(), ShrinkFileSettings(path=str(path)), ActionContext()
+    preview = action.preview(settings, context)
     for _ in range(TRIES):
-        if sight.refusal is None:
+        if preview.refusal is None:
             break
-        print(f"  looked at once more: {sight.refusal}", file=sys.stderr)
+        print(f"  retried: {preview.refusal}", file=sys.stderr)
         time.sleep(0.1)
-        sight = action.preview(settings, world)
-    assert sight.refusal is None, sight.refusal
-    done = action.act(settings, sight, world, PlainControl())
+        preview = action.preview(settings, context)
+    assert preview.refusal is None, preview.refusal
+    done = action.act(settings, preview, context, PlainControl())
     assert done.state == "ok", done.text
     print(f"  {done.text}; {done.values}", file=sys.stderr)
     _settle(path.parent)
@@ -101,7 +101,7 @@ WAYS: dict[str, Callable[[Path], None]] = {"rm": _rm, "loop": _loop, "shrink-fil
 
 
 def _settle(directory: Path) -> None:
-    """Until what was removed is removed on the disk."""
+    """Wait until the removal is on the disk."""
     opened = os.open(directory, os.O_RDONLY)
     os.fsync(opened)
     os.close(opened)
@@ -125,7 +125,7 @@ def _round(place: Path, size: int, delete: Callable[[Path], None]) -> Round:
         timed: list[tuple[float, float]] = answers.get(timeout=60)
         probe.join(60)
     finally:
-        probe.kill()  # nothing may keep the file system in use
+        probe.kill()  # an open file would keep the file system mounted
         probe.join()
     felt = [took for at, took in timed if at + took >= begun and at <= ended + 0.5]
     quiet = [took for at, took in timed if at + took < begun]
@@ -134,7 +134,7 @@ def _round(place: Path, size: int, delete: Callable[[Path], None]) -> Round:
 
 
 def _write(path: Path, size: int) -> None:
-    """A file that nothing is known of any more, as a backup of last month is."""
+    """Write a file and evict it from all caches, like a backup of last month."""
     block = os.urandom(4 * MIB)
     with path.open("wb", buffering=0) as file:
         for _ in range(size // len(block)):
@@ -145,7 +145,7 @@ def _write(path: Path, size: int) -> None:
 
 
 def _probe(place: str, stop: Event, answers: multiprocessing.Queue[Any]) -> None:
-    """A page written and synced every 5 ms, as WAL would be: when it began, and how long it took."""
+    """Write and sync a page every 5 ms, as WAL is; put the start and duration of each."""
     fd = os.open(f"{place}/wal", os.O_RDWR | os.O_CREAT)
     os.pwrite(fd, bytes(MIB), 0)
     os.fsync(fd)
@@ -182,13 +182,13 @@ def _file_system(kind: str, size: int) -> Iterator[Path]:
 
 def _words(one: Round) -> str:
     return (
-        f"{one.total_s:.2f} s, commits {one.typical_s * 1000:.1f} ms before, {one.worst_s * 1000:.1f} ms at worst, "
-        f"one in a hundred over {one.hundredth_s * 1000:.1f} ms ({one.probes})"
+        f"{one.total_s:.2f} s, commits {one.typical_s * 1000:.1f} ms before, worst {one.worst_s * 1000:.1f} ms, "
+        f"p99 {one.hundredth_s * 1000:.1f} ms ({one.probes})"
     )
 
 
 def _figures(kind: str, size: int, found: dict[str, list[Round]]) -> list[Figure]:
-    """Medians over the rounds."""
+    """Return the medians over the rounds."""
     worst = {way: statistics.median(one.worst_s for one in rounds) * 1000 for way, rounds in found.items()}
     total = {way: statistics.median(one.total_s for one in rounds) for way, rounds in found.items()}
     what = f"{size / (1 << 30):g} GB on {kind}"

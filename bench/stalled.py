@@ -1,4 +1,4 @@
-"""A terminal nobody reads: the console stops painting, and not one sample comes late for it."""
+"""A terminal that is not read: the console stops painting, and no sample may be delayed by it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(smoke: bool = False) -> list[Figure]:
 
 
 def _gaps(session: str | None, begun: int, ended: int) -> list[float]:
-    """Seconds between successive samples of the recording in this time."""
+    """Return the seconds between successive samples of the recording in this time."""
     if session is None:
         raise RuntimeError("the agent does not record")
     recording = Recording.open(session)

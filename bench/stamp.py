@@ -1,7 +1,7 @@
-"""`dba-console stamp` beside ts (moreutils), logger (util-linux) and cat: the same lines, alternating runs.
+"""`dba-console stamp` compared with ts (moreutils), logger (util-linux) and cat: the same lines, alternating runs.
 
-What it costs who writes into it is taken from psql printing into it, and into cat, in turn; how much of the difference
-is chance tells cat against cat in the same rounds.
+Its cost for the writer is measured by psql printing into it and into cat, in turn; cat against cat in the same rounds
+shows how much of the difference is chance.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dba_console.demo.cluster import Cluster
 LINE = "pg_restore: processing item 12345 TABLE DATA public.orders_2026_{:07d}\n"
 OURS = [PROGRAM, "stamp", "-t", "PGRESTORE"]
 PEERS = {"ts": ["ts"], "logger": ["logger", "-t", "PGRESTORE", "--no-act", "-s", "--socket-errors=off"]}
-"""logger is told to send nothing and to write its lines to stderr instead: no log daemon is measured with it."""
+"""logger sends nothing and writes its lines to stderr instead, so that no log daemon is measured with it."""
 GOALS = {"ts": 4.0, "logger": 2.0}
 SLOWER_PCT = 1.0
 
@@ -39,7 +39,7 @@ def run(smoke: bool = False) -> list[Figure]:
 
 
 def _rates(directory: Path, smoke: bool) -> list[Figure]:
-    """Lines a second, the start of the program in it, as the peer's time per line against ours."""
+    """Measure the time per line against each peer, including the start of the program."""
     count, rounds = (20_000, 1) if smoke else (300_000, 5)
     lines = directory / "lines"
     with open(lines, "w", encoding="ascii") as file:
@@ -47,10 +47,10 @@ def _rates(directory: Path, smoke: bool) -> list[Figure]:
     commands = {"stamp": OURS, "cat": ["cat"], **_present()}
     took = _alternating({name: partial(_seconds, argv, lines) for name, argv in commands.items()}, rounds)
     rate = {name: count / statistics.median(seconds) for name, seconds in took.items()}
-    told = ", ".join(f"{name} {per_s / 1e6:.2f}" for name, per_s in rate.items())
+    rates = ", ".join(f"{name} {per_s / 1e6:.2f}" for name, per_s in rate.items())
     return [
         Figure(f"stamp, time per line against {name}", rate[name] / rate["stamp"], "×", 1 / GOALS[name],
-               f"{rate['stamp'] / rate[name]:.1f} × its lines a second; millions of lines a second: {told}")
+               f"{rate['stamp'] / rate[name]:.1f} × its lines per second; millions of lines per second: {rates}")
         for name in GOALS if name in rate
     ]  # fmt: skip
 
@@ -58,7 +58,7 @@ def _rates(directory: Path, smoke: bool) -> list[Figure]:
 def _present() -> dict[str, list[str]]:
     for name in PEERS:
         if shutil.which(name) is None:
-            print(f"{name} is not installed: nothing is measured beside it", file=sys.stderr)
+            print(f"{name} is not installed: not compared", file=sys.stderr)
     return {name: argv for name, argv in PEERS.items() if shutil.which(name) is not None}
 
 
@@ -86,25 +86,25 @@ def _psql(smoke: bool) -> list[Figure]:
     slower, chance = _slower_pct(took["stamp"], took["cat"]), _slower_pct(took["cat again"], took["cat"])
     spread = statistics.quantiles((b / a - 1 for a, b in zip(took["cat"], took["cat again"], strict=True)), n=4)
     seconds = statistics.median(took["cat"])
-    told = (
+    text = (
         f"{rows:,} rows in {seconds:.2f} s into cat; cat against cat {chance:+.1f} %, "
-        f"half of its rounds between {spread[0] * 100:+.1f} and {spread[2] * 100:+.1f} %"
+        f"half of the rounds between {spread[0] * 100:+.1f} and {spread[2] * 100:+.1f} %"
     )
-    return [Figure("psql printing into stamp, slower than into cat", slower, "%", SLOWER_PCT, told)]
+    return [Figure("psql printing into stamp, slower than into cat", slower, "%", SLOWER_PCT, text)]
 
 
 def _slower_pct(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Median over the rounds: what changes slowly on the machine changes both of a round."""
+    """Return the median over the rounds: slow changes of the machine affect both runs of a round."""
     return (statistics.median(a / b for a, b in zip(ours, theirs, strict=True)) - 1) * 100
 
 
 def _into(psql: Sequence[str], reader: Sequence[str]) -> float:
-    """Seconds of psql alone, into a reader that has started."""
+    """Return the seconds of psql alone, into a reader that has started."""
     from_psql, to_reader = os.pipe()
     with open(os.devnull, "wb") as nothing:
         reading = subprocess.Popen(reader, stdin=from_psql, stdout=nothing)
         os.close(from_psql)
-        # The first line is ours: when it has been taken the program is loaded.
+        # The first line is ours: once it is read, the program is loaded.
         os.write(to_reader, b"ready\n")
         _until_taken(to_reader)
         begun = time.perf_counter()
@@ -121,7 +121,7 @@ def _until_taken(pipe: int) -> None:
 
 
 def _alternating(measured: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """Each in turn, round by round, the order turned about each time; a first round of all is not counted."""
+    """Run each in turn, round by round, in alternating order; the first round is not counted."""
     took: dict[str, list[float]] = {name: [] for name in measured}
     for number in range(rounds + 1):
         for name in sorted(measured, reverse=number % 2 == 1):

@@ -1,4 +1,4 @@
-"""From the command to the first data on the screen, in tmux, beside pg_activity; medians of alternating runs."""
+"""Time from the command to the first data on the screen, in tmux, against pg_activity; medians of alternating runs."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def run(smoke: bool = False) -> list[Figure]:
     ]
 
 
-def _time(terminal: Terminal, command: list[str], sign: str) -> float:
-    """Seconds until `sign` is on the screen; the screen is cleared by the program's own start."""
+def _time(terminal: Terminal, command: list[str], text: str) -> float:
+    """Return the seconds until `text` is on the screen, which the program clears at its start."""
     begun = terminal.start(command)
-    return terminal.wait_for(sign) - begun
+    return terminal.wait_for(text) - begun
 
 
 def _figure(name: str, ours: list[float], theirs: float, goal: float) -> Figure:

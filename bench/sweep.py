@@ -1,8 +1,8 @@
-"""`dba-console dumps sweep` beside an exhaustive one: each number of jobs from 1 to 8, to its end, one by one.
+"""`dba-console dumps sweep` compared with an exhaustive sweep: a complete dump with each number of jobs from 1 to 8.
 
-SWEEP_MB: size of the tables (600). SWEEP_ROUNDS: how often (3). Two databases: ten equal tables, as in S4, and one
-big table among small ones. Each round dumps to nowhere both ways, in turns; the answers of the sweep are judged by the
-median of what that number of jobs took in the exhaustive ones.
+SWEEP_MB: size of the tables (600). SWEEP_ROUNDS (3). Two databases: ten equal tables, as in S4, and one big table among
+small ones. Each round runs both, with discarded output; the result of the sweep is rated by the median time of that
+number of jobs in the exhaustive sweeps.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from dba_console.jobs.tools.trial_dump import TrialSettings, run_trial
 
 MOST = 8
 SHAPES = {"ten equal tables": [10] * 10, "one big table among ten small ones": [80] + [2] * 10}
-"""Parts of the whole."""
+"""Relative sizes of the tables."""
 _BYTES_PER_ROW = 100
 NICENESS = 0
-"""For both: what else the machine does would weigh differently on runs of one minute and of ten."""
+"""Of both: with another niceness, other work of the machine would affect runs of one and of ten minutes differently."""
 
 
 class Round(NamedTuple):
-    """Both ways, once."""
+    """One sweep and one exhaustive sweep."""
 
     jobs: int
     over_best: float
-    """What its number of jobs took in the exhaustive sweep, to the best there."""
+    """Time of its number of jobs in the exhaustive sweep, divided by the best time there."""
     share: float
-    """Of the exhaustive sweep's time."""
+    """Duration of the sweep, divided by that of the exhaustive sweep."""
     every: dict[int, float]
     took_s: float
 
@@ -80,7 +80,7 @@ def _round(target: Target, bindir: str) -> Round:
 
 
 def _exhaustive(target: Target, bindir: str) -> list[TrialRun]:
-    """As somebody does it by hand: one after the other, each to its end."""
+    """Run a complete dump with each number of jobs, one after the other."""
     program = find_program("pg_dump", bindir=bindir)
     with open_server(target.conninfo) as server, scratch_directory(memory_directory()) as place:
         tables, _ = read_tables(server)
@@ -104,7 +104,7 @@ def _words(one: Round) -> str:
 
 
 def _figures(shape: str, found: list[Round]) -> list[Figure]:
-    """Medians over the rounds."""
+    """Return the medians over the rounds."""
     every = {jobs: statistics.median(one.every[jobs] for one in found) for jobs in found[0].every}
     over = statistics.median(every[one.jobs] for one in found) / min(every.values())
     share = statistics.median(one.share for one in found)

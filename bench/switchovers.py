@@ -1,4 +1,4 @@
-"""Three ways to change the primary of a pair: a bare script, repmgr, and the console's runbook."""
+"""Three methods to change the primary of a pair: a bare script, repmgr, and the console's runbook."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from dba_console.demo.child_processes import end_child, start_child
 from dba_console.demo.server_account import clean_environment
 
 Steps = dict[str, float]
-"""Seconds of each step of a way, in order."""
+"""Seconds of each step of a method, in order."""
 
 
 class _Watch:
-    """Times steps one after the other."""
+    """Measure successive steps."""
 
     def __init__(self) -> None:
         self.steps: Steps = {}
@@ -35,7 +35,7 @@ class _Watch:
 
 
 def bare(pair: Pair, old: str, new: str) -> Steps:
-    """What a DBA's script does: the shortest way there is. No gate, no check, no fence."""
+    """Switch over like a DBA's script, by the minimum of commands. No gate, no check, no fence."""
     watch = _Watch()
     pair.psql(old, "checkpoint")
     watch.done("checkpoint")
@@ -57,10 +57,10 @@ def bare(pair: Pair, old: str, new: str) -> Steps:
 
 
 class Repmgr:
-    """`repmgr standby switchover` on the pair, over an sshd of its own on the loopback as the servers' user.
+    """`repmgr standby switchover` on the pair, over a separate sshd on the loopback interface as the servers' user.
 
-    Its metadata is made before each switchover and dropped after it, so that the other ways find a pair that nothing
-    manages. It leaves the clients to the operator: the pooler is repointed right after it.
+    Its metadata is created before each switchover and dropped after it, so that the other methods find an unmanaged
+    pair. It leaves the clients to the operator: the pooler is repointed right after it.
     """
 
     def __init__(self, pair: Pair) -> None:
@@ -101,7 +101,7 @@ class Repmgr:
             end_child(self._sshd)
 
     def switch(self, old: str, new: str) -> Steps:
-        """One switchover. Raises ConsoleError with repmgr's own words when it fails."""
+        """Switch over once. Raises ConsoleError with repmgr's message on failure."""
         self._pair.forget_upstream(old)
         self._pair.psql(old, "create database repmgr")
         self._run(old, "primary", "register")
@@ -116,7 +116,7 @@ class Repmgr:
         return watch.steps
 
     def forget(self, primary: str) -> None:
-        """Drop its metadata."""
+        """Drop repmgr's metadata."""
         self._pair.psql(primary, "drop database repmgr with (force)")
 
     def _number(self, node: str) -> str:
@@ -149,17 +149,19 @@ class Repmgr:
 
 
 CONFIRMED = {"hold-the-clients-and-stop-the-old-primary": "yes", "promote": "{to}"}
-"""What the steps of the runbook `cutover` want typed."""
+"""Confirmations of the steps of the runbook `cutover`."""
 
 
 def ours(to: str) -> Steps:
-    """The runbook `cutover`, without a terminal, confirmed beforehand; seconds of each of its blocks. The configuration
-    is `$XDG_CONFIG_HOME`'s. Raises ConsoleError with the run's last lines when it fails."""
+    """Run the runbook `cutover` without a terminal, confirmed by arguments; return the seconds of each block.
+
+    The configuration is that of `$XDG_CONFIG_HOME`. Raises ConsoleError with the run's last lines on failure.
+    """
     done = subprocess.run(cutover_command(to), capture_output=True, text=True, timeout=300, check=False)
     events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode != 0:
         last = [str(one.get("text", "")) for one in events[-6:]]
-        raise ConsoleError(f"the cutover to {to} ended with code {done.returncode}: {last} {done.stderr.strip()}")
+        raise ConsoleError(f"the cutover to {to} ended with exit code {done.returncode}: {last} {done.stderr.strip()}")
     return block_seconds(events)
 
 
@@ -170,7 +172,7 @@ def cutover_command(to: str, cluster: str = NAME) -> list[str]:
 
 
 def block_seconds(events: list[dict[str, Any]]) -> Steps:
-    """From the first record of each block in a run's journal to its last."""
+    """Return the seconds from the first to the last journal record of each block."""
     first: dict[str, float] = {}
     last: dict[str, float] = {}
     for event in events:

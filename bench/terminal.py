@@ -1,4 +1,4 @@
-"""A terminal for the programs measured: tmux on a socket of its own."""
+"""A terminal for the measured programs: tmux on its own socket."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Terminal:
         self._size = ["-x", str(width), "-y", str(height)]
 
     def __enter__(self) -> Self:
-        # The server is started beforehand, so that its start is in nobody's time.
+        # The tmux server is started first, so that its start is not measured.
         self._run("new-session", "-d", *self._size, "sleep 100000")
         self._run("set-option", "-g", "default-terminal", "screen-256color")
         return self
@@ -27,7 +27,7 @@ class Terminal:
         self._run("kill-server")
 
     def start(self, command: Sequence[str]) -> float:
-        """Run the program; returns the monotonic time at which it was asked for."""
+        """Run the program; return the monotonic time of the request."""
         begun = time.monotonic()
         self._run("respawn-window", "-k", "exec " + shlex.join(command))
         return begun
@@ -42,7 +42,7 @@ class Terminal:
         return int(self._run("list-panes", "-F", "#{pane_pid}").split()[0])
 
     def wait_for(self, text: str, limit_s: float = 20.0) -> float:
-        """The monotonic time at which `text` was first seen on the screen. Raises TimeoutError with the screen."""
+        """Return the monotonic time at which `text` first appeared. Raises TimeoutError with the screen."""
         end = time.monotonic() + limit_s
         while time.monotonic() < end:
             if text in self.screen():

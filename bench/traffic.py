@@ -15,11 +15,11 @@ from dba_console.demo.server_account import clean_environment
 
 CLIENTS = 8
 SHARE = 0.7
-"""Of the maximum that was measured on the same pair."""
+"""Share of the maximum measured on the same pair."""
 
 
 def maximum_tps(pair: Pair, seconds: int) -> float:
-    """Transactions a second of pgbench through the pooler, at full speed."""
+    """Return the transactions per second of pgbench through the pooler at full speed."""
     text = pair.program("pgbench", "-n", "-c", str(CLIENTS), "-j", "2", "-T", str(seconds), pair.clients)
     found = re.search(r"^tps = ([\d.]+)", text, re.MULTILINE)
     assert found is not None, text
@@ -27,7 +27,7 @@ def maximum_tps(pair: Pair, seconds: int) -> float:
 
 
 class Traffic:
-    """The load through the pooler. A pgbench whose connection broke is started again, as an application would."""
+    """The load through the pooler. A pgbench whose connection broke is restarted, as an application reconnects."""
 
     def __init__(self, pair: Pair, rate_per_s: float, *, conninfo: str | None = None) -> None:
         self._pair, self._rate_per_s = pair, rate_per_s
@@ -49,11 +49,11 @@ class Traffic:
             end_child(process)
 
     def keep_going(self) -> None:
-        """Start what ended. Called from the thread that made this, since a client ends with the thread that started
-        it."""
-        for place, process in enumerate(self._benches):
+        """Restart ended clients. Call it in the thread that entered the context: a client ends with the thread that
+        started it."""
+        for index, process in enumerate(self._benches):
             if process.poll() is not None:
-                self._benches[place] = self._pgbench()
+                self._benches[index] = self._pgbench()
                 self.restarts += 1
 
     def verdict(self, node: str) -> LedgerVerdict:
@@ -61,7 +61,7 @@ class Traffic:
 
     def _pgbench(self) -> subprocess.Popen[bytes]:
         program = str(self._pair.nodes[self._pair.names[0]].binaries.program("pgbench"))
-        # A transaction that is a second late is left out: what an outage held back does not come at once after it.
+        # A transaction that is a second late is skipped, so that no burst follows an outage.
         pace = ["-R", f"{self._rate_per_s / CLIENTS:g}", "-L", "1000"]
         with Path(self._pair.base / "pgbench.log").open("ab") as log:
             return start_child(

@@ -1,7 +1,7 @@
-"""What watching and running adds to a dump and a restore: the same command bare, watched, and run under a keeper.
+"""Slowdown of a dump and a restore: the same command bare, observed by an agent, and run under a keeper.
 
-Bare is measured twice in each round: how far bare differs from bare is what this machine can resolve. The commands' own
-time is taken, from their start to their end. WATCHING_GB: text of the dump (0.4). WATCHING_ROUNDS (9).
+Bare is measured twice in each round: its difference from itself is the resolution of this machine. Measured is the
+commands' own time, from start to end. WATCHING_GB: text of the dump (0.4). WATCHING_ROUNDS (9).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from dba_console.keeper.launch import CommandSpec, start
 
 GOAL_PCT = 1.0
 SETTLED_S = 8.0
-"""An agent and a console past their start: a console that is opened costs more than one that is open."""
+"""Time for agent and console to finish their start, which costs more than running."""
 SETTINGS: dict[str, str | int] = {"max_wal_size": "4GB", "autovacuum": "off", "shared_buffers": "128MB"}
-"""No checkpoint in the middle of one run and not of the other; the rest as it is."""
+"""Avoid a checkpoint in the middle of only one of the runs; the rest is default."""
 ROUNDS = 9
 
 
@@ -38,12 +38,12 @@ def run(smoke: bool = False) -> list[Figure]:
     rounds = int(os.environ.get("WATCHING_ROUNDS", "1" if smoke else f"{ROUNDS}"))
     with archives(size, ["even"]) as (archive,), Cluster(settings=SETTINGS) as cluster:
         bench = _Bench(cluster, archive)
-        bench.restore(_bare)  # the database that is dumped; and all of it read once
+        bench.restore(_bare)  # creates the database to dump, and reads the archive once
         return [*_figures("dump", bench.dump, rounds, cluster), *_figures("restore", bench.restore, rounds, cluster)]
 
 
 Timer = Callable[[Sequence[str]], float]
-"""Runs a command; its seconds."""
+"""Runs a command and returns its seconds."""
 
 
 class _Bench:
@@ -77,13 +77,13 @@ def _bare(argv: Sequence[str]) -> float:
 
 
 def _kept(argv: Sequence[str]) -> float:
-    """Under a keeper that stamps each of its lines; the command's own time, as the keeper saw it begin and end."""
+    """Run the command under a keeper that stamps its lines; return its own time, as the keeper recorded it."""
     directory = tempfile.mkdtemp(prefix="bench-keeper-")
     try:
         handle = start(CommandSpec(tuple(argv), directory, "BENCH", "bench", env=clean_environment()))
         ended = handle.wait(1800).exit
         if ended is None or not ended.ok:
-            raise RuntimeError(f"under its keeper the command ended with {ended}")
+            raise RuntimeError(f"the command ended under its keeper with {ended}")
         return ended.wall_s
     finally:
         shutil.rmtree(directory, ignore_errors=True)
@@ -91,7 +91,7 @@ def _kept(argv: Sequence[str]) -> float:
 
 @contextmanager
 def _watching(cluster: Cluster) -> Iterator[Callable[[], float]]:
-    """An agent that records, and a console with its progress panel; what both have used of a processor, ms."""
+    """Run a recording agent and a console; yield a function that returns the CPU of both, ms."""
     with own_directories(), Terminal("watching") as screen:
         screen.start([PROGRAM, cluster.dsn()])
         screen.wait_for("usable", 60)
@@ -117,31 +117,31 @@ def _figures(what: str, measured: Callable[[Timer], float], rounds: int, cluster
     }  # fmt: skip
     for number in range(rounds):
         names = list(ways)
-        for name in names[number % 4 :] + names[: number % 4]:  # each is first, second, … as often as the others
+        for name in names[number % 4 :] + names[: number % 4]:  # each takes every position equally often
             took[name].append(ways[name]())
         last = ", ".join(f"{name} {taken[-1]:.2f}" for name, taken in took.items())
         print(f"  {what} {number + 1}: {last} s, load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
     bare, again = took["bare"], took["bare again"]
     chance = _spread(again, bare)
-    told = (
+    text = (
         f"{statistics.median(bare):.1f} s bare; bare against bare {_slower(again, bare):+.1f} %, "
-        f"half of its rounds between {chance[0]:+.1f} and {chance[1]:+.1f} %; {rounds} rounds; "
-        f"agent and console {statistics.median(used_ms):.0f} ms of processor a second"
+        f"half of the rounds between {chance[0]:+.1f} and {chance[1]:+.1f} %; {rounds} rounds; "
+        f"agent and console {statistics.median(used_ms):.0f} ms of CPU per second"
     )
     return [
         Figure(f"{what}, slower while an agent and a console watch", _slower(took["watched"], bare), "%",
-               GOAL_PCT, told),
+               GOAL_PCT, text),
         Figure(f"{what}, slower under a keeper, watched", _slower(took["run"], bare), "%", GOAL_PCT, ""),
     ]  # fmt: skip
 
 
 def _slower(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Percent, median over the rounds: what changes slowly on the machine changes both of a round."""
+    """Return percent, the median over the rounds: slow changes of the machine affect both runs of a round."""
     return (statistics.median(a / b for a, b in zip(ours, theirs, strict=True)) - 1) * 100
 
 
 def _spread(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
-    """Percent: the middle half of the rounds."""
+    """Return the quartiles of the rounds, percent."""
     ratios = [(a / b - 1) * 100 for a, b in zip(ours, theirs, strict=True)]
     if len(ratios) < 2:
         return ratios[0], ratios[0]

@@ -1,1 +1,1 @@
-"""The pictures of the README: a real server is put under load, watched, recorded, and its recording photographed."""
+"""The screenshots of the README: taken from the recording of a real server under load."""

@@ -1,8 +1,7 @@
-"""`python -m screenshots`: makes every picture anew, in about six minutes; with `runbooks`, only those of runbooks,
-with `restore`, only those of a restore.
+"""`python -m screenshots`: create all screenshots, in about six minutes; `runbooks` or `restore` creates only those.
 
-Upheld here: nothing on a picture is made up. What happened, happened on a server under load; what is seen was recorded
-by the agent, and is drawn by the console's own screen.
+Nothing on a screenshot is invented: the events happened on a server under load, were recorded by the agent, and are
+drawn by the console's own screen.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from screenshots.walking import as_lines, walked
 from screenshots.watching import Watching
 
 HERE = Path(__file__).resolve().parent
-WALKED_ON = LoadPlan(clients=20, rate_per_s=120, idle=40, scale=10)
-WAITED = session_count("wait_event_type = 'Lock' and query_start < clock_timestamp() - interval '4 s'") + " > 0"
-"""The runbook begins with a check of two seconds; the panel it reads may be a second or two old."""
+RUNBOOK_LOAD = LoadPlan(clients=20, rate_per_s=120, idle=40, scale=10)
+LOCK_WAIT = session_count("wait_event_type = 'Lock' and query_start < clock_timestamp() - interval '4 s'") + " > 0"
+"""The runbook starts with a check for waits of two seconds; the panel it reads may be two seconds old."""
 
 
 def main() -> int:
-    """Record, take every picture, write NAME.svg and NAME.png beside this file. Returns an exit code."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers and directories are cleaned up
+    """Record, take every screenshot, write NAME.svg and NAME.png beside this file. Return an exit code."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # to clean up servers and directories
     begun = time.monotonic()
     try:
         require_converters()
@@ -61,7 +60,7 @@ def main() -> int:
 
 
 def _record(base: Path) -> Watching:
-    """Let the incident happen under the eyes of an agent; what is returned is the finished recording."""
+    """Run the incident while an agent records; return the finished recording."""
     with Incident(say) as incident:
         watching = Watching(base, incident.dsn)
         with watching:
@@ -70,12 +69,12 @@ def _record(base: Path) -> Watching:
 
 
 def _walk(base: Path) -> None:
-    """A runbook on the incident it is for."""
+    """Run a runbook on its incident and write its screenshots."""
     queue = LockQueue()
-    with PracticeGround(WALKED_ON, say=say) as ground, Watching(base, ground.dsn) as watching:
-        say("a runbook, on sessions that wait")
+    with PracticeGround(RUNBOOK_LOAD, say=say) as ground, Watching(base, ground.dsn) as watching:
+        say("running a runbook on waiting sessions")
         queue.cause(ground)
-        wait_for(ground.cluster, WAITED)
+        wait_for(ground.cluster, LOCK_WAIT)
         for name, svg in walked(watching.socket).items():
             _write(name, svg)
         _write("plain-run", as_lines(ground.dsn))
@@ -90,7 +89,7 @@ def _write(name: str, svg: str) -> None:
 
 
 def say(text: str) -> None:
-    """A word for the person who waits."""
+    """Print progress to stderr."""
     print(f"screenshots: {text}", file=sys.stderr, flush=True)
 
 

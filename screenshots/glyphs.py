@@ -1,35 +1,35 @@
-"""Signs of bars, charts and rules as shapes, so that they meet at the cell's edge in whatever font the viewer has."""
+"""Characters of bars, charts and lines as SVG shapes, so that they join at cell edges in any font."""
 
 from __future__ import annotations
 
 WIDTH, HEIGHT = 8.43, 17.0
-"""A cell in units of the drawing: DejaVu Sans Mono at 14 is 0.602 × 14 wide."""
+"""Size of a cell in SVG units: DejaVu Sans Mono at 14 is 0.602 × 14 wide."""
 _THICK = 1.2
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _ARMS = {
     "─": "lr", "│": "ud", "┌": "rd", "┐": "ld", "└": "ru", "┘": "lu", "├": "rud", "┤": "lud", "┬": "lrd", "┴": "lru",
     "┼": "lrud", "╵": "u",
 }  # fmt: skip
-"""Where a rule goes from the middle of its cell: left, right, up, down."""
+"""Directions of a line from the middle of its cell: left, right, up, down."""
 
 
-def shape(sign: str, column: int, row: int) -> str | None:
-    """The path of a sign in its cell; None for signs that are left to the font."""
+def shape(character: str, column: int, row: int) -> str | None:
+    """Return the SVG path of a character in its cell; None if the font draws it."""
     x, y = column * WIDTH, row * HEIGHT
-    if sign in _BLOCKS:
-        high = HEIGHT * (_BLOCKS.index(sign) + 1) / 8
+    if character in _BLOCKS:
+        high = HEIGHT * (_BLOCKS.index(character) + 1) / 8
         return _box(x, y + HEIGHT - high, WIDTH, high)
-    if sign == "╌":
+    if character == "╌":
         third = WIDTH / 3
         return "".join(_box(x + part * WIDTH / 2 + third / 4, y + _middle(), third, _THICK) for part in (0, 1))
-    if sign == "⧗":
+    if character == "⧗":
         return _hourglass(x, y)
-    arms = _ARMS.get(sign)
+    arms = _ARMS.get(character)
     return None if arms is None else "".join(_arm(arm, x, y) for arm in arms)
 
 
 def _hourglass(x: float, y: float) -> str:
-    """Few fonts have it."""
+    """Return the hourglass, which few fonts have."""
     left, wide, top, high = x + 1.2, WIDTH - 2.4, y + 3.4, 10.0
     return f"M{number(left)} {number(top)}h{number(wide)}l{number(-wide)} {number(high)}h{number(wide)}z"
 
@@ -53,12 +53,12 @@ def _middle() -> float:
 
 
 def _box(x: float, y: float, wide: float, high: float) -> str:
-    # Both edges are rounded, not the distance between them: else hairs of the paper show between two cells.
+    # Both edges are rounded, not the distance between them: otherwise thin gaps show between two cells.
     return f"M{number(x)} {number(y)}H{number(x + wide)}V{number(y + high)}H{number(x)}z"
 
 
 def number(value: float) -> str:
-    """A coordinate, to a hundredth.
+    """Format a coordinate, to a hundredth.
 
     >>> number(8.430001), number(17.0)
     ('8.43', '17')

@@ -1,6 +1,6 @@
-"""What happens while it is recorded: more and more sessions, a release that waits behind a dump, backups, lost cache.
+"""The recorded incident: growing sessions, a schema change that waits behind a dump, backups, page cache lost.
 
-Everything is done by PostgreSQL's own programs and by real reads and writes; the seconds are those of the recording.
+Everything is done by PostgreSQL's own programs and by real reads and writes, at seconds of the recording.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from dba_console.demo.practice_ground import PracticeGround
 from dba_console.demo.server_account import clean_environment
 
 Say = Callable[[str], None]
-# A hundred sessions are left for those that come during the incident.
+# Leaves a hundred sessions for those opened during the incident.
 PLAN = LoadPlan(clients=20, rate_per_s=120, idle=110, scale=10)
 COPY_MB = 1500
-"""Size of the file that is copied, dropped from the page cache and read again."""
+"""Size of the file that is copied, evicted from the page cache and read again."""
 LINK_BYTES = 1_500_000
-"""What the link the dump goes over takes in a second; so it lasts into the incident on a fast machine too."""
+"""Bytes per second of the dump's link, so that the dump lasts into the incident on a fast machine too."""
 BURST, BURSTS, BURST_EVERY_S = 9, 10, 6
-"""New sessions of the web servers: how many at a time, how often, and how far apart."""
+"""New sessions of the web servers: number per burst, bursts, seconds between them."""
 _ORDERS = """
 create table orders as
   select n as id, n % 90000 as customer_id, now() - n * interval '7 seconds' as placed_at,
@@ -36,28 +36,28 @@ alter table orders add primary key (id);
 create role dba_console login;
 grant pg_monitor to dba_console;
 """
-# An expression that takes its time: the build is still under way at the moment of the pictures.
+# A slow expression, so that the build still runs when the screenshots are taken.
 _INDEX = (
     "set max_parallel_maintenance_workers = 0",
     "create index orders_search_idx on orders (regexp_replace(reference, '([a-f]+)([0-9]+)', '\\2-\\1', 'g'))",
 )
-# Throttled, as a careful operator throttles it by day.
+# Throttled, as an operator does during the day.
 _VACUUM = ("set vacuum_cost_delay = '40ms'", "set vacuum_cost_limit = 40", "vacuum pgbench_accounts")
 _RELEASE = ("alter table pgbench_history add column note text",)
 
 
 class Witness(Protocol):
-    """Who watches, as far as an incident needs to know."""
+    """The recorder, as an incident uses it."""
 
     def mark(self, text: str) -> None:
-        """Mark this moment in the recording."""
+        """Set a mark in the recording."""
 
     def remember(self, moment: str) -> None:
-        """Keep this moment, under a name, for pictures."""
+        """Store the current time under a name, for screenshots."""
 
 
 class Incident:
-    """`with Incident() as incident:` sets the server up, `happen` lets it all happen; gone without a trace after."""
+    """`with Incident(say) as incident:` sets the server up, `happen` runs the incident; all is removed at exit."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
@@ -74,14 +74,14 @@ class Incident:
 
     @property
     def dsn(self) -> str:
-        """For the console's own role, which has pg_monitor and nothing more."""
+        """Connection string of the console's own role, which has only pg_monitor."""
         return self._cluster.dsn(user="dba_console", dbname=DATABASE)
 
     def __enter__(self) -> Self:
         with ExitStack() as around:
             around.enter_context(self._ground)
             self._cluster.psql(_ORDERS, dbname=DATABASE)
-            self._say("a standby")
+            self._say("creating a standby")
             standby = make_standby(self._cluster, slot="standby_1", settings={"cluster_name": "standby_1"})
             around.callback(standby.close)
             standby.start()
@@ -92,7 +92,7 @@ class Incident:
         self._around.close()
 
     def happen(self, witness: Witness) -> None:
-        """Two minutes, told to `witness` as they go."""
+        """Run the incident for two minutes; report marks and times to `witness`."""
         self._say("recording an incident")
         begun = time.monotonic()
         for second, act in self._acts(witness):
@@ -108,7 +108,7 @@ class Incident:
             (70, lambda: self._sql(_VACUUM, "maintenance")),
             (84, lambda: self._sql(_RELEASE, "release-4.2")),
             (86, self._base_backup),
-            (92, self._forget_pages),
+            (92, self._evict_pages),
             (94, lambda: self._sql(_INDEX, "maintenance")),
             (96, lambda: witness.mark("pages are slow")),
             (105, lambda: witness.remember("peak")),
@@ -121,7 +121,7 @@ class Incident:
         return sorted(acts, key=lambda act: act[0])
 
     def _dump(self) -> None:
-        """A dump over a slow link: what it reads is taken from it at LINK_BYTES a second."""
+        """Dump over a slow link: its output is read at LINK_BYTES per second."""
         taken = f'while [ "$(head -c {LINK_BYTES} | wc -c)" -gt 0 ]; do sleep 1; done'
         program = str(self._cluster.binaries.program("pg_dump"))
         dsn = self._cluster.dsn(dbname=DATABASE, application_name="pg_dump")
@@ -132,12 +132,12 @@ class Incident:
         self._postgres("pg_basebackup", "-Ft", "-D", to, "-c", "fast", "--max-rate=12M", application="pg_basebackup")
 
     def _more_sessions(self) -> None:
-        pause = str(self._cluster.base / "pause.sql")  # the load's own script of idle sessions
+        pause = str(self._cluster.base / "pause.sql")  # the script of the load's idle sessions
         arguments = ["-n", "-c", str(BURST), "-f", pause, "-T", "1000000"]
         self._postgres("pgbench", *arguments, application="shop-web-retry", user="shop_web")
 
-    def _forget_pages(self) -> None:
-        """Have the kernel drop the copied file's pages, and no one else's: cached falls, free rises."""
+    def _evict_pages(self) -> None:
+        """Evict only the copied file from the page cache: cached falls, free rises."""
         descriptor = os.open(self._copy, os.O_RDONLY)
         try:
             os.fdatasync(descriptor)  # dirty pages are not dropped
@@ -146,7 +146,7 @@ class Incident:
             os.close(descriptor)
 
     def _sql(self, statements: Sequence[str], application: str) -> None:
-        # One -c each: together they would be one transaction, where VACUUM may not run.
+        # One -c each: together they would be one transaction, in which VACUUM cannot run.
         commands = [word for statement in statements for word in ("-c", statement)]
         self._postgres("psql", "-Xq", *commands, application=application)
 
@@ -156,7 +156,7 @@ class Incident:
         self._program(str(self._cluster.binaries.program(name)), *arguments, *last)
 
     def _program(self, *command: str) -> None:
-        """Start a program as the server's user; it ends with the incident."""
+        """Start a program as the server's user; it is ended with the incident."""
         base = self._cluster.base
         with (base / "incident.log").open("ab") as log:
             environment = clean_environment(str(base))

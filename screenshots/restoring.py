@@ -1,6 +1,6 @@
-"""Pictures of a restore: begun by runbook on a real server, looked at while its indexes are built.
+"""Screenshots of a restore: started by a runbook on a real server, taken while its indexes are built.
 
-The page of the job is the one any dump or restore has; the run is seen on the screen of a console beside it.
+The page of the job is that of any dump or restore; the run is shown by another console.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ MOVES = (
 
 
 def restored(base: Path, say: Say) -> dict[str, str]:
-    """The pictures by their names, as SVG. `base` holds what is written besides the server's own."""
+    """Return the screenshots by name, as SVG. `base` is for files other than the server's own."""
     cluster = Cluster(find_binaries(CLIENTS), settings={"shared_buffers": "128MB", "cluster_name": "practice"})
     with cluster:
-        say("a database, and its dump")
+        say("creating a database and its dump")
         cluster.psql("create database shop")
         cluster.psql(_SHOP, dbname="shop", timeout_s=600.0)
         dump = cluster.base / "shop-monday"
         cluster.run("pg_dump", "-Fd", "-j2", "-Z1", "-f", str(dump), "-d", cluster.dsn(dbname="shop"), timeout_s=600.0)
         with Watching(base, cluster.dsn()) as watching:
-            say("a restore by runbook")
+            say("restoring by runbook")
             inputs = {
                 "archive": dump, "database": "shop_copy", "jobs": 2, "speed": "safe", "memory": "64MB",
                 "programs": cluster.binaries.directory,
@@ -74,7 +74,7 @@ def restored(base: Path, say: Say) -> dict[str, str]:
                 pictures = pictured(watching.socket, MOVES, SIZE)
                 run.wait(timeout=600.0)
             except subprocess.TimeoutExpired:
-                say("the restore did not come to its end")
+                say("the restore did not end in time")
             finally:
                 end_child(run)
     return pictures

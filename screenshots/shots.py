@@ -1,4 +1,4 @@
-"""The pictures: which screen, when, how large; and the real screen, opened on the recording without a terminal."""
+"""The list of screenshots, and the real screen opened on the recording without a terminal."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from dba_console.tui.terminal import ScreenOptions, configure_textual
 from screenshots.svg import drawing
 from screenshots.watching import NAME
 
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """One picture. `keys` are pressed one after the other; `expects` must then be on the screen."""
+    """One screenshot. `keys` are pressed one after the other; `expects` must then be on the screen."""
 
     name: str
     size: tuple[int, int]
@@ -32,7 +32,7 @@ class Shot:
     keys: tuple[str, ...] = ()
     moment: str = "peak"
     command: tuple[str, ...] = ()
-    """Arguments of `replay SESSION --at TIME` for a picture of text; the screen otherwise."""
+    """Arguments of `replay SESSION --at TIME` for a screenshot of text; empty for one of the screen."""
 
 
 SHOTS = (
@@ -57,7 +57,7 @@ SHOTS = (
 
 
 class Recorded(Protocol):
-    """A finished recording and its moments."""
+    """A finished recording and its named times."""
 
     moments: dict[str, str]
 
@@ -66,7 +66,7 @@ class Recorded(Protocol):
 
 
 def take(shot: Shot, recorded: Recorded) -> str:
-    """The picture as SVG. Raises ConsoleError when the screen never showed what the picture is of."""
+    """Return the screenshot as SVG. Raises ConsoleError if `expects` did not appear."""
     at = recorded.moments[shot.moment]
     if shot.command:
         return drawing(_text_rows(shot, recorded.directory, at), shot.size[0])
@@ -74,7 +74,7 @@ def take(shot: Shot, recorded: Recorded) -> str:
 
 
 async def screen_rows(shot: Shot, directory: Path, at: str, name: str = NAME) -> list[list[Segment]]:
-    """The lines the screen paints at the moment `at` of a recording, after the keys of the shot."""
+    """Return the lines of the screen at time `at` of a recording, after the keys of the shot."""
     configure_textual("16")
     from dba_console.tui.console import Canvas, ConsoleApp
 
@@ -99,15 +99,15 @@ async def screen_rows(shot: Shot, directory: Path, at: str, name: str = NAME) ->
 
 
 async def _until(condition: Callable[[], bool], shot: Shot, rows: Callable[[], list[list[Segment]]]) -> None:
-    for _ in range(int(PATIENCE_S / 0.02)):
+    for _ in range(int(TIMEOUT_S / 0.02)):
         if condition():
             return
         await asyncio.sleep(0.02)
-    raise ConsoleError(f"picture {shot.name}: {shot.expects!r} never came to the screen:\n{plain(rows())}")
+    raise ConsoleError(f"screenshot {shot.name}: {shot.expects!r} did not appear:\n{plain(rows())}")
 
 
 def plain(rows: list[list[Segment]]) -> str:
-    """The text of painted lines."""
+    """Return the text of painted lines."""
     return "\n".join("".join(segment.text for segment in row) for row in rows)
 
 
@@ -115,5 +115,5 @@ def _text_rows(shot: Shot, directory: Path, at: str) -> list[list[Segment]]:
     command = [sys.executable, "-m", "dba_console", "replay", str(directory), "--at", at, *shot.command]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=dict(os.environ))
     if done.returncode != 0 or shot.expects not in done.stdout:
-        raise ConsoleError(f"picture {shot.name}: {shot.expects!r} is not in its text:\n{done.stdout}{done.stderr}")
+        raise ConsoleError(f"screenshot {shot.name}: {shot.expects!r} is not in the text:\n{done.stdout}{done.stderr}")
     return [[Segment(text)] for text in done.stdout.rstrip().splitlines()]

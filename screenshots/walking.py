@@ -1,6 +1,6 @@
-"""Pictures of a runbook: walked on a real server whose sessions really wait, by the console's own screen and keys.
+"""Screenshots of a runbook: run on a real server with waiting sessions, by the console's own screen and keys.
 
-A run is not part of what a recording's screen shows, so these are taken while it happens.
+The screen of a recording does not show a run in progress, so these are taken live.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from dba_console.tui.terminal import ScreenOptions, configure_textual
 from screenshots.svg import drawing
 from screenshots.watching import NAME
 
-PATIENCE_S = 60.0
-BOOK = "lock-queue"
+TIMEOUT_S = 60.0
+RUNBOOK = "lock-queue"
 SIZE = (120, 36)
 FIRST, LAST = "▶ action", "run done"
-"""Of a run in lines: from where on the picture shows it, and what ends it."""
+"""Of a run as text: the first line of the screenshot, and the text that ends the run."""
 ANSWERS = {
     "start": "yes",
     "what-to-stop": "ddl",
     "cancel-the-statement-in-the-middle": "1",
-    "prevent-a-recurrence": "ann told, she tries again with a lock_timeout",
+    "prevent-a-recurrence": "informed ann, who retries with a lock_timeout",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Wait until `expects` is on the screen, take a picture of that name if there is one, then press the keys."""
+    """Wait until `expects` is on the screen, take a screenshot if `picture` names one, then press the keys."""
 
     expects: str
     keys: Sequence[str] = ()
@@ -50,8 +50,8 @@ MOVES = (
     Move("Runbooks", ("escape", "r")),
     Move("The one to stop", ("s",)),
     Move("Start “Sessions queue", ("enter", *"yes", "enter")),
-    Move("Which one gives way?", picture="walkthrough"),
-    Move("Which one gives way?", ("enter", *"ddl", "enter")),
+    Move("Which session do you stop?", picture="walkthrough"),
+    Move("Which session do you stop?", ("enter", *"ddl", "enter")),
     Move("(the number", picture="confirmation"),
     Move("(the number", ("enter", *"no", "enter")),
     Move("abort", ("enter", *"abort", "enter")),
@@ -60,12 +60,12 @@ MOVES = (
 
 
 def walked(socket: Path) -> dict[str, str]:
-    """The pictures by their names, as SVG. Raises ConsoleError when the screen never showed what one is of."""
+    """Return the screenshots by name, as SVG. Raises ConsoleError if an expected text did not appear."""
     return pictured(socket, MOVES, SIZE)
 
 
 def pictured(socket: Path, moves: Sequence[Move], size: tuple[int, int]) -> dict[str, str]:
-    """The pictures of these moves by their names, as SVG. Raises ConsoleError as above."""
+    """Return the screenshots of these moves by name, as SVG. Raises ConsoleError as above."""
     return {name: drawing(rows, size[0]) for name, rows in asyncio.run(_walk(socket, moves, size)).items()}
 
 
@@ -97,31 +97,31 @@ async def _walk(socket: Path, moves: Sequence[Move], size: tuple[int, int]) -> d
 
 
 async def _until(move: Move, rows: Callable[[], list[list[Segment]]]) -> None:
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + TIMEOUT_S
     shown = ""
     while time.monotonic() < until:
         shown = "\n".join("".join(segment.text for segment in row) for row in rows())
         if move.expects in " ".join(shown.split()):
             return
         await asyncio.sleep(0.05)
-    raise ConsoleError(f"{move.expects!r} never came to the screen:\n{shown}")
+    raise ConsoleError(f"{move.expects!r} did not appear:\n{shown}")
 
 
 def as_lines(dsn: str) -> str:
-    """The same runbook as lines of text, with answers given beforehand. As SVG."""
-    said = [word for step, text in ANSWERS.items() for word in ("--confirm", f"{step}={text}")]
-    command = [sys.executable, "-m", "dba_console", "runbook", "run", BOOK, "--dsn", dsn, "--plain", *said]
+    """Run the same runbook as lines of text, with answers as arguments; return it as SVG."""
+    answers = [word for step, text in ANSWERS.items() for word in ("--confirm", f"{step}={text}")]
+    command = [sys.executable, "-m", "dba_console", "runbook", "run", RUNBOOK, "--dsn", dsn, "--plain", *answers]
     done = subprocess.run(
         command,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
         check=False,
         env={**os.environ, "COLUMNS": str(SIZE[0])},
         input="",
     )
     if done.returncode != 0 or LAST not in done.stdout:
-        raise ConsoleError(f"the runbook did not come to its end:\n{done.stdout}{done.stderr}")
+        raise ConsoleError(f"the runbook did not end:\n{done.stdout}{done.stderr}")
     lines = [line for line in done.stdout.splitlines() if line.strip()]
-    first = next(place for place, line in enumerate(lines) if FIRST in line)
+    first = next(index for index, line in enumerate(lines) if FIRST in line)
     return drawing([[Segment(line[: SIZE[0]])] for line in lines[first : first + SIZE[1]]], SIZE[0])

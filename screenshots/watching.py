@@ -1,4 +1,4 @@
-"""A real agent on the server of the incident, started as a user starts it, and spoken to through its own socket."""
+"""A real agent on the server of the incident, started as users do, and used through its socket."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from dba_console.demo.child_processes import end_child, start_child
 from dba_console.recording.listing import resolve
 from dba_console.recording.recording import Recording
 
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 NAME = "shop"
-"""What the header calls the server: a target of the configuration, as an operator would name it."""
+"""Name of the server in the header: a target of the configuration."""
 
 
 class Watching:
-    """`with Watching(base, dsn):` records; afterwards `directory` is the session. `base` holds all it writes."""
+    """`with Watching(base, dsn):` records; afterwards `directory` is the session. All files are written to `base`."""
 
     def __init__(self, base: Path, dsn: str) -> None:
         self._sessions = base / "sessions"
         self._log = base / "agent.log"
         self.moments: dict[str, str] = {}
-        """Names of moments worth a picture, and when they were (RFC 3339)."""
+        """Named times for screenshots (RFC 3339)."""
         (base / "config.toml").write_text(f"[targets.{NAME}]\ndsn = {_quoted(dsn)}\n")
-        # In our own environment too: lock, socket and configuration are found through it.
+        # Set for this process too, which finds lock, socket and configuration through it.
         os.environ["DBA_CONSOLE_CONFIG"] = str(base / "config.toml")
         os.environ["DBA_CONSOLE_RUNTIME"] = str(base / "run")
         self.socket = socket_path(make_target(dsn, name=NAME).key)
-        """Where its agent listens."""
+        """Socket of the agent."""
 
     @property
     def directory(self) -> Path:
-        """The session recorded."""
+        """Directory of the recorded session."""
         return resolve("last", self._sessions)
 
     def __enter__(self) -> Self:
@@ -58,25 +58,25 @@ class Watching:
         end_child(self._agent, patience_s=15.0)
 
     def mark(self, text: str) -> None:
-        """Mark this moment, as the key `m` does, and wait until the agent has told of it."""
+        """Set a mark, as the key `m` does, and wait for its event."""
         client = self._attached()
         try:
             client.send(Mark(text=text))
             while True:
-                told = client.receive(PATIENCE_S)
-                if told is None:
-                    raise ConsoleError(f"the agent did not tell of the mark {text!r}")
-                if isinstance(told, EventMessage) and told.event.text == text:
+                message = client.receive(TIMEOUT_S)
+                if message is None:
+                    raise ConsoleError(f"the agent did not confirm the mark {text!r}")
+                if isinstance(message, EventMessage) and message.event.text == text:
                     return
         except AgentConnectionLost as error:
-            raise ConsoleError(f"the mark {text!r} could not be made: {error}") from error
+            raise ConsoleError(f"cannot set the mark {text!r}: {error}") from error
         finally:
             client.close()
 
     def remember(self, moment: str) -> None:
-        """Keep the time of the newest sample recorded under a name. Raises ConsoleError when the agent has ended."""
+        """Store the time of the newest recorded sample under a name. Raises ConsoleError if the agent has ended."""
         if self._agent.poll() is not None:
-            raise ConsoleError(f"the agent ended by itself: {self._log.read_text(errors='replace').strip()[-500:]}")
+            raise ConsoleError(f"the agent ended unexpectedly: {self._log.read_text(errors='replace').strip()[-500:]}")
         recording = Recording.open(self.directory)
         try:
             last_us = recording.last_us
@@ -86,18 +86,18 @@ class Watching:
         self.moments[moment] = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{part:06d}Z"
 
     def _attached(self) -> AgentClient:
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + TIMEOUT_S
         while True:
             try:
-                # `show` is the role of who reads and leaves: a console would be told of in the events.
+                # The role `show` only reads; a console would add an event.
                 return AgentClient.connect(self.socket, role="show")
             except ConnectError:
                 if self._agent.poll() is not None or time.monotonic() > until:
-                    words = self._log.read_text(errors="replace").strip()
-                    raise ConsoleError(f"the agent did not start: {words[-500:]}") from None
+                    log = self._log.read_text(errors="replace").strip()
+                    raise ConsoleError(f"the agent did not start: {log[-500:]}") from None
                 time.sleep(0.1)
 
 
 def _quoted(text: str) -> str:
-    """A string of TOML."""
+    """Return a TOML string."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

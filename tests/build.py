@@ -622,7 +622,7 @@ def _disks() -> Disks:
             DatabaseRow(name="report", bytes=9 * GB, temp_bytes_per_s=1.2 * MB, commits_per_s=0.4, hit_pct=81.0),
         ],
         warnings=[
-            "data and wal share the mount /var/lib/postgresql: one that fills or stalls takes the other with it",
+            "data and wal share the mount /var/lib/postgresql: if it fills or stalls, both stop",
             "/var/lib/postgresql is mounted with discard: removing a large file can stall the device",
             "/var/lib/postgresql is 84% full",
         ],

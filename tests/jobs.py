@@ -35,7 +35,7 @@ def dump_row(tables: int = 214, *, names: tuple[str, ...] = ()) -> ProgressRow:
         phases=_phases(tables), objects=[*running, failed, *waiting, *done],
         critical=["public.orders_0 (TABLE DATA)"], errors=1, last_error="permission denied for table x",
         xid_age=81_000_000, sources=["toc.dat", "pg_stat_progress_copy", "growth of /backup/appdb.dir"],
-        unknown=["how long the sync at the end takes: no message tells of it"], wait="Client:ClientWrite",
+        unknown=["how long the sync at the end takes: no message reports it"], wait="Client:ClientWrite",
         query="COPY public.orders (id) TO stdout;",
     )  # fmt: skip
 

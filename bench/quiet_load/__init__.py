@@ -1,1 +1,1 @@
-"""An hour of ordinary life on a database host, for `bench.quiet`: what is done when, and by which real programs."""
+"""The load of `bench.quiet`: a schedule of ordinary activities on a database host, done by real programs."""

@@ -1,4 +1,4 @@
-"""A recording judged from its first sample to its last: by what its agent concluded, or anew with today's rules."""
+"""Findings of a recording: as its agent recorded them, or evaluated again with today's rules."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ PART = "findings"
 
 @dataclass(slots=True)
 class Judged:
-    """Events of findings, the span they are from, and the rules that could not be asked, each with its error."""
+    """Events of findings, their time span, and the rules that failed, each with its error."""
 
     events: list[Event] = field(default_factory=list)
     first_us: int = 0
     last_us: int = 0
     failed: set[str] = field(default_factory=set)
     live: bool = False
-    """These are the agent's own conclusions."""
+    """Whether these are the agent's own findings."""
 
 
 def samples_of(recording: Recording) -> Iterator[Sample]:
-    """Every sample in order."""
+    """Yield every sample in order."""
     timeline = Timeline(recording.stored)
     timeline.refresh()
-    for place in range(len(timeline)):
-        yield from timeline.block(place).samples()
+    for index in range(len(timeline)):
+        yield from timeline.block(index).samples()
 
 
 def pictures(samples: Iterable[Sample]) -> Iterator[Picture]:
-    """The picture after each sample, as the agent had it: the readings before a block are known in it."""
+    """Yield the picture after each sample, as in the agent, including readings from earlier blocks."""
     picture = Picture()
     for sample in samples:
         picture = picture.with_sample(sample)
@@ -49,16 +49,16 @@ def pictures(samples: Iterable[Sample]) -> Iterator[Picture]:
 
 
 def as_it_was(samples: Iterable[Sample]) -> Iterable[Sample]:
-    """The samples, nothing put into them."""
+    """Return the samples unchanged."""
     return samples
 
 
 def judge_again(
     session: Path, limits: Limits | None = None, lived: Callable[[Iterable[Sample]], Iterable[Sample]] = as_it_was
 ) -> Judged:
-    """What today's rules say of the recording; of `lived` of its samples, where that is given.
+    """Evaluate the samples, changed by `lived`, with today's rules.
 
-    Events are told by the monotonic clock from the first sample on: setting the wall clock does not move them.
+    Times of events are those of the monotonic clock since the first sample: clock steps do not move them.
     """
     recording = Recording.open(session)
     judge, history = RuleEngine(limits or Limits()), ChartHistory()
@@ -77,7 +77,7 @@ def judge_again(
 
 
 def as_judged_live(session: Path) -> Judged:
-    """What the agent itself concluded while it recorded."""
+    """Return the findings of the agent while it recorded."""
     recording = Recording.open(session)
     judged = Judged(first_us=recording.first_us, last_us=recording.last_us)
     judged.events = [event for event in recording.events() if event.kind.startswith("finding.")]

@@ -1,4 +1,4 @@
-"""What a host does beside its database: builds, big files, programs that take memory and give it back."""
+"""Other work on the database host: builds, big files, programs that allocate and free memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ while time.monotonic() < until:
 
 
 def build(place: Place, seconds: float) -> None:
-    """As `make` does it: some thousand small files copied, read, compiled by short processes, and removed."""
+    """Copy, read, compile and remove some thousand small files by short processes, like `make`."""
     tree = place.scratch / "tree"
     shutil.rmtree(tree, ignore_errors=True)
     tree.mkdir()
@@ -33,13 +33,13 @@ def build(place: Place, seconds: float) -> None:
     copy = f'tar cf - -C "$0" --exclude=site-packages --exclude=__pycache__ {some} | tar xf - -C tree'
     place.host("sh", "-c", copy, library)
     place.host("sh", "-c", "find tree -type f -print0 | head -z -n 1500 | xargs -0 -n 1 -P 2 wc -l")
-    # The library has files that do not compile, on purpose: for the tests of the compiler.
+    # The library has files that deliberately do not compile, for the tests of the compiler.
     place.host("sh", "-c", '"$0" -m compileall -q -f -j 2 tree || true', sys.executable, timeout_s=600.0)
     shutil.rmtree(tree)
 
 
 def big_file(place: Place, seconds: float) -> None:
-    """A file of 2 GB is written, read, removed: cache falls and free memory rises by as much, and nothing is wrong."""
+    """Write, read and remove a file of 2 GB: cache falls and free memory rises by as much, and nothing is wrong."""
     path = place.scratch / "image"
     place.host("dd", "if=/dev/zero", f"of={path}", "bs=1M", f"count={round(2048 * place.size)}", "conv=fsync")
     place.host("cat", str(path))
@@ -47,7 +47,7 @@ def big_file(place: Place, seconds: float) -> None:
 
 
 def console_held_up(place: Place, seconds: float) -> None:
-    """The agent is stopped and goes on: a gap in what was read, over which nothing may be concluded."""
+    """Stop and continue the agent: a gap in the readings, from which nothing may be concluded."""
     if place.agent_pid is None:
         return
     os.kill(place.agent_pid, signal.SIGSTOP)
@@ -58,6 +58,6 @@ def console_held_up(place: Place, seconds: float) -> None:
 
 
 def takes_memory(place: Place, seconds: float) -> None:
-    """A program takes 3 GB of anonymous memory, uses it and gives it back."""
+    """Allocate 3 GB of anonymous memory, use it and free it."""
     amount = round(3 * 2**30 * place.size)
     subprocess.run([sys.executable, "-c", _TAKE, str(amount), str(seconds)], check=True)

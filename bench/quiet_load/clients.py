@@ -1,4 +1,4 @@
-"""The application and its people: pgbench at various rates, pools, transactions left open a while, short lock waits."""
+"""Clients: pgbench at various rates, pools, transactions left open for a while, short lock waits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ POOL = 180
 
 
 def pgbench(place: Place, seconds: float, *, clients: int, rate: int | None, reconnect: bool = False) -> None:
-    """pgbench for so long; started again when a restart of the server cuts it off."""
+    """Run pgbench for `seconds`; restart it when a restart of the server disconnects it."""
     until = time.monotonic() + seconds
     while (left := round(until - time.monotonic())) >= 1:
         options = ["-n", "-c", str(clients), "-j", "2", "-T", str(left)]
@@ -25,7 +25,7 @@ def pgbench(place: Place, seconds: float, *, clients: int, rate: int | None, rec
 
 
 def pool(place: Place, seconds: float, *, fill_s: float) -> None:
-    """180 sessions that do next to nothing, opened over `fill_s`; they connect again after a restart."""
+    """Keep 180 almost idle sessions, opened over `fill_s`; they reconnect after a restart."""
     until = time.monotonic() + seconds
     sessions: list[psycopg.Connection[object]] = []
     try:
@@ -41,7 +41,7 @@ def pool(place: Place, seconds: float, *, fill_s: float) -> None:
 
 
 def idle_in_transaction(place: Place, seconds: float) -> None:
-    """A person in psql: begins, changes a row, thinks, commits."""
+    """An operator in psql: begin, change a row, wait, commit."""
     with place.connect("psql") as session:
         session.execute("begin")
         session.execute("update visits set page = 'changed by hand' where id = 1")
@@ -50,7 +50,7 @@ def idle_in_transaction(place: Place, seconds: float) -> None:
 
 
 def short_lock_waits(place: Place, seconds: float) -> None:
-    """Two sessions want the same row; each wait takes 0.1 to 2 s."""
+    """Let two sessions update the same row; each wait takes 0.1 to 2 s."""
     until = time.monotonic() + max(1.0, seconds)
     with place.connect("shop-orders") as holder, place.connect("shop-orders") as waiter:
         holds = [0.1, 0.4, 0.2, 2.0, 1.0]
@@ -59,7 +59,7 @@ def short_lock_waits(place: Place, seconds: float) -> None:
 
 
 def quick_schema_change(place: Place, seconds: float) -> None:
-    """A column is added while somebody reads: it waits a second, and so do the readers behind it."""
+    """Add a column while another session reads: it waits a second, and so do the readers behind it."""
     with place.connect("shop-report") as reader, place.connect("migrate") as change:
         reader.execute("begin")
         reader.execute("select count(*) from visits")
@@ -70,7 +70,7 @@ def quick_schema_change(place: Place, seconds: float) -> None:
 
 
 def operator_looks(place: Place, seconds: float) -> None:
-    """Somebody looks around in psql, idle between two questions."""
+    """An operator in psql, idle between two queries."""
     until = time.monotonic() + seconds
     with place.connect("psql") as session:
         while True:
@@ -82,7 +82,7 @@ def operator_looks(place: Place, seconds: float) -> None:
 
 
 def _use_in_turn(place: Place, sessions: list[psycopg.Connection[object]]) -> None:
-    """A tenth of the pool asks something; what a restart cut off connects again."""
+    """Run a query in a tenth of the pool; reconnect sessions that a restart disconnected."""
     tenth = int(time.monotonic()) % 10
     for index, session in enumerate(sessions):
         if index % 10 == tenth or session.closed:
@@ -104,7 +104,7 @@ def _one_wait(holder: psycopg.Connection[object], waiter: psycopg.Connection[obj
 
 
 def _meanwhile(session: psycopg.Connection[object], statement: str) -> threading.Thread:
-    """The statement in a thread of its own; one that a restart cuts off ends in silence."""
+    """Execute the statement in a thread; ignore its failure, such as by a restart."""
 
     def execute() -> None:
         with suppress(psycopg.Error):

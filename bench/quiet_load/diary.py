@@ -1,6 +1,6 @@
-"""The diary of a quiet hour: what began and ended when, one JSON object a line, wall time in microseconds.
+"""The diary of a quiet hour: start and end of each activity, one JSON object per line, wall time in microseconds.
 
-Findings carry wall time too; so each can be laid beside what was going on.
+Findings have wall times too, so each can be compared with the activities at its time.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Literal
 import msgspec
 
 INCIDENT = "incident: "
-"""Activities named so were no part of quiet life: something was really wrong with the host in that time."""
+"""Name prefix of real incidents on the host, which are not part of the quiet hour."""
 Did = Literal["began", "ended", "failed"]
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line; `note` is what the activity did or why it failed."""
+    """One line; `note` is the result of the activity or why it failed."""
 
     at_us: int
     activity: str
@@ -28,7 +28,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Spell(msgspec.Struct, frozen=True):
-    """An activity from begin to end; `ended_us` None for one the diary does not see end."""
+    """An activity from start to end; `ended_us` is None if the diary has no end."""
 
     activity: str
     began_us: int
@@ -36,7 +36,7 @@ class Spell(msgspec.Struct, frozen=True):
 
 
 class Diary:
-    """Appends lines, from any thread; each is in the file when the call returns."""
+    """Appends lines, from any thread; each is flushed before the call returns."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", encoding="utf-8")
@@ -53,7 +53,7 @@ class Diary:
 
 
 def read_diary(path: Path) -> list[Line]:
-    """The lines of a diary. A last line cut short is passed over; a missing file is an empty diary."""
+    """Return the lines of a diary. A truncated last line is skipped; a missing file is an empty diary."""
     if not path.exists():
         return []
     lines = []
@@ -66,7 +66,7 @@ def read_diary(path: Path) -> list[Line]:
 
 
 def spells(lines: Iterable[Line]) -> list[Spell]:
-    """Begins joined with their ends, in order of begin; of two of the same name the older ends first."""
+    """Return the activities in order of start; of two with the same name the older one ends first."""
     waiting: dict[str, list[int]] = {}
     done: list[Spell] = []
     for line in lines:
@@ -79,7 +79,7 @@ def spells(lines: Iterable[Line]) -> list[Spell]:
 
 
 def under_way(happened: Iterable[Spell], at_us: int, before_s: float = 30.0) -> list[str]:
-    """What was going on at `at_us`, and what had ended at most `before_s` before it, with how long ago.
+    """Return the activities at `at_us`, and those that ended at most `before_s` before it, with how long ago.
 
     >>> under_way([Spell("build", 0, 10_000_000), Spell("dump", 5_000_000, None)], 18_000_000)
     ['build (ended 8 s before)', 'dump']

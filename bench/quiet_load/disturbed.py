@@ -1,6 +1,6 @@
-"""The same hour as a console with a hard life saw it: gaps, a clock set forward and back, an agent started anew. Pure.
+"""Insert disturbances into a recorded hour: gaps, clock steps forward and back, agent restarts. Pure.
 
-From such things nothing may be raised. Counters that are reset are in the hour itself.
+None of them may raise a finding. Counter resets are part of the hour itself.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ STEP_US = 3_600_000_000
 
 
 def disturbed(samples: Iterable[Sample]) -> Iterator[Sample]:
-    """Every ten minutes a minute is missing; every ten minutes, five later, another of three things happens.
+    """Yield the samples with a minute missing every ten minutes, and another disturbance five minutes later.
 
-    These are in turn: the wall clock of the host is set an hour forward, it is set back, the agent is started anew.
+    These are in turn: the host's wall clock is set an hour forward, it is set back, the agent is restarted.
     """
     began_us, happened, ahead_us, runs = None, 0, 0, 0
     for sample in samples:

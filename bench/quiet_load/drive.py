@@ -1,4 +1,4 @@
-"""Drives the quiet hour: begins each activity at its time, in a thread of its own, and keeps the diary."""
+"""Run the quiet hour: start each activity at its time, in its own thread, and write the diary."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ ACTIVITIES: dict[str, Activity] = {
 
 
 def drive(place: Place, entries: Sequence[Entry], diary: Diary, span_s: float) -> int:
-    """Run the entries at their times and wait for the last; the number of activities that failed.
+    """Run the entries at their times and wait for the last; return the number of failed activities.
 
-    An activity that fails is a line in the diary and no more: the others go on.
+    A failed activity is only a line in the diary: the others continue.
     """
     begun = time.monotonic()
     failed: list[str] = []
@@ -84,7 +84,7 @@ def _one(place: Place, entry: Entry, diary: Diary, failed: list[str]) -> None:
     diary.write(entry.name, "began")
     try:
         ACTIVITIES[entry.name](place, entry.lasts_s)
-    except Exception as error:  # whatever it is belongs in the diary, and the hour goes on
+    except Exception as error:  # any failure is written to the diary, and the hour continues
         failed.append(entry.name)
         diary.write(entry.name, "failed", f"{type(error).__name__}: {error}"[:400])
     else:

@@ -1,6 +1,6 @@
-"""Where the quiet hour happens: a real cluster of ordinary settings, archived, with a standby on a slot.
+"""The servers of the quiet hour: a real cluster with ordinary settings, an archive, and a standby on a slot.
 
-Everything lies in one directory and is gone afterwards. The server is durable: what fsync costs is part of life.
+All files are in one directory, removed at exit. fsync is on: its cost is part of ordinary operation.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SETTINGS: dict[str, str | int] = {
 class Place:
     """A cluster with a pgbench database of `scale` (15 MB each), and directories for archive, dumps and scratch files.
 
-    `size` is 1 for an hour and less for a shorter run: what is loaded, sorted, built and taken is that much smaller.
+    `size` is 1 for an hour and less for a shorter run; it scales what is loaded, sorted, built and allocated.
     """
 
     def __init__(self, size: float = 1.0) -> None:
@@ -47,10 +47,10 @@ class Place:
         self.dumps = self._directory("dumps")
         self.scratch = self._directory("scratch")
         self.dumping = threading.Lock()
-        """Held by whoever writes or reads the parallel dump: in a short run two want it at once."""
+        """Held while the parallel dump is written or read: in a short run two activities need it at once."""
         self.standby: Cluster | None = None
         self.agent_pid: int | None = None
-        """The agent that watches all this, None where there is none."""
+        """Pid of the agent that monitors the cluster, if any."""
 
     def __enter__(self) -> Self:
         try:
@@ -64,20 +64,20 @@ class Place:
         self.close()
 
     def close(self) -> None:
-        """Stop both servers; remove everything. May be called twice."""
+        """Stop both servers and remove all files. May be called twice."""
         if self.standby is not None:
             self.standby.close()
         self.cluster.close()
 
     @property
     def dsn(self) -> str:
-        """The connection string of the database under load, as the superuser."""
+        """Connection string of the database under load, as the superuser."""
         return self.cluster.dsn(dbname=DATABASE)
 
     def tool(self, program: str, *arguments: str, tolerate: bool = False, timeout_s: float = 900.0) -> str:
-        """Run one of PostgreSQL's programs as the server's user; its output. Raises RuntimeError when it fails.
+        """Run one of PostgreSQL's programs as the server's user; return its output. Raises RuntimeError on failure.
 
-        `tolerate`: a failure is no error, for clients that a restart may cut off.
+        `tolerate`: ignore a failure, for clients that a restart may disconnect.
         """
         command = [str(self.cluster.binaries.program(program)), *arguments]
         account = self.cluster.account
@@ -90,9 +90,9 @@ class Place:
         return done.stdout.decode(errors="replace")
 
     def host(self, *command: str, timeout_s: float = 300.0) -> None:
-        """Run a program beside the server, gently, in the scratch directory; its output goes nowhere.
+        """Run a program with `nice` in the scratch directory; discard its output.
 
-        Raises subprocess.CalledProcessError when it fails.
+        Raises subprocess.CalledProcessError on failure.
         """
         subprocess.run(
             ["nice", *command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -100,7 +100,7 @@ class Place:
         )  # fmt: skip
 
     def connect(self, application: str, dbname: str = DATABASE, limit_s: float = 20.0) -> psycopg.Connection[Any]:
-        """A session in autocommit. Tried again while the server restarts, as an application does it."""
+        """Open a session in autocommit. Retries while the server restarts, as an application does."""
         until = time.monotonic() + limit_s
         while True:
             try:
@@ -111,13 +111,13 @@ class Place:
                 time.sleep(0.2)
 
     def execute(self, *statements: str, application: str = "psql", dbname: str = DATABASE) -> None:
-        """Statements in a session of their own, one after the other."""
+        """Execute statements in a separate session, one after the other."""
         with self.connect(application, dbname) as session:
             for statement in statements:
                 session.execute(statement.encode())
 
     def where(self, dbname: str = DATABASE) -> Sequence[str]:
-        """Connection options of PostgreSQL's programs."""
+        """Return connection options for PostgreSQL's programs."""
         cluster = self.cluster
         return ["-h", str(cluster.socket_directory), "-p", str(cluster.port), "-U", "postgres", dbname]
 

@@ -1,7 +1,7 @@
-"""What is done when in the quiet hour. Pure; the hour is written in minutes and scaled to any span.
+"""The schedule of the quiet hour, in minutes and scaled to any duration. Pure.
 
-The rule it upholds: everything in it is what a healthy host does on a working day. Nothing here is an incident, so
-whatever the console concludes from it must be defensible.
+It contains only what a healthy host does on a working day. Nothing in it is an incident, so every finding of the
+console must be justified.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True, slots=True, order=True)
 class Entry:
-    """An activity that begins `at_s` seconds into the run; one that has no end of its own goes on for `lasts_s`."""
+    """An activity that starts `at_s` seconds into the run; it lasts `lasts_s` unless it ends on its own."""
 
     at_s: float
     name: str
@@ -22,7 +22,7 @@ class Entry:
 
 
 _ONCE: tuple[tuple[float, str, float], ...] = (
-    # minute, activity, minutes it goes on (what ends by itself takes its own time)
+    # minute, activity, duration in minutes (0: until it ends on its own)
     (2.0, "standby connected", 20.0),
     (24.0, "standby connected", 35.0),
     # the application: nothing, low, moderate, full speed with pauses, clients that reconnect, nothing
@@ -42,7 +42,7 @@ _ONCE: tuple[tuple[float, str, float], ...] = (
     # pools: filled slowly, filled at once, and reconnecting after the restart
     (8.0, "pool filled in half a minute", 11.0),
     (27.0, "pool filled at once", 20.0),
-    # the server's own upkeep
+    # maintenance of the server
     (6.8, "vacuum", 0.0),
     (7.3, "analyze", 0.0),
     (12.5, "create index", 0.0),
@@ -57,19 +57,19 @@ _ONCE: tuple[tuple[float, str, float], ...] = (
     (43.5, "create and drop a database", 0.0),
     (49.0, "vacuum full of a small table", 0.0),
     (54.0, "statistics reset", 0.0),
-    # dumps by hand beside the regular ones, and restores of what was dumped
+    # manual dumps beside the regular ones, and restores of them
     (9.0, "parallel dump", 0.0),
     (14.2, "parallel restore", 0.0),
     (37.5, "parallel dump", 0.0),
     (41.8, "parallel restore", 0.0),
-    # data comes and goes
+    # data is loaded and removed
     (11.2, "bulk load", 0.0),
     (15.3, "truncate", 0.0),
     (26.0, "bulk load", 0.0),
     (29.0, "drop table", 0.0),
     (48.5, "drop table", 0.0),
     (56.0, "truncate", 0.0),
-    # the host beside the database; and the console itself misses some ticks, as on a host that was suspended
+    # other work on the host; and the console itself misses some ticks, as on a suspended host
     (21.3, "console held up", 0.2),
     (18.8, "build", 0.0),
     (28.0, "big file written and removed", 0.0),
@@ -81,7 +81,7 @@ _ONCE: tuple[tuple[float, str, float], ...] = (
 )
 
 _REPEATED: tuple[tuple[float, float, str, float], ...] = (
-    # first minute, every so many minutes, activity, minutes it goes on
+    # first minute, interval in minutes, activity, duration in minutes
     (5.0, 8.0, "regular dump", 0.0),
     (3.5, 7.0, "checkpoint", 0.0),
     (4.5, 6.5, "short idle transaction", 0.13),
@@ -96,14 +96,14 @@ _REPEATED: tuple[tuple[float, float, str, float], ...] = (
 
 
 def quiet_hour() -> list[Entry]:
-    """The hour as written, in order of time."""
+    """Return the full hour in order of time."""
     entries = [Entry(at * 60, name, lasts * 60) for at, name, lasts in _ONCE]
     entries += [Entry(at * 60, name, lasts * 60) for at, name, lasts in _repeated()]
     return sorted(entries)
 
 
 def schedule(span_s: float) -> list[Entry]:
-    """The hour drawn together to `span_s` seconds: the same activities in the same order.
+    """Return the hour scaled to `span_s` seconds: the same activities in the same order.
 
     >>> schedule(60.0)[0]
     Entry(at_s=2.0, name='standby connected', lasts_s=20.0)
@@ -113,7 +113,7 @@ def schedule(span_s: float) -> list[Entry]:
 
 
 def names() -> set[str]:
-    """Every activity of the hour."""
+    """Return the names of all activities of the hour."""
     return {entry.name for entry in quiet_hour()}
 
 

@@ -1,4 +1,4 @@
-"""What is done to the server on an ordinary day: vacuum, dumps and restores, a restart, data that comes and goes."""
+"""Maintenance on an ordinary day: vacuum, dumps and restores, a restart, data loaded and removed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ DUMP_TRIES = 10
 
 
 def regular_dump(place: Place, seconds: float) -> None:
-    """The nightly job in little: a new dump in custom format takes the old one's place."""
-    # a name of its own: where the host is slow, the next one begins before this one has ended
+    """Dump in custom format and replace the previous dump, like a nightly job."""
+    # a unique name: on a slow host the next dump starts before this one has ended
     new, kept = place.dumps / f"shop.dump.new-{threading.get_ident()}", place.dumps / "shop.dump"
     new.unlink(missing_ok=True)
     place.tool("pg_dump", "-Fc", "-f", str(new), *place.where())
@@ -22,13 +22,13 @@ def regular_dump(place: Place, seconds: float) -> None:
 
 
 def parallel_dump(place: Place, seconds: float) -> None:
-    """A dump by hand, in directory format, by two workers."""
+    """Dump in directory format with two workers."""
     with place.dumping:
         _dump_in_parallel(place)
 
 
 def parallel_restore(place: Place, seconds: float) -> None:
-    """The last parallel dump into another database, by two workers."""
+    """Restore the last parallel dump into another database with two workers."""
     with place.dumping:
         source = place.dumps / "shop.dir"
         if not (source / "toc.dat").exists():
@@ -38,7 +38,7 @@ def parallel_restore(place: Place, seconds: float) -> None:
 
 
 def _dump_in_parallel(place: Place) -> None:
-    """Begun again where a worker could not have a lock that its leader has: somebody's DDL queued up in between."""
+    """Dump; retry if a worker could not get its leader's lock because DDL of another session queued in between."""
     target = place.dumps / "shop.dir"
     for left in reversed(range(DUMP_TRIES)):
         shutil.rmtree(target, ignore_errors=True)
@@ -51,7 +51,7 @@ def _dump_in_parallel(place: Place) -> None:
 
 
 def base_backup(place: Place, seconds: float) -> None:
-    """A base backup, removed when it is done."""
+    """Take a base backup and remove it."""
     target = place.dumps / "base"
     shutil.rmtree(target, ignore_errors=True)
     place.tool("pg_basebackup", "-D", str(target), "-c", "fast", "-d", place.cluster.dsn(dbname="postgres"))
@@ -59,7 +59,7 @@ def base_backup(place: Place, seconds: float) -> None:
 
 
 def bulk_load(place: Place, seconds: float) -> None:
-    """Some 100 MB by COPY, as a nightly import does it."""
+    """Load some 100 MB by COPY, like a nightly import."""
     line = b"\t".join([b"4711", b"x" * 80]) + b"\n"
     with place.connect("import") as session:
         session.execute("create table if not exists import (id bigint, line text)")
@@ -69,22 +69,22 @@ def bulk_load(place: Place, seconds: float) -> None:
 
 
 def truncate(place: Place, seconds: float) -> None:
-    """What was imported is thrown away."""
+    """Truncate the imported table."""
     place.execute("create table if not exists import (id bigint, line text)", "truncate import")
 
 
 def drop_table(place: Place, seconds: float) -> None:
-    """A table of some 200 MB is made and dropped."""
+    """Create and drop a table of some 200 MB."""
     rows = round(2_500_000 * place.size)
     place.execute(
-        "drop table if exists batch",  # a restart may have come between
+        "drop table if exists batch",  # may be left over from a restart
         f"create table batch as select g, repeat('x', 40) as line from generate_series(1, {rows}) g",
         "drop table batch",
     )
 
 
 def big_sort(place: Place, seconds: float) -> None:
-    """A sort that does not fit: some 10 MB of temporary files, three times."""
+    """Sort more than work_mem three times: some 10 MB of temporary files."""
     rows = round(600_000 * place.size)
     sort = f"select count(*) from (select md5(g::text) as m from generate_series(1, {rows}) g order by m offset 1) s"
     place.execute("set work_mem = '1MB'", *[sort] * 3, application="shop-report")
@@ -99,14 +99,14 @@ def vacuum_full(place: Place, seconds: float) -> None:
 
 
 def restart(place: Place, seconds: float) -> None:
-    """An orderly restart: fast shutdown, start, connections taken again."""
+    """Restart the server in order: fast shutdown, start, connections accepted again."""
     place.cluster.restart()
 
 
 def standby_connected(place: Place, seconds: float) -> None:
-    """The standby is started, streams, and is stopped in order: its slot is kept, as over a reboot."""
+    """Start the standby, let it stream, and stop it in order; its slot is kept, as during a reboot."""
     if place.standby is None:
-        raise RuntimeError("there is no standby")
+        raise RuntimeError("no standby was created")
     place.standby.start()
     time.sleep(seconds)
     place.standby.stop()
@@ -117,7 +117,7 @@ def log_rotation(place: Place, seconds: float) -> None:
 
 
 def statistics_reset(place: Place, seconds: float) -> None:
-    """All counters of the database and the shared ones go back to zero."""
+    """Reset the counters of the database and the shared ones."""
     targets = ("bgwriter", "archiver", "wal")
     place.execute("select pg_stat_reset()", *[f"select pg_stat_reset_shared('{target}')" for target in targets])
 
@@ -127,12 +127,12 @@ def create_and_drop_database(place: Place, seconds: float) -> None:
 
 
 def old_archive_removed(place: Place, seconds: float) -> None:
-    """All archived WAL but the newest ten files goes."""
+    """Remove all archived WAL files except the newest ten."""
     for path in sorted(place.archive.iterdir())[:-10]:
         path.unlink(missing_ok=True)
 
 
 def reversed_where(place: Place, dbname: str) -> list[str]:
-    """Connection options with the database first, for programs that take it as an option's value."""
+    """Return connection options with the database first, for programs that take it as the value of an option."""
     *options, _ = place.where()
     return [dbname, *options]

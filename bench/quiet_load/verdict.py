@@ -1,4 +1,4 @@
-"""What was found in a quiet hour, and what was going on then. Pure: events and the diary in, counts and text out."""
+"""Findings of a quiet hour, with the activities at their time. Pure: events and diary in, counts and text out."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dba_console.watch.samples.event import Event
 
 SEVERITIES = ("critical", "warning", "info")
 STANDING = ("wal-beside-backups", "discard-mount", "checksums-off", "memory-settings", "wal-on-tmpfs")
-"""True for as long as the host is set up so: nothing that happens brings them about."""
+"""Rules about the configuration of the host, which no activity triggers."""
 
 
 @dataclass(slots=True)
 class Found:
-    """One finding from raise to clear; severity and sentence are those of its worst moment."""
+    """One finding from raise to clear, with its highest severity and the sentence at that time."""
 
     id: str
     rule: str
@@ -29,7 +29,7 @@ class Found:
 
 
 def findings_of(events: Iterable[Event]) -> list[Found]:
-    """The findings the events tell of, in the order they were raised. One joined to another has ended there."""
+    """Return the findings of the events in the order raised. A finding joined to another ends there."""
     open_now: dict[str, Found] = {}
     found: list[Found] = []
     for event in events:
@@ -46,7 +46,7 @@ def findings_of(events: Iterable[Event]) -> list[Found]:
 
 
 def apart(found: Iterable[Found], spells: Iterable[Spell]) -> tuple[list[Found], list[Found]]:
-    """Those of quiet life, and those raised while, or in the half minute after, something was really wrong."""
+    """Split into findings of the quiet hour, and those raised during a real incident or in the half minute after."""
     incidents = [spell for spell in spells if spell.activity.startswith(INCIDENT)]
     quiet: list[Found] = []
     wrong: list[Found] = []
@@ -57,7 +57,7 @@ def apart(found: Iterable[Found], spells: Iterable[Spell]) -> tuple[list[Found],
 
 
 def quiet_s(spells: Iterable[Spell], first_us: int, last_us: int) -> float:
-    """Seconds between the two times in which nothing was really wrong.
+    """Return the seconds between the two times without a real incident.
 
     >>> quiet_s([Spell(INCIDENT + "a", 10_000_000, 30_000_000), Spell(INCIDENT + "b", 20_000_000, None)], 0, 60_000_000)
     10.0
@@ -71,7 +71,7 @@ def quiet_s(spells: Iterable[Spell], first_us: int, last_us: int) -> float:
 
 
 def count(found: Iterable[Found], severity: str) -> Counter[str]:
-    """How often each rule raised a finding of this severity.
+    """Count the findings of this severity by rule.
 
     >>> count([Found("a:1", "a", "info", "", 0), Found("a:2", "a", "info", "", 0)], "info")
     Counter({'a': 2})
@@ -80,7 +80,7 @@ def count(found: Iterable[Found], severity: str) -> Counter[str]:
 
 
 def by_rule(counts: Counter[str]) -> str:
-    """The counts in words, most frequent first.
+    """Return the counts as text, most frequent first.
 
     >>> by_rule(Counter({"slot-retention": 1, "io-slow": 3}))
     'io-slow 3, slot-retention 1'
@@ -89,13 +89,13 @@ def by_rule(counts: Counter[str]) -> str:
 
 
 def report(found: Sequence[Found], spells: Sequence[Spell], start_us: int) -> str:
-    """Each finding with the time since the start, how long it was open, its sentence and what was under way."""
+    """List each finding with the time since the start, its duration, its sentence and the activities then."""
     lines = []
     quiet, wrong = apart(found, spells)
     for severity in SEVERITIES:
         lines += _listed(severity, [row for row in quiet if row.severity == severity], spells, start_us)
     if wrong:
-        lines += _listed("while something was really wrong", wrong, spells, start_us)
+        lines += _listed("during a real incident", wrong, spells, start_us)
     return "\n".join(lines)
 
 
@@ -103,7 +103,7 @@ def _listed(title: str, rows: Sequence[Found], spells: Sequence[Spell], start_us
     counts = Counter(row.rule for row in rows)
     lines = [f"{title}: {len(rows)}" + (f" ({by_rule(counts)})" if rows else "")]
     for row in rows:
-        lines += _told(row, spells, start_us)
+        lines += _finding_lines(row, spells, start_us)
     return lines
 
 
@@ -114,9 +114,9 @@ def _worsen(row: Found, event: Event) -> None:
     row.chain = list(event.details.get("chain", []))
 
 
-def _told(row: Found, spells: Sequence[Spell], start_us: int) -> list[str]:
+def _finding_lines(row: Found, spells: Sequence[Spell], start_us: int) -> list[str]:
     minutes, seconds = divmod((row.raised_us - start_us) // 1_000_000, 60)
     open_for = "to the end" if row.ended_us is None else human_duration((row.ended_us - row.raised_us) / 1e6)
     chain = f" [{' < '.join(row.chain)}]" if len(row.chain) > 1 else ""
-    meanwhile = ", ".join(under_way(spells, row.raised_us)) or "nothing"
+    meanwhile = ", ".join(under_way(spells, row.raised_us)) or "no activity"
     return [f"  +{minutes}:{seconds:02}  {row.id}  {open_for}{chain}", f"      {row.text}", f"      while: {meanwhile}"]

@@ -1,7 +1,7 @@
 """The interface of the acting connection, its results and its errors.
 
 If the answer to COMMIT is lost, the outcome is unknown here. The `StatementMark`, recorded before COMMIT is sent,
-identifies the transaction on the server, which can be asked afterwards.
+identifies the transaction, so its outcome can be queried from the server afterwards.
 """
 
 from __future__ import annotations

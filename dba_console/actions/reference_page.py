@@ -37,11 +37,11 @@ the checks apply, its commands (`run`). It checks in this order, and refuses (ex
 3. **Is it as shown?** The action makes its preview again. If it would act on anything that was not shown and
    confirmed, or would do something else, it does nothing.
 4. **Was it confirmed?** With what the block asks for: a letter, the word `yes`, the name of the target, the number of
-   objects, a phrase; by two operators if it says so. Every change needs a confirmation, and no answer is never one.
+   objects, a phrase; by two operators if it says so. Every change needs a confirmation; silence confirms nothing.
 
 The statement that changes runs on a second connection (`application_name` `dba-console:RUN:STEP`), with a lock timeout
 of 2 s by default. Its transaction id is written to the run's journal before COMMIT: if the answer to COMMIT is lost,
-the server's commit log is asked (`pg_xact_status`). If that has no answer either, the outcome is `unknown` and the
+the server's commit log is queried (`pg_xact_status`). If that has no answer either, the outcome is `unknown` and the
 operator decides.
 
 A change that can destroy the cluster (fsync or full_page_writes off) cannot be confirmed with a letter or `yes`: its
@@ -64,10 +64,10 @@ then offers it first. Settings changed by others in the meantime are not touched
   0, archive_mode off, no standby and no slot; it is set last and reverted first, so that the server would start after
   each of the steps.
 - **fsync and full_page_writes off** are refused unless they are temporary and the cluster is not in use otherwise: no
-  database except `for_database` has sessions or objects (postgres: objects). After the revert, put-back runs a
-  checkpoint and syncs the host (`sync`), which the server does not do itself. If the server went down meanwhile without
-  a clean shutdown, finding and action report that the cluster cannot be trusted: only a crash resets all its
-  statistics at once. If the statistics do not answer it, the state is `unknown`.
+  database except `for_database` has sessions or objects (sessions in database postgres do not count). After the revert,
+  put-back runs a checkpoint and syncs the host (`sync`), which the server does not do itself. If the server went down
+  meanwhile without a clean shutdown, finding and action report that the cluster cannot be trusted: only a crash resets
+  all its statistics at once. If the statistics do not show whether it crashed, the state is `unknown`.
 - **autovacuum off** is set for the whole server or not at all. PostgreSQL has no such setting per database. It has a
   storage parameter per table, but a restore would have to set it between creating and filling a table, every table
   would need a pending revert, each reverted under a lock, and until then it would be part of every dump of them. The

@@ -230,7 +230,8 @@ class Vacuum:
     name: ClassVar[str] = "vacuum"
     summary: ClassVar[str] = (
         "Vacuums a table or a database, showing phase, progress, and which process it waits for; after a stop, what "
-        "was vacuumed stays vacuumed. Of several, a failure does not stop the rest. Never FULL. Nothing to undo."
+        "was vacuumed stays vacuumed. If several are given and one fails, the others are still vacuumed. Never FULL. "
+        "Nothing to undo."
     )
     Settings: ClassVar[type[Struct]] = VacuumSettings
     needs_server: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""The agent process: lock, recording, socket, ticks, end. Connects the services; the work is theirs."""
+"""The agent process: lock, recording, socket, ticks, end. Connects the services, which do the work."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ COMMANDS = {
     "runbook": CommandEntry("runbook", "list|show|run|…", "runbooks: list, show, lint, plan, new, run"),
     "cluster": CommandEntry("cluster", "show|check NAME", "show a configured cluster; check if a cutover can start"),
     "dumps": CommandEntry("dumps", "sweep|verify|…", "dumps: find the right -j, estimate, list, verify"),
-    "stamp": CommandEntry("stamp", "-t TAG", "copy standard input to output with time stamps (logger, ts)"),
+    "stamp": CommandEntry("stamp", "-t TAG", "copy standard input to output with timestamps, like ts"),
     "check": CommandEntry("check", "[DSN]", "print the findings for a monitoring system (exit 0 to 3)"),
     "doctor": CommandEntry("doctor.command", "[DSN]", "check what works here, what does not, and how to fix it"),
     "config": CommandEntry("config_cmd", "show|path", "show the configuration and where each value comes from"),

@@ -1,4 +1,4 @@
-"""`dba-console demo`: the practice ground as a command."""
+"""`dba-console demo`: start practice servers under load, and open the console on them."""
 
 from __future__ import annotations
 

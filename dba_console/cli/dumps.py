@@ -42,7 +42,7 @@ _SERVER_VARIABLES = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGSERVICE"
 app = new_app("Dumps: find the right number of jobs, estimate, list, verify.")
 
 To = Annotated[
-    str, typer.Option("--to", metavar="DIR", help="Scratch directory for the trials, or `nowhere`: memory, then freed.")
+    str, typer.Option("--to", metavar="DIR", help="Directory for the trial dumps, or `nowhere`: not stored.")
 ]
 Bindir = Annotated[
     str | None, typer.Option("--bindir", metavar="DIR", help="Directory of pg_dump and pg_restore; default: PATH.")
@@ -55,7 +55,7 @@ def sweep_command(
     dsn: Dsn = None,
     to: To = NOWHERE,
     share: Annotated[
-        str, typer.Option("--share", metavar="PCT", help="Share of the data: the biggest tables, and part of the rest.")
+        str, typer.Option("--share", metavar="PCT", help="Percentage of the data: biggest tables, sample of the rest.")
     ] = "100%",
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", min=1, max=MAX_JOBS, help="Maximum jobs to try.", show_default=False)
@@ -73,7 +73,7 @@ def sweep_command(
     bindir: Bindir = None,
     json: Json = False,
 ) -> int:
-    """Find the fewest jobs that dump as fast as any number, by trial dumps.
+    """Find the lowest number of jobs that reaches the full speed, by trial dumps.
 
     The result is stored; `dumps jobs` shows it.
     """
@@ -167,7 +167,7 @@ def _parse_share(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value <= 1:
-        raise UsageError(f"not a share: {text!r}", hint="use percent, as in --share 25%")
+        raise UsageError(f"not a percentage from 0 to 100: {text!r}", hint="as in --share 25%")
     return value
 
 
@@ -237,7 +237,7 @@ def verify_command(
         str | None, typer.Option("--dsn", metavar="DSN", help="The database to compare with.", show_default=False)
     ] = None,
     seed: Annotated[
-        int | None, typer.Option("--seed", metavar="N", help="Repeat an earlier choice of tables.", show_default=False)
+        int | None, typer.Option("--seed", metavar="N", help="Seed of an earlier choice of tables.", show_default=False)
     ] = None,
     bindir: Bindir = None,
     json: Json = False,

@@ -1,6 +1,6 @@
 """Live pictures of a target: from the agent that watches it, else read by this process.
 
-The own source leaves nothing behind: no recording, no agent, and its connection is closed at the end.
+Reading in this process leaves nothing behind: no recording, no agent, and the connection is closed at the end.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class LiveSource(Protocol):
 
 @contextmanager
 def open_live(target: Target, config: Config, *, clock: Clock = SYSTEM) -> Iterator[LiveSource]:
-    """Open the running agent of the target if there is one, else an own collector."""
+    """Open the running agent of the target if there is one, else start a collector in this process."""
     agent = _attach_to_agent(target)
     if agent is not None:
         try:

@@ -21,7 +21,7 @@ class ExitCode(IntEnum):
     UNSUPPORTED = 5
     """This server version, kernel or terminal does not support the request."""
     SESSION = 6
-    """A session directory is missing, damaged, foreign, or of a newer format."""
+    """A session directory is missing, damaged, not of dba-console, or of a newer format."""
     RUNBOOK_FAILED = 7
     REFUSED = 8
     """Refused by the permission gate: identity, policy or confirmation failed."""

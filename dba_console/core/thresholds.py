@@ -254,7 +254,7 @@ class MemoryLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
     window_s: float = 30.0
     """Longer reclaim is measured over its last half minute."""
     reclaim_notice_pct: float = 3.0
-    """A fall without a stall is info from this percentage, and a warning from the next."""
+    """A fall without a stall is info from this percentage, and a warning from the next threshold."""
     reclaim_warning_pct: float = 10.0
     """A tenth of memory is gigabytes to read again on any database host."""
     memory_stalled_pct: float = 20.0
@@ -266,7 +266,7 @@ class MemoryLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
     reread_bytes_per_s: int = 32 * MB
     """A third of what one disk reads in sequence, several times what it reads at random; below it nothing is raised,"""
     reread_busy_pct: float = 20.0
-    """nor if it takes a smaller percentage of the devices' time: of one NVMe's rate 32 MB/s is a fiftieth."""
+    """nor if it takes a smaller percentage of the devices' time: 32 MB/s is a fiftieth of the rate of one NVMe."""
     reread_s: float = 10.0
     """Averaging time."""
     swap_pages_per_s: float = 50.0
@@ -358,7 +358,7 @@ class WalLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     backlog_s: float = 900.0
     """A file that waits this long is a warning, however few they are: that much work is not archived."""
     backlog_critical_s: float = 3600.0
-    """The same: critical. Their number never is: a bulk load outruns a healthy archive for some minutes."""
+    """The same: critical. The number of files never is: a bulk load outruns a healthy archive for some minutes."""
     full_critical_s: float = 3600.0
     """WAL that fills its disk, or a slot lost, within this time is critical: an operator rarely arrives earlier."""
     full_warn_s: float = 86_400.0

@@ -1,4 +1,6 @@
-"""A compiled runbook, in document order and normalised, so that its hash identifies it; records of a run's journal."""
+"""The plan of a run: a compiled runbook, in document order and normalised, so that its hash identifies it. Also the
+records of a run's journal.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The walk through a plan: a generator of requests that the caller fulfils.
+"""The walk through a plan, its execution block by block: a generator of requests that the caller fulfils.
 
-    course = walk(plan, fold(plan, records), inputs=…, now=…)
-    request = next(course)
-    while True: request = course.send(reply)        # StopIteration.value is the Ending
+    walker = walk(plan, replay_records(plan, records), inputs=…, now=…)
+    request = next(walker)
+    while True: request = walker.send(reply)        # StopIteration.value is the Ending
 
-Each turn reads the state, does the next thing and writes records, which change the state; nothing else is kept between
-turns. So a walk that continues and one restarted with the recorded records behave the same: an execution with a
+Each turn reads the state, executes the next part and writes records, which change the state; nothing else is kept
+between turns. So a walk that continues and one restarted with the recorded records behave the same: an execution with a
 recorded intent is settled first, a question is asked again, a check runs again.
 """
 

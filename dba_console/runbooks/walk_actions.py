@@ -1,4 +1,4 @@
-"""Walk a changing block: evaluate its conditions, preview, confirm, record the intent, execute, settle its outcome."""
+"""Run a changing block: evaluate its conditions, preview, confirm, record the intent, execute, settle its outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Walk the read-only blocks: check, measure and preview; waits and repetitions."""
+"""Execute the read-only blocks of a run: check, measure, preview; also waits and repetitions."""
 
 from __future__ import annotations
 

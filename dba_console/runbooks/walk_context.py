@@ -1,4 +1,6 @@
-"""Context of a walk: plan, state, and requests to write a record, read, pause and ask; abort, questions, records."""
+"""Context of a walk, the step-by-step execution of a plan: its state, and the requests to write a record, read, pause
+or ask. Also what all blocks share: abort, questions, records.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Walk the blocks that the operator answers: confirmations, decisions, manual steps with evidence, inputs."""
+"""Ask the operator the questions of a run's blocks: confirmations, decisions, manual steps with evidence, inputs."""
 
 from __future__ import annotations
 

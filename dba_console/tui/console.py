@@ -1,4 +1,4 @@
-"""The Textual application: maps keys to actions and arrivals to lines. All server data come from the navigator."""
+"""The Textual application: maps keys to actions, and new data to lines. All server data come from `time_travel`."""
 
 from __future__ import annotations
 

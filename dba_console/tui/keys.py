@@ -138,7 +138,7 @@ _RUNBOOK_KEYS = (
         "p",
         "put_back",
         "revert now",
-        "start the runbook that reverts the settings that runs left changed",
+        "start the runbook that reverts these temporary settings",
         "reverts",
         "runbooks",
     ),

@@ -48,7 +48,7 @@ def _device(path: Path) -> None:
 @pytest.mark.parametrize("make", [_pipe, _device])
 def test_what_is_no_file_is_not_waited_for(session: Path, name: str, make: Callable[[Path], None]) -> None:
     make(session / name)
-    with pytest.raises(SessionError, match="is not a regular file"):
+    with pytest.raises(SessionError, match="not a regular file"):
         verify(session)
     rows = list_sessions(session.parent)
     assert [row.state for row in rows] in ([], ["unreadable"])

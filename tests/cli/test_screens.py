@@ -78,7 +78,7 @@ def test_a_replay_shows_the_runs_as_they_stood_and_offers_no_act(console: Consol
     ) as terminal:
         terminal.wait_for("seen-later asks")
         terminal.keys("w")
-        shown = terminal.wait_for(r"(?s)seen-later on \S+ · step 1 of 1 · asks.*this is a recording")
+        shown = terminal.wait_for(r"(?s)seen-later on \S+ · step 1 of 1 · waiting.*this is a recording")
         assert "take over" not in shown and "said in the run" not in shown.replace('echo "said in the run"', "")
         terminal.keys("End")
         terminal.wait_for(r"(?s)seen-later on \S+ · done")

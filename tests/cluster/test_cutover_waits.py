@@ -52,7 +52,7 @@ def test_what_fails_after_the_promotion_waits_and_is_ended_by_one_who_resumes_it
         "runbook", "resume", "last", "--plain", stdin="retry\ndb2\ny\n", timeout=120, **ground.environment
     )
     assert resumed.code == 0, resumed.out
-    assert "Continue “Promote” with: poolers and addresses lead there" in resumed.out
+    assert "Continue “Promote” with: poolers and addresses point to the new primary" in resumed.out
     assert limits(ground, "db2") == {-1}
     clients_write(ground)
     found = ground.verdict()

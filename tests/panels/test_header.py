@@ -78,7 +78,7 @@ def test_stuck_lanes_and_drops_are_words_with_their_number() -> None:
     frame = busy_frame()
     frame.own.stuck_lanes, frame.own.dropped = 2, 17
     text = line(frame, LIVE)
-    assert "2 lanes stuck" in text
+    assert "2 reads hang" in text
     assert "17 dropped" in text
 
 

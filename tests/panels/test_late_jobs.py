@@ -55,4 +55,4 @@ def test_how_late_it_is_stays_where_there_is_little_room() -> None:
 
 def test_a_job_a_little_over_its_usual_duration_is_not_called_late() -> None:
     line = progress.compact(frame(), 100, 2, ChartHistory())[1]
-    assert "usual 9m40s" in line_text(line) and "late" not in line_text(line)
+    assert "typical 9m40s" in line_text(line) and "late" not in line_text(line)

@@ -88,7 +88,7 @@ def test_what_a_failure_leaves_is_named_and_goes_only_when_a_person_says_so(here
         walk = here.person(BOOK, {**answers, "undo": "none"}, **inputs)
         assert walk.code == 7, walk.text
         assert partial.exists() and not to.exists()
-        assert "statement timeout" in walk.ending and "left as it is: dump-it" in walk.ending
+        assert "statement timeout" in walk.ending and "not reverted: dump-it" in walk.ending
         assert values_of(walk, DUMP)["errors"] == 1
         assert "items_2" in walk.output, "which table it was"
         holder.execute("rollback")

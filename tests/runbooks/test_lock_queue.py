@@ -88,7 +88,7 @@ def test_the_root_is_ended_by_somebody_at_a_terminal_who_was_shown_it(queue: Sce
     with queue.lines(BOOK) as terminal:
         for asked, typed in (
             ("type `yes` >", "yes"),
-            (r"what-to-stop|Which one gives way", "root"),
+            (r"what-to-stop|Which session do you stop", "root"),
             ("type `1` >", "/x 1"),
             (r"(?m)^none >", "/x 1"),
             (r"(?m)^none >[\s\S]*type `1` >", "1"),

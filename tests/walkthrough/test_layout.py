@@ -13,7 +13,7 @@ from dba_console.watch.panels.text_elements import line, line_text, line_width
 from tests.panels.golden import assert_golden, text_of
 from tests.walkthrough.views import DROP, FAILED, OUTPUT, SCENES, START_US, TYPED, Scene
 
-PANELS = [line(" Memory: cached 18 GB"), line(" I/O: nothing moves")]
+PANELS = [line(" Memory: cached 18 GB"), line(" I/O: no reads or writes")]
 
 
 def shown(view: RunView, showing: ViewOptions | None = None, width: int = 80, height: int = 22) -> str:

@@ -27,8 +27,8 @@ TYPED = Question(
 FAILED = Question(
     id=8, kind="failed", text="The check failed: cached is 200 MB.", step="drop", block="drop/check",
     options=(
-        Option(key="retry", text="look again"),
-        Option(key="skip", text="go on without it", needs_reason=True),
+        Option(key="retry", text="check again and retry"),
+        Option(key="skip", text="skip it", needs_reason=True),
         Option(key="abort", text="abort the run"),
     ),
 )  # fmt: skip
@@ -44,7 +44,7 @@ DROP = RunView(
         BlockView(id="drop/check", kind="check", title="The cache is large", state="ok", note="cached 18 GB (1s old)"),
         BlockView(id="drop/action", kind="action", title="Drop the page cache", state="waiting",
                   exact="echo 1 > /proc/sys/vm/drop_caches", note="frees about 18 GB", usual_s=2.0),
-        BlockView(id="drop/measure", kind="measure", title="What it gave", state="pending"),
+        BlockView(id="drop/measure", kind="measure", title="Memory freed", state="pending"),
     ),
     block="drop/action", question=TYPED, panels=("memory", "io"),
 )  # fmt: skip
@@ -61,7 +61,7 @@ WAIT = structs.replace(
 ENDED = structs.replace(
     DROP, question=None, state="done", current="", block="", blocks=(), ending="Done: I/O came back after 12 s.",
     summary=RunTable(
-        columns=("step", "state", "planned", "usual", "actual", "machine", "person"),
+        columns=("step", "state", "planned", "typical", "actual", "machine", "operator"),
         rows=(
             ("diagnose", "ok", "5s", "3.0s", "3.2s", "3.2s", ""),
             ("drop", "ok", "2.0s", "2.0s", "44s", "2.1s", "42s"),

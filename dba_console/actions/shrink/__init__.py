@@ -1,1 +1,1 @@
-"""Removal of a big file: checks of the file, stepwise truncation from its end, pace of the cuts."""
+"""Parts of the action `shrink-file`, which removes a big file: checks, stepwise truncation, pace of the cuts."""

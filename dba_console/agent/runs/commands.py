@@ -1,6 +1,6 @@
-"""Long commands of a run, executed by a keeper: start, follow line by line, and find again by another agent.
+"""Long commands of a run, executed by a keeper: start, follow the output, find again after an agent restart.
 
-All access to the session's disk is in a lane: a disk that hangs delays what is shown, and stops nothing.
+A lane makes all accesses to the session's disk: a disk that hangs delays the screen but stops nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The progress of one dump or restore from its messages, and the summary of its durations."""
+"""The progress of a dump or restore that a run executes, from the messages of pg_dump, pg_restore or psql; and the
+summary of its durations.
+"""
 
 from __future__ import annotations
 

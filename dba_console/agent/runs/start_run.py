@@ -1,5 +1,5 @@
-"""Start a run: plan it and record that, or resume one from its journal. Runs in the run's own thread, because it
-queries servers and disks.
+"""Start a run and write its plan to a new journal, or resume a run from its journal. Called in the run's own thread,
+because it queries servers and disks.
 """
 
 from __future__ import annotations

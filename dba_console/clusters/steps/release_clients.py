@@ -91,8 +91,8 @@ class ReleaseClients(CutoverStep):
     name: ClassVar[str] = "cutover-release"
     summary: ClassVar[str] = (
         "Releases clients on the new primary: restores connection limits, and runs RESUME on every pooler. If the "
-        "first commit would wait for synchronous_standby_names, the other nodes follow first, then the old primary; "
-        "if that is not enough it fails, and no client is released."
+        "first commit would wait for synchronous_standby_names, the other nodes are made to follow first, "
+        "then the old primary; if that is not enough it fails, and no client is released."
     )
     Settings: ClassVar[type[Struct]] = TimedSettings
 

@@ -187,8 +187,8 @@ class CheckPositions(CutoverStep):
     name: ClassVar[str] = "cutover-gate"
     summary: ClassVar[str] = (
         "Compares positions: pg_control of the old primary says `shut down`, and the new one has received and replayed "
-        "the WAL including that checkpoint. Promotion is refused before. If a cluster manager stops the old primary "
-        "later, the new one is compared with the current end of its WAL, without writes."
+        "the WAL including that checkpoint. Until then promotion is refused. If a cluster manager stops the old "
+        "primary later, the new one is compared with the current end of its WAL, without writes."
     )
     Settings: ClassVar[type[Struct]] = TimedSettings
 

@@ -1,6 +1,6 @@
 """Registry of the incidents by name, for one server and for a cluster.
 
-Their modules are imported on demand, so the tables contain what a list needs.
+The module of an incident is imported only when the incident is used: the tables here suffice to list them.
 """
 
 from __future__ import annotations

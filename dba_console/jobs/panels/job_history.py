@@ -126,7 +126,7 @@ _JOB_COLUMNS = (
     TableColumn("last", "last", 16, help="Start of the last one", sort_key="L", descending=True, spare=3),
     TableColumn("took", "took", 7, right=True, help="Duration of the last run", sort_key="T", descending=True),
     TableColumn("ended", "ended", 7, help="good, failed, or ? if not observed", sort_key="E"),
-    TableColumn("usual", "usual", 7, right=True, help="Median of the counted runs", sort_key="M", descending=True),
+    TableColumn("usual", "typical", 7, right=True, help="Median of the counted runs", sort_key="M", descending=True),
     TableColumn(
         "size",
         "size",
@@ -267,7 +267,7 @@ def _run_lines(run: PastRun, *, over: bool) -> list[Line]:
     if over:
         lines.append(text_line("longer than its window", "warn"))
     if not run.counts:
-        lines.append(text_line("too short or failed: not counted for the usual duration", "dim"))
+        lines.append(text_line("too short or failed: not counted for the typical duration", "dim"))
     lines += [
         text_line(
             f"{name_of(one.name, 20)}: wall {human_duration(one.wall_s)}, busy {human_duration(one.busy_s)}"

@@ -137,7 +137,7 @@ def _started(row: ProgressRow) -> Line:
     if row.usual_s is not None and row.late_s is None:
         of = "runs" if row.source is None else f"restores of {name_of(row.source, 64)}"
         runs = f" ({row.usual_runs} {of})" if row.usual_runs else ""
-        facts.append(fact("usual", human_duration(row.usual_s) + runs))
+        facts.append(fact("typical", human_duration(row.usual_s) + runs))
     if row.run:
         facts.append(fact("runbook run", name_of(row.run, 60)))
     return join(facts)
@@ -371,8 +371,8 @@ def _trouble_lines(row: ProgressRow, cells: int) -> list[Line]:
         )  # fmt: skip
     if row.late_s is not None:
         runs = f" (median of {row.usual_runs} runs)" if row.usual_runs else ""
-        usual = f"usual {human_duration(row.usual_s)}{runs}"
-        lines += _warning_lines(f"overdue by {human_duration(row.late_s)}: {usual}", cells, "warn")
+        typical = f"typical {human_duration(row.usual_s)}{runs}"
+        lines += _warning_lines(f"overdue by {human_duration(row.late_s)}: {typical}", cells, "warn")
     return lines
 
 

@@ -1,5 +1,5 @@
-"""The server connection of these tools: a read-only connection with short lock timeouts; also finds PostgreSQL's client
-programs and reads the tables that a dump contains.
+"""The server connection of the dump tools: read-only, with short lock timeouts. Also finds PostgreSQL's client programs
+and reads the list of tables that a dump contains.
 
 Used by short-lived programs only, never by the agent: a wait here delays only the caller.
 """

@@ -48,7 +48,7 @@ def connection_storm(s: RuleContext) -> Iterator[Signal]:
     a connection for each query. Info while less than half of the usable slots are used, because that is how an
     application server starts; a warning from there; critical if the total reaches 95 %. It stays while the client
     still holds half of what it opened and the slots are nearly used up. Connections that return within two minutes of
-    an observed restart are marked so and stay info; sessions that existed when the console started do not count.
+    an observed restart are marked as such and stay info; sessions that existed when the console started do not count.
     """
     slots, sessions, memo = current_usage(s), s.facts.sessions, s.memo(STORM_NAME)
     if slots is None or slots.blind or sessions is None:

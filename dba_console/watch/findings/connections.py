@@ -129,7 +129,7 @@ def connections_filling(s: RuleContext) -> Iterator[Signal]:
     """The usable connection slots are nearly used up, or will be soon at a steady growth.
 
     A warning at 85 %, a little before the 90 % of check_postgres (action backends), so that the finding comes before
-    the pager; critical at its 95 %. By estimate: a warning if full within ten minutes, critical within ninety seconds,
+    the alarm; critical at its 95 %. By estimate: a warning if full within ten minutes, critical within ninety seconds,
     the time from the first symptom to "too many clients" in story S1. Also critical if the console itself is refused.
     """
     slots, memo = current_usage(s), s.memo(FILLING)

@@ -105,8 +105,8 @@ def _unanswered_signal(picture: Picture, unanswered: dict[str, float]) -> Signal
 def lane_stuck(s: RuleContext) -> Iterator[Signal]:
     """A read from the host hangs: a file system does not answer, or a process is stuck.
 
-    Each read runs in its own lane and is abandoned at its deadline, so nothing else waits for it; 3 s are many of
-    those deadlines. `server-down` reports the server's lane.
+    Each read runs in its own lane and is abandoned at its deadline, so nothing else waits for it; 3 s is at
+    least ten of those deadlines. `server-down` reports the server's lane.
     """
     health = s.picture.now("self", AgentHealth)
     memo = s.memo("lane-stuck")

@@ -136,11 +136,12 @@ _ONE_LESS: dict[Severity, Severity | None] = {"critical": "warning", "warning": 
 def disk_filling(s: RuleContext) -> Iterator[Signal]:
     """A file system of PostgreSQL or of the console is nearly full, or will be.
 
-    By share: 80 % a warning; critical at 90 % with data, WAL, temporary files or a tablespace (story S12: separate
-    volumes, 80 to 90 % full is full), at 95 % elsewhere; one severity less if 50 GB are free and it does not grow,
-    since 80 % of 20 TB is normal. By forecast: within a day a warning, within an hour critical, based on steady growth
-    and no further ahead than six times the observed span; from ten seconds of growth, a warning if they used 2 % of
-    the free space and five minutes remain. PostgreSQL stops when WAL has no space (wal.sgml, "if the disk fills up").
+    By share: 80 % a warning; critical at 90 % with data, WAL, temporary files or a tablespace (story S12: a
+    volume that is 80 to 90 % full counts as full), at 95 % elsewhere; one severity less if 50 GB are free and it
+    does not grow, since 80 % of 20 TB is normal. By forecast: within a day a warning, within an hour critical, based on
+    steady growth and no further ahead than six times the observed span; from ten seconds of growth, a warning if they
+    used 2 % of the free space and five minutes remain. PostgreSQL stops when WAL has no space (wal.sgml, "if the disk
+    fills up").
     """
     watched: dict[str, UsageHistory] = s.memo(RULE)
     mounts = mounts_of(s)

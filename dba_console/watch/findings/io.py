@@ -31,7 +31,8 @@ _FLASH_USUAL_MS = 2.0
 def device_saturated(s: RuleContext) -> Iterator[Signal]:
     """A device is busy all the time, and requests queue or take longer than is typical.
 
-    For 20 s, at least at twice the typical value of this device: the median of its minutes, without the last one.
+    Raised if queue or latency is at least twice the typical value of this device for 20 s. The typical value is the
+    median of its minutes, without the last one.
     Utilisation alone means nothing on devices that serve many requests in parallel.
     """
     watch, limits = stall_monitor(s), s.limits.io
@@ -129,7 +130,7 @@ def _slow_signal(
         evidence={"device": one.name, f"{kind}_await_ms": took, f"usual_{kind}_await_ms": typical,
                   f"{kind}s_per_s": per_s},
         series=(f"device:{one.name}.util_pct", *_LATENCY_SERIES),
-        advice="Compare with the same hour of another day; then check the storage: rebuild, cache battery, neighbours.",
+        advice="Compare with the same hour of another day; check the storage: RAID rebuild, battery, other hosts.",
     )  # fmt: skip
 
 

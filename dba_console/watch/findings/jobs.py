@@ -176,7 +176,7 @@ def _beside_signal(together: list[Mount], beside: list[str], server: list[str]) 
 def dump_late(s: RuleContext) -> Iterator[Signal]:
     """A job takes longer than its typical duration: the median of earlier runs of the same program, database and user.
 
-    Overdue means half as long again, and at least ten minutes more: our own thresholds, the second so that short jobs
+    Overdue means 1.5 times as long, and at least ten minutes more: our own thresholds, the second so that short jobs
     are not overdue by seconds. Dumps that grow over months (story S2) move the median with them; one that is slow
     tonight, or hangs, does not. Durations are by the monotonic clock.
     """

@@ -47,9 +47,10 @@ def longest_queue(s: RuleContext, waits: LockWaits) -> LockWaitQueue | None:
 def lock_queue(s: RuleContext) -> Iterator[Signal]:
     """A wait for a strong lock with others queued behind it; they proceed only after it is granted or gives up.
 
-    Three sessions, since two may be one page of an application; critical from ten, or from five for ten seconds: by
-    then a pool of ordinary size (ten per process) is blocked. PostgreSQL's lock manager serves waiters in order (README
-    of storage/lmgr), so a dump that blocks no reader blocks the whole application once ACCESS EXCLUSIVE is requested.
+    From three sessions, since one page of an application may use two; critical from ten, or from five for ten
+    seconds: by then a pool of ordinary size (ten per process) is blocked. PostgreSQL's lock manager serves waiters in
+    order (README of storage/lmgr), so a dump that blocks no reader blocks the whole application once ACCESS EXCLUSIVE
+    is requested.
     """
     waits, memo = current_waits(s), s.memo("lock-queue")
     queue = None if waits is None else longest_queue(s, waits)

@@ -177,7 +177,7 @@ def cache_dropped(s: RuleContext) -> Iterator[Signal]:
         evidence=_drop_evidence(drop, seconds),
         series=SERIES,
         since_us=drop.began_wall_us,
-        advice="dmesg names the process (drop_caches: N) unless it disabled that; check cron as well.",
+        advice="dmesg names the process (drop_caches: N) unless it suppressed that message; check cron.",
     )
 
 

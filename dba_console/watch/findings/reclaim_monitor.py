@@ -59,7 +59,7 @@ class ReclaimCause:
 
 DROPPED = ReclaimCause(
     "drop_caches", "a process wrote drop_caches", True,
-    "dmesg names the process that wrote drop_caches, unless it disabled that; check cron as well.",
+    "dmesg names the process that wrote drop_caches, unless it suppressed that message; check cron.",
 )  # fmt: skip
 FREED = ReclaimCause(
     "file freed", "a file was freed", False,

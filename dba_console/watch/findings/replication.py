@@ -85,10 +85,11 @@ TARGETS = (
 def wal_receiver_down(s: RuleContext) -> Iterator[Signal]:
     """This standby has primary_conninfo set, but no WAL receiver streams and nothing is replayed from an archive.
 
-    Raised at once if the server itself dates it: it has received nothing since it started, half a minute ago or more,
-    and has no archive to restore from. After eight seconds if the console never saw it stream and the last replayed
-    transaction was committed more than a minute ago; the server does not report since when it receives nothing, and on
-    an idle primary that age says little. Otherwise after half a minute, longer than a primary needs to restart.
+    Raised at once if the server reports since when: it has received nothing since it started, half a minute ago or
+    more, and has no archive to restore from. After eight seconds if the console never saw it stream and the last
+    replayed transaction was committed more than a minute ago; the server does not report since when it receives
+    nothing, and on an idle primary that age says little. Otherwise after half a minute, longer than a primary needs to
+    restart.
 
     After a restart, a standby with recovery_min_apply_delay starts its receiver only when it has replayed the WAL it
     had: info until that time has passed.

@@ -98,7 +98,8 @@ def slot_retention(s: RuleContext) -> Iterator[Signal]:
     loses the slot by max_slot_wal_keep_size, within a day; critical within an hour, within a quarter of an hour by the
     last ten seconds alone, or if the next checkpoint may remove WAL the slot needs. From the first reading, at any
     growth, a warning at 80 % of max_slot_wal_keep_size and critical at 95 %. A slot that is read must retain as much
-    and have grown for half a minute since its reader came; it is critical only a quarter of an hour before its end.
+    and have grown for half a minute since its reader connected; it is critical only if the disk is full, or the slot
+    lost, within a quarter of an hour.
 
     A lost slot retains nothing and is another finding. A standby that restarts has a grace time. A copy of a primary's
     slot, which a standby keeps for a failover, is reported as such: its reader is the primary's.

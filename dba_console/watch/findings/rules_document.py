@@ -50,6 +50,10 @@ once if the server itself reports that it has lasted that long.
 The thresholds are set in `[findings.FAMILY]` of the configuration file, as in `[findings.disks]`,
 `full_warning_pct = 85.0`; `findings.off` names rules that do not run. Units are in the names: `_pct` a percentage from
 0 to 100, `_s` seconds, `_bytes`, `_per_s`.
+
+Stories are incidents on production servers that thresholds are taken from. S1: page cache was reclaimed, I/O stopped,
+and 250 connections filled up. S2: a nightly dump ended later each month. S7: removing a 100 GB backup stopped all I/O
+for 28 s at a time. S9: WAL on a RAM disk. S12: data, WAL and temporary files on one volume.
 """
 
 

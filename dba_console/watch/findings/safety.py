@@ -136,7 +136,7 @@ def checksums_off(s: RuleContext) -> Iterator[Signal]:
         severity="info",
         text=f"Data checksums are off: corruption on disk goes undetected; {how}",
         evidence={"data_checksums": "off"},
-        advice="Until then only amcheck and reading everything, as a dump does, detect damage.",
+        advice="While they are off, only amcheck and reading everything, as a dump does, detect damage.",
     )
 
 

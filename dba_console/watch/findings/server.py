@@ -99,9 +99,9 @@ def _ending_text(state: str | None) -> str:
 
 def _advice(outage: Outage, state: str | None) -> str | None:
     if outage.kind == "silent":
-        return "Check the I/O, memory and locks panels, which continue, for what it waits for."
+        return "Check what it waits for: the I/O, memory and locks panels still work."
     if outage.kind in ("refused", "lost", "timeout") and state in _ORDERLY:
-        return "It was stopped deliberately: ask by whom before you start it."
+        return "It was stopped deliberately: find out why before you start it."
     if outage.kind == "refused":
         return "Check the end of the server's log before you start it again."
     return None if outage.help is None else f"{outage.help[0].upper()}{outage.help[1:]}."
@@ -169,7 +169,7 @@ def settings_left(s: RuleContext) -> Iterator[Signal]:
             severity="warning",
             subject="unreadable",
             text=f"Temporary settings of runs are not known: {redact(clean(note))}",
-            advice="Read the files it names: they contain the previous settings.",
+            advice="Read the files named above: they contain the previous settings.",
         )
 
 

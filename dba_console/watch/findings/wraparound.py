@@ -53,7 +53,7 @@ def holder_advice(row: postgres.HorizonHolder) -> str:
         case "backend":
             return f"End that transaction: ask its owner, or SELECT pg_terminate_backend({row.pid})."
         case "prepared":
-            return f"COMMIT PREPARED or ROLLBACK PREPARED it{database}, after asking its coordinator."
+            return f"COMMIT PREPARED or ROLLBACK PREPARED it{database}: ask its transaction manager which."
         case "slot" if row.state == "active":
             return "Find out what the reader of this slot waits for: it confirms no progress."
         case "slot":

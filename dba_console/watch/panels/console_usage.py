@@ -61,8 +61,8 @@ def _recording_line(own: SelfFrame) -> Line:
 
 def _lanes_line(own: SelfFrame) -> Line:
     if not own.stuck_lanes:
-        return fact("stuck lanes", "0")
-    return fact("stuck lanes", f"{own.stuck_lanes}: {name_of(', '.join(own.lanes), 60)}", "warn")
+        return fact("hanging reads", "0")
+    return fact("hanging reads", f"{own.stuck_lanes}: {name_of(', '.join(own.lanes), 60)}", "warn")
 
 
 def _readers_line(own: SelfFrame) -> Line:

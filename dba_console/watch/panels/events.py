@@ -1,4 +1,4 @@
-"""Events of this session, newest last, as a panel, and as lines and symbols for others."""
+"""Events of this session, newest last, as a panel, and as lines and symbols for other panels."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The first line of every screen: which server, which time, and how reliable the data are.
 
-What is wrong (no connection, old data, a stuck lane) is never cut; less important pieces are.
+What is wrong (no connection, old data, a read that hangs) is never cut; less important pieces are.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def _warnings(frame: Frame, header_state: HeaderState) -> list[_Piece]:
             else _Piece(3, (Span(header_state.run_text),))
         )
     if frame.own.stuck_lanes:
-        word = "lane" if frame.own.stuck_lanes == 1 else "lanes"
-        pieces.append(_Piece(3, (Span(f"{frame.own.stuck_lanes} {word} stuck", "warn"),)))
+        words = "read hangs" if frame.own.stuck_lanes == 1 else "reads hang"
+        pieces.append(_Piece(3, (Span(f"{frame.own.stuck_lanes} {words}", "warn"),)))
     if frame.own.dropped:
         pieces.append(_Piece(2, (Span(f"{frame.own.dropped} dropped", "warn"),)))
     return pieces

@@ -45,7 +45,7 @@ from dba_console.watch.panels.time_formats import local_date_and_time
 # a disk that will be full) comes first.
 
 LATE_FACTOR = 1.2
-"""The time left of a job is marked from this multiple of its usual duration on."""
+"""The time left of a job is marked from this multiple of its typical duration on."""
 GRADE_WORDS = {"estimated": "est", "measured": "measured"}
 _FORMATS = {"directory": "-Fd", "custom": "-Fc", "tar": "-Ft", "plain": "-Fp"}
 _DUMPS = ("pg_dump", "pg_restore", "psql", "pg_dumpall")
@@ -188,7 +188,7 @@ def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> lis
 
 
 def _line(row: ProgressRow, width: int) -> Line:
-    """Return the fullest wording that fits: first shorten the bar, then drop the usual duration, then the bar."""
+    """Return the fullest wording that fits: first shorten the bar, then drop the typical duration, then the bar."""
     cells = max(6, min(16, width // 8))
     for bar_cells, short, min_name_width in ((cells, False, 30), (6, False, 24), (cells, True, 24), (0, True, 16)):
         line = _line_with_bar(row, width, bar_cells, short=short, min_name_width=min_name_width)
@@ -251,7 +251,7 @@ def _tail(row: ProgressRow, *, short: bool = False) -> Line:
         if row.wait and row.late_s is None and not short:
             facts.append(text_line(name_of(row.wait, 24), "dim"))
     if row.usual_s is not None and not short:
-        facts.append((Span("usual ", "dim"), Span(human_duration(row.usual_s))))
+        facts.append((Span("typical ", "dim"), Span(human_duration(row.usual_s))))
     if row.late_s is not None:
         facts.append((Span("overdue ", "dim"), Span(human_duration(row.late_s), "warn")))
     line = join(facts, ", ")
@@ -283,7 +283,14 @@ _COLUMNS = (
         descending=True,
     ),
     TableColumn(
-        "usual", "usual", 7, right=True, help="Typical duration of earlier runs", sort_key="U", descending=True, spare=1
+        "usual",
+        "typical",
+        7,
+        right=True,
+        help="Typical duration: the median of earlier runs",
+        sort_key="U",
+        descending=True,
+        spare=1,
     ),
     TableColumn(
         "errors",

@@ -224,7 +224,7 @@ def test_a_run_whose_journal_lost_its_end_is_refused_with_what_its_session_knows
     lines = journal.read_bytes().splitlines(keepends=True)
     kinds = [record.kind for record in story.papers().records]
     journal.write_bytes(b"".join(lines[: kinds.index("block.intent")]))
-    with pytest.raises(NoWord, match=r"its journal ends with record .* the end was cut off"):
+    with pytest.raises(NoWord, match=r"its journal ends with record .* the end was removed"):
         story.life()
     assert counted.psql("select count(*) from public.counted").strip() == "1"
     with pytest.MonkeyPatch.context() as patch:
@@ -235,7 +235,7 @@ def test_a_run_whose_journal_lost_its_end_is_refused_with_what_its_session_knows
             capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     assert done.returncode == ExitCode.SESSION, done
-    assert f"ends with record {kinds.index('block.intent')}, and" in done.stderr and "INSERT" not in done.stdout
+    assert f"ends with record {kinds.index('block.intent')}, but" in done.stderr and "INSERT" not in done.stdout
     assert "hint: find out what was done" in done.stderr
 
 

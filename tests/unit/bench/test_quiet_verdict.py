@@ -63,7 +63,7 @@ def test_what_is_raised_while_something_is_really_wrong_is_told_apart() -> None:
     assert ([row.rule for row in quiet], [row.rule for row in wrong]) == (["io-slow"], ["io-stalled"])
     text = report(found, spells, start_us=0)
     assert text.startswith("critical: 0\n")
-    assert "while something was really wrong: 1 (io-stalled 1)" in text
+    assert "during a real incident: 1 (io-stalled 1)" in text
 
 
 def test_how_the_host_is_set_up_is_nothing_an_incident_brings_about() -> None:

@@ -1,4 +1,4 @@
-"""Opens a connection without blocking: libpq's asynchronous connect with an own deadline.
+"""Opens a connection without blocking: libpq's asynchronous connect with its own deadline.
 
 libpq's connect_timeout does not apply to an asynchronous connect, so a server that accepts and then stays silent would
 block forever. Only host name resolution blocks inside libpq; the lane this runs in limits it.

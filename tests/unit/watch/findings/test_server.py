@@ -85,7 +85,7 @@ def test_what_the_control_file_says_of_the_end_is_told() -> None:
     control = of(host.ControlFile, state="shut down", data_directory="/pg")
     (row,) = after(4, away("refused", "Connection refused"), **{"host.control": control}).open
     assert row.text == "PostgreSQL cannot be reached: Connection refused (it was shut down cleanly)"
-    assert row.advice == "It was stopped deliberately: ask by whom before you start it."
+    assert row.advice == "It was stopped deliberately: find out why before you start it."
     (row,) = after(4, away("starting"), **{"host.control": control}).open
     assert "shut down" not in row.text, "a recovery ends with the same word"
 
