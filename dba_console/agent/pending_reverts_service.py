@@ -35,7 +35,7 @@ CHECK_TIMEOUT_US = 60_000_000
 
 CheckFingerprint = tuple[object, ...]
 """The inputs of a check: the same fingerprint means the same result, for a while."""
-NOTHING_PENDING: CheckFingerprint = ("nothing is owed by anybody",)
+NOTHING_PENDING: CheckFingerprint = ("no pending reverts",)
 
 
 class ServerFacts(NamedTuple):

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from dba_console.core.decoding import packed_decoder
-from dba_console.runbooks.run_view import OutputLine, RunState, RunView
+from dba_console.runbooks.run_view import OutputLine, RunStatus, RunView
 from dba_console.watch.samples.event import Event
 
 PROTOCOL = 1
@@ -47,7 +47,7 @@ class OpenRun(Struct, kw_only=True):
     run: str
     runbook: str
     title: str
-    state: RunState
+    state: RunStatus
     """interrupted: its agent has ended; RunResume continues it."""
     asks: bool = False
     """It waits for an answer."""

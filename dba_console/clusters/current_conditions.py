@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from dba_console.clusters.cluster_check import ClusterCheck, failed, ok, parse_lsn, unknown, warning
-from dba_console.clusters.host_facts import HostState, MountSpace
+from dba_console.clusters.host_facts import MountSpace
 from dba_console.clusters.node_state import NodeState
 from dba_console.clusters.survey import Survey
 from dba_console.core.units import human_bytes, human_duration
@@ -295,8 +295,3 @@ def check_console_host(found: Survey, primary: NodeState, target: NodeState) -> 
                   breaks="if that host fails meanwhile, the cutover stops",
                   fix=f"on {where}: dba-console runbook run cutover --input cluster={found.cluster} "
                       f"--input to={target.name}")  # fmt: skip
-
-
-def replication_reachable(host: HostState | None) -> bool | None:
-    """Return whether a replication connection could be opened from there; None: not tried."""
-    return None if host is None or host.error else host.reaches

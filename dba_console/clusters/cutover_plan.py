@@ -14,8 +14,6 @@ import msgspec
 from msgspec import Struct
 
 from dba_console.actions.action import ActionContext
-from dba_console.clusters.cluster_check import parse_lsn
-from dba_console.clusters.node_state import NodeState
 from dba_console.core.atomic_files import write_atomically
 from dba_console.core.config import ClusterConfig, NodeConfig
 from dba_console.core.decoding import from_json
@@ -168,9 +166,3 @@ def _quoted(value: str) -> str:
     if value and not any(sign in " '\\" or sign.isspace() for sign in value):
         return value
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def has_replayed_past(node: NodeState, lsn: str) -> bool:
-    """Whether a standby has received and replayed all WAL including the record at this position."""
-    positions = (node.lsn, node.replayed_lsn)
-    return all(one is not None and parse_lsn(one) > parse_lsn(lsn) for one in positions)

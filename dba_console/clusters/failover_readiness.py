@@ -17,7 +17,7 @@ from dba_console.clusters.cluster_managers import find_managers
 from dba_console.clusters.node_state import NodeState
 from dba_console.clusters.survey import Survey, find_upstream
 from dba_console.core.units import human_bytes, human_duration
-from dba_console.watch.panels.time_formats import date_and_time as shown_moment
+from dba_console.watch.panels.time_formats import date_and_time
 
 SILENT_S = 5.0
 """Age of the last message at which a standby's connection to the primary still counts as alive. A walreceiver closes a
@@ -56,12 +56,6 @@ def received_position(node: NodeState) -> int | None:
     """Return the end of the WAL a standby has, in bytes from 0/0, including WAL replayed from an archive."""
     positions = [parse_lsn(lsn) for lsn in (node.lsn, node.replayed_lsn) if lsn is not None]
     return max(positions, default=None)
-
-
-def most_advanced(found: Survey) -> NodeState | None:
-    """Return the answering standby with the most WAL on the newest timeline; None: none known."""
-    standbys = [node for node in found.nodes if node.role == STANDBY and received_position(node) is not None]
-    return max(standbys, key=lambda node: (node.timeline or 0, received_position(node) or 0), default=None)
 
 
 def estimate_loss(found: Survey, target: NodeState) -> PromotionLoss:
@@ -193,7 +187,7 @@ def _check_timelines(found: Survey, target: NodeState) -> Iterator[ClusterCheck]
         return
     newer = {node.name: node.timeline for node in standbys if (node.timeline or 0) > target.timeline}
     if last_primary is not None and (last_primary.timeline or 0) > target.timeline:
-        newer[f"{last_primary.node} (last seen at {shown_moment(last_primary.at_us)})"] = last_primary.timeline
+        newer[f"{last_primary.node} (last seen at {date_and_time(last_primary.at_us)})"] = last_primary.timeline
     if newer:
         others = ", ".join(f"{name} on {timeline}" for name, timeline in newer.items())
         yield failed("timeline", f"{target.name} is on timeline {target.timeline}, {others}",
@@ -240,7 +234,7 @@ def _check_loss(found: Survey, target: NodeState) -> Iterator[ClusterCheck]:
                       breaks="acknowledged commits may be missing afterwards",
                       fix="run `dba-console cluster check` from cron: it records the primary's position")  # fmt: skip
         return
-    last = f"{found.seen.node} was last seen at {shown_moment(lost.seen_us)}, at {found.seen.lsn}"
+    last = f"{found.seen.node} was last seen at {date_and_time(lost.seen_us)}, at {found.seen.lsn}"
     after = f"{last}: later writes are unknown"
     if lost.bytes == 0:
         yield ok("loss", f"{target.name} has all WAL up to that position; {after}")

@@ -168,8 +168,3 @@ def find_upstream(found: Survey, node: NodeState) -> NodeState | None:
     exact = [one for one in same_port if any((host, port) in one.places for host in hosts)]
     fits = exact or same_port
     return fits[0] if len(fits) == 1 else None
-
-
-def find_followers(found: Survey, upstream: NodeState) -> list[NodeState]:
-    """Return the standbys that receive WAL from this node."""
-    return [node for node in found.nodes if node is not upstream and find_upstream(found, node) is upstream]

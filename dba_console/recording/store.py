@@ -27,8 +27,8 @@ from dba_console.recording.journal import (
     digest,
     index_digest,
     meta_digest,
+    tidy_line,
 )
-from dba_console.recording.journal import tidy_line as tidy_line
 from dba_console.recording.layout import APPLICATION_ID, DATABASE, FORMAT, LOG, SessionMeta
 from dba_console.watch.samples.event import Event
 

@@ -12,9 +12,8 @@ from msgspec.structs import replace
 
 from dba_console.core.decoding import convert
 from dba_console.core.errors import SessionError
-from dba_console.recording.plan import ACTING_KINDS, Block, Plan, Step
+from dba_console.recording.plan import ACTING_KINDS, Block, JournalRecord, Plan, Step
 from dba_console.runbooks.preview_rows import bound_preview, inputs_of, runs_per_row
-from dba_console.runbooks.requests import JournalRecord
 from dba_console.runbooks.result_tables import WITH_UNIT, table_of
 from dba_console.runbooks.row_choice import chosen_keys, has_act
 from dba_console.runbooks.run_state import FINISHED, BlockState, Execution, Failure, OpenQuestion, RunState, UndoPlan

@@ -12,8 +12,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from dba_console.recording.plan import Block, BlockCondition
-from dba_console.recording.plan import JournalRecord as JournalRecord
+from dba_console.recording.plan import Block, BlockCondition, JournalRecord
 from dba_console.runbooks.run_view import Option, QuestionKind, RunTable
 
 

@@ -11,9 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dba_console.core.units import UNKNOWN, human_duration
-from dba_console.recording.plan import Plan
+from dba_console.recording.plan import JournalRecord, Plan
 from dba_console.runbooks.apply_records import replay_records, seconds
-from dba_console.runbooks.requests import JournalRecord
 from dba_console.runbooks.result_tables import format_value
 from dba_console.runbooks.run_state import RunState
 from dba_console.runbooks.run_summary import BlockSummary, RunSummary, StepSummary, TypicalDuration, as_table, summarize

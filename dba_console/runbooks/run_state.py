@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dba_console.core.target import with_host
-from dba_console.recording.plan import Plan, Step
-from dba_console.runbooks.requests import JournalRecord
+from dba_console.recording.plan import JournalRecord, Plan, Step
 from dba_console.runbooks.run_view import RunTable, WaitView
 
 FINISHED = frozenset({"ok", "skipped", "undone"})

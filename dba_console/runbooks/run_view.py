@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-RunState = Literal["planned", "running", "waiting", "paused", "interrupted", "done", "failed", "aborted"]
+RunStatus = Literal["planned", "running", "waiting", "paused", "interrupted", "done", "failed", "aborted"]
 StepState = Literal["pending", "running", "ok", "failed", "skipped", "waiting", "unknown", "undone"]
 ENDED_STATES: frozenset[str] = frozenset({"done", "failed", "aborted"})
 
@@ -143,7 +143,7 @@ class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     runbook: str
     title: str
     mode: Literal["run", "rehearse"]
-    state: RunState
+    state: RunStatus
     target: str
     """Name, as it must be typed."""
     place: str = ""

@@ -26,8 +26,17 @@ from dba_console.runbooks.result_tables import WHOLE_CHARACTERS, cell, compariso
 from dba_console.runbooks.row_choice import chosen_count_text
 from dba_console.runbooks.run_state import BlockState, RunState
 from dba_console.runbooks.run_summary import TypicalDuration, as_table, summarize
-from dba_console.runbooks.run_view import BlockView, Option, Question, RunTable, RunView, StepState, StepView, WaitView
-from dba_console.runbooks.run_view import RunState as Standing
+from dba_console.runbooks.run_view import (
+    BlockView,
+    Option,
+    Question,
+    RunStatus,
+    RunTable,
+    RunView,
+    StepState,
+    StepView,
+    WaitView,
+)
 
 MOST_PROSE = 20_000
 """Maximum characters of a text of the document."""
@@ -106,7 +115,7 @@ def run_view(plan: Plan, state: RunState, live: LiveStatus) -> RunView:
     )
 
 
-def run_status(state: RunState, live: LiveStatus) -> Standing:
+def run_status(state: RunState, live: LiveStatus) -> RunStatus:
     """Return the state of the run."""
     if state.ended in ("done", "failed", "aborted"):
         return state.ended  # type: ignore[return-value]

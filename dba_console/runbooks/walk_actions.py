@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from dba_console.recording.plan import ACTING_KINDS, Block, Confirmation
+from dba_console.recording.plan import ACTING_KINDS, Block, Confirmation, JournalRecord
 from dba_console.runbooks.preview_rows import (
     UndoItem,
     bound_preview,
@@ -16,7 +16,7 @@ from dba_console.runbooks.preview_rows import (
     statement_shown,
     undo_items,
 )
-from dba_console.runbooks.requests import ExecuteRequest, JournalRecord, Outcome, ReadResult, SettleRequest
+from dba_console.runbooks.requests import ExecuteRequest, Outcome, ReadResult, SettleRequest
 from dba_console.runbooks.result_tables import cell
 from dba_console.runbooks.row_choice import acts_on_preview, chosen_count_text, confirmed_preview
 from dba_console.runbooks.run_state import Execution

@@ -10,13 +10,12 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from dba_console.recording.plan import Block, BlockCondition, Confirmation, Plan, plan_hash
+from dba_console.recording.plan import Block, BlockCondition, Confirmation, JournalRecord, Plan, plan_hash
 from dba_console.runbooks.apply_records import apply
 from dba_console.runbooks.preview_rows import no_return_notice, revertible_steps, unreverted_settings
 from dba_console.runbooks.requests import (
     Answer,
     AskRequest,
-    JournalRecord,
     OperatorInterrupt,
     PauseRequest,
     ReadRequest,

@@ -14,7 +14,7 @@ from dba_console.runbooks.run_view import (
     BlockView,
     OutputLine,
     Question,
-    RunState,
+    RunStatus,
     RunTable,
     RunView,
     StepState,
@@ -52,7 +52,7 @@ _STEPS: dict[StepState, tuple[str, Style]] = {
     "unknown": ("?", "warn"),
     "undone": ("←", "warn"),
 }
-_RUNS: dict[RunState, Style] = {
+_RUNS: dict[RunStatus, Style] = {
     "planned": "changed",
     "running": "",
     "waiting": "warn",

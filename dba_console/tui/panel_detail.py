@@ -8,8 +8,7 @@ from dba_console.tui.grid import Grid, divide_height, grid_lines, max_columns_sc
 from dba_console.tui.keys import ScreenName, panel_kind
 from dba_console.tui.screen_view import Scene
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.panels.overview import FrameWithHistory as PanelView
-from dba_console.watch.panels.overview import panel_title, title_rule
+from dba_console.watch.panels.overview import FrameWithHistory, panel_title, title_rule
 from dba_console.watch.panels.text_elements import Detail, Line, Span, fit_line, line, wrap_lines
 
 MIN_TABLE = 6
@@ -178,7 +177,7 @@ class DetailView:
             return
         self._frame, self._width = frame, width
         detail = panel_kind(self.name).detail(frame, width, scene.history)
-        words = panel_title(self.name, PanelView(frame, scene.history))
+        words = panel_title(self.name, FrameWithHistory(frame, scene.history))
         self._head = [fit_line(title_rule(words, width), width), *wrap_lines(detail.head, width)]
         self._update(detail)
 

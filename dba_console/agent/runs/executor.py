@@ -37,19 +37,11 @@ from dba_console.core.decoding import convert
 from dba_console.core.errors import ConsoleError, Refused, UsageError
 from dba_console.core.redact import MASK, redact
 from dba_console.keeper.launch import CommandSpec
-from dba_console.recording.plan import Block
+from dba_console.recording.plan import Block, JournalRecord
 from dba_console.recording.run_paths import execution_directory
 from dba_console.runbooks.command_environment import server_environment
 from dba_console.runbooks.preview_rows import act_values
-from dba_console.runbooks.requests import (
-    AskRequest,
-    ExecuteRequest,
-    JournalRecord,
-    Outcome,
-    ReadRequest,
-    ReadResult,
-    SettleRequest,
-)
+from dba_console.runbooks.requests import AskRequest, ExecuteRequest, Outcome, ReadRequest, ReadResult, SettleRequest
 from dba_console.runbooks.values import arguments, fill_references, for_sql, statement
 from dba_console.runbooks.values import environment as values_environment
 from dba_console.runbooks.view_builder import counted

@@ -30,7 +30,7 @@ from dba_console.recording.run_reader import (
     resolve_run,
     row_of_run,
 )
-from dba_console.runbooks import run_report as comparing
+from dba_console.runbooks import run_report
 from dba_console.runbooks.apply_records import record_errors, replay_records
 from dba_console.runbooks.run_report import report_lines
 from dba_console.runbooks.run_summary import ComparisonKey, RunSummary, summarize, typical_durations
@@ -78,13 +78,13 @@ def _print_comparison(name: str, sessions: Path, count: int, *, json: bool) -> i
     subject = ComparisonKey(newest.runbook, newest.identity, newest.about)
     comparable = [one for one in earlier if subject.matches(one) and one.mode == newest.mode]
     chosen = [*comparable, newest][-count:]
-    rows = comparing.compare(chosen)
+    rows = run_report.compare(chosen)
     if json:
         print_json(
             {"runbook": newest.runbook, "about": newest.about, "mode": newest.mode, "runs": chosen, "rows": rows}
         )
         return ExitCode.OK
-    head, *lines = comparing.table(chosen, rows, _minute_text)
+    head, *lines = run_report.table(chosen, rows, _minute_text)
     what = "rehearsals" if newest.mode == "rehearse" else "runs"
     put(clean(f"{what} of {newest.runbook}" + (f", {newest.about}" if newest.about else "")) + "\n")
     put(format_columns([clean(one) for one in head], lines, right=range(1, len(head))))

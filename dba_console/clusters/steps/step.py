@@ -17,7 +17,7 @@ from dba_console.actions.action import ActionContext, ActionPreview, ActionResul
 from dba_console.actions.identity import ServerIdentity
 from dba_console.clusters.cutover_plan import CutoverPlan, cluster_config, conninfo, load_plan
 from dba_console.clusters.host_facts import read_free_space
-from dba_console.clusters.node_host import HostConnectionLost
+from dba_console.clusters.node_host import HostConnectionLost, last_line
 from dba_console.clusters.pooler_admin import PoolerAdmin
 from dba_console.clusters.server_control import ServerControl
 from dba_console.core.config import ClusterConfig, NodeConfig
@@ -178,8 +178,7 @@ def does_not_answer(at: Cutover, name: str, error: ConsoleError, control: Contro
 
 def printed_line(ended: CommandResult) -> list[str]:
     """Return the last line that a command printed, if any."""
-    lines = (ended.errors.strip() or ended.output.strip()).splitlines()
-    return [clean(redact(lines[-1]))] if lines else []
+    return [last_line(ended)] if ended.errors.strip() or ended.output.strip() else []
 
 
 def remaining_seconds(context: ActionContext, timeout_s: float) -> Iterator[float]:

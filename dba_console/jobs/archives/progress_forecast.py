@@ -151,17 +151,6 @@ def forecast(
     )
 
 
-def item_eta_s(item: DumpObject, now_us: int) -> float | None:
-    """Return the seconds until one object's data is done, from its own rate; None if unknown."""
-    share = item.share
-    if item.state != "running" or item.started_us is None or share is None or share < MIN_SHARE_KNOWN:
-        return None
-    elapsed = max(0, now_us - item.started_us) / 1e6
-    if item.rate and item.total is not None and item.done is not None:
-        return max(0.0, (item.total - item.done) / item.rate)
-    return elapsed * (1 - share) / share
-
-
 def _remaining_work(
     progress: ObjectProgress, now_us: int, previous: PreviousRun | None, state: ForecastState
 ) -> _RemainingWork:

@@ -6,7 +6,6 @@ Pure. Objects are looked up in the plan; without a plan they are identified by n
 from __future__ import annotations
 
 import posixpath
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -44,7 +43,7 @@ class ObjectActivity(NamedTuple):
 
 
 class PlanIndex:
-    """A plan with indexes by name, file and offset."""
+    """A plan with indexes by name and file."""
 
     def __init__(self, plan: DumpPlan) -> None:
         self.plan = plan
@@ -52,18 +51,12 @@ class PlanIndex:
         self._files: dict[str, DumpEntry] = {}
         self.order: dict[int, int] = {}
         """Dump id -> position in the archive's order."""
-        offsets: list[tuple[int, DumpEntry]] = []
         for position, entry in enumerate(plan.entries):
             self.order[entry.dump_id] = position
             if entry.desc in TRACKED_DESCS:
                 self._names.setdefault((entry.desc, entry.schema, entry.tag), entry)
             if entry.file is not None:
                 self._files[entry.file] = entry
-            if entry.offset is not None:
-                offsets.append((entry.offset, entry))
-        offsets.sort(key=lambda one: one[0])
-        self._offsets = [one[0] for one in offsets]
-        self._at = [one[1] for one in offsets]
 
     def find_by_statement(self, named: DumpStatement) -> DumpEntry | None:
         """Return the entry with this name, None if not found."""
@@ -79,11 +72,6 @@ class PlanIndex:
         for suffix in _SUFFIXES:
             name = name.removesuffix(suffix)
         return self._files.get(name)
-
-    def find_by_offset(self, offset: int) -> DumpEntry | None:
-        """Return the entry whose data is at this offset of a custom archive."""
-        at = bisect_right(self._offsets, offset)
-        return self._at[at - 1] if at else None
 
 
 class JobActivity(NamedTuple):

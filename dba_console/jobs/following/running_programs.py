@@ -11,7 +11,7 @@ import posixpath
 import pwd
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from dba_console.jobs.following.program_arguments import ProgramArguments, command_text, parse_arguments
@@ -251,11 +251,6 @@ def wall_time_us(start_ticks: int) -> int:
     """Return the host wall time of `start_ticks` after boot in microseconds, by the current clock setting."""
     since_boot_us = start_ticks * 1_000_000 // os.sysconf("SC_CLK_TCK")
     return time.time_ns() // 1000 - (time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000 - since_boot_us)
-
-
-def all_pids(programs: Iterable[RunningProgram]) -> frozenset[int]:
-    """Return all processes of these programs."""
-    return frozenset(pid for program in programs for pid in program.pids)
 
 
 def writes_files(program: RunningProgram) -> bool:

@@ -6,7 +6,6 @@ The file is 0600 in the state directory and is validated when read.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -178,8 +177,3 @@ def measurement_lines(result: SweepResult) -> list[str]:
             "~: estimated from the rate of a run that was cut, with the order of pg_dump -j: largest table first"
         )
     return [*lines, *result.notes]
-
-
-def rows_text(rows: Sequence[SweepRow]) -> str:
-    """Return all rows on one line, for a log."""
-    return ", ".join(f"-j {row.jobs} {'' if row.measured else '~'}{seconds_text(row.seconds)}" for row in rows)

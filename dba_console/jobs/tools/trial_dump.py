@@ -145,7 +145,6 @@ MAX_BLOCKING_S = 2.0
 KILL_S = 10.0
 """From SIGTERM to SIGKILL."""
 _PR_SET_PDEATHSIG = 1
-_LINES_KEPT = 50
 _LOST_LOCK = re.compile(r"could not obtain lock on relation \"(.+?)\"")
 _libc = ctypes.CDLL(None, use_errno=True)
 

@@ -19,8 +19,6 @@ WORKER = "autovacuum worker"
 REPEATED = 3
 """Vacuums, or workers, of one table since it fell behind that count as repeated: the first may have started before the
 rows died, the second while a transaction could still see them."""
-FULL_S = 7.0 * 86_400
-"""How long a table is tracked."""
 
 
 def autovacuum_off(s: RuleContext) -> Iterator[Signal]:

@@ -6,7 +6,7 @@ time start over after a gap, and durations use the monotonic clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import structs
@@ -40,7 +40,6 @@ from dba_console.watch.findings.finding_groups import (
 )
 from dba_console.watch.findings.rule import Rule, RuleContext
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.chart_points import point_of
 from dba_console.watch.frames.picture import PartReading, Picture
 from dba_console.watch.samples.findings import FindingNow, FindingsNow, Severity
 
@@ -242,20 +241,3 @@ def _placeholder(finding_id: str, until_us: int | None, who: str, note: str, wal
     row = FindingNow(finding_id, rule, "info", subject, finding_id, {}, wall_us, wall_us, [rule], [])
     state = "open" if until_us is None else "silenced"
     return structs.replace(row, state=state, who=who, note=note or None, until_us=until_us)
-
-
-# Reevaluating a recording with today's rules.
-#
-# The pictures are those of the recording, one per sample, in order, so an improved rule can be tested on every recorded
-# incident and quiet hour.
-
-
-def reevaluate(
-    pictures: Iterable[Picture], limits: Limits | None = None, rules: Sequence[Rule] = RULES
-) -> Iterator[tuple[Picture, list[FindingChange]]]:
-    """Yield each picture with the changes of findings in it."""
-    engine, history = RuleEngine(limits or Limits(), rules), ChartHistory()
-    for picture in pictures:
-        point = point_of(picture)
-        history.add(picture.wall_us, point)
-        yield picture, engine.evaluate(picture, history, point)

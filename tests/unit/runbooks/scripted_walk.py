@@ -8,13 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from dba_console.recording.plan import Block, Plan, Step
+from dba_console.recording.plan import Block, JournalRecord, Plan, Step
 from dba_console.runbooks.apply_records import apply, replay_records
 from dba_console.runbooks.requests import (
     Answer,
     AskRequest,
     ExecuteRequest,
-    JournalRecord,
     OperatorInterrupt,
     Outcome,
     PauseRequest,

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from dba_console.core.errors import UsageError
-from dba_console.recording.plan import Block, Input, Plan, Step
+from dba_console.recording.plan import Block, Input, JournalRecord, Plan, Step
 from dba_console.runbooks.compile import compile_text
-from dba_console.runbooks.requests import JournalRecord, PauseRequest, ReadRequest, ReadResult, Reply, Request
+from dba_console.runbooks.requests import PauseRequest, ReadRequest, ReadResult, Reply, Request
 from dba_console.runbooks.values import bind_inputs, typed, value_of
 from dba_console.runbooks.walk_manual import declared_input
 from tests.unit.runbooks.scripted_walk import Killed, World, begin, drive, resume, run

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dba_console.recording.plan import Block, Confirmation, Plan, Step
+from dba_console.recording.plan import Block, Confirmation, JournalRecord, Plan, Step
 from dba_console.recording.plan import BlockCondition as Condition
 from dba_console.runbooks.apply_records import replay_records
-from dba_console.runbooks.requests import JournalRecord, Outcome, ReadResult
+from dba_console.runbooks.requests import Outcome, ReadResult
 from dba_console.runbooks.run_state import RunState
 from tests.unit.runbooks.scripted_walk import Killed, World, begin, block, drive, plan_of, resume, run, step
 

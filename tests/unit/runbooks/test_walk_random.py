@@ -11,13 +11,12 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dba_console.recording.plan import Plan
+from dba_console.recording.plan import JournalRecord, Plan
 from dba_console.runbooks.apply_records import replay_records
 from dba_console.runbooks.requests import (
     Answer,
     AskRequest,
     ExecuteRequest,
-    JournalRecord,
     OperatorInterrupt,
     Outcome,
     PauseRequest,

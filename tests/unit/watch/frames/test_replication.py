@@ -143,10 +143,10 @@ def test_files_that_could_not_be_counted_are_unknown() -> None:
 
 
 def test_requested_checkpoints_are_charted_with_each_reading_of_them_and_shown_as_a_rate() -> None:
-    wal = [of(postgres.Wal, checkpoints_timed=5, checkpoints_requested=10), None]
-    seen = series({"pg.replication": [primary(), primary()], "pg.wal": wal[:1]})
+    wal = [of(postgres.Wal, checkpoints_timed=5, checkpoints_requested=10)]
+    seen = series({"pg.replication": [primary(), primary()], "pg.wal": wal})
     assert "replication.checkpoints_requested" not in point_of(seen), "pg.wal was not read in this tick"
-    seen = series({"pg.replication": [primary()], "pg.wal": wal[:1]})
+    seen = series({"pg.replication": [primary()], "pg.wal": wal})
     point = point_of(seen)
     assert (point["replication.checkpoints_timed"], point["replication.checkpoints_requested"]) == (5.0, 10.0)
     assert replication(seen).checkpoints_requested_per_min is None, "of one reading there is no rate"
