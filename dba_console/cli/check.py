@@ -36,7 +36,7 @@ MIN_WATCH_S = 3.0
 MAX_WATCH_S = 9.0
 """Maximum watch time while a finding is undecided: check_nrpe times out after 10 s."""
 CONSOLE_ONLY_OUTAGES = ("auth", "ssl", "unknown_host")
-"""Outages of the console alone (findings/outage.py): reported as a warning, like the finding."""
+"""Outages of the console alone (watch/findings/rule.py): reported as a warning, like the finding."""
 NOT_CONNECTED = "not-connected"
 """Id used while no rule has raised an outage finding yet."""
 

@@ -71,7 +71,7 @@ def next_notable_us(events: Sequence[Event], from_us: int, direction: int) -> in
 
 
 class RecordingReader:
-    """A recording behind a thread. `open_past` runs in that thread, on the first question."""
+    """A recording behind a thread. `open_source` runs in that thread, on the first question."""
 
     def __init__(
         self,
