@@ -120,7 +120,7 @@ def read_host(node: NodeState, config: NodeConfig, target: NodeState | None, clo
 
 
 def read_free_space(control: ServerControl) -> list[MountSpace]:
-    """The file systems of a data directory and of its WAL, each once. Raises ConsoleError where they cannot be read."""
+    """Return the file systems of the data directory and of pg_wal, each once. Raises ConsoleError if unreadable."""
     argv = ["sh", "-c", _SPACE, "sh", control.data_directory]
     ended = control.host.run(argv, user=control.owner(), timeout_s=ANSWER_S, repeatable=True)
     try:

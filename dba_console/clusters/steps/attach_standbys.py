@@ -56,7 +56,7 @@ class RejoinOldPrimary(CutoverStep):
         at = load_cutover(settings, context)
         server = at.control(at.plan.old)
         refusal = None if at.plan.new_timeline else f"{at.plan.to} is not promoted"
-        done = server.running() and streaming_problem(at, at.plan.old) is None and not _stale_slots(at)
+        done = server.running() and _is_attached(at)
         text, exact = f"{at.plan.old} returns as a standby of {at.plan.to}", ""
         if at.plan.manager is not None:
             text += f": {at.plan.manager.kind} does this, and this step waits for it"
@@ -252,7 +252,7 @@ def make_standby(at: Cutover) -> None:
 
 
 def start_standby(at: Cutover, timeout_s: float) -> str | None:
-    """Start the old primary as a standby of the new one, where it does not run. Returns why it does not start."""
+    """Start the old primary as a standby of the new one, unless it runs; return why it does not start, or None."""
     server = at.control(at.plan.old)
     if server.running():
         return None
@@ -310,17 +310,24 @@ def streaming_problem(at: Cutover, name: str) -> str | None:
     return None
 
 
-def _stale_slots(at: Cutover) -> list[str]:
+def _is_attached(at: Cutover) -> bool:
+    """Check whether the old primary streams from the new one and has no stale slots."""
+    if streaming_problem(at, at.plan.old) is not None:
+        return False
+    with at.connect(at.plan.old) as (connection, _):
+        return not _stale_slots(at, connection)
+
+
+def _stale_slots(at: Cutover, connection: ActingConnection) -> list[str]:
     """Return the slots that nodes used while it was primary: on a standby they would retain WAL without limit."""
     known = {node.slot for name, node in at.plan.nodes.items() if name != at.plan.old and node.slot} | {LOCK_SLOT}
-    with at.connect(at.plan.old) as (connection, _):
-        return [row["name"] for row in connection.rows(_STALE) if row["name"] in known]
+    return [row["name"] for row in connection.rows(_STALE) if row["name"] in known]
 
 
 def _drop_stale_slots(at: Cutover) -> list[str]:
     dropped = []
     with at.connect(at.plan.old) as (connection, _):
-        for name in _stale_slots(at):
+        for name in _stale_slots(at, connection):
             try:
                 connection.execute_change(_DROP, {"name": name}, transaction=False)
                 dropped.append(name)

@@ -29,7 +29,7 @@ from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
 
 KNOWN_S = 1.0
-"""A standby that streams is known to the new primary as a synchronous one after this at the latest."""
+"""Time within which the new primary counts a streaming standby as synchronous."""
 _SYNCHRONOUS = """
 SELECT current_setting('synchronous_standby_names') AS names,
        current_setting('synchronous_commit') IN ('off', 'local') AS relaxed,

@@ -36,9 +36,9 @@ POLL_S = 0.01
 
 
 ENDS_S, WAIT_S = 3.0, 0.05
-"""How long a server that does not answer is given to end, and how often it is asked."""
+"""How long a server that does not answer is given to end, and how often it is checked."""
 FULL_BYTES = 16 << 20
-"""Free space with which a server cannot write: it takes a segment of WAL at a time."""
+"""Free space below which a server cannot write: it allocates WAL by segments of this size."""
 
 
 class StepSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -159,20 +159,20 @@ def load_cutover(settings: StepSettings, context: ActionContext) -> Cutover:
 
 
 def does_not_answer(at: Cutover, name: str, error: ConsoleError, control: Control | None = None) -> str:
-    """A sentence for a node that ceased to answer: whether it runs, whether its disk is full, how it is started."""
+    """Return a sentence about a node that stopped answering: does it run, is its disk full, what starts it."""
     text, start = f"{name} does not answer: {error.message}", ""
     try:
         server = at.control(name)
         for _left in remaining_seconds(at.context, ENDS_S if control is not None else 0.0):
             if not server.running() or (control is not None and control.wait(WAIT_S)):
-                break  # a server that ends on an error of its own needs a moment for it
+                break  # a server that fails takes a moment to end
         down = not server.running()
         text += "; it is not running" if down else ""
         full = [mount for mount in read_free_space(server) if mount.free < FULL_BYTES]
         text += "".join(f"; {mount.path} is full: {human_bytes(mount.free)} free" for mount in full)
         start = f"; start it with `{shlex.join(server.start_command())}`" if down else ""
     except ConsoleError:
-        pass  # its host does not answer either, or may not be used to start it: what is known is enough
+        pass  # its host does not answer either, or start is not allowed: report what is known
     return clean(redact(f"{text}; its server log says why{start}. When it answers, retry"))
 
 
