@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dba_console.jobs.history.past_jobs import PastRun, PastRuns
+from dba_console.jobs.history.past_runs import RunPhase
 from dba_console.watch.frames.model import Frame, LockNode, Locks, Progress
-from dba_console.watch.frames.past_jobs import PastPhase, PastRun, PastRuns
 from dba_console.watch.frames.progress_model import JobCounts, ObjectRow, PhaseRow, ProgressRow
 
 GB = 1 << 30
@@ -85,8 +86,8 @@ def nights(count: int, *, first_s: float = 3600.0, grows_s: float = 60.0, **fiel
     return tuple(
         PastRun(
             started_us=NOW_US - (count - place) * DAY_US, seconds=first_s + place * grows_s + (37 * place) % 100,
-            size_bytes=100.0 * GB + place * GB, bytes=40.0 * GB, rate_per_s=2e6, format="directory", jobs=4, exit=0,
-            errors=0, phases=(PastPhase(name="data", wall_s=first_s, busy_s=4 * first_s, bytes=40.0 * GB),),
+            size_bytes=(100 + place) * GB, bytes=40 * GB, rate_per_s=2e6, format="directory", jobs=4, exit=0,
+            errors=0, phases=(RunPhase("data", first_s, 4 * first_s, 40 * GB),),
             **fields,  # type: ignore[arg-type]
         )
         for place in range(count)

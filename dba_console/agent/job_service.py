@@ -23,8 +23,8 @@ from dba_console.jobs.following.job_detection import (
     application_names,
     find_possible_jobs,
 )
-from dba_console.jobs.history.history_files import HistoryFile, history_path
-from dba_console.jobs.history.job_history import JobHistory, KeptHistory, KeptServer, ReportedProgress
+from dba_console.jobs.history.history_files import HistoryFile, HistoryServer
+from dba_console.jobs.history.job_history import JobHistory, KeptHistory, ReportedProgress
 from dba_console.jobs.history.past_runs import RunFacts, limit_phases
 from dba_console.watch.frames.job_sessions import ClientProgram, job_name
 from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout, PendingCall
@@ -229,9 +229,9 @@ class JobService:
         self._server, self._clock = server, clock
         self._watch = JobDetector()
         self._history = JobHistory(clock.mono_us())
-        address = address_of(server.conninfo)
-        self._history_file = HistoryFile(history_path(target_key), clock, address, keep=keep)
-        self._server_identity = KeptServer(address.server)
+        self._target_key, self._keep = target_key, keep
+        self._history_file: HistoryFile | None = None
+        """Of the server that was identified first."""
         self._observer = ObserverLane(clock)
         self._newest: Observation | None = None
         self._run_facts: dict[ClientProgram, RunFacts] = {}
@@ -283,7 +283,8 @@ class JobService:
     def close(self) -> None:
         """Write the history; waits at most a second for the disk."""
         self._observer.close()
-        self._history_file.close(self._file_record() if self._history or self._shares else None)
+        if self._history_file is not None:
+            self._history_file.close(self._file_record() if self._history or self._shares else None)
 
     def _observe_programs(self, names: Set[str]) -> list[Part]:
         """Use the observation that ended, and start the next one if a session may belong to a job."""
@@ -360,14 +361,17 @@ class JobService:
 
     def _sync_history_file(self, wall_us: int, mono_us: int) -> None:
         """Read the history file first, then keep it up to date."""
-        self._identify()
+        if self._history_file is None:
+            identity = self._identify()
+            if identity is None:
+                return
+            self._history_file = HistoryFile(identity, self._clock, keep=self._keep)
         if not self._history_file.loaded:
-            kept = self._history_file.read(self._server_identity)
+            kept = self._history_file.read()
             if kept is not None:
                 self._history.restore(kept, self._running(), wall_us, mono_us)
                 self._previous_shares = tuple(kept.shares)
-                self._changed = True
-                self._unsaved = True  # includes the history stored by other targets of the server
+                self._changed = self._unsaved = True
         elif (self._history or self._shares) and self._history_file.write(
             self._file_record, now=self._unsaved or self._due(mono_us)
         ):
@@ -377,12 +381,14 @@ class JobService:
             if error is not None:
                 self._events.append(history_error_event(error, wall_us, mono_us))
 
-    def _identify(self) -> None:
-        """Record the server's identity, as far as it is known while connected."""
+    def _identify(self) -> HistoryServer | None:
+        """Return the server's identity, None until it is known."""
         server, locality = self._server.server, self._server.locality
-        if server is not None and locality is not None:
-            directory = server.data_directory if locality.local else None
-            self._server_identity = KeptServer(self._server_identity.address, server.system_identifier, directory)
+        if server is None or locality is None:
+            return None
+        directory = server.data_directory if locality.local else None
+        address = address_of(self._server.conninfo).server
+        return HistoryServer(self._target_key, address, server.system_identifier, directory)
 
     def _due(self, mono_us: int) -> bool:
         """Return whether the progress of running jobs is to be stored, once a minute."""
@@ -390,7 +396,7 @@ class JobService:
 
     def _file_record(self) -> KeptHistory:
         wall_us, mono_us = self._clock.wall_us(), self._clock.mono_us()
-        return self._history.to_file_record(self._running(), wall_us, mono_us, self._shares, self._server_identity)
+        return self._history.to_file_record(self._running(), wall_us, mono_us, self._shares)
 
     def _running(self) -> list[JobKey]:
         return [job.key for job in self._watch.running(self._clock.mono_us())]

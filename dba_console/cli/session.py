@@ -23,6 +23,15 @@ from dba_console.core.redact import redact
 from dba_console.core.target import Address, address_of, looks_like_conninfo
 from dba_console.core.units import UNKNOWN, human_bytes, human_duration, parse_duration, parse_size
 from dba_console.jobs.history.history_reader import read_job_history
+from dba_console.jobs.history.past_jobs import (
+    JobWindows,
+    PastRun,
+    PastRuns,
+    TargetJobHistory,
+    WindowForecast,
+    forecast_window,
+    windows_of,
+)
 from dba_console.jobs.panels.job_history import history_detail, job_runs_detail
 from dba_console.recording.backlog import Gap
 from dba_console.recording.layout import require_readable
@@ -33,15 +42,6 @@ from dba_console.recording.run_paths import run_directories
 from dba_console.recording.run_reader import RunRow
 from dba_console.recording.run_reader import row_of as run_row
 from dba_console.recording.verify import Verification, verify
-from dba_console.watch.frames.past_jobs import (
-    JobWindows,
-    PastRun,
-    PastRuns,
-    TargetJobHistory,
-    WindowForecast,
-    forecast_window,
-    windows_of,
-)
 from dba_console.watch.panels.table_layout import table_lines
 from dba_console.watch.panels.text_elements import Detail, Line, Span, clean, line_text
 from dba_console.watch.panels.time_formats import date_and_time, format_rfc3339
@@ -143,8 +143,8 @@ def _optional_rfc3339(at_us: int | None) -> str | None:
 
 
 def _run(run: PastRun) -> dict[str, Any]:
-    fields: dict[str, Any] = msgspec.to_builtins(run)
-    for name in ("started_us", "exit_tells"):
+    fields: dict[str, Any] = msgspec.structs.asdict(run)
+    for name in ("started_us", "exit_tells", "unbroken", "reached", "source"):
         del fields[name]
     error = run.last_error
     return {
@@ -152,6 +152,7 @@ def _run(run: PastRun) -> dict[str, Any]:
         "ended": format_rfc3339(run.ended_us),
         "ending": run.ending,
         **fields,
+        "phases": [msgspec.structs.asdict(phase) for phase in run.phases],
         "last_error": None if error is None else redact(error),
     }
 

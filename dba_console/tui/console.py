@@ -24,6 +24,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from dba_console.core.clock import SYSTEM, Clock
+from dba_console.jobs.history.past_jobs import NO_WINDOWS, TargetJobHistory, windows_of
 from dba_console.tui.feed import Feed
 from dba_console.tui.key_actions import KeyActions
 from dba_console.tui.keys import Key, find_key, keys_of, panel_titles
@@ -34,7 +35,6 @@ from dba_console.tui.terminal import Colours, ScreenOptions
 from dba_console.tui.terminal_guard import TerminalGuard
 from dba_console.tui.time_travel import TimeNavigator
 from dba_console.tui.view_stack import ViewStack
-from dba_console.watch.frames.past_jobs import NO_WINDOWS, TargetJobHistory, windows_of
 from dba_console.watch.panels.text_elements import Line, Style, fit_line
 
 # Terminal styles of all meanings: the one table of colours.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dba_console.jobs.history.history_reader import only_ended_before
+from dba_console.jobs.history.past_jobs import NO_WINDOWS, JobWindows, PastRuns, TargetJobHistory
 from dba_console.jobs.panels.job_history import history_detail, job_key, job_runs_detail
 from dba_console.jobs.panels.job_page import find_row, job_page, job_title
 from dba_console.tui.keys import ScreenName
@@ -13,7 +14,6 @@ from dba_console.tui.panel_detail import DetailView
 from dba_console.tui.screen_view import Scene, ScrolledPage
 from dba_console.watch.frames.job_sessions import job_name
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.frames.past_jobs import NO_WINDOWS, JobWindows, PastRuns, TargetJobHistory
 from dba_console.watch.frames.progress_model import ProgressRow
 from dba_console.watch.panels import phrases
 from dba_console.watch.panels.overview import title_rule

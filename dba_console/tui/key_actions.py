@@ -10,6 +10,7 @@ import msgspec
 from dba_console.agent.protocol import Acknowledge, RunBegin, Silence
 from dba_console.core.errors import UsageError
 from dba_console.core.units import parse_duration
+from dba_console.jobs.history.past_jobs import PastRuns
 from dba_console.jobs.panels.job_history import job_key
 from dba_console.tui.feed import Feed
 from dba_console.tui.findings import find_finding, most_urgent
@@ -23,7 +24,6 @@ from dba_console.tui.run_actions import RunActions, RunbookActions
 from dba_console.tui.time_travel import TimeNavigator
 from dba_console.tui.view_stack import ViewStack
 from dba_console.watch.frames.model import Finding
-from dba_console.watch.frames.past_jobs import PastRuns
 
 # Cancel and terminate from the tables of sessions and locks: a run of one step on the ticked rows. The screen sends
 # only pid and start of each backend; the agent reads them again, shows the set and asks.

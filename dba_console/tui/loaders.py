@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from dba_console.core.clock import SYSTEM, Clock
 from dba_console.core.errors import ConsoleError
 from dba_console.core.redact import redact
+from dba_console.jobs.history.past_jobs import TargetJobHistory
 from dba_console.recording.plan import Plan
-from dba_console.watch.frames.past_jobs import TargetJobHistory
 
 if TYPE_CHECKING:
     from dba_console.runbooks.library import LibraryEntry

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from dba_console.core.units import human_duration
+from dba_console.jobs.history.past_jobs import NO_WINDOWS, JobWindows
 from dba_console.tui.feed import Feed, Session
 from dba_console.tui.findings import EvidenceView, FindingsView
 from dba_console.tui.jobs import PROGRESS_PANEL as OF_JOBS
@@ -22,7 +23,6 @@ from dba_console.tui.time_cursor import TimeCursor
 from dba_console.tui.time_travel import TimeNavigator
 from dba_console.tui.walkthrough import WalkthroughView
 from dba_console.watch.frames.model import Finding, Frame
-from dba_console.watch.frames.past_jobs import NO_WINDOWS, JobWindows
 from dba_console.watch.frames.progress_model import ProgressRow
 from dba_console.watch.panels.header import HeaderState, header
 from dba_console.watch.panels.overview import overview

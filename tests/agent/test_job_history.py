@@ -81,11 +81,13 @@ def test_the_history_is_that_of_the_server_whatever_database_is_watched(full: Cl
         shop, before = full.dsn(dbname="shop"), full.dsn()
         with agent(shop, tmp_path, "--sessions", str(tmp_path / "second")) as later:
             other = later.watch()
-            wait_until(lambda: len(history(tmp_path)) == 2, what="what the first one kept, kept by the second")
+            linked = tmp_path / "state" / "dba-console" / "jobs" / make_target(shop).key
+            wait_until(linked.is_symlink, what="the second agent, at the file of the first")
             dumped(watch, full, others=[other])
             other.until(lambda _: ended(other), what="the end of the second dump, seen from shop")
             assert later.end() == 0
         assert running.end() == 0
+    assert len(history(tmp_path)) == 1
     for dsn in (shop, before):
         (job,) = read_job_history(make_target(dsn).key).jobs
         assert (job.name, len(job.runs)) == ("pg_dump of postgres", 2)

@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 
 from dba_console.demo.cluster import Cluster
-from dba_console.jobs.history.history_files import load_or_set_aside, save_history
+from dba_console.jobs.history.history_files import history_path, load_or_set_aside, save_history
 from dba_console.jobs.history.job_history import KeptJob
 from dba_console.jobs.history.past_runs import typical_runs
 from dba_console.watch.samples.jobs import JobNow, ObjectNow
@@ -188,28 +188,35 @@ def test_two_dumps_of_one_database_at_once_are_two_jobs(ground: Ground) -> None:
     assert len(ends) == 2
 
 
-def test_no_share_goes_back_over_a_restart_of_the_agent(ground: Ground, tmp_path: Path) -> None:
+def kept_file() -> Path:
+    """The history of the server."""
+    path = history_path(KEY)
+    assert path is not None
+    return path
+
+
+def test_no_share_goes_back_over_a_restart_of_the_agent(ground: Ground) -> None:
     with ground.held(ground.dump("-Fc", "-f", "again.dump"), 1):
         with eyes(ground.cluster) as watched:
             watched.until(lambda job: job.pct is not None, "its share")
             said = [job.pct for look in watched.looks for job in look.jobs if job.pct is not None]
-        kept = load_or_set_aside(tmp_path / "state" / "dba-console" / "jobs" / f"{KEY}.json")
+        kept = load_or_set_aside(kept_file())
         assert said == sorted(said) and kept is not None and [one.pct for one in kept.shares] == said[-1:]
         kept.shares = [structs.replace(one, pct=90.0) for one in kept.shares]
-        save_history(tmp_path / "state" / "dba-console" / "jobs" / f"{KEY}.json", kept)
+        save_history(kept_file(), kept)
         with eyes(ground.cluster) as watched:
             job = watched.until(lambda job: (job.pct or 0) >= 90, "its share as it was said to be")
             assert job.pct == 90.0
 
 
-def test_what_is_known_of_a_run_is_remembered(ground: Ground, tmp_path: Path) -> None:
+def test_what_is_known_of_a_run_is_remembered(ground: Ground) -> None:
     with eyes(ground.cluster) as watched:
         with ground.held(ground.dump("-Fd", "-v", "-f", "kept"), 1) as held:
             watched.until(lambda job: job.pct is not None, "its share")
             held.let_go()
             watched.ended("pg_dump")
         watched.until_idle()
-    kept = load_or_set_aside(tmp_path / "state" / "dba-console" / "jobs" / f"{KEY}.json")
+    kept = load_or_set_aside(kept_file())
     assert kept is not None
     ((run,),) = [job.runs for job in kept.jobs if job.kind == "pg_dump"]
     assert (run.format, run.errors, run.version) == ("directory", 0, run.version)
@@ -254,27 +261,26 @@ def test_a_restore_that_somebody_ended_in_its_first_half_is_no_measure_and_one_t
             job = watched.until(lambda job: "shop.lines_held" in objects(job, "running"), "the next one")
             assert job.eta_grade != "history", "what was killed is no measure"
         watched.until_idle()
-    kept = load_or_set_aside(tmp_path / "state" / "dba-console" / "jobs" / f"{KEY}.json")
+    kept = load_or_set_aside(kept_file())
     assert kept is not None
     ((cut, whole),) = [job.runs for job in kept.jobs if job.kind == "pg_restore"]
     assert cut.whole is None and 0 < (cut.reached or 0) < 0.5
     assert typical_runs([cut, whole]) == [whole]
 
 
-def test_restores_of_one_database_are_compared_whatever_they_are_restored_into(ground: Ground, tmp_path: Path) -> None:
-    path = tmp_path / "state" / "dba-console" / "jobs" / f"{KEY}.json"
+def test_restores_of_one_database_are_compared_whatever_they_are_restored_into(ground: Ground) -> None:
     with eyes(ground.cluster) as watched:
         with ground.held(restored(ground, target := fresh(ground), "shop.d"), 1, target):
             watched.until(lambda job: "shop.lines_held" in objects(job, "running"), "a restore")
         watched.until_idle()
-    kept = load_or_set_aside(path)
+    kept = load_or_set_aside(kept_file())
     assert kept is not None
     ((run,),) = [job.runs for job in kept.jobs if job.kind == "pg_restore"]
     assert run.source == "shop"
     night = structs.replace(run, seconds=100.0, whole=True)
     nights = [structs.replace(night, started_us=run.started_us - days * 86_400_000_000) for days in (3, 2, 1)]
     kept.jobs = [KeptJob("pg_restore", f"test_{night.started_us}", "postgres", 0, [night]) for night in nights]
-    save_history(path, kept)
+    save_history(kept_file(), kept)
     with eyes(ground.cluster) as watched:
         target = fresh(ground)
         with ground.held(restored(ground, target, "shop.d"), 1, target):

@@ -6,7 +6,7 @@ import msgspec
 
 from dba_console.core.target import address_of, make_target
 from dba_console.demo.cluster import Cluster
-from dba_console.jobs.history.job_history import KeptHistory, KeptJob, KeptServer
+from dba_console.jobs.history.job_history import KeptHistory, KeptJob
 from dba_console.jobs.history.past_runs import JobRun, RunPhase
 from tests.cli.console import Console
 from tests.jobs import DAY_US, NOW_US
@@ -14,20 +14,27 @@ from tests.jobs import DAY_US, NOW_US
 DSN = "host=/nowhere port=5999 dbname=app user=alice"
 
 
-def keep(console: Console, dsn: str = DSN, server: KeptServer | None = None) -> None:
-    """A file as the agent of that target keeps it: thirty nights, one of them with errors, and two restores."""
+def keep(console: Console, dsn: str = DSN) -> None:
+    """A file as agents of a server keep it, and links to it of a target that was observed.
+
+    Thirty nights, one of them with errors, and two restores.
+    """
     nights = [
-        JobRun(NOW_US - (31 - night) * DAY_US, 3600.0 + 60 * night, True, 100 << 30, 40 << 30, 2e6, "directory",
-        "15.18",
-            4, 0, 0, (RunPhase("data", 3600.0, 14_000.0, 40 << 30),))
+        JobRun(
+            NOW_US - (31 - night) * DAY_US, 3600.0 + 60 * night, True, 2e6,
+            size_bytes=100 << 30, bytes=40 << 30, format="directory", version="15.18", jobs=4, exit=0, errors=0,
+            phases=(RunPhase("data", 3600.0, 14_000.0, 40 << 30),),
+        )
         for night in range(30)
     ]  # fmt: skip
     nights.append(JobRun(NOW_US - DAY_US, 900.0, True, exit=1, errors=2, last_error='no table "a\nb"'))
     restores = [JobRun(NOW_US - day * DAY_US, 60.0, False) for day in (2, 1)]
     jobs = [KeptJob("pg_dump", "app", "alice", 1, nights), KeptJob("pg_restore", "copy", None, 1, restores)]
-    path = console.home / "state" / "dba-console" / "jobs" / f"{address_of(dsn, {}).key}.json"
+    path = console.home / "state" / "dba-console" / "jobs" / "7001-5f0c.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.encode(KeptHistory(NOW_US, jobs, server=server)))
+    path.write_bytes(msgspec.json.encode(KeptHistory(NOW_US, jobs)))
+    for name in (address_of(dsn, {}).key, address_of(dsn, {}).server):
+        (path.parent / name).symlink_to(path.name)
 
 
 def runs(console: Console, dsn: str) -> list[int]:
@@ -54,14 +61,9 @@ def test_every_job_is_told_with_its_trend_and_the_day_it_outgrows_its_window(con
     assert restore["usual_s"] is None and restore["runs"][0]["ending"] == "unknown"
 
 
-def test_any_target_of_a_server_tells_what_each_of_them_has_kept_and_no_run_twice(console: Console) -> None:
-    other = DSN.replace("dbname=app", "dbname=postgres")
-    keep(console, other)
-    assert runs(console, DSN) == [31, 2], "kept before files said of which server they are"
-    keep(console, other, KeptServer(address_of(other, {}).server, "7001"))
-    keep(console, DSN, KeptServer(address_of(DSN, {}).server, "7001"))
-    assert runs(console, DSN) == runs(console, other) == [31, 2]
-    assert runs(console, DSN.replace("alice", "bob")) == [31, 2]
+def test_any_target_of_a_server_has_its_history(console: Console) -> None:
+    keep(console, DSN.replace("dbname=app", "dbname=postgres"))
+    assert runs(console, DSN) == runs(console, DSN.replace("alice", "bob")) == [31, 2]
     assert runs(console, DSN.replace("5999", "6000")) == []
 
 
@@ -69,7 +71,7 @@ def test_where_nothing_is_known_that_is_said_and_what_is_damaged_stays_where_it_
     done = console.run("session", "report", "--dumps", "--target", DSN)
     assert done.code == 0 and "no dump or restore of this server is known" in done.out
     keep(console)
-    (path,) = (console.home / "state" / "dba-console" / "jobs").iterdir()
+    (path,) = (console.home / "state" / "dba-console" / "jobs").glob("*.json")
     path.write_text("{")
     assert "is not a valid job history" in console.run("session", "report", "--dumps", "--target", DSN).out
     assert path.read_text() == "{"

@@ -49,7 +49,7 @@ def test_a_password_among_the_arguments_reaches_no_record(ground: Ground) -> Non
         found = program(ground, "pg_dump")
         told = json.dumps(dataclasses.asdict(found), ensure_ascii=False)
         assert "sesame" not in told and "********" in (found.command or "")
-        assert (found.arguments.host, found.arguments.user) == ("127.0.0.1", "job dumper")
+        assert found.arguments.database == "full_one"
         assert SessionProcesses().read(job.backends(), found.pids) == {next(iter(job.backends())): found.pid}
     assert "sesame" not in command_text("psql", ["psql", uri, "-W", PASSWORD])
 
@@ -96,13 +96,13 @@ STRANGER = """
 import os, sys
 from dba_console.jobs.following.session_matching import SessionProcesses
 from dba_console.jobs.following.pipeline import read_flow
-from dba_console.jobs.following.running_programs import find_programs
+from dba_console.jobs.following.running_programs import ProgramScanner
 from dba_console.jobs.following.stderr_reader import StderrReader
 os.setgroups([])
 os.setgid(61234)
 os.setuid(61234)
 pid, backend = int(sys.argv[1]), int(sys.argv[2])
-(found,) = [one for one in find_programs() if one.pid == pid]
+(found,) = [one for one in ProgramScanner("/proc").scan() if one.pid == pid]
 print(found.kind, found.arguments.database, found.version, found.directory)
 print(*found.unknown)
 flow, peers = read_flow(found), SessionProcesses()

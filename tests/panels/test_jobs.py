@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
+from dba_console.jobs.history.past_jobs import JobWindows, TargetJobHistory
 from dba_console.jobs.panels.job_history import history_detail, job_runs_detail
 from dba_console.jobs.panels.job_page import find_row, job_page
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.frames.past_jobs import JobWindows, TargetJobHistory
 from dba_console.watch.frames.progress_model import ProgressRow
 from dba_console.watch.panels import progress
 from dba_console.watch.panels.progress import row_key

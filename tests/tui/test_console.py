@@ -13,11 +13,11 @@ from textual.pilot import Pilot
 from textual.widgets import OptionList
 
 from dba_console.core.clock import SYSTEM, Clock
+from dba_console.jobs.history.past_jobs import TargetJobHistory
 from dba_console.tui.console import ConsoleApp
 from dba_console.tui.feed import AgentConnectionChanged, EventArrived
 from dba_console.tui.loaders import LoadedRunbook, RunbooksArrived
 from dba_console.tui.terminal import ScreenOptions
-from dba_console.watch.frames.past_jobs import TargetJobHistory
 from dba_console.watch.panels.registry import PANELS
 from dba_console.watch.panels.text_elements import line_text
 from dba_console.watch.samples.event import Event

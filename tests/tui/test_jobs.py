@@ -5,13 +5,13 @@ from __future__ import annotations
 from msgspec import structs
 
 from dba_console.core.config import JobsConfig
+from dba_console.jobs.history.past_jobs import JobWindows, TargetJobHistory
 from dba_console.tui.jobs import JobPage, JobsView
 from dba_console.tui.loaders import JobHistoryArrived, JobHistoryLoader
 from dba_console.tui.screen_view import Scene
 from dba_console.tui.terminal import ScreenOptions
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import EventRow, Events, Frame
-from dba_console.watch.frames.past_jobs import JobWindows, TargetJobHistory
 from dba_console.watch.panels.text_elements import line_text, line_width
 from dba_console.watch.samples.postgres import Activity, Operations, Sessions
 from dba_console.watch.samples.sample import Sample

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dba_console.jobs.history.past_jobs import NO_WINDOWS
 from dba_console.tui.findings import EvidenceView, FindingsView
 from dba_console.tui.jobs import AllJobsView, JobPage, JobRunsView, JobsView
 from dba_console.tui.key_actions import KeyActions
@@ -17,7 +18,6 @@ from dba_console.tui.runbooks import RunbookPage, RunbooksView
 from dba_console.tui.screen_view import ScreenView
 from dba_console.tui.view_stack import HelpView, OverviewView
 from dba_console.tui.walkthrough import WalkthroughView
-from dba_console.watch.frames.past_jobs import NO_WINDOWS
 from tests.jobs import dump_row
 
 VIEWS = {

@@ -67,10 +67,6 @@ class ObjectProgress:
         """All objects by dump id, in the plan's order; read-only. Unplanned ones without an id have a negative one."""
         return self._objects.by_id
 
-    def find_object(self, key: ObjectKey) -> DumpObject | None:
-        """Return the object, None if not found."""
-        return self._find(key)
-
     def take_changed(self) -> tuple[DumpObject, ...]:
         """Return the objects whose state changed since the last call."""
         changed = tuple(self._objects.changed.values())

@@ -81,12 +81,6 @@ MAX_LINE = 4000
 """Characters parsed per line: a name has 63 bytes, the statement of an error may have megabytes."""
 
 
-def read_line(text: str) -> Message | None:
-    """Return the first message of a line, None for an empty line."""
-    found = read_lines(text)
-    return found[0] if found else None
-
-
 def read_lines(text: str) -> tuple[Message, ...]:
     """Return all messages of a line: more than one if several processes wrote at the same time."""
     line = text.rstrip("\r\n")[:MAX_LINE]

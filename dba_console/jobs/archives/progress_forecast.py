@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from dba_console.jobs.archives.critical_path import (
     MIN_SHARE_KNOWN,
@@ -47,16 +47,13 @@ _SMOOTHING_SHARE = 0.1
 """Time constant for smoothing the ETA, as a share of the elapsed time."""
 
 
-class PhaseForecast(Struct, frozen=True, kw_only=True, gc=False):
-    """Progress and ETA of one phase."""
+class PhaseForecast(PhaseSum, frozen=True, kw_only=True, gc=False):
+    """State, progress and ETA of one phase."""
 
-    name: Phase
-    state: str
     pct: float | None
     grade: str
-    eta_s: float | None
-    eta_grade: str
-    sums: PhaseSum
+    eta_s: float | None = None
+    eta_grade: str = "unknown"
 
 
 class ProgressForecast(Struct, frozen=True, kw_only=True, gc=False):
@@ -345,15 +342,7 @@ def _forecast_phase(
     if not eta_shown and not (one.name == "data" and _data_is_known(one, tasks, remaining)):
         return without_eta
     eta = max(remaining.by_phase[one.name] / jobs, max((task.seconds for task in tasks if task.running), default=0.0))
-    return PhaseForecast(
-        name=one.name,
-        state=one.state,
-        pct=without_eta.pct,
-        grade=without_eta.grade,
-        eta_s=eta,
-        eta_grade="estimated",
-        sums=one,
-    )
+    return replace(without_eta, eta_s=eta, eta_grade="estimated")
 
 
 def _data_is_known(one: PhaseSum, tasks: list[Task], remaining: _RemainingWork) -> bool:
@@ -373,9 +362,7 @@ def _phase_without_eta(one: PhaseSum, state: ForecastState) -> PhaseForecast:
     if pct is not None:
         pct = state.phase_pct[one.name] = max(state.phase_pct.get(one.name, 0.0), pct)
     grade = "unknown" if pct is None else "measured" if one.state == "done" else "estimated"
-    return PhaseForecast(
-        name=one.name, state=one.state, pct=pct, grade=grade, eta_s=None, eta_grade="unknown", sums=one
-    )
+    return PhaseForecast(**asdict(one), pct=pct, grade=grade)
 
 
 def _forecast_ended(progress: ObjectProgress, sums: tuple[PhaseSum, ...]) -> ProgressForecast:

@@ -137,8 +137,6 @@ class OutputGrowth:
     """Finished since the previous scan."""
     running: tuple[DataFile, ...] = ()
     """Being written."""
-    open_files_known: bool = True
-    """False: files count as finished by age, because the open files of its processes are not visible."""
     note: str | None = None
 
 
@@ -194,8 +192,7 @@ class DumpOutput:
         note = f"only {MAX_FILES:,} of its files are tracked" if self._too_many else None
         running = tuple(one for known in self._growing.values() if (one := _data_file(known)) is not None)
         return OutputGrowth(
-            True, self._size, self._allocated, len(self._names), len(self._pending), finished, running,
-            open_names is not None, note,
+            True, self._size, self._allocated, len(self._names), len(self._pending), finished, running, note
         )  # fmt: skip
 
     def _list_new(self, changed_ns: int) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
+
+from msgspec import structs
 
 from dba_console.jobs.archives.object_progress import ObjectProgress
 from dba_console.jobs.archives.progress_forecast import (
@@ -13,6 +14,7 @@ from dba_console.jobs.archives.progress_forecast import (
     PhaseForecast,
     PreviousPhase,
     PreviousRun,
+    ProgressForecast,
     forecast,
 )
 from dba_console.jobs.following.running_programs import RunningProgram
@@ -79,19 +81,6 @@ RECENT_RUNS = 5
 """Number of last runs whose medians are used; older ones are not representative."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobEstimate:
-    """Percentage and ETA of a job."""
-
-    pct: float | None
-    grade: str
-    eta_s: float | None
-    eta_grade: str
-    phases: tuple[PhaseForecast, ...]
-    notes: tuple[str, ...] = ()
-    """Why there is no ETA, and what the estimate does not include."""
-
-
 class JobEstimator:
     """Estimates one job; remembers its percentage so that it never decreases. Not thread-safe."""
 
@@ -100,21 +89,19 @@ class JobEstimator:
         self._memory = ForecastState()
         self._read_at_s: float | None = None
 
-    def estimate(self, ledger: ObjectProgress, observed: ObservedProgram, runs: Sequence[JobRun]) -> JobEstimate:
-        """Estimate at this scan; `runs` are the past runs, oldest first."""
+    def estimate(self, ledger: ObjectProgress, observed: ObservedProgram, runs: Sequence[JobRun]) -> ProgressForecast:
+        """Estimate at this scan; `runs` are the past runs, oldest first. `notes` have also why there is no ETA."""
         self._memory.pct = max(self._memory.pct, _last_reported_pct(self._program, observed.request.shares))
         before = median_phases(runs)
         result = forecast(ledger, observed.request.wall_us, previous=before, state=self._memory)
         if self._program.kind == "psql":
             return self._estimate_script(observed, runs, result.phases)
         why = () if result.reason is None else (_no_eta_text(result.reason),)
-        return JobEstimate(
-            result.pct, result.grade, result.eta_s, result.eta_grade, result.phases, (*why, *result.notes)
-        )
+        return structs.replace(result, notes=(*why, *result.notes))
 
     def _estimate_script(
         self, observed: ObservedProgram, runs: Sequence[JobRun], phases: tuple[PhaseForecast, ...]
-    ) -> JobEstimate:
+    ) -> ProgressForecast:
         """Estimate a script by its file, and what follows the data by past runs."""
         size = sum(one.total for one in observed.flow.inputs)
         if not size:
@@ -130,18 +117,21 @@ class JobEstimator:
         self._memory.pct = max(self._memory.pct, share.pct)
         why = () if share.eta_s is not None else ("it takes longer than past runs, or has just started",)
         eta_grade = "unknown" if share.eta_s is None else "history"
-        return JobEstimate(self._memory.pct, "estimated", share.eta_s, eta_grade, phases, why)
+        return ProgressForecast(
+            pct=self._memory.pct, grade="estimated", eta_s=share.eta_s, eta_grade=eta_grade, phases=phases, notes=why
+        )
 
-    def _without_eta(self, phases: tuple[PhaseForecast, ...], why: str) -> JobEstimate:
+    def _without_eta(self, phases: tuple[PhaseForecast, ...], why: str) -> ProgressForecast:
         pct = self._memory.pct or None
-        return JobEstimate(pct, "unknown" if pct is None else "estimated", None, "unknown", phases, (why,))
+        grade = "unknown" if pct is None else "estimated"
+        return ProgressForecast(pct=pct, grade=grade, eta_s=None, eta_grade="unknown", phases=phases, notes=(why,))
 
 
 def comparable_runs(runs: Sequence[JobRun], size_bytes: float | None) -> list[JobRun]:
     """Return the runs of a similar size; others are of another archive, or before the database grew.
 
     >>> [run.size_bytes
-    ...  for run in comparable_runs([JobRun(0, 9.0, True, 10), JobRun(0, 9.0, True, 900), JobRun(0, 9.0, True)], 800)]
+    ...  for run in comparable_runs([JobRun(0, 9.0, True, size_bytes=size) for size in (10, 900, None)], 800)]
     [900, None]
     """
     return [

@@ -32,11 +32,7 @@ def remote_job(job: SessionJob, note: str | None, request: ObservationRequest) -
     local = leader.client is None or leader.client == "[local]"
     return JobNow(
         kind=job.kind, pid=None, backends=tuple(sorted(job.pids)), database=leader.database, user=leader.user,
-        version=None, format=None, compression=None, jobs=None, command=None, run=None,
-        started_us=None, elapsed_s=None, reads=None, read_bytes=None, read_size_bytes=None,
-        writes=None, written_bytes=None, written_per_s=None, mount=None, free_bytes=None, need_bytes=None, fits=None,
-        phase=job_phase(job), phases=(), objects=tuple(objects[:OBJECTS_LISTED]), counts=(len(objects), 0, 0, 0),
-        pct=None, grade="unknown", eta_s=None, eta_grade="unknown", errors=None, last_error=None, critical=(),
+        phase=job_phase(job), objects=tuple(objects[:OBJECTS_LISTED]), counts=(len(objects), 0, 0, 0),
         sources=("pg_stat_activity", *(("pg_stat_progress_copy",) if copies else ())),
         unknown=(_why(job, note, request, local=local),), client=None if local else clean(leader.client or ""),
     )  # fmt: skip
@@ -61,10 +57,8 @@ def _object(pid: int, query: str, state: str | None, copies: dict[int, Operation
     copy = copies.get(pid)
     name = named.tag if named.schema is None else f"{named.schema}.{named.tag}"
     return ObjectNow(
-        name=clean(name), what=named.desc, phase=named.phase, state="running", weight=None,
-        done=None if copy is None or copy.done is None else float(copy.done), total=None,
-        unit=None if copy is None else copy.unit, pct=None, grade="unknown", rate_per_s=None, started_us=None,
-        elapsed_s=None, eta_s=None, pid=pid, note=None,
+        name=clean(name), what=named.desc, phase=named.phase, state="running", pid=pid,
+        done=None if copy is None or copy.done is None else float(copy.done), unit=None if copy is None else copy.unit,
     )  # fmt: skip
 
 

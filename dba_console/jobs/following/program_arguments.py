@@ -12,7 +12,11 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from getopt import GetoptError, getopt
 from urllib.parse import unquote
+
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
 
 from dba_console.core.redact import MASK, redact
 from dba_console.core.sanitize import clean
@@ -81,12 +85,18 @@ LONG_OPTIONS = {
 
 # Connection strings in arguments, without passwords.
 #
-# Follows libpq's rules (fe-connect.c: recognized_connection_string, conninfo_parse, conninfo_uri_parse_options), but if
-# a password may be malformed, more text is masked than libpq would parse as the password: no part of one may be stored.
+# libpq parses them. Masking does not depend on that: if a password may be malformed, more text is masked than libpq
+# would parse as the password, because no part of one may be stored.
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _SCHEMES = ("postgresql://", "postgres://")
-_KEY = re.compile(r"\s*([^\s=]+)\s*=\s*")
+_KEY = re.compile(r"(?<![^\s=])([^\s=]+)\s*=\s*", re.ASCII)
+_VALUE = re.compile(
+    r"""(?: '(?:[^'\\]|\\.)*' | (?!')(?:[^\s\\]|\\.)* )  # quoted or not
+        (?= \s*\Z | \s+[^\s=]+\s*= )                     # then nothing, or the next keyword""",
+    re.ASCII | re.DOTALL | re.VERBOSE,
+)
+"""A well-formed value."""
 _SECRET = re.compile(r"(?i)passw|passphrase|secret|(?:client|server|access|api)[_-]?key|token")
 _MENTIONS = re.compile(r"(?i)(?:passw|passphrase|secret|_key|token)[^=]*=|://")
 
@@ -103,19 +113,23 @@ def is_secret(key: str) -> bool:
     return _SECRET.search(key) is not None
 
 
-def parse_connection(text: str) -> dict[str, str] | None:
-    """Return keywords and values without secret ones; None if the text is a database name, not a connection string.
+def connection_database(text: str) -> str | None:
+    """Return the database of a connection string, None if it names none; else the text, which is a database name.
 
-    >>> parse_connection("host=/tmp password='it''s' dbname=shop"), parse_connection("shop")
-    ({'host': '/tmp', 'dbname': 'shop'}, None)
-    >>> parse_connection("postgresql://app:s3cret@db1:5433/shop?sslmode=require")
-    {'host': 'db1', 'port': '5433', 'dbname': 'shop', 'user': 'app', 'sslmode': 'require'}
+    Secrets are masked first: libpq may parse a part of a malformed password as another value.
+
+    >>> connection_database("postgresql://app:s3cret@db1:5433/a%20b"), connection_database("shop")
+    ('a b', 'shop')
+    >>> connection_database("host=db1 password='it s'"), connection_database("dbname=shop keyword=x")
+    (None, None)
     """
-    if text.startswith(_SCHEMES):
-        return _parse_uri(text)
-    if "=" not in text:
+    if "=" not in text and not text.startswith(_SCHEMES):
+        return text
+    try:
+        found = conninfo_to_dict(without_secrets(text)).get("dbname")
+    except (ProgrammingError, ValueError):  # the program cannot connect with it either
         return None
-    return {key: value for key, value, _, _ in _pairs(text)[0] if not is_secret(key)}
+    return None if found is None else str(found)
 
 
 def without_secrets(word: str) -> str:
@@ -135,38 +149,6 @@ def without_secrets(word: str) -> str:
     return redact(_masked_pairs(word))
 
 
-def _parse_uri(text: str) -> dict[str, str]:
-    rest = text.partition("://")[2]
-    rest, _, query = rest.partition("?") if "@" not in rest.partition("?")[2] else ("", "", "")
-    user, at, place = rest.rpartition("@")
-    hosts, _, database = (place if at else rest).partition("/")
-    found = _hosts(hosts)
-    if database:
-        found["dbname"] = unquote(database)
-    if name := unquote(user.partition(":")[0]):
-        found["user"] = name
-    for pair in query.split("&"):
-        key, equals, value = pair.partition("=")
-        if equals and not is_secret(unquote(key)):
-            found[unquote(key)] = unquote(value)
-    return found
-
-
-def _hosts(text: str) -> dict[str, str]:
-    """Parse `[::1]:5432,db2` into host and port lists; an empty list is left out."""
-    hosts, ports = [], []
-    for one in text.split(","):
-        if one.startswith("["):
-            host, _, rest = one[1:].partition("]")
-            port = rest.removeprefix(":")
-        else:
-            host, _, port = one.partition(":")
-        hosts.append(unquote(host))
-        ports.append(port if port.isdigit() else "")
-    found = {"host": ",".join(hosts), "port": ",".join(ports)}
-    return {key: value for key, value in found.items() if value.strip(",")}
-
-
 def _masked_uri(word: str, begin: int) -> str:
     """Mask a URI; userinfo extends to the last `@`, even if libpq would end it earlier."""
     user, at, place = word[begin:].rpartition("@")
@@ -184,46 +166,14 @@ def _masked_pair(pair: str) -> str:
 
 
 def _masked_pairs(word: str) -> str:
-    pairs, read_to = _pairs(word)
-    secret = [(begin, end) for key, _, begin, end in pairs if is_secret(key)]
-    broken = read_to < len(word) and secret
-    if broken:
-        # libpq could not parse it either: everything after the start of the secret may belong to it.
-        return word[: secret[0][0]] + MASK
-    for begin, end in reversed(secret):
-        word = word[:begin] + MASK + word[end:]
-    return word
-
-
-def _pairs(text: str) -> tuple[list[tuple[str, str, int, int]], int]:
-    """Return keyword, value and position of each value; and how far the text could be parsed."""
-    found, at = [], 0
-    while (match := _KEY.match(text, at)) is not None:
-        value, end = _value(text, match.end())
-        found.append((match[1], value, match.end(), end))
-        at = end
-    return found, at + len(text[at:]) - len(text[at:].lstrip())
-
-
-def _value(text: str, at: int) -> tuple[str, int]:
-    """Return a value without quotes and backslashes, and its end."""
-    quoted = text[at : at + 1] == "'"
-    at += quoted
-    characters: list[str] = []
-    while at < len(text):
-        character = text[at]
-        if character == "\\" and at + 1 < len(text):
-            at += 1
-            character = text[at]
-        elif quoted and character == "'":
-            if text[at + 1 : at + 2] != "'":
-                return "".join(characters), at + 1
-            at += 1
-        elif not quoted and character.isspace():
-            break
-        characters.append(character)
-        at += 1
-    return "".join(characters), at
+    """Mask the value of every secret keyword; everything after the keyword if its value is malformed."""
+    shown, at = "", 0
+    while (key := _KEY.search(word, at)) is not None:
+        shown, at = shown + word[at : key.end()], key.end()
+        if is_secret(key[1]):
+            value = _VALUE.match(word, at)
+            shown, at = shown + MASK, len(word) if value is None else value.end()
+    return shown + word[at:]
 
 
 # Parse arguments as getopt_long does, and mask every secret for display.
@@ -243,7 +193,6 @@ class ParsedWords:
     options: list[tuple[str, str]] = field(default_factory=list)
     operands: list[tuple[str, int]] = field(default_factory=list)
     """With their positions in `masked`."""
-    unknown: list[str] = field(default_factory=list)
     masked: list[str] = field(default_factory=list)
     """The words for display."""
 
@@ -259,23 +208,16 @@ class ParsedWords:
 
 
 @cache
-def _short_options(kind: str) -> dict[str, bool]:
-    """Map each letter to whether it takes a value."""
-    text = SHORT_OPTIONS[kind]
-    return {letter: text[at + 1 : at + 2] == ":" for at, letter in enumerate(text) if letter != ":"}
-
-
-@cache
-def _long_options(kind: str) -> dict[str, tuple[str, bool]]:
-    """Map each long name to its letter or name, and whether it takes a value."""
-    found, letters = {}, _short_options(kind)
+def _long_options(kind: str) -> tuple[list[str], dict[str, str]]:
+    """Return the long names for getopt, `=` after one that takes a value, and the letters they stand for."""
+    names, letters = [], {}
     for word in LONG_OPTIONS[kind].split():
         name, _, letter = word.partition("=")
+        takes_value = f"{letter}:" in SHORT_OPTIONS[kind] if letter else name.endswith(":")
+        names.append(name.rstrip(":") + "=" * takes_value)
         if letter:
-            found[name] = letter, letters.get(letter, False)
-        else:
-            found[name.rstrip(":")] = name.rstrip(":"), name.endswith(":")
-    return found
+            letters[name] = letter
+    return names, letters
 
 
 def parse_words(kind: str, words: Sequence[str]) -> ParsedWords:
@@ -290,10 +232,8 @@ def parse_words(kind: str, words: Sequence[str]) -> ParsedWords:
             for operand in reversed(left):
                 _add_operand(parsed, operand, maybe_secret=False)
             break
-        if word.startswith("--"):
-            maybe_secret = _parse_long(kind, parsed, word, left)
-        elif word.startswith("-") and word != "-":
-            maybe_secret = _parse_short(kind, parsed, word, left)
+        if word.startswith("-") and word != "-":
+            maybe_secret = _parse_option(kind, parsed, word, left)
         else:
             _add_operand(parsed, word, maybe_secret=maybe_secret)
             maybe_secret = False
@@ -301,56 +241,39 @@ def parse_words(kind: str, words: Sequence[str]) -> ParsedWords:
     return parsed
 
 
-def _parse_long(kind: str, parsed: ParsedWords, word: str, left: list[str]) -> bool:
-    """Parse one long option, possibly abbreviated. Return True if the next word may be a secret or its value."""
-    name, equals, value = word[2:].partition("=")
-    known = _long_options(kind)
-    fitting = [name] if name in known else [one for one in known if one.startswith(name)]
-    meanings = {known[one] for one in fitting}
-    if len(meanings) != 1:
-        parsed.unknown.append(without_secrets(f"--{name}"))
-        parsed.masked.append(without_secrets(word))
-        return not equals
-    [(key, takes)] = meanings
-    if takes and not equals:
-        parsed.masked.append(f"--{name}")
-        _take_value(parsed, kind, key, left)
-        return False
-    parsed.options.append((key, value))
-    if equals:
-        parsed.masked.append(f"--{name}={_masked_value(kind, key, value)}" if takes else f"--{name}={MASK}")
-    else:
-        parsed.masked.append(word)
-    return key == "W"
+def _parse_option(kind: str, parsed: ParsedWords, word: str, left: list[str]) -> bool:
+    """Parse one word of options and the value it may take from the next word. Return True if the next word may be a
+    secret, or the value of an unknown option.
+
+    getopt parses one word at a time, because it accepts no unknown options and does not return positions.
+    """
+    names, letters = _long_options(kind)
+    maybe_secret, shown = False, word
+    try:
+        options, unread = getopt([word, ""], SHORT_OPTIONS[kind], names)
+    except GetoptError as error:
+        before = "-" if word.startswith("--") else word[: word.index(error.opt, 1)]
+        options, unread = getopt([before, ""], SHORT_OPTIONS[kind])
+        maybe_secret, shown = word.endswith(error.opt), without_secrets(word)
+    if ("-W", "") in options:
+        # Users mistakenly write their password after it, where getopt parses letters.
+        options, unread = options[: options.index(("-W", "")) + 1], [""]
+        shown = word if word.endswith("W") else word.partition("W")[0] + "W" + MASK
+    for name, value in options:
+        key = letters.get(name.lstrip("-"), name.lstrip("-"))
+        maybe_secret = maybe_secret or key == "W"
+        if value:
+            shown = word.removesuffix(value) + _masked_value(kind, key, value)
+        parsed.options.append((key, value))
+    parsed.masked.append(shown)
+    if not unread:
+        _take_value(parsed, kind, left)
+    return maybe_secret
 
 
-def _parse_short(kind: str, parsed: ParsedWords, word: str, left: list[str]) -> bool:
-    """Parse short options of one word: the first that takes a value takes the rest of the word, or the next word."""
-    letters = _short_options(kind)
-    for at, letter in enumerate(word[1:], 1):
-        rest = word[at + 1 :]
-        if letter not in letters:
-            parsed.unknown.append(f"-{letter}")
-        elif letters[letter]:
-            if rest:
-                parsed.options.append((letter, rest))
-                parsed.masked.append(word[: at + 1] + _masked_value(kind, letter, rest))
-            else:
-                parsed.masked.append(word)
-                _take_value(parsed, kind, letter, left)
-            return False
-        else:
-            parsed.options.append((letter, ""))
-            if letter == "W" and rest:
-                # Users mistakenly write their password here; getopt parses it as letters.
-                parsed.masked.append(word[: at + 1] + MASK)
-                return True
-    parsed.masked.append(word)
-    return word.endswith("W") or word[-1] not in letters
-
-
-def _take_value(parsed: ParsedWords, kind: str, key: str, left: list[str]) -> None:
-    value = left.pop() if left else ""
+def _take_value(parsed: ParsedWords, kind: str, left: list[str]) -> None:
+    """Take the next word as the value of the last option."""
+    key, value = parsed.options.pop()[0], left.pop() if left else ""
     parsed.options.append((key, value))
     parsed.masked.append(_masked_value(kind, key, value))
 
@@ -401,10 +324,6 @@ class ProgramArguments:
     compression: str | None = None
     """gzip, lz4, zstd, none: with level or detail after a colon, if given."""
     database: str | None = None
-    host: str | None = None
-    port: str | None = None
-    user: str | None = None
-    service: str | None = None
     output: str | None = None
     """-f of a dump, -D of pg_basebackup, --dir of pgcopydb: as given, relative to the program's directory."""
     input: str | None = None
@@ -424,16 +343,6 @@ class ProgramArguments:
     schema_only: bool = False
     data_only: bool = False
     clean: bool = False
-    create: bool = False
-    exit_on_error: bool = False
-    single_transaction: bool = False
-    transaction_size: int | None = None
-    commands: int = 0
-    """Number of psql -c options."""
-    snapshot: bool = False
-    disable_triggers: bool = False
-    unknown: tuple[str, ...] = ()
-    """Unknown options, for example of a newer version: the words after them may be misinterpreted."""
 
 
 def parse_arguments(kind: str, words: Sequence[str]) -> ProgramArguments:
@@ -446,16 +355,11 @@ def parse_arguments(kind: str, words: Sequence[str]) -> ProgramArguments:
     if kind not in SHORT_OPTIONS:
         return ProgramArguments()
     parsed = parse_words(kind, words)
-    place = _connection(kind, parsed)
     return ProgramArguments(
         format=_format(kind, parsed),
         jobs=_number(parsed.value("j", "jobs", "table-jobs")),
         compression=_compression(kind, parsed),
-        database=place.get("dbname") or None,
-        host=place.get("host") or None,
-        port=place.get("port") or None,
-        user=place.get("user") or None,
-        service=place.get("service") or None,
+        database=_database(kind, parsed),
         output=_output(kind, parsed),
         input=_input(kind, parsed),
         to_database=kind == "pg_restore" and parsed.given("d"),
@@ -468,14 +372,6 @@ def parse_arguments(kind: str, words: Sequence[str]) -> ProgramArguments:
         schema_only=parsed.given("s", "no-data") and kind in ("pg_dump", "pg_restore", "pg_dumpall"),
         data_only=parsed.given("a", "no-schema") and kind in ("pg_dump", "pg_restore", "pg_dumpall"),
         clean=parsed.given("c") and kind in ("pg_dump", "pg_restore", "pg_dumpall"),
-        create=parsed.given("C") and kind in ("pg_dump", "pg_restore"),
-        exit_on_error=kind == "pg_restore" and parsed.given("e", "1", "transaction-size"),
-        single_transaction=parsed.given("1"),
-        transaction_size=_number(parsed.value("transaction-size")),
-        commands=len(parsed.values("c")) if kind == "psql" else 0,
-        snapshot=parsed.given("snapshot"),
-        disable_triggers=parsed.given("disable-triggers"),
-        unknown=tuple(parsed.unknown),
     )
 
 
@@ -503,23 +399,15 @@ def command_text(kind: str, words: Sequence[str]) -> str:
     return text if len(text) <= COMMAND_LIMIT else text[: COMMAND_LIMIT - 1] + "…"
 
 
-def _connection(kind: str, parsed: ParsedWords) -> dict[str, str]:
-    """Return the connection parameters: separate options override those in a connection string, as in the programs."""
+def _database(kind: str, parsed: ParsedWords) -> str | None:
+    """Return the database it connects to. A base backup contains all of them."""
     name = parsed.value("maintenance-db") if parsed.given("a") and kind.endswith("db") else None
     name = name or parsed.value("target", "source") if kind == "pgcopydb" else name or parsed.value("d")
     if name is None and kind in ("pg_dump", "psql", "vacuumdb", "reindexdb", "clusterdb") and parsed.operands:
         name = parsed.operands[0][0]
-    place: dict[str, str] = {}
-    if name:
-        keywords = parse_connection(name)
-        place = {"dbname": name} if keywords is None else keywords
-    given = {"host": parsed.value("h"), "port": parsed.value("p"), "user": parsed.value("U")}
-    if kind == "psql" and len(parsed.operands) > (0 if parsed.given("d") else 1):
-        given["user"] = given["user"] or parsed.operands[-1][0]
-    place |= {key: value for key, value in given.items() if value}
-    if kind == "pg_basebackup":
-        place.pop("dbname", None)
-    return {key: clean(value) for key, value in place.items()}
+    if not name or kind == "pg_basebackup":
+        return None
+    return clean(connection_database(name) or "") or None
 
 
 def _format(kind: str, parsed: ParsedWords) -> str | None:

@@ -126,11 +126,6 @@ class ProgramScanner:
         return 0 if stat is None else stat.parent
 
 
-def find_programs(proc: str = "/proc") -> list[RunningProgram]:
-    """Return the running programs; for repeated scans use a `ProgramScanner`."""
-    return ProgramScanner(proc).scan()
-
-
 def _group_workers(found: dict[int, RunningProgram], parent_of: Callable[[int], int]) -> list[RunningProgram]:
     """Group workers under their leaders, and dumps under their pg_dumpall."""
     workers: dict[int, list[int]] = {}

@@ -142,8 +142,6 @@ class MessageLine:
     text: str
     stream: str
     """o or e from a keeper; otherwise e."""
-    keeper_time: bool
-    """The time was recorded by a keeper on arrival; otherwise it is that of the scan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +321,7 @@ class StderrReader:
     def _read_keeper_log(self, kept: _KeeperLog) -> NewMessages:
         lines = kept.tail.read(CHUNK_BYTES)
         lines_read = tuple(
-            MessageLine(line.wall_us, _clean_line(line.text), line.stream, True)
+            MessageLine(line.wall_us, _clean_line(line.text), line.stream)
             for line in lines
             if line.whole and line.stream != "k"
         )
@@ -338,7 +336,7 @@ class StderrReader:
             return NewMessages(source=source, unknown=f"{clean(file.path)} was rotated: it is another file now")
         now_us = self._clock.wall_us()
         lines_read = tuple(
-            MessageLine(now_us, _clean_line(line.decode("utf-8", "surrogateescape")), "e", False) for line in got.lines
+            MessageLine(now_us, _clean_line(line.decode("utf-8", "surrogateescape")), "e") for line in got.lines
         )
         return NewMessages(lines_read, source, None, file.from_start, file.reads == 1, got.dropped)
 

@@ -105,20 +105,19 @@ def phases_now(phases: Iterable[PhaseForecast], *, measured: bool, planned: bool
     """Return the phases that have objects. `measured`: data bytes are measured on the files that are read; `planned`:
     all objects are known, not only those observed so far.
     """
-    return tuple(_phase(one, measured and one.name == "data", planned) for one in phases if one.sums.objects)
+    return tuple(_phase(one, measured and one.name == "data", planned) for one in phases if one.objects)
 
 
 def _phase(one: PhaseForecast, measured: bool, planned: bool) -> PhaseNow:
-    sums = one.sums
-    weight = sums.weight if planned and one.name not in ("schema", "rest") else None
+    weight = one.weight if planned and one.name not in ("schema", "rest") else None
     pct = one.pct if planned else None
     known = "measured" if measured or one.state == "done" else one.grade
     return PhaseNow(
-        name=one.name, state=one.state if planned or sums.running else "unknown",
-        items=sums.objects if planned else None, items_done=sums.done + sums.failed, items_running=sums.running,
-        done=None if weight is None else sums.weight_done, total=weight, unit=None if weight is None else "bytes",
-        pct=pct, grade="unknown" if pct is None else known, started_us=sums.started_us, wall_s=sums.wall_s,
-        busy_s=sums.busy_s, eta_s=one.eta_s, eta_grade=one.eta_grade,
+        name=one.name, state=one.state if planned or one.running else "unknown",
+        items=one.objects if planned else None, items_done=one.done + one.failed, items_running=one.running,
+        done=None if weight is None else one.weight_done, total=weight, unit=None if weight is None else "bytes",
+        pct=pct, grade="unknown" if pct is None else known, started_us=one.started_us, wall_s=one.wall_s,
+        busy_s=one.busy_s, eta_s=one.eta_s, eta_grade=one.eta_grade,
     )  # fmt: skip
 
 
@@ -291,13 +290,11 @@ class TrackedJob:
         return JobNow(
             kind=program.kind, pid=program.pid, backends=tuple(row.pid for row in observed.rows),
             database=self._database, user=self._user, version=program.version, format=arguments.format,
-            compression=arguments.compression, jobs=arguments.jobs, command=program.command, run=None,
+            compression=arguments.compression, jobs=arguments.jobs, command=program.command,
             started_us=program.started_us, elapsed_s=observed.running_s,
             reads=reads, read_bytes=read, read_size_bytes=read_size,
-            writes=None if writes is None else clean(writes), written_bytes=None, written_per_s=None,
+            writes=None if writes is None else clean(writes),
             mount=None if space is None else clean(space.mount), free_bytes=None if space is None else space.free_bytes,
-            need_bytes=None, fits=None, phase=None, phases=(), objects=(), counts=(0, 0, 0, 0), pct=None,
-            grade="unknown", eta_s=None, eta_grade="unknown", errors=None, last_error=None, critical=(),
             sources=tuple(_sources(observed)),
             unknown=tuple(dict.fromkeys((*program.unknown, *flow.unknown, *self._unknown_disk(observed.request)))),
         )  # fmt: skip
@@ -310,7 +307,7 @@ class TrackedJob:
         before = comparable_job_runs(observed.request.runs, self.key, source := self._source(progress))
         runs = comparable_runs(before, progress.size_bytes(observed))
         estimate = self._estimator.estimate(progress.ledger, observed, runs)
-        data = next((one.sums for one in estimate.phases if one.name == "data"), None)
+        data = next((one for one in estimate.phases if one.name == "data"), None)
         done, total = (
             (None, None) if data is None or progress.object_list.plan is None else (data.weight_done, data.weight)
         )

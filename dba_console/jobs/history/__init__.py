@@ -1,1 +1,1 @@
-"""The history of dumps and restores on a server: one file per target, merged for all targets of one server."""
+"""The history of dumps and restores on a server: one file per server, written by all its agents."""

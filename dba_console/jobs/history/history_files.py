@@ -1,14 +1,19 @@
-"""Read, merge and write the files of job histories: 0600 in the state directory, replaced atomically, validated.
+"""Read and write the files of job histories: 0600 in the state directory, replaced atomically, validated.
 
-There is one file per target, written only by its agent. The files of other targets of the same server are merged when
-read. All functions wait for the disk: they are called in a lane.
+There is one file per server. Its name is the system identifier and a hash of the data directory, or of the address if
+the server is not known to run on this host: a standby has the system identifier of its primary. Each target of the
+server, and its address, has a link to the file, so that readers find it without a connection. Several agents of one
+server write under a lock, and keep each other's runs. All functions wait for the disk: they are called in a lane.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -17,15 +22,15 @@ from dba_console.core import paths
 from dba_console.core.clock import Clock
 from dba_console.core.decoding import from_json
 from dba_console.core.errors import ConsoleError
-from dba_console.core.target import Address, default_user
-from dba_console.jobs.history.job_history import KeptHistory, KeptJob, KeptServer, merge_runs
-from dba_console.jobs.history.past_runs import typical_s
+from dba_console.core.target import Address
+from dba_console.jobs.history.job_history import KeptHistory, add_unknown_runs
 from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout, PendingCall
-from dba_console.watch.samples.jobs import JobKey
 
 SIZE_LIMIT = 16 << 20
 """Sixty runs of two hundred jobs, with all fields, take half of this."""
-MAX_TARGETS = 100
+_UNKNOWN = "unknown"
+"""The system identifier in the name of a file, if no agent was allowed to read it."""
+MAX_SERVERS = 100
 """Maximum number of files, because temporary servers (as in a demo) leave theirs behind."""
 
 
@@ -33,9 +38,46 @@ class DamagedHistory(Exception):
     """The file is not a valid history; the text is the reason, and the new name of the file."""
 
 
-def history_path(target_key: str) -> Path:
-    """Return the path of a target's history."""
-    return paths.state_dir() / "jobs" / f"{target_key}.json"
+@dataclass(frozen=True, slots=True)
+class HistoryServer:
+    """A server as an agent of one of its targets knows it; None: unknown."""
+
+    target_key: str
+    address: str
+    """As in `dba_console.core.target.Address.server`."""
+    system_identifier: str | None = None
+    directory: str | None = None
+    """Its data directory, if proven to run on this host."""
+
+
+def history_path(target_key: str, address: Address | None = None) -> Path | None:
+    """Return the history of the target's server, or of the server last observed at that address. None: none known."""
+    for name in (target_key, *([] if address is None else [address.server])):
+        if (path := _linked(name)) is not None:
+            return path
+    return None
+
+
+def server_history_path(server: HistoryServer) -> Path:
+    """Return the history of this server: that of its address, unless that belongs to another system identifier."""
+    linked = _linked(server.address)
+    if linked is not None:
+        identifier = linked.name.partition("-")[0]
+        if identifier == _UNKNOWN or server.system_identifier in (None, identifier):
+            return linked
+    place = sha256((server.directory or server.address).encode(errors="surrogateescape")).hexdigest()[:12]
+    return _directory() / f"{server.system_identifier or _UNKNOWN}-{place}.json"
+
+
+def _directory() -> Path:
+    return paths.state_dir() / "jobs"
+
+
+def _linked(name: str) -> Path | None:
+    try:
+        return _directory() / os.path.basename(os.readlink(_directory() / name))
+    except OSError:
+        return None
 
 
 def load_or_set_aside(path: Path) -> KeptHistory | None:
@@ -84,169 +126,56 @@ def _decoded(content: bytes) -> KeptHistory:
         raise DamagedHistory(str(error)) from None
 
 
-def save_history(path: Path, history: KeptHistory) -> None:
-    """Replace the file. Raises OSError or ConsoleError, then the file is unchanged."""
-    paths.private_dir(paths.private_dir(path.parent.parent) / path.parent.name)
-    if not path.exists():
-        _remove_oldest(path.parent)
+def save_history(path: Path, history: KeptHistory, *links: str) -> None:
+    """Write the history and the runs that other agents of the server added to the file, and the links to it. Raises
+    OSError or ConsoleError, then the file is unchanged; DamagedHistory, then the file is renamed.
+    """
     from dba_console.core.atomic_files import write_atomically  # only needed for writing
 
-    write_atomically(str(path.parent), path.name, msgspec.json.encode(history))
+    directory = paths.private_dir(paths.private_dir(path.parent.parent) / path.parent.name)
+    with _locked(directory):
+        kept = load_or_set_aside(path)
+        if kept is None:
+            _remove_oldest(directory)
+        else:
+            history = add_unknown_runs(history, kept)
+        write_atomically(str(directory), path.name, msgspec.json.encode(history))
+        for name in links:
+            _link(directory / name, path.name)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Lock all histories; the kernel releases the lock however the process ends."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(directory / ".lock", flags, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _link(link: Path, name: str) -> None:
+    if _linked(link.name) != link.with_name(name):
+        part = link.with_name(f".{link.name}.part")
+        part.unlink(missing_ok=True)
+        part.symlink_to(name)
+        part.replace(link)
 
 
 def _remove_oldest(directory: Path) -> None:
     """Remove the oldest files if there are too many; a running agent rewrites its own regularly."""
-    files = sorted(directory.glob("*.json"), key=lambda file: file.stat().st_mtime_ns)
-    for file in files[: max(0, len(files) - MAX_TARGETS + 1)]:
+    files = sorted(directory.glob("*.json"), key=lambda file: file.lstat().st_mtime_ns)
+    for file in files[: max(0, len(files) - MAX_SERVERS + 1)]:
         file.unlink()
+    for link in directory.iterdir():
+        if link.is_symlink() and not link.exists():
+            link.unlink()
 
 
 FAILURES = (OSError, ConsoleError, DamagedHistory)
 """Exceptions of reading and writing."""
-
-
-# Merge the job histories of one server.
-#
-# A target is one database of a server and one user, but its agent observes the jobs of the whole server. Each file
-# contains what was observed while that agent ran, and what it read from the other files at its start. Two files belong
-# to the same server if they have the same address, or on this host the same data directory, unless their system
-# identifiers differ: one address of a pooler may lead to several servers.
-
-_DEFAULT_NAMES = ("postgres", "template1")
-"""Databases and users of targets whose names may not occur among the jobs."""
-
-
-@dataclass(frozen=True, slots=True)
-class OtherHistories:
-    """The histories of other targets of a server."""
-
-    histories: tuple[KeptHistory, ...] = ()
-    unread: tuple[str, ...] = ()
-    """Why files that may belong to it could not be read."""
-
-
-def read_other_histories(path: Path, server: KeptServer | None, address: Address | None) -> OtherHistories:
-    """Read the other files of this server in the directory. Changes nothing. `address` identifies old files that do not
-    contain their server. Raises OSError if the directory cannot be read.
-    """
-    if server is None and address is None:
-        return OtherHistories()
-    found: list[tuple[str, KeptHistory]] = []
-    unread: list[str] = []
-    for other in sorted(one for one in _files(path.parent) if one != path):
-        try:
-            kept = read_history(other)
-        except FAILURES as error:
-            unread.append(str(error))
-        else:
-            found += [] if kept is None else [(other.stem, kept)]
-    return OtherHistories(tuple(select_server_histories(found, server, address)), tuple(unread))
-
-
-def load_server_history(
-    path: Path, server: KeptServer | None, address: Address | None, *, keep: bool = True
-) -> KeptHistory | None:
-    """Load an agent's initial history: its own file merged with the others of the server, None without any. With `keep`
-    a damaged own file is renamed. Raises DamagedHistory, OSError.
-    """
-    own = load_or_set_aside(path) if keep else read_history(path)
-    others = read_other_histories(path, server if own is None else server or own.server, address).histories
-    return merge_histories([*([] if own is None else [own]), *others])
-
-
-def _files(directory: Path) -> list[Path]:
-    try:
-        return [one for one in directory.iterdir() if one.suffix == ".json"]
-    except FileNotFoundError:
-        return []
-
-
-def select_server_histories(
-    found: Iterable[tuple[str, KeptHistory]], server: KeptServer | None, address: Address | None
-) -> list[KeptHistory]:
-    """Select the histories of this server from those of all targets, given with the targets' keys."""
-    known = list(found)
-    if server is None:
-        if address is None:
-            return []
-        server = _last_server_at(address, [kept for _, kept in known])
-    return [
-        kept
-        for key, kept in known
-        if (
-            _is_same_server(server, kept.server)
-            if kept.server is not None
-            else address and _key_matches_server(key, kept, address)
-        )
-    ]
-
-
-def _last_server_at(address: Address, histories: Sequence[KeptHistory]) -> KeptServer:
-    """Return the server last observed at that address, for a target that was never observed itself."""
-    there = [kept for kept in histories if kept.server is not None and kept.server.address == address.server]
-    last = max(there, key=lambda kept: kept.until_us, default=None)
-    return KeptServer(address.server) if last is None or last.server is None else last.server
-
-
-def _is_same_server(server: KeptServer, other: KeptServer) -> bool:
-    known = server.system_identifier is not None and other.system_identifier is not None
-    if known and server.system_identifier != other.system_identifier:
-        return False
-    here = server.directory is not None and server.directory == other.directory
-    return server.address == other.address or (known and here)
-
-
-def _key_matches_server(key: str, kept: KeptHistory, address: Address) -> bool:
-    """Check whether an old file without its server belongs to another target of this server: compare its key with the
-    keys for all databases and users of its jobs.
-    """
-    databases = {*_DEFAULT_NAMES, address.database, address.user, *(job.database for job in kept.jobs if job.database)}
-    users = {*_DEFAULT_NAMES[:1], address.user, default_user(), *(job.user for job in kept.jobs if job.user)}
-    return any(
-        key == address._replace(database=database, user=user).key
-        for user in users
-        for database in {*databases, user, address.database}
-    )
-
-
-def merge_histories(histories: Sequence[KeptHistory]) -> KeptHistory | None:
-    """Merge several histories, each run once. None without any."""
-    whole: KeptHistory | None = None
-    for later in sorted(histories, key=lambda one: one.until_us):
-        whole = later if whole is None else _merge_two(whole, later)
-    return whole
-
-
-def _merge_two(earlier: KeptHistory, later: KeptHistory) -> KeptHistory:
-    jobs = {_key(job): job for job in earlier.jobs}
-    for job in later.jobs:
-        before = jobs.get(_key(job))
-        runs = job.runs if before is None else merge_runs(before.runs, job.runs)
-        jobs[_key(job)] = KeptJob(job.kind, job.database, job.user, job.watched_since_us, runs)
-    only = jobs.keys() - {_key(job) for job in later.jobs}
-    for key in only:
-        jobs[key] = _limit_watched_since(jobs[key], earlier, later.until_us)
-    return KeptHistory(
-        later.until_us,
-        sorted(jobs.values(), key=lambda job: job.runs[-1].ended_us if job.runs else 0),
-        later.running,
-        shares=[*earlier.shares, *later.shares],
-        server=later.server or earlier.server,
-    )
-
-
-def _limit_watched_since(job: KeptJob, kept: KeptHistory, until_us: int) -> KeptJob:
-    """Treat the time between two files as a gap for a job that only the earlier one has: the later agent may not have
-    observed then."""
-    usual = typical_s(job.runs)
-    short = usual is not None and usual * 1e6 > until_us - kept.until_us
-    if short and _key(job) not in kept.running:
-        return job
-    return KeptJob(job.kind, job.database, job.user, until_us, job.runs)
-
-
-def _key(job: KeptJob) -> JobKey:
-    return job.kind, job.database, job.user
 
 
 # Read and write the history file in a lane: the tick polls and never waits.
@@ -267,8 +196,8 @@ CLOSE_S = 1.0
 class HistoryFile:
     """The history file of an agent, used only by the tick. Without `keep` it is read-only."""
 
-    def __init__(self, path: Path, clock: Clock, address: Address | None = None, *, keep: bool = True) -> None:
-        self._path, self._clock, self._address, self._keep = path, clock, address, keep
+    def __init__(self, server: HistoryServer, clock: Clock, *, keep: bool = True) -> None:
+        self._server, self._clock, self._keep = server, clock, keep
         self._lane = Lane("jobs", clock)
         self._job: PendingCall[KeptHistory | None] | None = None
         self._begun_us = 0
@@ -279,12 +208,10 @@ class HistoryFile:
         self.error: str | None = None
         """Why the last read or write failed."""
 
-    def read(self, server: KeptServer | None = None) -> KeptHistory | None:
-        """Return the history, merged with those of other targets of `server`, once, in the tick in which it was read;
-        otherwise None.
-        """
+    def read(self) -> KeptHistory | None:
+        """Return the history once, in the tick in which it was read; otherwise None."""
         if self._job is None:
-            self._start(lambda: load_server_history(self._path, server, self._address, keep=self._keep))
+            self._start(self._load)
             return None
         if not self._ready():
             return None
@@ -331,8 +258,13 @@ class HistoryFile:
     def _wait_for_io(self, until_us: int) -> bool:
         return self._job is None or self._job.ready(until_us)
 
+    def _load(self) -> KeptHistory | None:
+        path = server_history_path(self._server)
+        return load_or_set_aside(path) if self._keep else read_history(path)
+
     def _save(self, history: KeptHistory) -> None:
-        save_history(self._path, history)
+        server = self._server
+        save_history(server_history_path(server), history, server.target_key, server.address)
 
     def _start(self, call: Callable[[], KeptHistory | None]) -> bool:
         mono_us = self._clock.mono_us()

@@ -8,20 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
+from msgspec import structs
 
 from dba_console.core.target import Address
-from dba_console.jobs.history.history_files import (
-    DamagedHistory,
-    OtherHistories,
-    history_path,
-    merge_histories,
-    read_history,
-    read_other_histories,
-)
+from dba_console.jobs.history.history_files import DamagedHistory, history_path, read_history
 from dba_console.jobs.history.job_history import KeptHistory, KeptJob
+from dba_console.jobs.history.past_jobs import PastRun, PastRuns, TargetJobHistory
 from dba_console.jobs.history.past_runs import JobRun, comparable_job_runs, typical_runs, typical_s
-from dba_console.watch.frames.past_jobs import PastPhase, PastRun, PastRuns, TargetJobHistory
 from dba_console.watch.samples.jobs import JobKey
 
 
@@ -29,26 +22,16 @@ def read_job_history(target_key: str, address: Address | None = None) -> TargetJ
     """Return the job history of the target's server; `note` is the reason if nothing can be read. `address` identifies
     the server if the target itself was never observed. Waits for the disk.
     """
-    path = history_path(target_key)
-    own: KeptHistory | None = None
-    unread: list[str] = []
-    others = OtherHistories()
+    path = history_path(target_key, address)
     try:
-        own = read_history(path)
+        kept = None if path is None else read_history(path)
     except DamagedHistory as error:
-        unread.append(str(error))
+        return TargetJobHistory(note=str(error))
     except OSError as error:
-        unread.append(f"cannot read the job history {path}: {error.strerror}")
-    try:
-        others = read_other_histories(path, None if own is None else own.server, address)
-    except OSError as error:
-        unread.append(f"cannot read the job history {path.parent}: {error.strerror}")
-    unread += others.unread
-    kept = merge_histories([*([] if own is None else [own]), *others.histories])
-    if kept is None and not unread:
-        return TargetJobHistory(note=f"no dump or restore of this server is known: no agent has written {path}")
-    past = TargetJobHistory() if kept is None else job_history_view(kept)
-    return msgspec.structs.replace(past, note="; ".join([*unread, *([past.note] if past.note else [])]) or None)
+        return TargetJobHistory(note=f"cannot read the job history {path}: {error.strerror}")
+    if kept is None:
+        return TargetJobHistory(note="no dump or restore of this server is known: no agent has recorded one")
+    return job_history_view(kept)
 
 
 def job_history_view(kept: KeptHistory) -> TargetJobHistory:
@@ -67,9 +50,9 @@ def only_ended_before(past: TargetJobHistory, at_us: int) -> TargetJobHistory:
     for job in past.jobs:
         runs = tuple(run for run in job.runs if run.ended_us <= at_us)
         if runs:
-            jobs.append(msgspec.structs.replace(job, runs=runs))
+            jobs.append(structs.replace(job, runs=runs))
     note = past.note or (None if jobs else "no dump or restore had ended by then")
-    return msgspec.structs.replace(past, jobs=tuple(jobs), note=note)
+    return structs.replace(past, jobs=tuple(jobs), note=note)
 
 
 def _job(kept: KeptJob, every: Mapping[JobKey, Sequence[JobRun]]) -> PastRuns:
@@ -79,28 +62,9 @@ def _job(kept: KeptJob, every: Mapping[JobKey, Sequence[JobRun]]) -> PastRuns:
         kind=kept.kind,
         database=kept.database,
         user=kept.user,
-        runs=tuple(_run(run, kept.kind, counts=id(run) in typical) for run in runs),
+        runs=tuple(
+            PastRun(**structs.asdict(run), counts=id(run) in typical, exit_tells=kept.kind != "psql") for run in runs
+        ),
         usual_s=typical_s(comparable_job_runs(every, (kept.kind, kept.database, kept.user), runs[-1].source)),
         watched_since_us=kept.watched_since_us,
     )
-
-
-def _run(run: JobRun, kind: str, *, counts: bool) -> PastRun:
-    return PastRun(
-        started_us=run.started_us,
-        seconds=run.seconds,
-        counts=counts,
-        size_bytes=run.size_bytes,
-        bytes=run.bytes,
-        rate_per_s=run.rate_per_s,
-        format=run.format,
-        version=run.version,
-        jobs=run.jobs,
-        exit=run.exit,
-        errors=run.errors,
-        last_error=run.last_error,
-        phases=tuple(PastPhase(name=one.name, wall_s=one.wall_s, busy_s=one.busy_s, bytes=one.bytes)
-                     for one in run.phases),
-        whole=run.whole,
-        exit_tells=kind != "psql",
-    )  # fmt: skip

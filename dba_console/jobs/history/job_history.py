@@ -29,8 +29,8 @@ from dba_console.watch.samples.jobs import JobKey, JobStatistics
 
 # Merge the runs recorded by several agents of one server. Pure functions.
 #
-# Each agent observes all sessions of the server, so a run observed by two agents is in both lists. Its times differ by
-# up to the time between two scans, and by whether its program or only its sessions were found.
+# Each agent observes all sessions of the server, so a run observed by two agents is recorded by both. Its times differ
+# by up to the time between two scans, and by whether its program or only its sessions were found.
 
 SAME_RUN_TOLERANCE_US = 5_000_000
 SAME_RUN_TOLERANCE_SHARE = 0.05
@@ -116,16 +116,6 @@ class ReportedProgress(Struct, array_like=True, frozen=True, gc=False):
     pct: Annotated[float, Meta(ge=0, le=100)]
 
 
-class KeptServer(Struct, frozen=True):
-    """The server of a history; None: unknown."""
-
-    address: str
-    """As in `dba_console.core.target.Address.server`."""
-    system_identifier: str | None = None
-    directory: str | None = None
-    """Its data directory, if proven to run on this host."""
-
-
 class KeptHistory(Struct):
     """The content of a history file."""
 
@@ -134,10 +124,19 @@ class KeptHistory(Struct):
     jobs: list[KeptJob]
     running: list[JobKey] = []
     """Jobs running then: one that is not running when the file is read ended unobserved."""
-    version: int = 1
     shares: list[ReportedProgress] = []
-    server: KeptServer | None = None
-    """None in an old file, when a history belonged to a single target, including its database."""
+
+
+def add_unknown_runs(history: KeptHistory, kept: KeptHistory) -> KeptHistory:
+    """Return the history of an agent with the runs in the file that other agents of the server added."""
+    jobs = {(job.kind, job.database, job.user): job for job in kept.jobs}
+    for job in history.jobs:
+        key = (job.kind, job.database, job.user)
+        others = jobs[key].runs if key in jobs else job.runs
+        runs = job.runs if others == job.runs else merge_runs(others, job.runs)
+        jobs[key] = structs.replace(job, runs=runs)
+    newest = sorted(jobs.values(), key=lambda job: job.runs[-1].ended_us if job.runs else 0)[-MAX_JOBS:]
+    return structs.replace(history, jobs=newest)
 
 
 @dataclass
@@ -201,7 +200,6 @@ class JobHistory:
         wall_us: int,
         mono_us: int,
         shares: Iterable[ReportedProgress] = (),
-        server: KeptServer | None = None,
     ) -> KeptHistory:
         """Return the content of the file; `running` are the running jobs, `shares` their last reported percentages."""
         apart_us = wall_us - mono_us
@@ -210,7 +208,6 @@ class JobHistory:
             [KeptJob(*key, one.watched_since_us + apart_us, list(one.runs)) for key, one in self._records.items()],
             list(running),
             shares=list(shares),
-            server=server,
         )
 
     def restore(self, kept: KeptHistory, running: Iterable[JobKey], wall_us: int, mono_us: int) -> None:

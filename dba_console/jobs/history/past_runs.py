@@ -56,20 +56,13 @@ class RunPhase(Struct, array_like=True, frozen=True, gc=False):
     """Total weight of its objects."""
 
 
-class JobRun(Struct, array_like=True, frozen=True, gc=False):
-    """One run: from start to end of its program, or from first to last session if only these were observed."""
+class RunFacts(Struct, frozen=True, kw_only=True):
+    """The facts of a run besides its times. None: unknown."""
 
-    started_us: Moment
-    """Host wall time."""
-    seconds: Seconds
-    unbroken: bool
-    """Everything since the previous run was observed: the interval between the two is known."""
     size_bytes: Amount | None = None
     """Size of the dumped tables, or of the restored data in the archive."""
     bytes: Amount | None = None
     """Written by a dump, read by a restore."""
-    rate_per_s: Annotated[float, Meta(ge=0, le=1e18)] | None = None
-    """Of `bytes`, over the whole run."""
     format: Annotated[str, Meta(max_length=40)] | None = None
     version: Annotated[str, Meta(max_length=MAX_VERSION_LENGTH)] | None = None
     jobs: Annotated[int, Meta(ge=0, le=1 << 20)] | None = None
@@ -80,32 +73,27 @@ class JobRun(Struct, array_like=True, frozen=True, gc=False):
     phases: Annotated[tuple[RunPhase, ...], Meta(max_length=MAX_PHASES)] = ()
     last_error: Annotated[str, Meta(max_length=MAX_ERROR_LENGTH)] | None = None
     whole: bool | None = None
-    """Whether it was complete, apart from errors that pg_restore ignores; None if unknown."""
+    """Whether it was complete, apart from errors that pg_restore ignores."""
     reached: Annotated[float, Meta(ge=0, le=1)] | None = None
-    """Share of its data done when last observed; None if unknown."""
+    """Share of its data done when last observed."""
     source: Annotated[str, Meta(max_length=MAX_SOURCE_LENGTH)] | None = None
     """Of a restore: the dumped database, if recorded in the archive."""
+
+
+class JobRun(RunFacts, array_like=True, frozen=True, gc=False):
+    """One run: from start to end of its program, or from first to last session if only these were observed."""
+
+    started_us: Moment
+    """Host wall time."""
+    seconds: Seconds
+    unbroken: bool
+    """Everything since the previous run was observed: the interval between the two is known."""
+    rate_per_s: Annotated[float, Meta(ge=0, le=1e18)] | None = None
+    """Of `bytes`, over the whole run."""
 
     @property
     def ended_us(self) -> int:
         return self.started_us + int(self.seconds * 1e6)
-
-
-class RunFacts(Struct, frozen=True, kw_only=True):
-    """The facts of a run besides its times; fields as in `JobRun`."""
-
-    size_bytes: int | None = None
-    bytes: int | None = None
-    format: str | None = None
-    version: str | None = None
-    jobs: int | None = None
-    exit: int | None = None
-    errors: int | None = None
-    phases: tuple[RunPhase, ...] = ()
-    last_error: str | None = None
-    whole: bool | None = None
-    reached: float | None = None
-    source: str | None = None
 
 
 def limit_phases(facts: RunFacts, seconds: float) -> RunFacts:

@@ -6,7 +6,7 @@ A finished run is not a successful run: its ending is beside its duration, and w
 from __future__ import annotations
 
 from dba_console.core.units import UNKNOWN, human_bytes, human_duration
-from dba_console.watch.frames.past_jobs import (
+from dba_console.jobs.history.past_jobs import (
     MAX_HORIZON_FACTOR,
     MIN_DAYS,
     MIN_RUNS,

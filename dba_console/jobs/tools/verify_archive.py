@@ -1,7 +1,8 @@
 """Verify an archive by reading it completely, and compare the row counts of some tables with the database.
 
-Reads the table of contents, here and with pg_restore, and every data file to its end. Whether the server accepts all of
-it, only a restore can show.
+Reads the table of contents, here and with pg_restore, and every data file to its end. pg_restore alone ends at the
+first damaged file, and accepts an uncompressed one that is truncated and one with the rows of another table (version
+15). Whether the server accepts all of it, only a restore can show.
 """
 
 from __future__ import annotations

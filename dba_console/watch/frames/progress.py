@@ -28,7 +28,7 @@ from dba_console.watch.frames.progress_model import JobCounts, ObjectRow, PhaseR
 from dba_console.watch.frames.rates import slope
 from dba_console.watch.frames.sessions import wait_text
 from dba_console.watch.samples import postgres
-from dba_console.watch.samples.jobs import JobKey, JobNow, Jobs, JobsNow, ObjectNow, PhaseNow
+from dba_console.watch.samples.jobs import JobKey, JobNow, Jobs, JobsNow, ObjectNow, PhaseNow, ProgramFacts
 from dba_console.watch.samples.postgres import Activity
 
 # Rows for dumps and restores as the agent observed them: program, phases and objects. Ages advance from the time of the
@@ -93,13 +93,9 @@ def program_row(job: JobNow, since_s: float) -> ProgressRow:
 
 def fill_program(row: ProgressRow, job: JobNow) -> None:
     """Fill in the program's version and options, input and output."""
-    row.process, row.client, row.run = job.pid, job.client, job.run
-    row.backends = sorted({*job.backends, *row.backends})
-    row.version, row.format, row.compression, row.jobs = job.version, job.format, job.compression, job.jobs
-    row.command = job.command
-    row.reads, row.read_bytes, row.read_size_bytes = job.reads, job.read_bytes, job.read_size_bytes
-    row.writes, row.written_bytes, row.written_per_s = job.writes, job.written_bytes, job.written_per_s
-    row.mount, row.free_bytes, row.need_bytes, row.fits = job.mount, job.free_bytes, job.need_bytes, job.fits
+    row.process, row.backends = job.pid, sorted({*job.backends, *row.backends})
+    for name in ProgramFacts.__struct_fields__:
+        setattr(row, name, getattr(job, name))
     row.sources, row.unknown = list(job.sources), list(job.unknown)
 
 

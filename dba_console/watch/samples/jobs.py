@@ -74,36 +74,47 @@ class Jobs(Struct, array_like=True, frozen=True):
         return next((one for one in self.past if one.key == key), None)
 
 
-class PhaseNow(Struct, array_like=True, frozen=True, gc=False):
-    """Progress of one phase of a job."""
+# Fields that a sample and a row of the progress panel have in common. None: unknown.
+#
+# Rows are filled step by step, samples are frozen: msgspec allows that for structs with common fields and enforces it,
+# mypy knows only the rule of dataclasses.
+
+
+class PhaseFacts(Struct, kw_only=True):
+    """Progress of one phase of a dump or restore. Phases overlap with -j."""
 
     name: str
-    """schema, data, indexes, constraints, rest; or as in a progress view."""
-    state: str
+    """schema, data, indexes, constraints, rest; or as a progress view names it."""
+    state: str = "unknown"
     """waiting, running, done, unknown."""
-    items: int | None
-    """Number of objects; None if not known."""
-    items_done: int
-    items_running: int
-    done: float | None
-    total: float | None
-    unit: str | None
+    items: int | None = None
+    """Number of its objects."""
+    items_done: int = 0
+    items_running: int = 0
+    done: float | None = None
+    total: float | None = None
+    unit: str | None = None
     """Of done and total: bytes, rows."""
-    pct: float | None
-    grade: str
-    """measured, estimated, unknown: how pct was obtained."""
-    started_us: int | None
-    """Host wall time."""
-    wall_s: float | None
-    """From the start of its first object to now, or to the end of its last."""
-    busy_s: float | None
+    pct: float | None = None
+    grade: str = "unknown"
+    """measured, estimated, unknown: how pct is known."""
+    wall_s: float | None = None
+    """From its first object's start to now, or to its last one's end."""
+    busy_s: float | None = None
     """Sum over all its objects: with -j more than wall_s."""
-    eta_s: float | None
-    eta_grade: str
+    eta_s: float | None = None
+    eta_grade: str = "unknown"
 
 
-class ObjectNow(Struct, array_like=True, frozen=True, gc=False):
-    """One listed object of a job: running, failed, the largest waiting, the last done."""
+class PhaseNow(PhaseFacts, kw_only=True, array_like=True, frozen=True, gc=False):  # type: ignore[misc]
+    """One phase in a sample."""
+
+    started_us: int | None = None
+    """Host wall time."""
+
+
+class ObjectFacts(Struct, kw_only=True):
+    """One object of a dump or restore."""
 
     name: str
     """With its schema, as the server quotes it; sanitized."""
@@ -112,97 +123,115 @@ class ObjectNow(Struct, array_like=True, frozen=True, gc=False):
     phase: str
     state: str
     """running, failed, waiting, done."""
-    weight: float | None
-    """Bytes; see Entry.weight of the archive entries."""
-    done: float | None
-    total: float | None
-    unit: str | None
-    pct: float | None
-    grade: str
-    rate_per_s: float | None
-    started_us: int | None
-    elapsed_s: float | None
-    eta_s: float | None
-    pid: int | None
+    weight: float | None = None
+    """Bytes; an index or key has the weight of its table's data."""
+    done: float | None = None
+    total: float | None = None
+    unit: str | None = None
+    pct: float | None = None
+    grade: str = "unknown"
+    rate_per_s: float | None = None
+    elapsed_s: float | None = None
+    eta_s: float | None = None
+    pid: int | None = None
     """Backend that processes it."""
-    note: str | None
-    """The error, the wait, the sub-phase."""
+    note: str | None = None
+    """The error, what it waits for, the sub-phase."""
 
 
-class JobNow(Struct, array_like=True, frozen=True, gc=False):
-    """One running dump, restore or similar program in detail. None: not known."""
+class ObjectNow(ObjectFacts, kw_only=True, array_like=True, frozen=True, gc=False):  # type: ignore[misc]
+    """One object in a sample, ordered: running, failed, largest waiting, last done."""
+
+    started_us: int | None = None
+
+
+class ProgramFacts(Struct, kw_only=True):
+    """The program of a dump or restore, its input and its output."""
+
+    client: str | None = None
+    """Address of the host it runs on, if not this one."""
+    run: str | None = None
+    """Id of the runbook run that started it."""
+    version: str | None = None
+    """Version of the program."""
+    format: str | None = None
+    """directory, custom, tar, plain."""
+    compression: str | None = None
+    jobs: int | None = None
+    """-j."""
+    command: str | None = None
+    """The command line; redacted, sanitized."""
+    reads: str | None = None
+    """File or directory it reads."""
+    read_bytes: int | None = None
+    read_size_bytes: int | None = None
+    writes: str | None = None
+    """File or directory it writes."""
+    written_bytes: int | None = None
+    written_per_s: float | None = None
+    mount: str | None = None
+    """Mount it writes to; for a restore the one of the data directory."""
+    free_bytes: int | None = None
+    need_bytes: float | None = None
+    """Still to be written there, estimated."""
+    fits: bool | None = None
+    """Whether the free space suffices."""
+
+
+class JobFacts(ProgramFacts, kw_only=True):
+    """A dump, a restore or another long operation: its program and its progress."""
 
     kind: str
-    """The program: pg_dump, pg_restore, psql, pg_basebackup, …"""
+    """The program: pg_dump, pg_restore, psql, pg_basebackup, …; or the command of a session."""
+    database: str | None = None
+    user: str | None = None
+    phase: str | None = None
+    """The running one."""
+    done: float | None = None
+    total: float | None = None
+    unit: str | None = None
+    """Of done and total: bytes, rows."""
+    pct: float | None = None
+    """Never decreasing, never 100 while it runs."""
+    grade: str = "unknown"
+    """measured, estimated or unknown: how pct is known."""
+    rate_per_s: float | None = None
+    """Of done, over the last minutes."""
+    elapsed_s: float | None = None
+    eta_s: float | None = None
+    eta_grade: str = "unknown"
+    """measured, estimated, history (from earlier runs), unknown."""
+    errors: int | None = None
+    """Errors so far; None if its messages cannot be read."""
+    last_error: str | None = None
+    source: str | None = None
+    """For a restore: the database its archive was made from; usual_s is then that of restores of this database."""
+    usual_s: float | None = None
+    """Typical duration."""
+
+
+class JobNow(JobFacts, kw_only=True, array_like=True, frozen=True, gc=False):  # type: ignore[misc]
+    """One running dump, restore or the like in a sample. Its progress is that of the whole."""
+
     pid: int | None
     """Its process on this host."""
     backends: tuple[int, ...]
     """Its sessions; the first is the one connected first."""
-    database: str | None
-    user: str | None
-    version: str | None
-    """Of the program."""
-    format: str | None
-    """directory, custom, tar, plain."""
-    compression: str | None
-    jobs: int | None
-    """-j."""
-    command: str | None
-    """As it was started; redacted, sanitized."""
-    run: str | None
-    """Id of the runbook run that started it."""
-    started_us: int | None
+    started_us: int | None = None
     """Host wall time."""
-    elapsed_s: float | None
-    reads: str | None
-    """File or directory it reads."""
-    read_bytes: int | None
-    read_size_bytes: int | None
-    writes: str | None
-    """File or directory it writes."""
-    written_bytes: int | None
-    written_per_s: float | None
-    mount: str | None
-    """Mount it writes to; for a restore that of the data directory."""
-    free_bytes: int | None
-    need_bytes: float | None
-    """Bytes still to be written there, estimated."""
-    fits: bool | None
-    phase: str | None
-    """The current one."""
-    phases: tuple[PhaseNow, ...]
-    objects: tuple[ObjectNow, ...]
+    phases: tuple[PhaseNow, ...] = ()
+    objects: tuple[ObjectNow, ...] = ()
     """At most OBJECTS_LISTED; running first."""
-    counts: tuple[int, int, int, int]
+    counts: tuple[int, int, int, int] = (0, 0, 0, 0)
     """Objects running, done, waiting, failed."""
-    pct: float | None
-    """Of the whole; never decreases, never 100 while it runs."""
-    grade: str
-    eta_s: float | None
-    eta_grade: str
-    """measured, estimated, unknown; `history` if based on earlier runs."""
-    errors: int | None
-    """So far, if its messages can be read."""
-    last_error: str | None
-    critical: tuple[str, ...]
+    critical: tuple[str, ...] = ()
     """The critical path: largest table, its indexes, its keys."""
     sources: tuple[str, ...]
-    """Sources of these values: `toc.dat`, `pg_stat_progress_copy`, `fdinfo of pid 812`, `stderr in /var/log/r.log`."""
+    """Data sources used: `toc.dat`, `pg_stat_progress_copy`, `fdinfo of pid 812`, `stderr in /var/log/r.log`."""
     unknown: tuple[str, ...]
-    """What is not known and why, as sentences."""
-    client: str | None = None
-    """Address of the host its program runs on, if it is not this one."""
-    done: float | None = None
-    """Data of the whole; None if the total is not known."""
-    total: float | None = None
-    unit: str | None = None
-    """Of done and total: bytes, rows."""
-    rate_per_s: float | None = None
-    """Rate of done over the last minutes."""
-    source: str | None = None
-    """Restore: the database the archive was made of; the next two then cover all restores of it."""
-    usual_s: float | None = None
+    """What is unknown and why, in sentences."""
     usual_runs: int = 0
+    """Number of runs that usual_s is the median of."""
 
 
 OBJECTS_LISTED = 120

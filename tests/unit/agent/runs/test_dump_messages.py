@@ -17,6 +17,7 @@ from dba_console.keeper.launch import CommandSpec
 from dba_console.recording.plan import Block
 from dba_console.runbooks.requests import Outcome
 from tests.clocks import HeldClock
+from tests.unit.jobs.archives.making import MB, plan_of_sizes
 
 RESTORED = """\
 pg_restore: connecting to database for restore
@@ -50,6 +51,32 @@ def test_errors_that_were_ignored_are_an_end_with_errors_each_with_its_object() 
     assert outcome.values["data_s"] == 1.0 and outcome.values["wall_s"] == 12.0
     assert outcome.table is not None
     assert {row[0] for row in outcome.table.rows} >= {"phase", "longest", "error"}
+
+
+def test_the_durations_are_told_by_phase_and_object_and_its_errors_with_theirs() -> None:
+    progress = MessageProgress(plan_of_sizes([4 * MB, 2 * MB]), "pg_restore", 2)
+    lines = (
+        "pg_restore: launching item 1000 TABLE DATA t0",
+        "pg_restore: launching item 1001 TABLE DATA t1",
+        "pg_restore: finished item 1000 TABLE DATA t0",
+        "pg_restore: error: \x1b[31mbad",
+    )
+    for second, line in enumerate(lines):
+        progress.see(2_000_000 * (second + 1), line, "e")
+    progress.ended(10_000_000, 1)
+    found = progress.table()
+    assert found is not None and found.rows == (
+        ("phase", "data", "8.0s", "10s", "2, 1 failed", "6.0 MB", "768 kB/s"),
+        ("phase", "indexes", "?", "0.0s", "6", "", ""),
+        ("phase", "constraints", "?", "0.0s", "1", "", ""),
+        ("decided", "TABLE DATA public.t1", "6.0s (estimated)", "", "", "2.0 MB", "341 kB/s"),
+        ("longest", "TABLE DATA public.t1", "6.0s (estimated)", "", "", "2.0 MB", "341 kB/s"),
+        ("longest", "TABLE DATA public.t0", "4.0s", "", "", "4.0 MB", "1.0 MB/s"),
+        ("error", "TABLE DATA public.t1: ␛[31mbad", "", "", "", "", ""),
+    )
+    values = progress.values()
+    assert (values["objects"], values["wall_s"], values["data_s"], values["data_busy_s"]) == (1, 8.0, 8.0, 10.0)
+    assert (values["indexes_s"], values["schema_s"]) == (None, 0.0)
 
 
 def test_an_exit_of_one_without_that_word_is_a_failure() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.agent.runs.message_progress import summarize
 from dba_console.jobs.archives.dump_plan import DumpEntry, DumpPlan
 from dba_console.jobs.archives.object_progress import ObjectProgress
 from tests.unit.jobs.archives.made_archives import MB, at, plan_of_sizes
@@ -246,25 +245,3 @@ def test_hostile_output_stays_within_bounds() -> None:
     assert ledger.error_count == 1500
     assert len(ledger.errors) == 1000
     assert max(len(one.text) for one in ledger.errors) <= 500
-
-
-def test_a_summary_has_phases_longest_objects_and_errors_as_text() -> None:
-    ledger = heard(
-        ObjectProgress(PLAN, "pg_restore", 2),
-        "pg_restore: launching item 1000 TABLE DATA t0",
-        "pg_restore: launching item 1001 TABLE DATA t1",
-        "pg_restore: finished item 1000 TABLE DATA t0",
-        "pg_restore: error: \x1b[31mbad",
-    )
-    ledger.program_ended(at(8), 1)
-    told = summarize(ledger)
-    assert told.table() == (
-        ("phase", "objects", "wall", "together", "size", "rate"),
-        ("data", "2, 1 failed", "8.0s", "9.0s", "6.0 MB", "768 kB/s"),
-        ("indexes", "6", "-", "0.0s", "", ""),
-        ("constraints", "1", "-", "0.0s", "", ""),
-        ("all", "9", "8.0s", "9.0s", "", ""),
-    )
-    assert told.longest_table()[1][2:] == ("TABLE DATA", "public.t1")
-    assert told.errors_table()[1] == ("TABLE DATA", "public.t1", "␛[31mbad")
-    assert (told.error_count, told.untouched, told.exit, told.wall_s) == (1, 7, 1, 8.0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dba_console.jobs.archives.program_messages import read_line, read_lines
+from dba_console.jobs.archives.program_messages import read_lines
 
 
 @pytest.mark.parametrize(
@@ -37,21 +37,17 @@ from dba_console.jobs.archives.program_messages import read_line, read_lines
 def test_a_line_says_what_becomes_of_which_object(
     line: str, kind: str, dump_id: int | None, desc: str | None, schema: str | None, tag: str
 ) -> None:
-    said = read_line(line)
-    assert said is not None
+    said = read_lines(line)[0]
     assert (said.kind, said.dump_id, said.desc, said.schema, said.tag) == (kind, dump_id, desc, schema, tag)
 
 
 def test_errors_and_what_was_ignored_are_told_apart() -> None:
-    error = read_line('pg_restore: error: could not execute query: ERROR:  relation "t" already exists')
-    assert error is not None
+    error = read_lines('pg_restore: error: could not execute query: ERROR:  relation "t" already exists')[0]
     assert (error.kind, error.program) == ("error", "pg_restore")
     assert error.text == 'could not execute query: ERROR:  relation "t" already exists'
-    ignored = read_line("pg_restore: warning: errors ignored on restore: 39")
-    assert ignored is not None
+    ignored = read_lines("pg_restore: warning: errors ignored on restore: 39")[0]
     assert (ignored.kind, ignored.count) == ("errors_ignored", 39)
-    warning = read_line("pg_dump: warning: there are circular foreign-key constraints on this table:")
-    assert warning is not None
+    warning = read_lines("pg_dump: warning: there are circular foreign-key constraints on this table:")[0]
     assert warning.kind == "other"
 
 
@@ -74,8 +70,7 @@ def test_errors_and_what_was_ignored_are_told_apart() -> None:
 def test_psql_tells_a_statements_end_by_its_tag_and_errors_by_their_line(
     line: str, kind: str, desc: str | None, count: int | None
 ) -> None:
-    said = read_line(line)
-    assert said is not None
+    said = read_lines(line)[0]
     assert (said.kind, said.desc, said.count) == (kind, desc, count)
 
 
@@ -98,8 +93,7 @@ def test_two_processes_on_one_line_are_two_messages() -> None:
 def test_the_end_of_a_line_another_process_tore_off_is_still_read(
     line: str, kind: str, dump_id: int | None, name: str
 ) -> None:
-    said = read_line(line)
-    assert said is not None
+    said = read_lines(line)[0]
     assert (said.kind, said.dump_id, said.name) == (kind, dump_id, name)
 
 

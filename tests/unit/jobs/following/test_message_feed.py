@@ -15,9 +15,7 @@ GERMAN = (
 
 def heard(*lines: str) -> MessageFeed:
     hearing, ledger = MessageFeed(), ObjectProgress(None, "pg_restore", 2)
-    words = NewMessages(
-        tuple(MessageLine(at, line, "e", False) for at, line in enumerate(lines)), source="stderr in /x"
-    )
+    words = NewMessages(tuple(MessageLine(at, line, "e") for at, line in enumerate(lines)), source="stderr in /x")
     hearing.feed(words, ledger, wait=False)
     return hearing
 

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from dba_console.core.clock import SYSTEM
 from dba_console.core.errors import ConsoleError
+from dba_console.core.target import address_of
 from dba_console.jobs.history.history_files import (
     IO_TIMEOUT_US,
-    MAX_TARGETS,
+    MAX_SERVERS,
     RETRY_US,
     WRITE_INTERVAL_US,
     DamagedHistory,
     HistoryFile,
+    HistoryServer,
     history_path,
     load_or_set_aside,
     save_history,
+    server_history_path,
 )
 from dba_console.jobs.history.job_history import MAX_JOBS, KeptHistory, KeptJob
 from dba_console.jobs.history.past_runs import (
@@ -33,6 +37,7 @@ from dba_console.jobs.history.past_runs import (
 from tests.background import wait_until
 from tests.build import NOW_US
 from tests.clocks import HeldClock
+from tests.jobs import DAY_US
 
 HISTORY = KeptHistory(7, [KeptJob("pg_dump", "appdb", "backup", 5, [JobRun(1, 60.0, True)])], [("pg_dump", None, None)])
 
@@ -44,9 +49,15 @@ class Late(HeldClock):
         super().__init__(SYSTEM.wall_us(), SYSTEM.mono_us())
 
 
+SERVER = HistoryServer("app", "socket", "7001", "/data")
+
+
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "state" / "jobs" / "key.json"
+def path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    path = server_history_path(SERVER)
+    assert path.parent == tmp_path / "dba-console" / "jobs"
+    return path
 
 
 def read(keeping: HistoryFile) -> KeptHistory | None:
@@ -66,12 +77,64 @@ def test_what_was_saved_is_loaded_and_only_its_owner_may_read_it(path: Path) -> 
     assert load_or_set_aside(path) == HISTORY
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
-    assert [one.name for one in path.parent.iterdir()] == ["key.json"]
+    assert sorted(one.name for one in path.parent.iterdir()) == [".lock", path.name]
 
 
-def test_each_target_has_its_file_in_the_state_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert history_path("abc") == tmp_path / "dba-console" / "jobs" / "abc.json"
+def test_all_targets_of_a_server_have_one_file(path: Path) -> None:
+    save_history(path, HISTORY, "app", "socket")
+    assert history_path("app") == path
+    assert history_path("never watched", address_of("host=db1", {})) is None
+    others = {
+        "another database": HistoryServer("shop", "socket", "7001"),
+        "not allowed to read the identifier": HistoryServer("app", "socket"),
+        "same directory": HistoryServer("app by tcp", "localhost", "7001", "/data"),
+        "behind the pooler": HistoryServer("app", "socket", "7002"),
+        "standby": HistoryServer("standby", "db2", "7001", "/standby"),
+        "made anew": HistoryServer("new", "db2", "7003", "/data"),
+        "elsewhere": HistoryServer("far", "db3", "7001"),
+    }
+    same = [name for name, server in others.items() if server_history_path(server) == path]
+    assert same == ["another database", "not allowed to read the identifier", "same directory"]
+    assert len({server_history_path(server) for server in others.values()}) == 5
+
+
+def test_a_server_whose_identifier_becomes_known_keeps_its_file(path: Path) -> None:
+    unknown = HistoryServer("app", "socket")
+    first = server_history_path(unknown)
+    save_history(first, HISTORY, unknown.target_key, unknown.address)
+    assert server_history_path(SERVER) == first != path
+
+
+def test_a_target_that_was_never_watched_goes_by_the_server_seen_last_at_its_address(path: Path) -> None:
+    shop = address_of("host=db1 dbname=shop user=ann", {})
+    old, new = HistoryServer("a", shop.server, "1"), HistoryServer("b", shop.server, "2")
+    for server in (old, new):
+        save_history(server_history_path(server), HISTORY, server.target_key, server.address)
+    assert history_path("never watched", shop) == history_path("b") != history_path("a")
+
+
+def test_two_agents_of_a_server_keep_each_others_runs(path: Path) -> None:
+    def kept(*runs: JobRun) -> KeptHistory:
+        return KeptHistory(NOW_US, [KeptJob("pg_dump", "appdb", "backup", 5, list(runs))])
+
+    first, second = JobRun(NOW_US, 60.0, False), JobRun(NOW_US + DAY_US, 60.0, True)
+    save_history(path, kept(first))
+    save_history(path, kept(second))
+    save_history(path, KeptHistory(NOW_US + 1, [KeptJob("psql", None, None, 5, [first])], [("psql", None, None)]))
+    history = load_or_set_aside(path)
+    assert history is not None and (history.until_us, history.running) == (NOW_US + 1, [("psql", None, None)])
+    assert {job.kind: len(job.runs) for job in history.jobs} == {"pg_dump": 2, "psql": 1}
+
+
+def test_agents_that_write_at_once_lose_nothing(path: Path) -> None:
+    def write(number: int) -> None:
+        runs = [JobRun(NOW_US + number * DAY_US, 60.0, True)]
+        save_history(path, KeptHistory(NOW_US, [KeptJob("pg_dump", "appdb", "backup", 5, runs)]))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(MAX_RUNS)))
+    history = load_or_set_aside(path)
+    assert history is not None and len(history.jobs[0].runs) == MAX_RUNS
 
 
 def of_run(run: bytes) -> bytes:
@@ -115,13 +178,14 @@ def test_a_damaged_file_is_put_aside(path: Path, damage: bytes) -> None:
 
 
 def test_servers_that_come_and_go_leave_a_bounded_number_of_files(path: Path) -> None:
-    for number in range(MAX_TARGETS + 3):
+    for number in range(MAX_SERVERS + 3):
         one = path.with_name(f"{number:04}.json")
-        save_history(one, HISTORY)
+        save_history(one, HISTORY, *(["link to the first"] if number == 0 else []))
         os.utime(one, (number, number))
-    assert len(list(path.parent.iterdir())) == MAX_TARGETS
+    assert len(list(path.parent.glob("*.json"))) == MAX_SERVERS
+    assert history_path("link to the first") is None and not (path.parent / "link to the first").is_symlink()
     assert not path.with_name("0000.json").exists()
-    assert path.with_name(f"{MAX_TARGETS + 2:04}.json").exists()
+    assert path.with_name(f"{MAX_SERVERS + 2:04}.json").exists()
 
 
 def test_a_link_in_its_place_is_not_followed(path: Path, tmp_path: Path) -> None:
@@ -131,7 +195,8 @@ def test_a_link_in_its_place_is_not_followed(path: Path, tmp_path: Path) -> None
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError):
         load_or_set_aside(path)
-    save_history(path, HISTORY)
+    with pytest.raises(OSError):
+        save_history(path, HISTORY)
     assert (tmp_path / "elsewhere").read_bytes() == b"precious"
 
 
@@ -143,14 +208,14 @@ def test_a_directory_others_may_write_into_is_refused(path: Path) -> None:
 
 
 def test_nothing_is_written_before_the_file_was_read(path: Path) -> None:
-    keeping = HistoryFile(path, SYSTEM)
+    keeping = HistoryFile(SERVER, SYSTEM)
     keeping.close(HISTORY)
     assert not path.exists()
 
 
 def test_a_change_is_written_at_once_and_no_change_after_a_while(path: Path) -> None:
     clock = Late()
-    keeping = HistoryFile(path, clock)
+    keeping = HistoryFile(SERVER, clock)
     assert read(keeping) is None
     assert not keeping.write(lambda: HISTORY, now=False)
     assert keeping.write(lambda: HISTORY, now=True)
@@ -164,7 +229,7 @@ def test_a_change_is_written_at_once_and_no_change_after_a_while(path: Path) -> 
 
 
 def test_the_last_word_is_written_at_the_end(path: Path) -> None:
-    keeping = HistoryFile(path, SYSTEM)
+    keeping = HistoryFile(SERVER, SYSTEM)
     read(keeping)
     keeping.close(HISTORY)
     assert load_or_set_aside(path) == HISTORY
@@ -176,7 +241,7 @@ def test_a_disk_that_does_not_answer_is_not_waited_for_and_costs_no_history(path
     path.parent.chmod(0o700)
     os.mkfifo(path)  # opening it waits for a writer, as a stalled file system does
     clock = Late()
-    keeping = HistoryFile(path, clock)
+    keeping = HistoryFile(SERVER, clock)
     assert keeping.read() is None
     clock.advance(IO_TIMEOUT_US / 1e6 + 1)
     assert keeping.read() is None
@@ -194,7 +259,7 @@ def test_a_disk_that_does_not_answer_is_not_waited_for_and_costs_no_history(path
 
 def test_what_cannot_be_written_is_said_and_tried_again(path: Path) -> None:
     clock = Late()
-    keeping = HistoryFile(path, clock)
+    keeping = HistoryFile(SERVER, clock)
     read(keeping)
     path.parent.parent.mkdir(mode=0o700)
     path.parent.write_bytes(b"a file where the directory should be")

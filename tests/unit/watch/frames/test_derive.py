@@ -220,7 +220,8 @@ def shaken(reading: Any, number: int) -> Any:
     if isinstance(reading, list):
         return [shaken(each, number) for each in reading]
     if isinstance(reading, msgspec.Struct):
-        return type(reading)(*[shaken(getattr(reading, name), number) for name in reading.__struct_fields__])
+        fields = {name: shaken(getattr(reading, name), number) for name in reading.__struct_fields__}
+        return type(reading)(**fields)
     return reading
 
 

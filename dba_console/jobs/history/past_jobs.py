@@ -1,6 +1,6 @@
 """Past dumps and restores of one target, the trend of their durations, and when a job exceeds its time window.
 
-The agent reads them from its file; an unknown value of a run is None.
+Read from the file of the agents; an unknown value of a run is None.
 """
 
 from __future__ import annotations
@@ -14,51 +14,18 @@ from msgspec import Struct
 
 from dba_console.core.config import JobsConfig
 from dba_console.core.units import parse_duration
+from dba_console.jobs.history.past_runs import JobRun
 from dba_console.watch.frames.job_sessions import job_name
 
 
-class PastPhase(Struct, frozen=True, kw_only=True):
-    """One phase of a past run."""
+class PastRun(JobRun, kw_only=True, frozen=True):
+    """One past run, for display."""
 
-    name: str
-    wall_s: float | None = None
-    """From the start of its first object to the end of its last one; phases overlap with -j."""
-    busy_s: float | None = None
-    """Sum over all its objects."""
-    bytes: float | None = None
-
-
-class PastRun(Struct, frozen=True, kw_only=True):
-    """One past run."""
-
-    started_us: int
-    """Host wall time."""
-    seconds: float
+    unbroken: bool = True
     counts: bool = True
     """Included in the typical duration; False for one cancelled at once."""
-    size_bytes: float | None = None
-    """Size of what was dumped or read."""
-    bytes: float | None = None
-    """Bytes written by a dump, read by a restore."""
-    rate_per_s: float | None = None
-    """Bytes per second."""
-    format: str | None = None
-    version: str | None = None
-    jobs: int | None = None
-    exit: int | None = None
-    """None: unknown."""
-    errors: int | None = None
-    """None: its messages could not be read."""
-    last_error: str | None = None
-    phases: tuple[PastPhase, ...] = ()
-    whole: bool | None = None
-    """Whether it processed everything it was started for, as far as observed."""
     exit_tells: bool = True
     """An exit status of 0 means success; not for psql, which continues after errors."""
-
-    @property
-    def ended_us(self) -> int:
-        return self.started_us + int(self.seconds * 1e6)
 
     @property
     def ending(self) -> str:
