@@ -11,7 +11,7 @@ from bench.figure import Figure, table
 from bench.measure import measure, side_by_side
 
 NAMES = (
-    "cost", "startup", "recording", "growth", "keys", "stalled", "rules", "shrink", "stamp",
+    "cost", "startup", "recording", "growth", "keys", "runbook_keys", "stalled", "rules", "shrink", "stamp",
     "long_queries", "fuzz", "watching", "many_tables", "restore", "eta", "sweep", "cluster_watch", "cutover",
     "cutover_killed", "run_overhead", "managers", "quiet",
 )  # fmt: skip

@@ -35,6 +35,17 @@ class Terminal:
     def keys(self, *keys: str) -> None:
         self._run("send-keys", *keys)
 
+    def type(self, text: str) -> None:
+        self._run("send-keys", "-l", text)
+
+    def wait_for_end(self, limit_s: float = 60.0) -> None:
+        """Wait until the program has ended. Raises TimeoutError with the screen."""
+        end = time.monotonic() + limit_s
+        while self._run("list-panes", "-F", "#{pane_pid}").strip():
+            if time.monotonic() > end:
+                raise TimeoutError(f"still running:\n{self.screen()}")
+            time.sleep(0.1)
+
     def screen(self) -> str:
         return self._run("capture-pane", "-p")
 

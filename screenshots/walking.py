@@ -24,7 +24,7 @@ from screenshots.watching import NAME
 
 TIMEOUT_S = 60.0
 RUNBOOK = "lock-queue"
-SIZE = (120, 36)
+SIZE, LARGE = (120, 36), (160, 50)
 FIRST, LAST = "▶ action", "run done"
 """Of a run as text: the first line of the screenshot, and the text that ends the run."""
 ANSWERS = {
@@ -44,24 +44,33 @@ class Move:
     picture: str = ""
 
 
+TOGETHER = (
+    Move("wait behind", ("r",)),
+    Move("The one to stop", ("s",)),
+    Move("Start “Sessions queue", (*"yes", "enter")),
+    Move("Which one gives way?", picture="together"),
+    Move("Which one gives way?", (*"none", "enter")),
+    Move("run done"),
+)
+"""Findings, charts and a runbook at once, on a large screen."""
 MOVES = (
     Move("wait behind", ("b",)),
     Move("checksum-failure", picture="runbooks"),
     Move("Runbooks", ("escape", "r")),
     Move("The one to stop", ("s",)),
-    Move("Start “Sessions queue", ("enter", *"yes", "enter")),
+    Move("Start “Sessions queue", (*"yes", "enter")),
     Move("Which session do you stop?", picture="walkthrough"),
-    Move("Which session do you stop?", ("enter", *"ddl", "enter")),
+    Move("Which session do you stop?", (*"ddl", "enter")),
     Move("(the number", picture="confirmation"),
-    Move("(the number", ("enter", *"no", "enter")),
-    Move("abort", ("enter", *"abort", "enter")),
+    Move("(the number", (*"no", "enter")),
+    Move("abort", (*"abort", "enter")),
     Move("run failed"),
 )
 
 
 def walked(socket: Path) -> dict[str, str]:
     """Return the screenshots by name, as SVG. Raises ConsoleError if an expected text did not appear."""
-    return pictured(socket, MOVES, SIZE)
+    return pictured(socket, TOGETHER, LARGE) | pictured(socket, MOVES, SIZE)
 
 
 def pictured(socket: Path, moves: Sequence[Move], size: tuple[int, int]) -> dict[str, str]:

@@ -145,7 +145,10 @@ def _require_trusted_listener(connection: socket.socket, path: Path | str) -> No
 
 
 def operator_login() -> str:
-    """Return the operator's login: the user behind sudo, if any, and the address of the SSH session."""
+    """Return the operator's login (the user behind sudo, if any), terminal, and address of the SSH session.
+
+    `anna on pts/3 from 10.0.0.1`; the terminal and the address only if there is one.
+    """
     user = os.environ.get("SUDO_USER")
     if not user:
         try:
@@ -153,4 +156,8 @@ def operator_login() -> str:
         except KeyError:
             user = f"uid {os.getuid()}"
     origin = os.environ.get("SSH_CONNECTION", "").split(" ")[0]
-    return f"{user} from {origin}" if origin else user
+    try:
+        terminal = os.ttyname(0).removeprefix("/dev/")
+    except OSError:
+        terminal = ""
+    return user + (f" on {terminal}" if terminal else "") + (f" from {origin}" if origin else "")

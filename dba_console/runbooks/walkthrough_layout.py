@@ -106,7 +106,7 @@ def title_line(view: RunView, options: ViewOptions, cells: int) -> Line:
         line(run_word(view)),
     ]
     if not options.yours and view.state not in _UNDRIVEN:
-        parts.append(line(Span(f"controlled by {_driver(view)}", "warn")))
+        parts.append(line(Span(f"controlled by {_driver(view).partition(' from ')[0]}", "warn")))
     spans: list[Span] = [Span("─ ", "dim")]
     for part in parts:
         if part:
@@ -138,7 +138,7 @@ def _step(
     few = MOST_ROWS if options.pane == "whole" else FEW_ROWS
     parts = _body_parts(view, right, few, options.row)
     step_lines = [line for part in parts for line in part]
-    least = _OUTPUT_LEAST + 1 if output and options.pane == "step" and not deciding else 0
+    least = _least_output(view, output, options, deciding=deciding)
     upper = max(3, min(rows_left - least, max(len(step_lines) + len(question_part), len(view.steps))))
     question_part = question_part[: max(1, upper - 1)]
     cursor = next((at for at, one in enumerate(step_lines) if one and one[0].style == "selected"), None)
@@ -158,6 +158,13 @@ def _step(
     return LaidOutLines(lines, body.top, body.most, body.page)
 
 
+def _least_output(view: RunView, output: Sequence[OutputLine], options: ViewOptions, *, deciding: bool) -> int:
+    """Lines the output keeps beside a step that needs more: only its title while a question is to be read."""
+    if not output or options.pane != "step" or deciding:
+        return 0
+    return 1 if view.question is not None else _OUTPUT_LEAST + 1
+
+
 def _asks_for_rows(view: RunView) -> bool:
     """Return whether the operator must read rows to choose some or to decide: on a small screen they get the space."""
     question = view.question
@@ -169,19 +176,21 @@ def asked_lines(view: RunView, cells: int, options: ViewOptions) -> list[Line]:
     lines: list[Line] = []
     if view.state == "interrupted":
         message = "The agent ended during this run. Commands already started continue; nothing else runs."
-        choices = ("r resumes it: unknown outcomes are settled first.", "e ends it.")
+        choices = ("R resumes it: unknown outcomes are settled first.", "E ends it.")
         lines += [(), *texts(message, cells, "warn"), *(line for choice in choices for line in texts(choice, cells))]
     if view.waiting is not None:
         lines += waiting_lines(view.waiting, cells)
     if view.progress:
-        stop = "  (k stops it)" if view.can_stop else ""
+        stop = "  (X stops it)" if view.can_stop else ""
         lines += texts(view.progress + stop, cells, "changed")
     if view.question is not None:
-        lines += [(), *question_lines(view.question, cells)]
+        lines += [(), *question_lines(view.question, cells, by_letter=options.may_answer)]
         if view.question.rows and options.may_answer:
             lines += texts("Rows with ● are chosen: ↓ moves to a row, x adds or removes it.", cells, "dim")
+        if view.question.kind == "failed" and options.yours:
+            lines += texts("Or esc, then J: continue at another step, U: end and choose what to revert.", cells, "dim")
         if not options.may_answer:
-            lines += texts(options.why_not or f"controlled by {_driver(view)}; press t to take over.", cells, "warn")
+            lines += texts(options.why_not or f"controlled by {_driver(view)}; press T to take over.", cells, "warn")
     return lines
 
 

@@ -6,6 +6,7 @@ All text of a view is sanitized here again: it comes from documents, servers and
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -105,20 +106,23 @@ def texts(text: str, cells: int, style: Style = "", indent: str = "") -> list[Li
 # Questions
 
 
-def question_lines(question: Question, cells: int) -> list[Line]:
-    """Return a question with its options and how to answer."""
+def question_lines(question: Question, cells: int, *, by_letter: bool = False) -> list[Line]:
+    """Return a question with its options and how to answer; `by_letter`: on a screen where one letter is an answer."""
+    letters = {answer: letter for letter, answer in answer_letters(question).items()} if by_letter else {}
     lines = texts(question.text, cells, "warn")
     if question.kind == "second" and question.first_by:
         lines += texts(f"{question.first_by} has confirmed; a second operator must confirm at another console.", cells)
     for option in question.options:
         reason = "  (with a reason)" if option.needs_reason else ""
-        head = f"  {clean(option.key)}  "
+        letter = letters.get(option.key)
+        head = f"  {f'{letter}  ' if letter else ''}{clean(option.key)}  "
         first, *rest = wrap(clean(option.text) + reason, max(8, cells - len(head)))
         lines.append(line(Span(head, "key"), first))
         lines += [line(" " * len(head) + piece) for piece in rest]
     if question.kind not in ("failed", "settle") and _ANSWER_HINTS.search(question.text):
         return lines
-    return [*lines, *texts(how_to_answer(question), cells, "dim")]
+    press = f"Press {_either(list(letters.values()))}. " if letters and question.options else ""
+    return [*lines, *texts(press + how_to_answer(question), cells, "dim")]
 
 
 def how_to_answer(question: Question) -> str:
@@ -144,10 +148,42 @@ def how_to_answer(question: Question) -> str:
 
 def _by_key(question: Question) -> str:
     keys = [quote_for_typing(clean(option.key)) for option in question.options]
-    named = ", ".join(keys[:-1]) + " or " + keys[-1] if len(keys) > 1 else "".join(keys)
+    named = _either(keys)
     reason = next((option for option in question.options if option.needs_reason), None)
     more = f"; with a reason: {quote_for_typing(clean(reason.key) + ' REASON')}" if reason else ""
     return f"Type {named}{more}." if named else "Type your answer."
+
+
+def _either(names: Sequence[str]) -> str:
+    return ", ".join(names[:-1]) + " or " + names[-1] if len(names) > 1 else "".join(names)
+
+
+def answer_letters(question: Question) -> dict[str, str]:
+    """Map a letter to the answer that it gives. No letter begins another answer, so each can also be typed in full.
+
+    >>> from dba_console.runbooks.run_view import Option
+    >>> options = tuple(Option(key=key, text="") for key in ("source", "limit", "sessions", "none"))
+    >>> answer_letters(Question(id=1, kind="choose", text="", options=options))
+    {'l': 'limit', 'n': 'none', 'o': 'source', 'e': 'sessions'}
+    """
+    if question.kind == "ack":
+        return {"y": "y", "n": "n"}
+    if question.kind not in _LETTER_KINDS:
+        return {}
+    first_letters = Counter(option.key[:1] for option in question.options)
+    keys = [option.key for option in question.options if not option.needs_reason]
+    letters = {key[0]: key for key in keys if first_letters[key[:1]] == 1}
+    for key in keys:
+        free = (sign for sign in key if sign.isalnum() and sign not in first_letters and sign not in letters)
+        if key not in letters.values() and (letter := next(free, None)) is not None:
+            letters[letter] = key
+    return letters
+
+
+_LETTER_KINDS = ("choose", "failed", "settle")
+"""Kinds whose options one letter chooses, if they need no reason. What reverts steps or goes on without a journal is
+typed as a word.
+"""
 
 
 def prompt_of(question: Question) -> str:

@@ -29,7 +29,6 @@ from dba_console.tui.feed import Feed
 from dba_console.tui.key_actions import KeyActions
 from dba_console.tui.keys import Key, find_key, keys_of, panel_titles
 from dba_console.tui.loaders import JobHistoryLoader, RunbookLoader, RunbooksArrived, read_history, read_runbooks
-from dba_console.tui.runbooks import RunbooksView
 from dba_console.tui.screen_view import ScreenView
 from dba_console.tui.terminal import Colours, ScreenOptions
 from dba_console.tui.terminal_guard import TerminalGuard
@@ -225,6 +224,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
             runbook_loader,
             job_history_loader,
             leave=self._leave,
+            copy=self.copy_to_clipboard,
             palette=self._palette,
             suspend=self._suspend_to_shell,
         )
@@ -294,6 +294,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
         """Lay out the view and paint the lines that changed."""
         width, height = self._canvas.size
         if width and height:
+            self._actions.update_question_prompt()
             self._canvas.show(self.view_stack.lines(width, height))
 
     def on_canvas_resized(self) -> None:
@@ -306,14 +307,17 @@ class ConsoleApp(App[int], inherit_bindings=False):
             return  # the palette handles its own keys
         event.stop()
         event.prevent_default()
+        if self._actions.is_rest_of_answer(event.key, event.character):
+            return
         self.navigator.notice = None
-        if self.view_stack.prompt is not None and event.key != SUSPEND:
+        prompt = self.view_stack.prompt
+        if prompt is not None and event.key != SUSPEND and not prompt.passes(event.key):
             self.view_stack.type_into_prompt(event.key, event.character)
         elif (key := find_key(self.view.where, event.key)) is not None:
             self.act(key)
             return
-        else:
-            self.view.sort_key(event.character or event.key)
+        elif (capital := find_key(self.view.where, event.key.upper())) is not None:
+            self.navigator.notice = f"{capital.shown}, the capital letter: {capital.title}"
         self.paint()
 
     def act(self, key: Key) -> None:
@@ -335,11 +339,8 @@ class ConsoleApp(App[int], inherit_bindings=False):
             if (key := self.view_stack.footer_key(column, self._canvas.size.width)) is not None:
                 self.act(key)
             return
-        before = self.view.selected_key if isinstance(self.view, RunbooksView) else None
-        if (name := self.view_stack.click(row, column)) is not None:
-            self.view_stack.open_panel(name)
-        elif isinstance(self.view, RunbooksView) and before is not None and self.view.selected_key == before:
-            self._actions.do_choose()
+        if (action := self.view_stack.click(row, column)) is not None:
+            self._actions.run(action)
         self.paint()
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:

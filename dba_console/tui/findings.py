@@ -89,6 +89,9 @@ class EvidenceView(ScrolledPage):
         lines = all_evidence_lines(frame, one, _chart_history(scene, one), width, height - 1, ended_us)
         return [*head, *self.scrolled(lines, height - 1)]
 
+    def copied_text(self) -> str:
+        return "" if self._last_known is None else self._last_known.text
+
     def _record_observation(self, one: Finding, at_us: int) -> None:
         restarted = self._last_known is None or self._last_known.since != one.since
         first_us, last_us = (at_us, at_us) if restarted else self._observed_us
@@ -141,3 +144,9 @@ def find_finding(frame: Frame, finding_id: str) -> Finding | None:
 def most_urgent(frame: Frame | None) -> Finding | None:
     """Return the most urgent finding, None if none is open."""
     return None if frame is None else next(iter(sort_by_urgency(frame.findings)), None)
+
+
+def find_by_runbook(frame: Frame | None, runbook_id: str) -> Finding | None:
+    """Return the most urgent finding that names this runbook, None if none is open."""
+    found = () if frame is None else sort_by_urgency(frame.findings)
+    return next((one for one in found if one.runbook == runbook_id), None)

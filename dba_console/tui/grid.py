@@ -77,6 +77,8 @@ class Grid:
         self.columns_scrolled = 0
         self.height = 1
         """Rows that fit on the screen; set by the layout."""
+        self.headings: list[tuple[str, int, int]] = []
+        """Columns on the screen with the cells of their headings, set by the layout."""
         self._position = 0
         self.rows: list[TableRow] = []
         self.needed = [0] * len(table.columns)
@@ -109,13 +111,18 @@ class Grid:
             self.sort, self.descending = column_id, self._default_descending(column_id)
         self._arrange()
 
-    def sort_key(self, key: str) -> bool:
-        """Sort by the column with this key. Returns False if no column has it."""
-        for column in self.table.columns:
-            if column.sort_key == key:
-                self.sort_by(column.id)
-                return True
-        return False
+    def sort_by_name(self, text: str) -> None:
+        """Sort by the first column whose title begins with the text; an unknown one changes nothing."""
+        wanted = text.strip().casefold()
+        columns = [one for one in self.table.columns if wanted and one.title.casefold().startswith(wanted)]
+        if columns and self.sort != columns[0].id:
+            self.sort_by(columns[0].id)
+
+    def sort_at(self, cell: int) -> None:
+        """Sort by the column whose heading is at that cell; the second time reverse it."""
+        for column_id, start, end in self.headings:
+            if start <= cell < end:
+                self.sort_by(column_id)
 
     def sort_by_adjacent(self, direction: int) -> None:
         """Sort by the next (+1) or previous column; after the last one comes the original order."""
@@ -146,12 +153,14 @@ class Grid:
             index -= 1  # the next row has moved up to this position
         self.select(max(0, min(index, len(self.rows) - 1)))
 
-    def select(self, position: int) -> None:
-        """Select the row at that position of the rows shown."""
-        if 0 <= position < len(self.rows):
-            self._position, self.last_row, self.gone = position, self.rows[position], False
-            self.selected = self.last_row.key
-            self.scroll_to_selection()
+    def select(self, position: int) -> bool:
+        """Select the row at that position of the rows shown. Returns False if there is none."""
+        if not 0 <= position < len(self.rows):
+            return False
+        self._position, self.last_row, self.gone = position, self.rows[position], False
+        self.selected = self.last_row.key
+        self.scroll_to_selection()
+        return True
 
     def tick(self, key: str) -> None:
         """Tick a row to act on, or untick it."""
@@ -315,6 +324,10 @@ def grid_lines(grid: Grid, cells: int, height: int) -> list[Line]:
     # Half a column looks like a shorter number; only a column wider than the screen is cut.
     count = max(count_fitting(widths, cells), 2 if grid.columns_scrolled else 1)
     shown_columns = list(zip(_visible_columns(grid, grid.columns_scrolled), widths[:count], strict=False))
+    grid.headings, start = [], 0
+    for place, taken in shown_columns:
+        grid.headings.append((grid.table.columns[place].id, start, start + taken))
+        start += taken + GAP
     lines = [_header_line(grid, shown_columns)]
     lines += [_row(grid, row, shown_columns) for row in grid.rows[grid.top : grid.top + grid.height]]
     if not grid.rows:

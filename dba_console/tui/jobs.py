@@ -102,6 +102,9 @@ class JobPage(ScrolledPage):
     def hints(self) -> tuple[str, ...]:
         return ("back", "row_down", "past", "space", "time", "help", "quit")
 
+    def copied_text(self) -> str:
+        return self._row.command or ""
+
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         frame = scene.frame
         if frame is None:

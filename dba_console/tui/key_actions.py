@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Literal
 
@@ -9,6 +10,7 @@ import msgspec
 
 from dba_console.agent.protocol import Acknowledge, RunBegin, Silence
 from dba_console.core.errors import UsageError
+from dba_console.core.sanitize import clean
 from dba_console.core.units import parse_duration
 from dba_console.jobs.history.past_jobs import PastRuns
 from dba_console.jobs.panels.job_history import job_key
@@ -246,6 +248,20 @@ class PendingRevertsActions(RunbookActions):
             self.request_run(RunBegin(text=runbook.text, source=runbook.source, mode="run"))
 
 
+MAX_COPIED = 50_000
+"""Most characters to copy: terminals drop an OSC 52 sequence beyond about 100 kB."""
+
+
+def copyable(text: str) -> str:
+    """Return server text for the clipboard: line breaks and tabs stay, other control characters are made visible.
+
+    >>> copyable("select 1\\n\\tfrom t\\x1b[2J ")
+    'select 1\\n\\tfrom t␛[2J'
+    """
+    pieces = re.split("([\\n\\t])", text.strip()[:MAX_COPIED])
+    return "".join(piece if piece in ("\n", "\t") else clean(piece) for piece in pieces)
+
+
 class KeyActions(PendingRevertsActions, BackendActions, FindingActions, JobActions):
     """All actions, as methods `do_ACTION`; `perform` calls the one of a key."""
 
@@ -258,12 +274,14 @@ class KeyActions(PendingRevertsActions, BackendActions, FindingActions, JobActio
         job_history_loader: JobHistoryLoader,
         *,
         leave: Callable[[], None],
+        copy: Callable[[str], None],
         palette: Callable[[], None],
         suspend: Callable[[], None],
     ) -> None:
         super().__init__(view_stack, navigator, feed)
         self._runbook_loader, self._job_history_loader = runbook_loader, job_history_loader
         self.do_quit = leave
+        self._copy = copy
         self.do_palette = palette
         self.do_suspend = suspend
 
@@ -276,7 +294,11 @@ class KeyActions(PendingRevertsActions, BackendActions, FindingActions, JobActio
 
     def perform(self, key: Key) -> None:
         """Run the key's action in the current view."""
-        method = self.method(key.action)
+        self.run(key.action)
+
+    def run(self, action: str) -> None:
+        """Run an action in the current view."""
+        method = self.method(action)
         if method is not None:
             method()
 
@@ -301,10 +323,25 @@ class KeyActions(PendingRevertsActions, BackendActions, FindingActions, JobActio
     def do_help(self) -> None:
         self._view_stack.show_help()
 
+    def do_copy(self) -> None:
+        text = copyable(self._view_stack.view.copied_text())
+        if text:
+            self._copy(text)
+            self._navigator.notice = (
+                f"{len(text)} characters sent to the terminal's clipboard, if it accepts them (OSC 52)"
+            )
+        else:
+            self._navigator.notice = "nothing to copy here: select a row first"
+
     def do_filter(self) -> None:
         view = self._view_stack.view
         if isinstance(view, DetailView) and view.grid is not None:
             self._view_stack.prompt = Prompt("filter", view.set_filter, view.set_filter, view.grid.filter)
+
+    def do_sort_by(self) -> None:
+        view = self._view_stack.view
+        if isinstance(view, DetailView) and view.grid is not None:
+            self._view_stack.prompt = Prompt("sort by column", view.sort_by_name, view.sort_by_name)
 
     # Time
 

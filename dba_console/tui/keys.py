@@ -7,6 +7,7 @@ The only declaration: the screens, the footer, the help, the command palette and
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from string import ascii_uppercase
 from typing import Literal
 
 from dba_console.watch.panels.registry import PANELS, PanelKind
@@ -38,227 +39,175 @@ class Key:
     where: ScreenName = "everywhere"
     group: str = "screen"
 
+    @property
+    def acts(self) -> bool:
+        """True if it changes something, or asks to: capital letters, and a few on data of the console alone."""
+        return self.shown in ascii_uppercase or self.action in _ACTING
 
-_PANEL_KEYS = "1234567890"
 
-_FINDING_KEYS = (
-    Key(("a",), "a", "acknowledge", "acknowledge", "acknowledge the finding, with a note", "findings", "findings"),
-    Key(("s",), "s", "silence", "silence", "silence the finding: 30m, 2h, with a note", "findings", "findings"),
-    Key(("u",), "u", "unsilence", "undo", "remove the acknowledgement or the silence", "findings", "findings"),
-    Key(("r",), "r", "runbook", "runbook", "the runbook for it", "findings", "findings"),
-)
+_ACTING = ("begin", "rehearse", "hold", "tick", "unsilence")
+_SHOWN = {
+    "escape": "esc", "left": "←", "right": "→", "shift+left": "shift+←", "shift+right": "shift+→",
+    "left_square_bracket": "[", "right_square_bracket": "]", "plus": "+", "minus": "-", "up": "↑", "down": "↓",
+    "pageup": "pgup", "pagedown": "pgdn", "slash": "/", "greater_than_sign": ">", "less_than_sign": "<",
+    "equals_sign": "=", "full_stop": ".", "comma": ",", "question_mark": "?",
+}  # fmt: skip
+"""What stands for a key on the screen, where that is not its Textual name."""
 
-_RUNBOOK_KEYS = (
-    Key(("b",), "b", "runbooks", "runbooks", "the runbooks and the open runs", group="runbooks"),
-    Key(("w",), "w", "walkthrough", "run", "the open run; the one that waits for you first", group="runbooks"),
-    Key(("enter",), "enter", "choose", "open", "open the runbook or the run", "runbooks", "runbooks"),
-    Key(("i",), "i", "inputs", "inputs", "enter its inputs, one after the other", "runbook", "runbooks"),
-    Key(
-        ("s",),
-        "s",
-        "begin",
-        "start",
-        "show checks and plan, then ask whether to start",
-        "runbook",
-        "runbooks",
-    ),
-    Key(
-        ("t",),
-        "t",
-        "rehearse",
-        "rehearse",
-        "run its checks, show what the other steps would do",
-        "runbook",
-        "runbooks",
-    ),
-    Key(
-        ("enter",),
-        "enter",
-        "answer",
-        "answer",
-        "answer the question; enter alone confirms nothing",
-        "walkthrough",
-        "runbooks",
-    ),
-    Key(("y",), "y", "read", "read", "confirm that you read it, if nothing else is asked", "walkthrough", "runbooks"),
-    Key(("p",), "p", "hold", "hold", "start no further step; again: continue", "walkthrough", "runbooks"),
-    Key(("s",), "s", "skip", "skip", "skip this step, with a reason", "walkthrough", "runbooks"),
-    Key(("j",), "j", "jump", "jump", "continue at another step, with a reason", "walkthrough", "runbooks"),
-    Key(("k",), "k", "stop", "stop", "stop the running action at its next safe point", "walkthrough", "runbooks"),
-    Key(
-        ("x",),
-        "x",
-        "tick",
-        "tick",
-        "exclude this row from the action and go to the next; again: include it",
-        "walkthrough",
-        "runbooks",
-    ),
-    Key(
-        ("e",),
-        "e",
-        "abort",
-        "end",
-        "end the run here, with a reason; nothing is reverted automatically",
-        "walkthrough",
-        "runbooks",
-    ),
-    Key(("u",), "u", "undo", "undo", "end the run and choose which steps to revert", "walkthrough", "runbooks"),
-    Key(
-        ("t",),
-        "t",
-        "take",
-        "take over",
-        "answer from this console instead of the other one",
-        "walkthrough",
-        "runbooks",
-    ),
-    Key(("r",), "r", "resume", "resume", "resume an interrupted run", "walkthrough", "runbooks"),
-    Key(
-        ("tab",),
-        "tab",
-        "pane",
-        "more",
-        "switch between step, output and all steps",
-        "walkthrough",
-        "runbooks",
-    ),
-    Key(
-        ("escape", "backspace"),
-        "esc",
-        "back",
-        "leave",
-        "leave the screen; the run continues",
-        "walkthrough",
-        "runbooks",
-    ),
-    Key(("escape", "backspace"), "esc", "back", "back", "back to the previous screen", "runbook", "runbooks"),
-    Key(
-        ("p",),
-        "p",
-        "put_back",
-        "revert now",
-        "start the runbook that reverts these temporary settings",
-        "reverts",
-        "runbooks",
-    ),
-    Key(("escape", "backspace"), "esc", "back", "later", "decide later; the finding stays open", "reverts", "runbooks"),
-)
 
-_JOB_KEYS = (
-    Key(("d",), "d", "past", "history",
-        "finished dumps and restores: durations, trend, when they exceed their window", group="jobs"),
-    Key(("enter",), "enter", "job", "job", "the selected dump, restore or other long operation", "jobs", "jobs"),
-    Key(("d",), "d", "past", "its history", "the finished runs of this job", "job", "jobs"),
-    Key(("escape", "backspace"), "esc", "back", "back", "back to the table", "job", "jobs"),
-    Key(("enter",), "enter", "past_runs", "its runs", "every run of the selected job", "history", "jobs"),
+def _on(where: ScreenName, group: str, *rows: tuple[str, str, str, str]) -> tuple[Key, ...]:
+    """Return the keys of a screen: Textual's names separated by blanks, action, title, help."""
+    return tuple(
+        Key(tuple(names.split()), _SHOWN.get(names.split()[0], names.split()[0]), action, title, meaning, where, group)
+        for names, action, title, meaning in rows
+    )
+
+
+_FINDING_KEYS = _on(
+    "findings", "findings",
+    ("a", "acknowledge", "acknowledge", "acknowledge the finding, with a note"),
+    ("z", "silence", "silence", "silence the finding: 30m, 2h, with a note"),
+    ("u", "unsilence", "undo", "remove the acknowledgement or the silence"),
+    ("r", "runbook", "runbook", "the runbook for it"),
 )  # fmt: skip
 
-_BACKEND_KEYS = (
-    Key(
-        ("x",),
-        "x",
-        "tick",
-        "tick",
-        "tick this row for c and k, and go to the next; again: untick",
-        "backends",
-        "table",
-    ),
-    Key(
-        ("c",),
-        "c",
-        "cancel",
-        "cancel",
-        "cancel the queries of the chosen rows; shows them and asks",
-        "backends",
-        "table",
-    ),
-    Key(
-        ("k",),
-        "k",
-        "terminate",
-        "terminate",
-        "terminate the sessions of the chosen rows; shows them and asks",
-        "backends",
-        "table",
-    ),
-)
-
-_SCROLL_KEYS = (
-    Key(("up",), "↑", "row_up", "line up", "scroll up one line", "evidence", "findings"),
-    Key(("down",), "↓", "row_down", "line down", "scroll down one line", "evidence", "findings"),
-    Key(("pageup",), "pgup", "page_up", "page up", "scroll up one screen", "evidence", "findings"),
-    Key(("pagedown",), "pgdn", "page_down", "page down", "scroll down one screen", "evidence", "findings"),
-)
+_SCROLL_KEYS = _on(
+    "evidence", "findings",
+    ("up", "row_up", "line up", "scroll up one line"),
+    ("down", "row_down", "line down", "scroll down one line"),
+    ("pageup", "page_up", "page up", "scroll up one screen"),
+    ("pagedown", "page_down", "page down", "scroll down one screen"),
+)  # fmt: skip
 
 _SCROLLED_SCREENS: tuple[tuple[ScreenName, str], ...] = (
-    ("runbook", "runbooks"),
-    ("walkthrough", "runbooks"),
-    ("job", "jobs"),
-    ("reverts", "runbooks"),
-)
+    ("runbook", "runbooks"), ("walkthrough", "runbooks"), ("job", "jobs"), ("reverts", "runbooks"),
+)  # fmt: skip
 
 KEYS: tuple[Key, ...] = (
-    *(
-        Key((digit,), digit, f"panel_{digit}", f"panel {digit}", "", group="panels")
-        for digit in _PANEL_KEYS
+    *_on("everywhere", "panels", *((digit, f"panel_{digit}", f"panel {digit}", "") for digit in "1234567890")),
+    *_on(
+        "everywhere", "panels",
+        ("o", "panel_o", "nodes of the cluster", "nodes and poolers of the configured cluster"),
+        ("c", "panel_c", "console's own cost", "the console's own load, and whether it keeps up"),
+        ("f", "panel_f", "findings", "every finding with its evidence"),
     ),
-    Key(("o",), "o", "panel_o", "nodes of the cluster", "nodes and poolers of the configured cluster", group="panels"),
-    Key(("c",), "c", "panel_c", "console's own cost", "the console's own load, and whether it keeps up",
-        group="panels"),
-    Key(("f",), "f", "panel_f", "findings", "every finding with its evidence", group="panels"),
-    Key(("tab", "down"), "tab", "focus_next", "next panel", "select the next panel", "overview", "panels"),
-    Key(("shift+tab", "up"), "shift+tab", "focus_previous", "previous panel", "select the previous panel", "overview",
-        "panels"),
-    Key(("enter",), "enter", "open", "detail", "open the selected panel", "overview", "panels"),
-    Key(("escape", "backspace"), "esc", "back", "back", "close the row, then the filter, then the panel", "detail",
-        "panels"),
-    Key(("space",), "space", "space", "pause", "pause; again: continue", group="time"),
-    Key(("left",), "←", "step_back", "previous sample", "previous sample (pauses)", group="time"),
-    Key(("right",), "→", "step_on", "next sample", "next sample", group="time"),
-    Key(("shift+left",), "shift+←", "minute_back", "back 1 minute", "one minute back", group="time"),
-    Key(("shift+right",), "shift+→", "minute_on", "forward 1 min", "one minute forward", group="time"),
-    Key(("left_square_bracket",), "[", "sign_back", "previous mark", "to the previous mark or finding", group="time"),
-    Key(("right_square_bracket",), "]", "sign_on", "next mark", "to the next mark or finding", group="time"),
-    Key(("g",), "g", "go", "go to time", "go to a time: 14:53:07, -10m, +90s from the start, mark:TEXT, RFC 3339",
-        group="time"),
-    Key(("h",), "h", "first", "start", "to the start of the recording", group="time"),
-    Key(("end", "l"), "end", "live", "live", "return to live; in a recording, go to its end", group="time"),
-    Key(("plus",), "+", "faster", "faster", "play, then faster: ×1 ×2 ×4 ×16 ×64", group="time"),
-    Key(("minus",), "-", "slower", "slower", "slower; below ×1 it pauses", group="time"),
-    Key(("m",), "m", "mark", "mark", "mark this moment, with an optional line of text", group="record"),
-    Key(("n",), "n", "note", "note", "write a note; while paused, it belongs to the time shown", group="record"),
-    Key(("up",), "↑", "row_up", "row up", "the row above", "detail", "table"),
-    Key(("down",), "↓", "row_down", "row down", "the row below", "detail", "table"),
-    Key(("pageup",), "pgup", "page_up", "page up", "a page up", "detail", "table"),
-    Key(("pagedown",), "pgdn", "page_down", "page down", "a page down", "detail", "table"),
-    Key(("home",), "home", "top", "first row", "the first row (overview: the start of the recording)", group="table"),
-    Key(("enter",), "enter", "evidence", "evidence", "the finding, its evidence charted around its start", "findings",
-        "findings"),
+    *_on(
+        "overview", "panels",
+        ("tab down", "focus_next", "next panel", "select the next panel"),
+        ("shift+tab up", "focus_previous", "previous panel", "select the previous panel"),
+        ("enter", "open", "detail", "open the selected panel"),
+    ),
+    *_on("detail", "panels", ("escape backspace", "back", "back", "close the row, then the filter, then the panel")),
+    *_on(
+        "everywhere", "time",
+        ("space", "space", "pause", "pause; again: continue"),
+        ("left", "step_back", "previous sample", "previous sample (pauses)"),
+        ("right", "step_on", "next sample", "next sample"),
+        ("shift+left", "minute_back", "back 1 minute", "one minute back"),
+        ("shift+right", "minute_on", "forward 1 min", "one minute forward"),
+        ("left_square_bracket", "sign_back", "previous mark", "to the previous mark or finding"),
+        ("right_square_bracket", "sign_on", "next mark", "to the next mark or finding"),
+        ("g", "go", "go to time", "go to a time: 14:53:07, -10m, +90s from the start, mark:TEXT, RFC 3339"),
+        ("h", "first", "start", "to the start of the recording"),
+        ("end l", "live", "live", "return to live; in a recording, go to its end"),
+        ("plus", "faster", "faster", "play, then faster: ×1 ×2 ×4 ×16 ×64"),
+        ("minus", "slower", "slower", "slower; below ×1 it pauses"),
+    ),
+    *_on(
+        "everywhere", "record",
+        ("m", "mark", "mark", "mark this moment, with an optional line of text"),
+        ("n", "note", "note", "write a note; while paused, it belongs to the time shown"),
+    ),
+    *_on(
+        "detail", "table",
+        ("up", "row_up", "row up", "the row above"),
+        ("down", "row_down", "row down", "the row below"),
+        ("pageup", "page_up", "page up", "a page up"),
+        ("pagedown", "page_down", "page down", "a page down"),
+    ),
+    *_on("everywhere", "table", ("home", "top", "first row", "the first row (overview: the start of the recording)")),
+    *_on(
+        "findings", "findings",
+        ("enter", "evidence", "evidence", "the finding, its evidence charted around its start"),
+    ),
     *_FINDING_KEYS,
-    Key(("escape", "backspace"), "esc", "back", "back", "back to the findings", "evidence", "findings"),
+    *_on("evidence", "findings", ("escape backspace", "back", "back", "back to the findings")),
     *(replace(key, where="evidence") for key in _FINDING_KEYS),
     *_SCROLL_KEYS,
-    Key(("r",), "r", "runbook", "runbook", "the runbook for the most urgent finding", "overview", "findings"),
-    Key(("enter",), "enter", "row", "row", "the selected row: whole query, all columns", "detail", "table"),
-    Key(("tab",), "tab", "table_next", "next table", "the next table of the panel", "detail", "table"),
-    Key(("shift+tab",), "shift+tab", "table_previous", "previous table", "the previous table", "detail", "table"),
-    Key(("slash",), "/", "filter", "filter", "show only rows that contain a text (any column, any case)", "detail",
-        "table"),
-    Key(("greater_than_sign",), ">", "sort_next", "sort", "sort by the next column; capital letters name a column",
-        "detail", "table"),
-    Key(("less_than_sign",), "<", "sort_previous", "sort back", "sort by the previous column", "detail", "table"),
-    Key(("i",), "i", "invert", "invert", "reverse the order", "detail", "table"),
-    Key(("full_stop",), ".", "scroll_right", "scroll right", "columns to the right", "detail", "table"),
-    Key(("comma",), ",", "scroll_left", "scroll left", "columns to the left", "detail", "table"),
-    *_BACKEND_KEYS,
-    *_JOB_KEYS,
-    *_RUNBOOK_KEYS,
+    *_on("overview", "findings", ("r", "runbook", "runbook", "the runbook for the most urgent finding")),
+    *_on(
+        "detail", "table",
+        ("enter", "row", "row", "the selected row: whole query, all columns"),
+        ("tab", "table_next", "next table", "the next table of the panel"),
+        ("shift+tab", "table_previous", "previous table", "the previous table"),
+        ("slash", "filter", "filter", "show only rows that contain a text (any column, any case)"),
+        ("greater_than_sign", "sort_next", "sort", "sort by the next column"),
+        ("less_than_sign", "sort_previous", "sort back", "sort by the previous column"),
+        ("equals_sign", "sort_by", "sort by", "sort by a column: type the beginning of its name"),
+        ("v", "invert", "reverse", "reverse the order"),
+        ("full_stop", "scroll_right", "scroll right", "columns to the right"),
+        ("comma", "scroll_left", "scroll left", "columns to the left"),
+    ),
+    *_on(
+        "backends", "table",
+        ("x", "tick", "tick", "tick this row for C and K, and go to the next; again: untick"),
+        ("C", "cancel", "cancel", "cancel the queries of the chosen rows; shows them and asks"),
+        ("K", "terminate", "terminate", "terminate the sessions of the chosen rows; shows them and asks"),
+    ),
+    *_on(
+        "everywhere", "jobs",
+        ("d", "past", "history", "finished dumps and restores: durations, trend, when they exceed their window"),
+    ),
+    *_on("jobs", "jobs", ("enter", "job", "job", "the selected dump, restore or other long operation")),
+    *_on(
+        "job", "jobs",
+        ("d", "past", "its history", "the finished runs of this job"),
+        ("escape backspace", "back", "back", "back to the table"),
+    ),
+    *_on("history", "jobs", ("enter", "past_runs", "its runs", "every run of the selected job")),
+    *_on(
+        "everywhere", "runbooks",
+        ("b", "runbooks", "runbooks", "the runbooks and the open runs"),
+        ("w", "walkthrough", "run", "the open run; the one that waits for you first"),
+    ),
+    *_on("runbooks", "runbooks", ("enter", "choose", "open", "open the runbook or the run")),
+    *_on(
+        "runbook", "runbooks",
+        ("i", "inputs", "inputs", "enter its inputs, one after the other"),
+        ("s", "begin", "start", "show checks and plan, then ask whether to start"),
+        ("t", "rehearse", "rehearse", "run its checks, show what the other steps would do"),
+    ),
+    *_on(
+        "walkthrough", "runbooks",
+        ("enter", "answer", "answer", "answer the question; enter alone confirms nothing"),
+        ("p", "hold", "hold", "start no further step; again: continue"),
+        ("S", "skip", "skip", "skip this step, with a reason"),
+        ("J", "jump", "jump", "continue at another step, with a reason"),
+        ("X", "stop", "stop", "stop the running action at its next safe point"),
+        ("x", "tick", "tick", "exclude this row from the action and go to the next; again: include it"),
+        ("E", "abort", "end", "end the run here, with a reason; nothing is reverted automatically"),
+        ("U", "undo", "undo", "end the run and choose which steps to revert"),
+        ("T", "take", "take over", "answer from this console instead of the other one"),
+        ("R", "resume", "resume", "resume an interrupted run"),
+        ("tab", "pane", "more", "switch between step, output and all steps"),
+        ("escape backspace", "back", "leave", "leave the screen; the run continues"),
+    ),
+    *_on("runbook", "runbooks", ("escape backspace", "back", "back", "back to the previous screen")),
+    *_on(
+        "reverts", "runbooks",
+        ("P", "put_back", "revert now", "start the runbook that reverts these temporary settings"),
+        ("escape backspace", "back", "later", "decide later; the finding stays open"),
+    ),
     *(replace(key, where=where, group=group) for where, group in _SCROLLED_SCREENS for key in _SCROLL_KEYS),
-    Key(("question_mark", "f1"), "?", "help", "help", "all keys of this screen"),
-    Key(("ctrl+p",), "ctrl+p", "palette", "commands", "find a command by its name"),
-    Key(("ctrl+z",), "ctrl+z", "suspend", "suspend", "suspend the console and return to the shell; fg resumes"),
-    Key(("q", "ctrl+q", "ctrl+c"), "q", "quit", "quit", "quit; the agent keeps recording for its grace period"),
+    *_on(
+        "everywhere", "screen",
+        ("y", "copy", "copy",
+         "copy the selected row, its query or the command (OSC 52); shift-drag selects text with the mouse"),
+        ("question_mark f1", "help", "help", "all keys of this screen"),
+        ("ctrl+p", "palette", "commands", "find a command by its name"),
+        ("ctrl+z", "suspend", "suspend", "suspend the console and return to the shell; fg resumes"),
+        ("q ctrl+q ctrl+c", "quit", "quit", "quit; the agent keeps recording for its grace period"),
+    ),
 )  # fmt: skip
 """In the order of the help and of docs/keys.md."""
 

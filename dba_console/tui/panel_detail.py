@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from dba_console.tui.grid import Grid, divide_height, grid_lines, max_columns_scrolled, row_pane, title_line
-from dba_console.tui.keys import ScreenName, panel_kind
+from dba_console.tui.keys import ScreenName, find_key, panel_kind
 from dba_console.tui.screen_view import Scene
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.panels.overview import FrameWithHistory, panel_title, title_rule
-from dba_console.watch.panels.text_elements import Detail, Line, Span, fit_line, line, wrap_lines
+from dba_console.watch.panels.text_elements import Detail, Line, Span, fit_line, line, line_text, wrap_lines
 
 MIN_TABLE = 6
 """Lines the table keeps when facts or the open row need more."""
@@ -38,7 +38,7 @@ class DetailView:
     def hints(self) -> tuple[str, ...]:
         """Actions for the footer; switching tables only if there are several."""
         turn = ("table_next",) if len(self._grids) > 1 else ()
-        return ("back", "row", *turn, "filter", "sort_next", "space", "time", "help", "quit")
+        return ("back", "row", *turn, "filter", "sort_next", "space", "time", "copy", "help", "quit")
 
     @property
     def grid(self) -> Grid | None:
@@ -154,15 +154,32 @@ class DetailView:
         if self.grid is not None:
             self.grid.set_filter(text)
 
-    def sort_key(self, key: str) -> bool:
-        return self.grid is not None and self.grid.sort_key(key)
+    def sort_by_name(self, text: str) -> None:
+        if self.grid is not None:
+            self.grid.sort_by_name(text)
+
+    @property
+    def selected_key(self) -> str | None:
+        """The identity of the selected row, if it is still there."""
+        return None if self.grid is None or self.grid.gone else self.grid.selected
+
+    def copied_text(self) -> str:
+        row = None if self.grid is None or self.grid.selected is None else self.grid.last_row
+        return "" if row is None else row.copied or "\n".join(map(line_text, row.detail))
 
     def click(self, row: int, column: int) -> str | None:
+        """Select the row, sort by the heading; a click on the selected row opens it like enter."""
         for name, top in self._tops.items():
             if row >= top:
                 self._current = name
-        if self.grid is not None and self._current is not None:
-            self.grid.select(self.grid.top + row - self._tops.get(self._current, row) - 2)
+        if self.grid is None or self._current is None:
+            return None
+        before, line_number = self.selected_key, row - self._tops.get(self._current, row)
+        if line_number == 1:
+            self.grid.sort_at(column)
+        elif line_number > 1 and self.grid.select(self.grid.top + line_number - 2) and before == self.selected_key:
+            key = find_key(self.where, "enter")
+            return None if key is None else key.action
         return None
 
     def wheel(self, rows: int) -> None:
@@ -240,7 +257,7 @@ class BackendsView(DetailView):
 
     @property
     def hints(self) -> tuple[str, ...]:
-        return ("back", "row", "tick", "cancel", "terminate", "filter", "space", "time", "help", "quit")
+        return ("back", "row", "tick", "cancel", "terminate", "filter", "space", "time", "copy", "help", "quit")
 
     def do_tick(self) -> None:
         """Tick or untick the selected row and select the next one."""

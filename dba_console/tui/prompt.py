@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
-from dba_console.watch.panels.text_elements import Line, Span, clean, cut, line, width
+from dba_console.watch.panels.text_elements import Line, Span, clean, cut, line, line_width, width
 
 MAX_CHARACTERS = 500
 """Most characters of a note: a few sentences, not a document."""
@@ -14,7 +14,8 @@ class Prompt:
     """A question with its answer being typed.
 
     `done` is called with the text on enter; `changed`, if given, on every key, and with the empty text on escape.
-    A `secret` shows only its length. An `offered` text can also be accepted with tab while it is unchanged.
+    A `secret` shows only its length. An `offered` text can also be accepted with tab while it is unchanged; otherwise
+    tab goes through the `values`, known answers that begin with the text.
     """
 
     def __init__(
@@ -27,9 +28,12 @@ class Prompt:
         secret: bool = False,
         explanation: str = "",
         offered: bool = False,
+        values: Sequence[str] = (),
     ) -> None:
         self.question = question
-        self.explanation = explanation
+        self._values = values
+        self._completed = ""
+        self.explanation = "\n".join(filter(None, (explanation, _values_line(values))))
         """Shown above the prompt: what is asked for, and why the last answer was not accepted."""
         self.text = text
         self._offered = text if offered else None
@@ -37,6 +41,12 @@ class Prompt:
         self._on_enter = on_enter
         self._on_change = on_change
         self._secret = secret
+        self.hint = ""
+        """Shown at the end of the line, if it fits."""
+
+    def passes(self, name: str) -> bool:
+        """Check whether the key is for the view below and not for the text."""
+        return False
 
     def handle_key(self, name: str, character: str | None) -> bool:
         """Handle a key. Returns False when the prompt is done: answered or cancelled."""
@@ -48,7 +58,10 @@ class Prompt:
             if self._on_change is not None:
                 self._on_change("")
             return False
-        self._edit(name, character)
+        if name == "tab":
+            self._complete()
+        else:
+            self._edit(name, character)
         if self._on_change is not None and self.text != before:
             self._on_change(self.text)
         return True
@@ -67,7 +80,11 @@ class Prompt:
         while width(before) > space:
             before = before[1:]
         after = cut(self._visible_text(self.text[self.position :]), max(0, space - width(before)))
-        return line(Span(head, "key"), before, Span(after[:1] or " ", "selected"), after[1:]), width(head + before)
+        spans = line(Span(head, "key"), before, Span(after[:1] or " ", "selected"), after[1:])
+        spare = cells - line_width(spans) - width(self.hint) - 1
+        if self.hint and spare > 0:
+            spans = (*spans, Span(" " * spare + self.hint, "dim"))
+        return spans, width(head + before)
 
     def _visible_text(self, text: str) -> str:
         return "*" * len(text) if self._secret else clean(text)
@@ -96,6 +113,15 @@ class Prompt:
                 if character is not None and character.isprintable():
                     self._insert(character)
 
+    def _complete(self) -> None:
+        """Replace the text by the next value that begins with what was typed."""
+        typed = self._completed if self.text in self._values else self.text
+        matches = [value for value in self._values if value.startswith(typed)]
+        if matches:
+            following = matches.index(self.text) + 1 if self.text in matches else 0
+            self.text, self._completed = matches[following % len(matches)], typed
+            self.position = len(self.text)
+
     def _insert(self, text: str) -> None:
         text = text[: MAX_CHARACTERS - len(self.text)]
         self.text = self.text[: self.position] + text + self.text[self.position :]
@@ -104,3 +130,66 @@ class Prompt:
     def _cut(self, start: int, end: int) -> None:
         self.text = self.text[:start] + self.text[end:]
         self.position = start
+
+
+MAX_VALUES = 8
+"""Known values listed above a prompt."""
+
+
+def _values_line(values: Sequence[str]) -> str:
+    more = " …" if len(values) > MAX_VALUES else ""
+    return f"tab: {', '.join(map(clean, values[:MAX_VALUES]))}{more}" if len(values) > 1 else ""
+
+
+_READING_KEYS = frozenset(("up", "down", "pageup", "pagedown", "tab", "shift+tab", "f1", "ctrl+p", "ctrl+q"))
+"""Keys that a line of text has no use for: the operator reads on while a question is open."""
+
+
+class QuestionPrompt(Prompt):
+    """The prompt of a run's question, open as long as the question is.
+
+    Enter without text leaves it open; `on_enter` reports that nothing was sent. `choices` maps a letter to the answer
+    that it gives at once. Until `is_settled` returns True a letter is only text: it may have been meant for what was on
+    the screen before. `view_keys` are keys for the view below as long as no text is typed. Escape calls `on_cancel` and
+    closes the prompt. A single one of `values` is filled in.
+    """
+
+    def __init__(
+        self,
+        question: str,
+        on_enter: Callable[[str], None],
+        *,
+        on_cancel: Callable[[], None],
+        choices: Mapping[str, str],
+        is_settled: Callable[[], bool],
+        values: Sequence[str] = (),
+        secret: bool = False,
+        view_keys: Sequence[str] = (),
+    ) -> None:
+        super().__init__(question, on_enter, text=values[0] if len(values) == 1 else "", secret=secret, values=values)
+        self._on_cancel = on_cancel
+        self._choices = choices
+        self._is_settled = is_settled
+        self._view_keys = view_keys
+        self.hint = "x tick  esc read" if "x" in view_keys else "esc read"
+        self.by_letter = False
+        """True once one letter was the answer."""
+
+    def passes(self, name: str) -> bool:
+        if name == "tab" and self._values:
+            return False
+        return name in _READING_KEYS or (not self.text and name in self._view_keys)
+
+    def handle_key(self, name: str, character: str | None) -> bool:
+        if name == "enter":
+            self._on_enter(self._choices.get(self.text, self.text))
+            return not self.text
+        if name in ("escape", "ctrl+c", "ctrl+g"):
+            self._on_cancel()
+            return False
+        answer = self._choices.get(character or "") if not self.text and self._is_settled() else None
+        if answer is None:
+            return super().handle_key(name, character)
+        self.by_letter = True
+        self._on_enter(answer)
+        return False

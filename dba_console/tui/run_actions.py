@@ -13,12 +13,14 @@ from dba_console.agent.protocol import RunAnswer, RunBegin, RunControl, RunReque
 from dba_console.core.errors import UsageError
 from dba_console.recording.plan import Input
 from dba_console.runbooks.run_view import ENDED_STATES, Question
-from dba_console.runbooks.walkthrough_text import prompt_of
+from dba_console.runbooks.walkthrough_text import answer_letters, prompt_of
 from dba_console.tui.feed import Feed
+from dba_console.tui.findings import find_by_runbook
 from dba_console.tui.known_runs import KnownRun
 from dba_console.tui.loaders import RunbookLoader
-from dba_console.tui.prompt import Prompt
-from dba_console.tui.runbooks import RunbookPage, RunbooksView
+from dba_console.tui.prompt import Prompt, QuestionPrompt
+from dba_console.tui.runbooks import RunbookPage, RunbooksView, values_for_input, values_in_frame
+from dba_console.tui.terminal import with_idle_time
 from dba_console.tui.time_travel import TimeNavigator
 from dba_console.tui.view_stack import ViewStack
 from dba_console.tui.walkthrough import WalkthroughView
@@ -87,6 +89,7 @@ class AgentRequests:
             secret=one.secret,
             explanation="\n".join(filter(None, (one.help, problem))),
             offered=bool(known) and rejected is None,
+            values=values_in_frame(self._navigator.frame(), one),
         )
 
     def _take_input(
@@ -139,7 +142,8 @@ class RunbookActions(AgentRequests):
         if known is not None:
             self._open_run(known)
         elif view.chosen_runbook is not None:
-            self._view_stack.show_runbook(view.chosen_runbook)
+            frame = self._navigator.frame()
+            self._view_stack.show_runbook(view.chosen_runbook, find_by_runbook(frame, view.chosen_runbook))
 
     def _open_runbook(self, runbook_id: str, finding: Finding | None = None) -> None:
         self._runbook_loader.request_read()
@@ -216,8 +220,25 @@ class RunbookActions(AgentRequests):
 
 
 Verb = Literal["skip", "abort"]
-_INTERRUPTED = "the run is interrupted: r resumes it, e ends it"
+_INTERRUPTED = "the run is interrupted: R resumes it, E ends it"
+SETTLED_US = 400_000
+"""Time a question must have been on the screen before one letter answers it: an earlier key may have been meant for
+what was there before.
+"""
+REST_US = 1_500_000
+"""Time in which the rest of a word that was answered by its first letter may be typed."""
 _NOTHING_SENT = "nothing was sent: enter alone confirms nothing"
+
+
+def _view_keys(question: Question) -> list[str]:
+    """The keys of the screen that cannot begin an answer to the question."""
+    tick = ["x"] if question.rows and not question.expects.startswith("x") else []
+    return [*tick, *(["question_mark"] if question.kind not in ("manual", "input") else [])]
+
+
+def _reading_key(known: KnownRun, question: Question) -> tuple[str, str, str]:
+    """A question asked again with other rows, or after a refused answer, is the same one to the reader."""
+    return known.run, question.block, question.kind
 
 
 class RunActions(RunbookActions):
@@ -228,22 +249,77 @@ class RunActions(RunbookActions):
         view = self._view_stack.view
         return view.known if isinstance(view, WalkthroughView) else None
 
+    _prompted: tuple[QuestionPrompt, KnownRun, Question] | None = None
+    """The prompt opened for a question."""
+    _reading: tuple[str, str, str] | None = None
+    """Run, block and kind of the question whose prompt the operator closed, to read."""
+    _sent: tuple[str, int, int] | None = None
+    """Run, question and refusals so far of the last answer sent: its prompt stays closed until it is refused."""
+    _answer_rest = ""
+    """The letters of an answer that may still be typed after its first one was enough, and enter."""
+    _rest_until_us = 0
+
     def do_answer(self) -> None:
         known = self._run
-        if known is None or (question := self._answerable_question(known)) is None:
-            return
-        self._view_stack.prompt = Prompt(
-            prompt_of(question), lambda text: self._answer(known, question, text), secret=question.secret
-        )
+        if known is not None and (question := self._answerable_question(known)) is not None:
+            self._reading = None
+            self._open_question(known, question)
 
-    def do_read(self) -> None:
+    def update_question_prompt(self) -> None:
+        """Open the prompt of the question on the screen, unless the operator reads; close that of a question that is
+        not open any more. Called before each layout.
+        """
         known = self._run
-        if known is None or (question := self._answerable_question(known)) is None:
+        question = None if known is None or self._feed.refusal is not None or not known.may_answer else known.question
+        if self._prompted is not None:
+            prompt, of_run, of_question = self._prompted
+            if self._view_stack.prompt is not prompt:
+                self._prompted = None
+            elif known is not of_run or question is None or question.id != of_question.id:
+                self._view_stack.prompt = self._prompted = None
+                if prompt.text and known is of_run:
+                    self._navigator.notice = "the question is no longer open; nothing was sent"
+        if question is None:
+            self._sent = None
+        if known is None or question is None or self._view_stack.prompt is not None:
             return
-        if question.kind == "ack":
-            self._answer(known, question, "y")
-        else:
-            self._navigator.notice = "one letter is not enough: press enter, then type the answer"
+        if self._sent == (known.run, question.id, known.refusal_count) or self._reading == _reading_key(
+            known, question
+        ):
+            return
+        self._open_question(known, question)
+
+    def _open_question(self, known: KnownRun, question: Question) -> None:
+        opened_us = self._navigator.mono_us
+        prompt = QuestionPrompt(
+            prompt_of(question),
+            lambda text: self._answer(known, question, text),
+            on_cancel=lambda: self._read_on(known, question),
+            choices=answer_letters(question),
+            is_settled=lambda: self._navigator.mono_us - opened_us >= SETTLED_US,
+            values=self._values_for(known),
+            secret=question.secret,
+            view_keys=_view_keys(question),
+        )
+        self._view_stack.prompt, self._prompted = prompt, (prompt, known, question)
+
+    def _values_for(self, known: KnownRun) -> list[str]:
+        runbooks = self._navigator.runbooks
+        runbook = None if runbooks is None else runbooks.find(known.summary.runbook)
+        return [] if known.view is None or runbook is None else values_for_input(known.view, runbook.plan)
+
+    def _read_on(self, known: KnownRun, question: Question) -> None:
+        self._reading = _reading_key(known, question)
+
+    def is_rest_of_answer(self, name: str, character: str | None) -> bool:
+        """Check whether a key belongs to an answer that was sent at its first letter: the word may be typed in full."""
+        rest, self._answer_rest = self._answer_rest, ""
+        if not rest or self._navigator.mono_us > self._rest_until_us:
+            return False
+        if character == rest[0]:
+            self._answer_rest = rest[1:]
+            return True
+        return name == "enter"
 
     def _answerable_question(self, known: KnownRun) -> Question | None:
         """The question this console may answer now; None, with a notice of the reason, if it may not."""
@@ -252,7 +328,7 @@ class RunActions(RunbookActions):
         elif known.question is None:
             self._navigator.notice = "no question is open now"
         elif not known.may_answer:
-            self._navigator.notice = known.why_not or "another console answers; t takes over"
+            self._navigator.notice = known.why_not or "another console answers; T takes over"
         else:
             return known.question
         return None
@@ -264,7 +340,10 @@ class RunActions(RunbookActions):
         elif known.question is None or known.question.id != question.id:
             self._navigator.notice = "the question is no longer open; nothing was sent"
         else:
+            self._sent = (known.run, question.id, known.refusal_count)
             self._ask_agent(RunAnswer(run=known.run, question=question.id, text=answer), "sent …")
+            if self._prompted is not None and self._prompted[0].by_letter:
+                self._answer_rest, self._rest_until_us = answer[1:] + "\r", self._navigator.mono_us + REST_US
 
     def do_tick(self) -> None:
         """Exclude the row under the cursor from the action, or include it again; the agent then asks again."""
@@ -357,7 +436,7 @@ class RunActions(RunbookActions):
         if known.yours or known.ended:
             self._navigator.notice = "this console drives the run already" if known.yours else "the run has ended"
             return
-        driver = (known.view and known.view.driver) or "nobody"
+        driver = with_idle_time(known.view.driver) if known.view is not None and known.view.driver else "nobody"
         self._view_stack.prompt = Prompt(
             f"take over from {driver}? type `yes`",
             lambda text: self._act_if_confirmed(text, lambda: self._control(known, "take")),
@@ -406,7 +485,7 @@ class RunActions(RunbookActions):
             return None
         if known.ended or not known.yours:
             self._navigator.notice = (
-                "the run has ended" if known.ended else "another console drives the run; t takes over"
+                "the run has ended" if known.ended else "another console drives the run; T takes over"
             )
             return None
         return known

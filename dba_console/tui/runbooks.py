@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from dba_console.core.units import UNKNOWN
-from dba_console.recording.plan import Plan
+from dba_console.recording.plan import Input, Plan
+from dba_console.runbooks.run_view import RunView
 from dba_console.runbooks.walkthrough_layout import runbook_lines
 from dba_console.runbooks.walkthrough_text import texts
 from dba_console.tui.keys import ScreenName
@@ -15,7 +16,9 @@ from dba_console.tui.known_runs import KnownRun, KnownRuns
 from dba_console.tui.loaders import LoadedRunbook, RunbooksArrived
 from dba_console.tui.panel_detail import DetailView
 from dba_console.tui.screen_view import Scene, ScrolledPage
-from dba_console.watch.frames.model import Finding
+from dba_console.watch.frames.model import Finding, Frame
+from dba_console.watch.panels.events import severity_sign, severity_style
+from dba_console.watch.panels.findings import sort_by_urgency, urgent_findings
 from dba_console.watch.panels.overview import title_rule
 from dba_console.watch.panels.table_layout import move_spare_columns_last
 from dba_console.watch.panels.text_elements import (
@@ -43,7 +46,7 @@ _RUN_COLUMNS = (
     TableColumn("title", "what", 40, grow=True),
 )
 _RUNBOOK_COLUMNS = (
-    TableColumn("id", "runbook", 20, sort_key="R"),
+    TableColumn("id", "runbook", 20),
     TableColumn("title", "purpose", 44, grow=True),
     TableColumn("answers", "answers", 24, spare=2),
     TableColumn("source", "from", 30, spare=1),
@@ -79,24 +82,20 @@ class RunbooksView(DetailView):
         key = self._key()
         return key.removeprefix(_RUNBOOK_PREFIX) if key.startswith(_RUNBOOK_PREFIX) else None
 
-    @property
-    def selected_key(self) -> str | None:
-        """The key of the selected row: a click on it opens it."""
-        return self._key() or None
-
     def _key(self) -> str:
         return "" if self.grid is None or self.grid.gone else self.grid.selected or ""
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         runbooks = self._get_runbooks()
-        state = (runbooks, self._runs.changed, width)
+        calling = severities_by_runbook(scene.frame)
+        state = (runbooks, self._runs.changed, width, calling)
         if state != self._laid_out_for:
             self._laid_out_for, self._width = state, width
             self._head = [
                 fit_line(title_rule(line(Span("Runbooks", "title")), width), width),
                 *_problem_lines(runbooks, width),
             ]
-            self._update(_list_tables(runbooks, self._runs.all, width))
+            self._update(_list_tables(runbooks, self._runs.all, width, calling))
             self._choose_initial_table()
         grid = self.grid
         if grid is not None and grid.rows and (grid.selected is None or grid.gone):
@@ -133,11 +132,21 @@ def _problem_lines(runbooks: RunbooksArrived | None, width: int) -> list[Line]:
     return wrap_lines([line(Span(f" {clean(runbooks.problem)}", "warn"))], width) if runbooks.problem else []
 
 
-def _list_tables(loaded: RunbooksArrived | None, runs: list[KnownRun], width: int) -> Detail:
+def severities_by_runbook(frame: Frame | None) -> dict[str, str]:
+    """Return the runbooks that open findings name, with the severity of the most urgent one, in order of urgency."""
+    found = [] if frame is None else urgent_findings(sort_by_urgency(frame.findings))
+    return {one.runbook: one.severity for one in reversed(found) if one.runbook}
+
+
+def _list_tables(
+    loaded: RunbooksArrived | None, runs: list[KnownRun], width: int, calling: Mapping[str, str]
+) -> Detail:
+    """`calling`: runbooks that open findings name; they come first, with the sign of the severity."""
     tables = []
     if runs:
         tables.append(Table("runs", _RUN_COLUMNS, tuple(map(_run_row, runs)), None, "Runs"))
-    rows = tuple(map(_runbook_row, loaded.runbooks if loaded is not None else ()))
+    books = sorted(loaded.runbooks if loaded is not None else (), key=lambda one: one.id not in calling)
+    rows = tuple(_runbook_row(one, calling.get(one.id)) for one in books)
     tables.append(Table("books", _RUNBOOK_COLUMNS, rows, None, "Runbooks", "no runbook found"))
     return Detail("Runbooks", (), tuple(move_spare_columns_last(table, width) for table in tables))
 
@@ -155,7 +164,9 @@ def _run_row(known: KnownRun) -> TableRow:
     return TableRow(_RUN_PREFIX + summary.run, cells, (line(f"{clean(summary.title)}: {status_text}{driver}"),))
 
 
-def _runbook_row(runbook: LoadedRunbook) -> TableRow:
+def _runbook_row(runbook: LoadedRunbook, severity: str | None) -> TableRow:
+    """`severity`: of the open finding that names it; None if there is none."""
+    name = clean(runbook.id) if severity is None else f"{severity_sign(severity)} {clean(runbook.id)}"
     answers = "" if runbook.plan is None else ", ".join(runbook.plan.answers)
     style: Style = "" if runbook.plan is not None else "warn"
     title = (
@@ -164,7 +175,7 @@ def _runbook_row(runbook: LoadedRunbook) -> TableRow:
         else f"does not compile: {clean(next(iter(runbook.problems), ''))}"
     )
     cells = (
-        Cell(clean(runbook.id), runbook.id), Cell(title, runbook.title, style), Cell(clean(answers)),
+        Cell(name, runbook.id, severity_style(severity or "")), Cell(title, runbook.title, style), Cell(clean(answers)),
         Cell(clean(runbook.origin or runbook.source)),
     )  # fmt: skip
     return TableRow(_RUNBOOK_PREFIX + runbook.id, cells, (line(f"{title}"), line(Span(clean(runbook.source), "dim"))))
@@ -210,6 +221,9 @@ class RunbookPage(ScrolledPage):
         lines = [line(" ", *one) if one else () for one in self._page_lines(runbook, width - 2)]
         return [head, *self.scrolled(lines, height - 1)]
 
+    def copied_text(self) -> str:
+        return "" if self.runbook is None else self.runbook.source
+
     def do_top(self) -> None:
         self._top = 0
 
@@ -243,6 +257,43 @@ def inputs_from_evidence(evidence: Mapping[str, Any], plan: Plan) -> dict[str, s
     found: dict[str, str] = {}
     for one in plan.inputs:
         value = evidence.get(one.name) or evidence.get(f"holder_{one.name}")
+        if one.name.endswith("pid") and type(value) is int:
+            value = str(value)
         if isinstance(value, str) and value != UNKNOWN and not one.secret and not _ALTERED_TEXT.search(value):
             found[one.name] = value
     return found
+
+
+def values_in_frame(frame: Frame | None, one: Input) -> list[str]:
+    """Return the values that an input may have: its choices, else what the panels show of its name or type."""
+    if one.choices or frame is None or one.secret:
+        return [] if one.secret else list(one.choices)
+    connections = frame.connections
+    shown: Mapping[str, Iterable[str]] = {
+        "application": (group.name for group in connections.by_application),
+        "role": (group.name for group in connections.by_user),
+        "database": (group.name for group in connections.by_database),
+        "mount": (mount.path for mount in frame.disks.mounts),
+        "slot": (slot.name for slot in frame.replication.slots),
+    }
+    values = shown.get(one.name, shown.get(one.type, ()))
+    return [value for value in values if value and value != UNKNOWN and not _ALTERED_TEXT.search(value)]
+
+
+_VALUE_COLUMNS = {
+    "role": ("role", "usename", "rolname", "user", "owner"),
+    "database": ("database", "datname", "name"),
+    "relation": ("relation", "table", "index"),
+}
+"""Columns of a preview that hold values of an input's type."""
+
+
+def values_for_input(view: RunView, plan: Plan | None) -> list[str]:
+    """Return the values that the shown rows offer for the input that is asked for, in their order: roles for a role."""
+    question, table = view.question, view.table
+    if question is None or question.kind != "input" or question.secret or table is None or plan is None:
+        return []
+    block = next((block for _, block in plan.blocks() if block.id == question.block), None)
+    names = _VALUE_COLUMNS.get("" if block is None else str(block.settings.get("type")), ())
+    values = [row[index] for index, name in enumerate(table.columns) if name in names for row in table.rows]
+    return [value for value in dict.fromkeys(values) if value not in ("", "-") and not _ALTERED_TEXT.search(value)]

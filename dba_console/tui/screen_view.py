@@ -41,17 +41,19 @@ class ScreenView(Protocol):
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Return the body, at most `height` lines of at most `width` cells."""
 
-    def sort_key(self, key: str) -> bool:
-        """Handle a key that keys.py does not know: a column's sort key. False if it has no effect."""
-
     def back(self) -> bool:
         """Close what is open in it. Returns False if nothing is: then the view itself is left."""
 
     def click(self, row: int, column: int) -> str | None:
-        """Handle a click on a cell of the body. Returns the panel it opens, or None."""
+        """Handle a click on a cell of the body. Returns the action of keys.py that it stands for, or None; none that
+        changes anything.
+        """
 
     def wheel(self, rows: int) -> None:
         """Scroll by that many rows down (negative: up)."""
+
+    def copied_text(self) -> str:
+        """Return the row, query or command to copy; empty if nothing is selected."""
 
 
 # A page of lines longer than the screen, for views that are only read.
@@ -98,8 +100,8 @@ class ScrolledPage:
     def back(self) -> bool:
         return False
 
-    def sort_key(self, key: str) -> bool:
-        return False
-
     def click(self, row: int, column: int) -> str | None:
         return None
+
+    def copied_text(self) -> str:
+        return ""

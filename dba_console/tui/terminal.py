@@ -1,18 +1,22 @@
 """What the terminal can do, read from the environment before Textual is loaded.
 
 TERM is trusted and never changed, NO_COLOR is respected, and an unusable terminal is refused with a hint to the text
-command. Pure, except `configure_textual`, which sets Textual's switches: Textual reads them at import.
+command. Pure, except `configure_textual`, which sets Textual's switches (Textual reads them at import), and
+`with_idle_time`.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
+import time
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from dba_console.core.errors import Unsupported, UsageError
+from dba_console.core.units import human_duration
 
 if TYPE_CHECKING:
     from dba_console.agent.protocol import RunBegin, RunResume, RunWatch
@@ -106,3 +110,19 @@ def configure_textual(colours: Colours, environ: MutableMapping[str, str] = os.e
 def too_small(width: int, height: int) -> bool:
     """Check whether the screen shows a sentence instead of panels."""
     return width < MIN_WIDTH or height < MIN_HEIGHT
+
+
+def with_idle_time(console: str) -> str:
+    """Return who sits at another console with the time since the last key there, from one minute on.
+
+    `anna on pts/3 (idle 5m00s) from 10.0.0.1`. As `w` does, it goes by the last access to the terminal's device.
+    """
+    found = re.search(r" on ((?:pts/|tty)\w+)", console)
+    if found is None:
+        return console
+    try:
+        idle_s = time.time() - os.stat(f"/dev/{found[1]}").st_atime
+    except OSError:
+        return console
+    idle = f" (idle {human_duration(idle_s)})" if idle_s >= 60 else ""
+    return console[: found.end()] + idle + console[found.end() :]

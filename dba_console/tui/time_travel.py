@@ -228,6 +228,11 @@ class TimeNavigator(FeedReceiver):
         self.query_refusal: str | None = None
         """Why the recording last refused a query."""
 
+    @property
+    def mono_us(self) -> int:
+        """Microseconds of the screen's monotonic clock."""
+        return self._clock.mono_us()
+
     # What is shown
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import replace
 from dba_console.core.units import human_duration
 from dba_console.jobs.history.past_jobs import NO_WINDOWS, JobWindows
 from dba_console.tui.feed import Feed, Session
-from dba_console.tui.findings import EvidenceView, FindingsView
+from dba_console.tui.findings import EvidenceView, FindingsView, most_urgent
 from dba_console.tui.jobs import PROGRESS_PANEL as OF_JOBS
 from dba_console.tui.jobs import AllJobsView, JobPage, JobRunsView, JobsView
 from dba_console.tui.keys import Key, ScreenName, groups, keys_of, panel_titles
@@ -52,11 +52,10 @@ _SEPARATOR = "  "
 _LIVE_ONLY_ACTIONS = frozenset(
     (
         "mark", "note", "acknowledge", "silence", "unsilence", "tick", "cancel", "terminate", "put_back", "inputs",
-        "begin", "rehearse", "answer", "read", "hold", "skip", "jump", "stop", "abort", "undo", "take", "resume",
+        "begin", "rehearse", "answer", "hold", "skip", "jump", "stop", "abort", "undo", "take", "resume",
     )
 )  # fmt: skip
 """Actions that a recording refuses."""
-_NOT_BY_MOUSE = ("panel", "time", "read")
 
 
 def outdated_reason(navigator: TimeNavigator, interval_s: float) -> str | None:
@@ -90,14 +89,15 @@ def footer_line(hints: Sequence[str], where: ScreenName, cursor: TimeCursor, cel
 
 
 def footer_key(hints: Sequence[str], where: ScreenName, cursor: TimeCursor, cells: int, column: int) -> Key | None:
-    """Return the key shown at that column of the footer. None between keys, on items that name several keys, and on the
-    one that confirms: it needs the keyboard.
+    """Return the key shown at that column of the footer. None between keys, on items that name several keys, and on
+    keys that change something: those need the keyboard.
     """
     start = 1
     for hint, shown, title in _fitting_items(hints, where, cursor, cells):
         end = start + line_width(line(shown, " ", title))
         if start <= column < end:
-            return None if hint in _NOT_BY_MOUSE else next((key for key in keys_of(where) if key.action == hint), None)
+            key = next((key for key in keys_of(where) if key.action == hint), None)
+            return None if key is None or key.acts else key
         start = end + len(_SEPARATOR)
     return None
 
@@ -284,18 +284,21 @@ class OverviewView:
         self.chosen = None
         return True
 
-    def sort_key(self, key: str) -> bool:
-        return False
-
     def click(self, row: int, column: int) -> str | None:
-        """The panel under the pointer: of those with a title on that line or above it, the nearest in its column."""
+        """Return the action that opens the panel under the pointer: of those with a title on that line or above it, the
+        nearest in its column.
+        """
         for spans in reversed(self._lines[: row + 1]):
             if (name := _panel_at(spans, column)) is not None:
-                return name
+                return f"panel_{PANELS[name].key}"
         return None
 
     def wheel(self, rows: int) -> None:
         self._focus(1 if rows > 0 else -1)
+
+    def copied_text(self) -> str:
+        found = most_urgent(self._frame)
+        return "" if found is None else found.text
 
 
 def _panels_in(lines: list[Line]) -> list[str]:
@@ -416,8 +419,12 @@ class ViewStack:
             self.prompt = None
 
     def click(self, row: int, column: int) -> str | None:
-        """Handle a click on a cell of the screen; returns the panel it opens."""
-        return self.view.click(row - 1, column) if row > 0 and self.prompt is None else None
+        """Handle a click on a cell of the screen; returns the action it stands for. The header leads to an open run."""
+        if self.prompt is not None:
+            return None
+        if row == 0:
+            return "walkthrough" if self._navigator.runs.header_status()[0] else None
+        return self.view.click(row - 1, column)
 
     def footer_key(self, column: int, width: int) -> Key | None:
         """Return the key that the footer shows at that column, None if there is none that the mouse may press."""
@@ -488,7 +495,8 @@ class ViewStack:
     def _footer(self, width: int) -> list[Line]:
         navigator = self._navigator
         if self.prompt is not None:
-            above = [one for piece in self.prompt.explanation.splitlines() for one in notice_lines(piece, width)]
+            explanation = [*self.prompt.explanation.splitlines(), *filter(None, (navigator.notice,))]
+            above = [one for piece in explanation for one in notice_lines(piece, width)]
             return [*above, self.prompt.line(width)[0]]
         if navigator.notice is not None:
             return notice_lines(navigator.notice, width)

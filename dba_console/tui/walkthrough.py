@@ -11,7 +11,9 @@ from dba_console.runbooks.walkthrough_layout import PANES, LaidOutLines, Pane, V
 from dba_console.tui.keys import ScreenName
 from dba_console.tui.known_runs import KnownRun, KnownRuns
 from dba_console.tui.screen_view import Scene, ScrolledPage
-from dba_console.watch.panels.overview import title_rule
+from dba_console.tui.terminal import with_idle_time
+from dba_console.watch.panels.overview import FrameWithHistory, panel_title, title_rule
+from dba_console.watch.panels.overview import panel_lines as overview_panel_lines
 from dba_console.watch.panels.text_elements import Line, Span, fit_line, line
 
 
@@ -58,7 +60,7 @@ class WalkthroughView(ScrolledPage):
             return ("back", "resume", "abort", "pane", "help", "quit")
         if not known.yours:
             return ("back", *(("answer",) if known.may_answer else ()), "take", "pane", "help", "quit")
-        return ("back", *_driver_hints(known), "pane", "abort", "help", "quit")
+        return ("back", *_driver_hints(known), "pane", "abort", "copy", "help", "quit")
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         known = self.known
@@ -79,10 +81,13 @@ class WalkthroughView(ScrolledPage):
             known.dropped, self._row,
         )  # fmt: skip
         view = view if table is None else structs.replace(view, table=table)
+        if scene.live and not known.yours:
+            view = structs.replace(view, driver=with_idle_time(view.driver))
         panels = panel_lines(scene.frame, scene.history, view.panels, width)
-        laid_out = walkthrough(view, known.output, panels, showing, width, height)
+        below = overview_lines(scene, width, height)
+        laid_out = walkthrough(view, known.output, panels, showing, width, height - len(below))
         self._store_scroll(laid_out)
-        return laid_out.lines
+        return [*laid_out.lines, *below]
 
     def _store_scroll(self, laid: LaidOutLines) -> None:
         self._top, self._max_top, self._page_height = laid.top, laid.most, laid.page
@@ -126,6 +131,13 @@ class WalkthroughView(ScrolledPage):
         self._row = min(row + 1, len(table.rows) - 1)
         return tuple(index for index, one in enumerate(chosen) if one)
 
+    def copied_text(self) -> str:
+        """The command or statement of the current block; of an ended run its directory."""
+        view = None if self.known is None else self.known.view
+        if view is None or view.state in ENDED_STATES:
+            return "" if view is None else view.directory
+        return next((block.exact for block in view.blocks if block.id == view.block), "")
+
     # Keys
 
     def do_row_up(self) -> None:
@@ -156,11 +168,27 @@ class WalkthroughView(ScrolledPage):
         self._scrolled = None if self._pane == "output" and self._top == self._max_top else self._top
 
 
+MIN_WIDTH, MIN_HEIGHT = 118, 40
+"""From this size on findings and charts are shown below the run."""
+
+
+def overview_lines(scene: Scene, width: int, height: int) -> list[Line]:
+    """Return findings and charts of the last minutes, to see what a step changes; none on a smaller screen."""
+    if scene.frame is None or width < MIN_WIDTH or height < MIN_HEIGHT:
+        return []
+    shown = FrameWithHistory(scene.frame, scene.history)
+    lines: list[Line] = []
+    for name, rows in (("latest", 4), ("charts", min(17, max(11, height - 32)))):
+        lines.append(fit_line(title_rule(panel_title(name, shown), width), width))
+        lines += [fit_line((Span(" "), *one), width) for one in overview_panel_lines(name, shown, width - 1, rows)]
+    return lines
+
+
 def _driver_hints(known: KnownRun) -> tuple[str, ...]:
     """Return what the driving console can do now, the most likely first."""
     view = known.view
     question = None if view is None else view.question
-    answer = () if question is None else ("read",) if question.kind == "ack" else ("answer",)
+    answer = () if question is None else ("answer",)
     tick = ("tick",) if question is not None and question.rows else ()
     stop = ("stop",) if view is not None and view.can_stop else ()
     return (*answer, *tick, *stop, "hold", "skip")

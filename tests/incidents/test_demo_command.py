@@ -79,6 +79,8 @@ def test_in_a_terminal_it_begins_after_a_while_and_a_console_left_in_a_runbook_l
         terminal.wait_for("s start", timeout=WAIT_S)
         terminal.keys("s")
         terminal.wait_for("ANSWER NEEDED", timeout=WAIT_S)
+        terminal.keys("Escape")
+        terminal.wait_for("enter answer", timeout=WAIT_S)
         (agent,) = Path(own_places["DBA_CONSOLE_RUNTIME"]).glob("*.sock")
         terminal.keys("q")
         assert terminal.wait_ended(timeout=WAIT_S) == 0

@@ -159,8 +159,13 @@ def test_the_most_severe_sentence_is_given_the_room_there_is_and_no_more() -> No
     small, bad = finding("a", "warning"), finding("b", "critical", text=SENTENCE.replace("Connections", "Sessions"))
     shown = [line_text(line) for line in list_lines([small, bad], 80, 4)]
     assert len(shown) == 4
-    assert "Sessions fill" in shown[0] and shown[2].endswith("no shortage)")
+    assert shown[0].startswith("‼ ") and "Sessions fill" in shown[0] and shown[2].endswith("no shortage)")
     assert shown[3].startswith("! ") and "Connections fill" in shown[3]
+
+
+def test_three_severities_have_three_signs_the_critical_one_first() -> None:
+    shown = list_lines([finding("a", "info"), finding("b", "warning"), finding("c", "critical")], 80, 3)
+    assert [line_text(line)[0] for line in shown] == ["‼", "!", "i"]
 
 
 def test_a_narrow_list_gives_its_cells_to_the_sentence_and_a_wide_one_has_room_for_more() -> None:

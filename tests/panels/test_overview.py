@@ -141,3 +141,12 @@ def test_at_160_by_50_who_blocks_is_told_before_sessions_get_room() -> None:
 @pytest.mark.parametrize("height", [22, 24, 26])
 def test_a_little_more_room_does_not_hide_the_root_blocker_behind_sessions(height: int) -> None:
     assert "8001 pg_dump active, holds AccessShareLock" in body(busy_frame(), 100, height)
+
+
+def test_an_empty_panel_keeps_only_its_title_where_another_one_is_cut() -> None:
+    frame = busy_frame()
+    frame.locks = Locks(waiting=0, age_s=0.1)
+    frame.progress = Progress(age_s=0.1)
+    crowded, roomy = body(frame, 80, 22), body(frame, 80, 60)
+    assert "─ Locks · no lock waits ─" in crowded and "─ Dump & restore · no dump, restore" in crowded
+    assert "\n no lock waits" in roomy

@@ -13,7 +13,7 @@ import pytest
 from dba_console.demo.cluster import Cluster
 from tests.background import wait_until
 from tests.terminal.consoles import PROGRAM, Room, room
-from tests.terminal.test_runbooks import answer, asked
+from tests.terminal.test_runbooks import answer, asked, read_on
 from tests.terminal.tmux import LIMIT_S, Tmux
 
 pytestmark = pytest.mark.terminal
@@ -74,10 +74,10 @@ def test_an_agent_that_was_killed_is_replaced_and_the_run_resumed_in_place(
         (before,) = room.agents()
         assert "not-looked-at" not in before.conninfo
         os.kill(before.pid, signal.SIGKILL)
-        terminal.wait_for(r"(?s)RUN INTERRUPTED: w.*r resume")
+        terminal.wait_for(r"(?s)RUN INTERRUPTED: w.*R resume")
         (after,) = wait_until(room.agents, LIMIT_S, what="the next agent")
         assert (after.key, after.target, after.pid != before.pid) == (before.key, before.target, True)
-        terminal.keys("r")
+        terminal.keys("R")
         terminal.wait_for("unknown outcomes")
         terminal.type("yes")
         terminal.keys("Enter")
@@ -97,6 +97,7 @@ def test_a_run_that_is_left_unfinished_gives_the_code_of_one_that_was_left(
     book.write_text(BOOK)
     with room.shell("runbook", "run", str(book), "--dsn", cluster.dsn(), columns=120) as terminal:
         asked(terminal, "yes")
+        read_on(terminal)
         terminal.keys("q")
         shown = terminal.wait_for("code=130")
         assert "continues until it needs an answer" in shown
@@ -104,7 +105,8 @@ def test_a_run_that_is_left_unfinished_gives_the_code_of_one_that_was_left(
     os.kill(agent.pid, signal.SIGKILL)
     with room.shell("runbook", "resume", columns=120) as terminal:
         asked(terminal, "yes")
-        terminal.keys("e")
+        read_on(terminal)
+        terminal.keys("E")
         terminal.wait_for("because")
         terminal.type("enough")
         terminal.keys("Enter")

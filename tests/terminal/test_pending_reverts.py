@@ -27,17 +27,17 @@ def left(cluster: Cluster, room: Room) -> Iterator[Cluster]:
 
 def test_what_a_run_has_left_is_shown_first_and_put_back_from_there(left: Cluster, room: Room) -> None:
     with room.terminal(left.dsn()) as terminal:
-        shown = terminal.wait_for(r"(?s)Settings of a run were not reverted.*by ann.*p revert now +esc later")
+        shown = terminal.wait_for(r"(?s)Settings of a run were not reverted.*by ann.*P revert now +esc later")
         assert RUN in shown and "maintenance_work_mem = 77MB in postgresql.auto.conf, was not set" in shown
-        terminal.keys("p")
+        terminal.keys("P")
         terminal.wait_for(r"put-back on \S+ ·")
         terminal.wait_for(r"(?i)type[\s│]+`yes`")
         terminal.keys("Enter")
         terminal.type("yes")
         terminal.keys("Enter")
         terminal.wait_for("RESET")
-        terminal.wait_for("y read")
-        terminal.keys("y")
+        terminal.wait_for(r"read\? y:")
+        terminal.keys("y", "Enter")
         terminal.wait_for(r"put-back on \S+ · done")
         terminal.keys("Escape")
         terminal.wait_for(OVERVIEW)

@@ -57,6 +57,12 @@ def answer(terminal: Tmux, text: str) -> None:
     terminal.keys("Enter")
 
 
+def read_on(terminal: Tmux) -> None:
+    """Close the prompt of the question."""
+    terminal.keys("Escape")
+    terminal.wait_for("enter answer")
+
+
 def test_a_run_goes_on_without_its_terminal_and_is_there_when_one_comes_back(
     cluster: Cluster, room: Room, tmp_path: Path
 ) -> None:

@@ -21,19 +21,19 @@ def planned(screen: Screen) -> tuple[str, list[int]]:
     return block.settings["verb"], sorted(row["pid"] for row in block.settings["rows"])
 
 
-async def test_k_asks_for_the_end_of_the_selected_session() -> None:
+async def test_capital_k_asks_for_the_end_of_the_selected_session() -> None:
     async with opened() as screen:
         await screen.give(0, 1)
-        await screen.press("9", "/", "1", "0", "1", "enter", "down", "k")
+        await screen.press("9", "/", "1", "0", "1", "enter", "down", "K")
         assert planned(screen) == ("terminate", [101])
 
 
-async def test_c_cancels_every_ticked_row_wherever_it_is_sorted_to() -> None:
+async def test_capital_c_cancels_every_ticked_row_wherever_it_is_sorted_to() -> None:
     async with opened() as screen:
         await screen.give(0, 1)
-        await screen.press("9", "down", "x", "x", "P", "P")
+        await screen.press("9", "down", "x", "x", "equals_sign", "p", "i", "d", "enter", "v")
         assert "2 ticked" in screen.text and screen.text.count("●") == 3
-        await screen.press("c")
+        await screen.press("C")
         verb, pids = planned(screen)
         assert verb == "cancel" and len(pids) == 2
 
@@ -41,9 +41,9 @@ async def test_c_cancels_every_ticked_row_wherever_it_is_sorted_to() -> None:
 async def test_a_ticked_row_that_is_gone_is_left_out_and_said() -> None:
     async with opened() as screen:
         await screen.give(0, 1)
-        await screen.press("9", "P", "down", "x", "x", "x")
+        await screen.press("9", "equals_sign", "p", "i", "d", "enter", "down", "x", "x", "x")
         await screen.give(2, sessions=2)
-        await screen.press("k")
+        await screen.press("K")
         assert planned(screen) == ("terminate", [100, 101])
         assert "1 of the ticked sessions have ended" in screen.text
 
@@ -51,14 +51,14 @@ async def test_a_ticked_row_that_is_gone_is_left_out_and_said() -> None:
 async def test_with_nothing_chosen_nothing_is_asked() -> None:
     async with opened() as screen:
         await screen.give(0, 1)
-        await screen.press("9", "k")
+        await screen.press("9", "K")
         assert screen.feed.asked == [] and "no session selected" in screen.text
 
 
 async def test_nobody_is_ended_from_the_past() -> None:
     async with opened() as screen:
         await screen.give(0, 1)
-        await screen.press("9", "down", "space", "k")
+        await screen.press("9", "down", "space", "K")
         assert screen.feed.asked == [] and "this is the past" in screen.text
 
 

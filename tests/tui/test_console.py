@@ -178,7 +178,7 @@ async def test_tab_and_enter_open_the_chosen_panel() -> None:
 async def test_every_panel_opens_at_eighty_by_twenty_four_and_takes_every_table_key(key: str) -> None:
     async with screen() as shown:
         await shown.give(0, 1)
-        await shown.press(key, "down", "down", "enter", "pagedown", "pageup", "i", "greater_than_sign", "tab", "home")
+        await shown.press(key, "down", "down", "enter", "pagedown", "pageup", "v", "greater_than_sign", "tab", "home")
         await shown.press("full_stop", "comma", "less_than_sign", "up", "escape", "escape", "escape", "escape")
         assert "─ Connections" in shown.text
 
@@ -191,7 +191,7 @@ async def test_the_selection_stays_on_its_session_through_updates_and_orders() -
         assert grid is not None and grid.selected is not None
         chosen = grid.selected
         await shown.give(2, sessions=9)
-        await shown.press("P", "i")
+        await shown.press("equals_sign", "p", "i", "d", "enter", "v")
         assert grid.selected == chosen
         assert "select 1" in shown.text
         await shown.give(3, sessions=1)
@@ -327,6 +327,27 @@ async def test_a_press_of_the_mouse_opens_a_panel_and_selects_a_row() -> None:
         await shown.click(first + 1)
         grid = shown.app.view_stack._details["sessions"].grid
         assert grid is not None and grid.position == 1
+        await shown.click(first + 1)
+        assert shown.app.view_stack.view.row_open  # type: ignore[attr-defined]
+        heading = next(place for place, text in enumerate(shown.lines) if text.lstrip().startswith("pid"))
+        await shown.click(heading, shown.lines[heading].index("pid"))
+        assert grid.sort == "pid"
+
+
+async def test_y_copies_the_query_of_the_selected_row() -> None:
+    async with screen() as shown:
+        await shown.give(0, 1, query="select 1\n\tfrom t\x1b[2J")
+        await shown.press("9", "y")
+        assert "select a row first" in shown.text and shown.app.clipboard == ""
+        await shown.press("down", "y")
+        assert shown.app.clipboard == "select 1\n\tfrom t␛[2J" and "clipboard" in shown.text
+
+
+async def test_a_small_letter_names_the_capital_that_acts() -> None:
+    async with screen() as shown:
+        await shown.give(0, 1)
+        await shown.press("9", "down", "k")
+        assert shown.feed.asked == [] and "K, the capital letter: terminate" in shown.text
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (160, 50)])
@@ -342,7 +363,8 @@ async def test_a_press_opens_the_panel_under_the_pointer(size: tuple[int, int]) 
         ]
         assert len(places) >= 8
         for name, row, column in places:
-            for place in ((row, column), (row + 1, column + 8)):
+            has_lines = not shown.lines[row + 1].startswith("─")
+            for place in ((row, column), (row + 1, column + 8)) if has_lines else ((row, column),):
                 await shown.click(*place)
                 assert getattr(shown.app.view_stack.view, "name", "overview") == name, place
                 await shown.press("escape")

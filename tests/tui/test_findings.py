@@ -81,17 +81,17 @@ async def test_escape_leaves_a_finding_as_it_is() -> None:
         assert screen.feed.asked == []
 
 
-async def test_s_silences_for_the_time_typed_and_takes_the_rest_for_the_note() -> None:
+async def test_z_silences_for_the_time_typed_and_takes_the_rest_for_the_note() -> None:
     async with opened() as screen:
         await given(screen, FULL)
-        await screen.press("f", "s", "2", "h", "space", "w", "a", "l", "enter")
+        await screen.press("f", "z", "2", "h", "space", "w", "a", "l", "enter")
         assert screen.feed.asked == [Silence(finding="connections-filling", seconds=7200.0, note="wal")]
 
 
 async def test_a_silence_without_a_time_that_can_be_read_asks_for_nothing_and_says_so() -> None:
     async with opened() as screen:
         await given(screen, FULL)
-        await screen.press("f", "s", "s", "o", "o", "n", "enter")
+        await screen.press("f", "z", "s", "o", "o", "n", "enter")
         assert screen.feed.asked == []
         assert "not a duration" in screen.text
 

@@ -12,9 +12,9 @@ from dba_console.tui.grid import Grid, grid_lines, max_columns_scrolled, title_l
 from dba_console.watch.panels.text_elements import Cell, Table, TableColumn, TableRow, line_text
 
 COLUMNS = (
-    TableColumn("pid", "pid", 8, right=True, sort_key="P"),
-    TableColumn("age", "age", 6, right=True, sort_key="A", descending=True),
-    TableColumn("query", "query", 20, grow=True, sort_key="Q"),
+    TableColumn("pid", "pid", 8, right=True),
+    TableColumn("age", "age", 6, right=True, descending=True),
+    TableColumn("query", "query", 20, grow=True),
 )
 
 
@@ -122,12 +122,18 @@ def test_an_empty_table_says_why() -> None:
     assert "no session" in line_text(grid_lines(Grid(table()), 60, 5)[1])
 
 
-def test_a_columns_own_key_sorts_by_it_and_again_turns_it_around(grid: Grid) -> None:
-    assert grid.sort_key("P")
+def test_a_heading_sorts_by_its_column_and_again_turns_it_around(grid: Grid) -> None:
+    heading = line_text(grid_lines(grid, 60, 5)[0])
+    grid.sort_at(heading.index("pid"))
     assert keys(grid) == ["pid:1", "pid:2", "pid:3"]
-    grid.sort_key("P")
+    grid.sort_at(heading.index("pid"))
     assert keys(grid) == ["pid:3", "pid:2", "pid:1"]
-    assert not grid.sort_key("Z")
+
+
+def test_the_beginning_of_a_columns_name_sorts_by_it(grid: Grid) -> None:
+    for typed in ("p", "pi", "pid", "", "nowhere"):
+        grid.sort_by_name(typed)
+        assert keys(grid) == ["pid:1", "pid:2", "pid:3"]
 
 
 def test_cycling_goes_through_every_column_and_back(grid: Grid) -> None:

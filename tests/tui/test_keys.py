@@ -63,3 +63,23 @@ def test_hints_of_every_view_are_keys_of_it() -> None:
 
 def test_the_documented_keys_are_the_programs() -> None:
     assert DOCS.read_text(encoding="utf-8") == markdown(panel_titles())
+
+
+_NAVIGATION = {"enter", "tab", "shift+tab", "escape", "backspace", "up", "down"}
+"""Keys that act on what is selected or shown, on every screen."""
+
+
+def test_a_letter_means_one_thing_everywhere() -> None:
+    meanings: dict[str, set[str]] = {}
+    for key in KEYS:
+        for name in key.keys:
+            meanings.setdefault(name, set()).add(key.action)
+    several = {name: actions for name, actions in meanings.items() if len(actions) > 1 and name not in _NAVIGATION}
+    assert several == {}
+
+
+def test_what_ends_cancels_or_skips_is_a_capital_letter_and_not_for_the_mouse() -> None:
+    acting = ("cancel", "terminate", "skip", "jump", "stop", "abort", "undo", "take", "resume", "put_back")
+    for key in KEYS:
+        assert (key.action in acting) == (key.shown.isalpha() and key.shown.isupper()), key
+        assert key.acts or key.action not in acting

@@ -31,13 +31,13 @@ async def test_a_console_begins_with_what_a_run_has_left() -> None:
         await given(screen, FULL, LEFT)
         assert TITLE in screen.text and "fsync = off in postgresql.auto.conf, was not set" in screen.text
         assert "work_mem = 9MB for role app, was 4MB" in screen.text and "by ann" in screen.text
-        assert screen.lines[-1].split("  ")[0].strip() == "p revert now"
+        assert screen.lines[-1].split("  ")[0].strip() == "P revert now"
 
 
-async def test_p_begins_the_runbook_and_its_run_takes_the_place() -> None:
+async def test_capital_p_begins_the_runbook_and_its_run_takes_the_place() -> None:
     async with opened(books=[BOOK]) as screen:
         await given(screen, LEFT)
-        await screen.press("p")
+        await screen.press("P")
         await screen.until(lambda: bool(screen.feed.asked))
         [asked] = screen.feed.asked
         assert isinstance(asked, RunBegin) and asked.text == BOOK.text and asked.mode == "run"
@@ -87,5 +87,5 @@ async def test_once_it_is_put_back_the_screen_says_so() -> None:
         await given(screen, LEFT)
         await given(screen, number=4)
         assert "All settings are reverted" in screen.text
-        await screen.press("p")
+        await screen.press("P")
         assert screen.feed.asked == [] and "no settings left to revert" in screen.text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dba_console.tui.prompt import MAX_CHARACTERS, Prompt
+from dba_console.tui.prompt import MAX_CHARACTERS, Prompt, QuestionPrompt
 from dba_console.watch.panels.text_elements import line_text, line_width
 
 
@@ -64,3 +64,45 @@ def test_a_long_text_keeps_its_end_in_sight() -> None:
     line, cursor = prompt.line(40)
     assert line_width(line) <= 40 and cursor < 40
     assert line_text(line).endswith("6789")
+
+
+def test_tab_goes_through_the_known_values_that_begin_with_what_was_typed() -> None:
+    prompt = Prompt("role", lambda text: None, values=("app", "admin", "bob"))
+    assert prompt.explanation == "tab: app, admin, bob"
+    typed(prompt, "a")
+    seen = []
+    for _ in range(3):
+        prompt.handle_key("tab", "\t")
+        seen.append(prompt.text)
+    assert seen == ["app", "admin", "app"]
+
+
+def asked(sent: list[str], *values: str) -> QuestionPrompt:
+    return QuestionPrompt(
+        "d/n", sent.append, on_cancel=lambda: sent.append("esc"), choices={"d": "ddl", "n": "none"},
+        is_settled=lambda: True, values=values, view_keys=("x",),
+    )  # fmt: skip
+
+
+def test_one_letter_is_an_answer_only_at_the_beginning() -> None:
+    sent: list[str] = []
+    prompt = asked(sent)
+    typed(prompt, "xn")
+    assert sent == [] and prompt.handle_key("enter", "\r") is False
+    assert sent == ["xn"]
+    assert asked(sent).handle_key("n", "n") is False and sent[-1] == "none"
+
+
+def test_a_single_known_value_is_filled_in_and_enter_takes_it() -> None:
+    sent: list[str] = []
+    prompt = asked(sent, "shop_jobs")
+    assert prompt.text == "shop_jobs" and prompt.handle_key("enter", "\r") is False
+    assert sent == ["shop_jobs"]
+
+
+def test_keys_that_are_no_text_are_for_the_view_below() -> None:
+    prompt = asked([])
+    assert [prompt.passes(name) for name in ("up", "tab", "x", "d", "left")] == [True, True, True, False, False]
+    typed(prompt, "1")
+    assert not prompt.passes("x")
+    assert not asked([], "a", "b").passes("tab")

@@ -9,7 +9,10 @@ from msgspec import structs
 
 from dba_console.agent.protocol import RunBegin, RunRefused, RunViewMessage
 from dba_console.recording.plan import Block, Confirmation, Input, Plan, Step
+from dba_console.runbooks.run_view import Question, RunTable
 from dba_console.tui.loaders import LoadedRunbook
+from dba_console.tui.runbooks import values_for_input, values_in_frame
+from tests.build import busy_frame
 from tests.tui.test_console import Screen
 from tests.tui.test_console import screen as opened
 from tests.tui.test_findings import FULL, given
@@ -105,6 +108,17 @@ async def test_r_on_a_finding_opens_the_runbook_that_answers_it() -> None:
         assert "Findings" in screen.text
 
 
+async def test_the_runbook_of_an_open_finding_is_first_in_the_list_and_knows_its_values() -> None:
+    async with opened(books=(PLAIN, STORM)) as screen:
+        await given(screen, structs.replace(FULL, evidence={"ticket": "OPS-7"}))
+        await screen.press("b")
+        await screen.until("connection-storm")
+        names = [text.split()[:2] for text in screen.lines if "plain" in text or "connection-storm" in text]
+        assert names[0][1] == "connection-storm" and names[1][0] == "plain"
+        await screen.press("enter")
+        assert "ticket (text) OPS-7 (from the finding; asked at the start)" in screen.text
+
+
 async def test_beginning_asks_first_for_what_has_to_be_given_and_never_shows_a_secret() -> None:
     async with opened(books=BOOKS) as screen:
         await choose(screen, "Too many connections")
@@ -152,14 +166,6 @@ async def test_what_the_finding_says_can_be_replaced_and_then_tab_takes_nothing(
         assert screen.feed.asked == []
 
 
-async def test_a_runbook_that_was_opened_from_the_list_is_offered_nothing() -> None:
-    async with opened(books=BOOKS) as screen:
-        await given(screen, structs.replace(FULL, evidence={"ticket": "OPS-7"}))
-        await choose(screen, "Too many connections")
-        await screen.until("Why: the house is full.")
-        assert "ticket (text) required" in screen.text
-
-
 async def test_an_input_that_does_not_do_is_corrected_where_it_was_typed() -> None:
     async with opened(books=BOOKS) as screen:
         await choose(screen, "Too many connections")
@@ -196,7 +202,7 @@ async def test_the_run_begun_here_is_shown_as_soon_as_the_agent_has_made_it() ->
         assert screen.feed.asked == [RunBegin(text=PLAIN.text, source=PLAIN.source, mode="rehearse")]
         screen.feed.mailbox.put(RunViewMessage(view=DROP, yours=True, may_answer=True))
         await screen.until("Drop the page cache of this host?")
-        await screen.press("escape")
+        await screen.press("escape", "escape")
         assert "Runbooks" in screen.text and "the run continues" in screen.text
 
 
@@ -248,3 +254,24 @@ async def test_runbooks_that_cannot_be_read_cost_the_list_and_not_the_screen() -
         await screen.until("Stale file handle")
         await screen.press("escape")
         assert "waiting for the first sample" in screen.text
+
+
+def test_a_role_is_offered_from_the_rows_that_are_shown() -> None:
+    role = Block(
+        id="limit/input", kind="input", line=1, language="toml", body="", settings={"type": "role"}, name="role"
+    )
+    plan = structs.replace(PLAN, steps=(Step(id="limit", title="", line=1, blocks=(role,)),))
+    rows = RunTable(columns=("usename", "connections"), rows=(("shop_jobs", "163"), ("-", "1"), ("shop_jobs", "2")))
+    question = Question(id=1, kind="input", text="the role", block="limit/input")
+    view = structs.replace(DROP, table=rows, question=question)
+    assert values_for_input(view, plan) == ["shop_jobs"]
+    assert values_for_input(structs.replace(view, question=structs.replace(question, secret=True)), plan) == []
+
+
+def test_values_of_an_input_are_its_choices_or_what_the_panels_show() -> None:
+    frame = busy_frame()
+    shown = values_in_frame(frame, Input(name="application", type="text"))
+    assert shown == [group.name for group in frame.connections.by_application if group.name]
+    assert values_in_frame(frame, Input(name="mount", type="path")) == [one.path for one in frame.disks.mounts]
+    assert values_in_frame(frame, Input(name="mode", type="text", choices=("a", "b"))) == ["a", "b"]
+    assert values_in_frame(frame, Input(name="other", type="text")) == []

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 
 import pytest
 
 from dba_console.core.errors import ExitCode, Unsupported, UsageError
-from dba_console.tui.terminal import colour_depth, configure_textual, too_small
+from dba_console.tui.terminal import colour_depth, configure_textual, too_small, with_idle_time
 
 
 @pytest.mark.parametrize(
@@ -70,3 +72,18 @@ def test_the_entrance_loads_no_textual_and_no_driver() -> None:
         "print(sorted({'textual', 'psycopg', 'typer', 'sqlite3'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_another_console_is_named_with_the_time_since_its_last_key() -> None:
+    ours, theirs = os.openpty()
+    try:
+        device = os.ttyname(theirs)
+        name = device.removeprefix("/dev/")
+        assert with_idle_time(f"anna on {name} from 10.0.0.1") == f"anna on {name} from 10.0.0.1"
+        os.utime(device, (time.time() - 302.2, time.time()))
+        assert with_idle_time(f"anna on {name} from 10.0.0.1") == f"anna on {name} (idle 5m02s) from 10.0.0.1"
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert with_idle_time("anna from 10.0.0.1") == "anna from 10.0.0.1"
+    assert with_idle_time("anna on pts/nowhere") == "anna on pts/nowhere"

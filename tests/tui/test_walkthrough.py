@@ -14,16 +14,19 @@ from dba_console.agent.protocol import (
     RunBegin,
     RunControl,
     RunLines,
+    RunRefused,
     RunResume,
     RunViewMessage,
     RunWatch,
 )
+from dba_console.core.clock import SYSTEM, Clock
 from dba_console.recording.plan import Input, Plan
-from dba_console.runbooks.run_view import OutputLine, Question, RunView
+from dba_console.runbooks.run_view import Option, OutputLine, Question, RunView
 from dba_console.tui.feed import AgentConnectionChanged, EventArrived, Session
 from dba_console.tui.loaders import LoadedRunbook
 from dba_console.tui.terminal import ScreenOptions
 from dba_console.watch.samples.event import Event
+from tests.clocks import HeldClock
 from tests.tui.test_console import Screen
 from tests.tui.test_console import screen as opened
 from tests.walkthrough.views import DROP, ENDED, OUTPUT, START_US, TYPED, WAIT
@@ -41,9 +44,9 @@ async def tell(
 
 
 @asynccontextmanager
-async def walking(view: RunView = DROP, *, yours: bool = True) -> AsyncIterator[Screen]:
+async def walking(view: RunView = DROP, *, yours: bool = True, clock: Clock = SYSTEM) -> AsyncIterator[Screen]:
     """The screen with that run on it; nothing asked of the agent so far."""
-    async with opened() as screen:
+    async with opened(clock=clock) as screen:
         await screen.give(0, 1)
         await tell(screen, view, yours=yours)
         await screen.press("w")
@@ -51,21 +54,20 @@ async def walking(view: RunView = DROP, *, yours: bool = True) -> AsyncIterator[
         yield screen
 
 
-async def test_w_shows_the_run_that_waits_and_the_header_says_so_before() -> None:
+async def test_a_click_on_the_header_shows_the_run_that_waits_and_the_header_says_so_before() -> None:
     async with opened() as screen:
         await screen.give(0, 1)
         await tell(screen, DROP)
         assert "ANSWER NEEDED: w" in screen.lines[0]
-        await screen.press("w")
+        await screen.click(0)
         assert screen.feed.asked == [RunWatch(run=RUN)]
         assert "Drop the page cache of this host?" in screen.text and "Type `db2` to confirm." in screen.text
-        assert "Memory:" in screen.text and "enter answer" in screen.lines[-1]
+        assert "Memory:" in screen.text and screen.lines[-1].startswith(" type `db2`:")
 
 
 async def test_the_text_typed_is_sent_for_the_question_asked() -> None:
     async with walking() as screen:
-        await screen.press("enter")
-        assert "type `db2`" in screen.lines[-1]
+        assert "type `db2`" in screen.lines[-1] and "esc read" in screen.lines[-1]
         await screen.type("db2")
         await screen.press("enter")
         assert screen.feed.asked == [RunAnswer(run=RUN, question=TYPED.id, text="db2")]
@@ -79,29 +81,94 @@ async def test_enter_alone_confirms_nothing(kind: str) -> None:
         assert screen.feed.asked == []
 
 
-async def test_a_letter_answers_what_only_has_to_be_read_and_nothing_else() -> None:
+CHOICE = Question(
+    id=9, kind="choose", text="Which?", options=tuple(Option(key=key, text="") for key in ("ddl", "root", "none"))
+)
+
+
+async def test_on_a_large_screen_findings_and_charts_are_below_the_run() -> None:
+    async with opened(size=(160, 50)) as screen:
+        await screen.give(0, 1)
+        await tell(screen, DROP)
+        await screen.press("w")
+        assert "Drop the page cache of this host?" in screen.text and "─ Last 2 minutes" in screen.text
+        await screen.resize(80, 24)
+        await screen.until(lambda: "─ Last" not in screen.text)
+        assert "Drop the page cache of this host?" in screen.text
+
+
+async def test_escape_goes_back_to_reading_and_enter_to_the_question() -> None:
     async with walking() as screen:
-        await screen.press("y")
-        assert screen.feed.asked == [] and "one letter is not enough" in screen.text
+        await screen.press("escape")
+        assert "enter answer" in screen.lines[-1]
+        await tell(screen, structs.replace(DROP, question=structs.replace(TYPED, id=8)))
+        assert "enter answer" in screen.lines[-1], "asked again, with other rows for example: the operator reads on"
+        await screen.press("enter")
+        assert screen.lines[-1].startswith(" type `db2`:")
+
+
+async def test_the_operator_scrolls_while_the_question_is_open() -> None:
+    async with walking(structs.replace(DROP, step_prose="A long word of warning. " * 200)) as screen:
+        before = screen.text
+        await screen.press("pageup", "tab")
+        assert screen.text != before and screen.lines[-1].startswith(" type `db2`:")
+
+
+async def test_one_letter_answers_and_the_rest_of_the_word_is_not_a_key() -> None:
+    clock = HeldClock()
+    async with walking(clock=clock) as screen:
+        await tell(screen, structs.replace(DROP, question=CHOICE))
+        clock.advance(0.5)
+        assert "d  ddl" in screen.text and "r  root" in screen.text
+        await screen.type("ddl")
+        await screen.press("enter")
+        assert screen.feed.asked == [RunAnswer(run=RUN, question=9, text="ddl")]
+        assert screen.app.view_stack.prompt is None and "ANSWER NEEDED" in screen.lines[0]
+
+
+async def test_a_letter_that_comes_with_the_question_is_only_text() -> None:
+    async with walking(clock=HeldClock()) as screen:
+        await tell(screen, structs.replace(DROP, question=CHOICE))
+        await screen.press("r")
+        assert screen.feed.asked == [] and "ddl/root/none: r" in screen.lines[-1]
+        await screen.press("enter")
+        assert screen.feed.asked == [RunAnswer(run=RUN, question=9, text="root")]
+
+
+async def test_the_prompt_of_a_refused_answer_opens_again_with_the_reason() -> None:
+    async with walking() as screen:
+        await screen.type("db3")
+        await screen.press("enter")
+        assert screen.app.view_stack.prompt is None
+        screen.feed.mailbox.put(RunRefused(reply_to=RUN, text="'db3' is not 'db2'; nothing was done"))
+        await screen.until("nothing was done")
+        assert screen.lines[-1].startswith(" type `db2`:")
+
+
+async def test_a_letter_answers_what_only_has_to_be_read_and_nothing_else() -> None:
+    clock = HeldClock()
+    async with walking(clock=clock) as screen:
+        await screen.press("escape", "y")
+        assert screen.feed.asked == [] and "clipboard" in screen.text
         await tell(screen, structs.replace(DROP, question=Question(id=9, kind="ack", text="Whoever calls: tell them.")))
-        assert "y read" in screen.lines[-1]
+        clock.advance(0.5)
         await screen.press("y")
         assert screen.feed.asked == [RunAnswer(run=RUN, question=9, text="y")]
 
 
 async def test_an_answer_begun_before_the_question_changed_is_not_sent() -> None:
     async with walking() as screen:
-        await screen.press("enter")
         await screen.type("db2")
-        await tell(screen, structs.replace(DROP, question=structs.replace(TYPED, id=8, text="Now drop the database?")))
+        view = structs.replace(DROP, question=structs.replace(TYPED, id=8, text="Now drop the database?"))
+        screen.feed.mailbox.put(RunViewMessage(view=view, yours=True, may_answer=True))
+        await screen.until("no longer open")
         await screen.press("enter")
-        assert screen.feed.asked == [] and "no longer open" in screen.text
+        assert screen.feed.asked == []
 
 
 async def test_a_secret_is_typed_unseen_and_kept_as_typed() -> None:
     secret = Question(id=3, kind="input", text="The pool's password", secret=True)
     async with walking(structs.replace(DROP, question=secret)) as screen:
-        await screen.press("enter")
         await screen.type(" hush ")
         assert "******" in screen.text and "hush" not in screen.text
         await screen.press("enter")
@@ -110,12 +177,12 @@ async def test_a_secret_is_typed_unseen_and_kept_as_typed() -> None:
 
 async def test_skipping_and_ending_need_a_reason() -> None:
     async with walking() as screen:
-        await screen.press("s", "enter")
-        await screen.press("e", "enter")
+        await screen.press("escape", "S", "enter")
+        await screen.press("E", "enter")
         assert screen.feed.asked == [] and "needs a reason" in screen.text
-        await screen.press("s")
+        await screen.press("S")
         await screen.type("done by hand")
-        await screen.press("enter", "e")
+        await screen.press("enter", "E")
         await screen.type("wrong host")
         await screen.press("enter")
         assert screen.feed.asked == [
@@ -126,9 +193,9 @@ async def test_skipping_and_ending_need_a_reason() -> None:
 
 async def test_a_jump_names_a_step_by_its_number_and_says_why() -> None:
     async with walking() as screen:
-        await screen.press("j")
+        await screen.press("escape", "J")
         await screen.type("9 because")
-        await screen.press("enter", "j")
+        await screen.press("enter", "J")
         await screen.type("5 dropped by cron")
         await screen.press("enter")
         assert screen.feed.asked == [RunControl(run=RUN, verb="jump", step="after", reason="dropped by cron")]
@@ -145,13 +212,13 @@ async def test_hold_holds_and_again_goes_on() -> None:
 async def test_what_runs_is_stopped_only_by_the_word_and_only_while_it_is_the_same() -> None:
     running = structs.replace(WAIT, can_stop=True, progress="3.1 GB of 8 GB cut")
     async with walking(running) as screen:
-        assert "k stop" in screen.lines[-1] and "3.1 GB of 8 GB cut" in screen.text
-        await screen.press("k", "enter", "k")
+        assert "X stop" in screen.lines[-1] and "3.1 GB of 8 GB cut" in screen.text
+        await screen.press("X", "enter", "X")
         await screen.type("stop")
         await tell(screen, structs.replace(running, block="after/other"))
         await screen.press("enter")
         assert screen.feed.asked == []
-        await screen.press("k")
+        await screen.press("X")
         await screen.type("stop")
         await screen.press("enter")
         assert screen.feed.asked == [RunControl(run=RUN, verb="stop")]
@@ -159,17 +226,17 @@ async def test_what_runs_is_stopped_only_by_the_word_and_only_while_it_is_the_sa
 
 async def test_nothing_that_cannot_be_stopped_is_asked_to() -> None:
     async with walking(WAIT) as screen:
-        await screen.press("k")
+        await screen.press("X")
         assert screen.feed.asked == [] and "can be stopped" in screen.text
 
 
 async def test_who_only_watches_sees_it_answers_nothing_and_takes_over_by_a_word() -> None:
     async with walking(yours=False) as screen:
         assert "controlled by ann" in screen.text and "ANSWER NEEDED" not in screen.text
-        for key in ("enter", "y", "s", "x", "e", "p", "k", "j"):
+        for key in ("enter", "y", "S", "x", "E", "p", "X", "J"):
             await screen.press(key)
         assert screen.feed.asked == [] and screen.app.view_stack.prompt is None
-        await screen.press("t", "enter", "t")
+        await screen.press("T", "enter", "T")
         await screen.type("yes")
         await screen.press("enter")
         assert screen.feed.asked == [RunControl(run=RUN, verb="take")]
@@ -180,7 +247,6 @@ async def test_the_second_person_is_asked_on_the_other_console() -> None:
     async with walking(yours=False) as screen:
         await tell(screen, second, yours=False, may_answer=True)
         assert "ANSWER NEEDED: w" in screen.lines[0] and "ann has confirmed" in screen.text
-        await screen.press("enter")
         await screen.type("db2")
         await screen.press("enter")
         assert screen.feed.asked == [RunAnswer(run=RUN, question=11, text="db2")]
@@ -196,7 +262,7 @@ async def test_why_one_cannot_be_the_second_person_is_said() -> None:
 
 async def test_leaving_stops_nothing_and_coming_back_shows_the_run_as_it_is_then() -> None:
     async with walking() as screen:
-        await screen.press("escape")
+        await screen.press("escape", "escape")
         assert screen.feed.asked == [] and "the run continues" in screen.text
         await tell(screen, WAIT)
         await screen.press("9", "w")
@@ -242,7 +308,7 @@ async def test_an_ended_run_shows_what_it_came_to_and_wants_nothing() -> None:
         await tell(screen, ENDED)
         assert "Done: I/O came back after 12 s." in screen.text and "machine" in screen.text
         assert "ANSWER" not in screen.text
-        await screen.press("p", "s", "x", "e", "j")
+        await screen.press("p", "S", "x", "E", "J")
         assert screen.feed.asked == []
 
 
@@ -255,8 +321,8 @@ async def test_an_interrupted_run_is_named_at_attach_and_resumed_by_a_word() -> 
         await screen.press("w")
         assert "waiting for the agent" in screen.text
         await tell(screen, structs.replace(DROP, state="interrupted", question=None), yours=False)
-        assert "r resume" in screen.lines[-1]
-        await screen.press("r", "enter", "r")
+        assert "R resume" in screen.lines[-1]
+        await screen.press("R", "enter", "R")
         await screen.type("yes")
         await screen.press("enter")
         assert screen.feed.asked == [RunResume(run=RUN)]
@@ -267,13 +333,13 @@ async def test_an_interrupted_run_is_ended_by_a_reason_and_nobody_else_is_said_t
         await screen.give(0, 1)
         await tell(screen, structs.replace(DROP, state="interrupted", question=None), yours=False)
         await screen.press("w")
-        assert "e end" in screen.lines[-1] and "e ends it" in screen.text
-        for key in ("t", "s", "p"):
+        assert "E end" in screen.lines[-1] and "E ends it" in screen.text
+        for key in ("T", "S", "p"):
             await screen.press(key)
-            assert "r resumes it, e ends it" in screen.lines[-1]
-        await screen.press("e", "enter")
+            assert "R resumes it, E ends it" in screen.lines[-1]
+        await screen.press("E", "enter")
         assert "needs a reason" in screen.text and screen.feed.asked == []
-        await screen.press("e")
+        await screen.press("E")
         await screen.type("not tonight")
         await screen.press("enter")
         assert screen.feed.asked == [RunResume(run=RUN, abort="not tonight")]
@@ -304,7 +370,7 @@ async def test_what_was_secret_is_asked_for_again_to_resume() -> None:
     async with opened(books=(book,)) as screen:
         await screen.give(0, 1)
         await tell(screen, structs.replace(DROP, state="interrupted", question=None), yours=False)
-        await screen.press("w", "r")
+        await screen.press("w", "R")
         await screen.until(lambda: screen.app.navigator.runbooks is not None)
         await screen.type("yes")
         await screen.press("enter")
@@ -320,7 +386,7 @@ async def test_a_run_the_next_agent_does_not_know_is_not_shown_as_waiting() -> N
         await screen.until("this run is no longer known")
         assert "ANSWER NEEDED" not in screen.text
         await tell(screen, structs.replace(DROP, state="interrupted", question=None), yours=False)
-        assert "RUN INTERRUPTED" in screen.lines[0] and "r resumes it" in screen.text
+        assert "RUN INTERRUPTED" in screen.lines[0] and "R resumes it" in screen.text
 
 
 async def test_nothing_is_said_of_what_a_run_does_while_no_agent_is_there() -> None:

@@ -40,7 +40,7 @@ def test_the_question_is_seen_whole_however_long_the_step_is() -> None:
 
 def test_a_console_that_only_watches_sees_who_drives_and_how_to_take_over() -> None:
     text = shown(DROP, ViewOptions(yours=False, may_answer=False))
-    assert "controlled by ann" in text and "press t to take over" in text
+    assert "controlled by ann" in text and "press T to take over" in text
 
 
 def test_why_this_person_cannot_be_the_second_one_is_said() -> None:

@@ -203,7 +203,7 @@ class ActiveRun:
         return LiveStatus(
             now_us=self.around.clock.wall_us(),
             directory=str(execution.directory),
-            driver=self.person.login if self.driver is not None else "",
+            driver=self.person.console if self.driver is not None else "",
             question=self.questions.question,
             progress=self.controls.progress,
             can_stop=self.controls.active,

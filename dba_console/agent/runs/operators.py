@@ -21,7 +21,7 @@ class ConsoleOperator:
     """The operator of one console."""
 
     told: str
-    """What the console states: `anna from 10.0.0.1`."""
+    """What the console states: `anna on pts/3 from 10.0.0.1`."""
     pid: int
     """Of the console's process."""
     login_uid: int | None = None
@@ -39,6 +39,11 @@ class ConsoleOperator:
     def login(self) -> str:
         """The login name only, without its origin."""
         return self.told.split(" ")[0] if self.login_uid is None else user_name(self.login_uid)
+
+    @property
+    def console(self) -> str:
+        """The login with its terminal and address: `anna on pts/3 from 10.0.0.1`."""
+        return " ".join((self.login, *self.told.split(" ")[1:]))
 
 
 def person_of(pid: int, told: str, *, proc: str = "/proc") -> ConsoleOperator:

@@ -341,7 +341,7 @@ def _with_driver(shown: RunView, current: ActiveRun) -> RunView:
     """Return the view with the current driver, which may change while the run's own thread is busy."""
     from msgspec.structs import replace
 
-    return replace(shown, driver=current.person.login if current.driver is not None else "")
+    return replace(shown, driver=current.person.console if current.driver is not None else "")
 
 
 def _any_runs(sessions: Path) -> bool:

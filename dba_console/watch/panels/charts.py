@@ -107,11 +107,13 @@ def clock_line(axis: Axis) -> str:
 
 
 def symbol_line(marks: Iterable[tuple[int, str]], axis: Axis) -> str:
-    """Return symbols at the columns of their times; if several meet, the last one shows, but never hides a `!`."""
+    """Return symbols at the columns of their times. Where several meet the last one shows; `!` is hidden only by `‼`,
+    which nothing hides.
+    """
     signs = [" "] * max(0, axis.cells)
     for wall_us, sign in marks:
         column = axis.column(wall_us)
-        if column is not None and signs[column] != "!":
+        if column is not None and (signs[column] not in "!‼" or (signs[column], sign) == ("!", "‼")):
             signs[column] = sign
     return "".join(signs)
 

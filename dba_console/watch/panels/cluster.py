@@ -96,28 +96,27 @@ def _pooler_line(row: PoolerRow, width: int) -> Line:
 
 
 _NODE_COLUMNS = (
-    TableColumn("name", "node", 10, sort_key="N", keep=True, grow=True),
-    TableColumn("role", "role", 7, sort_key="R"),
-    TableColumn("timeline", "tl", 3, right=True, help="timeline", sort_key="T"),
-    TableColumn("lsn", "position", 12, help="a primary's written, a standby's received WAL position", sort_key="P"),
-    TableColumn("lag", "lag", 7, right=True, help="WAL not replayed yet", sort_key="L", descending=True),
-    TableColumn("lag_s", "time", 5, right=True, help="replay delay", sort_key="I", descending=True),
-    TableColumn("age", "age", 6, right=True, help="of these numbers", sort_key="A", descending=True),
-    TableColumn("state", "state", 22, sort_key="S"),
-    TableColumn("sync", "sync", 9, help="as the primary has it: async, potential, sync, quorum", sort_key="Y", spare=2),
+    TableColumn("name", "node", 10, keep=True, grow=True),
+    TableColumn("role", "role", 7),
+    TableColumn("timeline", "tl", 3, right=True, help="timeline"),
+    TableColumn("lsn", "position", 12, help="a primary's written, a standby's received WAL position"),
+    TableColumn("lag", "lag", 7, right=True, help="WAL not replayed yet", descending=True),
+    TableColumn("lag_s", "time", 5, right=True, help="replay delay", descending=True),
+    TableColumn("age", "age", 6, right=True, help="of these numbers", descending=True),
+    TableColumn("state", "state", 22),
+    TableColumn("sync", "sync", 9, help="as the primary has it: async, potential, sync, quorum", spare=2),
     TableColumn(
         "archive",
         "to archive",
         10,
         right=True,
         help="WAL files waiting to be archived",
-        sort_key="W",
         descending=True,
         spare=3,
     ),
-    TableColumn("slots", "slots", 12, sort_key="O", spare=4),
-    TableColumn("version", "version", 8, sort_key="V", spare=5),
-    TableColumn("system", "system identifier", 20, sort_key="D", spare=6),
+    TableColumn("slots", "slots", 12, spare=4),
+    TableColumn("version", "version", 8, spare=5),
+    TableColumn("system", "system identifier", 20, spare=6),
 )
 
 
@@ -152,19 +151,17 @@ def _node_row(row: NodeRow) -> TableRow:
 
 
 _POOLER_COLUMNS = (
-    TableColumn("name", "pooler", 12, sort_key="N", keep=True),
-    TableColumn("database", "database", 14, sort_key="D", keep=True, grow=True),
-    TableColumn("leads", "leads to", 20, sort_key="L", help="the node, else host:port"),
-    TableColumn(
-        "active", "active", 6, right=True, help="clients with a server connection", sort_key="A", descending=True
-    ),
-    TableColumn("waiting", "waiting", 7, right=True, help="clients waiting for one", sort_key="W", descending=True),
-    TableColumn("wait", "longest", 7, right=True, help="longest wait now", sort_key="O", descending=True),
-    TableColumn("servers", "servers", 7, right=True, help="server connections", sort_key="V", descending=True, spare=2),
-    TableColumn("age", "age", 6, right=True, help="of these numbers", sort_key="G", descending=True),
-    TableColumn("state", "state", 24, sort_key="S"),
-    TableColumn("mode", "mode", 11, help="pool_mode", sort_key="M", spare=3),
-    TableColumn("host", "host", 22, sort_key="H", spare=4),
+    TableColumn("name", "pooler", 12, keep=True),
+    TableColumn("database", "database", 14, keep=True, grow=True),
+    TableColumn("leads", "leads to", 20, help="the node, else host:port"),
+    TableColumn("active", "active", 6, right=True, help="clients with a server connection", descending=True),
+    TableColumn("waiting", "waiting", 7, right=True, help="clients waiting for one", descending=True),
+    TableColumn("wait", "longest", 7, right=True, help="longest wait now", descending=True),
+    TableColumn("servers", "servers", 7, right=True, help="server connections", descending=True, spare=2),
+    TableColumn("age", "age", 6, right=True, help="of these numbers", descending=True),
+    TableColumn("state", "state", 24),
+    TableColumn("mode", "mode", 11, help="pool_mode", spare=3),
+    TableColumn("host", "host", 22, spare=4),
 )
 
 

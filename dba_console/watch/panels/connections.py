@@ -161,14 +161,12 @@ def _source(panel: Connections) -> Line:
 
 
 _COLUMNS = (
-    TableColumn("name", "name", 40, help="Application, user or database", sort_key="N", grow=True),
-    TableColumn("count", "count", 6, right=True, help="Connections", sort_key="C", descending=True),
-    TableColumn(
-        "limit", "limit", 6, right=True, help="CONNECTION LIMIT, blank for none", sort_key="L", descending=True
-    ),
-    TableColumn("active", "active", 6, right=True, help="Running a query", sort_key="A", descending=True),
-    TableColumn("in_txn", "in txn", 6, right=True, help="Idle in transaction", sort_key="T", descending=True),
-    TableColumn("oldest_idle", "oldest idle", 11, right=True, help="Longest idle", sort_key="O", descending=True),
+    TableColumn("name", "name", 40, help="Application, user or database", grow=True),
+    TableColumn("count", "count", 6, right=True, help="Connections", descending=True),
+    TableColumn("limit", "limit", 6, right=True, help="CONNECTION LIMIT, blank for none", descending=True),
+    TableColumn("active", "active", 6, right=True, help="Running a query", descending=True),
+    TableColumn("in_txn", "in txn", 6, right=True, help="Idle in transaction", descending=True),
+    TableColumn("oldest_idle", "oldest idle", 11, right=True, help="Longest idle", descending=True),
 )
 
 

@@ -125,19 +125,17 @@ def _unreadable(mounts: list[MountRow]) -> list[str]:
 
 
 _MOUNT_COLUMNS = (
-    TableColumn("path", "mount", 30, grow=True, sort_key="P"),
-    TableColumn("device", "device", 12, help="Block device", sort_key="D", spare=5),
-    TableColumn("fstype", "type", 8, sort_key="T", spare=6),
-    TableColumn("holds", "holds", 22, help="What PostgreSQL stores there", sort_key="H"),
-    TableColumn("size", "size", 9, right=True, sort_key="Z", descending=True, spare=7),
-    TableColumn("used", "used", 9, right=True, sort_key="U", descending=True),
-    TableColumn("available", "left", 9, right=True, help="Space available to unprivileged users", sort_key="L"),
-    TableColumn("pct", "used %", 7, right=True, help="As df computes it", sort_key="F", descending=True),
-    TableColumn("inodes", "inodes", 7, right=True, help="Share of inodes used", sort_key="I", descending=True, spare=8),
-    TableColumn(
-        "growth", "growth", 14, right=True, help="Trend of the last ten minutes", sort_key="G", descending=True, spare=3
-    ),
-    TableColumn("full_in", "full in", 8, right=True, help="At that trend; blank if it does not grow", sort_key="S"),
+    TableColumn("path", "mount", 30, grow=True),
+    TableColumn("device", "device", 12, help="Block device", spare=5),
+    TableColumn("fstype", "type", 8, spare=6),
+    TableColumn("holds", "holds", 22, help="What PostgreSQL stores there"),
+    TableColumn("size", "size", 9, right=True, descending=True, spare=7),
+    TableColumn("used", "used", 9, right=True, descending=True),
+    TableColumn("available", "left", 9, right=True, help="Space available to unprivileged users"),
+    TableColumn("pct", "used %", 7, right=True, help="As df computes it", descending=True),
+    TableColumn("inodes", "inodes", 7, right=True, help="Share of inodes used", descending=True, spare=8),
+    TableColumn("growth", "growth", 14, right=True, help="Trend of the last ten minutes", descending=True, spare=3),
+    TableColumn("full_in", "full in", 8, right=True, help="At that trend; blank if it does not grow"),
     TableColumn("options", "options", 40, help="Mount options", spare=9),
 )
 
@@ -168,17 +166,13 @@ def _mount_row(row: MountRow) -> TableRow:
 
 
 _DATABASE_COLUMNS = (
-    TableColumn("name", "database", 24, grow=True, sort_key="D"),
-    TableColumn(
-        "bytes", "size", 9, right=True, help="pg_database_size, read every five minutes", sort_key="Z", descending=True
-    ),
-    TableColumn("temp", "temp", 10, right=True, help="Written to temporary files", sort_key="T", descending=True),
-    TableColumn("commits", "commits", 9, right=True, help="Per second", sort_key="C", descending=True),
-    TableColumn("rollbacks", "rollbacks", 9, right=True, help="Per second", sort_key="R", descending=True),
-    TableColumn("hit", "hit", 6, right=True, help="Blocks found in shared buffers in the last interval", sort_key="H"),
-    TableColumn(
-        "deadlocks", "deadlocks", 9, right=True, help="Since the statistics were reset", sort_key="K", descending=True
-    ),
+    TableColumn("name", "database", 24, grow=True),
+    TableColumn("bytes", "size", 9, right=True, help="pg_database_size, read every five minutes", descending=True),
+    TableColumn("temp", "temp", 10, right=True, help="Written to temporary files", descending=True),
+    TableColumn("commits", "commits", 9, right=True, help="Per second", descending=True),
+    TableColumn("rollbacks", "rollbacks", 9, right=True, help="Per second", descending=True),
+    TableColumn("hit", "hit", 6, right=True, help="Blocks found in shared buffers in the last interval"),
+    TableColumn("deadlocks", "deadlocks", 9, right=True, help="Since the statistics were reset", descending=True),
 )
 
 

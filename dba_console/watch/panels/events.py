@@ -38,17 +38,22 @@ _KIND_SIGNS = {
     "session.end": ">",
 }
 _SEVERITY_STYLES: dict[str, Style] = {"warning": "warn", "critical": "crit"}
+_SEVERITY_SIGNS = {"warning": "!", "critical": "‼"}
 _HIDDEN_KINDS = frozenset({"heartbeat"})
 
 
 def event_sign(kind: str, severity: str) -> str:
-    """Return `!` for a serious event, the letter of a kind that has one, else `i`.
+    """Return the letter of a kind that has one, else the sign of the severity.
 
     >>> event_sign("mark", "info"), event_sign("server.lost", "warning"), event_sign("lane.stuck", "warning")
     ('m', 'x', '!')
     """
-    sign = _KIND_SIGNS.get(kind)
-    return sign if sign is not None else "!" if severity in _SEVERITY_STYLES else "i"
+    return _KIND_SIGNS.get(kind) or severity_sign(severity)
+
+
+def severity_sign(severity: str) -> str:
+    """Return `‼` for critical, `!` for a warning, else `i`: readable without colour."""
+    return _SEVERITY_SIGNS.get(severity, "i")
 
 
 def severity_style(severity: str) -> Style:
@@ -64,7 +69,7 @@ def axis_marks(frame: Frame) -> Iterator[tuple[int, str]]:
     for finding in frame.findings:
         at = parse_rfc3339(finding.since)
         if at is not None:
-            yield at, "!"
+            yield at, severity_sign(finding.severity)
 
 
 def event_line(row: EventRow) -> Line:
@@ -77,14 +82,14 @@ def event_line(row: EventRow) -> Line:
 
 
 def finding_sign(finding: Finding) -> str:
-    """Return `!` for an open serious finding, `a` for an acknowledged one, `z` for a silenced one, else `i`."""
+    """Return the sign of its severity, `a` for an acknowledged finding, `z` for a silenced one."""
     if finding.state != "open":
         return "a" if finding.state == "acknowledged" else "z"
-    return "!" if finding.severity in _SEVERITY_STYLES else "i"
+    return severity_sign(finding.severity)
 
 
 def finding_line(finding: Finding, cells: int) -> Line:
-    """`! 14:55:02  sentence  → runbook`; the runbook shrinks to its key if its name does not fit."""
+    """`‼ 14:55:02  sentence  → runbook`; the runbook shrinks to its key if its name does not fit."""
     style = severity_style(finding.severity)
     spans = [
         Span(finding_sign(finding) + " ", style),
@@ -118,9 +123,9 @@ def compact(
 
 _COLUMNS = (
     TableColumn("sign", "", 1),
-    TableColumn("at", "time", 19, help="Local time", sort_key="T", descending=True),
-    TableColumn("kind", "kind", 18, sort_key="K", spare=2),
-    TableColumn("tag", "tag", 12, sort_key="G", spare=3),
+    TableColumn("at", "time", 19, help="Local time", descending=True),
+    TableColumn("kind", "kind", 18, spare=2),
+    TableColumn("tag", "tag", 12, spare=3),
     TableColumn("text", "event", 60, grow=True),
 )
 

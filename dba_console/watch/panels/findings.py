@@ -12,7 +12,7 @@ from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Finding, Frame, chart_titles
 from dba_console.watch.panels import charts
 from dba_console.watch.panels.charts import Chart, draw_chart
-from dba_console.watch.panels.events import axis_marks, finding_line, finding_sign, severity_style
+from dba_console.watch.panels.events import axis_marks, finding_line, finding_sign, severity_sign, severity_style
 from dba_console.watch.panels.phrases import milliseconds, name_of, text_line, wrap_words
 from dba_console.watch.panels.text_elements import (
     Cell,
@@ -157,13 +157,13 @@ _WIDE_TABLE = 110
 
 _COLUMNS = (
     TableColumn("sign", "", 1),
-    TableColumn("since", "since", 8, help="Local start time", sort_key="T"),
+    TableColumn("since", "since", 8, help="Local start time"),
     TableColumn("age", "for", 6, right=True),
-    TableColumn("severity", "severity", 8, sort_key="S"),
+    TableColumn("severity", "severity", 8),
     TableColumn("text", "finding", 60, grow=True),
 )
 _WIDE_COLUMNS = (
-    TableColumn("state", "state", 12, sort_key="A", spare=1),
+    TableColumn("state", "state", 12, spare=1),
     TableColumn("runbook", "runbook", 20, spare=2),
 )
 """On a narrow screen the symbol gives the state, and the pane the rest: the sentence needs the cells."""
@@ -476,7 +476,7 @@ def fill_between_readings(points: list[charts.Point], step_us: int, *, forward: 
 
 def _start_mark(one: Finding) -> list[tuple[int, str]]:
     since_us = parse_rfc3339(one.since)
-    return [] if since_us is None else [(since_us, "!")]
+    return [] if since_us is None else [(since_us, severity_sign(one.severity))]
 
 
 def _chart(name: str, history: ChartHistory, axis: charts.Axis, past: bool) -> Chart:

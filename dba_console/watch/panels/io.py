@@ -51,40 +51,30 @@ def await_text(value: float | None, per_s: float | None) -> str:
 
 
 _DEVICE_COLUMNS = (
-    TableColumn("name", "device", 12, help="Block device, as iostat names it", sort_key="D"),
-    TableColumn("holds", "holds", 20, help="What PostgreSQL stores there", sort_key="H"),
-    TableColumn("reads", "r/s", 7, right=True, help="Reads completed per second", sort_key="R", descending=True),
-    TableColumn("writes", "w/s", 7, right=True, help="Writes completed per second", sort_key="W", descending=True),
-    TableColumn("read_bytes", "read", 9, right=True, help="Bytes read per second", sort_key="B", descending=True),
-    TableColumn(
-        "write_bytes", "written", 9, right=True, help="Bytes written per second", sort_key="Y", descending=True
-    ),
+    TableColumn("name", "device", 12, help="Block device, as iostat names it"),
+    TableColumn("holds", "holds", 20, help="What PostgreSQL stores there"),
+    TableColumn("reads", "r/s", 7, right=True, help="Reads completed per second", descending=True),
+    TableColumn("writes", "w/s", 7, right=True, help="Writes completed per second", descending=True),
+    TableColumn("read_bytes", "read", 9, right=True, help="Bytes read per second", descending=True),
+    TableColumn("write_bytes", "written", 9, right=True, help="Bytes written per second", descending=True),
     TableColumn(
         "r_await",
         "r await",
         8,
         right=True,
         help="Mean time of a read, queue included; – if none completed",
-        sort_key="A",
         descending=True,
     ),
-    TableColumn(
-        "w_await", "w await", 8, right=True, help="Mean time of a write, queue included", sort_key="T", descending=True
-    ),
-    TableColumn("f_await", "flush", 8, right=True, help="Mean time of a flush", sort_key="F", descending=True, spare=4),
-    TableColumn(
-        "in_flight", "in fl", 5, right=True, help="Requests in flight now", sort_key="I", descending=True, spare=6
-    ),
-    TableColumn(
-        "queue", "queue", 6, right=True, help="Mean requests in flight (aqu-sz)", sort_key="Q", descending=True, spare=5
-    ),
+    TableColumn("w_await", "w await", 8, right=True, help="Mean time of a write, queue included", descending=True),
+    TableColumn("f_await", "flush", 8, right=True, help="Mean time of a flush", descending=True, spare=4),
+    TableColumn("in_flight", "in fl", 5, right=True, help="Requests in flight now", descending=True, spare=6),
+    TableColumn("queue", "queue", 6, right=True, help="Mean requests in flight (aqu-sz)", descending=True, spare=5),
     TableColumn(
         "util",
         "util",
         6,
         right=True,
         help="Time with a request in flight; misleading for parallel devices",
-        sort_key="U",
         descending=True,
     ),
     TableColumn("mounts", "mounts", 30, help="Where it is mounted", grow=True, spare=7),

@@ -214,6 +214,7 @@ def _node_row(position: TreePosition, blocks: dict[int, list[int]]) -> TableRow:
             Cell(query, query),
         ),
         LazyLines(lambda: _detail_lines(node, blocks)),
+        copied=node.query,
     )
 
 

@@ -161,7 +161,7 @@ def _huge(panel: Memory) -> Line:
 
 def _settings_table(panel: Memory) -> Table:
     columns = (
-        TableColumn("name", "kernel setting", 28, help="As /proc/sys/vm and /sys name it", sort_key="N"),
+        TableColumn("name", "kernel setting", 28, help="As /proc/sys/vm and /sys name it"),
         TableColumn("value", "value", 20, help="? if it cannot be read", grow=True),
     )
     rows = tuple(
@@ -174,15 +174,14 @@ def _settings_table(panel: Memory) -> Table:
 def _numa_table(nodes: list[NumaRow]) -> Table:
     columns = (
         TableColumn("node", "node", 6, right=True, help="NUMA node"),
-        TableColumn("total", "total", 10, right=True, help="Memory of the node", sort_key="T", descending=True),
-        TableColumn("free", "free", 10, right=True, help="Free on the node", sort_key="F"),
+        TableColumn("total", "total", 10, right=True, help="Memory of the node", descending=True),
+        TableColumn("free", "free", 10, right=True, help="Free on the node"),
         TableColumn(
             "miss",
             "miss/s",
             10,
             right=True,
             help="Pages allocated here, intended for another node",
-            sort_key="M",
             descending=True,
         ),
         TableColumn(
@@ -191,7 +190,6 @@ def _numa_table(nodes: list[NumaRow]) -> Table:
             10,
             right=True,
             help="Pages intended for this node, allocated elsewhere",
-            sort_key="O",
             descending=True,
         ),
     )

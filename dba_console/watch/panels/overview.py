@@ -207,6 +207,10 @@ def stack_rows(
     """Return boxes for the layout rows, from (x, y) down, filling `height` exactly; the last row takes the rest."""
     needed = [_needed_rows(row, view, width) for row in layout]
     rows = distribute_rows(layout, needed, height)
+    if rows != needed:
+        layout = [_folded(row) if _is_empty(row, view) else row for row in layout]
+        needed = [_needed_rows(row, view, width) for row in layout]
+        rows = distribute_rows(layout, needed, height)
     shown = [index for index, count in enumerate(rows) if count is not None]
     if not shown:
         return []
@@ -217,12 +221,26 @@ def stack_rows(
         count = rows[index] or 0
         left = x
         for name, cells, inside in box_columns(layout[index], width):
-            boxes.append(
-                Box(left, y, cells, count + 1, panel_title(name, view), panel_lines(name, view, inside, count))
-            )
+            title, lines = panel_title(name, view), panel_lines(name, view, inside, max(1, count))
+            if count == 0:
+                title, lines = (*title, *((Span(" · ", "dim"), *lines[0]) if lines else ())), []
+            boxes.append(Box(left, y, cells, count + 1, title, lines))
             left += cells + 1
         y += count + 1
     return boxes
+
+
+def _is_empty(layout_row: LayoutRow, view: FrameWithHistory) -> bool:
+    """Check whether all that the row says is that nothing is there."""
+    locks, progress = view.frame.locks, view.frame.progress
+    if layout_row.names == ("locks",):
+        return locks.status == "ok" and locks.waiting == 0 and not (locks.trees or locks.note)
+    return layout_row.names == ("progress",) and progress.status == "ok" and not (progress.operations or progress.note)
+
+
+def _folded(layout_row: LayoutRow) -> LayoutRow:
+    """Return the row with its only line in its title: what is cut elsewhere gets the space."""
+    return replace(layout_row, min_rows=0, good_rows=0, max_rows=0)
 
 
 def needed_height(view: FrameWithHistory, layout: Sequence[LayoutRow], width: int, *, good: bool = False) -> int:

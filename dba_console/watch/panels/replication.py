@@ -36,18 +36,16 @@ def slot_style(slot: SlotRow) -> Style:
 
 
 _STANDBY_COLUMNS = (
-    TableColumn("application", "standby", 20, help="application_name", grow=True, sort_key="N"),
-    TableColumn("client", "client", 18, sort_key="C", spare=5),
-    TableColumn("user", "user", 12, sort_key="U", spare=6),
-    TableColumn("pid", "pid", 8, right=True, sort_key="P", spare=7),
-    TableColumn("state", "state", 10, help="streaming, catchup, backup, ...", sort_key="S"),
-    TableColumn("sync", "sync", 9, help="async, potential, sync, quorum", sort_key="Y"),
-    TableColumn("sent", "unsent", 9, right=True, help="WAL not sent yet", sort_key="E", descending=True, spare=2),
-    TableColumn(
-        "flush", "unflushed", 9, right=True, help="WAL not flushed there yet", sort_key="F", descending=True, spare=3
-    ),
-    TableColumn("lag", "lag", 9, right=True, help="WAL not replayed there yet", sort_key="L", descending=True),
-    TableColumn("lag_s", "lag time", 9, right=True, help="replay_lag", sort_key="T", descending=True),
+    TableColumn("application", "standby", 20, help="application_name", grow=True),
+    TableColumn("client", "client", 18, spare=5),
+    TableColumn("user", "user", 12, spare=6),
+    TableColumn("pid", "pid", 8, right=True, spare=7),
+    TableColumn("state", "state", 10, help="streaming, catchup, backup, ..."),
+    TableColumn("sync", "sync", 9, help="async, potential, sync, quorum"),
+    TableColumn("sent", "unsent", 9, right=True, help="WAL not sent yet", descending=True, spare=2),
+    TableColumn("flush", "unflushed", 9, right=True, help="WAL not flushed there yet", descending=True, spare=3),
+    TableColumn("lag", "lag", 9, right=True, help="WAL not replayed there yet", descending=True),
+    TableColumn("lag_s", "lag time", 9, right=True, help="replay_lag", descending=True),
 )
 
 
@@ -84,22 +82,16 @@ def _client_text(row: StandbyRow) -> str:
 
 
 _SLOT_COLUMNS = (
-    TableColumn("name", "slot", 24, grow=True, sort_key="N"),
-    TableColumn("kind", "kind", 8, help="physical or logical", sort_key="K"),
-    TableColumn("database", "database", 14, sort_key="D", spare=2),
-    TableColumn("active", "active", 8, help="A client is connected to it", sort_key="A"),
-    TableColumn("retained", "keeps", 9, right=True, help="WAL retained by the slot", sort_key="R", descending=True),
-    TableColumn(
-        "growth", "growth", 14, right=True, help="Change of the retained WAL", sort_key="G", descending=True, spare=3
-    ),
-    TableColumn("status", "wal", 10, help="wal_status: reserved, extended, unreserved, lost", sort_key="W"),
-    TableColumn(
-        "safe", "safe", 9, right=True, help="WAL that can be written before the slot is lost", sort_key="S", spare=4
-    ),
-    TableColumn(
-        "xids", "xids back", 9, right=True, help="How far it holds the xid horizon back", sort_key="X", descending=True
-    ),
-    TableColumn("inactive", "inactive since", 19, help="17+", sort_key="I", spare=7),
+    TableColumn("name", "slot", 24, grow=True),
+    TableColumn("kind", "kind", 8, help="physical or logical"),
+    TableColumn("database", "database", 14, spare=2),
+    TableColumn("active", "active", 8, help="A client is connected to it"),
+    TableColumn("retained", "keeps", 9, right=True, help="WAL retained by the slot", descending=True),
+    TableColumn("growth", "growth", 14, right=True, help="Change of the retained WAL", descending=True, spare=3),
+    TableColumn("status", "wal", 10, help="wal_status: reserved, extended, unreserved, lost"),
+    TableColumn("safe", "safe", 9, right=True, help="WAL that can be written before the slot is lost", spare=4),
+    TableColumn("xids", "xids back", 9, right=True, help="How far it holds the xid horizon back", descending=True),
+    TableColumn("inactive", "inactive since", 19, help="17+", spare=7),
     TableColumn("why", "invalidated by", 16, help="16+", spare=8),
 )
 

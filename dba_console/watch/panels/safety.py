@@ -29,15 +29,13 @@ XID_PCT = (40.0, 75.0)
 HOLDER_XIDS = (50_000_000, 500_000_000)
 
 _HORIZON_COLUMNS = (
-    TableColumn("kind", "kind", 10, help="backend, prepared, slot or standby", sort_key="K"),
-    TableColumn("who", "who", 40, help="Session, prepared transaction, slot or standby", sort_key="W", grow=True),
-    TableColumn("pid", "pid", 8, right=True, help="Backend", sort_key="P", spare=2),
-    TableColumn("database", "database", 16, sort_key="D", spare=3),
-    TableColumn("state", "state", 20, sort_key="S", spare=4),
-    TableColumn(
-        "xid_age", "xids back", 10, right=True, help="How far it holds the horizon back", sort_key="X", descending=True
-    ),
-    TableColumn("since", "held for", 9, right=True, help="How long", sort_key="H", descending=True),
+    TableColumn("kind", "kind", 10, help="backend, prepared, slot or standby"),
+    TableColumn("who", "who", 40, help="Session, prepared transaction, slot or standby", grow=True),
+    TableColumn("pid", "pid", 8, right=True, help="Backend", spare=2),
+    TableColumn("database", "database", 16, spare=3),
+    TableColumn("state", "state", 20, spare=4),
+    TableColumn("xid_age", "xids back", 10, right=True, help="How far it holds the horizon back", descending=True),
+    TableColumn("since", "held for", 9, right=True, help="How long", descending=True),
 )
 
 
@@ -66,21 +64,18 @@ def _holder_row(row: HorizonRow) -> TableRow:
 
 def database_table(panel: Safety) -> Table:
     columns = (
-        TableColumn("database", "database", 30, sort_key="D", grow=True),
-        TableColumn("xid_age", "xid age", 9, right=True, help="age(datfrozenxid)", sort_key="X", descending=True),
+        TableColumn("database", "database", 30, grow=True),
+        TableColumn("xid_age", "xid age", 9, right=True, help="age(datfrozenxid)", descending=True),
         TableColumn(
             "xid_pct",
             "of stop",
             8,
             right=True,
             help="Share of the age at which the server stops",
-            sort_key="S",
             descending=True,
         ),
-        TableColumn(
-            "mxid_age", "mxid age", 9, right=True, help="mxid_age(datminmxid)", sort_key="M", descending=True, spare=2
-        ),
-        TableColumn("mxid_pct", "of stop", 8, right=True, sort_key="T", descending=True),
+        TableColumn("mxid_age", "mxid age", 9, right=True, help="mxid_age(datminmxid)", descending=True, spare=2),
+        TableColumn("mxid_pct", "of stop", 8, right=True, descending=True),
     )
     rows = tuple(
         TableRow(
@@ -100,14 +95,12 @@ def database_table(panel: Safety) -> Table:
 
 def age_table(panel: Safety) -> Table:
     columns = (
-        TableColumn("table", "table", 40, help="With its TOAST table", sort_key="T", grow=True),
-        TableColumn("xid_age", "xid age", 9, right=True, sort_key="X", descending=True),
-        TableColumn("mxid_age", "mxid age", 9, right=True, sort_key="M", descending=True),
-        TableColumn(
-            "bytes", "size", 9, right=True, help="The most a freeze has to read", sort_key="B", descending=True
-        ),
-        TableColumn("vacuum", "last vacuum", 19, help="Manual", sort_key="V", spare=3),
-        TableColumn("autovacuum", "last autovacuum", 19, sort_key="A"),
+        TableColumn("table", "table", 40, help="With its TOAST table", grow=True),
+        TableColumn("xid_age", "xid age", 9, right=True, descending=True),
+        TableColumn("mxid_age", "mxid age", 9, right=True, descending=True),
+        TableColumn("bytes", "size", 9, right=True, help="The most a freeze has to read", descending=True),
+        TableColumn("vacuum", "last vacuum", 19, help="Manual", spare=3),
+        TableColumn("autovacuum", "last autovacuum", 19),
     )
     rows = tuple(
         TableRow(
@@ -128,10 +121,10 @@ def age_table(panel: Safety) -> Table:
 
 def failure_table(panel: Safety) -> Table:
     columns = (
-        TableColumn("database", "database", 30, sort_key="D", grow=True),
-        TableColumn("failures", "failures", 9, right=True, help="checksum_failures of pg_stat_database", sort_key="F",
+        TableColumn("database", "database", 30, grow=True),
+        TableColumn("failures", "failures", 9, right=True, help="checksum_failures of pg_stat_database",
                descending=True),
-        TableColumn("last", "last failure", 19, sort_key="L"),
+        TableColumn("last", "last failure", 19),
     )  # fmt: skip
     rows = tuple(
         TableRow(

@@ -70,47 +70,44 @@ def _state_age_style(age: float | None, state: str | None) -> Style:
 
 
 _COLUMNS = (
-    TableColumn("pid", "pid", 8, right=True, sort_key="P"),
-    TableColumn("database", "database", 12, sort_key="D", spare=4),
-    TableColumn("user", "user", 12, sort_key="U", spare=1),
-    TableColumn("application", "application", 14, sort_key="A"),
-    TableColumn("client", "client", 15, sort_key="N", spare=6),
-    TableColumn("state", "state", 12, help="idle in txn: a transaction is open and idle", sort_key="S"),
-    TableColumn("wait", "waits for", 18, help="wait_event_type:wait_event", sort_key="W"),
+    TableColumn("pid", "pid", 8, right=True),
+    TableColumn("database", "database", 12, spare=4),
+    TableColumn("user", "user", 12, spare=1),
+    TableColumn("application", "application", 14),
+    TableColumn("client", "client", 15, spare=6),
+    TableColumn("state", "state", 12, help="idle in txn: a transaction is open and idle"),
+    TableColumn("wait", "waits for", 18, help="wait_event_type:wait_event"),
     TableColumn(
         "age",
         "age",
         7,
         right=True,
         help="Of the query, of the open transaction, or of the state",
-        sort_key="T",
         descending=True,
     ),
-    TableColumn("xact", "xact", 7, right=True, help="Age of its transaction", sort_key="X", descending=True, spare=5),
-    TableColumn("blocked_by", "blocked by", 12, help="pids it waits for", sort_key="B", spare=2),
-    TableColumn("cpu", "cpu %", 5, right=True, help="Share of one CPU", sort_key="C", descending=True, spare=3),
+    TableColumn("xact", "xact", 7, right=True, help="Age of its transaction", descending=True, spare=5),
+    TableColumn("blocked_by", "blocked by", 12, help="pids it waits for", spare=2),
+    TableColumn("cpu", "cpu %", 5, right=True, help="Share of one CPU", descending=True, spare=3),
     TableColumn(
         "read",
         "read",
         9,
         right=True,
         help="Read from storage, per second",
-        sort_key="R",
         descending=True,
         spare=7,
     ),
-    TableColumn("write", "written", 9, right=True, help="Written, per second", sort_key="I", descending=True, spare=8),
+    TableColumn("write", "written", 9, right=True, help="Written, per second", descending=True, spare=8),
     TableColumn(
         "rss",
         "rss",
         8,
         right=True,
         help="Resident, including touched shared buffers",
-        sort_key="M",
         descending=True,
         spare=9,
     ),
-    TableColumn("query", "query", 60, help="Last query; for an idle session the previous one", grow=True, sort_key="Q"),
+    TableColumn("query", "query", 60, help="Last query; for an idle session the previous one", grow=True),
 )
 
 
@@ -146,6 +143,7 @@ def _session_row(row: SessionRow) -> TableRow:
             _BLANK if not query else _query_cell(query),
         ),
         LazyLines(lambda: _detail_lines(row)),
+        copied=query or None,
     )
 
 

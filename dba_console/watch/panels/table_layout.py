@@ -94,7 +94,7 @@ def move_spare_columns_last(table: Table, width: int) -> Table:
         return table
     order = [*(index for index in range(len(columns)) if index not in moved), *sorted(moved)]
     pick = itemgetter(*order)
-    rows = tuple([TableRow(row.key, pick(row.cells), row.detail, row.indent) for row in table.rows])
+    rows = tuple([TableRow(row.key, pick(row.cells), row.detail, row.indent, row.copied) for row in table.rows])
     return replace(table, columns=tuple(columns[index] for index in order), rows=rows)
 
 

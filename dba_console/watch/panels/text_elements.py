@@ -18,7 +18,7 @@ from dba_console.core.sanitize import clean
 #
 # Text is measured after `clean` (sanitize.py) made it one line of printable characters: controls have no width.
 
-_NARROW = re.compile(r"[ -~\u00a1-\u02ff\u2010-\u2027\u2190-\u21ff\u2400-\u2426\u2500-\u25fc]*")
+_NARROW = re.compile(r"[ -~\u00a1-\u02ff\u2010-\u2027\u203c\u2190-\u21ff\u2400-\u2426\u2500-\u25fc]*")
 """Characters known to take one cell: those the panels draw with, so most lines are measured by their length."""
 
 
@@ -141,8 +141,6 @@ class TableColumn:
     right: bool = False
     """Right-aligned: numbers."""
     help: str = ""
-    sort_key: str | None = None
-    """The key that sorts by it on the screen."""
     grow: bool = False
     """Takes the remaining width: at most one per table."""
     descending: bool = False
@@ -198,6 +196,8 @@ class TableRow:
     detail: Sequence[Line] = field(default=(), compare=False)
     """Shown under the table if the row is selected: full query, all columns. Not cut to any width."""
     indent: int = 0
+    copied: str | None = field(default=None, compare=False)
+    """What the operator copies of it, such as its query; None: its details."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,8 +288,8 @@ def _slice(spans: Line, start: int, end: int) -> Line:
 
 # ASCII replacements for terminals and pipes without UTF-8, in the same number of cells.
 
-_UNICODE_SIGNS = "─╌│┼┬┴├┤┌┐└┘╵▁▂▃▄▅▆▇█·…←→▲▼⧗●×≈−–▶✓↓↑"
-_ASCII_SIGNS = "--|+++++++++'_..--=##.~<>^vw*x~-->+v^"
+_UNICODE_SIGNS = "─╌│┼┬┴├┤┌┐└┘╵▁▂▃▄▅▆▇█·…←→▲▼⧗●×≈−–▶✓↓↑‼"
+_ASCII_SIGNS = "--|+++++++++'_..--=##.~<>^vw*x~-->+v^#"
 _TRANSLATION = str.maketrans(_UNICODE_SIGNS, _ASCII_SIGNS)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -99,3 +102,17 @@ def test_people_are_told_apart_by_the_login_the_kernel_keeps(tmp_path: Path) -> 
         ConsoleOperator("bertha", 8),
     )
     assert [difference(told[0], other).two for other in told[1:]] == [False, True, False]
+
+
+def test_a_console_names_its_login_its_terminal_and_its_address() -> None:
+    ours, theirs = os.openpty()
+    name = os.ttyname(theirs).removeprefix("/dev/")
+    says = "from dba_console.agent.client import operator_login; print(operator_login())"
+    environ = {**os.environ, "SUDO_USER": "anna", "SSH_CONNECTION": "10.0.0.1 5 10.0.0.2 22"}
+    try:
+        said = subprocess.run([sys.executable, "-c", says], stdin=theirs, env=environ, capture_output=True, text=True)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert said.stdout.strip() == f"anna on {name} from 10.0.0.1", said.stderr
+    assert ConsoleOperator(said.stdout.strip(), 7, 0).console == f"root on {name} from 10.0.0.1"
