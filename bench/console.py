@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dba_console.agent.launch import RunningAgent, list_agents
+from dba_console.keeper.proc import start_ticks
 
 PROGRAM = str(Path(sys.executable).parent / "dba-console")
 
@@ -33,15 +34,8 @@ def end_agents() -> None:
     """End all agents of this measurement and wait for their exit."""
     for agent in list_agents():
         os.kill(agent.pid, 15)
-        while Path(f"/proc/{agent.pid}").exists() and not _zombie(agent.pid):
+        while start_ticks(agent.pid) is not None:
             time.sleep(0.01)
-
-
-def _zombie(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
 
 
 @contextmanager

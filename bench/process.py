@@ -24,7 +24,7 @@ def resident_mb(pid: int) -> float:
 
 
 def peak_mb(pid: int) -> float:
-    """Return the peak resident memory (VmHWM), MB (2^20)."""
+    """Return the peak resident memory (VmHWM), MB (2^20). Unlike getrusage, it excludes the parent's."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 

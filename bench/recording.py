@@ -18,6 +18,7 @@ from statistics import median, quantiles
 from bench.console import own_directories, recording_agent, wait_for_agent
 from bench.figure import Figure
 from bench.ground import ground
+from bench.process import resident_mb
 from dba_console.recording.backlog import Batch, SealedBlock
 from dba_console.recording.block_format import BlockHead
 from dba_console.recording.block_reader import BlockReader
@@ -42,12 +43,12 @@ def run(smoke: bool = False) -> list[Figure]:
         blocks.clear()
         gc.collect()  # a reader does not hold the samples the day was built from
         opens = [_timed(lambda: Recording.open(directory).close()) for _ in range(20)]
-        before = _resident_mb()
+        before = resident_mb(os.getpid())
         recording = Recording.open(directory)
         times = random.Random(1).sample(range(recording.first_us, recording.last_us), seeks)
         found, spent = _seeks(recording, times)
         history = _timed(lambda: recording.points(recording.last_us - 600_000_000, recording.last_us))
-        grown = _resident_mb() - before
+        grown = resident_mb(os.getpid()) - before
         recording.close()
     backends = f"{samples} samples of a real load"
     return [
@@ -143,8 +144,3 @@ def _timed(call: Callable[[], object]) -> float:
     begun = time.perf_counter()
     call()
     return (time.perf_counter() - begun) * 1e3
-
-
-def _resident_mb() -> float:
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)

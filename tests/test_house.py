@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "dba_console"
 TESTS = ROOT / "tests"
-HEAVY = {"textual", "rich", "psycopg", "typer", "asyncio", "psutil", "msgspec", "sqlite3"}
+HEAVY = {"textual", "rich", "psycopg", "typer", "asyncio", "msgspec", "sqlite3"}
 SAME_NAME = {
     **dict.fromkeys(("Disks", "Locks", "Replication", "Sessions"), "what was read, and its panel"),
 }
@@ -46,7 +46,7 @@ def test_asking_for_the_version_loads_no_library() -> None:
 
 def test_help_loads_neither_the_screen_nor_the_driver() -> None:
     statement = "from dba_console.cli.app import run\nassert run(['--help']) == 0"
-    assert loaded_by(statement) & {"textual", "rich", "psycopg", "psutil"} == set()
+    assert loaded_by(statement) & {"textual", "rich", "psycopg"} == set()
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_what_the_agent_and_show_are_made_of_loads_no_screen(module: str) -> Non
 def test_packages_away_from_the_server_load_no_driver(package: str) -> None:
     name = "dba_console." + package.replace("/", ".")
     modules = [f"{name}.{path.stem}" for path in sorted((PACKAGE / package).glob("[a-z]*.py"))]
-    assert loaded_by("import " + ", ".join(modules)) & {"psycopg", "psutil"} == set()
+    assert loaded_by("import " + ", ".join(modules)) & {"psycopg"} == set()
 
 
 def test_no_class_is_longer_than_400_lines_and_no_function_longer_than_60() -> None:

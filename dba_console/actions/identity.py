@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
+from dba_console.watch.probes.host.kernel_files import read_word
+
 PRIMARY, STANDBY = "primary", "standby"
 
 
@@ -51,12 +53,7 @@ class HostIdentity(Struct, frozen=True, kw_only=True):
 
 def host_identity(proc: str = "/proc") -> HostIdentity:
     """Return the identity of this host."""
-    try:
-        with open(f"{proc}/sys/kernel/random/boot_id") as file:
-            boot_id = file.read().strip()
-    except OSError:
-        boot_id = ""
-    return HostIdentity(name=os.uname().nodename, boot_id=boot_id)
+    return HostIdentity(name=os.uname().nodename, boot_id=read_word(f"{proc}/sys/kernel/random/boot_id") or "")
 
 
 def server_mismatch(planned: ServerIdentity, now: ServerIdentity) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import select
 import socket
 import struct
@@ -26,6 +25,7 @@ from dba_console.agent.protocol import (
     pack,
 )
 from dba_console.core.errors import ConnectError
+from dba_console.core.users import user_name
 
 NoticeMessage = Notice
 
@@ -149,12 +149,7 @@ def operator_login() -> str:
 
     `anna on pts/3 from 10.0.0.1`; the terminal and the address only if there is one.
     """
-    user = os.environ.get("SUDO_USER")
-    if not user:
-        try:
-            user = pwd.getpwuid(os.getuid()).pw_name
-        except KeyError:
-            user = f"uid {os.getuid()}"
+    user = os.environ.get("SUDO_USER") or user_name(os.getuid())
     origin = os.environ.get("SSH_CONNECTION", "").split(" ")[0]
     try:
         terminal = os.ttyname(0).removeprefix("/dev/")

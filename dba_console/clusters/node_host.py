@@ -30,6 +30,7 @@ from dba_console.core.paths import SOCKET_PATH_LIMIT, private_dir, runtime_dir
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
 from dba_console.core.short_command import CommandResult, run_short
+from dba_console.core.users import default_user
 
 # Local files, read and replaced without a process, because clients wait for it during a cutover.
 #
@@ -194,7 +195,7 @@ class Host:
         """Return the name of our account there."""
         if self._account is None:
             if self.ssh is None:
-                self._account = _user_name(os.geteuid())
+                self._account = default_user()
             else:
                 ended = self.run(["id", "-un"], timeout_s=CONNECT_S, repeatable=True)
                 if ended.code != 0 or not (name := last_word(ended)):
@@ -403,13 +404,6 @@ def _socket(ssh: str) -> tuple[str, str]:
     if len(os.fsencode(directory / name)) + 18 > SOCKET_PATH_LIMIT:  # ssh binds a longer name first
         directory = Path(f"/tmp/dba-console-ssh-{os.geteuid()}")
     return ("-o", f"ControlPath={private_dir(directory) / name}")
-
-
-def _user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 # The operator's own commands of a cutover: move an address, hold and release a scheduler.

@@ -21,6 +21,7 @@ from dba_console.core.config import NodeConfig
 from dba_console.core.errors import ConfigError, ConsoleError, Refused, Unsupported
 from dba_console.core.short_command import CommandResult
 from dba_console.watch.probes.host.data_directory import DamagedControl, PgControl, parse_control
+from dba_console.watch.probes.host.kernel_files import read_stat
 
 POLL_S = 0.005
 """Poll interval for a local server that stops or starts: short, because clients wait and it reads two small files."""
@@ -304,13 +305,12 @@ class ServerControl:
             return "stopped"
         lines = content.decode("utf-8", "replace").split("\n")
         pid = "".join(sign for sign in lines[0] if sign in "0123456789")
+        stat = read_stat("/proc", int(pid or 0))
         try:
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                state = file.read().rpartition(b") ")[2][:1]
             is_same_directory = os.path.samefile(os.readlink(f"/proc/{pid}/cwd"), self.data_directory)
         except OSError:
             return "stopped"
-        if state in b"ZX" or not is_same_directory:
+        if stat is None or stat.state in "ZX" or not is_same_directory:
             return "stopped"
         return "ready" if len(lines) > 7 and lines[7].strip() in ("ready", "standby") else "running"
 

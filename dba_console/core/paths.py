@@ -8,12 +8,12 @@ changed: others may need the directory.
 from __future__ import annotations
 
 import os
-import pwd
 import stat
 from pathlib import Path
 from typing import NamedTuple
 
 from dba_console.core.errors import ConfigError, PermissionDenied
+from dba_console.core.users import user_name
 
 # Trust checks: whether only root or this user can have written what is at a path, as sudo and ssh check it.
 #
@@ -56,10 +56,8 @@ def ownership_problem(directory: Path) -> TrustProblem | None:
     """
     found = os.lstat(directory)  # a link is checked itself, not its target
     if found.st_uid != os.geteuid():
-        fix = f"chown {_user_name(os.geteuid())} {directory}"
-        return TrustProblem(
-            f"{directory} belongs to {_user_name(found.st_uid)}, not to {_user_name(os.geteuid())}", fix
-        )
+        fix = f"chown {user_name(os.geteuid())} {directory}"
+        return TrustProblem(f"{directory} belongs to {user_name(found.st_uid)}, not to {user_name(os.geteuid())}", fix)
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return TrustProblem(f"others may write into {directory}", f"chmod go-w {directory}")
     return trust_problem(directory)
@@ -67,21 +65,14 @@ def ownership_problem(directory: Path) -> TrustProblem | None:
 
 def _directory_problem(place: str, found: os.stat_result, *, allow_sticky: bool) -> TrustProblem | None:
     if found.st_uid not in (0, os.geteuid()):
-        owner = _user_name(os.geteuid())
-        return TrustProblem(f"{place} belongs to {_user_name(found.st_uid)}", f"chown {owner} {place}")
+        owner = user_name(os.geteuid())
+        return TrustProblem(f"{place} belongs to {user_name(found.st_uid)}", f"chown {owner} {place}")
     by_group = bool(found.st_mode & stat.S_IWGRP) and found.st_gid not in (0, os.getegid())
     by_all = bool(found.st_mode & stat.S_IWOTH)
     if not (by_group or by_all) or (allow_sticky and found.st_mode & stat.S_ISVTX):
         return None
     mode = stat.S_IMODE(found.st_mode)
     return TrustProblem(f"others may write {place} (mode {mode:04o})", f"chmod {'go' if by_all else 'g'}-w {place}")
-
-
-def _user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid {uid}"
 
 
 SOCKET_PATH_LIMIT = 107

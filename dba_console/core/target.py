@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pwd
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from dba_console.core.errors import UsageError
+from dba_console.core.users import default_user
 
 _ENVIRONMENT = {
     "host": "PGHOST", "hostaddr": "PGHOSTADDR", "port": "PGPORT", "dbname": "PGDATABASE", "user": "PGUSER",
@@ -222,11 +222,3 @@ def _with_environment(conninfo: str, environ: Mapping[str, str]) -> dict[str, st
 def _digest(names: tuple[str, ...]) -> str:
     # Environment values need not be valid text.
     return hashlib.sha256("\0".join(names).encode(errors="surrogateescape")).hexdigest()[:12]
-
-
-def default_user() -> str:
-    """Return libpq's default user: the user of this process."""
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())

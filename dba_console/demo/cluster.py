@@ -23,7 +23,7 @@ from dba_console.core.paths import SOCKET_PATH_LIMIT
 from dba_console.demo.binaries import Binaries, find_binaries, is_readable_by_all
 from dba_console.demo.cleanup_process import CleanupProcess
 from dba_console.demo.server_account import Account, clean_environment, server_account
-from dba_console.watch.probes.host.kernel_files import read_stat
+from dba_console.watch.probes.host.kernel_files import list_pids, read_stat
 
 # The postmaster process: start, stop in each of PostgreSQL's modes, kill, SIGSTOP. Linux only.
 
@@ -184,8 +184,7 @@ def is_ready(data_directory: Path, pid: int) -> bool:
 
 def child_pids(pid: int) -> list[int]:
     """Return the pids whose parent is `pid`, in no order."""
-    pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
-    return [one for one in pids if (stat := read_stat("/proc", one)) is not None and stat.parent == pid]
+    return [one for one in list_pids("/proc") if (stat := read_stat("/proc", one)) is not None and stat.parent == pid]
 
 
 def send_signals(pids: Iterable[int], number: signal.Signals) -> None:

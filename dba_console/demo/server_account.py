@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from dba_console.core.errors import PermissionDenied
+from dba_console.core.users import default_user
 
 CANDIDATES = ("postgres", "nobody")
 
@@ -51,7 +52,7 @@ def server_account() -> Account:
     """Return the caller, or for root the first of CANDIDATES. Raises PermissionDenied if neither exists."""
     uid = os.geteuid()
     if uid != 0:
-        return Account(_name(uid), uid, os.getegid(), switched=False)
+        return Account(default_user(), uid, os.getegid(), switched=False)
     for name in CANDIDATES:
         try:
             entry = pwd.getpwnam(name)
@@ -68,10 +69,3 @@ def clean_environment(home: str = "/", environ: Mapping[str, str] = os.environ) 
     """Return the environment of servers and their tools: English messages, none of the caller's PG* settings."""
     kept = {name: environ[name] for name in ("PATH", "TZ", "TMPDIR") if name in environ}
     return {"PATH": "/usr/bin:/bin", **kept, "LC_ALL": "C", "HOME": home}
-
-
-def _name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)

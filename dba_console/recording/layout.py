@@ -20,6 +20,7 @@ from msgspec import Struct
 from dba_console.core.clock import SYSTEM, Clock
 from dba_console.core.errors import PermissionDenied, SessionError
 from dba_console.core.redact import redact
+from dba_console.watch.probes.host.kernel_files import read_word
 
 # Session metadata: written once at the start, without secrets.
 
@@ -69,7 +70,7 @@ def new_meta(
         target_key=target_key,
         host=host_word(host),
         program_version=program_version,
-        boot_id=_boot_id(),
+        boot_id=read_word(_BOOT_ID) or "",
         run=run,
         start_wall_us=clock.wall_us(),
         start_mono_us=clock.mono_us(),
@@ -86,14 +87,6 @@ def host_word(host: str) -> str:
     """
     first = host.strip("./ ").split(".", 1)[0]
     return re.sub(r"[^A-Za-z0-9_-]+", "-", first).strip("-")[:63] or "localhost"
-
-
-def _boot_id() -> str:
-    try:
-        with open(_BOOT_ID, encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
 
 
 DATABASE = "session.db"

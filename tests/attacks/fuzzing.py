@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import dba_console
+from bench.process import peak_mb
 from dba_console.agent import protocol
 from dba_console.agent.client import AgentClient
 from dba_console.agent.runs.interrupted_runs import find_interrupted_runs
@@ -82,12 +83,6 @@ class Hang(BaseException):
 
 
 Try = Callable[[], object]
-
-
-def peak_mb(pid: int) -> float:
-    """Most memory of the process that was ever resident, MB (2^20). Its parent's is no part of it, as in getrusage."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
 def apart(kind: str, count: int, seed: int, limit_s: float, *, agent: str = "") -> Outcome:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.process import peak_mb
 from dba_console.demo.cluster import Cluster
-from tests.attacks.fuzzing import apart, peak_mb
+from tests.attacks.fuzzing import apart
 from tests.cli.console import Console
 
 LIMIT_S = 60.0

@@ -15,7 +15,7 @@ from tests.cli.console import Console
 
 LOADED = (
     "import sys; from dba_console.cli.app import run; run([{!r}]);"
-    "print([name for name in ('textual', 'psycopg', 'typer', 'rich', 'psutil', 'sqlite3') if name in sys.modules])"
+    "print([name for name in ('textual', 'psycopg', 'typer', 'rich', 'sqlite3') if name in sys.modules])"
 )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo.cluster import Cluster
+from dba_console.keeper.proc import start_ticks
 from tests.background import wait_until
 from tests.cli.console import Console, Done, own_console
 
@@ -307,12 +308,5 @@ def end_agents(console: Console) -> None:
     """End what was started beside the commands."""
     for agent in console.run("attach", "--list", "--json", timeout=WAIT_S).objects():
         os.kill(agent["pid"], signal.SIGTERM)
-        wait_until(lambda pid=agent["pid"]: ended(pid), WAIT_S)  # type: ignore[misc]
-
-
-def ended(pid: int) -> bool:
-    """Gone, or a zombie that nobody has reaped yet."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
+        # Gone, or a zombie that nobody has reaped yet.
+        wait_until(lambda pid=agent["pid"]: start_ticks(pid) is None, WAIT_S)  # type: ignore[misc]

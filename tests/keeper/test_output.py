@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from bench.process import peak_mb, resident_mb
 from dba_console.keeper.command_status import LogReader
 from tests.background import wait_until
 from tests.disks import frozen, loop_mounted, mounted
 from tests.keeper.keepers import LIMIT_S, Gate, Keep, child, ending, lines, running, texts, until_printed
 
-RESIDENT_KB = 15 * 1024
+MOST_MB = 15
 """What a keeper may take beside each long command."""
 
 
@@ -69,7 +70,7 @@ def test_a_flood_is_read_to_its_end_in_little_memory(keep: Keep, tmp_path: Path)
     gate, printed = Gate(tmp_path / "gate"), tmp_path / "printed"
     handle = keep(f"yes | head -c 24000000; touch {printed}; read x <{gate.path}; echo end")
     wait_until(printed.exists, LIMIT_S, what="the end of the output")
-    assert memory_kb(handle.pid, "VmHWM") < RESIDENT_KB
+    assert peak_mb(handle.pid) < MOST_MB
     gate.open()
     record = ending(handle)
     assert (record.code, record.out_bytes, record.out_lines) == (0, 24_000_004, 12_000_001)
@@ -109,7 +110,7 @@ def test_a_keeper_that_waits_takes_little_memory(keep: Keep, tmp_path: Path) -> 
     gate = Gate(tmp_path / "gate")
     handle = keep(f"echo up; read x <{gate.path}", masks=("a secret of some length",))
     until_printed(handle, "up")
-    assert memory_kb(handle.pid, "VmRSS") < RESIDENT_KB
+    assert resident_mb(handle.pid) < MOST_MB
 
 
 def test_a_keeper_loads_nothing_but_the_standard_library(keep: Keep, tmp_path: Path) -> None:
@@ -162,7 +163,7 @@ def test_a_disk_that_hangs_holds_no_command(keep: Keep, tmp_path: Path) -> None:
         with frozen(place):
             gate.open()
             wait_until(printed.exists, LIMIT_S, what="the end of the output")
-            assert memory_kb(handle.pid, "VmRSS") < RESIDENT_KB
+            assert resident_mb(handle.pid) < MOST_MB
         record = ending(handle)
         assert (record.code, record.log_complete) == (0, True)
         assert texts(handle)[-1] == "end"
@@ -178,10 +179,3 @@ def assert_missing_is_told(directory: str, printed: int) -> None:
     assert tail.dropped_lines > 0
     assert len([line for line in found if line.stream == "o"]) + tail.dropped_lines == printed
     assert any(line.stream == "k" and line.text.startswith("missing ") for line in found)
-
-
-def memory_kb(pid: int, name: str) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(name + ":"):
-            return int(line.split()[1])
-    raise AssertionError(f"no {name} of {pid}")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.agent.launch import RunningAgent, list_agents
+from dba_console.keeper.proc import start_ticks
 from tests.background import wait_until
 from tests.cli.console import BUSY_HOST
 from tests.terminal.tmux import LIMIT_S, Tmux
@@ -94,7 +95,4 @@ def recorded_s(screen: str) -> int:
 
 def alive(pid: int) -> bool:
     """True while that process runs, zombies not counted."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    return start_ticks(pid) is not None

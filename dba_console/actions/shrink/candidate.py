@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dba_console.core.errors import Refused
-from dba_console.watch.probes.host.file_systems import MountEntry, mount_of_path, parse_mountinfo
-from dba_console.watch.probes.host.kernel_files import printable, read_file, read_stat
+from dba_console.watch.probes.host.file_systems import MountEntry, mount_of_path, read_mounts
+from dba_console.watch.probes.host.kernel_files import list_pids, printable, process_text, read_stat
 from dba_console.watch.probes.host.postmasters import Postmaster, find_postmasters
 
 # Directories of servers, whose files are never touched.
@@ -174,12 +174,13 @@ def find_openers(path: str, identity: tuple[int, int], proc: str = "/proc") -> t
     process is left out.
     """
     name, found, closed = os.path.basename(path), [], 0
-    for pid in sorted(int(entry) for entry in os.listdir(proc) if entry.isdigit()):
+    for pid in sorted(list_pids(proc)):
         if pid == os.getpid():
             continue
         try:
-            if any(_is_same_file(connection, name, identity) for connection in _descriptors(f"{proc}/{pid}/fd")):
-                found.append(f"{_command(proc, pid)} (process {pid})")
+            directory = f"{proc}/{pid}/fd"
+            if any(_is_same_file(f"{directory}/{number}", name, identity) for number in os.listdir(directory)):
+                found.append(process_text(proc, pid))
         except PermissionError:
             closed += 1
         except OSError:
@@ -187,27 +188,14 @@ def find_openers(path: str, identity: tuple[int, int], proc: str = "/proc") -> t
     return found, closed
 
 
-def _descriptors(directory: str) -> Iterator[str]:
-    for number in os.listdir(directory):
-        yield f"{directory}/{number}"
-
-
-def _is_same_file(connection: str, name: str, identity: tuple[int, int]) -> bool:
+def _is_same_file(descriptor: str, name: str, identity: tuple[int, int]) -> bool:
     try:
-        if os.path.basename(os.readlink(connection).removesuffix(" (deleted)")) != name:
+        if os.path.basename(os.readlink(descriptor).removesuffix(" (deleted)")) != name:
             return False
-        status = os.stat(connection)
+        status = os.stat(descriptor)
     except FileNotFoundError:
         return False
     return (status.st_dev, status.st_ino) == identity
-
-
-def _command(proc: str, pid: int) -> str:
-    try:
-        with open(f"{proc}/{pid}/comm", encoding="utf-8", errors="backslashreplace") as file:
-            return file.read().strip()
-    except OSError:
-        return "?"
 
 
 SUFFIX = ".dba-console-shrinking"
@@ -283,10 +271,9 @@ def _find_candidate(named: str, proc: str) -> ShrinkCandidate:
     except FileNotFoundError:
         status, aside = _stat_trash(path), True
     _refuse_kind(path, status)
-    entries = parse_mountinfo(read_file(f"{proc}/self/mountinfo"))
     return ShrinkCandidate(
         path, aside, status.st_dev, status.st_ino, status.st_size, status.st_blocks * 512, status.st_mtime_ns,
-        mount_of_path(entries, path),
+        mount_of_path(read_mounts(proc), path),
     )  # fmt: skip
 
 

@@ -5,10 +5,9 @@ Without an audit login the console's own statement is used, and marked as such.
 
 from __future__ import annotations
 
-import pwd
 from dataclasses import dataclass
-from functools import cache
 
+from dba_console.core.users import user_name
 from dba_console.watch.probes.host.kernel_files import read_stat
 
 UNSET = 4294967295
@@ -62,17 +61,6 @@ def login_uid(pid: int, *, proc: str = "/proc") -> int | None:
     after = read_stat(proc, pid)
     same = before is not None and after is not None and before.start_ticks == after.start_ticks
     return uid if same and uid != UNSET else None
-
-
-@cache
-def user_name(uid: int) -> str:
-    """Return the login name of a user id, or the id if it has none. Cached: names may come from a directory server, and
-    views are made even while it is down.
-    """
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid {uid}"
 
 
 @dataclass(frozen=True, slots=True)

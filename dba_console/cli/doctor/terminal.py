@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import locale
 import os
-import pwd
 import re
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dba_console.cli.doctor.check import DoctorCheck, missing, ok, unknown
+from dba_console.core.users import default_user
 
 TERMINAL = "terminal"
 WIDTH, HEIGHT = 80, 24
@@ -143,7 +143,7 @@ _KILL_USER_PROCESSES = (
 
 def terminal_facts(environ: Mapping[str, str] = os.environ) -> TerminalFacts:
     """Return the facts for the terminal checks."""
-    user = _user_name()
+    user = default_user()
     return TerminalFacts(
         size=_terminal_size(),
         encoding=locale.getpreferredencoding(False),
@@ -201,10 +201,3 @@ def _terminal_size() -> tuple[int, int] | None:
             continue
         return size.columns, size.lines
     return None
-
-
-def _user_name() -> str:
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())

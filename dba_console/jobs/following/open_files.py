@@ -2,6 +2,7 @@
 
 Nothing is opened: /proc/PID/fd/N is read as a link and with stat, /proc/PID/fdinfo/N has the position
 (proc_pid_fdinfo(5)). Both need ptrace rights: the same user, or root. A stat of a file on a dead mount does not return.
+psutil's open_files() omits deleted files and pipes, and resolves paths in our root, not in that of the process.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dba_console.watch.probes.host.kernel_files import printable, read_once, read_stat
+from dba_console.watch.probes.host.kernel_files import list_pids, printable, read_once, read_stat
 
 MAX_DESCRIPTORS = 4096
 """Maximum descriptors read per process; a dump has a dozen."""
@@ -209,8 +210,7 @@ class PipeEnds:
                 del known[name]
 
     def _search_all(self, key: str, writing: bool, near: int) -> tuple[int, ...]:
-        pids = (int(name) for name in os.listdir(self._proc) if name.isdigit())
-        return tuple(pid for pid in pids if pid != near and self._holds(pid, key, writing))
+        return tuple(pid for pid in list_pids(self._proc) if pid != near and self._holds(pid, key, writing))
 
     def _holds(self, pid: int, key: str, writing: bool) -> bool:
         return any(
@@ -248,9 +248,3 @@ def _children(proc: str, pid: int) -> list[int]:
         return [int(word) for word in read_once(f"{proc}/{pid}/task/{pid}/children", 8192).split()]
     except (OSError, ValueError):
         return []
-
-
-def process_text(proc: str, pid: int) -> str:
-    """Return a process as text: `gzip (process 812)`."""
-    stat = read_stat(proc, pid)
-    return f"process {pid}" if stat is None else f"{stat.command} (process {pid})"

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import posixpath
-import pwd
 import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from dba_console.core.users import user_name
 from dba_console.jobs.following.program_arguments import ProgramArguments, command_text, parse_arguments
-from dba_console.watch.probes.host.kernel_files import ProcStat, read_once, read_stat
+from dba_console.watch.probes.host.kernel_files import ProcStat, list_pids, read_once, read_stat
 
 KINDS = frozenset(
     ("pg_dump", "pg_dumpall", "pg_restore", "pg_basebackup", "pgcopydb", "psql", "vacuumdb", "reindexdb", "clusterdb")
@@ -94,7 +94,7 @@ class ProgramScanner:
     def scan(self) -> list[RunningProgram]:
         """Return the running programs by pid, with workers grouped under their leaders. Raises OSError only without
         /proc; processes that end meanwhile are left out."""
-        pids = [int(name) for name in os.listdir(self._proc) if name.isdigit()]
+        pids = list_pids(self._proc)
         for pid in self._name_reads.keys() - pids:
             del self._name_reads[pid]
         self._turn = (self._turn + 1) % SCAN_TURNS
@@ -215,10 +215,7 @@ def _user(proc: str, pid: int) -> tuple[int | None, str | None]:
         uid = os.stat(f"{proc}/{pid}").st_uid
     except OSError:
         return None, None
-    try:
-        return uid, pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return uid, f"user {uid}"
+    return uid, user_name(uid)
 
 
 def _root(proc: str, pid: int) -> str:

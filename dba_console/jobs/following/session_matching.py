@@ -8,22 +8,23 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from dba_console.jobs.following.job_detection import ObservationRequest, application_names, find_possible_jobs
-from dba_console.jobs.following.open_files import DescriptorLink, process_text, read_links
+from dba_console.jobs.following.open_files import DescriptorLink, read_links
 from dba_console.jobs.following.pipeline import DataFlow
 from dba_console.jobs.following.running_programs import RunningProgram
 from dba_console.jobs.following.stderr_reader import NewMessages
-from dba_console.watch.probes.host.kernel_files import read_file, read_once
+from dba_console.watch.probes.host.kernel_files import list_pids, process_text, read_once, tcp_connections
 from dba_console.watch.samples.postgres import Activity, Operation
 
 # Find the peer of a socket: TCP by the kernel's table, Unix sockets by sock_diag(7).
 #
 # The kernel identifies sockets by inode; the descriptors of processes show their owners. Only sockets of our network
-# namespace are visible: the peer of a connection into a container is not.
+# namespace are visible: the peer of a connection into a container is not. (psutil reads the descriptors of every
+# process for that, which takes twelve times as long, and does not know the peer of a Unix socket.)
 
 _SOCK_DIAG = 4
 """NETLINK_SOCK_DIAG."""
@@ -46,10 +47,6 @@ _ATTRIBUTE = struct.Struct("=HH")
 _NUMBER = struct.Struct("=I")
 ANSWER_S = 1.0
 """Timeout for the kernel, which answers immediately."""
-_MAPPED = b"0000000000000000FFFF0000"
-"""Prefix of an IPv4-mapped IPv6 address in the table, on little-endian machines."""
-
-_Endpoint = tuple[bytes, bytes]
 
 
 def unix_peers(inodes: Iterable[int]) -> dict[int, int]:
@@ -95,11 +92,9 @@ def parse_peer(answer: bytes) -> int | None:
 def tcp_ports(inodes: Iterable[int], proc: str = "/proc") -> dict[int, int]:
     """Map the local port of each established TCP connection among these sockets to its inode."""
     wanted = set(inodes)
-    found = {}
-    for local, _, inode in _connections(proc) if wanted else ():
-        if inode in wanted:
-            found[int(local[1], 16)] = inode
-    return found
+    if not wanted:
+        return {}
+    return {int(one.local[1], 16): one.inode for one in tcp_connections(proc) if one.inode in wanted}
 
 
 def tcp_peers(inodes: Iterable[int], proc: str = "/proc") -> dict[int, int]:
@@ -107,43 +102,13 @@ def tcp_peers(inodes: Iterable[int], proc: str = "/proc") -> dict[int, int]:
     wanted = set(inodes)
     if not wanted:
         return {}
-    by_ends: dict[tuple[_Endpoint, _Endpoint], int] = {}
-    mine: dict[int, tuple[_Endpoint, _Endpoint]] = {}
-    for local, remote, inode in _connections(proc):
-        by_ends[local, remote] = inode
-        if inode in wanted:
-            mine[inode] = local, remote
+    connections = list(tcp_connections(proc))
+    by_ends = {(one.local, one.remote): one.inode for one in connections}
     return {
-        inode: other
-        for inode, (local, remote) in mine.items()
-        if (other := by_ends.get((remote, local))) is not None and other != inode
+        one.inode: other
+        for one in connections
+        if one.inode in wanted and (other := by_ends.get((one.remote, one.local))) is not None and other != one.inode
     }
-
-
-def _connections(proc: str) -> Iterator[tuple[_Endpoint, _Endpoint, int]]:
-    for name in ("tcp", "tcp6"):
-        try:
-            yield from parse_connections(read_file(f"{proc}/net/{name}"))
-        except OSError:
-            continue
-
-
-def parse_connections(table: bytes) -> Iterator[tuple[_Endpoint, _Endpoint, int]]:
-    """Yield local end, remote end and inode of established connections in /proc/net/tcp or tcp6 (proc_net(5)).
-
-    >>> line = b" 0: 0100007F:1538 0100007F:CB20 01 00000000:00000000 00:00000000 00000000 112 0 7541 1 00 20 4 30 10"
-    >>> list(parse_connections(b"sl ..." + chr(10).encode() + line))
-    [((b'0100007F', b'1538'), (b'0100007F', b'CB20'), 7541)]
-    """
-    for line in table.splitlines()[1:]:
-        words = line.split(None, 10)
-        if len(words) > 9 and words[3] == b"01":
-            yield _endpoint(words[1]), _endpoint(words[2]), int(words[9])
-
-
-def _endpoint(word: bytes) -> _Endpoint:
-    address, _, port = word.partition(b":")
-    return address.removeprefix(_MAPPED) if len(address) == 32 else address, port
 
 
 # Find the client process of each session on this host.
@@ -294,12 +259,12 @@ class SessionProcesses:
     def _owners(self, inodes: set[int]) -> dict[int, int]:
         """Return the owners of these sockets among all readable processes."""
         found: dict[int, int] = {}
-        for name in os.listdir(self._proc):
+        for pid in list_pids(self._proc):
             try:
-                links = read_links(self._proc, int(name)) if name.isdigit() else ()
+                links = read_links(self._proc, pid)
             except OSError:
                 continue
-            found |= {link.socket: int(name) for link in links if link.socket is not None and link.socket in inodes}
+            found |= {link.socket: pid for link in links if link.socket is not None and link.socket in inodes}
         return found
 
     def _forget(self) -> None:

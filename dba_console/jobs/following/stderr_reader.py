@@ -23,13 +23,12 @@ from dba_console.jobs.following.open_files import (
     OpenFile,
     PipeEnds,
     pipe_key,
-    process_text,
     read_links,
     read_open_file,
 )
 from dba_console.jobs.following.running_programs import RunningProgram, writes_files
 from dba_console.keeper.log_reader import LogReader
-from dba_console.watch.probes.host.kernel_files import read_once, read_stat
+from dba_console.watch.probes.host.kernel_files import process_text, read_once, read_stat
 
 # A log file written by another program, read incrementally.
 

@@ -11,7 +11,7 @@ from dba_console.core.errors import ConsoleError
 from dba_console.jobs.tools.scratch_directory import mount_of
 from dba_console.jobs.tools.server_connection import ReadOnlyConnection
 from dba_console.watch.probes.host import file_systems
-from dba_console.watch.probes.host.kernel_counters import DiskStatsParser, parse_cpu
+from dba_console.watch.probes.host.kernel_counters import DiskStatsParser, parse_cpu, read_boot_s
 from dba_console.watch.probes.host.kernel_files import ProcStat, read_file, read_stat
 from dba_console.watch.samples.host import Cpu, Disk
 
@@ -125,7 +125,7 @@ def is_local_server(server: ReadOnlyConnection) -> bool:
         "select extract(epoch from backend_start)::float8 from pg_stat_activity where pid = pg_backend_pid()"
     )
     try:
-        boot_s = parse_cpu(read_file("/proc/stat")).boot_wall_s
+        boot_s = read_boot_s("/proc")
     except (OSError, ValueError):
         return False
     return started is not None and abs(boot_s + stat.start_ticks * TICK_S - started) < _CLOCK_TOLERANCE_S

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dba_console.core.errors import ConsoleError, UsageError
-from dba_console.watch.probes.host.file_systems import MountEntry, mount_of_path, parse_mountinfo
-from dba_console.watch.probes.host.kernel_files import read_file, read_stat
+from dba_console.watch.probes.host.file_systems import MountEntry, mount_of_path, read_mounts
+from dba_console.watch.probes.host.kernel_files import read_stat
 
 NAME = re.compile(r"\.dba-console-sweep-(\d+)-(\d+)-([0-9a-f]{8})")
 """Process id, its start in ticks since boot (process ids are reused), and a hash of the host name (the parent directory
@@ -53,7 +53,7 @@ def free_space(path: str | Path) -> FreeSpace:
 def mount_of(path: str | Path) -> MountEntry | None:
     """Return the mount that holds a path; None if unknown."""
     try:
-        return mount_of_path(parse_mountinfo(read_file("/proc/self/mountinfo")), os.path.realpath(path))
+        return mount_of_path(read_mounts("/proc"), os.path.realpath(path))
     except OSError:
         return None
 

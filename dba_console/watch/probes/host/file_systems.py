@@ -2,7 +2,8 @@
 other.
 
 All statvfs calls of a reading start together and share one deadline, so a reading never takes longer than that (`df`
-hanging on a dead NFS server has stopped more than one monitor).
+hanging on a dead NFS server has stopped more than one monitor). psutil names no device numbers, so it could not tell a
+mount's disk without touching the mount.
 """
 
 from __future__ import annotations
@@ -62,14 +63,18 @@ def parse_mountinfo(data: bytes) -> list[MountEntry]:
     return entries
 
 
+def read_mounts(proc: str) -> list[MountEntry]:
+    """Return this process's mounts in the kernel's order. Raises OSError."""
+    return parse_mountinfo(read_file(f"{proc}/self/mountinfo"))
+
+
 def hidepid_option(proc: str = "/proc") -> str | None:
     """Return the option of /proc that hides other users' processes, as `hidepid=2`; None if it hides none.
 
     Root, and members of the group in `gid=`, see all processes (proc(5)).
     """
     try:
-        with open(f"{proc}/self/mountinfo", "rb") as file:
-            entries = parse_mountinfo(file.read())
+        entries = read_mounts(proc)
     except OSError:
         return None
     options = next((one.options for one in reversed(entries) if (one.path, one.fstype) == (proc, "proc")), "")
@@ -334,7 +339,7 @@ class MountProbe:
         return make_part("host.mounts", reading, at_us=ended, took_us=ended - started, note=reading.note)
 
     def _read(self, context: HostContext) -> Mounts:
-        entries = parse_mountinfo(read_file(f"{self._proc}/self/mountinfo"))
+        entries = read_mounts(self._proc)
         named = named_paths(context.paths, context.data_directory or self._process_data_directory(context))
         followed, note = self._resolve_links(named)
         holds: dict[str, list[str]] = {}

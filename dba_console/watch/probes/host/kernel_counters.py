@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from dba_console.watch.probes.host import file_systems
-from dba_console.watch.probes.host.file_systems import mount_of_path, parse_mountinfo
+from dba_console.watch.probes.host.file_systems import mount_of_path, read_mounts
 from dba_console.watch.probes.host.kernel_files import read_file, read_int, read_word
 from dba_console.watch.samples.host import Cpu, Disk, Disks, HostSettings, MemInfo, NumaNode, PressureStall, VmStat
 
@@ -118,6 +118,11 @@ def _after(data: bytes, word: bytes) -> int:
     return int(data[start : end if end >= 0 else None])
 
 
+def read_boot_s(proc: str) -> int:
+    """Return when this host was booted, seconds since 1970 as its clock is set now. Raises OSError, ValueError."""
+    return _after(read_file(f"{proc}/stat"), b"btime")
+
+
 # /proc/meminfo in bytes (Documentation/filesystems/proc.rst). A line that this kernel does not write is None.
 
 
@@ -219,8 +224,7 @@ class DiskStatsParser:
     def _disk_of_file(self, path: str) -> list[str]:
         """From the mount table alone: the file itself is not accessed, its file system may hang."""
         try:
-            with open(f"{self._proc}/self/mountinfo", "rb") as file:
-                mount = mount_of_path(parse_mountinfo(file.read()), path)
+            mount = mount_of_path(read_mounts(self._proc), path)
         except OSError:
             return []
         disk = None if mount is None else file_systems.whole_disk(self._sys, mount.device)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from dba_console.core.clock import SYSTEM, Clock
 from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout
 from dba_console.watch.probes.host.data_directory import read_lock_file
-from dba_console.watch.probes.host.kernel_files import KernelFile, read_file, read_once, read_stat
+from dba_console.watch.probes.host.kernel_files import KernelFile, list_pids, read_file, read_once, read_stat
 
 COMMANDS = frozenset(("postgres", "postmaster", "edb-postgres", "edb-postmaster"))
 """Names of the server's executable in /proc/PID/stat."""
@@ -64,7 +64,7 @@ def is_server(command: str) -> bool:
 def _candidates(proc: str) -> list[tuple[int, int]]:
     """Return server processes whose parent is not one: their children are backends."""
     try:
-        pids = sorted(int(name) for name in os.listdir(proc) if name.isdigit())
+        pids = sorted(list_pids(proc))
     except OSError:
         return []
     stats = {pid: stat for pid in pids if (stat := read_stat(proc, pid)) is not None and is_server(stat.command)}
@@ -192,7 +192,7 @@ class PostmasterChildren:
         return listed
 
     def _scanned(self) -> set[int]:
-        alive = {int(name) for name in os.listdir(self._proc) if name.isdigit()}
+        alive = set(list_pids(self._proc))
         if self._postmaster not in alive:
             raise ProcessLookupError(self._postmaster)
         self._not_children &= alive

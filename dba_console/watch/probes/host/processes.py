@@ -2,7 +2,8 @@
 
 Reading a thousand idle backends each second would cost more than the rest of the console. So each second those are read
 that the server reports as active, that used CPU when last read, or that are new; the others in turn, all of them within
-`TURN_TICKS` ticks. A process not read in a tick has no row in it.
+`TURN_TICKS` ticks. A process not read in a tick has no row in it. (psutil needs three files for what `stat` has in one
+read, and gives start times as floating-point seconds of a clock that may be set, not in ticks.)
 """
 
 from __future__ import annotations

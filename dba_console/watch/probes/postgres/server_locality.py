@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from dba_console.watch.probes.host.file_systems import hidepid_option
-from dba_console.watch.probes.host.kernel_files import read_stat
+from dba_console.watch.probes.host.kernel_counters import read_boot_s
+from dba_console.watch.probes.host.kernel_files import read_stat, tcp_connections
 
 # The route of the connection: a unix socket, an address of this host, or another host, as the kernel reports it.
 
@@ -150,12 +149,12 @@ def _is_peer_socket_local(evidence: ServerEvidence, route: SocketRoute, proc: st
     """Check whether the server's end of our TCP connection is a socket of this host, owned by the server's user."""
     if route.own_port is None or route.own_port != evidence.client_port or evidence.data_directory is None:
         return False
-    ends = (f"{route.peer_port:04X}", f"{route.own_port:04X}")
+    ports = (b"%04X" % (route.peer_port or 0), b"%04X" % route.own_port)
     try:
         owner = _owner(evidence.data_directory)
-        return any(row.uid == owner and (row.port, row.peer_port) == ends for row in _established(proc))
     except OSError:
         return False
+    return any(one.uid == owner and (one.local[1], one.remote[1]) == ports for one in tcp_connections(proc))
 
 
 def _owner(path: str) -> int:
@@ -166,23 +165,6 @@ def _owner(path: str) -> int:
         if path in ("", "/"):
             raise
         return _owner(os.path.dirname(path.rstrip("/")))
-
-
-class _TcpRow(NamedTuple):
-    """An established connection: own port and peer's port in the kernel's hexadecimal, and the uid of the socket."""
-
-    port: str
-    peer_port: str
-    uid: int
-
-
-def _established(proc: str) -> Iterator[_TcpRow]:
-    """Yield the rows of /proc/net/tcp and tcp6 (proc_pid_net(5)), which are world-readable. Raises OSError."""
-    for name in ("tcp", "tcp6"):
-        with open(f"{proc}/net/{name}", encoding="ascii") as file:
-            for words in (line.split() for line in file):
-                if len(words) > 7 and words[3] == "01":
-                    yield _TcpRow(words[1].rpartition(":")[2], words[2].rpartition(":")[2], int(words[7]))
 
 
 def _runs_in_data_directory(pid: int, evidence: ServerEvidence, proc: str) -> bool:
@@ -204,15 +186,7 @@ def _process(pid: int, proc: str) -> _Process | None:
     try:
         with open(f"{proc}/{pid}/status", "rb") as file:
             names = next((line for line in file if line.startswith(b"NSpid:")), b"NSpid: 0")
-        start_us = _boot_us(proc) + stat.start_ticks * 1_000_000 // os.sysconf("SC_CLK_TCK")
+        start_us = read_boot_s(proc) * 1_000_000 + stat.start_ticks * 1_000_000 // os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError):
         return None
     return _Process(pid, stat.parent, start_us, len(names.split()) - 1)
-
-
-def _boot_us(proc: str) -> int:
-    with open(f"{proc}/stat", "rb") as file:
-        for line in file:
-            if line.startswith(b"btime "):
-                return int(line.split()[1]) * 1_000_000
-    raise ValueError("no btime in /proc/stat")

@@ -17,7 +17,7 @@ from dba_console.keeper.launch import CommandSpec
 from dba_console.recording.plan import Block
 from dba_console.runbooks.requests import Outcome
 from tests.clocks import HeldClock
-from tests.unit.jobs.archives.making import MB, plan_of_sizes
+from tests.unit.jobs.archives.made_archives import MB, plan_of_sizes
 
 RESTORED = """\
 pg_restore: connecting to database for restore

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from dba_console.jobs.following.session_matching import (
     SessionProcesses,
-    parse_connections,
     parse_peer,
     tcp_peers,
     unix_peers,
 )
+from dba_console.watch.probes.host.kernel_files import parse_connections
 
 
 def inode(connected: socket.socket) -> int:
@@ -56,7 +56,7 @@ def test_an_unknown_socket_has_no_other_end() -> None:
 def test_an_address_of_version_four_within_version_six_is_that_address() -> None:
     mapped = b"0000000000000000FFFF00000100007F:1538"
     line = b" 0: %s 0100007F:CB20 01 0:0 0:0 0 112 0 7541 1" % mapped
-    assert list(parse_connections(b"head\n" + line)) == [((b"0100007F", b"1538"), (b"0100007F", b"CB20"), 7541)]
+    assert list(parse_connections(b"head\n" + line)) == [((b"0100007F", b"1538"), (b"0100007F", b"CB20"), 112, 7541)]
 
 
 def test_only_established_connections_count() -> None:
