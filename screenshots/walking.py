@@ -48,8 +48,8 @@ TOGETHER = (
     Move("wait behind", ("r",)),
     Move("The one to stop", ("s",)),
     Move("Start “Sessions queue", (*"yes", "enter")),
-    Move("Which one gives way?", picture="together"),
-    Move("Which one gives way?", (*"none", "enter")),
+    Move("Which session do you stop?", picture="together"),
+    Move("Which session do you stop?", (*"none", "enter")),
     Move("run done"),
 )
 """Findings, charts and a runbook at once, on a large screen."""
