@@ -22,7 +22,7 @@ from dba_console.tui.terminal import ScreenOptions, configure_textual
 from screenshots.svg import drawing
 from screenshots.watching import NAME
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 RUNBOOK = "lock-queue"
 SIZE, LARGE = (120, 36), (160, 50)
 FIRST, LAST = "▶ action", "run done"
@@ -45,14 +45,15 @@ class Move:
 
 
 TOGETHER = (
-    Move("wait behind", ("r",)),
+    Move("wait behind"),
+    Move("rec 00:01:", ("r",)),
     Move("The one to stop", ("s",)),
     Move("Start “Sessions queue", (*"yes", "enter")),
     Move("Which session do you stop?", picture="together"),
     Move("Which session do you stop?", (*"none", "enter")),
     Move("run done"),
 )
-"""Findings, charts and a runbook at once, on a large screen."""
+"""Findings, charts of a minute and a runbook at once, on a large screen."""
 MOVES = (
     Move("wait behind", ("b",)),
     Move("checksum-failure", picture="runbooks"),

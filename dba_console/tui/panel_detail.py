@@ -194,7 +194,7 @@ class DetailView:
             return
         self._frame, self._width = frame, width
         detail = panel_kind(self.name).detail(frame, width, scene.history)
-        words = panel_title(self.name, FrameWithHistory(frame, scene.history))
+        words = panel_title(self.name, FrameWithHistory(frame, scene.history), width)
         self._head = [fit_line(title_rule(words, width), width), *wrap_lines(detail.head, width)]
         self._update(detail)
 

@@ -179,7 +179,7 @@ def overview_lines(scene: Scene, width: int, height: int) -> list[Line]:
     shown = FrameWithHistory(scene.frame, scene.history)
     lines: list[Line] = []
     for name, rows in (("latest", 4), ("charts", min(17, max(11, height - 32)))):
-        lines.append(fit_line(title_rule(panel_title(name, shown), width), width))
+        lines.append(fit_line(title_rule(panel_title(name, shown, width - 1), width), width))
         lines += [fit_line((Span(" "), *one), width) for one in overview_panel_lines(name, shown, width - 1, rows)]
     return lines
 

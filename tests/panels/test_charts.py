@@ -119,10 +119,11 @@ def test_the_stall_beside_its_chart_is_the_figure_of_the_panel() -> None:
 
 
 def test_the_axis_begins_at_the_first_reading_in_full_minutes_from_two_to_ten() -> None:
-    spans = [chart_window_s(busy_frame(), connections(seconds)) for seconds in (0, 20, 130, 590, 599)]
+    spans = [chart_window_s(busy_frame(), connections(seconds), 80) for seconds in (0, 20, 130, 590, 599)]
     assert spans == [120, 120, 180, 600, 600]
-    assert line_text(panel_title("charts", FrameWithHistory(busy_frame(), connections(130)))) == "Last 3 minutes"
+    assert line_text(panel_title("charts", FrameWithHistory(busy_frame(), connections(130)), 80)) == "Last 3 minutes"
 
 
 def test_columns_are_not_narrower_than_the_distance_of_two_readings() -> None:
-    assert chart_window_s(busy_frame(), connections(100, step=5)) == 540
+    assert chart_window_s(busy_frame(), connections(100, step=5), 124) == 540
+    assert chart_window_s(busy_frame(), connections(20), 160) == 180

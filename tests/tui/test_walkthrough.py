@@ -91,7 +91,7 @@ async def test_on_a_large_screen_findings_and_charts_are_below_the_run() -> None
         await screen.give(0, 1)
         await tell(screen, DROP)
         await screen.press("w")
-        assert "Drop the page cache of this host?" in screen.text and "─ Last 2 minutes" in screen.text
+        assert "Drop the page cache of this host?" in screen.text and "─ Last 3 minutes" in screen.text
         await screen.resize(80, 24)
         await screen.until(lambda: "─ Last" not in screen.text)
         assert "Drop the page cache of this host?" in screen.text

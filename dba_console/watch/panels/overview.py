@@ -58,10 +58,10 @@ def recent_charts(frame: Frame, history: ChartHistory, width: int, height: int) 
     """Return charts of the last minutes in at most `height` lines of `width` cells; none if they do not fit."""
     if height < 5 or width < 40:
         return []
-    gutter = 24 if width >= 70 else 20
+    gutter = _gutter(width)
     names = _ALL if height >= 12 else _FEWER if height >= 10 else _FEWEST if height >= 8 else _FEWEST[: (height - 2)]
     rows, extra = divmod(height - 2, len(names))
-    axis = charts.Axis(frame.at_us - chart_window_s(frame, history) * 1_000_000, frame.at_us, width - gutter)
+    axis = charts.Axis(frame.at_us - chart_window_s(frame, history, width) * 1_000_000, frame.at_us, width - gutter)
     lines: list[Line] = []
     for index, name in enumerate(names):
         lines += draw_chart(
@@ -74,17 +74,22 @@ def recent_charts(frame: Frame, history: ChartHistory, width: int, height: int) 
     return lines
 
 
-def chart_window_s(frame: Frame, history: ChartHistory) -> int:
+def _gutter(width: int) -> int:
+    return 24 if width >= 70 else 20
+
+
+def chart_window_s(frame: Frame, history: ChartHistory, width: int) -> int:
     """Return the seconds the charts span, in full minutes: those of the last ten that have data.
 
-    So the charts of a new session are not mostly blank. A column is never shorter than the interval of two readings.
+    So the charts of a new session are not mostly blank. A column is never shorter than the interval of two readings: a
+    blank column would look like a gap in the recording.
     """
     known = [points for name in ("connections.used", "io.iowait_pct") if len(points := history.series(name)) > 1]
     if not known:
         return LEAST_S
     known_s = max(frame.at_us - points[0][0] for points in known) / 1e6
     step_s = min((points[-1][0] - points[0][0]) / (len(points) - 1) for points in known) / 1e6
-    return int(min(MOST_S, max(LEAST_S, 60 * ceil(max(known_s, 100 * step_s) / 60))))
+    return int(min(MOST_S, max(LEAST_S, 60 * ceil(max(known_s, (width - _gutter(width)) * step_s) / 60))))
 
 
 def _chart(name: str, frame: Frame, history: ChartHistory) -> Chart:
@@ -143,9 +148,10 @@ class FrameWithHistory:
     history: ChartHistory
 
 
-def panel_title(name: str, view: FrameWithHistory) -> Line:
+def panel_title(name: str, view: FrameWithHistory, width: int) -> Line:
+    """Return the title of a panel that is `width` cells wide."""
     if name == "charts":
-        return (Span(f"Last {chart_window_s(view.frame, view.history) // 60} minutes", "title"),)
+        return (Span(f"Last {chart_window_s(view.frame, view.history, width) // 60} minutes", "title"),)
     if name == "latest":
         found = _findings_title(view.frame)
         return (*found, *phrases.title_spans(PANELS["events"].title, view.frame.events))
@@ -221,7 +227,7 @@ def stack_rows(
         count = rows[index] or 0
         left = x
         for name, cells, inside in box_columns(layout[index], width):
-            title, lines = panel_title(name, view), panel_lines(name, view, inside, max(1, count))
+            title, lines = panel_title(name, view, inside), panel_lines(name, view, inside, max(1, count))
             if count == 0:
                 title, lines = (*title, *((Span(" · ", "dim"), *lines[0]) if lines else ())), []
             boxes.append(Box(left, y, cells, count + 1, title, lines))
@@ -449,7 +455,7 @@ def show_text(
 
 def _panel_text(name: str, view: FrameWithHistory, width: int) -> list[Line]:
     detail = PANELS[name].full(view.frame, max(20, width), view.history)
-    lines = [title_rule(panel_title(name, view), width), *detail.head]
+    lines = [title_rule(panel_title(name, view, width), width), *detail.head]
     for table in detail.tables:
         lines += _table_text(table, "" if table.title == detail.title else table.title, width)
     return [fit_line(one, width) for one in lines]
