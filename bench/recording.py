@@ -20,21 +20,19 @@ from bench.figure import Figure
 from bench.ground import ground
 from bench.process import resident_mb
 from dba_console.recording.backlog import Batch, SealedBlock
-from dba_console.recording.block_format import BlockHead
-from dba_console.recording.block_reader import BlockReader
-from dba_console.recording.block_writer import BlockWriter
 from dba_console.recording.layout import new_meta, session_directory
 from dba_console.recording.points import Point, pack_points, unpack_points
 from dba_console.recording.recording import Recording
+from dba_console.recording.sample_block import BlockEntry, BlockWriter, SampleBlock
 from dba_console.recording.store import Store
-from dba_console.watch.samples.sample import Part, Sample
+from dba_console.watch.samples.sample import Part, Sample, encode_sample
 
 DAY = 86_400
 
 
 def run(smoke: bool = False) -> list[Figure]:
     """Measure bytes per sample under load, and open and seek in a session of a day."""
-    seconds, wanted, seeks = (15, 600, 30) if smoke else (250, DAY, 400)
+    seconds, wanted, seeks = (15, 600, 30) if smoke else (500, DAY, 400)
     blocks, stored = _recorded(seconds)
     samples = sum(len(block) for block, _ in blocks)
     with tempfile.TemporaryDirectory(prefix="bench-") as place:
@@ -52,8 +50,8 @@ def run(smoke: bool = False) -> list[Figure]:
         recording.close()
     backends = f"{samples} samples of a real load"
     return [
-        Figure("recording, blocks and chart values, per sample", stored / samples, "bytes", 600, backends),
-        Figure("recording, session.db as a whole, per sample", size / wanted, "bytes", 600, f"{wanted} samples"),
+        Figure("recording, blocks and chart values, per sample", stored / samples, "bytes", 1000, backends),
+        Figure("recording, session.db as a whole, per sample", size / wanted, "bytes", 1000, f"{wanted} samples"),
         Figure("recording, open, median", median(opens), "ms", 100),
         Figure("recording, open, slowest", max(opens), "ms", 100),
         Figure("recording, seek, p50", median(found), "ms", None),
@@ -64,7 +62,7 @@ def run(smoke: bool = False) -> list[Figure]:
     ]
 
 
-def _recorded(seconds: int) -> tuple[list[tuple[BlockReader, list[Point]]], int]:
+def _recorded(seconds: int) -> tuple[list[tuple[SampleBlock, list[Point]]], int]:
     """Return the sealed blocks of a real recording of that length with their chart values, and their bytes."""
     with ground(200) as here, own_directories():
         with recording_agent(here.dsn):
@@ -81,12 +79,12 @@ def _recorded(seconds: int) -> tuple[list[tuple[BlockReader, list[Point]]], int]
     return [(block, points) for block, points, _ in blocks], sum(size for _, _, size in blocks)
 
 
-def _read(recording: Recording, first_seq: int) -> tuple[BlockReader, list[Point], int]:
+def _read(recording: Recording, first_seq: int) -> tuple[SampleBlock, list[Point], int]:
     data, packed = recording.stored.block(first_seq), recording.stored.points(first_seq)
-    return BlockReader(data), [point for _, point in unpack_points(packed)], len(data) + len(packed)
+    return SampleBlock(data), [point for _, point in unpack_points(packed)], len(data) + len(packed)
 
 
-def _day(place: Path, blocks: list[tuple[BlockReader, list[Point]]], wanted: int) -> Path:
+def _day(place: Path, blocks: list[tuple[SampleBlock, list[Point]]], wanted: int) -> Path:
     """Build a session of `wanted` samples by repeating these blocks."""
     meta = new_meta(target="bench", target_key="bench", host="bench", program_version="0")
     directory = session_directory(place, meta)
@@ -120,12 +118,12 @@ def _shifted(samples: list[Sample], seq: int, wall_us: int) -> list[Sample]:
 
 
 def _sealed(samples: list[Sample], points: list[Point]) -> SealedBlock:
-    writer = BlockWriter()  # key samples of the real blocks are at the same positions
+    writer = BlockWriter()  # the first sample of a real block is a key sample
     for sample in samples:
-        writer.add(sample)
-    head = BlockHead(writer.samples, writer.first_seq, writer.first_us, writer.last_us)
+        writer.add(sample.seq, sample.wall_us, encode_sample(sample))
+    entry = BlockEntry(samples[0].seq, len(samples), samples[0].wall_us, samples[-1].wall_us)
     packed = pack_points([sample.wall_us for sample in samples], points)
-    return SealedBlock(head, samples[-1].seq, writer.seal(), packed)
+    return SealedBlock(entry, samples[-1].seq, b"".join(writer.records), packed)
 
 
 def _seeks(recording: Recording, times: list[int]) -> tuple[list[float], list[float]]:

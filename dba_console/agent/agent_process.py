@@ -46,7 +46,7 @@ from dba_console.core.fast_start import finish_fast_start
 from dba_console.core.redact import redact
 from dba_console.core.target import Target, without_secrets
 from dba_console.core.units import human_duration, parse_duration
-from dba_console.recording.unsealed_samples import key_sample
+from dba_console.recording.sample_block import key_sample
 from dba_console.watch.frames.picture import Picture
 from dba_console.watch.samples.console import AgentHealth
 from dba_console.watch.samples.event import Event

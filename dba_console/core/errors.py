@@ -69,6 +69,10 @@ class SessionError(ConsoleError):
     code = ExitCode.SESSION
 
 
+class Damaged(SessionError):
+    """An unreadable part of a recording: truncated, overwritten, or with a wrong checksum."""
+
+
 class RunbookError(ConsoleError):
     """A runbook that cannot be read, found or used; the message names file and line if known."""
 

@@ -1,7 +1,7 @@
 """Recordings of sessions: samples, events and runs, written to disk and read back.
 
-    writing   recorder -> block_writer, unsealed_samples, points -> backlog -> store
-    reading   recording -> timeline (block_reader, unsealed_samples) -> source, or damaged_file page by page
+    writing   recorder -> sample_block, points -> backlog -> store
+    reading   recording -> timeline (sample_block) -> source, or damaged_file page by page
     keeping   verify, retention, listing
     runs      run_journal, run_records, run_reader, run_verification
 

@@ -1,6 +1,6 @@
 """Bounded buffer of data to be written, between the agent and a disk that may stall.
 
-Normally nearly empty. If the disk stalls, samples wait here as sealed blocks, a few hundred bytes each, so that minutes
+Normally nearly empty. If the disk stalls, samples wait here as sealed blocks, about 1,000 bytes each, so that minutes
 of a stalled disk, when a recording matters most, are not lost. Above the limit the oldest are dropped and counted.
 """
 
@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from itertools import islice, takewhile
 from typing import NamedTuple
 
-from dba_console.recording.block_format import BlockHead
 from dba_console.recording.journal import END, LogLine
+from dba_console.recording.sample_block import BlockEntry
 from dba_console.watch.samples.event import Event
 
-BLOCK_BYTES = 4 << 20
-"""Maximum sealed blocks in memory: about two hours at 600 bytes a second."""
+BLOCK_BYTES = 8 << 20
+"""Maximum sealed blocks in memory: about two hours at 1,000 bytes a second."""
 EVENTS = 2000
 """Maximum events, and gaps, in memory while the disk is stalled."""
 LINES = 5000
@@ -39,7 +39,7 @@ class TailRow(NamedTuple):
 class SealedBlock(NamedTuple):
     """A full block with its chart values."""
 
-    head: BlockHead
+    entry: BlockEntry
     last_seq: int
     data: bytes
     points: bytes
@@ -177,6 +177,6 @@ class Backlog:
         lost = self._blocks.popleft()
         self._since.popleft()
         self._bytes -= len(lost.data) + len(lost.points)
-        self.dropped += lost.head.samples
+        self.dropped += lost.entry.samples
         reason = "the disk of the recording stalled for longer than the recorder can buffer"
-        self._gaps.append(Gap(lost.head.first_us, lost.head.last_us, lost.head.samples, reason))
+        self._gaps.append(Gap(lost.entry.first_us, lost.entry.last_us, lost.entry.samples, reason))

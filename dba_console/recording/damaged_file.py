@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from dba_console.core.errors import SessionError
-from dba_console.recording import block_format, points, unsealed_samples
+from dba_console.core.errors import Damaged, SessionError
+from dba_console.recording import points, sample_block
 from dba_console.recording.backlog import Gap
-from dba_console.recording.block_format import Damaged
 from dba_console.recording.journal import JournalRow, LogLine
 from dba_console.recording.layout import DATABASE, SessionMeta
-from dba_console.recording.source import BlockEntry, Source
+from dba_console.recording.sample_block import BlockEntry, SampleBlock, SampleRecord
+from dba_console.recording.source import Source
 
 T = TypeVar("T")
 
@@ -264,11 +264,11 @@ class PageSource:
 
     def _classify_row(self, address: tuple[int, int], rowid: int, columns: list[Any]) -> None:
         match columns:
-            case [_, bytes(data)] if data.startswith(block_format.MAGIC):
+            case [_, bytes(data)] if data.startswith(sample_block.MAGIC):
                 self._take_block(address, data)
             case [_, bytes(data)] if data.startswith(points.MAGIC):
                 self._points[rowid] = address
-            case [_, int(), bytes(data)] if data.startswith(unsealed_samples.MAGIC):
+            case [_, int(), bytes(data)] if data.startswith(sample_block.MAGIC):
                 self._take_row(data)
             case [str(key), str(value)] if key in _META_KEYS:
                 self._meta[key] = value
@@ -280,15 +280,16 @@ class PageSource:
                 self._journal[rowid] = JournalRow(rowid, *columns[1:])
 
     def _take_block(self, address: tuple[int, int], data: bytes) -> None:
-        if not block_format.whole(data):
+        try:
+            entry = SampleBlock(data).entry
+        except Damaged:
             return
-        head = block_format.read_head(data)
-        self._entries[head.first_seq] = BlockEntry(head.first_seq, head.samples, head.first_us, head.last_us)
-        self._places[head.first_seq] = address
+        self._entries[entry.first_seq] = entry
+        self._places[entry.first_seq] = address
 
     def _take_row(self, data: bytes) -> None:
         try:
-            self._tail[unsealed_samples.read_head(data).seq] = data
+            self._tail[SampleRecord.read(data).seq] = data
         except Damaged:
             # Ignore a row with a wrong checksum.
             return
@@ -297,7 +298,7 @@ class PageSource:
         """Remove rows of samples that are also in a block: they are on free pages of SQLite."""
         spans = [(entry.first_us, entry.last_us) for entry in self._entries.values()]
         for seq, data in list(self._tail.items()):
-            wall_us = unsealed_samples.read_head(data).wall_us
+            wall_us = SampleRecord.read(data).wall_us
             if any(first <= wall_us <= last for first, last in spans):
                 del self._tail[seq]
 

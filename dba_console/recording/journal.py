@@ -1,9 +1,6 @@
-"""Events as stored in a session: numbered, sanitized, and chained by hash; lines of output; digests.
+"""Events as stored in a session: numbered, sanitized, and chained by hash (hash_chain); lines of output; digests.
 
-    hash(n) = sha256(hash(n-1) || canonical record of event n), hash(0) = sha256 of the session's id
-
-so that a changed, removed or inserted event is detected. A removed end is not: therefore the head hash is also in the
-heartbeats of the log and in the metadata of a closed session.
+The newest hash is also in the metadata of a closed session.
 """
 
 from __future__ import annotations
@@ -18,6 +15,7 @@ import msgspec
 from dba_console.core.decoding import from_json
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
+from dba_console.recording.hash_chain import ChainHead
 from dba_console.watch.samples.event import Event
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
@@ -53,11 +51,6 @@ def one_line(text: str) -> str:
     return text if len(text) <= _TEXT_LIMIT else text[:_TEXT_LIMIT] + "…"
 
 
-def first_hash(session_id: str) -> str:
-    """Return the hash before the first event."""
-    return hashlib.sha256(session_id.encode()).hexdigest()
-
-
 def tidy(event: Event) -> Event:
     """Return the event for storage: redacted, one sanitized line, details as plain JSON."""
     return Event(
@@ -73,24 +66,23 @@ def tidy(event: Event) -> Event:
     )
 
 
-def link(events: Iterable[Event], seq: int, head: str) -> list[JournalRow]:
-    """Return the rows of prepared events, numbered after `seq` and chained to `head`."""
+def link(events: Iterable[Event], head: ChainHead) -> list[JournalRow]:
+    """Return the rows of prepared events, chained to `head`."""
     rows: list[JournalRow] = []
     for event in events:
-        seq += 1
         details = _canonical(event.details).decode()
         bare = JournalRow(
-            seq, event.wall_us, event.mono_us, event.kind, event.tag, event.severity, event.who, event.occurred_us,
-            event.text, details, "",
+            head.seq + 1, event.wall_us, event.mono_us, event.kind, event.tag, event.severity, event.who,
+            event.occurred_us, event.text, details, "",
         )  # fmt: skip
-        head = chained(head, bare)
-        rows.append(bare._replace(hash=head))
+        head = head.after(chain_record(bare[:-1]))
+        rows.append(bare._replace(hash=head.hash))
     return rows
 
 
-def chained(head: str, row: JournalRow) -> str:
-    """Return the hash of `row` after `head`, ignoring `row.hash`."""
-    return hashlib.sha256(bytes.fromhex(head) + _canonical(list(row[:-1]))).hexdigest()
+def chain_record(values: Sequence[object]) -> bytes:
+    """Return the bytes of a row (of an event without its hash) for a hash chain."""
+    return _canonical(list(values))
 
 
 def event_of(row: JournalRow) -> Event:
@@ -155,25 +147,12 @@ def tidy_line(line: LogLine) -> LogLine:
 
 # Digests of the data beside the events; heartbeats and the end event add them to the event chain.
 #
-# Each block has one, with its index line and chart values. Gaps and lines of output are append-only: each has one
-# running digest with its number of rows. The session metadata is in the first event.
+# Each block has one, with its index line and chart values. Gaps and lines of output are append-only: each is a hash
+# chain, whose head is there. The session metadata is in the first event.
 
 DIGEST_EVENTS = ("heartbeat", "session.end")
 START, END = "session.start", "session.end"
-
-
-class RunningDigest(NamedTuple):
-    """Digest of a number of rows, in the order they were written."""
-
-    rows: int = 0
-    head: str = ""
-
-    def after(self, rows: Iterable[Sequence[object]]) -> RunningDigest:
-        """Return the digest with these rows added."""
-        count, head = self
-        for row in rows:
-            count, head = count + 1, hashlib.sha256(head.encode() + _canonical(list(row))).hexdigest()
-        return RunningDigest(count, head)
+ROW_CHAINS = ("gaps", "output")
 
 
 def digest(block: bytes) -> str:

@@ -10,12 +10,13 @@ import math
 import struct
 import zlib
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 import msgspec
 import zstandard
 
 from dba_console.core.decoding import packed_decoder
-from dba_console.recording.block_format import Damaged, put_signed, take_signed
+from dba_console.core.errors import Damaged
 from dba_console.watch.frames.picture import Picture
 
 Point = dict[str, float]
@@ -31,13 +32,12 @@ _word = struct.Struct("<I")
 class _Packed(msgspec.Struct, array_like=True):
     """Compressed content: wall times as differences, then one column per name."""
 
-    ticks: int
-    walls: bytes
+    walls: list[int]
     names: list[str]
-    whole: list[bool]
-    gaps: list[bytes]
-    """One bit per tick, set if it has no value; empty if every tick has one."""
-    columns: list[bytes]
+    gaps: list[list[int]]
+    """Ticks without a value."""
+    columns: list[list[int] | bytes]
+    """Whole numbers as differences, or the byte planes of other values."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -54,14 +54,13 @@ def default_point_of() -> Callable[[Picture], Point]:
 def pack_points(walls: Sequence[int], points: Sequence[Point]) -> bytes:
     """Encode the points of consecutive ticks; `walls`: their wall times in microseconds."""
     names = sorted({name for point in points for name in point})
-    packed = _Packed(len(walls), _whole_column(list(walls)), names, [], [], [])
+    packed = _Packed(_differences(walls), names, [], [])
     for name in names:
         values = [point.get(name) for point in points]
         finite = [value for value in values if value is not None and math.isfinite(value)]
         whole = all(value == int(value) and abs(value) < _WHOLE_LIMIT for value in finite)
-        packed.whole.append(whole)
-        packed.gaps.append(_gaps(values))
-        packed.columns.append(_whole_column([int(value) for value in finite]) if whole else _float_column(finite))
+        packed.gaps.append([tick for tick, value in enumerate(values) if value is None or not math.isfinite(value)])
+        packed.columns.append(_differences([int(value) for value in finite]) if whole else _float_column(finite))
     body = zstandard.ZstdCompressor(level=_LEVEL).compress(_encode(packed))
     return MAGIC + _word.pack(zlib.crc32(body)) + body
 
@@ -76,44 +75,24 @@ def unpack_points(data: bytes) -> list[tuple[int, Point]]:
             raise Damaged("the chart values of a block have an invalid size")
         packed = _decode(zstandard.ZstdDecompressor().decompress(body, max_output_size=_LIMIT))
         return _rows(packed)
-    except (zstandard.ZstdError, msgspec.DecodeError, IndexError, struct.error) as error:
+    except (zstandard.ZstdError, msgspec.DecodeError, IndexError, ValueError, OverflowError, struct.error) as error:
         raise Damaged(f"cannot decode the chart values of a block: {error}") from error
 
 
 def _rows(packed: _Packed) -> list[tuple[int, Point]]:
-    walls = _read_whole(packed.walls, packed.ticks)
+    walls = list(accumulate(packed.walls))
     points: list[Point] = [{} for _ in walls]
-    for name, whole, gaps, column in zip(packed.names, packed.whole, packed.gaps, packed.columns, strict=True):
-        ticks = [tick for tick in range(packed.ticks) if not (gaps and gaps[tick >> 3] >> (tick & 7) & 1)]
-        values: Sequence[float] = _read_whole(column, len(ticks)) if whole else _read_floats(column, len(ticks))
+    for name, gaps, column in zip(packed.names, packed.gaps, packed.columns, strict=True):
+        missing = set(gaps)
+        ticks = [tick for tick in range(len(walls)) if tick not in missing]
+        values = accumulate(column) if isinstance(column, list) else _read_floats(column, len(ticks))
         for tick, value in zip(ticks, values, strict=True):
             points[tick][name] = float(value)
     return list(zip(walls, points, strict=True))
 
 
-def _gaps(values: Sequence[float | None]) -> bytes:
-    bits = bytearray((len(values) + 7) // 8)
-    for tick, value in enumerate(values):
-        if value is None or not math.isfinite(value):
-            bits[tick >> 3] |= 1 << (tick & 7)
-    return bytes(bits) if any(bits) else b""
-
-
-def _whole_column(values: Sequence[int]) -> bytes:
-    out, last = bytearray(), 0
-    for value in values:
-        put_signed(out, value - last)
-        last = value
-    return bytes(out)
-
-
-def _read_whole(column: bytes, count: int) -> list[int]:
-    values, last, at = [], 0, 0
-    for _ in range(count):
-        delta, at = take_signed(column, at)
-        last += delta
-        values.append(last)
-    return values
+def _differences(values: Sequence[int]) -> list[int]:
+    return [value - before for value, before in zip(values, (0, *values), strict=False)]
 
 
 def _float_column(values: Sequence[float]) -> bytes:

@@ -1,6 +1,6 @@
 """The recorder: records every sample and event without blocking its caller.
 
-    caller -> bounded queue -> recorder thread (differences, blocks) -> backlog -> writer thread -> disk
+    caller -> bounded queue -> recorder thread (compression, blocks) -> backlog -> writer thread -> disk
 
 The caller only appends to a queue. Dropped samples are counted and recorded as a gap with its reason.
 """
@@ -20,13 +20,11 @@ from dba_console.core.errors import SessionError
 from dba_console.core.paths import private_dir
 from dba_console.core.target import with_host
 from dba_console.recording.backlog import Backlog, Gap, SealedBlock, TailRow
-from dba_console.recording.block_format import BlockHead
-from dba_console.recording.block_writer import BlockWriter
 from dba_console.recording.journal import LogLine
 from dba_console.recording.layout import DATABASE, SessionLock, SessionMeta
 from dba_console.recording.points import Point, default_point_of, pack_points
+from dba_console.recording.sample_block import BLOCK_BYTES, BlockEntry, BlockWriter, key_sample
 from dba_console.recording.store import Store, Writer, explain
-from dba_console.recording.unsealed_samples import TailWriter, key_sample
 from dba_console.watch.frames.picture import Picture
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import Sample, encode_sample
@@ -127,10 +125,10 @@ class TickWatch:
         return []
 
 
-# The open block: every sample becomes a row immediately, and part of a sealed block when the block is full.
+# The open block: every sample becomes a row immediately; when the block is full, one row replaces them.
 
-BLOCK_SAMPLES = 60
-"""A minute at 1 Hz. Larger blocks need less space in total (a fifth less at 120) and are slower to seek in."""
+BLOCK_SAMPLES = 120
+"""Two minutes at 1 Hz. Larger blocks need less space in total (4 % less at 240) and are slower to seek in."""
 
 
 class OpenBlock:
@@ -143,45 +141,43 @@ class OpenBlock:
         self._picture = Picture()
         self.recorded = 0
         """Samples added since the start."""
+        self._block = BlockWriter()
         self.restart()
 
     def restart(self) -> None:
         """Start an empty block; unsealed samples remain rows."""
-        self._block = BlockWriter()
-        self._tail = TailWriter()
+        self._block.restart()
         self._walls: list[int] = []
         self._points: list[Point] = []
-        self._last_seq = 0
+        self._first_seq = self._last_seq = 0
 
     def add(self, sample: Sample, encoded: bytes, point: Point | None = None) -> None:
-        """Add a sample. The first of each segment of a block becomes a key sample.
+        """Add a sample. The first of each block becomes a key sample.
 
         `point`: its chart values, if already computed.
         """
         self._picture = self._picture.with_sample(sample)
         if self._walls and sample.wall_us < self._walls[-1]:
             self.seal()  # the clock was set back: times within a block must ascend
-        if self._block.wants_key:
-            sample = key_sample(sample, self._picture)
-            encoded = encode_sample(sample)
-        self._block.add(sample)
+        if not self._walls:
+            self._first_seq = sample.seq
+            encoded = encode_sample(key_sample(sample, self._picture))
         self._walls.append(sample.wall_us)
         self._points.append(self._point() if point is None else point)
         self._last_seq = sample.seq
-        data = self._tail.pack(sample.seq, sample.wall_us, encoded)
+        data = self._block.add(sample.seq, sample.wall_us, encoded)
         self._backlog.put_row(TailRow(sample.seq, sample.wall_us, sample.mono_us, data))
         self.recorded += 1
-        if self._block.samples >= self._limit:
+        if len(self._walls) >= self._limit or self._block.size >= BLOCK_BYTES:
             self.seal()
 
     def seal(self) -> None:
         """Seal the current block and start another."""
-        block = self._block
-        if block.samples == 0:
+        if not self._walls:
             return
-        head = BlockHead(block.samples, block.first_seq, block.first_us, block.last_us)
+        entry = BlockEntry(self._first_seq, len(self._walls), self._walls[0], self._walls[-1])
         points = pack_points(self._walls, self._points)
-        self._backlog.put_block(SealedBlock(head, self._last_seq, block.seal(), points))
+        self._backlog.put_block(SealedBlock(entry, self._last_seq, b"".join(self._block.records), points))
         self.restart()
 
     def _point(self) -> Point:

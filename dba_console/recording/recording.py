@@ -19,9 +19,8 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 from urllib.parse import quote
 
-from dba_console.core.errors import SessionError
+from dba_console.core.errors import Damaged, SessionError
 from dba_console.recording.backlog import Gap
-from dba_console.recording.block_format import Damaged
 from dba_console.recording.damaged_file import FallbackSource, PageSource
 from dba_console.recording.journal import event_of
 from dba_console.recording.layout import APPLICATION_ID, DATABASE, FORMAT, SQLITE_MAGIC, SessionMeta, is_live
@@ -267,7 +266,7 @@ class Recording:
         began = position = max(0, self._timeline.find_position(wall_us))
         while 0 <= position < len(self._timeline):
             try:
-                walls = self._timeline.block(position).walls()
+                walls = self._timeline.block(position).walls
                 if position != began:
                     return walls[0] if direction > 0 else walls[-1]
                 at = bisect_right(walls, wall_us) if direction > 0 else bisect_left(walls, wall_us) - 1

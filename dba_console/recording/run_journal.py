@@ -26,6 +26,7 @@ from dba_console.core.clock import SYSTEM, Clock
 from dba_console.core.errors import ConsoleError, SessionError
 from dba_console.core.paths import private_dir
 from dba_console.recording import run_records
+from dba_console.recording.hash_chain import ChainHead
 from dba_console.recording.plan import JournalRecord, Plan
 from dba_console.recording.run_paths import DOCUMENT, JOURNAL, LOCK, PLAN, RESERVE, STEPS, make_memory_directory
 from dba_console.recording.run_reader import StoredRun
@@ -238,7 +239,7 @@ class RunJournal:
             kind=run_records.BEGAN, text=f"{about.mode} of {about.runbook} {about.run} on {about.target}",
             who=about.who or None, fields=msgspec.to_builtins(about), wall_us=clock.wall_us(), mono_us=clock.mono_us(),
         )  # fmt: skip
-        line = run_records.chain(run_records.masked(begun, mask), 1, run_records.first_hash(directory.name))
+        line = run_records.chain(run_records.masked(begun, mask), ChainHead.of(directory.name))
 
         def make() -> tuple[JournalFile, int]:
             private_dir(directory.parent)
@@ -276,10 +277,10 @@ class RunJournal:
             )
         if run.ended is not None:
             raise SessionError(f"the run {directory.name} has ended: {run.ended.text}")
-        lines, head = [], run_records.first_hash(directory.name)
-        for seq, raw in enumerate(run.lines, start=1):
-            lines.append(run_records.check(raw.rstrip(b"\n"), seq, head))
-            head = lines[-1].hash
+        lines, head = list[JournalLine](), ChainHead.of(directory.name)
+        for raw in run.lines:
+            lines.append(run_records.check(raw.rstrip(b"\n"), head))
+            head = lines[-1].head
         journal_directory = make_memory_directory(directory.name) if run.in_memory else directory
 
         def open_again() -> tuple[JournalFile, int]:
@@ -326,7 +327,7 @@ class RunJournal:
                 return confirmed.record
             if self.in_memory:
                 self._try_return_to_disk()
-            line = run_records.chain(record, len(self._lines) + 1, self.head)
+            line = run_records.chain(record, self._lines[-1].head)
             self._write(line, reserved=ends or record.kind != "block.intent")
             return line.record
 
@@ -400,7 +401,7 @@ class RunJournal:
 
     def _own(self, kind: str, text: str, fields: dict[str, object]) -> JournalLine:
         record = run_records.masked(self._timed(JournalRecord(kind=kind, text=text, fields=fields)), self._mask)
-        return run_records.chain(record, len(self._lines) + 1, self.head)
+        return run_records.chain(record, self._lines[-1].head)
 
     def _write(self, line: JournalLine, *, reserved: bool = True) -> None:
         if self._reserve_used and not self.in_memory and not reserved and not self._refill_reserve():

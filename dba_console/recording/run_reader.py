@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from dba_console.core.decoding import convert, from_json
 from dba_console.core.errors import SessionError
+from dba_console.recording.hash_chain import ChainError, ChainHead
 from dba_console.recording.layout import require_readable, session_directories
 from dba_console.recording.plan import JournalRecord, Plan
 from dba_console.recording.run_paths import (
@@ -35,11 +36,9 @@ from dba_console.recording.run_records import (
     REOPENED,
     RETURNED_TO_DISK,
     STARTED,
-    ChainError,
     JournalLine,
     RunAbout,
     check,
-    first_hash,
 )
 
 _ACT_ENDS = ("block.seen", "block.result", "block.settled")
@@ -93,7 +92,7 @@ def parse(data: bytes, run: str) -> ParsedJournal:
     """Parse the lines of a journal as far as they match the hash chain."""
     lines: list[JournalLine] = []
     notes: list[str] = []
-    head = first_hash(run)
+    head = ChainHead.of(run)
     raws = data.split(b"\n")
     index = 0
     while index < len(raws):
@@ -102,24 +101,24 @@ def parse(data: bytes, run: str) -> ParsedJournal:
         if last and not raw:
             break
         try:
-            line = check(raw, len(lines) + 1, head)
+            line = check(raw, head)
         except ChainError as misfit:
             if last:
                 notes.append(f"the last line is truncated ({len(raw)} bytes): it was not acknowledged")
-                return ParsedJournal(lines, head, len(raw), notes, None)
-            if index < len(raws) and _explains_torn_line(raws[index], raw, len(lines) + 1, head):
+                return ParsedJournal(lines, head.hash, len(raw), notes, None)
+            if index < len(raws) and _explains_torn_line(raws[index], raw, head):
                 notes.append(f"truncated line before record {len(lines) + 1}: an agent was killed while writing it")
                 continue
-            return ParsedJournal(lines, head, 0, notes, str(misfit))
+            return ParsedJournal(lines, head.hash, 0, notes, str(misfit))
         lines.append(line)
-        head = line.hash
-    return ParsedJournal(lines, head, 0, notes, None)
+        head = line.head
+    return ParsedJournal(lines, head.hash, 0, notes, None)
 
 
-def _explains_torn_line(raw: bytes, torn: bytes, seq: int, head: str) -> bool:
+def _explains_torn_line(raw: bytes, torn: bytes, head: ChainHead) -> bool:
     """Return whether that line is a reopening that reports the truncated one before it."""
     try:
-        line = check(raw, seq, head)
+        line = check(raw, head)
     except ChainError:
         return False
     return line.record.kind == REOPENED and line.record.fields.get("torn") == len(torn)

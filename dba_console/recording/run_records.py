@@ -1,14 +1,8 @@
-"""The lines of a run's journal: one record each, numbered and chained by hash.
-
-    hash(n) = sha256(hash(n-1) || the line without its hash), hash(0) = sha256 of the run's id
-
-A line is hashed as raw bytes, so different JSON formatting cannot cause a false mismatch.
-"""
+"""The lines of a run's journal: one record each, numbered and chained by hash (hash_chain)."""
 
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +12,7 @@ from msgspec import Struct
 from dba_console.core.decoding import convert, from_json
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
+from dba_console.recording.hash_chain import ChainError, ChainHead
 from dba_console.recording.plan import JournalRecord
 from dba_console.watch.samples.event import Event
 
@@ -94,14 +89,10 @@ class JournalLine(NamedTuple):
     raw: bytes
     """Without the line end."""
 
-
-class ChainError(Exception):
-    """A line that is not the next one of the hash chain; the text is the problem."""
-
-
-def first_hash(run: str) -> str:
-    """Return the hash before the first record."""
-    return hashlib.sha256(run.encode()).hexdigest()
+    @property
+    def head(self) -> ChainHead:
+        """Return the head of the chain after it."""
+        return ChainHead(self.seq, self.hash)
 
 
 def masked(record: JournalRecord, mask: Callable[[str], str]) -> JournalRecord:
@@ -132,35 +123,24 @@ def masked_value(value: Any, mask: Callable[[str], str], unmasked: frozenset[str
     return value
 
 
-def chain(record: JournalRecord, seq: int, head: str) -> JournalLine:
-    """Return the record as line `seq` after the hash `head`."""
-    bare = _encode({"seq": seq, **msgspec.to_builtins(record, enc_hook=str)})
-    digest = _digest(head, bare)
+def chain(record: JournalRecord, head: ChainHead) -> JournalLine:
+    """Return the record as the line after `head`."""
+    bare = _encode({"seq": head.seq + 1, **msgspec.to_builtins(record, enc_hook=str)})
+    seq, digest = head.after(bare)
     return JournalLine(seq, record, digest, bare[:-1] + _HASH + digest.encode() + b'"}')
 
 
-def check(raw: bytes, seq: int, head: str) -> JournalLine:
-    """Return the line if it is number `seq` after `head`. Raises ChainError."""
-    bare, sign, rest = raw.rpartition(_HASH)
+def check(raw: bytes, head: ChainHead) -> JournalLine:
+    """Return the line if it is the next one after `head`. Raises ChainError."""
+    bare, _, rest = raw.rpartition(_HASH)
     try:
         record = from_json(raw, JournalRecord)
         found = int(msgspec.json.decode(raw).get("seq", -1))
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
-        raise ChainError(f"record {seq}: cannot be parsed") from None
-    if found > seq:
-        raise ChainError(f"record {seq}: missing")
-    digest = _digest(head, bare + b"}")
-    if not sign or rest != digest.encode() + b'"}':
-        raise ChainError(
-            f"record {seq}: changed or inserted, or the record before it was removed ({clean(record.kind)})"
-        )
-    if found != seq:
-        raise ChainError(f"record {seq}: its number is {found}")
+        raise ChainError(f"record {head.seq + 1}: cannot be parsed") from None
+    ending = rest.decode("ascii", "replace")
+    seq, digest = head.check(bare + b"}", found, ending.removesuffix('"}'), "record", clean(record.kind))
     return JournalLine(seq, record, digest, raw)
-
-
-def _digest(head: str, bare: bytes) -> str:
-    return hashlib.sha256(bytes.fromhex(head) + bare).hexdigest()
 
 
 def same(one: JournalRecord, other: JournalRecord) -> bool:

@@ -6,26 +6,18 @@ No read transaction stays open between two calls, so a reader never blocks the c
 from __future__ import annotations
 
 import sqlite3
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from dba_console.core.decoding import convert
+from dba_console.core.errors import Damaged
 from dba_console.recording.backlog import Gap
-from dba_console.recording.block_format import Damaged
 from dba_console.recording.journal import JournalRow, LogLine
 from dba_console.recording.layout import SessionMeta
+from dba_console.recording.sample_block import BlockEntry
 
 T = TypeVar("T")
-
-
-class BlockEntry(NamedTuple):
-    """A line of the block index."""
-
-    first_seq: int
-    samples: int
-    first_us: int
-    last_us: int
 
 
 class Source(Protocol):

@@ -19,11 +19,13 @@ import msgspec
 from dba_console.core.clock import SYSTEM, Clock
 from dba_console.recording import journal
 from dba_console.recording.backlog import Backlog, Batch, SealedBlock
+from dba_console.recording.hash_chain import ChainHead
 from dba_console.recording.journal import (
     DIGEST_EVENTS,
+    ROW_CHAINS,
     START,
     LogLine,
-    RunningDigest,
+    chain_record,
     digest,
     index_digest,
     meta_digest,
@@ -119,28 +121,30 @@ class Store:
         self._inode = os.stat(directory / DATABASE).st_ino
         self._connection: sqlite3.Connection | None = open_for_writing(directory / DATABASE)
         create(self._connection, meta)
-        self._seq = 0
-        self._head = journal.first_hash(meta.id)
+        self._chain = ChainHead.of(meta.id)
         self._unlogged = ""
         self._digests: dict[str, str] = {}
         self._index: dict[str, str] = {}
-        self._gaps, self._output = RunningDigest(), RunningDigest()
+        self._gaps, self._output = (ChainHead.of(name) for name in ROW_CHAINS)
 
     @property
     def head(self) -> str:
         """Return the hash of the newest event on disk."""
-        return self._head
+        return self._chain.hash
 
     def write(self, batch: Batch) -> None:
         """Write the batch atomically. Raises sqlite3.Error or OSError if nothing was written."""
         connection = self._open()
         lines = [tidy_line(line) for line in batch.lines]
-        gaps, output = self._gaps.after(batch.gaps), self._output.after(lines)
+        gaps, output = (
+            self._gaps.after_all(map(chain_record, batch.gaps)),
+            self._output.after_all(map(chain_record, lines)),
+        )
         digests = self._digests | {_key(block): digest(block.data) for block in batch.blocks}
-        index = self._index | {_key(block): index_digest(_entry(block), block.points) for block in batch.blocks}
+        index = self._index | {_key(block): index_digest(block.entry, block.points) for block in batch.blocks}
         carried = {"blocks": digests, "index": index, "gaps": list(gaps), "output": list(output)}
         events = [self._with_digests(event, carried) for event in batch.events]
-        rows = journal.link(events, self._seq, self._head)
+        rows = journal.link(events, self._chain)
         try:
             connection.execute("BEGIN IMMEDIATE")
             for block in batch.blocks:
@@ -159,7 +163,7 @@ class Store:
         has_digest_event = any(event.kind in DIGEST_EVENTS for event in events)
         self._digests, self._index = ({}, {}) if has_digest_event else (digests, index)
         if rows:
-            self._seq, self._head = rows[-1].seq, rows[-1].hash
+            self._chain = ChainHead(rows[-1].seq, rows[-1].hash)
         self._unlogged += "".join(
             journal.log_line(wall_us, self._meta.host, tag, text) for wall_us, tag, text in _by_time(rows, lines)
         )
@@ -168,7 +172,7 @@ class Store:
     def finish(self, reason: str) -> None:
         """Mark the session closed and checkpoint the log, so that the file can be opened read-only anywhere."""
         connection = self._open()
-        closed = json.dumps({"reason": journal.one_line(reason), "events": self._seq, "head": self._head})
+        closed = json.dumps({"reason": journal.one_line(reason), "events": self._chain.seq, "head": self._chain.hash})
         connection.execute("INSERT OR REPLACE INTO meta VALUES ('closed', ?)", (closed,))
         # Fails while a console has it open; do not wait for it.
         connection.execute("PRAGMA busy_timeout=100")
@@ -232,13 +236,7 @@ class Store:
 
 
 def _key(block: SealedBlock) -> str:
-    return str(block.head.first_seq)
-
-
-def _entry(block: SealedBlock) -> tuple[int, int, int, int]:
-    """Return its index line without its size."""
-    head = block.head
-    return head.first_seq, head.samples, head.first_us, head.last_us
+    return str(block.entry.first_seq)
 
 
 def _by_time(rows: list[journal.JournalRow], lines: list[LogLine]) -> Iterable[tuple[int, str, str]]:
@@ -248,14 +246,11 @@ def _by_time(rows: list[journal.JournalRow], lines: list[LogLine]) -> Iterable[t
 
 
 def _write_block(connection: sqlite3.Connection, block: SealedBlock) -> None:
-    head = block.head
-    connection.execute(
-        "INSERT OR REPLACE INTO blocks VALUES (?, ?, ?, ?, ?)",
-        (*_entry(block), len(block.data)),
-    )
-    connection.execute("INSERT OR REPLACE INTO block_data VALUES (?, ?)", (head.first_seq, block.data))
-    connection.execute("INSERT OR REPLACE INTO block_points VALUES (?, ?)", (head.first_seq, block.points))
-    connection.execute("DELETE FROM tail WHERE seq BETWEEN ? AND ?", (head.first_seq, block.last_seq))
+    first_seq = block.entry.first_seq
+    connection.execute("INSERT OR REPLACE INTO blocks VALUES (?, ?, ?, ?, ?)", (*block.entry, len(block.data)))
+    connection.execute("INSERT OR REPLACE INTO block_data VALUES (?, ?)", (first_seq, block.data))
+    connection.execute("INSERT OR REPLACE INTO block_points VALUES (?, ?)", (first_seq, block.points))
+    connection.execute("DELETE FROM tail WHERE seq BETWEEN ? AND ?", (first_seq, block.last_seq))
 
 
 def _open_private(path: Path) -> int:

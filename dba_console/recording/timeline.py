@@ -8,18 +8,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
-import msgspec
-
-from dba_console.recording import unsealed_samples
-from dba_console.recording.block_format import Damaged
-from dba_console.recording.block_reader import BlockReader
-from dba_console.recording.points import Point
-from dba_console.recording.source import BlockEntry, Source
-from dba_console.watch.frames.picture import Picture
-from dba_console.watch.samples.sample import Sample, decode_sample
+from dba_console.core.errors import Damaged
+from dba_console.recording.sample_block import BlockEntry, SampleBlock, SampleRecord
+from dba_console.recording.source import Source
 
 # In-memory index of blocks: three numbers per block, searched by time.
 
@@ -74,77 +68,9 @@ class BlockIndex:
         return position
 
 
-# The newest samples of a recording, read like a block.
-
-
-class TailBlock:
-    """Unsealed samples, starting with a key sample."""
-
-    def __init__(self, base_seq: int) -> None:
-        self.base_seq = base_seq
-        self._base: bytes | None = None
-        self._samples: list[Sample] = []
-        self._pictures: list[Picture] = []
-        self._points: list[tuple[int, Point]] = []
-        self.weight = 0
-
-    def __len__(self) -> int:
-        return len(self._samples)
-
-    @property
-    def last_seq(self) -> int:
-        """Return the number of its newest sample, -1 if it has none."""
-        return self._samples[-1].seq if self._samples else -1
-
-    @property
-    def first_us(self) -> int:
-        return self._samples[0].wall_us
-
-    @property
-    def last_us(self) -> int:
-        return self._samples[-1].wall_us
-
-    def append(self, row: bytes) -> None:
-        """Add a row. Raises Damaged if it, or the sample it depends on, cannot be read."""
-        head = unsealed_samples.read_head(row)
-        if head.seq != self.base_seq and self._base is None:
-            raise Damaged("the first of the newest samples is missing")
-        encoded = unsealed_samples.unpack(row, None if head.seq == self.base_seq else self._base)
-        if head.seq == self.base_seq:
-            self._base = encoded
-        try:
-            self._samples.append(decode_sample(encoded))
-        except msgspec.DecodeError as error:
-            raise Damaged(f"cannot decode a sample: {error}") from error
-        self.weight += len(encoded)
-
-    def samples(self) -> list[Sample]:
-        """Yield every sample as it was recorded."""
-        return list(self._samples)
-
-    def walls(self) -> list[int]:
-        return [sample.wall_us for sample in self._samples]
-
-    def index_at(self, wall_us: int) -> int:
-        return bisect_right(self.walls(), wall_us) - 1
-
-    def picture(self, index: int) -> Picture:
-        """Return the picture at that tick."""
-        while len(self._pictures) <= index:
-            before = self._pictures[-1] if self._pictures else Picture()
-            self._pictures.append(before.with_sample(self._samples[len(self._pictures)]))
-        return self._pictures[index]
-
-    def points(self, point_of: Callable[[Picture], Point]) -> list[tuple[int, Point]]:
-        """Compute the chart values: only a sealed block has them stored."""
-        for index in range(len(self._points), len(self)):
-            self._points.append((self._samples[index].wall_us, point_of(self.picture(index))))
-        return self._points
-
-
 CACHE_BYTES = 8 << 20
 """Maximum estimated bytes of decoded blocks in the cache: a console may use 60 MB in total."""
-CACHE_LEAST = 2
+CACHE_LEAST = 1
 
 
 class Timeline:
@@ -153,11 +79,11 @@ class Timeline:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._index = BlockIndex()
-        self._tails: list[TailBlock] = []
-        self._kept: OrderedDict[int, BlockReader] = OrderedDict()
+        self._tails: list[SampleBlock] = []
+        self._kept: OrderedDict[int, SampleBlock] = OrderedDict()
         self._bad: set[int] = set()
         self.row_errors: list[str] = []
-        """Problem of rows of the newest samples."""
+        """Problems of blocks and of the newest samples."""
 
     def __len__(self) -> int:
         return len(self._index) + len(self._tails)
@@ -172,13 +98,13 @@ class Timeline:
         """Return the wall time of the first sample."""
         if len(self._index):
             return self._index.first_us[0]
-        return self._tails[0].first_us if self._tails else None
+        return self._tails[0].walls[0] if self._tails else None
 
     @property
     def last_us(self) -> int | None:
         """Return the wall time of the newest sample."""
         if self._tails:
-            return self._tails[-1].last_us
+            return self._tails[-1].walls[-1]
         return self._index.last_us[-1] if len(self._index) else None
 
     def refresh(self) -> None:
@@ -194,33 +120,31 @@ class Timeline:
                 self.row_errors.append(error.message)
 
     def _take_row(self, row: bytes) -> None:
-        base_seq = unsealed_samples.read_head(row).base_seq
-        if self._tails and self._tails[-1].base_seq == base_seq:
-            self._tails[-1].append(row)
+        record = SampleRecord.read(row)
+        if self._tails and self._tails[-1].base_seq == record.base_seq:
+            self._tails[-1].append(record)
         else:
-            block = TailBlock(base_seq)
-            block.append(row)
-            self._tails.append(block)
+            self._tails.append(SampleBlock(row))
 
     def find_position(self, wall_us: int) -> int:
         """Return the block that contains or precedes that time, -1 if it is before all."""
-        return self._index.find_position(wall_us, [(block.first_us, block.last_us) for block in self._tails])
+        return self._index.find_position(wall_us, [(block.walls[0], block.walls[-1]) for block in self._tails])
 
     def starts(self, position: int) -> int:
         """Return the wall time of the first sample of a block."""
         sealed = len(self._index)
-        return self._index.first_us[position] if position < sealed else self._tails[position - sealed].first_us
+        return self._index.first_us[position] if position < sealed else self._tails[position - sealed].walls[0]
 
     def sealed_seq(self, position: int) -> int | None:
         """Return the stored number of a sealed block, None for an unsealed one."""
         return self._index.seqs[position] if position < len(self._index) else None
 
-    def growing(self, position: int) -> TailBlock:
+    def growing(self, position: int) -> SampleBlock:
         """Return an unsealed block."""
         return self._tails[position - len(self._index)]
 
-    def block(self, position: int) -> BlockReader | TailBlock:
-        """Return the block at that position, decoded as far as needed so far. Raises Damaged."""
+    def block(self, position: int) -> SampleBlock:
+        """Return the block at that position, decoded as far as needed. Raises Damaged."""
         seq = self.sealed_seq(position)
         if seq is None:
             return self.growing(position)
@@ -228,7 +152,9 @@ class Timeline:
             raise Damaged("a block of the recording is damaged")
         block = self._kept.get(seq)
         if block is None:
-            block = self._kept[seq] = BlockReader(self._source.block(seq))
+            block = self._kept[seq] = SampleBlock(self._source.block(seq))
+            if block.damage is not None:
+                self.row_errors.append(block.damage.message)
         self._kept.move_to_end(seq)
         while len(self._kept) > CACHE_LEAST and sum(kept.weight for kept in self._kept.values()) > CACHE_BYTES:
             self._kept.popitem(last=False)

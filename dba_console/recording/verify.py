@@ -14,24 +14,24 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from dba_console.recording import block_format
-from dba_console.recording.block_format import Damaged
+from dba_console.core.errors import Damaged
+from dba_console.recording.hash_chain import ChainError, ChainHead
 from dba_console.recording.journal import (
     DIGEST_EVENTS,
     END,
+    ROW_CHAINS,
     START,
     JournalRow,
-    RunningDigest,
-    chained,
+    chain_record,
     digest,
     event_of,
-    first_hash,
     index_digest,
     meta_digest,
 )
 from dba_console.recording.recording import Recording
 from dba_console.recording.run_verification import RunVerification, verify_runs
-from dba_console.recording.source import BlockEntry, Source
+from dba_console.recording.sample_block import BlockEntry, SampleBlock
+from dba_console.recording.source import Source
 
 ALWAYS_UNCHECKED = ("session.log", "out/", "output files and summaries of runs")
 """Copies for other programs, or files of other writers: they have no digest."""
@@ -72,7 +72,7 @@ def _verify(recording: Recording) -> Verification:
     if recording.damage is not None:
         problems.append(recording.damage)
     rows = _rows(recording, problems)
-    start = None if recording.meta is None else first_hash(recording.meta.id)
+    start = None if recording.meta is None else ChainHead.of(recording.meta.id)
     problems += _broken_chain(rows, start)
     carried = _CarriedDigests(rows)
     blocks, broken = _check_blocks(recording, carried)
@@ -84,7 +84,7 @@ def _verify(recording: Recording) -> Verification:
         found = _check_rows(what, read, carried, one, problems)
         (unchecked if found is None else checked).append(what if found is None else _count(found, one))
         # Fewer rows are missing; more rows in a closed session were added. Both are problems.
-        if found and (newer := found - carried.running[what][-1].rows) > 0 and not carried.whole:
+        if found and (newer := found - carried.running[what][-1].seq) > 0 and not carried.whole:
             notes.append(f"{_count(newer, one)} written since the last heartbeat could not be checked")
     if carried.meta is None:
         unchecked.append("session metadata")
@@ -144,7 +144,7 @@ class _CarriedDigests:
         self.blocks: dict[int, str] = {}
         """First tick of a block -> its digest."""
         self.index: dict[int, str] = {}
-        self.running: dict[str, list[RunningDigest]] = {"gaps": [], "output": []}
+        self.running: dict[str, list[ChainHead]] = {name: [] for name in ROW_CHAINS}
         self.meta: str | None = None
         self.whole = False
         """The last one is the end of the session: it covers everything."""
@@ -164,7 +164,7 @@ class _CarriedDigests:
         for name, running in self.running.items():
             match details.get(name):
                 case [int(count), str(head)]:
-                    running.append(RunningDigest(count, head))
+                    running.append(ChainHead(count, head))
 
 
 def _check_rows(
@@ -179,17 +179,17 @@ def _check_rows(
     except Damaged as error:
         problems.append(f"{what}: {error.message}")
         return None
-    at = RunningDigest()
-    for vouched_digest in vouched:
-        if vouched_digest.rows > len(rows):
-            problems.append(f"{what}: {vouched_digest.rows - len(rows)} of {vouched_digest.rows} missing")
+    at = ChainHead.of(what)
+    for head in vouched:
+        if head.seq > len(rows):
+            problems.append(f"{what}: {head.seq - len(rows)} of {head.seq} missing")
             return len(rows)
-        at = at.after(rows[at.rows : vouched_digest.rows])
-        if at != vouched_digest:
-            problems.append(f"{what}: changed, somewhere up to number {vouched_digest.rows}")
+        at = at.after_all(map(chain_record, rows[at.seq : head.seq]))
+        if at != head:
+            problems.append(f"{what}: changed, somewhere up to number {head.seq}")
             return len(rows)
-    if carried.whole and len(rows) > at.rows:
-        problems.append(f"{what}: {_count(len(rows) - at.rows, one)} added after the session was closed")
+    if carried.whole and len(rows) > at.seq:
+        problems.append(f"{what}: {_count(len(rows) - at.seq, one)} added after the session was closed")
     return len(rows)
 
 
@@ -201,21 +201,19 @@ def _rows(recording: Recording, problems: list[str]) -> list[JournalRow]:
         return []
 
 
-def _broken_chain(rows: list[JournalRow], head: str | None) -> list[str]:
+def _broken_chain(rows: list[JournalRow], head: ChainHead | None) -> list[str]:
     """Return the first event that does not match the hash of the previous one."""
-    for number, row in enumerate(rows, start=1):
-        if row.seq != number:
-            return [f"event {number}: missing"]
-        if head is None:
-            head = row.hash
-            continue
+    for row in rows:
         try:
-            expected = chained(head, row)
+            if head is None and row.seq == 1:  # the name of the chain is lost with the session's metadata
+                head = ChainHead(row.seq, row.hash)
+            else:
+                head = head or ChainHead.of("")
+                head = head.check(chain_record(row[:-1]), row.seq, row.hash, "event", row.kind)
+        except ChainError as error:
+            return [str(error)]
         except (ValueError, TypeError):
-            expected = ""
-        if expected != row.hash:
-            return [f"event {row.seq}: changed, or the event before it was removed ({row.kind})"]
-        head = row.hash
+            return [f"event {row.seq}: changed ({row.kind})"]
     return []
 
 
@@ -237,12 +235,12 @@ def _check_blocks(recording: Recording, carried: _CarriedDigests) -> tuple[int, 
 def _check_block(recording: Recording, entry: BlockEntry, carried: _CarriedDigests) -> str | None:
     seq = entry.first_seq
     data = recording.stored.block(seq)
-    if not block_format.whole(data):
-        return "checksum mismatch"
-    head = block_format.read_head(data)
+    block = SampleBlock(data)
+    if block.damage is not None:
+        return block.damage.message
     if seq in carried.blocks and carried.blocks[seq] != digest(data):
         return "does not match its digest in the event chain"
-    if tuple(entry) != (head.first_seq, head.samples, head.first_us, head.last_us):
+    if entry != block.entry:
         return "its index line does not match the block"
     if seq in carried.index and carried.index[seq] != index_digest(entry, recording.stored.points(seq)):
         return "its chart values do not match their digest in the event chain"

@@ -36,18 +36,20 @@ from dba_console.cli.runbook.run_history import _cells as runs_row
 from dba_console.cli.runbook.run_history import _print_run as told
 from dba_console.cli.session import show_lines, verify_lines
 from dba_console.core.errors import ConsoleError
-from dba_console.recording import block_format
+from dba_console.recording.hash_chain import ChainHead
 from dba_console.recording.listing import row_of as session_row
 from dba_console.recording.recording import Recording
 from dba_console.recording.run_journal import RunJournal
 from dba_console.recording.run_paths import run_directory
 from dba_console.recording.run_reader import read_run
 from dba_console.recording.run_reader import row_of as run_row
-from dba_console.recording.run_records import RunAbout, first_hash
+from dba_console.recording.run_records import RunAbout
+from dba_console.recording.sample_block import BlockWriter, SampleBlock
 from dba_console.recording.verify import verify
 from dba_console.runbooks.compile import check_text, compile_text
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.derive import derive
+from dba_console.watch.samples.sample import encode_sample
 from tests.unit.runbooks.scripted_walk import run as walk_through
 from tests.unit.runbooks.test_walk_documents import Server
 
@@ -270,8 +272,10 @@ def _change_rows(database: Path, change: int, drawn: random.Random) -> None:
                 connection.execute(f"UPDATE OR REPLACE {table} SET {drawn.choice(columns)} = ?", (value,))
         else:
             for seq, data in connection.execute("SELECT first_seq, data FROM block_data").fetchall():
-                head, payload = block_format.unpack(data)
-                sealed = block_format.pack(head, mutated(payload, drawn), level=1)
+                odd_block = BlockWriter()
+                for sample in SampleBlock(data).samples():
+                    odd_block.add(sample.seq, sample.wall_us, mutated(encode_sample(sample), drawn))
+                sealed = b"".join(odd_block.records)
                 connection.execute("UPDATE block_data SET data = ? WHERE first_seq = ?", (sealed, seq))
             for seq, data in connection.execute("SELECT first_seq, data FROM block_points").fetchall():
                 connection.execute(
@@ -327,13 +331,13 @@ def _journals(drawn: random.Random, place: Path, agent: str) -> Iterator[Try]:
 
 def _chained(told: list[Any]) -> bytes:
     """Lines whose hashes follow from one another, whatever they say."""
-    made, head = b"", first_hash(RUN)
+    made, head = b"", ChainHead.of(RUN)
     for line in told:
         if isinstance(line, dict):
             line.pop("hash", None)
         bare = json.dumps(line, separators=(",", ":")).encode()
-        head = hashlib.sha256(bytes.fromhex(head) + bare).hexdigest()
-        made += bare[:-1] + b',"hash":"' + head.encode() + b'"}\n'
+        head = head.after(bare)
+        made += bare[:-1] + b',"hash":"' + head.hash.encode() + b'"}\n'
     return made
 
 

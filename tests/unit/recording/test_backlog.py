@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dba_console.recording.backlog import EVENTS, Backlog, SealedBlock, TailRow
-from dba_console.recording.block_format import BlockHead
+from dba_console.recording.sample_block import BlockEntry
 from dba_console.watch.samples.event import Event
 
 
@@ -12,7 +12,7 @@ def _row(seq: int) -> TailRow:
 
 
 def _block(last_seq: int) -> SealedBlock:
-    return SealedBlock(BlockHead(last_seq, 1, 1_000_000, last_seq * 1_000_000), last_seq, b"block", b"points")
+    return SealedBlock(BlockEntry(1, last_seq, 1_000_000, last_seq * 1_000_000), last_seq, b"block", b"points")
 
 
 def test_a_sealed_block_of_written_samples_is_not_behind() -> None:

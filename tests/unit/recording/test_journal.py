@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dba_console.recording.journal import chained, event_of, first_hash, link, log_line, one_line, tidy
+from dba_console.recording.hash_chain import ChainHead
+from dba_console.recording.journal import event_of, link, log_line, one_line, tidy
 from dba_console.watch.samples.event import Event
 
 HOSTILE = "a\r\nNov 20 00:00:00 db2 DBACONSOLE: forged\x1b]0;title\x07\x00\x9b2J\u202e\u2028\ud800 end"
@@ -58,26 +59,24 @@ def test_details_that_cannot_be_written_are_named_not_raised() -> None:
 
 
 def test_every_event_is_chained_to_all_before_it() -> None:
-    head = first_hash("1a2b3c4d")
-    rows = link([tidy(_event(f"number {n}", details={"n": n})) for n in range(4)], 0, head)
+    events = [tidy(_event(f"number {n}", details={"n": n})) for n in range(4)]
+    rows = link(events, ChainHead.of("1a2b3c4d"))
     assert [row.seq for row in rows] == [1, 2, 3, 4]
-    for row in rows:
-        assert chained(head, row) == row.hash
-        head = row.hash
-    assert chained(rows[0].hash, rows[1]._replace(text="another")) != rows[1].hash
-    assert chained(first_hash("another"), rows[0]) != rows[0].hash
+    assert len({row.hash for row in rows}) == 4
+    assert link(events, ChainHead.of("another"))[0].hash != rows[0].hash
+    assert link([tidy(_event("another")), *events[1:]], ChainHead.of("1a2b3c4d"))[3].hash != rows[3].hash
 
 
 def test_linking_in_two_batches_gives_the_same_chain() -> None:
     events = [tidy(_event(f"number {n}")) for n in range(4)]
-    whole = link(events, 0, first_hash("x"))
-    first = link(events[:2], 0, first_hash("x"))
-    assert first + link(events[2:], first[-1].seq, first[-1].hash) == whole
+    whole = link(events, ChainHead.of("x"))
+    first = link(events[:2], ChainHead.of("x"))
+    assert first + link(events[2:], ChainHead(first[-1].seq, first[-1].hash)) == whole
 
 
 def test_an_event_comes_back_from_its_row() -> None:
     event = tidy(_event(who="ada", occurred_us=5, severity="warning", details={"a": [1, {"b": None}]}))
-    row = link([event], 6, first_hash("x"))[0]
+    row = link([event], ChainHead(6, ChainHead.of("x").hash))[0]
     back = event_of(row)
     assert back.seq == 7
     assert (back.text, back.who, back.occurred_us, back.severity, back.details) == (

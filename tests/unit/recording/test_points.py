@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dba_console.recording.block_format import Damaged
+from dba_console.core.errors import Damaged
 from dba_console.recording.points import pack_points, unpack_points
 
 names = st.sampled_from(["connections.used", "mount:/data.used_bytes", "io.iowait_pct"])

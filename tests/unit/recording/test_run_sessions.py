@@ -183,10 +183,11 @@ def test_a_run_told_by_a_later_session_is_checked_where_it_lies(tmp_path: Path) 
     home = _session(tmp_path, INTENT, ENDED)
     there = run_directory(home, RUN)
     later = recorder(tmp_path)
-    from dba_console.recording.run_records import check, event_of, first_hash
+    from dba_console.recording.hash_chain import ChainHead
+    from dba_console.recording.run_records import check, event_of
 
     papers = read_run(there)
-    line = check(papers.lines[0].rstrip(b"\n"), 1, first_hash(RUN))
+    line = check(papers.lines[0].rstrip(b"\n"), ChainHead.of(RUN))
     later.put_event(event_of(line, RUN, "CACHEDROP"))
     later.close("done")
     assert [run.run for run in verify(later.directory).runs] == [RUN]

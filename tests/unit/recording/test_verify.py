@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 
 from dba_console.cli.session import verify_lines
-from dba_console.recording.block_format import unpack
-from dba_console.recording.block_reader import BlockReader
-from dba_console.recording.block_writer import BlockWriter
-from dba_console.recording.journal import JournalRow, LogLine, chained, first_hash
+from dba_console.recording.hash_chain import ChainHead
+from dba_console.recording.journal import JournalRow, LogLine, chain_record
 from dba_console.recording.recording import Recording
-from dba_console.recording.unsealed_samples import TailWriter
+from dba_console.recording.sample_block import BlockWriter, SampleBlock
 from dba_console.recording.verify import ALWAYS_UNCHECKED, verify
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import encode_sample
@@ -101,11 +99,9 @@ def test_a_block_replaced_by_another_good_one_is_found(session: Path) -> None:
     (data,) = connection.execute("SELECT data FROM block_data WHERE first_seq = 11").fetchone()
     connection.close()
     forged = BlockWriter()
-    for sample in BlockReader(data).samples()[:-1]:
-        forged.add(sample)
-    sealed = forged.seal()
-    unpack(sealed)
-    _change(session, "UPDATE block_data SET data = ? WHERE first_seq = 11", sealed)
+    for sample in SampleBlock(data).samples()[:-1]:
+        forged.add(sample.seq, sample.wall_us, encode_sample(sample))
+    _change(session, "UPDATE block_data SET data = ? WHERE first_seq = 11", b"".join(forged.records))
     found = verify(session)
     assert found.first_bad is not None
     assert found.first_bad.startswith("block 11: does not match")
@@ -132,14 +128,14 @@ def test_a_session_of_before_says_that_its_gaps_and_chart_values_are_not_checked
     """Its heartbeats carried digests of blocks alone."""
     connection = sqlite3.connect(session / "session.db")
     rows = [JournalRow(*row) for row in connection.execute("SELECT * FROM journal ORDER BY seq")]
-    head, plain = first_hash(session.name.rpartition("-")[2]), []
+    head, plain = ChainHead.of(session.name.rpartition("-")[2]), []
     for row in rows:
         details = {key: value for key, value in json.loads(row.details).items() if key in ("blocks", "program")}
         bare = row._replace(details=json.dumps(details, separators=(",", ":"), sort_keys=True))
-        head = chained(head, bare)
-        plain.append((bare.details, head, row.seq))
+        head = head.after(chain_record(bare[:-1]))
+        plain.append((bare.details, head.hash, row.seq))
     connection.executemany("UPDATE journal SET details = ?, hash = ? WHERE seq = ?", plain)
-    connection.execute("UPDATE meta SET value = json_set(value, '$.head', ?) WHERE key = 'closed'", (head,))
+    connection.execute("UPDATE meta SET value = json_set(value, '$.head', ?) WHERE key = 'closed'", (head.hash,))
     connection.commit()
     connection.close()
     found = verify(session)
@@ -164,7 +160,7 @@ def test_samples_no_block_could_take_are_told_and_are_no_damage(session: Path) -
         "INSERT INTO tail VALUES (?, ?, ?)",
         left.seq,
         left.wall_us,
-        TailWriter().pack(left.seq, left.wall_us, encode_sample(left)),
+        BlockWriter().add(left.seq, left.wall_us, encode_sample(left)),
     )
     found = verify(session)
     assert found.ok
@@ -178,6 +174,6 @@ def test_samples_added_after_the_end_are_damage(session: Path) -> None:
         "INSERT INTO tail VALUES (?, ?, ?)",
         late.seq,
         late.wall_us,
-        TailWriter().pack(late.seq, late.wall_us, encode_sample(late)),
+        BlockWriter().add(late.seq, late.wall_us, encode_sample(late)),
     )
     assert "1 sample after the last block" in (verify(session).first_bad or "")
