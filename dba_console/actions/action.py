@@ -1,8 +1,9 @@
-"""The interface of an action: preview, act, settle an unknown outcome, undo; and the context an action runs in."""
+"""The base class of an action: preview, act, settle an unknown outcome, undo; and the context an action runs in."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -11,39 +12,16 @@ from msgspec import Struct
 from dba_console.core.clock import SYSTEM, Clock
 
 if TYPE_CHECKING:
+    from dba_console.actions.acting_connection import ActingConnection
     from dba_console.core.config import Config
     from dba_console.watch.frames.model import Frame
-
-
-class QueryConnection(Protocol):
-    """The acting connection: opened on demand, the server identified before each change. Every call has a timeout.
-
-    Its methods raise `ConnectError` when there is no connection, `Refused` when the server is not the one the run was
-    started on, `StatementFailed` when the server reported an error, `StatementLost` when the connection broke and the
-    outcome is unknown.
-    """
-
-    def rows(
-        self, sql: str, params: Mapping[str, Any] | Sequence[Any] = (), *, timeout_s: float = 10.0
-    ) -> list[dict[str, Any]]:
-        """Return the rows of a query (in a read-only transaction)."""
-
-    def execute(
-        self,
-        sql: str,
-        params: Mapping[str, Any] | Sequence[Any] = (),
-        *,
-        timeout_s: float | None = None,
-        transaction: bool = True,
-    ) -> int:
-        """Execute one statement that changes; return the number of rows affected."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActionContext:
     """What an action runs with. Tests pass their own directories instead of /proc and /sys."""
 
-    connection: QueryConnection | None = None
+    connection: ActingConnection | None = None
     """None: no server is needed, or none can be reached."""
     server_is_local: bool = True
     """The server is proven to run on this host."""
@@ -129,8 +107,8 @@ class ActionResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """After `settle`: nothing or only a part was done, and repeating the action continues from there."""
 
 
-class Action(Protocol):
-    """One action. Stateless: all state is in its arguments."""
+class Action(ABC):
+    """Base class of the actions. Stateless: all state is in the arguments."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
@@ -138,30 +116,34 @@ class Action(Protocol):
     Settings: ClassVar[type[Struct]]
     """Strict (forbid_unknown_fields); the docstrings of its fields are the reference. Durations and sizes are text, as
     written in the runbook."""
-    needs_server: ClassVar[bool]
-    needs_root: ClassVar[bool]
-    undoable: ClassVar[bool]
-    acts_on_cluster: ClassVar[bool]
-    """It acts on nodes of a cluster over its own connections (default: no). It runs on the host the run was started
-    on, whichever servers run there, and gets no server. `undo` must be safe to repeat: if its outcome is unknown, it
-    runs again."""
+    needs_server: ClassVar[bool] = True
+    needs_root: ClassVar[bool] = False
+    undoable: ClassVar[bool] = False
+    no_undo: ClassVar[str] = "this cannot be reverted"
+    """Why, if it is not undoable."""
+    acts_on_cluster: ClassVar[bool] = False
+    """It acts on nodes of a cluster over its own connections. It runs on the host the run was started on, whichever
+    servers run there, and gets no server. `undo` must be safe to repeat: if its outcome is unknown, it runs again."""
+    may_shrink: ClassVar[bool] = False
+    """It may act although rows of the confirmed preview no longer exist."""
+    row_key: ClassVar[tuple[str, ...]] = ()
+    """Columns that identify a row of the preview; the others only inform the operator. Empty: all of them."""
 
+    @abstractmethod
     def preview(self, settings: Any, context: ActionContext) -> ActionPreview:
         """Return what the action would do. Reads only, with a timeout."""
 
+    @abstractmethod
     def act(self, settings: Any, preview: ActionPreview, context: ActionContext, control: Control) -> ActionResult:
         """Do what `preview.exact` shows, on `preview.rows`; check first what may have changed since the preview."""
 
+    @abstractmethod
     def settle(self, settings: Any, preview: ActionPreview, context: ActionContext) -> ActionResult:
         """Return the outcome of an interrupted action, from evidence; state unknown without evidence."""
 
     def undo(self, settings: Any, data: Mapping[str, Any], context: ActionContext, control: Control) -> ActionResult:
         """Revert the action, if `undoable`."""
-
-
-def acts_on_cluster(action: Action) -> bool:
-    """Whether it acts on nodes of a cluster, over its own connections."""
-    return getattr(action, "acts_on_cluster", False)
+        return ActionResult(state="failed", text=self.no_undo)
 
 
 @dataclass(slots=True)

@@ -16,9 +16,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 from psycopg import sql
 
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
-from dba_console.actions.connection_api import ServerConnection, StatementFailed, StatementLost, require_connection
+from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
 from dba_console.actions.parameter_sql import ParameterLocation, set_statement
+from dba_console.actions.query_connection import QueryConnection
+from dba_console.actions.statement_results import StatementFailed, StatementLost, require_connection
 from dba_console.core.redact import redact
 
 # Properties of the database itself, not of its contents: how they are read, and the statements that set them.
@@ -88,7 +89,7 @@ FIXED_AT_CREATION = ("encoding", "provider", "lc_collate", "lc_ctype", "locale",
 """Cannot be changed after creation, or only by copying the whole database."""
 
 
-def read_definition(connection: ServerConnection, name: str) -> DatabaseDefinition | None:
+def read_definition(connection: QueryConnection, name: str) -> DatabaseDefinition | None:
     """Return the database of this name; None if it does not exist."""
     rows = connection.rows(_DEFINITION, {"name": name})
     if not rows:
@@ -203,9 +204,7 @@ class DatabaseSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Leave the connection limit at 0, so that only superusers can connect; ignored if this role is not a superuser."""
 
 
-class CreateDatabase:
-    """Implements `Action`."""
-
+class CreateDatabase(Action):
     name: ClassVar[str] = "create-database"
     summary: ClassVar[str] = (
         "Creates an empty database like another one: encoding, locale and its provider, tablespace, owner, grants, "
@@ -213,8 +212,6 @@ class CreateDatabase:
         "corrected, except encoding, locale and tablespace, which are refused. Its undo drops the database it created."
     )
     Settings: ClassVar[type[Struct]] = DatabaseSettings
-    needs_server: ClassVar[bool] = True
-    needs_root: ClassVar[bool] = False
     undoable: ClassVar[bool] = True
 
     def preview(self, settings: DatabaseSettings, context: ActionContext) -> ActionPreview:
@@ -300,7 +297,7 @@ class CreateDatabase:
 
 
 def _wanted_definition(
-    settings: DatabaseSettings, connection: ServerConnection, *, superuser: bool
+    settings: DatabaseSettings, connection: QueryConnection, *, superuser: bool
 ) -> DatabaseDefinition | None:
     """Return the requested database; None if the one to copy from does not exist."""
     wanted = (
@@ -310,7 +307,7 @@ def _wanted_definition(
 
 
 def _statements(
-    settings: DatabaseSettings, connection: ServerConnection, now: DatabaseDefinition | None, wanted: DatabaseDefinition
+    settings: DatabaseSettings, connection: QueryConnection, now: DatabaseDefinition | None, wanted: DatabaseDefinition
 ) -> list[str]:
     """Return the statements to execute, in order. Without `like`, an existing database needs no statement.
 
@@ -371,8 +368,6 @@ def _done_text(settings: DatabaseSettings) -> str:
     return f"{settings.database} is like {settings.like}: compared again after the last statement"
 
 
-def _result(
-    settings: DatabaseSettings, connection: ServerConnection, made: bool, state: str, text: str
-) -> ActionResult:
+def _result(settings: DatabaseSettings, connection: QueryConnection, made: bool, state: str, text: str) -> ActionResult:
     now = read_definition(connection, settings.database) if made else None
     return ActionResult(state=state, text=text, undo=None if now is None else {"oid": now.oid})

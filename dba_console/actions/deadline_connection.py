@@ -1,26 +1,43 @@
-"""A psycopg connection with a deadline on every wait; psycopg alone would wait without limit.
+"""An open psycopg connection with a deadline on every wait, which knows the server that answered.
 
-The monitoring connection does without psycopg's classes; this one runs the SQL of runbooks and needs psycopg's types.
-Only the waiting is replaced.
+psycopg alone would wait without limit; only its waiting is replaced. The monitoring connection does without psycopg's
+classes; this one runs the SQL of runbooks and needs psycopg's types.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import select
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, LiteralString, TypeVar
 
 import psycopg
+import psycopg.sql
+from msgspec.structs import replace
 from psycopg.abc import PQGen
 from psycopg.adapt import Loader
+from psycopg.pq import TransactionStatus
+from psycopg.pq.abc import PGconn
 from psycopg.rows import DictRow, dict_row
 from psycopg.waiting import Ready, Wait
 
-from dba_console.actions.connection_api import Params, StatementResult
+from dba_console.actions.identity import PRIMARY, STANDBY, ServerIdentity
+from dba_console.actions.statement_results import (
+    Params,
+    StatementFailed,
+    StatementLost,
+    StatementMark,
+    StatementResult,
+    StatementStopped,
+    StatementWatch,
+)
 from dba_console.core.clock import Clock
-from dba_console.watch.probes.postgres.connect import monitor_conninfo, open_connection, resolve_hosts
+from dba_console.core.errors import Refused
+from dba_console.core.redact import redact
+from dba_console.core.sanitize import clean
+from dba_console.watch.probes.postgres.connect import open_connection, parse_options
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, plain_message
 
 POLL_S = 0.2
@@ -38,6 +55,75 @@ are used. So these three must contain no cast and no operator. psycopg reads tim
 _TEXT_TYPE_OIDS = (0, 18, 19, 25, 705, 1042, 1043)
 """Unknown to psycopg, char, name, text, unknown, bpchar, varchar (pg_type.dat)."""
 
+IDLE_TRANSACTION_S = 60.0
+"""idle_in_transaction_session_timeout of our transactions: if the journal's disk hangs or this process is gone, the
+server rolls back, so that no session waits for our locks."""
+SHORT_TIMEOUT_S = 10.0
+"""For the statements about the connection itself."""
+_CANCELLED = "57014"
+"""query_canceled."""
+_MAX_WARNINGS = 10
+
+# Statements that identify the server.
+
+IDENTITY = b"""
+SELECT pg_catalog.current_setting('server_version_num')::int4 AS version_num,
+       pg_catalog.pg_is_in_recovery() AS in_recovery,
+       pg_catalog.pg_postmaster_start_time() AS server_start,
+       pg_catalog.current_setting('port')::int4 AS port,
+       (SELECT s.setting FROM pg_catalog.pg_settings s WHERE s.name = 'data_directory') AS data_directory,
+       pg_catalog.host(pg_catalog.inet_server_addr()) AS address,
+       pg_catalog.current_database()::text AS database,
+       current_user::text AS "user",
+       pg_catalog.pg_backend_pid() AS pid
+"""
+CONTROL_DATA = b"""
+SELECT s.system_identifier,
+       CASE WHEN pg_catalog.pg_is_in_recovery()
+            THEN coalesce((SELECT r.received_tli FROM pg_catalog.pg_stat_wal_receiver r), c.timeline_id)
+            ELSE ('x' || pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::int4
+       END AS timeline
+  FROM pg_catalog.pg_control_system() s, pg_catalog.pg_control_checkpoint() c
+"""
+"""As the monitoring connection asks it: pg_control lags behind a promotion until the next checkpoint."""
+MAY_READ_CONTROL = b"""
+SELECT pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')
+   AND pg_catalog.has_function_privilege('pg_catalog.pg_control_checkpoint()', 'EXECUTE') AS may
+"""
+BACKEND_START = b"""
+SELECT a.backend_start, a.application_name
+  FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a
+"""
+SET_TIMEOUTS = b"""
+SELECT pg_catalog.set_config('statement_timeout', %(statement)s, %(local)s),
+       pg_catalog.set_config('lock_timeout', %(lock)s, %(local)s),
+       pg_catalog.set_config('idle_in_transaction_session_timeout', %(idle)s, %(local)s)
+"""
+
+
+def make_identity(row: Mapping[str, Any], control: Mapping[str, Any] | None) -> ServerIdentity:
+    """Return the identity from the rows of IDENTITY and CONTROL_DATA."""
+    return ServerIdentity(
+        # Signed 64-bit in the view, unsigned in pg_controldata.
+        system_identifier=None if control is None else str(control["system_identifier"] & 0xFFFF_FFFF_FFFF_FFFF),
+        role=STANDBY if row["in_recovery"] else PRIMARY,
+        timeline=None if control is None else control["timeline"],
+        server_start_us=to_wall_us(row["server_start"]),
+        version_num=row["version_num"],
+        data_directory=row["data_directory"],
+        port=row["port"],
+        address=row["address"],
+        database=row["database"],
+        user=row["user"],
+    )
+
+
+def to_wall_us(when: datetime) -> int:
+    """Return microseconds since 1970, without float rounding."""
+    since = when - datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
 T = TypeVar("T")
 
 
@@ -46,16 +132,32 @@ class DeadlineExceeded(Exception):
 
 
 class DeadlineConnection(psycopg.Connection[DictRow]):
-    """A connection in autocommit, with rows as dictionaries; `deadline_us` limits every call."""
+    """A connection in autocommit, with rows as dictionaries. Opened by `connect`; not thread-safe."""
 
-    clock: Clock
     deadline_us: int | None = None
-    """None: no limit."""
+    """Limits every call; None: no limit."""
     watch: Callable[[], bool] | None = None
     """Called while a statement runs; True cancels it, once."""
     cancelling: bool = False
     direct: bool = False
     """The connection goes through no pooler: session parameters affect only us."""
+    identity = ServerIdentity()
+    """The server when the connection was identified."""
+    mark = StatementMark()
+    """Mark of this connection, without a transaction id."""
+    backend = 0
+    reads_control = False
+
+    def __init__(self, opened: PGconn, clock: Clock) -> None:
+        super().__init__(opened, row_factory=dict_row)
+        self.clock = clock
+        self.warnings: list[str] = []
+        self.autocommit = True
+        # No prepared statements: behind a pooler the next transaction may run on another backend.
+        self.prepare_threshold = None
+        for oid in _TEXT_TYPE_OIDS:
+            self.adapters.register_loader(oid, _TextLoader)
+        self.add_notice_handler(self._collect_warning)
 
     def begin(self, how: LiteralString = "BEGIN") -> None:
         """Begin a transaction in which names resolve in pg_catalog first."""
@@ -108,6 +210,133 @@ class DeadlineConnection(psycopg.Connection[DictRow]):
         except psycopg.Error:
             pass  # the statement ends, or the deadline passes
 
+    @contextmanager
+    def safe_search_path(self) -> Iterator[None]:
+        """Resolve names in pg_catalog first, also behind a pooler that resets settings between transactions."""
+        if self.direct or self.in_transaction():
+            yield
+            return
+        self.begin("BEGIN READ ONLY")
+        yield
+        self.execute("ROLLBACK")
+
+    def read_identity(self) -> ServerIdentity:
+        """Return the identity of the server that answers now."""
+        with self.deadline(SHORT_TIMEOUT_S), self.safe_search_path():
+            [row] = self.execute(IDENTITY).fetchall()
+            control = self.execute(CONTROL_DATA).fetchone() if self.reads_control else None
+        self.backend = int(row["pid"])
+        return make_identity(row, control)
+
+    def identify(self, application: str) -> None:
+        """Identify the server, and mark the connection."""
+        with self.deadline(SHORT_TIMEOUT_S), self.safe_search_path():
+            [may] = self.execute(MAY_READ_CONTROL).fetchall()
+            self.reads_control = bool(may["may"])
+            self.identity = self.read_identity()
+            started = next(iter(self.execute(BACKEND_START).fetchall()), {"backend_start": None})
+        self.mark = self._make_mark(application, started["backend_start"])
+        # From 17 on a role may have a transaction_timeout; a VACUUM or an index build is one long transaction.
+        if self.identity.version_num >= 170000 and self.direct:
+            self.set_parameter("transaction_timeout", "0")
+
+    def set_application_name(self, application: str) -> None:
+        self.set_parameter("application_name", application)
+        self.mark = replace(self.mark, application=application)
+
+    def set_parameter(self, name: str, value: str) -> None:
+        """Set a parameter for the rest of this connection."""
+        with self.deadline(SHORT_TIMEOUT_S):
+            self.execute("SELECT pg_catalog.set_config(%s, %s, false)", (name, value))
+
+    def reset_parameter(self, name: str) -> None:
+        statement = psycopg.sql.SQL("RESET {}").format(psycopg.sql.Identifier(*name.split(".")))
+        with self.deadline(SHORT_TIMEOUT_S):
+            self.execute(statement)
+
+    def refuse_pooled(self, why: str) -> None:
+        """Raise Refused behind a pooler, where the next statement may run on another backend."""
+        if not self.direct:
+            hint = "start the run with a connection string of the server itself, not of the pooler"
+            raise Refused(f"the connection goes through a pooler: {why}", hint=hint)
+
+    def set_timeouts(self, timeout_s: float | None, lock_s: float, *, local: bool) -> None:
+        """Set the server's timeouts, for this transaction (`local`) or for the rest of the connection."""
+        limits = {"statement": _ms(timeout_s), "lock": _ms(lock_s), "idle": _ms(IDLE_TRANSACTION_S), "local": local}
+        with self.deadline(SHORT_TIMEOUT_S):
+            self.execute(SET_TIMEOUTS, limits)
+
+    def in_transaction(self) -> bool:
+        return self.info.transaction_status == TransactionStatus.INTRANS
+
+    def roll_back(self) -> None:
+        if self.closed or self.info.transaction_status == TransactionStatus.IDLE:
+            return
+        try:
+            with self.deadline(SHORT_TIMEOUT_S):
+                self.execute("ROLLBACK")
+        except (psycopg.Error, StatementLost):
+            self.close()
+
+    @contextmanager
+    def deadline(self, timeout_s: float | None, mark: StatementMark | None = None) -> Iterator[None]:
+        """Set a deadline; if it passes or the connection breaks, raise StatementLost with `mark`."""
+        before = self.deadline_us
+        self.deadline_us = None if timeout_s is None else self.clock.mono_us() + int(timeout_s * 1e6)
+        try:
+            yield
+        except DeadlineExceeded:
+            self.close()
+            raise StatementLost(f"the server did not answer within {timeout_s:g} s", mark=mark) from None
+        except psycopg.Error as error:
+            # FATAL ends the connection, although the close may not have arrived yet. After COMMIT was sent it is no
+            # proof of a rollback: a session that waits for a synchronous standby has committed already.
+            if not (self.closed or error.diag.severity_nonlocalized in ("FATAL", "PANIC")):
+                raise
+            self.close()
+            raise StatementLost(f"the connection broke: {server_message(error)}", mark=mark) from None
+        finally:
+            self.deadline_us = before
+
+    @contextmanager
+    def rollback_on_error(self) -> Iterator[None]:
+        """On any error, roll back; turn the driver's errors into StatementFailed or StatementStopped."""
+        try:
+            yield
+        except psycopg.Error as error:
+            stopped = self.cancelling and error.sqlstate == _CANCELLED
+            self.roll_back()
+            kind = StatementStopped if stopped else StatementFailed
+            raise kind(server_message(error), sqlstate=error.sqlstate, hint=error.diag.message_hint) from None
+        except BaseException:
+            self.roll_back()
+            raise
+
+    @contextmanager
+    def watched(self, watch: StatementWatch | None) -> Iterator[None]:
+        backend, self.cancelling = self.backend, False
+        self.watch = None if watch is None else lambda: watch(backend)
+        try:
+            yield
+        finally:
+            self.watch = None
+
+    def _make_mark(self, application: str, backend_start: Any) -> StatementMark:
+        direct = self.direct
+        return StatementMark(
+            system_identifier=self.identity.system_identifier,
+            timeline=self.identity.timeline,
+            server_start_us=self.identity.server_start_us,
+            database=self.identity.database,
+            pid=self.backend if direct else 0,
+            backend_start_us=to_wall_us(backend_start) if direct and backend_start is not None else 0,
+            application=application,
+        )
+
+    def _collect_warning(self, notice: psycopg.errors.Diagnostic) -> None:
+        if notice.severity_nonlocalized == "WARNING" and len(self.warnings) < _MAX_WARNINGS:
+            self.warnings.append(redact(clean(notice.message_primary or ""))[:500])
+
 
 def connect(
     conninfo: str, *, application: str, database: str | None, timeout_s: float, clock: Clock
@@ -116,16 +345,10 @@ def connect(
     overrides = {"application_name": application, "client_encoding": "UTF8"}
     if database is not None:
         overrides["dbname"] = database
-    opened = open_connection(monitor_conninfo(resolve_hosts(_parse_conninfo(conninfo)), **overrides), timeout_s, clock)
+    opened = open_connection(parse_options(conninfo), timeout_s, clock, **overrides)
     try:
         opened.nonblocking = 1
-        connection = DeadlineConnection(opened, row_factory=dict_row)
-        connection.clock = clock
-        connection.autocommit = True
-        # No prepared statements: behind a pooler the next transaction may run on another backend.
-        connection.prepare_threshold = None
-        for oid in _TEXT_TYPE_OIDS:
-            connection.adapters.register_loader(oid, _TextLoader)
+        connection = DeadlineConnection(opened, clock)
         connection.deadline_us = clock.mono_us() + int(timeout_s * 1e6)
         [backend] = connection.execute(_BACKEND_PID).fetchall()
         connection.direct = backend["pid"] == opened.backend_pid
@@ -143,20 +366,23 @@ def connect(
     return connection
 
 
+def server_message(error: psycopg.Error) -> str:
+    """Return the server's message on one line, without secrets."""
+    primary, detail = error.diag.message_primary, error.diag.message_detail
+    text = str(error) if primary is None else primary if detail is None else f"{primary}: {detail}"
+    return redact(clean(" ".join(text.split())))[:1000]
+
+
+def _ms(seconds: float | None) -> str:
+    """Return milliseconds as text; 0 means no limit."""
+    return str(max(1, int(seconds * 1000))) if seconds else "0"
+
+
 class _TextLoader(Loader):
     """Loads text of any encoding: another session's statement is in the encoding of its own database."""
 
     def load(self, data: Any) -> str:
         return bytes(data).decode("utf-8", "replace")
-
-
-def _parse_conninfo(conninfo: str) -> dict[str, str]:
-    """Parse the connection string as libpq does. Raises ConnectFailed, which does not quote it."""
-    try:
-        options = psycopg.pq.Conninfo.parse(os.fsencode(conninfo))
-    except psycopg.Error:
-        raise ConnectFailed("other", "not a connection string that libpq can read") from None
-    return {option.keyword.decode(): os.fsdecode(option.val) for option in options if option.val is not None}
 
 
 # Rows of a query: one statement, with a limit on rows and bytes.
@@ -172,8 +398,8 @@ _CURSOR = re.compile(r"(?:\s|--[^\n]*\n|/\*(?:(?!\*/).)*\*/|\()*(?:select|with|v
 """Statements a cursor can be declared for; SHOW and EXPLAIN return few rows and need none."""
 
 
-def read_rows(connection: DeadlineConnection, sql: str, params: Params, limit: int = MAX_ROWS) -> StatementResult:
-    """Return the first rows, within a transaction. Raises psycopg's errors."""
+def read_rows(connection: DeadlineConnection, sql: str, params: Params, limit: int | None) -> StatementResult:
+    """Return the first rows, within a transaction; `limit` None: all rows. Raises psycopg's errors."""
     if not _CURSOR.match(sql):
         with connection.cursor() as cursor:
             rows, cut = _take_rows(([row] for row in cursor.stream(sql.encode(), params)), limit)
@@ -193,8 +419,10 @@ def _fetch_batches(cursor: psycopg.ServerCursor[dict[str, Any]]) -> Iterable[lis
         size = min(2 * size, _MAX_BATCH_ROWS)
 
 
-def _take_rows(batches: Iterable[list[dict[str, Any]]], limit: int) -> tuple[tuple[dict[str, Any], ...], bool]:
+def _take_rows(batches: Iterable[list[dict[str, Any]]], limit: int | None) -> tuple[tuple[dict[str, Any], ...], bool]:
     """Return the rows within the limits, and whether the server has more."""
+    if limit is None:
+        return tuple(row for batch in batches for row in batch), False
     rows: list[dict[str, Any]] = []
     size = 0
     for batch in batches:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
 
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control, with_refusal
+from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control, with_refusal
 from dba_console.core.units import human_bytes, human_duration
 from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout
 from dba_console.watch.probes.host.kernel_counters import meminfo_values
@@ -112,7 +112,7 @@ class DropCachesSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     """1: page cache; 2: directory entries and inodes; 3: both."""
 
 
-class DropCaches:
+class DropCaches(Action):
     name: ClassVar[str] = "drop-caches"
     summary: ClassVar[str] = (
         "Makes the kernel drop clean page cache (level 1), directory entries and inodes (2), or both (3). Estimates "
@@ -121,7 +121,7 @@ class DropCaches:
     Settings: ClassVar[type[Struct]] = DropCachesSettings
     needs_server: ClassVar[bool] = False
     needs_root: ClassVar[bool] = True
-    undoable: ClassVar[bool] = False
+    no_undo: ClassVar[str] = "dropped cache cannot be restored, only read again"
 
     def preview(self, settings: DropCachesSettings, context: ActionContext) -> ActionPreview:
         """Measures the read rate on the server's own files for 0.3 s; unknown while I/O is stalled."""
@@ -188,11 +188,6 @@ class DropCaches:
             return ActionResult(state="failed", text="the kernel counted no drop since: nothing was done", values=now)
         drops = "one drop" if count - before == 1 else f"{count - before} drops"
         return ActionResult(state="ok", text=f"the kernel counted {drops} since, by any program", values=now)
-
-    def undo(
-        self, settings: DropCachesSettings, data: Mapping[str, Any], context: ActionContext, control: Control
-    ) -> ActionResult:
-        return ActionResult(state="failed", text="dropped cache cannot be restored, only read again")
 
 
 def _path(context: ActionContext) -> str:

@@ -11,8 +11,10 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
-from dba_console.actions.connection_api import ServerConnection, StatementFailed, StatementLost, require_connection
+from dba_console.actions.acting_connection import ActingConnection
+from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.query_connection import QueryConnection
+from dba_console.actions.statement_results import StatementFailed, StatementLost, require_connection
 from dba_console.core.units import human_bytes, human_count
 
 _IN_USE = "55006"
@@ -65,9 +67,7 @@ class SlotSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return list(dict.fromkeys([*named, *(row.slot_name for row in self.rows)]))
 
 
-class DropSlot:
-    """Implements `Action`."""
-
+class DropSlot(Action):
     name: ClassVar[str] = "drop-slot"
     summary: ClassVar[str] = (
         "Drops replication slots, after showing the WAL and the transaction ids they retain. Refuses a slot in use "
@@ -75,9 +75,7 @@ class DropSlot:
         "standby or subscriber that used the slot must be rebuilt."
     )
     Settings: ClassVar[type[Struct]] = SlotSettings
-    needs_server: ClassVar[bool] = True
-    needs_root: ClassVar[bool] = False
-    undoable: ClassVar[bool] = False
+    no_undo: ClassVar[str] = "a dropped slot cannot be restored: the WAL it retained may be gone"
     may_shrink: ClassVar[bool] = True
     """A slot that was dropped meanwhile needs no drop."""
 
@@ -134,13 +132,8 @@ class DropSlot:
             return _result(connection, "failed", f"still there: {', '.join(left)}")
         return _result(connection, "ok", _dropped_text(preview))
 
-    def undo(
-        self, settings: SlotSettings, data: Mapping[str, Any], context: ActionContext, control: Control
-    ) -> ActionResult:
-        return ActionResult(state="failed", text="a dropped slot cannot be restored: the WAL it retained may be gone")
 
-
-def _drop(connection: ServerConnection, key: Mapping[str, Any], control: Control, *, terminate: bool) -> str | None:
+def _drop(connection: ActingConnection, key: Mapping[str, Any], control: Control, *, terminate: bool) -> str | None:
     """Return why it was not dropped; None: dropped. Raises StatementLost."""
     for _ in range(_DROP_ATTEMPTS):
         try:
@@ -212,7 +205,7 @@ def _dropped_text(preview: ActionPreview) -> str:
     return f"dropped {len(preview.rows)} ({names}); WAL that only they retained can be removed at the next checkpoint"
 
 
-def _result(connection: ServerConnection, state: str, text: str) -> ActionResult:
+def _result(connection: QueryConnection, state: str, text: str) -> ActionResult:
     rows = connection.rows(_SLOTS)
     values = {"slots": len(rows), "retained_bytes": _max_retained_bytes(rows), "held_xids": _max_xid_age(rows)}
     return ActionResult(state=state, text=text, values=values)

@@ -33,6 +33,10 @@ class ServerIdentity(Struct, frozen=True, kw_only=True, omit_defaults=True):
     database: str = ""
     user: str = ""
 
+    @property
+    def major(self) -> int:
+        return self.version_num // 10000
+
     def describe(self) -> str:
         """Return the identity as shown beside the target's name.
 

@@ -11,8 +11,9 @@ import threading
 from collections.abc import Callable
 
 from dba_console.actions.action import ActionResult
-from dba_console.actions.connection_api import ServerConnection, StatementFailed, StatementMark
 from dba_console.actions.identity import server_mismatch
+from dba_console.actions.query_connection import QueryConnection
+from dba_console.actions.statement_results import StatementFailed, StatementMark
 from dba_console.core.clock import SYSTEM, Clock
 
 WAIT_S = 20.0
@@ -41,7 +42,7 @@ _TEXTS = {
 
 
 def settle_mark(
-    connection: ServerConnection,
+    connection: QueryConnection,
     mark: StatementMark,
     *,
     patience_s: float = WAIT_S,
@@ -69,13 +70,13 @@ def settle_mark(
     return ActionResult(state="unknown", text=f"the server does not know transaction {mark.xid}: {status}")
 
 
-def backend_activity(connection: ServerConnection, mark: StatementMark) -> str | None:
+def backend_activity(connection: QueryConnection, mark: StatementMark) -> str | None:
     """Return the state of the backend that ran it; None: ended."""
     rows = connection.rows(_BACKEND, {"pid": mark.pid, "start": mark.backend_start_us})
     return f"{rows[0]['state'] or 'hidden'}: {rows[0]['query'] or ''}" if rows else None
 
 
-def _server_refusal(connection: ServerConnection, mark: StatementMark) -> str | None:
+def _server_refusal(connection: QueryConnection, mark: StatementMark) -> str | None:
     """Check the timeline: after a failover a transaction id may have been assigned again."""
     now = connection.read_identity()
     was = type(now)(system_identifier=mark.system_identifier, timeline=mark.timeline, role=now.role)
@@ -83,7 +84,7 @@ def _server_refusal(connection: ServerConnection, mark: StatementMark) -> str | 
     return None if message is None else f"the server cannot be asked about it: {message}"
 
 
-def _restarted_since(connection: ServerConnection, mark: StatementMark) -> bool:
+def _restarted_since(connection: QueryConnection, mark: StatementMark) -> bool:
     """Whether the server may have crashed since; after a backend crash only the postmaster is the same process."""
     if connection.read_identity().server_start_us != mark.server_start_us:
         return True
@@ -91,7 +92,7 @@ def _restarted_since(connection: ServerConnection, mark: StatementMark) -> bool:
     return bool(mark.backend_start_us and row["start_us"] and row["start_us"] > mark.backend_start_us)
 
 
-def _settle_by_backend(connection: ServerConnection, mark: StatementMark) -> ActionResult:
+def _settle_by_backend(connection: QueryConnection, mark: StatementMark) -> ActionResult:
     state = backend_activity(connection, mark)
     if state is not None:
         return ActionResult(state="unknown", text=f"it is still running in process {mark.pid} ({state})")
@@ -101,7 +102,7 @@ def _settle_by_backend(connection: ServerConnection, mark: StatementMark) -> Act
     )
 
 
-def xact_status(connection: ServerConnection, xid: int, statement: str = _STATUS) -> str:
+def xact_status(connection: QueryConnection, xid: int, statement: str = _STATUS) -> str:
     """Return committed, aborted, in progress, or why it is unknown. `statement` returns the `status` of `xid`."""
     try:
         [row] = connection.rows(statement, {"xid": xid})
@@ -110,6 +111,6 @@ def xact_status(connection: ServerConnection, xid: int, statement: str = _STATUS
     return row["status"] or "it is older than the oldest kept commit log"
 
 
-def _backend_text(connection: ServerConnection, mark: StatementMark) -> str:
+def _backend_text(connection: QueryConnection, mark: StatementMark) -> str:
     state = backend_activity(connection, mark)
     return "" if state is None else f" in process {mark.pid} ({state})"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionContext, Control
-from dba_console.actions.connection_api import ServerConnection, StatementFailed, StatementLost
 from dba_console.actions.parameter_sql import (
     CONF_LOAD_TIME,
     LIST_QUOTED,
@@ -21,6 +21,8 @@ from dba_console.actions.parameter_sql import (
     set_statement,
     split_list,
 )
+from dba_console.actions.query_connection import QueryConnection
+from dba_console.actions.statement_results import StatementFailed, StatementLost
 from dba_console.core.errors import ConsoleError
 from dba_console.core.redact import MASK, names_secret, redact
 
@@ -32,7 +34,7 @@ def find_refusal(
     location: ParameterLocation,
     wanted: str | None,
     now: Mapping[str, Any],
-    connection: ServerConnection,
+    connection: QueryConnection,
     *,
     restart: bool,
 ) -> Refusal:
@@ -162,7 +164,7 @@ def disables_durability(name: str, value: str | None) -> bool:
 
 
 def find_risk(
-    connection: ServerConnection, wanted: Mapping[str, str | None], *, temporary: bool, for_database: str | None
+    connection: QueryConnection, wanted: Mapping[str, str | None], *, temporary: bool, for_database: str | None
 ) -> Refusal:
     """Return the first reason against setting these for the whole server. `wanted` are set together."""
     off = [name for name, value in wanted.items() if disables_durability(name, value)]
@@ -182,7 +184,7 @@ def find_risk(
     return None, None
 
 
-def remarks(connection: ServerConnection, wanted: Mapping[str, str | None]) -> Iterator[str]:
+def remarks(connection: QueryConnection, wanted: Mapping[str, str | None]) -> Iterator[str]:
     """Return the warnings to show before these are set."""
     off = [name for name, value in wanted.items() if disables_durability(name, value)]
     if off:
@@ -196,7 +198,7 @@ def remarks(connection: ServerConnection, wanted: Mapping[str, str | None]) -> I
         yield "base backups from before wal_level minimal cannot be recovered past it: take a new one afterwards"
 
 
-def other_databases_in_use(connection: ServerConnection, mine: str | None) -> Iterator[str]:
+def other_databases_in_use(connection: QueryConnection, mine: str | None) -> Iterator[str]:
     """Return the other databases with sessions or objects, as text.
 
     For the database postgres only objects count: any user may log in there.
@@ -214,14 +216,14 @@ def other_databases_in_use(connection: ServerConnection, mine: str | None) -> It
             yield f"database {row['name']} ({', '.join(parts)})"
 
 
-def _count_objects(connection: ServerConnection, database: str) -> int | None:
+def _count_objects(connection: QueryConnection, database: str) -> int | None:
     try:
         return int(connection.for_database(database).rows(_OBJECTS)[0]["objects"])
     except ConsoleError:
         return None
 
 
-def _check_wal_minimal(connection: ServerConnection, wanted: Mapping[str, str | None]) -> Refusal:
+def _check_wal_minimal(connection: QueryConnection, wanted: Mapping[str, str | None]) -> Refusal:
     for name, needed in _MINIMAL_REQUIRES:
         now = read_setting(connection, name)
         if now is None:
@@ -243,7 +245,7 @@ def _check_wal_minimal(connection: ServerConnection, wanted: Mapping[str, str | 
 
 
 def _value_after_restart(
-    connection: ServerConnection, name: str, wanted: Mapping[str, str | None], now: Mapping[str, Any]
+    connection: QueryConnection, name: str, wanted: Mapping[str, str | None], now: Mapping[str, Any]
 ) -> str:
     """Return the value at the next start: the new one, else the one in postgresql.auto.conf, else the current one."""
     given = wanted.get(name)
@@ -282,7 +284,7 @@ class ChangeOutcome(NamedTuple):
 
 
 def apply_changes(
-    connection: ServerConnection, changes: Sequence[ParameterChange], context: ActionContext, control: Control
+    connection: ActingConnection, changes: Sequence[ParameterChange], context: ActionContext, control: Control
 ) -> list[ChangeOutcome]:
     """Make the changes, in an order in which the server could start after each of them, with one reload for all.
 
@@ -324,7 +326,7 @@ def apply_changes(
     ]
 
 
-def reload(connection: ServerConnection, context: ActionContext, control: Control) -> bool:
+def reload(connection: ActingConnection, context: ActionContext, control: Control) -> bool:
     """Reload the configuration. Return True as soon as our own backend has loaded it, which happens after the
     postmaster. Raises StatementFailed, StatementLost."""
     before = connection.rows(CONF_LOAD_TIME)[0]["at"]
@@ -352,7 +354,7 @@ def start_safe_order(changes: Sequence[ParameterChange]) -> list[ParameterChange
     return sorted(changes, key=rank)
 
 
-def has_effect(connection: ServerConnection, change: ParameterChange, now: Mapping[str, Any]) -> bool:
+def has_effect(connection: QueryConnection, change: ParameterChange, now: Mapping[str, Any]) -> bool:
     """Whether the change has taken effect, as far as it can without a restart."""
     location, value = change
     kind = (now.get("vartype", "string"), now.get("unit"))
@@ -388,7 +390,7 @@ def describe_setting(location: ParameterLocation, value: str | None) -> str:
     return f"{location.parameter} is {'not set' if value is None else repr(value)} {location.describe()}"
 
 
-def _write(connection: ServerConnection, change: ParameterChange) -> None:
+def _write(connection: ActingConnection, change: ParameterChange) -> None:
     location, value = change
     if location.scope != "session":
         connection.execute_change(
@@ -400,7 +402,7 @@ def _write(connection: ServerConnection, change: ParameterChange) -> None:
         connection.set_parameter(location.parameter, value)
 
 
-def _check_outcome(connection: ServerConnection, change: ParameterChange, read: bool) -> ChangeOutcome:
+def _check_outcome(connection: QueryConnection, change: ParameterChange, read: bool) -> ChangeOutcome:
     location, value = change
     now = read_setting(connection, location.parameter) or {"shown": None}
     if read and has_effect(connection, change, now):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from psycopg import sql
 
-from dba_console.actions.connection_api import ServerConnection
+from dba_console.actions.query_connection import QueryConnection
 
 # Values of configuration parameters: parsing, comparison, quoting.
 #
@@ -172,7 +172,7 @@ class ParameterLocation(Struct, frozen=True, kw_only=True, omit_defaults=True):
                 return f"for role {self.role}" + (f" in database {self.database}" if self.database else "")
 
 
-def read_setting(connection: ServerConnection, name: str) -> dict[str, Any] | None:
+def read_setting(connection: QueryConnection, name: str) -> dict[str, Any] | None:
     """Return the row of pg_settings and our privileges; None: unknown parameter."""
     rows = connection.rows(_SETTING, {"name": name})
     if not rows:
@@ -184,11 +184,11 @@ def read_setting(connection: ServerConnection, name: str) -> dict[str, Any] | No
     return row
 
 
-def parameter_names(connection: ServerConnection) -> list[str]:
+def parameter_names(connection: QueryConnection) -> list[str]:
     return [row["name"] for row in connection.rows(_NAMES)]
 
 
-def find_missing_object(connection: ServerConnection, location: ParameterLocation) -> str | None:
+def find_missing_object(connection: QueryConnection, location: ParameterLocation) -> str | None:
     """Return the role or database of the location that does not exist."""
     [row] = connection.rows(_EXISTS, _params(location))
     return (
@@ -196,19 +196,19 @@ def find_missing_object(connection: ServerConnection, location: ParameterLocatio
     )
 
 
-def find_broken_file(connection: ServerConnection) -> str | None:
+def find_broken_file(connection: QueryConnection) -> str | None:
     """Return the error because of which a reload would apply nothing."""
     rows = connection.rows(_BROKEN_FILE)
     return f"{rows[0]['sourcefile']} line {rows[0]['sourceline']}: {rows[0]['error']}" if rows else None
 
 
-def read_auto_conf_entry(connection: ServerConnection, name: str) -> dict[str, Any] | None:
+def read_auto_conf_entry(connection: QueryConnection, name: str) -> dict[str, Any] | None:
     """Return the entry of postgresql.auto.conf in effect: the last one."""
     rows = connection.rows(_AUTO_CONF_ENTRY, {"name": name})
     return rows[0] if rows else None
 
 
-def restart_pending(connection: ServerConnection, now: Mapping[str, Any]) -> bool:
+def restart_pending(connection: QueryConnection, now: Mapping[str, Any]) -> bool:
     """Whether the value in effect differs from the value after a restart.
 
     `pending_restart` alone is not enough: it stays set when an entry that never took effect is removed (guc-file.c).
@@ -220,7 +220,7 @@ def restart_pending(connection: ServerConnection, now: Mapping[str, Any]) -> boo
     return not same_value(now["name"], now["setting"], written, now["vartype"], now["unit"])
 
 
-def read_stored_value(connection: ServerConnection, location: ParameterLocation) -> str | None:
+def read_stored_value(connection: QueryConnection, location: ParameterLocation) -> str | None:
     """Return the value set in this location; None: not set there."""
     if location.scope == "system":
         entry = read_auto_conf_entry(connection, location.parameter)

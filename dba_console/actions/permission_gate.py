@@ -13,9 +13,9 @@ from msgspec import Struct, field
 
 from dba_console.actions.acting_connection import refuse_other_server
 from dba_console.actions.action import ActionPreview
-from dba_console.actions.connection_api import ServerConnection
 from dba_console.actions.identity import HostIdentity, ServerIdentity, host_identity, host_mismatch
 from dba_console.actions.policy import policy_refusal
+from dba_console.actions.query_connection import QueryConnection
 from dba_console.actions.registry import ACTIONS
 from dba_console.core.config import ActionsConfig
 from dba_console.core.errors import Refused
@@ -64,7 +64,7 @@ class PlannedTarget(Struct, frozen=True, kw_only=True):
 class CurrentTarget(Struct, frozen=True, kw_only=True):
     """The server and host it would act on now."""
 
-    connection: ServerConnection | None = None
+    connection: QueryConnection | None = None
     server_is_local: bool = True
     """The server of the run is proven to run on this host, or the run has none."""
     config: ActionsConfig = field(default_factory=ActionsConfig)
@@ -102,8 +102,7 @@ def authorize(
     preview = None if look is None else look()
     if preview is not None:
         acting = ACTIONS[request.action]
-        may_shrink, key = getattr(acting, "may_shrink", False), getattr(acting, "row_key", ())
-        refuse_changed(preview, shown, may_shrink=may_shrink, key=key, undo=request.undo)
+        refuse_changed(preview, shown, may_shrink=acting.may_shrink, key=acting.row_key, undo=request.undo)
     if message := confirmation_refusal(request, destructive=preview is not None and preview.destructive):
         raise Refused(message, hint="the default is No: nothing was changed")
     return Permit(server=server, host=host, preview=preview)

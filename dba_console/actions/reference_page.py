@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from dba_console.actions.action import acts_on_cluster
 from dba_console.actions.registry import ACTIONS
 from dba_console.watch.findings.rules_document import field_notes
 
@@ -86,7 +85,7 @@ def _action_lines(name: str) -> Iterator[str]:
     yield from textwrap.wrap(found.summary, WIDTH, break_on_hyphens=False, break_long_words=False)
     needs = ["a server"] * found.needs_server + ["root"] * found.needs_root
     needed = f"Needs {' and '.join(needs)}" if needs else "Needs neither a server nor root"
-    if acts_on_cluster(found):
+    if found.acts_on_cluster:
         needed += "; acts on the nodes of a cluster"
     undo = "It has an undo." if found.undoable else "It has no undo."
     yield f"\n{needed}. {undo}\n"
@@ -106,8 +105,8 @@ def _setting_row(field: msgspec.structs.FieldInfo, note: str) -> str:
 def _type_text(kind: Any) -> str:
     """Return the type in the terms of a runbook.
 
-    >>> _type_text(str | None), _type_text(list[int])
-    ('text', 'list of number')
+    >>> _type_text(str | None), _type_text(list[int]), _type_text(dict[str, int | bool | None])
+    ('text', 'list of number', 'table of number or true or false')
     """
     words = {str: "text", int: "number", float: "number", bool: "true or false", type(None): ""}
     if kind in words:
@@ -116,6 +115,8 @@ def _type_text(kind: Any) -> str:
     if getattr(kind, "__origin__", None) is list:
         inner = _type_text(arguments[0])
         return f"list of {inner}" if inner != "row" else "rows"
+    if getattr(kind, "__origin__", None) is dict:
+        return f"table of {_type_text(arguments[1])}"
     if arguments and all(isinstance(argument, str | int) for argument in arguments):
         return " or ".join(f"`{argument}`" for argument in arguments)
     if arguments:

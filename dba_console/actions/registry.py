@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -36,10 +36,9 @@ _CLASS_PATHS = {
     "cutover-stop": "dba_console.clusters.steps.stop_primary:StopPrimary",
     "drop-caches": "drop_caches:DropCaches",
     "drop-slot": "drop_slot:DropSlot",
-    "put-back": "put_back:PutBack",
+    "put-back": "temporary_settings:PutBack",
     "failover-fence": "dba_console.clusters.steps.fence_dead_primary:FenceDeadPrimary",
     "rollback-prepared": "rollback_prepared:RollbackPrepared",
-    "set-parameter": "set_parameter:SetParameter",
     "set-parameters": "set_parameters:SetParameters",
     "shrink-file": "shrink_file:ShrinkFile",
     "signal-backend": "signal_backend:SignalBackend",
@@ -60,8 +59,7 @@ class _ActionRegistry(Mapping[str, Action]):
             module, _, kind = _CLASS_PATHS[name].partition(":")
             # Actions on a cluster are in a package above this one.
             path = module if "." in module else f"dba_console.actions.{module}"
-            made = getattr(importlib.import_module(path), kind)()
-            self._made[name] = cast("Action", made)
+            self._made[name] = getattr(importlib.import_module(path), kind)()
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -12,9 +12,11 @@ from typing import Any, ClassVar
 from msgspec import Struct
 from psycopg import sql
 
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
-from dba_console.actions.connection_api import ServerConnection, StatementFailed, StatementLost, require_connection
+from dba_console.actions.acting_connection import ActingConnection
+from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
 from dba_console.actions.outcome_evidence import xact_status
+from dba_console.actions.query_connection import QueryConnection
+from dba_console.actions.statement_results import StatementFailed, StatementLost, require_connection
 from dba_console.core.units import human_count, human_duration, parse_duration
 
 _PREPARED = """
@@ -64,18 +66,14 @@ class PreparedSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return list(dict.fromkeys([*named, *(row.gid for row in self.rows)]))
 
 
-class RollbackPrepared:
-    """Implements `Action`."""
-
+class RollbackPrepared(Action):
     name: ClassVar[str] = "rollback-prepared"
     summary: ClassVar[str] = (
         "Rolls back prepared transactions, each in its own database, after showing age, owner and locks. Refuses one "
         "younger than `min_age`. It cannot be undone: the changes of the transaction are lost."
     )
     Settings: ClassVar[type[Struct]] = PreparedSettings
-    needs_server: ClassVar[bool] = True
-    needs_root: ClassVar[bool] = False
-    undoable: ClassVar[bool] = False
+    no_undo: ClassVar[str] = "a rolled back transaction cannot be restored"
     may_shrink: ClassVar[bool] = True
     """A transaction that ended meanwhile needs no rollback."""
 
@@ -135,13 +133,8 @@ class RollbackPrepared:
         state = "failed" if "committed" in other.values() else "unknown"
         return _result(connection, state, f"no longer prepared, but not known to be rolled back: {message}")
 
-    def undo(
-        self, settings: PreparedSettings, data: Mapping[str, Any], context: ActionContext, control: Control
-    ) -> ActionResult:
-        return ActionResult(state="failed", text="a rolled back transaction cannot be restored")
 
-
-def _roll_back(connection: ServerConnection, key: Mapping[str, Any]) -> str | None:
+def _roll_back(connection: ActingConnection, key: Mapping[str, Any]) -> str | None:
     """Return why it was not rolled back; None: rolled back. Raises StatementLost."""
     if not any(all(row[name] == key[name] for name in _KEY_COLUMNS) for row in connection.rows(_PREPARED)):
         return "it is no longer the transaction that was shown"
@@ -192,7 +185,7 @@ def _figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _result(connection: ServerConnection, state: str, text: str) -> ActionResult:
+def _result(connection: QueryConnection, state: str, text: str) -> ActionResult:
     return ActionResult(state=state, text=text, values=_figures(connection.rows(_PREPARED)))
 
 

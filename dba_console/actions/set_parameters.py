@@ -1,4 +1,8 @@
-"""The action set-parameters: set several configuration parameters with one reload; keep and verify each value."""
+"""The action set-parameters: set configuration parameters, keep their exact old values (or `not set`), revert them.
+
+They are set in one location (the whole server, a database, a role, or the statements of this run) with one reload;
+afterwards it is verified that they took effect, because pg_reload_conf() returns before any process has read the file.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,7 @@ from typing import Any, ClassVar
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
-from dba_console.actions.connection_api import ServerConnection, require_connection
+from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
 from dba_console.actions.parameter_check import (
     ChangeOutcome,
     ParameterChange,
@@ -36,19 +39,28 @@ from dba_console.actions.parameter_sql import (
     set_statement,
     setting_text,
 )
-from dba_console.actions.set_parameter import with_server_spelling
+from dba_console.actions.query_connection import QueryConnection
+from dba_console.actions.statement_results import require_connection
 from dba_console.actions.temporary_settings import refuse_changed_by_other_run, remove_reverted, save_reverts
 
 
 class ParametersSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    settings: dict[str, str | int | float | bool | None]
-    """Name and value of each, as in postgresql.conf. An empty or missing value leaves that parameter unchanged."""
+    settings: dict[str, str | int | float | bool | None] = {}
+    """Name and value of each, as in postgresql.conf, with units. An empty or missing value leaves that parameter
+    unchanged."""
+    parameter: str | None = None
+    """Instead of `settings`: name of a single parameter."""
+    value: str | int | float | bool | None = None
+    """Value of `parameter`; an empty one is set too."""
+    reset: bool = False
+    """Reset `parameter` in its location instead, so that the value set elsewhere applies."""
     scope: Scope = "system"
-    """As in `set-parameter`, for all of them."""
+    """`system`: ALTER SYSTEM and a reload; `database`, `role`: for new sessions; `session`: for the later statements of
+    this run, until the agent of the console ends."""
     database: str | None = None
-    """As in `set-parameter`."""
+    """Database for scope `database`; with scope `role`, only in this database."""
     role: str | None = None
-    """As in `set-parameter`."""
+    """Role for scope `role`."""
     restart: bool = False
     """Also set parameters that take effect only after a restart; they are shown as pending until then."""
     temporary: bool = False
@@ -56,9 +68,17 @@ class ParametersSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     for_database: str | None = None
     """With fsync or full_page_writes off: the only database whose loss is accepted; default: the run's database."""
 
+    def __post_init__(self) -> None:
+        if bool(self.settings) == (self.parameter is not None):
+            raise ValueError("set either settings or parameter")
+        if self.parameter is None and (self.reset or self.value is not None):
+            raise ValueError("value and reset need parameter")
+
     @property
-    def wanted(self) -> dict[str, str]:
-        """The parameters to set, with their values."""
+    def wanted(self) -> dict[str, str | None]:
+        """The parameters to set, with their values; None: reset."""
+        if self.parameter is not None:
+            return {self.parameter: None if self.reset or self.value is None else setting_text(self.value)}
         given = {name: value for name, value in self.settings.items() if value is not None and value != ""}
         return {name: setting_text(value) for name, value in given.items()}
 
@@ -66,18 +86,16 @@ class ParametersSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
         return ParameterLocation(parameter=name, scope=self.scope, database=self.database, role=self.role)
 
 
-class SetParameters:
-    """Implements `Action`."""
-
+class SetParameters(Action):
     name: ClassVar[str] = "set-parameters"
     summary: ClassVar[str] = (
-        "Sets several configuration parameters as `set-parameter` sets one, with one reload for all of them, in an "
-        "order in which the server could start after each. If one is refused, none is set; its undo restores each "
-        "exactly. A temporary setting (`temporary`) has a pending revert: see `put-back`."
+        "Sets one or several configuration parameters for the server (ALTER SYSTEM and one reload, in an order in "
+        "which the server could start after each), a database, a role, or the statements of this run; waits until they "
+        "take effect. If one is refused, none is set. Its undo restores the exact old values, also `not set`. Refuses "
+        "parameters that need a restart unless requested, and values that contain a secret. A temporary setting "
+        "(`temporary`) has a pending revert: see `put-back`."
     )
     Settings: ClassVar[type[Struct]] = ParametersSettings
-    needs_server: ClassVar[bool] = True
-    needs_root: ClassVar[bool] = False
     undoable: ClassVar[bool] = True
     row_key: ClassVar[tuple[str, ...]] = (*ParameterLocation.__struct_fields__, "set", "to")
 
@@ -86,18 +104,18 @@ class SetParameters:
         found = {name: read_setting(connection, name) for name in settings.wanted}
         refusal, hint = _refusal(settings, found, connection, context)
         if refusal is not None:
-            return ActionPreview(text=f"Set {len(found)} parameters.", exact="", refusal=refusal, hint=hint)
+            return ActionPreview(text=f"Set {', '.join(found)}.", exact="", refusal=refusal, hint=hint)
         rows, left = [], []
         for name, now in found.items():
             assert now is not None  # unknown names were refused
-            location, wanted = with_server_spelling(settings.location(name), now), settings.wanted[name]
+            location, wanted = settings.location(now["name"]), settings.wanted[name]
             old = read_stored_value(connection, location)
             if same_value(location.parameter, old, wanted, now["vartype"], now["unit"]) and not now["pending_restart"]:
                 left.append(location.parameter)
                 continue
-            rows.append(
-                {**asdict(location), "set": old, "to": wanted, "is": now["shown"], "when": _when_effective(now)}
-            )
+            when = "after a restart" if now["context"] == "postmaster" else "at once"
+            row = {"set": old, "to": wanted, "is": now["shown"], "source": now["source"], "when": when}
+            rows.append({**asdict(location), **row})
         return ActionPreview(
             text=_preview_text(settings, rows, left, list(remarks(connection, settings.wanted))),
             exact=_exact_text(settings, rows),
@@ -159,21 +177,24 @@ class SetParameters:
 
 
 def _refusal(
-    settings: ParametersSettings, found: Mapping[str, Any], connection: ServerConnection, context: ActionContext
+    settings: ParametersSettings, found: Mapping[str, Any], connection: QueryConnection, context: ActionContext
 ) -> Refusal:
+    if settings.parameter is not None and settings.reset == (settings.value is not None):
+        return "set either value or reset = true", None
     if settings.temporary and settings.scope == "session":
         return 'temporary has no meaning with scope = "session": these settings end with the run', None
     for name, now in found.items():
         if now is None:
             near = difflib.get_close_matches(name, parameter_names(connection), 1)
-            return f"the server has no parameter {name}", f"did you mean {near[0]}?" if near else None
-        location = with_server_spelling(settings.location(name), now)
+            unknown = "parameters of an extension exist once it is loaded"
+            return f"the server has no parameter {name}", f"did you mean {near[0]}?" if near else unknown
+        location = settings.location(now["name"])
         refusal, hint = find_refusal(location, settings.wanted[name], now, connection, restart=settings.restart)
         if refusal is None and (gone := find_missing_object(connection, location)):
             refusal = f"the server has no {gone}"
         if refusal is not None:
             return refusal, hint
-    locations = [with_server_spelling(settings.location(name), now) for name, now in found.items()]
+    locations = [settings.location(now["name"]) for now in found.values() if now is not None]
     message = refuse_changed_by_other_run(context, connection, locations) if settings.temporary else (None, None)
     if message[0] is not None or settings.scope != "system":
         return message
@@ -182,18 +203,14 @@ def _refusal(
 
 def _changes_with_old(preview: ActionPreview) -> list[tuple[ParameterChange, str | None]]:
     """Return each change with its old value."""
-    return [
-        (
-            ParameterChange(
-                ParameterLocation(**{name: row[name] for name in ParameterLocation.__struct_fields__}), row["to"]
-            ),
-            row["set"],
-        )
-        for row in preview.rows
-    ]
+    return [(ParameterChange(_location_of(row), row["to"]), row["set"]) for row in preview.rows]
 
 
-def _find_outcome(connection: ServerConnection, change: ParameterChange, old: str | None) -> ChangeOutcome:
+def _location_of(row: Mapping[str, Any]) -> ParameterLocation:
+    return ParameterLocation(**{name: row[name] for name in ParameterLocation.__struct_fields__})
+
+
+def _find_outcome(connection: QueryConnection, change: ParameterChange, old: str | None) -> ChangeOutcome:
     """Return the outcome of an interrupted change."""
     now = read_setting(connection, change.location.parameter)
     if now is None:
@@ -223,26 +240,25 @@ def _result(outcomes: Sequence[ChangeOutcome], pairs: Sequence[tuple[ParameterCh
     )
 
 
-def _when_effective(now: Mapping[str, Any]) -> str:
-    return "after a restart" if now["context"] == "postmaster" else "at once"
-
-
 def _preview_text(
     settings: ParametersSettings, rows: Sequence[Mapping[str, Any]], left: Sequence[str], more: Sequence[str]
 ) -> str:
-    words = [f"{row['parameter']} from {row['is']} to {row['to']}" for row in rows]
+    words = [f"{row['parameter']} from {row['is']} ({row['source']}) to {_new_text(row['to'])}" for row in rows]
     where = settings.location("").describe()
     sentences = [f"{where}: {', '.join(words)}" if words else f"nothing to set {where}"]
     if later := [row["parameter"] for row in rows if row["when"] != "at once"]:
         sentences.append(f"takes effect only after a restart: {', '.join(later)}")
     if left:
-        sentences.append(f"already set: {', '.join(left)}")
+        sentences.append(f"already as requested: {', '.join(left)}")
     if rows and settings.scope == "system":
         sentences += more
     return " ".join(f"{one[0].upper()}{one[1:]}." for one in sentences)
 
 
+def _new_text(value: str | None) -> str:
+    return "the value set elsewhere" if value is None else value or "''"
+
+
 def _exact_text(settings: ParametersSettings, rows: Sequence[Mapping[str, Any]]) -> str:
-    locations = [ParameterLocation(**{name: row[name] for name in ParameterLocation.__struct_fields__}) for row in rows]
-    texts = [set_statement(location, row["to"]).strip() for location, row in zip(locations, rows, strict=True)]
+    texts = [set_statement(_location_of(row), row["to"]).strip() for row in rows]
     return "; ".join([*texts, *(["SELECT pg_reload_conf()"] if texts and settings.scope == "system" else [])])

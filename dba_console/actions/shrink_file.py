@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
 
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
 from dba_console.actions.shrink.candidate import (
     SUFFIX,
     ShrinkCandidate,
@@ -219,7 +219,7 @@ class ShrinkFileSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The file may be in the data directory of a stopped server that was removed from service."""
 
 
-class ShrinkFile:
+class ShrinkFile(Action):
     name: ClassVar[str] = "shrink-file"
     summary: ClassVar[str] = (
         "Removes a big file without slowing down the database: renames it, truncates it from its end in steps adapted "
@@ -227,7 +227,6 @@ class ShrinkFile:
     )
     Settings: ClassVar[type[Struct]] = ShrinkFileSettings
     needs_server: ClassVar[bool] = False
-    needs_root: ClassVar[bool] = False
     undoable: ClassVar[bool] = True
 
     def preview(self, settings: ShrinkFileSettings, context: ActionContext) -> ActionPreview:

@@ -12,9 +12,10 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
 
-from dba_console.actions import acting_connection
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
-from dba_console.actions.connection_api import ServerConnection, StatementFailed, StatementLost, require_connection
+from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.deadline_connection import to_wall_us
+from dba_console.actions.query_connection import QueryConnection
+from dba_console.actions.statement_results import StatementFailed, StatementLost, require_connection
 from dba_console.core.errors import UsageError
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
@@ -127,7 +128,7 @@ def _to_us(time: Time | None) -> int | None:
     if time is None or isinstance(time, int):
         return time
     try:
-        return acting_connection.to_wall_us(datetime.fromisoformat(time))
+        return to_wall_us(datetime.fromisoformat(time))
     except (ValueError, TypeError):
         raise UsageError(f"not a time of pg_stat_activity: {time!r}", hint="use date, time and time zone") from None
 
@@ -144,18 +145,14 @@ class SignalSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How long to wait until the queries or sessions have ended."""
 
 
-class SignalBackend:
-    """Implements `Action`."""
-
+class SignalBackend(Action):
     name: ClassVar[str] = "signal-backend"
     summary: ClassVar[str] = (
         "Cancels queries, or terminates sessions, by pid and start time; then checks that they ended. Refuses "
         "walsenders, autovacuum to prevent wraparound, background processes, and the console itself."
     )
     Settings: ClassVar[type[Struct]] = SignalSettings
-    needs_server: ClassVar[bool] = True
-    needs_root: ClassVar[bool] = False
-    undoable: ClassVar[bool] = False
+    no_undo: ClassVar[str] = "an ended session or query cannot be restored"
     may_shrink: ClassVar[bool] = True
     """A session that ended meanwhile needs no signal."""
     row_key: ClassVar[tuple[str, ...]] = _KEY_COLUMNS
@@ -210,11 +207,6 @@ class SignalBackend:
             text=f"still {'connected' if settings.verb == 'terminate' else 'running'}: {_pids_text(left)}",
         )
 
-    def undo(
-        self, settings: SignalSettings, data: Mapping[str, Any], context: ActionContext, control: Control
-    ) -> ActionResult:
-        return ActionResult(state="failed", text="an ended session or query cannot be restored")
-
     def _wait_until_gone(
         self, settings: SignalSettings, preview: ActionPreview, sent: set[int], context: ActionContext, control: Control
     ) -> list[int]:
@@ -230,7 +222,7 @@ class SignalBackend:
                 return left
 
 
-def _still_running(settings: SignalSettings, preview: ActionPreview, connection: ServerConnection) -> list[int]:
+def _still_running(settings: SignalSettings, preview: ActionPreview, connection: QueryConnection) -> list[int]:
     """Return the pids of the preview that are still connected, or still run the query to cancel."""
     at = {row["pid"]: row["query_start"] for row in preview.rows if "query_start" in row}
     rows = connection.rows(REMAINING, _params(_sessions(preview), settings))

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control, with_refusal
+from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control, with_refusal
 from dba_console.core.errors import Refused
 from dba_console.watch.probes.host.kernel_files import printable, read_file
 
@@ -65,7 +65,7 @@ class KernelSetting:
         return self.name.startswith(_THP_PREFIX)
 
 
-class Sysctl:
+class Sysctl(Action):
     name: ClassVar[str] = "sysctl"
     summary: ClassVar[str] = (
         "Changes a kernel setting of memory management (vm.*, kernel.numa*, fs.*, transparent_hugepage.*) until the "

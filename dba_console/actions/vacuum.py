@@ -14,9 +14,10 @@ from typing import Any, ClassVar, NamedTuple
 from msgspec import Struct
 from psycopg import sql
 
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
-from dba_console.actions.connection_api import (
-    ServerConnection,
+from dba_console.actions.acting_connection import ActingConnection
+from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.query_connection import QueryConnection
+from dba_console.actions.statement_results import (
     StatementFailed,
     StatementLost,
     StatementStopped,
@@ -134,7 +135,7 @@ _MIN_SHARE = 0.02
 class VacuumWatcher:
     """Called while the statement runs; True stops it. A failed query loses only the progress."""
 
-    def __init__(self, connection: ServerConnection, clock: Clock, control: Control, where: str = "") -> None:
+    def __init__(self, connection: QueryConnection, clock: Clock, control: Control, where: str = "") -> None:
         """Opens its own connection beside `connection`; `where` is the prefix of the texts. The caller closes it."""
         self._link, self._clock, self.control, self._prefix = connection.open_another(), clock, control, where
         self._next_us = 0
@@ -224,9 +225,7 @@ class VacuumSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return [(*names, self.index_cleanup if own is None else own) for names, own in requested.items()]
 
 
-class Vacuum:
-    """Implements `Action`."""
-
+class Vacuum(Action):
     name: ClassVar[str] = "vacuum"
     summary: ClassVar[str] = (
         "Vacuums a table or a database, showing phase, progress, and which process it waits for; after a stop, what "
@@ -234,9 +233,7 @@ class Vacuum:
         "Nothing to undo."
     )
     Settings: ClassVar[type[Struct]] = VacuumSettings
-    needs_server: ClassVar[bool] = True
-    needs_root: ClassVar[bool] = False
-    undoable: ClassVar[bool] = False
+    no_undo: ClassVar[str] = "nothing to undo"
     may_shrink: ClassVar[bool] = True
     """A table that was dropped meanwhile needs no vacuum."""
 
@@ -326,22 +323,17 @@ class Vacuum:
             return _result(connection, preview, "failed", text)
         return _result(connection, preview, "ok", "every table was vacuumed since")
 
-    def undo(
-        self, settings: VacuumSettings, data: Mapping[str, Any], context: ActionContext, control: Control
-    ) -> ActionResult:
-        return ActionResult(state="failed", text="nothing to undo")
-
 
 class _Database(NamedTuple):
     """A database with its connection; `refusal` is why it cannot be read."""
 
-    link: ServerConnection
+    link: QueryConnection
     row: Mapping[str, Any]
     now: Mapping[str, Any]
     refusal: str | None = None
 
 
-def _open_database(name: str | None, connection: ServerConnection) -> _Database:
+def _open_database(name: str | None, connection: QueryConnection) -> _Database:
     database = next(iter(connection.rows(DATABASE, {"database": name})), None)
     if database is None or not database["connects"]:
         message = f"database {name} {'does not exist' if database is None else 'allows no connections'}"
@@ -375,7 +367,7 @@ def _preview_one(
 
 
 def _vacuum(
-    settings: VacuumSettings, key: Mapping[str, Any], connection: ServerConnection, watch: VacuumWatcher
+    settings: VacuumSettings, key: Mapping[str, Any], connection: ActingConnection, watch: VacuumWatcher
 ) -> tuple[str, str]:
     """Vacuum; return state and text. Raises StatementLost."""
     [now] = connection.rows(SERVER, {"database": key["database"]})
@@ -400,14 +392,14 @@ def _vacuum(
     return _check_vacuumed(connection, key, now["now_us"], result.warnings, watch.control)
 
 
-def _close_connections(connection: ServerConnection, databases: Iterable[str]) -> None:
+def _close_connections(connection: QueryConnection, databases: Iterable[str]) -> None:
     """Close the connections to other databases, to save connections on a server with many databases."""
     for name in dict.fromkeys(databases):
         if (database_connection := connection.for_database(name)) is not connection:
             database_connection.close()
 
 
-def _read_table(name: str, connection: ServerConnection) -> dict[str, Any] | None:
+def _read_table(name: str, connection: QueryConnection) -> dict[str, Any] | None:
     rows = connection.rows(TABLE, {"table": name})
     return rows[0] if rows else None
 
@@ -425,7 +417,7 @@ def _statement(settings: VacuumSettings, table: Mapping[str, Any] | None, index_
 
 
 def _refusal(
-    name: str | None, now: Mapping[str, Any], table: Mapping[str, Any] | None, connection: ServerConnection
+    name: str | None, now: Mapping[str, Any], table: Mapping[str, Any] | None, connection: QueryConnection
 ) -> str | None:
     if now["in_recovery"]:
         return "this is a standby: VACUUM runs on its primary, and its effect is replicated"
@@ -491,7 +483,7 @@ def _target_name(key: Mapping[str, Any]) -> str:
     return f"{key['table']} in {key['database']}" if key["table"] else str(key["database"])
 
 
-def _result(connection: ServerConnection, preview: ActionPreview, state: str, text: str) -> ActionResult:
+def _result(connection: QueryConnection, preview: ActionPreview, state: str, text: str) -> ActionResult:
     """Return the result with the values of the preview measured again; without them if the server does not answer."""
     figures = []
     try:
@@ -512,7 +504,7 @@ def _result(connection: ServerConnection, preview: ActionPreview, state: str, te
 
 
 def _check_vacuumed(
-    connection: ServerConnection, key: Mapping[str, Any], since_us: int, warnings: Sequence[str], control: Control
+    connection: QueryConnection, key: Mapping[str, Any], since_us: int, warnings: Sequence[str], control: Control
 ) -> tuple[str, str]:
     """Check the statistics: VACUUM also succeeds if it skipped a table, which it reports only as a warning."""
     for _ in range(_STATISTICS_CHECKS):

@@ -6,19 +6,15 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.identity import ServerIdentity, server_mismatch
-from dba_console.actions.parameter_check import disables_durability
-from dba_console.actions.put_back import worst_data_trust
+from dba_console.actions.query_connection import QueryConnection
 from dba_console.actions.temporary_settings import (
     PendingRevert,
-    describe_revert,
     filter_by_server,
-    location_of,
     read_all,
     read_revert_state,
     remove,
-    run_is_active,
+    worst_data_trust,
 )
 from dba_console.agent.pending_reverts_service import CheckFingerprint, PendingRevertCheck, ServerFacts
 from dba_console.core.errors import ConsoleError
@@ -44,7 +40,7 @@ def check_pending_reverts(
         server_start_us=server.start_us,
     )  # fmt: skip
     reverts = filter_by_server(found.reverts, identity, target.key)
-    active = {revert.id for revert in reverts if run_is_active(revert)}
+    active = {revert.id for revert in reverts if revert.run_is_active()}
     fingerprint = (changed_ns, tuple(revert.id for revert in reverts), frozenset(active), server, query_server)
     if fingerprint == known:
         return None
@@ -76,21 +72,19 @@ def _query_states(
 ) -> dict[str, _CheckedServer]:
     """Return the states that the server reports. A standby has its primary's identifier, and often its data directory:
     its settings do not show the state of the primary."""
-    connection = ActingConnection(target.conninfo, application="dba-console:debts", connect_timeout_s=CONNECT_S)
+    connection = QueryConnection(target.conninfo, application="dba-console:debts", connect_timeout_s=CONNECT_S)
     found: dict[str, _CheckedServer] = {}
     try:
         now = connection.read_identity()
         for revert in reverts:
             if server_mismatch(revert.server, now) is not None:
                 continue
-            state, value = read_revert_state(connection, revert)
-            trust = worst_data_trust([revert], connection) if _is_risky(revert) else ""
+            _, state, value = read_revert_state(connection, revert)
+            trust = worst_data_trust([revert], connection) if revert.risky else ""
             removed_text = ""
             # The setting alone does not bring data written with fsync off to disk: the runbook put-back does.
-            if remove_reverted and state == "back" and not _is_risky(revert) and remove(directory, revert) is None:
-                removed_text = (
-                    f"a temporary setting of run {revert.run} has its old value again: {describe_revert(revert)}"
-                )
+            if remove_reverted and state == "back" and not revert.risky and remove(directory, revert) is None:
+                removed_text = f"a temporary setting of run {revert.run} has its old value again: {revert.describe()}"
             found[revert.id] = _CheckedServer(state, value, trust, removed_text)
     except ConsoleError:
         pass  # states not reported are unknown, and queried again
@@ -103,12 +97,8 @@ def _revert_row(revert: PendingRevert, run_active: bool, state: _CheckedServer) 
     if state.removed_text:
         return None
     return PendingRevertNow(
-        revert.id, revert.parameter, location_of(revert).describe(), revert.old, revert.new, revert.run,
+        revert.id, revert.parameter, revert.location.describe(), revert.old, revert.new, revert.run,
         revert.runbook, revert.who, revert.at_us, run_is_active=run_active,
         state="changed" if run_active else state.state, found=None if run_active else state.found,
-        risky=_is_risky(revert), trust=("unknown" if run_active else state.trust) if _is_risky(revert) else "",
+        risky=revert.risky, trust=("unknown" if run_active else state.trust) if revert.risky else "",
     )  # fmt: skip
-
-
-def _is_risky(revert: PendingRevert) -> bool:
-    return disables_durability(revert.parameter, revert.new)

@@ -23,7 +23,6 @@ from dba_console.core.target import parse_conninfo
 from dba_console.watch.probes.postgres.binary_results import decode
 from dba_console.watch.probes.postgres.connect import (
     message_of,
-    monitor_conninfo,
     open_connection,
     resolve_hosts,
     wait_for,
@@ -316,8 +315,7 @@ class HeartbeatClient:
         failure = ConnectFailed("other", "no host to connect to")
         for host in _split_hosts(resolve_hosts({**self._options})):
             try:
-                conninfo = monitor_conninfo(host, application_name=_APPLICATION)
-                self._connection = open_connection(conninfo, CONNECT_S, SYSTEM)
+                self._connection = open_connection(host, CONNECT_S, SYSTEM, application_name=_APPLICATION)
                 return self._connection
             except ConnectFailed as error:
                 failure = error

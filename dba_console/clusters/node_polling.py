@@ -22,10 +22,8 @@ from dba_console.core.decoding import json_decoder
 from dba_console.core.errors import ConsoleError, UsageError
 from dba_console.core.target import address_of, parse_conninfo
 from dba_console.watch.probes.postgres.connect import (
-    monitor_conninfo,
     open_connection,
     refuse_host_override,
-    resolve_hosts,
 )
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, ConnectionLost
 from dba_console.watch.probes.postgres.simple_query import last_value
@@ -177,8 +175,7 @@ class NodePoll:
     def _open(self) -> PGconn:
         refuse_host_override(self.name, self._config.dsn)
         options = parse_conninfo(self._config.dsn)
-        text = monitor_conninfo(resolve_hosts(options), client_encoding="UTF8")
-        connection = open_connection(text, CONNECT_S, self._clock)
+        connection = open_connection(options, CONNECT_S, self._clock, client_encoding="UTF8")
         try:
             self._rights = rights = self._value(connection, _RIGHTS_QUERY, _RIGHTS)
             if rights.free < SPARE_SLOTS:

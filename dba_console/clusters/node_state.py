@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from dba_console.actions.acting_connection import ActingConnection
-from dba_console.actions.connection_api import StatementFailed
 from dba_console.actions.identity import PRIMARY, ServerIdentity
+from dba_console.actions.query_connection import QueryConnection
+from dba_console.actions.statement_results import StatementFailed
 from dba_console.core.clock import Clock
 from dba_console.core.config import NodeConfig
 from dba_console.core.errors import ConsoleError
@@ -390,7 +390,7 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
 def read_node(name: str, config: NodeConfig, clock: Clock, *, detailed: bool = False) -> NodeState:
     """Read the state of one node. Never raises: without an answer the state has an `error`."""
     asked_us = clock.wall_us()
-    connection = ActingConnection(
+    connection = QueryConnection(
         config.dsn, application=APPLICATION, connect_timeout_s=CONNECT_S, lock_timeout_s=LOCK_S, clock=clock
     )
     with closing(connection):
@@ -408,7 +408,7 @@ def read_node(name: str, config: NodeConfig, clock: Clock, *, detailed: bool = F
 
 
 def _read(
-    name: str, config: NodeConfig, connection: ActingConnection, asked_us: int, clock: Clock, detailed: bool
+    name: str, config: NodeConfig, connection: QueryConnection, asked_us: int, clock: Clock, detailed: bool
 ) -> NodeState:
     identity = connection.read_identity()
     [values] = connection.rows(NODE_STATE, timeout_s=ANSWER_S)
@@ -446,7 +446,7 @@ def _read(
 
 
 def _run_queries(
-    connection: ActingConnection, queries: Mapping[str, str]
+    connection: QueryConnection, queries: Mapping[str, str]
 ) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
     """Return the rows of each query, and why some failed: run one by one only if the combined query fails."""
     try:
@@ -465,7 +465,7 @@ def _run_queries(
 
 
 def _details(
-    answers: Mapping[str, list[dict[str, Any]]], reads_cron: bool | None, connection: ActingConnection
+    answers: Mapping[str, list[dict[str, Any]]], reads_cron: bool | None, connection: QueryConnection
 ) -> Details:
     def first(what: str) -> dict[str, Any] | None:
         return next(iter(answers.get(what, [])), None)
@@ -485,7 +485,7 @@ def _details(
     )
 
 
-def _repmgr(connection: ActingConnection, database: str | None) -> dict[str, Any] | None:
+def _repmgr(connection: QueryConnection, database: str | None) -> dict[str, Any] | None:
     """Read the tables of the extension; None: not installed."""
     if database is None:
         return None

@@ -17,7 +17,7 @@ from dba_console.core.errors import ConnectError, ConsoleError, PermissionDenied
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
 from dba_console.core.target import address_of, parse_conninfo
-from dba_console.watch.probes.postgres.connect import monitor_conninfo, open_connection, resolve_hosts
+from dba_console.watch.probes.postgres.connect import open_connection
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, ConnectionLost, plain_message
 from dba_console.watch.probes.postgres.simple_query import SimpleResult, receive_answer, send_command, simple_query
 
@@ -36,8 +36,7 @@ COMMAND_S = 10.0
 
 def open_admin(config: PoolerConfig, clock: Clock, timeout_s: float = ANSWER_S) -> PGconn:
     """Open a connection to the admin console. Raises ConnectFailed."""
-    options = {"dbname": ADMIN, **parse_conninfo(config.dsn)}
-    return open_connection(monitor_conninfo(resolve_hosts(options)), timeout_s, clock)
+    return open_connection({"dbname": ADMIN, **parse_conninfo(config.dsn)}, timeout_s, clock)
 
 
 class AdminConsole:

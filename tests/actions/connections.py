@@ -8,8 +8,8 @@ from typing import Any
 
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, PlainControl
-from dba_console.actions.connection_api import StatementMark
 from dba_console.actions.registry import parse_settings
+from dba_console.actions.statement_results import StatementMark
 from dba_console.demo.cluster import Cluster
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from dba_console.actions.acting_connection import ActingConnection
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, PlainControl, acts_on_cluster
+from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, PlainControl
 from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.demo.cluster import Cluster
 from dba_console.recording.run_paths import LOCK
@@ -87,11 +87,19 @@ def sets(scene: Scene) -> ActionResult:
     with scene.books() as books:
         place = {"scope": "role", "role": ROLE, "database": DATABASE}
         asked = {"parameter": "application_name", "value": 'it\'s "odd"', **place}
-        came = done("set-parameter", books.world, **asked)
+        came = done("set-parameters", books.world, **asked)
         stored = "select setconfig[1] from pg_db_role_setting where setdatabase <> 0"
         assert scene.psql(stored) == 'application_name=it\'s "odd"'
-        assert books.undo("set-parameter", came, **asked).state == "ok"
-        return came
+        assert books.undo("set-parameters", came, **asked).state == "ok"
+    return sets_for_a_time(scene)
+
+
+def sets_on_the_standby(scene: Scene) -> ActionResult:
+    """For the server; a role's parameters are set on the primary."""
+    with scene.books(scene.standby) as books:
+        sight = seen("set-parameters", books.world, parameter="work_mem", value="9MB", scope="role", role=ROLE)
+        assert sight.refusal is not None and "standby" in sight.refusal, sight
+    return sets_for_a_time(scene, scene.standby)
 
 
 def sets_for_a_time(scene: Scene, cluster: Cluster | None = None) -> ActionResult:
@@ -200,11 +208,6 @@ def closed(scene: Scene) -> Iterator[None]:
         wait_for(scene.primary, "select current_setting('allow_alter_system') = 'on'")
 
 
-def not_to_be_set(scene: Scene) -> ActionPreview:
-    with closed(scene), scene.books() as books:
-        return seen("set-parameter", books.world, parameter="work_mem", value="9MB")
-
-
 def none_to_be_set(scene: Scene) -> ActionPreview:
     with closed(scene), scene.books() as books:
         return seen("set-parameters", books.world, settings={"work_mem": "9MB"})
@@ -286,10 +289,7 @@ TABLE_OF_ACTS = (
     Row("put-back", lent, "which is active", puts_back, on_the_standby(puts_back)),
     Row("rollback-prepared", young, "may be about to commit it", rolls_back, not_there("rollback-prepared", gid="x"),
         "this is a standby"),
-    Row("set-parameter", not_to_be_set, "allow_alter_system is off", sets,
-        not_there("set-parameter", parameter="work_mem", value="9MB", scope="role", role=ROLE), "standby"),
-    Row("set-parameters", none_to_be_set, "allow_alter_system is off", sets_for_a_time,
-        on_the_standby(sets_for_a_time)),
+    Row("set-parameters", none_to_be_set, "allow_alter_system is off", sets, sets_on_the_standby),
     Row("shrink-file", in_a_tablespace, "is in", shrinks, beside_the_standby, "is in pg_wal"),
     Row("signal-backend", itself, "a session of this console", signals, on_the_standby(signals)),
     Row("sysctl", not_in_the_list, "kernel.core_pattern", writes, HOST),
@@ -298,7 +298,7 @@ TABLE_OF_ACTS = (
 
 
 def test_every_act_has_its_row() -> None:
-    of_one_server = [name for name in ACTIONS if not acts_on_cluster(ACTIONS[name])]  # the others: tests/cluster
+    of_one_server = [name for name in ACTIONS if not ACTIONS[name].acts_on_cluster]  # the others: tests/cluster
     assert [row.act for row in TABLE_OF_ACTS] == sorted(of_one_server)
 
 

@@ -132,12 +132,12 @@ def test_what_somebody_changed_since_is_left_to_a_person(one: Books, cluster: Cl
 
 
 def test_another_run_does_not_set_over_what_is_owed(one: Books) -> None:
-    one.perform("set-parameter", parameter="work_mem", value="9MB", temporary=True)
-    refusal = one.later.look("set-parameter", parameter="work_mem", value="10MB", temporary=True).refusal
+    one.perform("set-parameters", parameter="work_mem", value="9MB", temporary=True)
+    refusal = one.later.look("set-parameters", parameter="work_mem", value="10MB", temporary=True).refusal
     assert refusal is not None and RUN in refusal
-    done = one.perform("set-parameter", parameter="work_mem", value="10MB", temporary=True)
+    done = one.perform("set-parameters", parameter="work_mem", value="10MB", temporary=True)
     assert done.state == "ok" and one.owed == {"work_mem": None} and one.debts[0].new_values == ("9MB", "10MB")
-    assert one.undo("set-parameter", done, parameter="work_mem", value="10MB", temporary=True).state == "ok"
+    assert one.undo("set-parameters", done, parameter="work_mem", value="10MB", temporary=True).state == "ok"
     assert one.owed == {"work_mem": None}, "the undo of the second leaves the first"
     assert one.perform("put-back", of="run").state == "ok"
     assert one.debts == []

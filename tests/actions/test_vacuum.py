@@ -9,9 +9,9 @@ import pytest
 
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionContext, PlainControl
-from dba_console.actions.connection_api import StatementFailed, StatementMark
 from dba_console.actions.permission_gate import refuse_changed
 from dba_console.actions.registry import ACTIONS, parse_settings
+from dba_console.actions.statement_results import StatementFailed, StatementMark
 from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.wraparound import STOP_BEFORE_WRAP, WRAP_AGE, set_next_xid
 from tests.actions.connections import acting, look, perform, settled
@@ -98,7 +98,7 @@ def test_a_table_dropped_after_it_was_confirmed_does_not_hold_up_the_others(one:
     shown = look(VACUUM, one, rows=rows)
     one.execute_change("drop table public.other")
     now = look(VACUUM, one, rows=rows)
-    refuse_changed(now, shown, may_shrink=getattr(VACUUM, "may_shrink", False))
+    refuse_changed(now, shown, may_shrink=VACUUM.may_shrink)
     done = VACUUM.act(parse_settings("vacuum", {"rows": rows}), shown, ActionContext(connection=one), PlainControl())
     assert done.state == "ok" and "dropped meanwhile" in done.text
     assert settled(VACUUM, one, shown, rows=rows).state == "ok"

@@ -110,7 +110,7 @@ def test_settings_of_a_database_by_its_owner_do_not_end_what_a_cutover_does(clus
         with open_node(cluster.dsn(dbname="tenant"), ActionContext(), version) as link:
             assert link.read_identity().database == "tenant"
             assert link.rows("SELECT pg_catalog.pg_sleep(0.01)")
-            link.execute("CHECKPOINT", transaction=False)
+            link.execute_change("CHECKPOINT", transaction=False)
     cluster.psql("alter database tenant reset all")
     cluster.psql("drop database tenant")
 

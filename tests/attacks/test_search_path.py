@@ -149,7 +149,7 @@ def test_no_act_calls_the_owner(hostile: Cluster) -> None:
     with acting(hostile, dbname=DATABASE) as link, session(hostile, name="victim") as victim:
         link.execute_change("update public.orders set note = lower(note) where id = 1")
         asked: dict[str, dict[str, Any]] = {
-            "set-parameter": {"parameter": "work_mem", "value": "5MB"},
+            "set-parameters": {"parameter": "work_mem", "value": "5MB"},
             "vacuum": {"table": "public.orders"},
             "signal-backend": {"verb": "terminate", "rows": named(link, victim.info.backend_pid), "wait": "60s"},
         }

@@ -13,7 +13,7 @@ import pytest
 
 from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control, PlainControl
 from dba_console.clusters.node_host import Host, HostConnectionLost, confining_unit
-from dba_console.clusters.steps.step import CutoverStep
+from dba_console.clusters.steps.promote import Promote
 from dba_console.core.clock import SYSTEM
 from dba_console.core.errors import ConfigError, ConnectError, ConsoleError, PermissionDenied
 from dba_console.demo.server_account import server_account
@@ -234,7 +234,7 @@ def test_with_a_rule_for_sudo_files_are_those_of_the_other_user(tmp_path: Path, 
 
 
 def test_a_step_whose_host_was_lost_has_an_unknown_end() -> None:
-    class Cut(CutoverStep):
+    class Cut(Promote):
         def do(self, settings: Any, context: ActionContext, control: Control) -> ActionResult:
             raise HostConnectionLost("the ssh connection to db1 was lost")
 

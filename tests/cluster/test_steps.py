@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.actions.action import ActionContext, acts_on_cluster
+from dba_console.actions.action import ActionContext
 from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.clusters.cutover_plan import CutoverPlan, NodePlan, load_plan, save_plan
 from dba_console.core.config import ClusterConfig, Config, NodeConfig
 from dba_console.core.errors import Refused, UsageError
 
-STEPS = [name for name in ACTIONS if acts_on_cluster(ACTIONS[name]) and name != "cutover-begin"]
+STEPS = [name for name in ACTIONS if ACTIONS[name].acts_on_cluster and name != "cutover-begin"]
 SETTINGS = {"cluster": "shop", "to": "db2"}
 
 

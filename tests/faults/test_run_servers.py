@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.actions.connection_api import StatementMark
 from dba_console.actions.outcome_evidence import settle_mark
+from dba_console.actions.statement_results import StatementMark
 from dba_console.core.errors import ConsoleError
 from dba_console.demo.cluster import Cluster
 from dba_console.recording.run_reader import read_run

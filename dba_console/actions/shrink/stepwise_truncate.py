@@ -11,9 +11,9 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from dba_console.actions.action import Control, QueryConnection
+from dba_console.actions.action import Control
 from dba_console.actions.shrink import pace as pacing
 from dba_console.actions.shrink.pace import MIB, CutMeasurement, HostPressure, Pace, PaceLimits
 from dba_console.core.errors import ConsoleError
@@ -22,6 +22,9 @@ from dba_console.watch.probes.host import file_systems
 from dba_console.watch.probes.host.kernel_counters import DiskStatsParser, parse_stalls
 from dba_console.watch.probes.host.kernel_files import read_file
 from dba_console.watch.samples.host import Disk
+
+if TYPE_CHECKING:
+    from dba_console.actions.acting_connection import ActingConnection
 
 BASELINE_COMMITS = 25
 """Commits timed before the first cut; about a second with the pauses between them."""
@@ -335,7 +338,13 @@ class HostDiskProbe:
     """`DiskProbe` of the real host. Not thread-safe; the caller closes it."""
 
     def __init__(
-        self, directory: str, device: int, connection: QueryConnection | None, *, proc: str = "/proc", sys: str = "/sys"
+        self,
+        directory: str,
+        device: int,
+        connection: ActingConnection | None,
+        *,
+        proc: str = "/proc",
+        sys: str = "/sys",
     ) -> None:
         """`device`: st_dev of the file. Raises OSError if its directory cannot be written."""
         self._probe = CommitProbe(directory)
@@ -379,7 +388,7 @@ class HostDiskProbe:
             return None
         started = time.perf_counter()
         try:
-            self._link.execute(COMMIT_STATEMENT, timeout_s=5.0)
+            self._link.execute_change(COMMIT_STATEMENT, timeout_s=5.0)
         except ConsoleError as error:
             # A standby, a server before 9.6, a lost connection: only the file system's commits are measured then.
             self._link = None

@@ -16,12 +16,12 @@ from typing import Any
 import msgspec
 
 from dba_console.actions.acting_connection import ServerRestarted
-from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, acts_on_cluster
-from dba_console.actions.connection_api import StatementFailed, StatementLost, StatementMark, StatementStopped
+from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult
 from dba_console.actions.outcome_evidence import settle_mark
 from dba_console.actions.permission_gate import ActRequest, CurrentTarget, Permit, PlannedTarget, authorize
 from dba_console.actions.policy import find_read_only_target
 from dba_console.actions.registry import find_action, parse_settings
+from dba_console.actions.statement_results import StatementFailed, StatementLost, StatementMark, StatementStopped
 from dba_console.agent.runs.action_control import ActionControl
 from dba_console.agent.runs.checks import ReadOnlyChecks, to_json_value
 from dba_console.agent.runs.commands import (
@@ -224,8 +224,8 @@ class Executor:
             action=acting.name,
             target=self._context.target.name,
             server=acting.needs_server,
-            host=acting.needs_root or not (acting.needs_server or acts_on_cluster(acting)),
-            cluster=acts_on_cluster(acting),
+            host=acting.needs_root or not (acting.needs_server or acting.acts_on_cluster),
+            cluster=acting.acts_on_cluster,
             undo=undo,
             **(
                 self._confirmation_fields(wanted)
@@ -270,7 +270,7 @@ class Executor:
         if block.kind == "action":
             acting, settings = self._action(block)
             if wanted.intent.fields.get("item"):
-                again = acts_on_cluster(acting)
+                again = acting.acts_on_cluster
                 text = "the outcome of the revert is not recorded"
                 return Outcome(state="failed" if again else "unknown", text=text, again=again)
             context = self._action_context(block, acting, wanted.execution)

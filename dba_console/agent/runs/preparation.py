@@ -8,11 +8,10 @@ import os
 import re
 import shutil
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from dba_console.actions.connection_api import ServerConnection
 from dba_console.actions.registry import ACTIONS
 from dba_console.agent.protocol import RunBegin
 from dba_console.core.decoding import from_json
@@ -22,6 +21,9 @@ from dba_console.recording.run_reader import StoredRun
 from dba_console.runbooks.compile import compile_text
 from dba_console.runbooks.single_action import signal_plan
 from dba_console.runbooks.values import typed, value_of
+
+if TYPE_CHECKING:
+    from dba_console.actions.query_connection import QueryConnection
 
 SINGLE_ACTION = "signal-backend"
 """The only action that a screen may request without a document."""
@@ -111,7 +113,7 @@ def uses_server(plan: Plan) -> bool:
     )
 
 
-def require_needs(plan: Plan, connection: ServerConnection | None) -> None:
+def require_needs(plan: Plan, connection: QueryConnection | None) -> None:
     """Raise PermissionDenied or Unsupported if one of the plan's needs is not met."""
     for need in plan.needs:
         if need == "root":
@@ -132,7 +134,7 @@ def require_needs(plan: Plan, connection: ServerConnection | None) -> None:
         raise Unsupported(f"runbook {plan.id} is for PostgreSQL {lowest or ''}–{highest or ''}, this server is {major}")
 
 
-def _is_role(need: str, connection: ServerConnection | None) -> bool:
+def _is_role(need: str, connection: QueryConnection | None) -> bool:
     """Return whether it is a role of the server that ours is a member of."""
     if connection is None:
         return False
@@ -140,7 +142,7 @@ def _is_role(need: str, connection: ServerConnection | None) -> bool:
     return bool(connection.rows(sql, {"need": need}))
 
 
-def _require_role(plan: Plan, need: str, connection: ServerConnection | None) -> None:
+def _require_role(plan: Plan, need: str, connection: QueryConnection | None) -> None:
     if connection is None:
         raise Unsupported(f"runbook {plan.id} needs a server, and this agent has none")
     if need == "server":

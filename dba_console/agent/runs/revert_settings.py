@@ -12,8 +12,7 @@ from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionContext
 from dba_console.actions.permission_gate import ActRequest, CurrentTarget, PlannedTarget, authorize
 from dba_console.actions.policy import find_read_only_target
-from dba_console.actions.put_back import PutBack, PutBackSettings
-from dba_console.actions.temporary_settings import default_directory, read_all
+from dba_console.actions.temporary_settings import PutBack, PutBackSettings, default_directory, read_all
 from dba_console.agent.runs.action_control import ActionControl
 from dba_console.agent.runs.run_context import RunContext
 from dba_console.agent.runs.server_connections import RunServers

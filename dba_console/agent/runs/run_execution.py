@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from dba_console.actions.connection_api import StatementMark
 from dba_console.actions.identity import ServerIdentity
 from dba_console.actions.permission_gate import PlannedTarget
+from dba_console.actions.statement_results import StatementMark
 from dba_console.agent.runs.checks import ReadOnlyChecks
 from dba_console.agent.runs.commands import Appender, CommandOutput, NewestLines
 from dba_console.agent.runs.executor import Executor

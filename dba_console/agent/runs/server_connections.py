@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dba_console.actions.acting_connection import ActingConnection, ServerRestarted, refuse_other_server
-from dba_console.actions.connection_api import StatementMark, StatementResult
 from dba_console.actions.deadline_connection import MAX_ROWS
 from dba_console.actions.identity import ServerIdentity
+from dba_console.actions.statement_results import StatementMark, StatementResult
 from dba_console.core.clock import Clock
 from dba_console.core.config import Config
 from dba_console.core.errors import ConsoleError, Refused, Unsupported

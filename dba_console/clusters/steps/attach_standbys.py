@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
-from dba_console.actions.connection_api import StatementFailed
+from dba_console.actions.statement_results import StatementFailed
 from dba_console.clusters.cutover_plan import LOCK_SLOT, conninfo_to
 from dba_console.clusters.steps.manager_switchover import wait_for_command
 from dba_console.clusters.steps.step import (
@@ -42,8 +42,6 @@ class StandbySettings(TimedSettings, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class RejoinOldPrimary(CutoverStep):
-    """Implements `Action`."""
-
     name: ClassVar[str] = "cutover-rejoin"
     summary: ClassVar[str] = (
         "Starts the old primary as a standby of the new one, waits until it streams on the new timeline, and drops its "
@@ -91,8 +89,6 @@ class RejoinOldPrimary(CutoverStep):
 
 
 class FollowNewPrimary(CutoverStep):
-    """Implements `Action`."""
-
     name: ClassVar[str] = "cutover-follow"
     summary: ClassVar[str] = (
         "Makes every other node follow the new primary (primary_conninfo and a reload), and waits until each streams "
@@ -141,8 +137,6 @@ class RewindSettings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class RewindOldPrimary(CutoverStep):
-    """Implements `Action`."""
-
     name: ClassVar[str] = "cutover-rewind"
     summary: ClassVar[str] = (
         "Stops the old primary and runs pg_rewind on it against the new one: changes that only the old one has are "
@@ -181,7 +175,7 @@ class RewindOldPrimary(CutoverStep):
             server.stop(REWIND_S)
         with at.connect(at.plan.to) as (connection, _):
             # Without it pg_rewind reads the old timeline from pg_control and finds nothing to do.
-            connection.execute("CHECKPOINT", timeout_s=CHECKPOINT_S, transaction=False)
+            connection.execute_change("CHECKPOINT", timeout_s=CHECKPOINT_S, transaction=False)
         ended = server.rewind(at.node(at.plan.to).dsn, dry_run=settings.dry_run, timeout_s=REWIND_S)
         last_output = "".join(printed_line(ended)) or "no output"
         if ended.code != 0:
@@ -199,8 +193,6 @@ class RewindOldPrimary(CutoverStep):
 
 
 class CloneOldPrimary(CutoverStep):
-    """Implements `Action`."""
-
     name: ClassVar[str] = "cutover-clone"
     summary: ClassVar[str] = (
         "Stops the old primary and replaces its data directory by a pg_basebackup of the new one; the old directory is "
@@ -281,8 +273,8 @@ def _set_without_logging(connection: ActingConnection, wanted_conninfo: str) -> 
                         ("log_min_error_statement", "panic"), ("track_activities", "off")):  # fmt: skip
         connection.set_parameter(name, value)
     literal = wanted_conninfo.replace("'", "''")
-    connection.execute(f"ALTER SYSTEM SET primary_conninfo = '{literal}'", transaction=False)
-    connection.execute("SELECT pg_catalog.pg_reload_conf()", transaction=False)
+    connection.execute_change(f"ALTER SYSTEM SET primary_conninfo = '{literal}'", transaction=False)
+    connection.execute_change("SELECT pg_catalog.pg_reload_conf()", transaction=False)
 
 
 def _wait_for_stream(at: Cutover, name: str, timeout_s: float, control: Control) -> str | None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
-from dba_console.actions.connection_api import StatementFailed
+from dba_console.actions.statement_results import StatementFailed
 from dba_console.clusters.cluster_check import ClusterCheck
 from dba_console.clusters.cutover_plan import (
     LOCK_SLOT,
@@ -52,8 +52,6 @@ class BeginSettings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class BeginCutover(CutoverStep):
-    """Implements `Action`."""
-
     name: ClassVar[str] = "cutover-begin"
     summary: ClassVar[str] = (
         "Checks that the cluster is ready for a cutover to a node, as `dba-console cluster check` does, and saves the "
@@ -122,7 +120,7 @@ class BeginCutover(CutoverStep):
         if plan.kind == "cutover":
             control.report_progress(f"CHECKPOINT on {plan.old}")
             with open_node(config.nodes[plan.old].dsn, context) as connection:
-                connection.execute("CHECKPOINT", timeout_s=CHECKPOINT_S, transaction=False)
+                connection.execute_change("CHECKPOINT", timeout_s=CHECKPOINT_S, transaction=False)
         return ActionResult(
             state="ok", text=f"from {plan.old} to {plan.to}, system identifier {plan.system_identifier}", undo={}
         )

@@ -14,8 +14,6 @@ from dba_console.core.sanitize import clean
 
 
 class FenceDeadPrimary(CutoverStep):
-    """Implements `Action`."""
-
     name: ClassVar[str] = "failover-fence"
     summary: ClassVar[str] = (
         "Prevents the dead primary from returning as a primary: stops its server if it still runs, and writes "

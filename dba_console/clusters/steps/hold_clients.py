@@ -70,8 +70,6 @@ class HookSettings(StepSettings, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class RunHooks(CutoverStep):
-    """Implements `Action`."""
-
     name: ClassVar[str] = "cutover-hooks"
     summary: ClassVar[str] = (
         "Runs the hooks of the cluster, which hold schedulers and other writers, or with `release` the commands that "
@@ -114,8 +112,6 @@ def _run_hooks(at: Cutover, *, release: bool) -> ActionResult:
 
 
 class PausePoolers(CutoverStep):
-    """Implements `Action`."""
-
     name: ClassVar[str] = "cutover-pause"
     summary: ClassVar[str] = (
         "Runs a CHECKPOINT on the old primary, then PAUSE on every pooler of the cluster, each with the time limit: "
@@ -143,7 +139,7 @@ class PausePoolers(CutoverStep):
             with at.connect(at.plan.old) as (connection, _):
                 # Pages written now need not be written while clients wait.
                 control.report_progress(f"CHECKPOINT on {at.plan.old}")
-                connection.execute("CHECKPOINT", timeout_s=CHECKPOINT_S, transaction=False)
+                connection.execute_change("CHECKPOINT", timeout_s=CHECKPOINT_S, transaction=False)
         paused: list[tuple[PoolerAdmin, tuple[str, ...]]] = []
         for name, admin, databases in at.poolers():
             control.report_progress(f"PAUSE on {name}")
@@ -179,8 +175,6 @@ def _all_paused(at: Cutover) -> bool:
 
 
 class BlockConnections(CutoverStep):
-    """Implements `Action`."""
-
     name: ClassVar[str] = "cutover-keep-out"
     summary: ClassVar[str] = (
         "Sets CONNECTION LIMIT 0 on every database of the primary and terminates the remaining sessions, so that "
@@ -206,7 +200,7 @@ class BlockConnections(CutoverStep):
             before = {one["database"]: one["connections"] for one in limits} | at.plan.limits
             save_plan(context, replace(at.plan, limits=before))
             if closing := [f"{one['statement']}0" for one in limits if one["connections"] != 0]:
-                connection.execute("; ".join(closing))
+                connection.execute_change("; ".join(closing))
             ended = connection.execute_change(_END_SESSIONS, spared_sessions(at.plan), transaction=False).rows[0][
                 "count"
             ]
@@ -241,13 +235,11 @@ def restore_connection_limits(connection: ActingConnection, limits: Mapping[str,
         if limits.get(one["database"], one["connections"]) != one["connections"]
     ]
     if changed:
-        connection.execute("; ".join(f"{one['statement']}{limits[one['database']]}" for one in changed))
+        connection.execute_change("; ".join(f"{one['statement']}{limits[one['database']]}" for one in changed))
     return f"connection limits of {len(changed)} databases restored"
 
 
 class WaitUntilNoWrites(CutoverStep):
-    """Implements `Action`."""
-
     name: ClassVar[str] = "cutover-drain"
     summary: ClassVar[str] = (
         "Proves that there are no writes on the primary: no client sessions (those that reconnect are terminated "

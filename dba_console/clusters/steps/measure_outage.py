@@ -33,8 +33,6 @@ class HeartbeatSettings(StepSettings, frozen=True, kw_only=True, forbid_unknown_
 
 
 class MeasureOutage(CutoverStep):
-    """Implements `Action`."""
-
     name: ClassVar[str] = "cutover-heartbeat"
     summary: ClassVar[str] = (
         "Starts a process that writes and reads through the pooler like clients, or with `stop` ends it. Its results "

@@ -43,8 +43,6 @@ class PromoteSettings(TimedSettings, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class Promote(CutoverStep):
-    """Implements `Action`."""
-
     name: ClassVar[str] = "cutover-promote"
     summary: ClassVar[str] = (
         "Promotes the new primary, after checking again that the old one is shut down and no WAL is missing; then "
@@ -131,7 +129,7 @@ def _promote(at: Cutover, settings: PromoteSettings, control: Control) -> Action
         except ConsoleError as error:
             raise NothingChanged(f"{error.message}: nothing was promoted", hint=error.hint) from error
         if now.role == "standby":
-            connection.execute(_PROMOTE, transaction=False, timeout_s=10.0)
+            connection.execute_change(_PROMOTE, transaction=False, timeout_s=10.0)
         for _left in remaining_seconds(at.context, settings.timeout_s):
             now = connection.read_identity()
             if now.role == "primary":

@@ -39,8 +39,6 @@ SELECT current_setting('synchronous_standby_names') AS names,
 
 
 class RepointClients(CutoverStep):
-    """Implements `Action`."""
-
     name: ClassVar[str] = "cutover-repoint"
     summary: ClassVar[str] = (
         "Points poolers and addresses to the new primary: changes the host of the databases in PgBouncer's "
@@ -86,8 +84,6 @@ class RepointClients(CutoverStep):
 
 
 class ReleaseClients(CutoverStep):
-    """Implements `Action`."""
-
     name: ClassVar[str] = "cutover-release"
     summary: ClassVar[str] = (
         "Releases clients on the new primary: restores connection limits, and runs RESUME on every pooler. If the "

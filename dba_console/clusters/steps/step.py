@@ -6,14 +6,14 @@ A step opens and closes its own connections: between two steps the agent may die
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any, ClassVar, NamedTuple
 
 from msgspec import Struct
 
 from dba_console.actions.acting_connection import ActingConnection
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
 from dba_console.actions.identity import ServerIdentity
 from dba_console.clusters.cutover_plan import CutoverPlan, cluster_config, conninfo, load_plan
 from dba_console.clusters.host_facts import read_free_space
@@ -61,14 +61,13 @@ class NothingChanged(Refused):
     """A step failed before it changed anything: an abort has nothing to revert for it."""
 
 
-class CutoverStep:
+class CutoverStep(Action):
     """Base class of the steps."""
 
     Settings: ClassVar[type[Struct]] = StepSettings
     needs_server: ClassVar[bool] = False
-    needs_root: ClassVar[bool] = False
     acts_on_cluster: ClassVar[bool] = True
-    undoable: ClassVar[bool] = False
+    no_undo: ClassVar[str] = "this step cannot be reverted"
 
     def act(self, settings: Any, preview: ActionPreview, context: ActionContext, control: Control) -> ActionResult:
         """Run the step. A step that failed halfway can be undone too."""
@@ -83,9 +82,6 @@ class CutoverStep:
 
     def do(self, settings: Any, context: ActionContext, control: Control) -> ActionResult:
         raise NotImplementedError
-
-    def undo(self, settings: Any, data: Mapping[str, Any], context: ActionContext, control: Control) -> ActionResult:
-        return ActionResult(state="failed", text="this step cannot be reverted")
 
     def retry_result(self, text: str) -> ActionResult:
         """Return the result of a step done not or partly: repeating it is safe, and so is its undo."""

@@ -45,8 +45,6 @@ class StopSettings(TimedSettings, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class StopPrimary(CutoverStep):
-    """Implements `Action`."""
-
     name: ClassVar[str] = "cutover-stop"
     summary: ClassVar[str] = (
         "Stops the old primary in fast mode, never immediate: the stop waits for a checkpoint, the archiver and the "
@@ -182,8 +180,6 @@ def _unarchived_wal_files(server: ServerControl) -> list[str]:
 
 
 class CheckPositions(CutoverStep):
-    """Implements `Action`."""
-
     name: ClassVar[str] = "cutover-gate"
     summary: ClassVar[str] = (
         "Compares positions: pg_control of the old primary says `shut down`, and the new one has received and replayed "
@@ -258,8 +254,6 @@ def _missing_text(shutdown_lsn: str, lsn: str | None, what: str) -> str:
 
 
 class FenceOldPrimary(CutoverStep):
-    """Implements `Action`."""
-
     name: ClassVar[str] = "cutover-fence"
     summary: ClassVar[str] = (
         "Writes standby.signal into the data directory of the stopped old primary: if a supervisor or a reboot starts "

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from dba_console.core.clock import SYSTEM, Clock
 from dba_console.watch.probes.postgres.binary_results import Row
-from dba_console.watch.probes.postgres.connect import MonitorOptions, monitor_conninfo
+from dba_console.watch.probes.postgres.connect import MonitorOptions, monitor_conninfo, parse_options
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, ConnectionLost
 from dba_console.watch.probes.postgres.connection import MonitorConnection, connect
 from dba_console.watch.probes.postgres.oid_names import decode_name
@@ -161,14 +161,7 @@ class CatalogReader:
 
 def _for_database(conninfo: str, database: str) -> str:
     """Return the target's connection string with another database. Raises ConnectFailed, without the string itself."""
-    from psycopg import pq
-
-    try:
-        options = pq.Conninfo.parse(conninfo.encode())
-    except Exception:
-        raise ConnectFailed("other", "not a valid libpq connection string") from None
-    given = {option.keyword.decode(): option.val.decode() for option in options if option.val is not None}
-    return monitor_conninfo(given, dbname=database)
+    return monitor_conninfo(parse_options(conninfo), dbname=database)
 
 
 def _catalog_table(row: Row, codec: str) -> CatalogTable:

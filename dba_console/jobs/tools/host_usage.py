@@ -6,10 +6,9 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from dba_console.actions.query_connection import QueryConnection
 from dba_console.core.clock import SYSTEM, Clock
-from dba_console.core.errors import ConsoleError
 from dba_console.jobs.tools.scratch_directory import mount_of
-from dba_console.jobs.tools.server_connection import ReadOnlyConnection
 from dba_console.watch.probes.host import file_systems
 from dba_console.watch.probes.host.kernel_counters import DiskStatsParser, parse_cpu, read_boot_s
 from dba_console.watch.probes.host.kernel_files import ProcStat, read_file, read_stat
@@ -116,28 +115,16 @@ def disk_under(path: str | None) -> str | None:
     return disk
 
 
-def is_local_server(server: ReadOnlyConnection) -> bool:
+def is_local_server(server: QueryConnection) -> bool:
     """Check whether the server runs on this host: our backend must be a local process with the same start time."""
-    stat = read_stat("/proc", server.backend)
+    stat = read_stat("/proc", server.mark.pid)
     if stat is None or not stat.command.startswith(("postgres", "postmaster")):
         return False
-    (started,) = server.one(
-        "select extract(epoch from backend_start)::float8 from pg_stat_activity where pid = pg_backend_pid()"
-    )
     try:
         boot_s = read_boot_s("/proc")
     except (OSError, ValueError):
         return False
-    return started is not None and abs(boot_s + stat.start_ticks * TICK_S - started) < _CLOCK_TOLERANCE_S
-
-
-def data_directory(server: ReadOnlyConnection) -> str | None:
-    """Return the data directory, None if this role may not read it."""
-    try:
-        (path,) = server.one("select current_setting('data_directory', true)")
-    except ConsoleError:
-        return None
-    return path or None
+    return abs(boot_s + stat.start_ticks * TICK_S - server.mark.backend_start_us / 1e6) < _CLOCK_TOLERANCE_S
 
 
 def has_shared_cores() -> bool:

@@ -1,5 +1,5 @@
-"""The server connection of the dump tools: read-only, with short lock timeouts. Also finds PostgreSQL's client programs
-and reads the list of tables that a dump contains.
+"""The server connection of the dump tools, with short lock timeouts. Also finds PostgreSQL's client programs and reads
+the list of tables that a dump contains.
 
 Used by short-lived programs only, never by the agent: a wait here delays only the caller.
 """
@@ -10,100 +10,51 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import psycopg
-import psycopg.sql
-from psycopg.rows import tuple_row
 
-from dba_console.actions.deadline_connection import DeadlineConnection, DeadlineExceeded, connect
+from dba_console.actions.deadline_connection import DeadlineConnection, connect
+from dba_console.actions.query_connection import QueryConnection
+from dba_console.actions.statement_results import StatementFailed
 from dba_console.core.clock import SYSTEM
 from dba_console.core.errors import ConnectError, ConsoleError, Unsupported
 from dba_console.core.sanitize import clean
 from dba_console.runbooks.command_environment import server_environment
 
 CONNECT_S = 10
-STATEMENT_S = 30
+TABLES_S = 30
 """Enough for all tables of a large database; the other queries of a sweep take milliseconds."""
-LOCK_MS = 100
+LOCK_S = 0.1
 """None of these queries is worth waiting for a lock."""
-
-_LIMITS = """
-select pg_catalog.set_config('statement_timeout', %(statement)s, true),
-       pg_catalog.set_config('lock_timeout', %(lock)s, true)
-"""
-Row = tuple[Any, ...]
-
-
-class ReadOnlyConnection:
-    """An open connection. `version` has libpq's form: 150018."""
-
-    def __init__(self, connection: DeadlineConnection) -> None:
-        self._connection = connection
-        self.version = connection.info.server_version
-        self.backend = connection.info.backend_pid
-        self.host = connection.info.host
-        self.database = connection.info.dbname
-
-    @property
-    def major(self) -> int:
-        return self.version // 10000
-
-    def rows(self, sql: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> list[Row]:
-        """Return all rows. Raises ConsoleError with the server's message."""
-        try:
-            return self._query(sql.encode(), params, STATEMENT_S)
-        except psycopg.Error as error:
-            if self._connection.closed:
-                raise ConnectError(f"connection to the server lost: {error_message(error)}") from error
-            raise ConsoleError(f"the server rejected a query: {error_message(error)}") from error
-
-    def count(self, schema: str, table: str, seconds: float) -> int:
-        """Count the rows of a table. Raises ConsoleError if that takes longer than `seconds` or fails."""
-        query = psycopg.sql.SQL("select count(*) from only {}").format(psycopg.sql.Identifier(schema, table))
-        try:
-            return int(self._query(query, None, seconds)[0][0])
-        except psycopg.Error as error:
-            raise ConsoleError(f"cannot count the rows of {clean(table)}: {error_message(error)}") from error
-
-    def one(self, sql: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> Row:
-        """Return the first row of a query that always has one."""
-        return self.rows(sql, params)[0]
-
-    def _query(
-        self, sql: bytes | psycopg.sql.Composed, params: Sequence[Any] | Mapping[str, Any] | None, seconds: float
-    ) -> list[Row]:
-        """Return all rows, in a read-only transaction with its own timeouts: behind a pooler only those are reliable.
-
-        Raises psycopg.Error; ConnectError if the server does not answer.
-        """
-        self._connection.deadline_us = SYSTEM.mono_us() + int((seconds + CONNECT_S) * 1e6)
-        try:
-            with self._connection.cursor(row_factory=tuple_row) as cursor:
-                self._connection.begin("BEGIN READ ONLY")
-                cursor.execute(_LIMITS, {"statement": f"{round(seconds * 1000)}ms", "lock": f"{LOCK_MS}ms"})
-                return cursor.execute(sql, params).fetchall()
-        except DeadlineExceeded:
-            raise ConnectError(f"the server did not answer within {seconds + CONNECT_S:g} s") from None
-        finally:
-            if not self._connection.closed:
-                self._connection.rollback()
 
 
 @contextmanager
-def open_server(conninfo: str, application: str = "dba-console:dumps") -> Iterator[ReadOnlyConnection]:
+def open_server(conninfo: str, application: str = "dba-console:dumps") -> Iterator[QueryConnection]:
     """Connect with a connection string, completed from libpq's environment. Raises ConnectError with the reason."""
-    with closing(open_connection(conninfo, application)) as connection:
-        yield ReadOnlyConnection(connection)
+    connection = QueryConnection(conninfo, application=application, connect_timeout_s=CONNECT_S, lock_timeout_s=LOCK_S)
+    with closing(connection):
+        with _hinted():
+            connection.read_identity()
+        try:
+            yield connection
+        except StatementFailed as error:
+            raise ConsoleError(f"the server rejected a query: {error.message}", hint=error.hint) from error
 
 
 def open_connection(conninfo: str, application: str) -> DeadlineConnection:
-    """Open a connection. Raises ConnectError with the reason."""
-    try:
+    """Open a connection that may also change something. Raises ConnectError with the reason."""
+    with _hinted():
         return connect(conninfo, application=application, database=None, timeout_s=CONNECT_S, clock=SYSTEM)
+
+
+@contextmanager
+def _hinted() -> Iterator[None]:
+    try:
+        yield
     except ConnectError as error:
         raise ConnectError(
             f"cannot connect: {error.message}", hint=error.hint or "dba-console doctor shows what is missing"
@@ -202,13 +153,17 @@ where c.relkind = 'r' and c.relpersistence <> 't' and n.nspname !~ '^pg_' and n.
   and not exists (select 1 from pg_catalog.pg_depend d where d.classid = 'pg_catalog.pg_class'::regclass
                   and d.objid = c.oid and d.deptype = 'e')
 """
+_TABLE = (
+    "select c.oid::bigint, n.nspname as schema, c.relname as name,"
+    " case when c.reltuples >= 0 then c.reltuples::float8 end as rows, "
+)
 _MEASURED = (
-    "select c.oid::bigint, n.nspname, c.relname, c.reltuples::float8, (pg_catalog.pg_relation_size(c.oid)"
-    " + coalesce(pg_catalog.pg_relation_size(t.oid), 0))::bigint" + _FROM
+    _TABLE
+    + "(pg_catalog.pg_relation_size(c.oid) + coalesce(pg_catalog.pg_relation_size(t.oid), 0))::bigint as size"
+    + _FROM
 )
 _BY_PAGES = (
-    "select c.oid::bigint, n.nspname, c.relname, c.reltuples::float8, (c.relpages::bigint"
-    " + coalesce(t.relpages, 0)) * current_setting('block_size')::bigint" + _FROM
+    _TABLE + "(c.relpages::bigint + coalesce(t.relpages, 0)) * current_setting('block_size')::bigint as size" + _FROM
 )
 MAX_PATTERNS = 200
 """Maximum number of tables passed to pg_dump by name."""
@@ -235,7 +190,7 @@ class DumpTable(NamedTuple):
         return ".".join('"' + part.replace('"', '""') + '"' for part in (self.schema, self.name))
 
 
-def read_tables(server: ReadOnlyConnection) -> tuple[list[DumpTable], str | None]:
+def read_tables(server: QueryConnection) -> tuple[list[DumpTable], str | None]:
     """Return all tables, largest first, and a note if sizes are the server's estimates.
 
     The size of an exclusively locked table cannot be read without waiting: then the sizes of the last VACUUM or ANALYZE
@@ -243,11 +198,11 @@ def read_tables(server: ReadOnlyConnection) -> tuple[list[DumpTable], str | None
     """
     note = None
     try:
-        rows = server.rows(_MEASURED)
+        rows = server.rows(_MEASURED, timeout_s=TABLES_S, limit=None)
     except ConsoleError:
-        rows = server.rows(_BY_PAGES)
+        rows = server.rows(_BY_PAGES, timeout_s=TABLES_S, limit=None)
         note = "a table is locked: sizes are those of the last VACUUM or ANALYZE"
-    found = [DumpTable(oid, schema, name, None if rows < 0 else rows, size) for oid, schema, name, rows, size in rows]
+    found = [DumpTable(**row) for row in rows]
     return sorted(found, key=lambda table: (-table.size, table.oid)), note
 
 

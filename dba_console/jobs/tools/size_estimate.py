@@ -12,17 +12,20 @@ from statistics import median
 
 from msgspec import Struct
 
+from dba_console.actions.query_connection import QueryConnection
 from dba_console.core.errors import ConsoleError
 from dba_console.core.target import Target, address_of
 from dba_console.core.units import human_bytes
 from dba_console.jobs.history.history_reader import read_job_history
 from dba_console.jobs.tools.scratch_directory import MIN_FREE_SHARE, free_space, mount_of
-from dba_console.jobs.tools.server_connection import ReadOnlyConnection, read_tables
+from dba_console.jobs.tools.server_connection import read_tables
 from dba_console.jobs.tools.sweep_store import load_result
 
 MARGIN = 1.2
 """Factor on an estimate from earlier dumps, because the data change."""
-_LARGE_OBJECTS = "select coalesce(sum(pg_relation_size(oid)), 0)::bigint from pg_class where relname = 'pg_largeobject'"
+_LARGE_OBJECTS = (
+    "select coalesce(sum(pg_relation_size(oid)), 0)::bigint as n from pg_class where relname = 'pg_largeobject'"
+)
 
 
 class DumpSizeEstimate(Struct, frozen=True, kw_only=True):
@@ -45,11 +48,11 @@ class DumpSizeEstimate(Struct, frozen=True, kw_only=True):
     note: str | None = None
 
 
-def estimate_dump_size(server: ReadOnlyConnection, target: Target, directory: Path | None) -> DumpSizeEstimate:
+def estimate_dump_size(server: QueryConnection, target: Target, directory: Path | None) -> DumpSizeEstimate:
     """Estimate a dump of the server's database, and whether it fits into `directory`. Raises ConsoleError."""
     tables, note = read_tables(server)
     total = sum(table.size for table in tables) + _large_objects(server)
-    ratio, source = known_ratio(target, server.database)
+    ratio, source = known_ratio(target, server.identity.database)
     dump = None if ratio is None else round(total * ratio)
     most = total if dump is None else round(dump * MARGIN)
     mount, free, size = _free_space(directory)
@@ -81,9 +84,9 @@ def known_ratio(target: Target, database: str) -> tuple[float | None, str | None
     return None, None
 
 
-def _large_objects(server: ReadOnlyConnection) -> int:
+def _large_objects(server: QueryConnection) -> int:
     try:
-        return int(server.one(_LARGE_OBJECTS)[0])
+        return int(server.rows(_LARGE_OBJECTS)[0]["n"])
     except ConsoleError:
         return 0
 

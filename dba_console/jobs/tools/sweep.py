@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from dba_console.actions.query_connection import QueryConnection
 from dba_console.core.clock import SYSTEM, Clock
 from dba_console.core.errors import PermissionDenied, Refused, Unsupported, UsageError
 from dba_console.core.sanitize import clean
@@ -24,7 +25,6 @@ from dba_console.jobs.tools.scratch_directory import MIN_FREE_SHARE, free_space,
 from dba_console.jobs.tools.server_connection import (
     DumpTable,
     InstalledProgram,
-    ReadOnlyConnection,
     choose_tables,
     client_environment,
     find_program,
@@ -39,12 +39,14 @@ from dba_console.jobs.tools.trial_dump import TrialSettings, run_trial
 RESERVE = 3
 """Connections left free for others: a dump must not be the reason that max_connections is reached."""
 _SQL = """
-select current_setting('max_connections')::int,
-       current_setting('superuser_reserved_connections')::int
-         + coalesce(current_setting('reserved_connections', true), '0')::int,
-       (select count(*) from pg_stat_activity where backend_type = 'client backend')::int,
-       r.rolconnlimit, (select count(*) from pg_stat_activity where usename = current_user)::int,
-       d.datconnlimit, (select count(*) from pg_stat_activity where datname = current_database())::int
+select current_setting('max_connections')::int
+         - current_setting('superuser_reserved_connections')::int
+         - coalesce(current_setting('reserved_connections', true), '0')::int
+         - (select count(*) from pg_stat_activity where backend_type = 'client backend')::int as free,
+       case when r.rolconnlimit >= 0 then r.rolconnlimit
+         - (select count(*) from pg_stat_activity where usename = current_user)::int end as free_of_role,
+       case when d.datconnlimit >= 0 then d.datconnlimit
+         - (select count(*) from pg_stat_activity where datname = current_database())::int end as free_of_database
 from pg_roles r, pg_database d where r.rolname = current_user and d.datname = current_database()
 """
 
@@ -61,18 +63,19 @@ class ConnectionBudget(NamedTuple):
         return max(0, self.free - RESERVE - 1)
 
 
-def read_connection_budget(server: ReadOnlyConnection) -> ConnectionBudget:
+def read_connection_budget(server: QueryConnection) -> ConnectionBudget:
     """Return the connections free now. Reserved connections are never counted, also not for a superuser."""
-    most, reserved, used, of_role, by_role, of_database, in_database = server.one(_SQL)
-    found = [ConnectionBudget(most - reserved - used, "max_connections")]
-    if of_role >= 0:
-        found.append(ConnectionBudget(of_role - by_role, "the role's connection limit"))
-    if of_database >= 0:
-        found.append(ConnectionBudget(of_database - in_database, "the database's connection limit"))
+    [row] = server.rows(_SQL)
+    limits = {
+        "max_connections": row["free"],
+        "the role's connection limit": row["free_of_role"],
+        "the database's connection limit": row["free_of_database"],
+    }
+    found = [ConnectionBudget(free, limit) for limit, free in limits.items() if free is not None]
     return min(found, key=lambda slots: slots.free)
 
 
-def require_connections(server: ReadOnlyConnection, jobs: int) -> None:
+def require_connections(server: QueryConnection, jobs: int) -> None:
     """Raise Refused if a dump with `jobs` jobs would use connections of the reserve."""
     slots = read_connection_budget(server)
     if slots.max_jobs < jobs:
@@ -89,16 +92,16 @@ def require_connections(server: ReadOnlyConnection, jobs: int) -> None:
 # use these tables, so it is done only on request (--fresh).
 
 _PATHS = """
-select pg_relation_filepath(c.oid), pg_relation_filepath(nullif(c.reltoastrelid, 0))
+select pg_relation_filepath(c.oid) as rows, pg_relation_filepath(nullif(c.reltoastrelid, 0)) as toast
 from pg_class c where c.oid = any(%s)
 """
 
 
-def evict_tables(server: ReadOnlyConnection, data: str, tables: Sequence[DumpTable]) -> int:
+def evict_tables(server: QueryConnection, data: str, tables: Sequence[DumpTable]) -> int:
     """Evict tables from the page cache; return their bytes. Raises PermissionDenied if files cannot be opened."""
     done = 0
-    for row in server.rows(_PATHS, ([table.oid for table in tables],)):
-        for path in row:
+    for row in server.rows(_PATHS, ([table.oid for table in tables],), limit=None):
+        for path in row.values():
             if path:
                 done += _evict_segments(os.path.join(data, path))
     return done
@@ -255,7 +258,7 @@ MAX_JOBS = 64
 
 
 _OTHERS = """
-select count(*)::int from pg_stat_activity where application_name = 'dba-console:sweep' and pid <> pg_backend_pid()
+select count(*)::int as n from pg_stat_activity where application_name = 'dba-console:sweep' and pid <> pg_backend_pid()
 """
 
 
@@ -295,12 +298,12 @@ class _Sweep:
     """A running sweep."""
 
     def __init__(
-        self, target: Target, options: SweepOptions, server: ReadOnlyConnection, report: ReportEvent, clock: Clock
+        self, target: Target, options: SweepOptions, server: QueryConnection, report: ReportEvent, clock: Clock
     ) -> None:
         self._target, self._options, self._server, self._report, self._clock = target, options, server, report, clock
-        self._program: InstalledProgram = find_program("pg_dump", at_least=server.major, bindir=options.bindir)
+        self._program: InstalledProgram = find_program("pg_dump", at_least=server.identity.major, bindir=options.bindir)
         self._is_local = host_usage.is_local_server(server)
-        self._data = host_usage.data_directory(server) if self._is_local else None
+        self._data = server.identity.data_directory if self._is_local else None
         if options.evict_cache and self._data is None:
             raise Unsupported(
                 "--fresh requires a server on this host and a role that may read data_directory (pg_monitor)"
@@ -309,7 +312,7 @@ class _Sweep:
         self._notes = [note] if note else []
         self._all_tables = [table for table in self._all_tables if table.size > 0]
         if not self._all_tables:
-            raise UsageError(f"database {server.database} has no table with rows")
+            raise UsageError(f"database {server.identity.database} has no table with rows")
         self._cpus = host_usage.usable_cpus()
         self._max_jobs, self._ceiling = self._find_max_jobs()
         self._tables = choose_tables(self._all_tables, options.share, 2 * self._max_jobs)
@@ -323,8 +326,7 @@ class _Sweep:
 
     def run(self) -> SweepResult:
         """Run the sweep."""
-        (others,) = self._server.one(_OTHERS)
-        if others:
+        if self._server.rows(_OTHERS)[0]["n"]:
             raise Refused(
                 "another sweep is running on this server: their measurements would be wrong",
                 hint="wait until it has ended",
@@ -397,8 +399,8 @@ class _Sweep:
 
     def _limit_s(self, jobs: int) -> float:
         """Return the seconds after which a trial with `jobs` jobs is cut."""
-        if not self._curve.runs or self._server.major < 14:
-            return self._options.window_s if self._server.major >= 14 else 86400.0
+        if not self._curve.runs or self._server.identity.major < 14:
+            return self._options.window_s if self._server.identity.major >= 14 else 86400.0
         best = self._curve.runs[self._curve.best_jobs()]
         took = best.wall_s - best.startup_s
         if jobs == 1 and not self._curve.may_suffice(1):
@@ -465,7 +467,8 @@ class _Sweep:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if self._is_local else None
         return SweepResult(
             jobs=curve.knee(), best_jobs=curve.best_jobs(), at_us=self._clock.wall_us(), target=self._target.name,
-            database=self._server.database, rows=tuple(_result_row(curve, jobs) for jobs in sorted(curve.runs)),
+            database=self._server.identity.database,
+            rows=tuple(_result_row(curve, jobs) for jobs in sorted(curve.runs)),
             limit=limit.kind, sentence=limit.sentence, host=os.uname().nodename, cpus=self._cpus,
             program=self._program.version, compression=self._options.compression, place=self._options.to,
             table_bytes=total, chosen_bytes=sum(table.size for table in self._tables), tables=len(self._all_tables),

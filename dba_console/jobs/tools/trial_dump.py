@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from dba_console.actions.query_connection import QueryConnection
 from dba_console.core.clock import SYSTEM, Clock
 from dba_console.core.errors import ConsoleError, RunbookFailed
 from dba_console.core.sanitize import clean
@@ -25,7 +26,7 @@ from dba_console.core.units import human_bytes
 from dba_console.jobs.tools.host_usage import CpuTimes, HostMeter
 from dba_console.jobs.tools.jobs_curve import TrialRun
 from dba_console.jobs.tools.scratch_directory import MIN_FREE_SHARE, TrialOutput, free_space
-from dba_console.jobs.tools.server_connection import DumpTable, ReadOnlyConnection
+from dba_console.jobs.tools.server_connection import DumpTable
 from dba_console.watch.frames.job_sessions import TRIAL_APPLICATION
 from dba_console.watch.probes.host.postmasters import PostmasterChildren
 
@@ -41,7 +42,8 @@ select a.pid, p.relid::bigint, p.tuples_processed, p.bytes_processed
 from pg_stat_activity a left join pg_stat_progress_copy p on p.pid = a.pid where a.application_name = %s
 """
 _SESSIONS = (
-    "select a.pid, null::bigint, null::bigint, null::bigint from pg_stat_activity a where a.application_name = %s"
+    "select a.pid, null::bigint as relid, null::bigint as tuples_processed, null::bigint as bytes_processed"
+    " from pg_stat_activity a where a.application_name = %s"
 )
 _WAITING = """
 select w.pid from pg_locks w where not w.granted and w.mode = 'AccessExclusiveLock' and w.locktype = 'relation'
@@ -67,13 +69,15 @@ class CopySessions(NamedTuple):
     """A session that waits for an exclusive lock on a table the dump has locked; None: no session."""
 
 
-def read_copies(server: ReadOnlyConnection, tag: str) -> CopySessions:
+def read_copies(server: QueryConnection, tag: str) -> CopySessions:
     """Read the sessions with this application name. Raises ConsoleError if the server does not answer."""
-    rows = server.rows(_COPIES if server.major >= 14 else _SESSIONS, (tag,))
-    backends = tuple(int(row[0]) for row in rows)
+    rows = server.rows(_COPIES if server.identity.major >= 14 else _SESSIONS, (tag,))
+    backends = tuple(row["pid"] for row in rows)
     waiting = server.rows(_WAITING, (list(backends),)) if backends else []
-    running = tuple(TableCopy(int(row[1]), int(row[2]), int(row[3])) for row in rows if row[1])
-    return CopySessions(backends, running, int(waiting[0][0]) if waiting else None)
+    running = tuple(
+        TableCopy(row["relid"], row["tuples_processed"], row["bytes_processed"]) for row in rows if row["relid"]
+    )
+    return CopySessions(backends, running, waiting[0]["pid"] if waiting else None)
 
 
 class TrialProgress:
@@ -168,7 +172,7 @@ class TrialBlockedOthers(RunbookFailed):
 
 
 def run_trial(
-    settings: TrialSettings, server: ReadOnlyConnection, meter: HostMeter, parent_directory: Path,
+    settings: TrialSettings, server: QueryConnection, meter: HostMeter, parent_directory: Path,
     tables: Sequence[DumpTable], jobs: int,
     limit_s: Callable[[], float], clock: Clock = SYSTEM, report: Callable[[float, float], None] = lambda done, of: None,
 ) -> TrialRun:  # fmt: skip
@@ -192,7 +196,7 @@ class _Trial:
     """A running trial dump and its measurements."""
 
     def __init__(
-        self, settings: TrialSettings, server: ReadOnlyConnection, meter: HostMeter, directory: Path,
+        self, settings: TrialSettings, server: QueryConnection, meter: HostMeter, directory: Path,
         tables: Sequence[DumpTable], jobs: int,
         clock: Clock,
     ) -> None:  # fmt: skip

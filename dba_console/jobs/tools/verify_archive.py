@@ -20,7 +20,9 @@ from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
+from psycopg import sql
 
+from dba_console.actions.query_connection import QueryConnection
 from dba_console.core.errors import ConsoleError, Unsupported
 from dba_console.core.sanitize import clean
 from dba_console.jobs.archives.archive_file import open_archive
@@ -32,7 +34,7 @@ from dba_console.jobs.tools.archive_listing import (
     find_problems,
     large_object_text,
 )
-from dba_console.jobs.tools.server_connection import InstalledProgram, ReadOnlyConnection, find_program
+from dba_console.jobs.tools.server_connection import InstalledProgram, find_program
 
 # Read data files to their end: decompress, verify the compression's checksum, count rows.
 #
@@ -229,7 +231,7 @@ class VerifyResult(Struct, frozen=True, kw_only=True):
 
 
 def verify_archive(
-    path: Path, server: ReadOnlyConnection | None, sample: int, seed: int | None, *, bindir: str | None, report: Report
+    path: Path, server: QueryConnection | None, sample: int, seed: int | None, *, bindir: str | None, report: Report
 ) -> VerifyResult:
     """Read the archive completely and compare `sample` tables with the database. Raises ArchiveError, ConsoleError."""
     plan = open_archive(path)
@@ -425,12 +427,13 @@ def _copy_rows(pieces: Iterator[bytes]) -> Iterator[bytes]:
         rest = rest[-3:]
 
 
-def _rows_in_database(server: ReadOnlyConnection | None, entry: DumpEntry) -> int | None:
+def _rows_in_database(server: QueryConnection | None, entry: DumpEntry) -> int | None:
     """Count the rows of a table in the database; None if that fails."""
     if server is None or entry.schema is None:
         return None
+    query = sql.SQL("select count(*) from only {}").format(sql.Identifier(entry.schema, entry.tag))
     try:
-        return server.count(entry.schema, entry.tag, COUNT_S)
+        return int(server.rows(query.as_string(None), timeout_s=COUNT_S)[0]["count"])
     except ConsoleError:
         return None
 

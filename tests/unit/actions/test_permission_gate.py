@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from dba_console.actions.acting_connection import ServerRestarted
 from dba_console.actions.action import ActionPreview
-from dba_console.actions.connection_api import ServerConnection
 from dba_console.actions.identity import HostIdentity, ServerIdentity, host_identity, server_mismatch
 from dba_console.actions.permission_gate import (
     ActRequest,
@@ -22,6 +21,7 @@ from dba_console.actions.permission_gate import (
     refuse_changed,
 )
 from dba_console.actions.policy import find_read_only_target, policy_refusal
+from dba_console.actions.query_connection import QueryConnection
 from dba_console.core.config import ActionsConfig, ClusterConfig, Config, NodeConfig, TargetConfig
 from dba_console.core.errors import Refused
 from dba_console.core.target import make_target
@@ -47,7 +47,7 @@ class Answering:
 
 
 def place(server: ServerIdentity = SERVER, **more: object) -> CurrentTarget:
-    return replace(CurrentTarget(connection=cast("ServerConnection", Answering(server))), **more)
+    return replace(CurrentTarget(connection=cast("QueryConnection", Answering(server))), **more)
 
 
 def attempt(

@@ -118,7 +118,7 @@ def test_what_never_acted_is_not_offered() -> None:
 
 
 def action(block_id: str, **given: Any) -> Block:
-    return block(block_id, "action", action="set-parameter", **given)
+    return block(block_id, "action", action="set-parameters", **given)
 
 
 def test_an_action_takes_itself_back_with_what_each_execution_left_the_last_one_first() -> None:

@@ -29,11 +29,14 @@ _VERBOSE = 2
 """PQERRORS_VERBOSE of libpq-fe.h."""
 
 
-def open_connection(conninfo: str, timeout_s: float, clock: Clock) -> PGconn:
-    """Return an authenticated connection. Raises ConnectFailed; nothing is left open then."""
+def open_connection(given: Mapping[str, str], timeout_s: float, clock: Clock, **overrides: str) -> PGconn:
+    """Return an authenticated connection, opened with the options in `given` and ours: every connection of this program
+    is opened here. The caller sets search_path before anything else. Raises ConnectFailed; nothing is left open then.
+    """
     from psycopg import pq
 
     deadline = clock.mono_us() + int(timeout_s * 1e6)
+    conninfo = monitor_conninfo(resolve_hosts(given), **overrides)
     try:
         connection = pq.PGconn.connect_start(conninfo.encode())
     except Exception as error:
@@ -109,6 +112,17 @@ _UNLESS_SET = {
     "keepalives": "1", "keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3",
     "tcp_user_timeout": "25000",
 }  # fmt: skip
+
+
+def parse_options(conninfo: str) -> dict[str, str]:
+    """Parse a connection string as libpq does. Raises ConnectFailed, which does not quote it."""
+    from psycopg import pq
+
+    try:
+        options = pq.Conninfo.parse(os.fsencode(conninfo))
+    except Exception:
+        raise ConnectFailed("other", "not a connection string that libpq can read") from None
+    return {option.keyword.decode(): os.fsdecode(option.val) for option in options if option.val is not None}
 
 
 def monitor_conninfo(given: Mapping[str, str], **overrides: str) -> str:

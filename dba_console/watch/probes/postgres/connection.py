@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from dba_console.core.clock import Clock
 from dba_console.watch.probes.postgres.binary_results import Row, codec_of, decode, wall_us
-from dba_console.watch.probes.postgres.connect import MonitorOptions, monitor_conninfo, open_connection, resolve_hosts
+from dba_console.watch.probes.postgres.connect import MonitorOptions, open_connection, parse_options, resolve_hosts
 from dba_console.watch.probes.postgres.connect_errors import CANCELED, ConnectFailed, ConnectionLost
 from dba_console.watch.probes.postgres.oid_names import OidNames, decode_name
 from dba_console.watch.probes.postgres.pipeline import (
@@ -70,7 +70,7 @@ def _is_pgbouncer(message: str) -> bool:
 
 
 def _ask(given: Mapping[str, str], timeout_s: float, clock: Clock) -> str:
-    connection = open_connection(monitor_conninfo({**given, "dbname": "pgbouncer"}), timeout_s, clock)
+    connection = open_connection({**given, "dbname": "pgbouncer"}, timeout_s, clock)
     try:
         version, databases, config = (
             simple_query(connection, command, timeout_s, clock)
@@ -147,9 +147,9 @@ class MonitorConnection:
 
 def connect(conninfo: str, options: MonitorOptions, clock: Clock) -> MonitorConnection:
     """Open the connection, identify the server, set up the session. Raises ConnectFailed; nothing is left open then."""
-    given = resolve_hosts(_parsed(conninfo))
+    given = resolve_hosts(parse_options(conninfo))
     deadline = clock.mono_us() + int(options.connect_timeout_s * 1e6)
-    opened = open_connection(monitor_conninfo(given), options.connect_timeout_s, clock)
+    opened = open_connection(given, options.connect_timeout_s, clock)
     try:
         route, promised_pid = read_route(opened.socket), opened.backend_pid
         wire = Pipeline(opened, clock)
@@ -263,14 +263,3 @@ def _sql(name: str, version_num: int) -> bytes:
     text = statement(name, max(version_num, OLDEST))
     assert text is not None, name
     return text
-
-
-def _parsed(conninfo: str) -> dict[str, str]:
-    """Parse the operator's connection string as libpq does. Raises ConnectFailed without repeating it."""
-    from psycopg import pq
-
-    try:
-        options = pq.Conninfo.parse(conninfo.encode())
-    except Exception:
-        raise ConnectFailed("other", "not a connection string that libpq can read") from None
-    return {option.keyword.decode(): option.val.decode() for option in options if option.val is not None}

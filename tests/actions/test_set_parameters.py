@@ -1,4 +1,4 @@
-"""set-parameter: set where it was said, waited for, and put back exactly as it was."""
+"""set-parameters: set where it was said, waited for, and put back exactly as it was."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dba_console.demo.cluster import Cluster
 from tests.actions.connections import acting, look, perform, settled, undone
 from tests.sql import query
 
-SET = ACTIONS["set-parameter"]
+SET = ACTIONS["set-parameters"]
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_what_was_not_set_is_not_set_again_after_the_undo(link: ActingConnection
     wanted: dict[str, Any] = {"parameter": "work_mem", "value": "17MB"}
     sight, done = perform(SET, link, **wanted)
     assert sight.exact == "ALTER SYSTEM SET \"work_mem\" = '17MB'; SELECT pg_reload_conf()"
-    assert done.state == "ok" and done.values == {"value": "17MB", "set": "17MB"}, done.text
+    assert done.state == "ok" and done.values == {"work_mem": "17MB"}, done.text
     assert link.rows("show work_mem") == [{"work_mem": "17MB"}]
     assert settled(SET, link, sight, **wanted).state == "ok"
     assert look(SET, link, **wanted).done, "already as wanted"
@@ -55,7 +55,7 @@ def test_what_was_set_before_is_restored_as_it_was_written(one: ActingConnection
     perform(SET, one, parameter="log_line_prefix", value="%m it's \\ '%p' ")
     assert in_file(one, "log_line_prefix") == ["%m it's \\ '%p' "]
     sight, done = perform(SET, one, parameter="log_line_prefix", value="%t ")
-    assert sight.values["set"] == "%m it's \\ '%p' "
+    assert sight.rows[0]["set"] == "%m it's \\ '%p' "
     assert undone(SET, one, done, parameter="log_line_prefix", value="%t ").state == "ok"
     assert in_file(one, "log_line_prefix") == ["%m it's \\ '%p' "]
 
@@ -111,7 +111,7 @@ def test_what_cannot_be_meant_or_taken_back_is_refused(
 
 
 def test_a_value_the_server_does_not_take_changes_nothing(one: ActingConnection) -> None:
-    asked = parse_settings("set-parameter", {"parameter": "work_mem", "value": "much"})
+    asked = parse_settings("set-parameters", {"parameter": "work_mem", "value": "much"})
     sight = SET.preview(asked, ActionContext(connection=one))
     done = SET.act(asked, sight, ActionContext(connection=one), PlainControl())
     assert done.state == "failed" and in_file(one, "work_mem") == []

@@ -1,4 +1,4 @@
-"""The interface of the acting connection, its results and its errors.
+"""Results and errors of statements.
 
 If the answer to COMMIT is lost, the outcome is unknown here. The `StatementMark`, recorded before COMMIT is sent,
 identifies the transaction, so its outcome can be queried from the server afterwards.
@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from dba_console.actions.action import QueryConnection
 from dba_console.core.errors import ConnectError, ConsoleError, ExitCode, Unsupported
 from dba_console.core.redact import redact
 
 if TYPE_CHECKING:
+    from dba_console.actions.acting_connection import ActingConnection
     from dba_console.actions.action import ActionContext
-    from dba_console.actions.identity import ServerIdentity
 
 Params = Mapping[str, Any] | Sequence[Any] | None
 """None: the text is sent unchanged. Otherwise `%(name)s` and `%s` are bound, and a percent sign is written twice."""
@@ -75,57 +74,16 @@ class StatementLost(ConnectError):
     """The connection broke. `mark` None: before anything could take effect; otherwise the outcome is unknown."""
 
     def __init__(self, message: str, *, mark: StatementMark | None = None) -> None:
-        super().__init__(redact(message), hint="check its outcome on the server before repeating it")
+        hint = None if mark is None else "check its outcome on the server before repeating it"
+        super().__init__(redact(message), hint=hint)
         self.mark = mark
 
 
-class ServerConnection(QueryConnection, Protocol):
-    """The complete interface of the acting connection. Not thread-safe."""
-
-    def query(
-        self, sql: str, params: Params = None, *, timeout_s: float = 10.0, limit: int = 10_000
-    ) -> StatementResult:
-        """Return the result of a query: one statement, in a read-only transaction it cannot leave."""
-
-    def execute_change(
-        self,
-        sql: str,
-        params: Params = None,
-        *,
-        timeout_s: float | None = None,
-        lock_timeout_s: float | None = None,
-        transaction: bool = True,
-        watch: StatementWatch | None = None,
-    ) -> StatementResult:
-        """Execute one statement that changes, only on the server the run was started on.
-
-        `timeout_s` None: no limit. Raises the errors named in `QueryConnection`.
-        """
-
-    def for_database(self, database: str) -> ServerConnection:
-        """Return the acting connection to another database of the same server; cached, closed with this one."""
-
-    def open_another(self) -> ServerConnection:
-        """Return a new connection, to observe while this one is busy; the caller closes it."""
-
-    def close(self) -> None:
-        """Close the connection. The next statement opens a new one."""
-
-    def read_identity(self) -> ServerIdentity:
-        """Ask the server for its identity."""
-
-    def set_parameter(self, name: str, value: str) -> None:
-        """Set a parameter for every later statement of this connection, also after a reconnect."""
-
-    def reset_parameter(self, name: str) -> None:
-        """Reset a parameter, also for later reconnects."""
-
-
-def require_connection(context: ActionContext) -> ServerConnection:
+def require_connection(context: ActionContext) -> ActingConnection:
     """Return the acting connection of the context. Raises Unsupported if it has none."""
     if context.connection is None:
         raise Unsupported(
             "this acts on a server, and the run has no server",
             hint="name one: dba-console runbook run NAME --dsn DSN",
         )
-    return cast("ServerConnection", context.connection)
+    return context.connection
